@@ -1,4 +1,4 @@
-"""Archives that tests look into."""
+"""Archives under test."""
 
 from __future__ import annotations
 

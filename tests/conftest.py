@@ -1,4 +1,4 @@
-"""What tests of every room share: a watch for leaks, real servers, programs that listen."""
+"""Shared fixtures: leak detection, real MCP servers, a browser, programs that listen on a port."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tests.chromium import EXECUTABLE, OPTIONS
 from tests.ports import free_port
 from tests.processes import is_shared
 
-# Names that nobody has are asked for on purpose; where no name server answers, that ends soon.
+# Tests look up unknown host names on purpose. Give up early where no name server answers.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 # ``toolyard stdio`` starts no background process, except in tests/background.
 os.environ["TOOLYARD_STANDALONE"] = "1"
 expect.set_options(timeout=60_000)
 
-# Machines that run many things at once are slow at moments; that is no failure of a law. The examples are the
-# same in every run, so that a change is judged by what it changed; with TOOLYARD_SEEK set they are others.
+# No deadline for examples: a busy machine must not fail a property. Examples are the same in every run,
+# unless TOOLYARD_SEEK is set.
 hypothesis.settings.register_profile(
     "patient",
     deadline=None,
@@ -49,8 +49,8 @@ hypothesis.settings.load_profile("patient")
 ROOT = Path(__file__).parent.parent
 NODE = ROOT / ".envs/node/node_modules/.bin"
 LEGACY = ROOT / ".envs/legacy/bin"
-PROGRAMS = {"cli", "docs", "faults"}
-"""Folders in which nearly every test starts programs, and takes as long as several others."""
+SLOW_FOLDERS = {"cli", "docs", "faults"}
+"""Folders whose tests nearly all start programs, and take as long as several other tests."""
 
 
 # Event loops.
@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "both_loops: run on asyncio's own loop and on uvloop")
     config.pluginmanager.register(postgres, "toolyard_postgres")
-    # What is loaded and collected stays: a fifth of the time would go into looking for what could be freed.
+    # Freeze the loaded modules: otherwise the garbage collector takes a fifth of the time.
     gc.disable()
 
 
@@ -73,14 +73,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Workers take whole files, one after the other: slow ones first, then those with most to do, so that
-    none is left for the end."""
+    """Order files for the workers: slow ones first, then by number of tests."""
     if hasattr(config, "workerinput"):
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         slow |= {item.path for item in items if "journeys" in item.path.parts}
         work: Counter[Path] = Counter()
         for item in items:
-            work[item.path] += 1 if PROGRAMS.isdisjoint(item.path.parts) else 5
+            work[item.path] += 1 if SLOW_FOLDERS.isdisjoint(item.path.parts) else 5
         items.sort(key=lambda item: (item.path not in slow, -work[item.path], str(item.path)))
 
 
@@ -95,7 +94,7 @@ def pytest_asyncio_loop_factories(
 # Waiting.
 
 
-async def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+async def _wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"did not come true within {seconds:g} s"
@@ -103,9 +102,9 @@ async def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
 
 
 @pytest.fixture
-def until() -> Callable[..., Awaitable[None]]:
-    """``await until(condition, seconds)``: wait for something that nobody announces, with a deadline."""
-    return _until
+def wait_until() -> Callable[..., Awaitable[None]]:
+    """``await wait_until(condition, seconds)``: poll a condition that has no event, with a deadline."""
+    return _wait_until
 
 
 # Leaks.
@@ -113,7 +112,7 @@ def until() -> Callable[..., Awaitable[None]]:
 
 def _descriptors() -> dict[str, str]:
     found: dict[str, str] = {}
-    shared = set(map(str, prefork.held_descriptors()))
+    shared = set(map(str, prefork.open_descriptors()))
     for name in set(os.listdir("/proc/self/fd")) - shared:
         with contextlib.suppress(OSError):
             found[name] = os.readlink(f"/proc/self/fd/{name}")
@@ -121,19 +120,19 @@ def _descriptors() -> dict[str, str]:
 
 
 def _processes() -> set[int]:
-    """All of this machine."""
+    """Return all processes of this machine."""
     return {int(name) for name in os.listdir("/proc") if name.isdigit()}
 
 
-def _marked(pid: int) -> bool:
-    """Whether this process started it through Toolyard, whoever its parent is by now."""
+def _is_started_by_toolyard(pid: int) -> bool:
+    """Return whether this process started it through Toolyard, even if it has another parent now."""
     with contextlib.suppress(OSError):
         return f"TOOLYARD_CHILD={os.getpid()}:".encode() in Path(f"/proc/{pid}/environ").read_bytes()
     return False
 
 
-def _below(pid: int) -> bool:
-    """Return whether it is below this process, and not shared by tests."""
+def _is_own_descendant(pid: int) -> bool:
+    """Return whether it is a descendant of this process, and not shared by tests."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         return os.getpid() in {each.pid for each in process.parents()} and not is_shared(process)
@@ -141,49 +140,55 @@ def _below(pid: int) -> bool:
 
 
 @dataclass
-class Held:
-    """What this process holds right now, and which processes there are: whose they are is asked of those that
-    were not there before, since asking all takes longer than many a test."""
+class ResourceSnapshot:
+    """Tasks, descriptors and processes of one moment.
+
+    Only new processes are attributed to a test, because reading the environment of all of them is slow.
+    """
 
     tasks: set[asyncio.Task[Any]]
     descriptors: dict[str, str]
     processes: set[int]
 
     @classmethod
-    def now(cls) -> Held:
+    def take(cls) -> ResourceSnapshot:
         return cls(asyncio.all_tasks(), _descriptors(), _processes())
 
-    def more_than(self, before: Held) -> list[str]:
-        """What is there now and was not before, in words."""
+    def describe_growth(self, before: ResourceSnapshot) -> list[str]:
+        """Return a line for each resource that was added since ``before``."""
         fresh = {name: target for name, target in self.descriptors.items() if name not in before.descriptors}
         more = [f"task {task.get_name()}: {task.get_coro()}" for task in self.tasks - before.tasks]
         if len(self.descriptors) > len(before.descriptors):
             more += [f"descriptor {name}: {target}" for name, target in fresh.items()]
         others = self.processes - before.processes
-        return more + [f"process {_words(pid)}" for pid in others if _marked(pid) or _below(pid)]
+        return more + [
+            f"process {_describe_process(pid)}"
+            for pid in others
+            if _is_started_by_toolyard(pid) or _is_own_descendant(pid)
+        ]
 
 
-def _words(pid: int) -> str:
+def _describe_process(pid: int) -> str:
     with contextlib.suppress(psutil.Error):
         return f"{pid}: {' '.join(psutil.Process(pid).cmdline())}"
     return str(pid)
 
 
 @contextlib.asynccontextmanager
-async def _watched(seconds: float) -> AsyncIterator[None]:
+async def _check_leaks(seconds: float) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     complaints: list[str] = []
     loop.set_exception_handler(lambda _, context: complaints.append(str(context)))
-    # Some loops open what they need for children with the first one, and keep it.
+    # Some event loops open descriptors for their first child process, and keep them.
     pipe = subprocess.PIPE
     await (await asyncio.create_subprocess_exec("true", stdin=pipe, stdout=pipe, stderr=pipe)).communicate()
-    before = Held.now()
+    before = ResourceSnapshot.take()
     yield
     me, deadline = asyncio.current_task(), time.monotonic() + seconds
     while True:
-        now = Held.now()
+        now = ResourceSnapshot.take()
         now.tasks.discard(me)  # type: ignore[arg-type]
-        more = now.more_than(before)
+        more = now.describe_growth(before)
         if not more or time.monotonic() > deadline:
             break
         await asyncio.sleep(0.02)
@@ -194,19 +199,19 @@ async def _watched(seconds: float) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def leaks() -> AsyncIterator[None]:
-    """Fails the test that leaves a task, a descriptor or a process behind, or an exception that nobody saw.
+    """Fail a test that leaks a task, a descriptor or a process, or leaves an exception unretrieved.
 
-    What the test itself opens must be closed when it ends. Ask for it first, or make it autouse, so that
-    other fixtures are taken down before it looks.
+    A test closes everything that it opens. Request this fixture first, or make it autouse: fixtures requested
+    later are then torn down before the check.
     """
-    async with _watched(30.0):
+    async with _check_leaks(30.0):
         yield
 
 
 # Real servers.
 
 
-def _installed(path: Path) -> str:
+def _require_installed(path: Path) -> str:
     if not path.exists():
         pytest.skip(f"{path.relative_to(ROOT)} is not installed; make unit installs it")
     return str(path)
@@ -215,45 +220,45 @@ def _installed(path: Path) -> str:
 @pytest.fixture(scope="session")
 def everything_server() -> str:
     """The reference server that does everything (Node): ``stdio``, ``sse`` or ``streamableHttp``."""
-    return _installed(NODE / "mcp-server-everything")
+    return _require_installed(NODE / "mcp-server-everything")
 
 
 @pytest.fixture(scope="session")
 def filesystem_server() -> str:
     """The file system server (Node). Its arguments are folders."""
-    return _installed(NODE / "mcp-server-filesystem")
+    return _require_installed(NODE / "mcp-server-filesystem")
 
 
 @pytest.fixture(scope="session")
 def memory_server() -> str:
     """The knowledge graph server (Node). Set ``MEMORY_FILE_PATH``."""
-    return _installed(NODE / "mcp-server-memory")
+    return _require_installed(NODE / "mcp-server-memory")
 
 
 @pytest.fixture(scope="session")
 def time_server() -> str:
     """The time server (Python, SDK of the legacy era)."""
-    return _installed(LEGACY / "mcp-server-time")
+    return _require_installed(LEGACY / "mcp-server-time")
 
 
 @pytest.fixture(scope="session")
 def git_server() -> str:
     """The git server (Python, SDK of the legacy era)."""
-    return _installed(LEGACY / "mcp-server-git")
+    return _require_installed(LEGACY / "mcp-server-git")
 
 
 @pytest.fixture(scope="session")
 def legacy_python() -> str:
     """An interpreter with the official SDK of the legacy era."""
-    return _installed(LEGACY / "python")
+    return _require_installed(LEGACY / "python")
 
 
 # A real browser.
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def launching() -> AsyncIterator[Callable[[], Awaitable[Browser]]]:
-    """The browser of this process of pytest; another one, should it have died."""
+async def browser_launcher() -> AsyncIterator[Callable[[], Awaitable[Browser]]]:
+    """Return the browser of this pytest process, or a new one if it died."""
     running: list[Browser] = []
 
     async def launch() -> Browser:
@@ -268,12 +273,12 @@ async def launching() -> AsyncIterator[Callable[[], Awaitable[Browser]]]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def chromium(launching: Callable[[], Awaitable[Browser]]) -> AsyncIterator[Browser]:
-    """A browser without windows; the test runs in the loop of the session: ``asyncio(loop_scope="session")``.
+async def chromium(browser_launcher: Callable[[], Awaitable[Browser]]) -> AsyncIterator[Browser]:
+    """A headless browser; the test runs in the loop of the session: ``asyncio(loop_scope="session")``.
 
-    It is one for all tests of a process, since starting one takes longer than most of them.
+    All tests of a process share it, because starting one takes longer than most tests.
     """
-    browser = await launching()
+    browser = await browser_launcher()
     yield browser
     for each in browser.contexts:
         await each.close()
@@ -283,7 +288,7 @@ async def chromium(launching: Callable[[], Awaitable[Browser]]) -> AsyncIterator
 
 
 @dataclass
-class Listening:
+class ListeningProgram:
     """A program that listens on a loopback port. ``stop`` and ``start`` may be called again."""
 
     command: list[str]
@@ -295,7 +300,7 @@ class Listening:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, seconds: float = 60.0) -> Listening:
+    def start(self, seconds: float = 60.0) -> ListeningProgram:
         self.process = prefork.Popen(
             self.command,
             env={**os.environ, **self.env},
@@ -319,16 +324,16 @@ class Listening:
 
 
 @dataclass
-class Programs:
-    """Starts programs that listen; ``{port}`` in their words and environment is a free port."""
+class ProgramStarter:
+    """Starts programs that listen on a port; ``{port}`` in arguments and environment is a free port."""
 
-    started: list[Listening] = field(default_factory=list[Listening])
+    started: list[ListeningProgram] = field(default_factory=list[ListeningProgram])
 
-    def __call__(self, *command: object, **env: str) -> Listening:
+    def __call__(self, *command: object, **env: str) -> ListeningProgram:
         port = free_port()
         words = [str(word).replace("{port}", str(port)) for word in command]
         words[0] = shutil.which(words[0]) or words[0]
-        program = Listening(words, port, {k: v.replace("{port}", str(port)) for k, v in env.items()})
+        program = ListeningProgram(words, port, {k: v.replace("{port}", str(port)) for k, v in env.items()})
         self.started.append(program)
         return program.start()
 
@@ -338,32 +343,32 @@ class Programs:
 
 
 @pytest.fixture
-def listening() -> Iterator[Programs]:
-    """``listening(command, "--port", "{port}")``: a program, once it listens; ended by its own process id."""
-    programs = Programs()
+def start_program() -> Iterator[ProgramStarter]:
+    """``start_program(command, "--port", "{port}")``: start a program and wait until it listens."""
+    programs = ProgramStarter()
     yield programs
     programs.stop()
 
 
 @pytest.fixture(scope="module")
-def hostile_http() -> Iterator[Listening]:
-    """The program ``tests/hostile/http_server.py``, one for all tests of a file."""
-    programs = Programs()
+def hostile_http() -> Iterator[ListeningProgram]:
+    """The program ``tests/hostile/http_server.py``, shared by the tests of a file."""
+    programs = ProgramStarter()
     yield programs(sys.executable, "-I", ROOT / "tests/hostile/http_server.py", "{port}")
     programs.stop()
 
 
 @pytest.fixture(scope="session")
-def openai_program() -> Iterator[Listening]:
-    """The program ``tests/servers/openai_server.py``, one for all tests of a process."""
-    programs = Programs()
+def openai_program() -> Iterator[ListeningProgram]:
+    """The program ``tests/servers/openai_server.py``, shared by all tests of a process."""
+    programs = ProgramStarter()
     yield programs(sys.executable, "-I", ROOT / "tests/servers/openai_server.py", "{port}")
     programs.stop()
 
 
 @pytest.fixture
-def model_program(openai_program: Listening) -> Listening:
-    """A model that does what it is told, and remembers nothing of what other tests told it."""
+def model_program(openai_program: ListeningProgram) -> ListeningProgram:
+    """The scripted model, with its log and scripts of earlier tests removed."""
     request = urllib.request.Request(f"{openai_program.url}/reset", method="POST")
     urllib.request.urlopen(request, timeout=30).close()
     return openai_program

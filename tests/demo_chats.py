@@ -1,4 +1,4 @@
-"""Chats with something in them: one in which everything happens once, a finished one, one that is long."""
+"""Demo chats: one with every kind of event, a finished one, and a long one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUESTION = "Is Friday too full? Draw my week."
 
 
 async def fill_chats(database: Database, owner: str) -> dict[str, str]:
-    """Chats, approvals and grants of one person; their ids."""
+    """Store chats, approvals and grants of one user; return their ids."""
     now = time.time()
     events = list(example_events(now - 900))
     everything = await _chat(database, owner, "b" * 24, "How busy was my week?", now - 900)
@@ -45,8 +45,8 @@ async def fill_chats(database: Database, owner: str) -> dict[str, str]:
     return {"chat": "0" * 24, "chat-waits": everything}
 
 
-async def fill_shown(database: Database, owner: str) -> dict[str, str]:
-    """One short turn with two tools and a picture, which fits on a page; its id."""
+async def fill_screenshot_chat(database: Database, owner: str) -> dict[str, str]:
+    """Store one short turn with two tools and an image, which fits on a page; return its id."""
     now = time.time()
     chat = await _chat(database, owner, "f" * 24, "Is Friday too full?", now - 120)
     issues, chart = "mcp_github-work__list_issues", "playground_chart"
@@ -54,12 +54,14 @@ async def fill_shown(database: Database, owner: str) -> dict[str, str]:
     found = "9 issues: #412 Retries, #418 Release notes, #420 Sign-in on phones …"
     steps = [
         NewChatEvent(Kind.USER, {"text": QUESTION, "model": "fast", "agent": None, "again": None}),
-        _said("step-1", "I will look at what is due, and draw it.", 2),
+        _model_message("step-1", "I will look at what is due, and draw it.", 2),
         _call("1", issues, "GitHub, at work", {"state": "open", "due": "2026-07-31"}),
         _call("2", chart, "Playground", values, title="Draw a chart"),
         result_event("1", Result(None, found, blocks=(TextBlock(found),)), ok=True, seconds=0.41),
-        result_event("2", _picture("7 bars, the highest is 9."), ok=True, seconds=0.02),
-        _said("step-2", "Yes: **9 of 37** tasks are due on *Friday*, twice as many as on Thursday.", 0),
+        result_event("2", _image_result("7 bars, the highest is 9."), ok=True, seconds=0.02),
+        _model_message(
+            "step-2", "Yes: **9 of 37** tasks are due on *Friday*, twice as many as on Thursday.", 0
+        ),
         NewChatEvent(Kind.USAGE, {"input": 3515, "output": 112, "cached": 2100, "cost": "0.0021"}),
         NewChatEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 3.1}),
     ]
@@ -68,7 +70,7 @@ async def fill_shown(database: Database, owner: str) -> dict[str, str]:
     return {"chat-turn": chat}
 
 
-def _said(step: str, text: str, calls: int) -> NewChatEvent:
+def _model_message(step: str, text: str, calls: int) -> NewChatEvent:
     return NewChatEvent(
         Kind.MODEL_MESSAGE, {"text": text, "reasoning": "", "model": "gpt-5-mini", "calls": calls}, part=step
     )
@@ -79,7 +81,7 @@ def _call(id_: str, name: str, server: str, arguments: JsonObject, title: str = 
     return NewChatEvent(Kind.CALL, {**body, "arguments": arguments})
 
 
-def _picture(text: str) -> Result:
+def _image_result(text: str) -> Result:
     picture = base64.b64encode(draw_bar_chart([3, 5, 8, 4, 9, 6, 2], (23, 130, 80))).decode()
     media = Media("image", "image/png", picture, len(picture) * 3 // 4)
     return Result(None, text, blocks=(TextBlock(text), media))
@@ -91,7 +93,7 @@ async def _chat(database: Database, owner: str, id_: str, title: str, at: float)
 
 
 async def _turn(database: Database, chat_id: str, events: list[ChatEvent]) -> None:
-    begun, *rest = [_stored(event) for event in events]
+    begun, *rest = [_new_event(event) for event in events]
     assert await database.chats.claim(chat_id, RUNNER, TurnState.IDLE, [begun], new_turn=True)
     ended = rest[-1].kind is Kind.END
     await database.chats.append(
@@ -99,8 +101,8 @@ async def _turn(database: Database, chat_id: str, events: list[ChatEvent]) -> No
     )
 
 
-def _stored(event: ChatEvent) -> NewChatEvent:
+def _new_event(event: ChatEvent) -> NewChatEvent:
     if event.kind is Kind.RESULT and event.body["media"]:
-        result = _picture(event.body["text"])
+        result = _image_result(event.body["text"])
         return result_event(event.body["id"], result, ok=True, seconds=event.body["seconds"])
     return NewChatEvent(event.kind, dict(event.body), event.part)

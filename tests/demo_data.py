@@ -1,4 +1,4 @@
-"""A Toolyard with something in it: servers of every kind and instances in every state, for screenshots."""
+"""Demo data for screenshots: servers of every kind and instances in every state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.demo_chats import fill_chats, fill_shown
+from tests.demo_chats import fill_chats, fill_screenshot_chat
 
 from toolyard.accounts import AccountService
 from toolyard.config.settings.table import Settings
@@ -60,7 +60,7 @@ api_key = "none"
 
 
 def write_files(data: Path) -> None:
-    """Servers of the operator's file: one that works, one that failed, one that is switched off; agents."""
+    """Write agents and the operator's servers: one that works, one that failed, one that is switched off."""
     demo = [sys.executable, "-I", "-S", str(ROOT / "src/toolyard/cli/demo_server.py")]
     servers = {
         "demo": {
@@ -80,7 +80,7 @@ def write_files(data: Path) -> None:
     data.mkdir(parents=True, exist_ok=True)
     (data / "mcp.json").write_text(json.dumps({"mcpServers": servers}, indent=2) + "\n", "utf-8")
     (data / "AGENTS.md").write_text(AGENTS, "utf-8")
-    # Nobody is asked in a picture, so that any key does.
+    # Screenshots contact no model, so any key works.
     (data / "toolyard.toml").write_text(MODELS, "utf-8")
 
 
@@ -125,7 +125,7 @@ def _servers(docs_url: str) -> list[ServerDraft]:
 async def fill(
     data: Path, docs_url: str, *, extra_servers: int = 0, extra_instances: int = 0
 ) -> dict[str, str]:
-    """Fill the database of a data directory; the ids of instances by slug, and of servers by name."""
+    """Fill the database of a data directory. Return the ids of instances by slug, and of servers by name."""
     database = await Database.open(data, url=None, secret_key=None)
     people, registry = AccountService(database.accounts, Settings()), Registry(database.registry, Settings())
     me = await people.local_user()
@@ -184,6 +184,6 @@ async def fill(
         await database.audit.write(
             AuditEntry(now - age, action, me.id, me.name, target, outcome, "127.0.0.1")
         )
-    ids |= await fill_chats(database, me.id) | await fill_shown(database, me.id)
+    ids |= await fill_chats(database, me.id) | await fill_screenshot_chat(database, me.id)
     await database.close()
     return ids

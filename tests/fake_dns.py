@@ -1,4 +1,4 @@
-"""Names that lead where a test wants them to."""
+"""Fake DNS: host names with addresses chosen by a test."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 
-class Names(AbstractResolver):
-    """Looks names up in a table; a list is used up one by one, the last for ever. Old forms of addresses are
-    read as the system's own resolver reads them."""
+class FakeResolver(AbstractResolver):
+    """Resolves names from a table. A list of addresses is used up one by one; the last one stays.
+
+    Old notations of IPv4 addresses are parsed as the system's resolver parses them.
+    """
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
         self.table: dict[str, list[str]] = {name: [address] for name, address in addresses.items()}

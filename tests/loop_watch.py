@@ -32,7 +32,7 @@ class LoopWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._task is not None
-        # Let the watch see the end of the last step.
+        # Let the watch run after the last step.
         await asyncio.sleep(0)
         await cancel(self._task)
 

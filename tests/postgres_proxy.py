@@ -1,7 +1,6 @@
-"""A TCP proxy in front of a PostgreSQL of the tests, which can stop forwarding without closing anything.
+"""A TCP proxy in front of PostgreSQL that can stop forwarding without closing connections.
 
-To its clients that is a frozen server: connections are accepted, packets acknowledged, nothing is answered.
-No other test notices.
+Its clients see a frozen server, which accepts connections and never answers. Other tests are not affected.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class FreezableProxy:
-    """Forwards while it is not frozen."""
+    """Forwards connections unless it is frozen."""
 
     def __init__(self, socket_path: str) -> None:
         self._socket_path = socket_path
@@ -21,7 +20,7 @@ class FreezableProxy:
         self._thawed.set()
         self._links: set[asyncio.Task[None]] = set()
         self.freeze_on: bytes | None = None
-        """Freeze when a client sends this."""
+        """Freeze as soon as a client sends these bytes."""
 
     def freeze(self) -> None:
         self._thawed.clear()
@@ -65,8 +64,8 @@ class FreezableProxy:
 
 
 @contextlib.asynccontextmanager
-async def freezable(postgres_url: str) -> AsyncIterator[tuple[FreezableProxy, str]]:
-    """A proxy, and the URL of the same database through it."""
+async def run_freezable_proxy(postgres_url: str) -> AsyncIterator[tuple[FreezableProxy, str]]:
+    """Run a proxy; return it and the database URL that leads through it."""
     parts = urlsplit(postgres_url)
     folder = parse_qs(parts.query)["host"][0]
     proxy = FreezableProxy(f"{folder}/.s.PGSQL.5432")

@@ -28,7 +28,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["Popen", "held_descriptors", "process_ids", "run", "take_terminal"]
+__all__ = ["Popen", "open_descriptors", "process_ids", "run", "take_terminal"]
 
 _LENGTH = struct.Struct("!i")
 _LIBRARIES = (
@@ -78,7 +78,7 @@ class Popen(subprocess.Popen[Any]):
             or shell
             or pass_fds
             or not close_fds
-            or not _as_the_fork(environment)
+            or not _has_same_interpreter_environment(environment)
         ):
             super()._execute_child(args, executable, preexec_fn, *others)  # type: ignore[misc]
             return
@@ -92,7 +92,7 @@ class Popen(subprocess.Popen[Any]):
         stdin, _, _, stdout, _, stderr = pipes
         streams = [given if given != -1 else own for own, given in enumerate((stdin, stdout, stderr))]
         try:
-            self.pid, self._status = _forks().start(request, streams)
+            self.pid, self._status = _fork_server().start(request, streams)
             self._child_created = True
         finally:
             self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
@@ -130,14 +130,14 @@ def _can_fork(words: object) -> bool:
             return False
 
 
-def _as_the_fork(environment: Mapping[str, str]) -> bool:
-    """Return whether an interpreter would start in this environment as the process that forks did."""
+def _has_same_interpreter_environment(environment: Mapping[str, str]) -> bool:
+    """Return whether this environment configures the interpreter as that of the forking process."""
     locale = environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG") or "C"
     others = {name for name in environment if name.startswith("PYTHON")} - _HARMLESS
     return not others and (locale in ("C", "POSIX") or locale.lower().endswith((".utf-8", ".utf8")))
 
 
-class _Forks:
+class _ForkServer:
     """The process that forks."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class _Forks:
             pipe = subprocess.PIPE
             self.process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
-                # Pipes, as most commands have: Python looks once if a stream can seek.
+                # Most commands have pipes: Python checks once whether a stream is seekable.
                 stdin=pipe,
                 stdout=pipe,
                 stderr=subprocess.STDOUT,
@@ -184,22 +184,22 @@ class _Forks:
         self.process.communicate()
 
 
-_running: list[_Forks] = []
+_running: list[_ForkServer] = []
 
 
 def process_ids() -> set[int]:
-    """Return the process that forks, which stays until pytest ends."""
+    """Return the forking process, which runs until pytest ends."""
     return {each.process.pid for each in _running}
 
 
-def held_descriptors() -> set[int]:
-    """Return the descriptors that are open for it."""
+def open_descriptors() -> set[int]:
+    """Return the descriptors open for it."""
     return {number for each in _running for number in each.descriptors}
 
 
-def _forks() -> _Forks:
+def _fork_server() -> _ForkServer:
     if not _running:
-        _running.append(_Forks())
+        _running.append(_ForkServer())
     return _running[-1]
 
 
@@ -217,11 +217,11 @@ def _import_everything() -> None:
             importlib.import_module(module.name)
     for name in _LIBRARIES:
         importlib.import_module(name)
-    # A fork has one thread alone: locks that others hold would stay locked.
+    # A forked process has one thread: locks held by other threads would stay locked.
     assert len(os.listdir("/proc/self/task")) == 1, threading.enumerate()
 
 
-def _requests(control: socket.socket) -> dict[str, Any]:
+def _serve_requests(control: socket.socket) -> dict[str, Any]:
     """Fork for each request. Return it in the forked process; the first process ends with pytest."""
     running: dict[int, tuple[int, int]] = {}
     while True:
@@ -254,7 +254,7 @@ def _requests(control: socket.socket) -> dict[str, Any]:
         running[os.pidfd_open(pid)] = pid, descriptors[3]
 
 
-def _become(request: Mapping[str, Any]) -> None:
+def _apply_request(request: Mapping[str, Any]) -> None:
     if request["session"]:
         os.setsid()
     if request["terminal"]:
@@ -278,7 +278,7 @@ if __name__ == "__main__":
     gc.disable()
     _import_everything()
     gc.freeze()
-    _become(_requests(socket.socket(fileno=int(sys.argv[1]))))
+    _apply_request(_serve_requests(socket.socket(fileno=int(sys.argv[1]))))
     code: object = None
     try:
         if sys.argv[0] == "toolyard":
@@ -289,7 +289,7 @@ if __name__ == "__main__":
         if not isinstance(end.code, int | None):
             raise
         code = end.code
-    # As the interpreter ends, but without taking every module apart, which costs more than most commands.
+    # Exit as the interpreter does, but without tearing down modules, which takes longer than most commands.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     try:

@@ -1,30 +1,28 @@
-"""The processes below the one that runs the tests."""
+"""Processes started by tests."""
 
 from __future__ import annotations
 
 import psutil
 from tests import prefork
 
-__all__ = ["below_us", "is_shared", "lives"]
+__all__ = ["is_running", "is_shared", "own_descendants"]
 
 
 def is_shared(process: psutil.Process) -> bool:
-    """Return whether tests share it: the process that forks commands, or one of the browser, which starts and
-    ends its own as it likes. Raises psutil.Error."""
+    """Return whether tests share it: the forking process, or one of the browser's. Raises psutil.Error."""
     return process.pid in prefork.process_ids() or process.name().startswith("chrom")
 
 
-def lives(pid: int) -> bool:
-    """Whether it runs. One that ended may stay until its parent looks, and that of orphans may never do so:
-    the first process of a container is often none that cares."""
+def is_running(pid: int) -> bool:
+    """Return whether it runs. A zombie does not: in a container, orphans may never be reaped."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def below_us() -> set[psutil.Process]:
-    """Return all of them but those that tests share."""
+def own_descendants() -> set[psutil.Process]:
+    """Return all descendants of this process, except those that tests share."""
     found: set[psutil.Process] = set()
     for child in psutil.Process().children(recursive=True):
         try:

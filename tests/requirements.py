@@ -1,10 +1,10 @@
-"""Every sentence of the source documents that Toolyard is built from, and the tests that show it.
+"""Every sentence of the source documents of Toolyard, and the tests that verify it.
 
-The quotes are checked too where the documents are in a folder ``sources`` beside the checkout, or in the
-folder that the variable TOOLYARD_SOURCES names. A sentence has the tests that assert it, or the reason why
-it has none: it is no behaviour (history, names of another program's files, a reason), the design overrules
-it, or it comes later. Names that the design changed (``CODEX_TOOLLOOP_…`` became ``TOOLYARD_…``) are the
-same behaviour under another name. ``tests/test_requirements.py`` keeps all this true.
+The quotes are checked where the documents are in a folder ``sources`` beside the checkout, or in the folder
+of the variable TOOLYARD_SOURCES. A sentence has tests, or the reason why it has none: it does not describe
+behaviour (history, file names of another program, a reason), the design overrules it, or it is planned for
+later. Names that the design changed (``CODEX_TOOLLOOP_…`` became ``TOOLYARD_…``) are the same behaviour under
+another name. ``tests/test_requirements.py`` checks this file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["HEADINGS", "REQUIREMENTS", "SECTIONS", "Requirement"]
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One sentence. ``overruled`` and ``later`` may have tests too, for what was decided or is there."""
+    """One sentence. ``overruled`` and ``later`` ones may have tests for the part that exists."""
 
     id: str
     source: str
@@ -27,7 +27,7 @@ class Requirement:
     later: str | None = None
 
 
-# Where tests stand.
+# Test modules.
 
 TEAM = "tests/journeys/sign_in/test_team_signs_in.py"
 SIGNING = "tests/registry/test_sign_in.py"
@@ -1588,7 +1588,7 @@ BODHI = (
 
 REQUIREMENTS = (*SPEC_010, *V1_14_1, *V1_15_DECISIONS, *V1_15_SCOPE, *BODHI)
 
-# What must be quoted to the last word: the sections that were asked for, and the headings in them.
+# The sections that must be quoted completely, and their headings.
 
 SECTIONS: tuple[tuple[str, str, str | None], ...] = (
     (_SPEC, "## Configuration ", "## Implementation "),
@@ -1598,7 +1598,7 @@ SECTIONS: tuple[tuple[str, str, str | None], ...] = (
     (_SCOPE, "## Hard rules ", "## Files expected to touch"),
     (_SCOPE, "## Smoke plan ", None),
 )
-"""Source, first words, and the words after the end; None: to the end of the file."""
+"""Source, first words, and the words after the end; None means the end of the file."""
 
 HEADINGS: dict[str, tuple[str, ...]] = {
     _SPEC: (

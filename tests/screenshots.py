@@ -23,16 +23,16 @@ from tests.demo_data import ROOT, fill, write_files
 
 Scheme = Literal["light", "dark"]
 SIZES = {"wide": (1280, 800), "narrow": (390, 844), "large": (1920, 1080)}
-TALLEST = {"wide": 1400, "narrow": 2400, "large": 1400}
-"""Pixels: what is below is more of the same, and pictures stay small."""
-HEIGHTS = {"chat-turn": 985}
-"""Of windows that are not as tall as others."""
-BEFORE = ("home", "instances", "instances-nothing-found")
-"""Pages that are taken first, since they show states as they were entered."""
+MAX_HEIGHTS = {"wide": 1400, "narrow": 2400, "large": 1400}
+"""Pixels. Longer pages are cut off, so that images stay small."""
+WINDOW_HEIGHTS = {"chat-turn": 985}
+"""Window heights that differ from the default."""
+FIRST_PAGES = ("home", "instances", "instances-nothing-found")
+"""Pages to capture first, because later requests change the states that they show."""
 
 
 def free_port(wanted: int = 0) -> int:
-    """The wanted port if it is free, so that pictures stay the same; else any."""
+    """Return the wanted port if it is free, so that images stay the same, else any free port."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", wanted))
@@ -42,7 +42,7 @@ def free_port(wanted: int = 0) -> int:
 
 
 @contextmanager
-def running(command: list[str], port: int, env: dict[str, str] | None = None) -> Iterator[None]:
+def run_program(command: list[str], port: int, env: dict[str, str] | None = None) -> Iterator[None]:
     process = subprocess.Popen(command, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 30
@@ -61,7 +61,7 @@ def running(command: list[str], port: int, env: dict[str, str] | None = None) ->
 
 
 def pages(ids: dict[str, str]) -> dict[str, str]:
-    """The address of every page, by the name of its picture."""
+    """Return the address of every page, by the name of its image."""
     docs, weather = ids["docs"], ids["weather"]
     return {
         "chat-turn": f"/ui/chat/{ids['chat-turn']}",
@@ -116,12 +116,12 @@ def pages(ids: dict[str, str]) -> dict[str, str]:
 
 
 def settle(page: Page) -> None:
-    """Until parts that load later are there."""
+    """Wait until the parts of the page that load later are present."""
     page.wait_for_function("() => !document.querySelector('[data-load][aria-busy]')", timeout=30_000)
     page.evaluate("document.activeElement.blur()")
 
 
-def take(
+def take_screenshot(
     browser: Browser, base: str, wanted: dict[str, str], folder: Path, schemes: tuple[Scheme, ...]
 ) -> None:
     for scheme in schemes:
@@ -131,15 +131,15 @@ def take(
             )
             page = context.new_page()
             for name, path in wanted.items():
-                page.set_viewport_size({"width": width, "height": HEIGHTS.get(name, height)})
+                page.set_viewport_size({"width": width, "height": WINDOW_HEIGHTS.get(name, height)})
                 page.goto(base + path)
                 settle(page)
-                # A chat is shown at its end, as it opens.
+                # A chat opens at its end.
                 whole = not name.startswith("chat")
                 tall = (
-                    min(page.evaluate("document.documentElement.scrollHeight"), TALLEST[size])
+                    min(page.evaluate("document.documentElement.scrollHeight"), MAX_HEIGHTS[size])
                     if whole
-                    else HEIGHTS.get(name, height)
+                    else WINDOW_HEIGHTS.get(name, height)
                 )
                 page.screenshot(
                     path=folder / f"{name}-{scheme}-{size}.png",
@@ -158,13 +158,13 @@ def main(folder: Path, names: list[str]) -> None:
         ids = asyncio.run(fill(data, f"http://127.0.0.1:{docs_port}/mcp"))
         docs = [sys.executable, str(ROOT / "tests/servers/docs_server.py"), str(docs_port)]
         serve = [sys.executable, "-m", "toolyard", "--data-dir", str(data), "serve", "--port", str(port)]
-        with running(docs, docs_port), running(serve, port), sync_playwright() as playwright:
+        with run_program(docs, docs_port), run_program(serve, port), sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=OPTIONS)
             wanted = {name: path for name, path in pages(ids).items() if not names or name in names}
-            # Chats and agents ask every server, and those of the demonstration do not answer.
-            before = {name: wanted.pop(name) for name in BEFORE if name in wanted}
+            # Chats and agents contact every server, and those of the demo data do not answer.
+            before = {name: wanted.pop(name) for name in FIRST_PAGES if name in wanted}
             for some in (before, wanted):
-                take(browser, f"http://127.0.0.1:{port}", some, folder, ("light", "dark"))
+                take_screenshot(browser, f"http://127.0.0.1:{port}", some, folder, ("light", "dark"))
             browser.close()
 
 

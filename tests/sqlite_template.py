@@ -1,5 +1,7 @@
-"""Tables that are there already: making them takes most of the time in which a new SQLite is opened, and in a
-process of its own half a second more. That they are made is tested in ``tests/store`` and ``tests/journeys``.
+"""Template of an SQLite database with empty tables.
+
+Creating the tables takes most of the time of opening a new database. ``tests/store`` and ``tests/journeys``
+test their creation.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 
-def with_tables(folder: Path) -> Path:
-    """Leave a database in this folder, unless it has one: its tables are empty, and no key is its own yet."""
+def copy_template(folder: Path) -> Path:
+    """Copy the template to this folder unless it has a database. The copy has no key yet."""
     from toolyard.store.sql.open import DATABASE_FILE_NAME
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -32,7 +34,7 @@ def _empty() -> bytes:
         engines.dispose()
         file = Path(made) / DATABASE_FILE_NAME
         with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as database:
-            # The word by which a wrong key is known; whoever opens it first leaves their own.
+            # Remove the check value of the key; the first process that opens the copy stores its own.
             database.execute("DELETE FROM keys")
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return file.read_bytes()

@@ -192,7 +192,7 @@ def test_folders_stay_small() -> None:
 
 
 def discarded_outcomes(path: Path) -> Iterator[str]:
-    """Yield each ``gather(…, return_exceptions=True)`` whose result is not used: it hides failures."""
+    """Yield each ``gather(…, return_exceptions=True)`` with an unused result: it hides failures."""
     for node in ast.walk(ast.parse(path.read_text())):
         if (
             isinstance(node, ast.Expr)

@@ -1,4 +1,4 @@
-"""The benchmark's own parts: its server, its drivers, its bars and its tables. Nothing here is timed."""
+"""The benchmark's own parts: server, drivers, bars and tables. Nothing here is timed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def request(method: str, **params: Any) -> dict[str, Any]:
 
 
 async def post(url: str, message: dict[str, Any], **headers: str) -> bytes:
-    """What a hand-made POST is answered, as far as it comes in one piece."""
+    """Send a POST over a raw socket; return the first part of the response."""
     host, port = url.removeprefix("http://").removesuffix("/mcp").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     body = json.dumps(message).encode()
@@ -258,42 +258,42 @@ async def test_the_benchmark_of_gateways_asks_in_both_eras_and_reads_answers_of_
 
 
 @pytest.fixture
-async def streaming() -> AsyncGenerator[Peer]:
-    """The reference server over HTTP with SSE, with a tool that says something before it answers."""
+async def streaming_peer() -> AsyncGenerator[Peer]:
+    """The reference server over HTTP with SSE, with a tool that sends a message before its result."""
     port = gateways.free_port()
     async with gateways.program(port, sys.executable, "-W", "ignore", "-c", STREAMING, str(port)) as process:
         yield Peer("streaming", port, ["echo"], process, legacy=True, sessions=2, stream="/sse")
 
 
 async def test_the_benchmark_of_gateways_measures_one_whose_answers_come_on_a_stream(
-    streaming: Peer,
+    streaming_peer: Peer,
 ) -> None:
     samples = gateway.Samples()
-    await gateway.alone(streaming, 0.05, samples)
-    await gateway.together(streaming, 0.05, samples)
-    await gateway.sessions(streaming, samples)
+    await gateway.alone(streaming_peer, 0.05, samples)
+    await gateway.together(streaming_peer, 0.05, samples)
+    await gateway.sessions(streaming_peer, samples)
     measures = {"call.p50", "call.p99", "rate", "rate.clients", "memory.one", "memory.many"}
     assert {name for name, row in samples.medians().items() if row.get("streaming", 0) > 0} >= measures
 
 
 async def test_a_client_picks_its_own_answer_from_a_stream_that_brings_those_of_others(
-    streaming: Peer,
+    streaming_peer: Peer,
 ) -> None:
-    line = await connect(streaming, number=1)
+    line = await connect(streaming_peer, number=1)
     for other in (11, 2, 21):
-        await line.post(streaming.request(streaming.calls(other)[0], line.session))
+        await line.post(streaming_peer.request(streaming_peer.calls(other)[0], line.session))
     assert b'"hello 1"' in await line.ask(line.calls()[0])
     with pytest.raises(RuntimeError, match="error"):
-        await line.ask(streaming.request(streaming.message("tools/none", {}), line.session))
+        await line.ask(streaming_peer.request(streaming_peer.message("tools/none", {}), line.session))
     line.close()
 
 
-async def test_a_client_of_a_gateway_is_not_content_with_an_error(streaming: Peer) -> None:
+async def test_a_client_of_a_gateway_is_not_content_with_an_error(streaming_peer: Peer) -> None:
     async with http_servers("--era", "legacy") as urls:
         direct = dataclasses.replace(gateways.direct(urls), legacy=True, names=["none"])
         line = await connect(direct)
         for client in (bare, ordinary):
-            for peer in (direct, dataclasses.replace(streaming, names=["none"])):
+            for peer in (direct, dataclasses.replace(streaming_peer, names=["none"])):
                 async with client(peer, None if peer.stream else line.session, 1) as ask:
                     with pytest.raises(RuntimeError, match="none"):
                         await ask()

@@ -1,4 +1,4 @@
-"""The container file and the compose file: linted, and what they say of Toolyard is so."""
+"""Container file and compose file: lint, and agreement with Toolyard's settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.conftest import NODE, ROOT, Programs
+from tests.conftest import NODE, ROOT, ProgramStarter
 
 from toolyard.config import SETTINGS, load_settings
 from toolyard.web.middleware.request_guard import AllowedHosts, HostHeader
@@ -56,21 +56,21 @@ def test_a_port_that_is_published_on_this_machine_is_answered(name: str) -> None
     env = dict(re.findall(r"(TOOLYARD_[A-Z_]+)=(\S+)", DOCKERFILE.read_text()))
     host = HostHeader.parse(name)
     assert host is not None
-    # The engine hands it on to the address that the container has in its own network.
+    # The container engine forwards to the container's address in its own network.
     assert AllowedHosts(load_settings("/data", env=env)).is_allowed(host, "172.17.0.2")
 
 
 def test_the_health_check_asks_a_server_that_runs_as_the_image_runs_it(
-    tmp_path: Path, listening: Programs
+    tmp_path: Path, start_program: ProgramStarter
 ) -> None:
     text = DOCKERFILE.read_text()
     env = dict(re.findall(r"(TOOLYARD_[A-Z_]+)=(\S+)", text))
     check = yaml.safe_load(text[text.index("CMD [") + 4 :].splitlines()[0])
     env |= {"TOOLYARD_DATA_DIR": str(tmp_path), "TOOLYARD_HOST": "127.0.0.1", "TOOLYARD_PORT": "{port}"}
-    served = listening(sys.executable, "-m", "toolyard", "serve", **env)
-    # It listens before it is loaded, and the check does not wait for long.
+    served = start_program(sys.executable, "-m", "toolyard", "serve", **env)
+    # It listens before the app is loaded, and the check has a short timeout.
     urllib.request.urlopen(f"{served.url}/healthz", timeout=60).close()
-    # On a machine that is busy with other tests it may wait for longer.
+    # A busy machine may need longer.
     slow = [word.replace("timeout=2", "timeout=25") for word in check[1:]]
     words = [sys.executable, *(word.replace("8420", str(served.port)) for word in slow)]
     assert subprocess.run(words, timeout=30).returncode == 0
@@ -110,7 +110,7 @@ def test_the_container_writes_to_its_data_alone_and_has_limits() -> None:
 
 
 def test_no_other_program_keeps_the_environment_of_the_container() -> None:
-    """An init program before ours would show it to every server in /proc/1/environ."""
+    """An init program would expose the environment to every server in /proc/1/environ."""
     assert 'ENTRYPOINT ["toolyard"]' in DOCKERFILE.read_text()
 
 

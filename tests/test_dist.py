@@ -1,4 +1,4 @@
-"""The wheel, as people install it: in an empty environment, without the repository."""
+"""The wheel, installed in an empty environment without the repository."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import ROOT, Listening, Programs
+from tests.conftest import ROOT, ListeningProgram, ProgramStarter
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 UV = [shutil.which("uv")] if shutil.which("uv") else ["python3", "-m", "uv"]
-# The versions that the tests use everywhere, which are in the cache of uv already.
+# The versions used by the other tests, which uv has in its cache.
 PINNED = {"UV_CONSTRAINT": str(ROOT / "requirements/run.txt"), "UV_LINK_MODE": "hardlink"}
 
 
@@ -37,7 +37,7 @@ def run(*words: object, seconds: float = 240, **env: str) -> subprocess.Complete
 
 
 def install(python: Path, requirement: object) -> None:
-    """Install from the cache of uv, or else from the network."""
+    """Install from uv's cache, or else from the network."""
     words = (*UV, "pip", "install", "-q", "--python", python, requirement)
     ran = run(*words, UV_OFFLINE="1", **PINNED)
     if ran.returncode != 0:
@@ -47,7 +47,7 @@ def install(python: Path, requirement: object) -> None:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make dist` builds."""
+    """The output of `make dist`."""
     folder = tmp_path_factory.mktemp("dist")
     recipe = subprocess.run(
         ["make", "-n", "-W", "pyproject.toml", "dist", f"DIST={folder}"],
@@ -68,8 +68,8 @@ def wheel(dist: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of programs of an environment with the wheel and its dependencies alone."""
+def installed_bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ``bin`` folder of an environment with only the wheel and its dependencies."""
     folder = tmp_path_factory.mktemp("environment") / "env"
     assert run(*UV, "venv", "-q", "--python", sys.executable, folder).returncode == 0
     install(folder / "bin/python", wheel)
@@ -90,24 +90,26 @@ def test_the_archives_have_all_data_and_nothing_else(dist: Path, wheel: Path) ->
     assert not [name for name in files if name.startswith((".venv", ".envs", ".data"))]
 
 
-def test_the_demo_runs(installed: Path, tmp_path: Path) -> None:
-    ran = run(installed / "toolyard", "demo", HOME=str(tmp_path), TOOLYARD_DATA_DIR=str(tmp_path / "data"))
+def test_the_demo_runs(installed_bin: Path, tmp_path: Path) -> None:
+    ran = run(
+        installed_bin / "toolyard", "demo", HOME=str(tmp_path), TOOLYARD_DATA_DIR=str(tmp_path / "data")
+    )
     assert ran.returncode == 0, ran.stderr
     assert "is a Tuesday" in ran.stdout or "weekday" in ran.stdout
 
 
-def test_the_web_app_runs(installed: Path, tmp_path: Path, listening: Programs) -> None:
-    served = listening(
-        installed / "toolyard", "serve", TOOLYARD_DATA_DIR=str(tmp_path), TOOLYARD_PORT="{port}"
+def test_the_web_app_runs(installed_bin: Path, tmp_path: Path, start_program: ProgramStarter) -> None:
+    served = start_program(
+        installed_bin / "toolyard", "serve", TOOLYARD_DATA_DIR=str(tmp_path), TOOLYARD_PORT="{port}"
     )
     assert urllib.request.urlopen(f"{served.url}/healthz", timeout=60).status == 200
     assert b"Toolyard" in urllib.request.urlopen(f"{served.url}/ui/", timeout=60).read()
     assert b"AGENTS.md" in urllib.request.urlopen(f"{served.url}/ui/docs/guides/agents", timeout=60).read()
 
 
-def test_the_gateway_runs_over_standard_streams(installed: Path, tmp_path: Path) -> None:
+def test_the_gateway_runs_over_standard_streams(installed_bin: Path, tmp_path: Path) -> None:
     config = tmp_path / "mcp.json"
-    demo = {"command": str(installed / "python"), "args": ["-m", "toolyard.cli.demo_server"]}
+    demo = {"command": str(installed_bin / "python"), "args": ["-m", "toolyard.cli.demo_server"]}
     config.write_text(json.dumps({"mcpServers": {"demo": demo}}))
     info = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     messages: list[dict[str, Any]] = [
@@ -115,7 +117,7 @@ def test_the_gateway_runs_over_standard_streams(installed: Path, tmp_path: Path)
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
     ]
-    words = (installed / "toolyard", "--data-dir", tmp_path, "--config", config, "stdio", "--standalone")
+    words = (installed_bin / "toolyard", "--data-dir", tmp_path, "--config", config, "stdio", "--standalone")
     child = subprocess.Popen(
         [str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
     )
@@ -131,24 +133,26 @@ def test_the_gateway_runs_over_standard_streams(installed: Path, tmp_path: Path)
     assert "demo_weekday" in {tool["name"] for tool in listed["result"]["tools"]}
 
 
-def test_a_missing_extra_is_named(installed: Path, tmp_path: Path) -> None:
+def test_a_missing_extra_is_named(installed_bin: Path, tmp_path: Path) -> None:
     (tmp_path / "toolyard.toml").write_text('model = "openai:fake-1"\nopenai_api_key = "good"\n')
-    chat = run(installed / "toolyard", "--data-dir", tmp_path, "chat", "-p", "hello")
+    chat = run(installed_bin / "toolyard", "--data-dir", tmp_path, "chat", "-p", "hello")
     assert (chat.returncode, "hint: pip install 'toolyard[chat]'" in chat.stderr) == (3, True), chat.stderr
     url = "postgresql://nobody@127.0.0.1:1/none"
-    users = run(installed / "toolyard", "--data-dir", tmp_path, "users", "list", TOOLYARD_DATABASE_URL=url)
+    users = run(
+        installed_bin / "toolyard", "--data-dir", tmp_path, "users", "list", TOOLYARD_DATABASE_URL=url
+    )
     assert users.returncode != 0
     assert "hint: pip install 'toolyard[postgres]'" in users.stderr, users.stderr
 
 
 def test_a_chat_runs_with_its_extra(
-    wheel: Path, installed: Path, tmp_path: Path, model_program: Listening
+    wheel: Path, installed_bin: Path, tmp_path: Path, model_program: ListeningProgram
 ) -> None:
     extra = f"toolyard[chat] @ {wheel.as_uri()}"
-    install(installed / "python", extra)
+    install(installed_bin / "python", extra)
     entry = f'[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model_program.url}/v1"\napi_key = "good"\n'
     (tmp_path / "toolyard.toml").write_text(entry)
-    chat = run(installed / "toolyard", "--data-dir", tmp_path, "chat", "-p", "say All is well.")
+    chat = run(installed_bin / "toolyard", "--data-dir", tmp_path, "chat", "-p", "say All is well.")
     assert (chat.returncode, chat.stdout) == (0, "All is well.\n"), chat.stderr
 
 

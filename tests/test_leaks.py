@@ -1,4 +1,4 @@
-"""The watch for leaks sees what it is there to see."""
+"""Tests of the leak detection."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.conftest import Held
+from tests.conftest import ResourceSnapshot
 
 
 @contextmanager
-def running(*words: str, **env: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A program in a group of its own, which ends with all that it started."""
+def run_program(*words: str, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program in its own process group, and end the group with the block."""
     program = subprocess.Popen(
         words, env={**os.environ, **env}, stdout=subprocess.PIPE, start_new_session=True
     )
@@ -27,51 +27,51 @@ def running(*words: str, **env: str) -> Iterator[subprocess.Popen[bytes]]:
         program.stdout.close()
 
 
-def processes(before: Held) -> list[str]:
-    return [each for each in Held.now().more_than(before) if each.startswith("process")]
+def new_processes(before: ResourceSnapshot) -> list[str]:
+    return [each for each in ResourceSnapshot.take().describe_growth(before) if each.startswith("process")]
 
 
 async def test_where_nothing_happened_nothing_is_left() -> None:
-    with running("sleep", "600"):
-        assert Held.now().more_than(Held.now()) == []
+    with run_program("sleep", "600"):
+        assert ResourceSnapshot.take().describe_growth(ResourceSnapshot.take()) == []
 
 
 async def test_a_task_and_a_descriptor_are_seen() -> None:
-    before = Held.now()
+    before = ResourceSnapshot.take()
     task = asyncio.create_task(asyncio.sleep(600), name="forgotten")
     read, write = os.pipe()
-    more = Held.now().more_than(before)
+    more = ResourceSnapshot.take().describe_growth(before)
     os.close(read)
     os.close(write)
     task.cancel()
     await asyncio.wait({task}, timeout=30)
     assert [each.split()[0] for each in more] == ["task", "descriptor", "descriptor"]
-    assert Held.now().more_than(before) == []
+    assert ResourceSnapshot.take().describe_growth(before) == []
 
 
 async def test_a_child_and_what_it_started_are_seen() -> None:
-    before = Held.now()
-    with running("sh", "-c", "sleep 600 & echo; wait") as program:
+    before = ResourceSnapshot.take()
+    with run_program("sh", "-c", "sleep 600 & echo; wait") as program:
         assert program.stdout is not None
         program.stdout.readline()
-        assert len(processes(before)) == 2
+        assert len(new_processes(before)) == 2
 
 
 async def test_a_child_that_nobody_waited_for_is_seen() -> None:
-    before = Held.now()
+    before = ResourceSnapshot.take()
     program = subprocess.Popen(["true"])
     os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
-    assert len(processes(before)) == 1
+    assert len(new_processes(before)) == 1
     program.wait()
-    assert processes(before) == []
+    assert new_processes(before) == []
 
 
 @pytest.mark.parametrize("ours", [True, False])
 async def test_an_orphan_is_seen_where_it_is_ours(ours: bool) -> None:
-    before = Held.now()
+    before = ResourceSnapshot.take()
     mark = f"{os.getpid() if ours else 1}:"
-    with running("sh", "-c", "sleep 600 & echo $!", TOOLYARD_CHILD=mark) as program:
+    with run_program("sh", "-c", "sleep 600 & echo $!", TOOLYARD_CHILD=mark) as program:
         assert program.stdout is not None
         orphan = int(program.stdout.readline())
         program.wait(30)
-        assert [int(each.split()[1][:-1]) for each in processes(before)] == ([orphan] if ours else [])
+        assert [int(each.split()[1][:-1]) for each in new_processes(before)] == ([orphan] if ours else [])

@@ -1,4 +1,4 @@
-"""What `make` says before it has made anything."""
+"""Messages of `make` before anything is built."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 
 
 def test_a_python_that_is_too_old_is_told_and_leaves_nothing(tmp_path: Path) -> None:
-    """An environment of it would be found and used by the next try, with a better one."""
+    """An environment with that Python would be reused by the next run, with a newer Python."""
     for name in ("Makefile", "pyproject.toml", "requirements/run.txt", "requirements/build.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -26,7 +26,7 @@ def test_a_python_that_is_too_old_is_told_and_leaves_nothing(tmp_path: Path) -> 
 
 
 def test_everything_that_is_installed_is_pinned_by_hash(tmp_path: Path) -> None:
-    """Or is our own package, built with a backend that is there already."""
+    """Except our own package, built with a backend that is already installed."""
     for name in ("Makefile", "pyproject.toml", "requirements"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, tmp_path / name)

@@ -1,4 +1,4 @@
-"""A forked command differs from a new interpreter in nothing that a test looks at."""
+"""A forked command behaves like a new interpreter in everything that tests observe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests import prefork
 
-SHOW = """
+PRINT_STATE = """
 import json, os, signal, sys
 number = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 descriptors = sorted(os.listdir("/proc/self/fd"))[:-1]
@@ -32,7 +32,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def test_a_program_has_its_own_arguments_environment_folder_and_streams(script: Path) -> None:
-    script.write_text(SHOW)
+    script.write_text(PRINT_STATE)
     words = [sys.executable, "-I", str(script), "a b", "ü"]
     options = {"cwd": script.parent, "env": ENV, "start_new_session": True}
     forked = prefork.run(words, input="given", timeout=60, **options)

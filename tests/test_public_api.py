@@ -1,4 +1,4 @@
-"""The public surface is a decision: what ``toolyard`` exports, and what importing it costs."""
+"""The public surface is a decision: the exports of ``toolyard``, and the cost of importing it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_name_can_be_imported_alone_and_is_documented(name: str) -> None:
     assert python(f"from toolyard import {name}; print({name}.__name__)") == name
     documented = inspect.getdoc(getattr(toolyard, name))
     assert documented
-    # A dataclass without words of its own is documented by its signature, which is none.
+    # The generated docstring of a dataclass is its signature, which does not count.
     assert not documented.startswith(f"{name}(")
 
 
@@ -67,7 +67,7 @@ def test_every_name_can_be_imported_alone_and_is_documented(name: str) -> None:
 def test_every_public_method_of_what_is_exported_is_documented(name: str) -> None:
     kind = getattr(toolyard, name)
     if issubclass(kind, str):
-        return  # An enum's members are documented where they stand.
+        return  # Members of an enum are documented below each member.
     for attribute, value in vars(kind).items():
         if not attribute.startswith("_") and (callable(value) or isinstance(value, property | classmethod)):
             assert inspect.getdoc(value), f"{name}.{attribute}"

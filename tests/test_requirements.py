@@ -1,4 +1,4 @@
-"""The manifest of requirements holds: sentences are quoted rightly and have tests that exist, or a reason."""
+"""The manifest of requirements: quotes are exact, and each sentence has existing tests or a reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def find_sources(checkout: Path) -> Path | None:
-    """Return the folder of the source documents: the one that is named, or one beside the checkout."""
+    """Return the folder of the source documents: from the variable, or beside the checkout."""
     if named := os.environ.get("TOOLYARD_SOURCES"):
         return Path(named)
     beside = checkout.parent
@@ -47,19 +47,19 @@ needs_sources = pytest.mark.skipif(
 )
 
 
-def flat(text: str) -> str:
+def join_lines(text: str) -> str:
     return " ".join(text.split())
 
 
 @cache
 def source(name: str) -> str:
     assert SOURCES is not None
-    return flat((SOURCES / name).read_text("utf-8"))
+    return join_lines((SOURCES / name).read_text("utf-8"))
 
 
 @cache
-def named_in(file: str) -> frozenset[str]:
-    """The names of the test functions of a file, found without importing it."""
+def defined_tests(file: str) -> frozenset[str]:
+    """Return the names of a file's test functions, without importing it."""
     path = ROOT / file
     if not path.is_file():
         return frozenset()
@@ -93,13 +93,13 @@ def test_every_requirement_has_tests_or_a_reason(requirement: manifest.Requireme
 def test_every_named_test_exists(requirement: manifest.Requirement) -> None:
     for node in requirement.tests:
         file, _, name = node.partition("::")
-        assert name in named_in(file), f"there is no test {node}"
+        assert name in defined_tests(file), f"there is no test {node}"
     assert len(set(requirement.tests)) == len(requirement.tests)
 
 
 @needs_sources
 def test_every_sentence_stands_in_its_source(requirement: manifest.Requirement) -> None:
-    assert requirement.sentence == flat(requirement.sentence)
+    assert requirement.sentence == join_lines(requirement.sentence)
     assert requirement.sentence in source(requirement.source)
 
 
@@ -111,7 +111,7 @@ def test_no_sentence_of_a_section_is_left_out(section: tuple[str, str, str | Non
     begin = text.index(first)
     text = text[begin : None if after is None else text.index(after, begin)]
     quoted = [each.sentence for each in manifest.REQUIREMENTS if each.source == name]
-    # The longest first: a short quotation may stand inside a longer one.
+    # Longest first: a short quote may be part of a longer one.
     for words in sorted([*quoted, *manifest.HEADINGS[name]], key=len, reverse=True):
         text = text.replace(words, " | ")
     left = [words.strip() for words in text.split("|") if re.search(r"\w", words)]

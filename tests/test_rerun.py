@@ -36,7 +36,7 @@ def run(folder: Path, *options: str, **files: str) -> tuple[int, str]:
     """Return the exit code and the output of a run of these files."""
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text, "utf-8")
-    # This test may itself run in a worker of pytest.
+    # This test may run in a pytest worker.
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     env |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     words = [sys.executable, "-m", "tests.rerun", "-q", *options]
@@ -89,7 +89,7 @@ def test_a_broken_run_is_not_repeated(tmp_path: Path, options: list[str], files:
 )
 def test_only_the_runner_of_ci_repeats_tests(command: list[str], module: str) -> None:
     assert "RUNNER=tests.rerun" in (ROOT / ".ci/run").read_text()
-    # This test may itself run below make, which hands its variables on.
+    # This test may run below make, which passes its variables on.
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     words = [*command, "-n", "unit"]
     done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)

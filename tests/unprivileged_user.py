@@ -1,4 +1,4 @@
-"""Runs programs as a user without privileges, whom the kernel treats as it treats people and services."""
+"""Run programs as a user without privileges, to which the kernel applies permissions."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ PACKAGE_PATH = f"{ROOT / 'src'}{os.pathsep}{Path(orjson.__file__).parent.parent}
 """PYTHONPATH of this checkout and its dependencies, for interpreters that do not have them installed."""
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-_UID = 65534
-"""``nobody``, present on every Linux."""
+_NOBODY_UID = 65534
+"""The user ``nobody``, present on every Linux."""
 
 
 def run_as_user(folder: Path, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with ``arguments`` in ``folder``, which is given to the user, with ``env`` alone.
+    """Run Python with ``arguments`` in ``folder``, which is given to the user, and with only ``env``.
 
-    Tests that run as root change to another user for it; others stay who they are. Skips the test if no
-    interpreter of this version can be run by that user: root's own is often out of reach.
+    As root, it changes to another user; otherwise it keeps the current one. Skips the test if that user
+    cannot run an interpreter of this version, which is common for one installed by root.
     """
     options: dict[str, Any] = {"cwd": folder, "capture_output": True, "text": True, "timeout": 100}
     options["env"] = {
@@ -37,8 +37,8 @@ def run_as_user(folder: Path, *arguments: object, **env: str) -> subprocess.Comp
         **env,
     }
     if os.getuid() == 0:
-        options |= {"user": _UID, "group": _UID, "extra_groups": []}
-        _give(folder)
+        options |= {"user": _NOBODY_UID, "group": _NOBODY_UID, "extra_groups": []}
+        _change_owner(folder)
     python = _interpreter(options)
     return subprocess.run([python, *map(str, arguments)], **options)
 
@@ -55,9 +55,9 @@ def _interpreter(options: dict[str, Any]) -> str:
     pytest.skip(f"an ordinary user may not run {name} with this checkout")
 
 
-def _give(folder: Path) -> None:
+def _change_owner(folder: Path) -> None:
     for path in (folder, *folder.rglob("*")):
-        os.chown(path, _UID, _UID, follow_symlinks=False)
+        os.chown(path, _NOBODY_UID, _NOBODY_UID, follow_symlinks=False)
     for parent in folder.parents:
         if not (mode := parent.stat().st_mode) & 0o001:
             parent.chmod(mode | 0o011)

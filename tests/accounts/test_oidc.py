@@ -30,7 +30,7 @@ from toolyard.types.account import Right, Role, TokenScope
 
 if TYPE_CHECKING:
     from tests.accounts.conftest import Clock
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"
@@ -93,12 +93,12 @@ OURS = {"oidc_client_id": "toolyard: team", "oidc_client_secret": "a secret/with
 
 
 @pytest.fixture(params=["client_secret_basic", "client_secret_post"])
-def provider(listening: Programs, request: pytest.FixtureRequest) -> str:
+def provider(start_program: ProgramStarter, request: pytest.FixtureRequest) -> str:
     """A provider that takes our secret in one way only."""
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
     words = ("node", Path(__file__).with_name("oidc.mjs"), "{port}", MODULES, REDIRECT, request.param)
-    return listening(*words).url
+    return start_program(*words).url
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from toolyard import Toolyard
 from toolyard.cli.commands.demo import demo_config
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 SERVERS = Path(__file__).parents[1] / "servers"
 AGENTS = """\
@@ -50,12 +50,12 @@ async def yard(leaks: None, tmp_path: Path, everything_server: str) -> AsyncIter
 
 
 @pytest.fixture
-def chat_model(model_program: Listening) -> str:
+def chat_model(model_program: ListeningProgram) -> str:
     """The address of a model that speaks Chat Completions and does what it is told."""
     return model_program.url
 
 
 @pytest.fixture
-def other_models(listening: Callable[..., Any]) -> str:
+def other_models(start_program: Callable[..., Any]) -> str:
     """The address of models that speak Anthropic's Messages and OpenAI's Responses."""
-    return listening(sys.executable, "-I", SERVERS / "providers_server.py", "{port}").url
+    return start_program(sys.executable, "-I", SERVERS / "providers_server.py", "{port}").url

@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.agents_matrix.coding_agents import AGENTS, CodingAgent
 from tests.agents_matrix.scripted_model import Call, ScriptedModel
 from tests.background.conftest import Machine, make_machine, wait_until
-from tests.processes import lives
+from tests.processes import is_running
 
 DOCS = Path(__file__).parents[2] / "docs/agents-matrix.md"
 RESULTS_SERVER = Path(__file__).parents[1] / "servers/results_server.py"
@@ -136,7 +136,7 @@ def survive_restart(session: Session) -> Cell:
         clients.extend(machine.status()["clients"])
         owner = machine.owner
         os.kill(owner, signal.SIGKILL)
-        wait_until(lambda: not lives(owner))
+        wait_until(lambda: not is_running(owner))
 
     model = session.run(weekday(28), weekday(29, kill))
     words = "".join(model.results[1:])

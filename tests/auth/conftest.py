@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.conftest import ROOT, Programs
+from tests.conftest import ROOT, ProgramStarter
 from yarl import URL
 
 from toolyard.auth.oauth_provider import OAuthProvider
@@ -129,7 +129,7 @@ class World:
 @pytest.fixture(scope="session")
 def oauth_program() -> Iterator[str]:
     """The address of the resource of the program, one for all tests of a worker."""
-    programs = Programs()
+    programs = ProgramStarter()
     yield programs(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     programs.stop()
 

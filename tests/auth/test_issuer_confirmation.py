@@ -16,16 +16,16 @@ from toolyard.auth.token_endpoint import revoke_grant
 
 if TYPE_CHECKING:
     from tests.auth.conftest import World
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.parametrize("issuer", [None, "https://login.example"])
 async def test_starting_sends_no_secret_to_the_issuer_that_a_hostile_server_names(
-    listening: Programs, no_proxies: None, issuer: str | None
+    start_program: ProgramStarter, no_proxies: None, issuer: str | None
 ) -> None:
-    url = listening(sys.executable, "-I", ROOT / "tests/oauth/hostile_server.py", "{port}").url
+    url = start_program(sys.executable, "-I", ROOT / "tests/oauth/hostile_server.py", "{port}").url
     oauth = {"grant": "client_credentials", "clientId": "robot", "clientSecret": "robot-secret"}
     if issuer is not None:
         oauth["issuer"] = issuer

@@ -24,7 +24,7 @@ from toolyard.transports.http_requests import ServerHttpClient, read_body_excerp
 from toolyard.types.server import HttpSpec, OAuthSpec
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"
@@ -57,7 +57,7 @@ class Resource:
 
 
 @pytest.fixture
-async def resource(listening: Programs, no_proxies: None) -> AsyncIterator[Resource]:
+async def resource(start_program: ProgramStarter, no_proxies: None) -> AsyncIterator[Resource]:
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
     made = Resource()
@@ -65,7 +65,7 @@ async def resource(listening: Programs, no_proxies: None) -> AsyncIterator[Resou
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-    made.issuer = listening("node", ROOT / "tests/oauth/oidc.mjs", "{port}", MODULES, made.url).url
+    made.issuer = start_program("node", ROOT / "tests/oauth/oidc.mjs", "{port}", MODULES, made.url).url
     yield made
     await runner.cleanup()
 

@@ -19,7 +19,7 @@ from toolyard.auth.storage import MemoryAuthStorage
 from toolyard.net import OutboundHttp
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
 
 PROGRAM = Path(__file__).parent.parent / "oauth/sdk_server.py"
 
@@ -36,9 +36,9 @@ async def person(url: str) -> AuthorizationResponse:
 @pytest.mark.parametrize("redirect", ["http://127.0.0.1:3999/callback", "https://toolyard.example/cb"])
 @pytest.mark.parametrize("protocol", ["modern", "legacy"])
 async def test_a_yard_signs_in_calls_and_refreshes(
-    listening: Programs, no_proxies: None, redirect: str, protocol: str
+    start_program: ProgramStarter, no_proxies: None, redirect: str, protocol: str
 ) -> None:
-    url = listening(sys.executable, PROGRAM, "{port}").url + "/mcp"
+    url = start_program(sys.executable, PROGRAM, "{port}").url + "/mcp"
     passed, net, storage = [0.0], OutboundHttp(), MemoryAuthStorage()
     provider = OAuthProvider(
         SignInTarget(url),

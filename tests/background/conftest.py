@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from tests import prefork
-from tests.processes import lives
+from tests.processes import is_running
 
 DEMO = Path(__file__).parents[2] / "src/toolyard/cli/demo_server.py"
 INITIALIZE = {
@@ -173,7 +173,11 @@ class Machine:
         for folder in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
                 words = (folder / "cmdline").read_bytes().split(b"\0")
-                if b"--background" in words and os.fsencode(self.data) in words and lives(int(folder.name)):
+                if (
+                    b"--background" in words
+                    and os.fsencode(self.data) in words
+                    and is_running(int(folder.name))
+                ):
                     found.append(int(folder.name))
         return found
 

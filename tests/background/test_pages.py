@@ -15,7 +15,7 @@ from tests.background.conftest import wait_until
 
 if TYPE_CHECKING:
     from tests.background.conftest import Client, Machine
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 COUNTING_SERVER = Path(__file__).parent.parent / "servers/counting_server.py"
 
@@ -95,7 +95,7 @@ async def test_a_client_that_can_be_asked_needs_no_page(machine: Machine) -> Non
 
 
 async def test_servers_added_in_the_pages_are_there_for_clients(
-    machine: Machine, chromium: Browser, hostile_http: Listening
+    machine: Machine, chromium: Browser, hostile_http: ListeningProgram
 ) -> None:
     machine.env["TOOLYARD_PORT"] = "0"
     client = await asyncio.to_thread(lambda: machine.start().initialize())

@@ -21,8 +21,8 @@ import psutil
 import pytest
 from tests import prefork
 from tests.background.conftest import wait_until
-from tests.processes import lives
-from tests.sqlite_template import with_tables
+from tests.processes import is_running
+from tests.sqlite_template import copy_template
 
 from toolyard.background.runtime_dir import RuntimePaths
 from toolyard.store import Database
@@ -77,7 +77,7 @@ def test_clients_survive_the_death_of_the_background_process(machine: Machine) -
     assert {client.weekday() for client in clients} == {"Tuesday"}
     assert machine.owner != owner
     assert machine.backgrounds == [machine.owner]
-    wait_until(lambda: not any(lives(server.pid) for server in servers))
+    wait_until(lambda: not any(is_running(server.pid) for server in servers))
     other = others[0]
     wait_until(lambda: other.ask("ping") and "notifications/tools/list_changed" in other.notifications)
     assert [client.close() for client in clients] == [""] * 20
@@ -305,7 +305,7 @@ def test_serve_takes_over_and_the_clients_move(machine: Machine) -> None:
     with prefork.Popen(words, stdout=pipe, stderr=pipe, cwd=machine.home, env=machine.environment()) as serve:
         try:
             wait_until(lambda: machine.owner == serve.pid)
-            wait_until(lambda: not lives(owner))
+            wait_until(lambda: not is_running(owner))
             wait_until(lambda: len(machine.status()["clients"]) == 3)
             assert {client.weekday() for client in clients} == {"Tuesday"}
             assert machine.run("stop").returncode == 2
@@ -343,7 +343,7 @@ def test_serve_and_its_local_clients_share_the_processes_of_servers(machine: Mac
         finally:
             serve.terminate()
             serve.communicate(timeout=60)
-    assert not lives(again)
+    assert not is_running(again)
 
 
 def find_servers(pid: int) -> list[int]:
@@ -429,7 +429,7 @@ def test_an_entry_that_starts_ourselves_does_not_start(machine: Machine) -> None
 
 
 def test_open_brings_up_the_pages_on_this_machine(machine: Machine) -> None:
-    with_tables(machine.data)
+    copy_template(machine.data)
     machine.env |= {"TOOLYARD_IDLE_EXIT": "1", "TOOLYARD_PORT": "0"}
     client = machine.start().initialize()
     first, second = (machine.run("open", "--no-browser") for _ in range(2))
@@ -487,7 +487,7 @@ async def _store_agent(data: Path) -> None:
 
 
 def test_a_client_has_the_tools_of_an_agent_that_was_created_in_the_pages(machine: Machine) -> None:
-    with_tables(machine.data)
+    copy_template(machine.data)
     asyncio.run(_store_agent(machine.data))
     client = machine.start("--agent", "reader").initialize()
     listed = client.ask("tools/list")["result"]["tools"]

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import prefork
-from tests.sqlite_template import with_tables
+from tests.sqlite_template import copy_template
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 HERE = Path(__file__).parent
 DEMO = HERE.parent.parent / "src/toolyard/cli/demo_server.py"
@@ -250,11 +250,11 @@ class Chatting(Cli):
 
 
 @pytest.fixture
-def chatting(cli: Cli, tmp_path: Path, model_program: Listening) -> Chatting:
+def chatting(cli: Cli, tmp_path: Path, model_program: ListeningProgram) -> Chatting:
     made = Chatting(cli.home, cli.data, model=model_program.url, journal=tmp_path / "journal")
     chat = {"command": sys.executable, "args": ["-I", "-S", str(CHAT_SERVER), str(made.journal)]}
     made.write({"mcpServers": {"chat": chat}})
-    with_tables(made.data)
+    copy_template(made.data)
     entry = f'[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model_program.url}/v1"\napi_key = "good"\n'
     (made.data / "toolyard.toml").write_text(entry)
     return made

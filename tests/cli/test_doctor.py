@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 
 def test_each_step_of_a_start_has_its_time(cli: Cli, demo: dict[str, Any], odd: dict[str, Any]) -> None:
@@ -27,7 +27,7 @@ def test_each_step_of_a_start_has_its_time(cli: Cli, demo: dict[str, Any], odd: 
     assert all(step["seconds"] >= 0 for server in (modern, legacy) for step in server["steps"])
 
 
-def test_what_to_do_next_for_each_failure(cli: Cli, hostile_http: Listening) -> None:
+def test_what_to_do_next_for_each_failure(cli: Cli, hostile_http: ListeningProgram) -> None:
     cli.write(
         {
             "mcpServers": {

@@ -15,7 +15,7 @@ import toolyard
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
 
 HTTP_SERVER = Path(__file__).parent / "streamable_http_server.py"
 NOT_MCP = "is it an MCP server? It must write MCP messages to its stdout, and nothing else"
@@ -51,8 +51,8 @@ def test_hints_for_programs_fit_the_cause(cli: Cli) -> None:
     assert found["text"].startswith("set 'command' to the program that runs it")
 
 
-def test_hints_for_addresses_fit_the_cause(cli: Cli, listening: Programs) -> None:
-    url = listening(sys.executable, "-I", HTTP_SERVER, "{port}").url
+def test_hints_for_addresses_fit_the_cause(cli: Cli, start_program: ProgramStarter) -> None:
+    url = start_program(sys.executable, "-I", HTTP_SERVER, "{port}").url
     servers: dict[str, Any] = {
         "fails": {"url": f"{url}/500"},
         "sse": {"type": "sse", "url": f"{url}/mcp"},
@@ -106,9 +106,9 @@ def test_the_server_of_a_bundle_with_other_faults_is_checked(cli: Cli) -> None:
 
 
 def test_a_tool_without_a_schema_is_called_and_requests_name_the_program(
-    cli: Cli, listening: Programs
+    cli: Cli, start_program: ProgramStarter
 ) -> None:
-    server = listening(sys.executable, "-I", HTTP_SERVER, "{port}")
+    server = start_program(sys.executable, "-I", HTTP_SERVER, "{port}")
     cli.write({"mcpServers": {"small": {"url": f"{server.url}/mcp"}}})
     assert [line.split("\t")[0] for line in cli("tools").lines] == ["small_bare", "small_echo"]
     assert cli("call", "small_bare").out == "done\n"

@@ -34,7 +34,7 @@ from toolyard.types.server import (
 )
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +118,7 @@ class Web:
 
 
 @pytest.fixture
-def web(hostile_http: Listening) -> Web:
+def web(hostile_http: ListeningProgram) -> Web:
     """Bad HTTP servers, under a key of this test's own."""
     return Web(hostile_http.url)
 

@@ -36,7 +36,7 @@ from .conftest import PATIENT
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Web
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
 
 Beside = Callable[..., AbstractAsyncContextManager[ConnectionManager]]
 Within = Callable[[float], AbstractContextManager[None]]
@@ -157,7 +157,7 @@ async def test_a_server_that_stands_still_is_given_up_after_the_connect_timeout(
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("mode", STANDING)
 async def test_a_call_that_stands_still_times_out_and_the_server_is_told(
-    mode: str, era: str, web: Web, beside: Beside, within: Within, says: Says, until: Until
+    mode: str, era: str, web: Web, beside: Beside, within: Within, says: Says, wait_until: Until
 ) -> None:
     keys = {"timeouts": Timeouts(20, 0.5, 5)}
     async with beside(web(mode, keys=keys, era=era, **STANDING[mode])) as manager:
@@ -166,9 +166,9 @@ async def test_a_call_that_stands_still_times_out_and_the_server_is_told(
             await call_tool(manager, "bad", "echo")
         says(caught.value, "tools/call: no response or progress for 0.5 s")
         if era == "legacy":
-            await until(lambda: web.messages("notifications/cancelled"))
+            await wait_until(lambda: web.messages("notifications/cancelled"))
         if not mode.startswith("drips"):
-            await until(lambda: any(entry.get("hung_up") == "tools/call" for entry in web.seen()))
+            await wait_until(lambda: any(entry.get("hung_up") == "tools/call" for entry in web.seen()))
         assert manager.status("bad").state is State.READY
 
 
@@ -199,15 +199,15 @@ async def test_a_reset_in_the_middle_of_a_long_request_leaves_its_outcome_unknow
 
 @pytest.mark.parametrize("era", ["modern", "legacy", "sse"])
 async def test_a_server_that_went_away_and_came_back_is_found_again(
-    era: str, listening: Programs, beside: Beside, within: Within, says: Says, until: Until
+    era: str, start_program: ProgramStarter, beside: Beside, within: Within, says: Says, wait_until: Until
 ) -> None:
-    program = listening(sys.executable, "-I", HOSTILE, "{port}")
+    program = start_program(sys.executable, "-I", HOSTILE, "{port}")
     spec = HttpSpec(f"{program.url}/good/key?era={era}", type="sse" if era == "sse" else "http")
     async with beside(Server("bad", spec, timeouts=PATIENT)) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "before"})) == "before"
         program.stop()
         if era == "sse":  # Its stream ends with it.
-            await until(lambda: manager.status("bad").state is not State.READY)
+            await wait_until(lambda: manager.status("bad").state is not State.READY)
         with within(2), pytest.raises(ServerError) as caught:
             for _ in range(3):  # The first ones may find a kept connection just broken.
                 with contextlib.suppress(OutcomeUnknown):
@@ -465,24 +465,24 @@ async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
 @both_loops
 @pytest.mark.parametrize("era", ["modern", "legacy", "sse"])
 async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
-    era: str, web: Web, beside: Beside, until: Until
+    era: str, web: Web, beside: Beside, wait_until: Until
 ) -> None:
     async with beside(web("good", era=era)) as manager:
         await manager.ensure_connected("bad")
         one = asyncio.ensure_future(call_tool(manager, "bad", "wait"))
-        await until(lambda: len(web.messages("tools/call")) == 1)
+        await wait_until(lambda: len(web.messages("tools/call")) == 1)
         other = asyncio.ensure_future(call_tool(manager, "bad", "wait"))
-        await until(lambda: len(web.messages("tools/call")) == 2)
+        await wait_until(lambda: len(web.messages("tools/call")) == 2)
         one.cancel()
         with pytest.raises(asyncio.CancelledError):
             await one
         first, second = web.messages("tools/call")
         if era == "modern":
             gone = {"connection": first["connection"], "hung_up": "tools/call"}
-            await until(lambda: gone in web.seen())
+            await wait_until(lambda: gone in web.seen())
             assert not web.messages("notifications/cancelled")
         else:
-            await until(lambda: web.messages("notifications/cancelled"))
+            await wait_until(lambda: web.messages("notifications/cancelled"))
             cancelled = [entry["message"]["params"] for entry in web.messages("notifications/cancelled")]
             assert [params["requestId"] for params in cancelled] == [first["message"]["id"]]
         assert {"connection": second["connection"], "hung_up": "tools/call"} not in web.seen()
@@ -518,24 +518,24 @@ async def test_all_calls_that_meet_a_forgotten_session_succeed(web: Web, beside:
 
 @both_loops
 async def test_a_forgotten_session_does_not_take_a_running_call_along(
-    web: Web, beside: Beside, until: Until
+    web: Web, beside: Beside, wait_until: Until
 ) -> None:
     async with beside(web("forgets-404", era="legacy")) as manager:
         running = asyncio.ensure_future(call_tool(manager, "bad", "steps", {"count": 10, "every": 0.05}))
-        await until(lambda: web.messages("tools/call"))
+        await wait_until(lambda: web.messages("tools/call"))
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "kept"})) == "kept"
         assert not running.done()
         assert text_of(await running) == "done"
         assert len(web.messages("initialize")) == 2
-        await until(lambda: any(entry.get("verb") == "DELETE" for entry in web.seen()))
+        await wait_until(lambda: any(entry.get("verb") == "DELETE" for entry in web.seen()))
 
 
 async def test_closing_ends_also_what_runs_in_a_forgotten_session(
-    web: Web, beside: Beside, within: Within, until: Until
+    web: Web, beside: Beside, within: Within, wait_until: Until
 ) -> None:
     async with beside(web("forgets-404", era="legacy")) as manager:
         running = asyncio.ensure_future(call_tool(manager, "bad", "wait"))
-        await until(lambda: web.messages("tools/call"))
+        await wait_until(lambda: web.messages("tools/call"))
         await call_tool(manager, "bad", "echo")
         with within(1):
             await manager.close("bad")
@@ -596,13 +596,13 @@ async def test_a_resumption_that_is_refused_leaves_the_outcome_unknown(
 
 
 async def test_a_resumed_stream_is_closed_when_its_call_times_out(
-    web: Web, beside: Beside, within: Within, until: Until
+    web: Web, beside: Beside, within: Within, wait_until: Until
 ) -> None:
     limits = {"timeouts": Timeouts(20, 0.8, 5)}
     async with beside(web("sse-resumes", keys=limits, era="legacy", then="stall")) as manager:
         with within(2.5), pytest.raises(CallTimeout):
             await call_tool(manager, "bad", "echo")
-        await until(lambda: any(entry.get("hung_up") == "GET" for entry in web.seen()))
+        await wait_until(lambda: any(entry.get("hung_up") == "GET" for entry in web.seen()))
 
 
 async def test_a_stream_that_ends_again_and_again_does_not_make_us_hammer(
@@ -616,24 +616,24 @@ async def test_a_stream_that_ends_again_and_again_does_not_make_us_hammer(
 
 
 async def test_listening_to_a_stream_that_ends_at_once_does_not_make_us_hammer(
-    web: Web, beside: Beside, until: Until
+    web: Web, beside: Beside, wait_until: Until
 ) -> None:
     callbacks = Callbacks(notification=lambda *_: None)
     async with beside(web("listening-ends-at-once", era="legacy"), callbacks=callbacks) as manager:
         await manager.ensure_connected("bad")
-        await until(lambda: any(entry.get("verb") == "GET" for entry in web.seen()))
+        await wait_until(lambda: any(entry.get("verb") == "GET" for entry in web.seen()))
         await asyncio.sleep(0.5)
     assert sum(entry.get("verb") == "GET" for entry in web.seen()) < 10
 
 
 async def test_a_listening_stream_without_measure_harms_no_call(
-    web: Web, beside: Beside, until: Until
+    web: Web, beside: Beside, wait_until: Until
 ) -> None:
     callbacks = Callbacks(notification=lambda *_: None)
     listening = web("listening-oversize", era="legacy")
     async with beside(listening, callbacks=callbacks, message_limit=100_000) as manager:
         await manager.ensure_connected("bad")
-        await until(lambda: any(entry.get("verb") == "GET" for entry in web.seen()))
+        await wait_until(lambda: any(entry.get("verb") == "GET" for entry in web.seen()))
         for text in ("one", "two"):
             assert text_of(await call_tool(manager, "bad", "echo", {"text": text})) == text
 

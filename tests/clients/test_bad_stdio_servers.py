@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from tests.processes import below_us, lives
+from tests.processes import is_running, own_descendants
 from tests.tool_calls import call_tool
 
 from toolyard.clients import Callbacks, ConnectionManager, EraCache, backoff
@@ -258,11 +258,11 @@ async def test_a_flood_of_notifications_does_not_drown_the_answer(bad: Bad, besi
 
 
 async def test_a_flood_on_standard_error_is_kept_to_its_last_lines(
-    bad: Bad, beside: Beside, until: Until
+    bad: Bad, beside: Beside, wait_until: Until
 ) -> None:
     async with beside(bad("stderr-flood")) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "dry"})) == "dry"
-        await until(lambda: manager.status("bad").stderr[-1:] == ("the last line",))
+        await wait_until(lambda: manager.status("bad").stderr[-1:] == ("the last line",))
         lines, most = manager.status("bad").stderr, LogTail().max_lines
         assert len(lines) == most
         assert lines[0] == f"line {50_002 - most} of very many that nobody reads"
@@ -401,30 +401,30 @@ async def test_a_call_that_is_not_answered_times_out_and_the_server_is_told(
     beside: Beside,
     within: Within,
     says: Says,
-    until: Until,
+    wait_until: Until,
 ) -> None:
     async with beside(bad("good", *flags, timeouts=Timeouts(20, 0.5, 5))) as manager:
         await manager.ensure_connected("bad")
         with within(1.5), pytest.raises(CallTimeout) as caught:
             await call_tool(manager, "bad", "wait")
         says(caught.value, "tools/call: no response or progress for 0.5 s")
-        await until(lambda: journal.messages("notifications/cancelled"))
+        await wait_until(lambda: journal.messages("notifications/cancelled"))
         id = journal.messages("tools/call")[0]["id"]
         assert journal.messages("notifications/cancelled")[0]["params"]["requestId"] == id
         assert manager.status("bad").state is State.READY
 
 
 async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
-    bad: Bad, journal: Journal, beside: Beside, until: Until
+    bad: Bad, journal: Journal, beside: Beside, wait_until: Until
 ) -> None:
     async with beside(bad("good")) as manager:
         await manager.ensure_connected("bad")
         one, other = (asyncio.ensure_future(call_tool(manager, "bad", "wait")) for _ in range(2))
-        await until(lambda: len(journal.messages("tools/call")) == 2)
+        await wait_until(lambda: len(journal.messages("tools/call")) == 2)
         one.cancel()
         with pytest.raises(asyncio.CancelledError):
             await one
-        await until(lambda: journal.messages("notifications/cancelled"))
+        await wait_until(lambda: journal.messages("notifications/cancelled"))
         ids = [message["id"] for message in journal.messages("tools/call")]
         cancelled = [m["params"]["requestId"] for m in journal.messages("notifications/cancelled")]
         assert cancelled == ids[:1]
@@ -521,12 +521,12 @@ async def test_concurrent_first_users_share_one_connect(bad: Bad, journal: Journ
 
 
 async def test_a_first_user_who_leaves_does_not_take_the_connect_along(
-    bad: Bad, journal: Journal, beside: Beside, until: Until
+    bad: Bad, journal: Journal, beside: Beside, wait_until: Until
 ) -> None:
     async with beside(bad("slow-start", "--seconds", "0.3")) as manager:
         first = asyncio.ensure_future(call_tool(manager, "bad", "echo", {"text": "first"}))
         second = asyncio.ensure_future(call_tool(manager, "bad", "echo", {"text": "second"}))
-        await until(lambda: manager.status("bad").state is State.CONNECTING)
+        await wait_until(lambda: manager.status("bad").state is State.CONNECTING)
         first.cancel()
         assert text_of(await second) == "second"
         assert first.cancelled()
@@ -584,7 +584,7 @@ async def test_what_a_server_started_goes_with_it(
     journal: Journal,
     beside: Beside,
     within: Within,
-    until: Until,
+    wait_until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transport, "_SIGTERM_GRACE_SECONDS", 0.3)
@@ -595,7 +595,7 @@ async def test_what_a_server_started_goes_with_it(
         assert all(psutil.pid_exists(pid) for pid in family)
         with within(3):
             await manager.close("bad")
-        await until(lambda: not any(lives(pid) for pid in family))
+        await wait_until(lambda: not any(is_running(pid) for pid in family))
 
 
 async def test_callers_are_told_in_time_however_long_the_server_takes_to_go(
@@ -603,36 +603,36 @@ async def test_callers_are_told_in_time_however_long_the_server_takes_to_go(
 ) -> None:
     monkeypatch.setattr(transport, "_SIGTERM_GRACE_SECONDS", 4)
     async with beside(bad("stubborn-and-silent", timeouts=Timeouts(0.5, 1, 1))) as manager:
-        before = below_us()
+        before = own_descendants()
         with pytest.raises(Unreachable) as caught:
             await call_tool(manager, "bad", "echo")
-        assert below_us() - before, "the server was gone before its caller was told"
+        assert own_descendants() - before, "the server was gone before its caller was told"
         says(caught.value, "did not answer within 0.5 s")
         with within(5):
             await manager.close("bad")
 
 
 async def test_a_close_in_the_middle_of_a_close_leaves_nothing(
-    bad: Bad, journal: Journal, beside: Beside, within: Within, until: Until
+    bad: Bad, journal: Journal, beside: Beside, within: Within, wait_until: Until
 ) -> None:
     async with beside(bad("stubborn-and-silent", timeouts=Timeouts(0.4, 1, 1))) as manager:
         call = asyncio.ensure_future(call_tool(manager, "bad", "echo"))
-        await until(lambda: journal.processes())
-        await until(lambda: any("eof" in entry for entry in journal.entries()))
+        await wait_until(lambda: journal.processes())
+        await wait_until(lambda: any("eof" in entry for entry in journal.entries()))
         with within(7.5):
             await manager.close("bad")
         assert isinstance((await asyncio.gather(call, return_exceptions=True))[0], Unreachable)
         family = [*journal.starts(), *journal.processes()]
-        await until(lambda: not any(lives(pid) for pid in family))
+        await wait_until(lambda: not any(is_running(pid) for pid in family))
 
 
 async def test_closing_ends_calls_in_flight_and_those_that_wait_for_the_connect(
-    bad: Bad, journal: Journal, beside: Beside, within: Within, until: Until
+    bad: Bad, journal: Journal, beside: Beside, within: Within, wait_until: Until
 ) -> None:
     slow = bad("silent", id="slow", timeouts=Timeouts(20, 20, 20))
     async with beside(bad("good", timeouts=Timeouts(20, 20, 20)), slow) as manager:
         calls = [asyncio.ensure_future(call_tool(manager, id, "wait")) for id in ("bad", "bad", "slow")]
-        await until(lambda: len(journal.messages("tools/call")) == 2)
+        await wait_until(lambda: len(journal.messages("tools/call")) == 2)
         with within(4):
             await asyncio.gather(manager.close("bad"), manager.close("slow"))
             ends = await asyncio.gather(*calls, return_exceptions=True)
@@ -673,7 +673,7 @@ async def main():
 @pytest.mark.parametrize("end", ["closed", "forgotten", "failed"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 async def test_a_program_with_many_servers_ends_however_it_ends(
-    loop: str, end: str, hostile_stdio: str, until: Until
+    loop: str, end: str, hostile_stdio: str, wait_until: Until
 ) -> None:
     # Who closes everything is not warned of anything.
     strict = ("-W", "default") if end == "closed" else ()
@@ -685,7 +685,7 @@ async def test_a_program_with_many_servers_ends_however_it_ends(
     noise = [line for line in err.decode().splitlines() if "cannot be used" not in line]
     assert noise == []
     marker = f"TOOLYARD_CHILD={program.pid}:".encode()
-    await until(lambda: not carriers(marker))
+    await wait_until(lambda: not carriers(marker))
 
 
 def carriers(marker: bytes) -> list[str]:
@@ -716,7 +716,7 @@ async def test_a_server_that_exits_stays_away_until_someone_restarts_it(
 
 
 async def test_a_server_that_may_restart_comes_back_by_itself(
-    bad: Bad, journal: Journal, beside: Beside, until: Until, monkeypatch: pytest.MonkeyPatch
+    bad: Bad, journal: Journal, beside: Beside, wait_until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backoff, "_RESTART_DELAYS_SECONDS", (0.5, 0.5))
     async with beside(bad("crashes-once", restart=RestartPolicy.ON_FAILURE)) as manager:
@@ -725,7 +725,7 @@ async def test_a_server_that_may_restart_comes_back_by_itself(
         status = manager.status("bad")
         assert status.state is State.FAILED
         assert status.next_retry is not None
-        await until(lambda: manager.status("bad").state is State.READY)
+        await wait_until(lambda: manager.status("bad").state is State.READY)
         assert len(journal.starts()) == 2
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "back"})) == "back"
 
@@ -743,14 +743,14 @@ async def test_a_crash_loop_is_left_alone_in_the_end(
     journal: Journal,
     beside: Beside,
     says: Says,
-    until: Until,
+    wait_until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(backoff, "_RESTART_DELAYS_SECONDS", (0.02, 0.02, 0.02))
     async with beside(bad("crashes-when-ready", restart=RestartPolicy.ON_FAILURE)) as manager:
         await manager.connect(["bad"])
         words = "crashed 4 times in a row; the last time it exited with code 5: lost the licence server"
-        await until(lambda: words in str(manager.status("bad").cause))
+        await wait_until(lambda: words in str(manager.status("bad").cause))
         status = manager.status("bad")
         says(status, words)
         assert status.state is State.FAILED
@@ -777,7 +777,7 @@ class LostAtOnce(MemoryTransport):
 
 @one_loop
 async def test_a_server_that_is_lost_as_it_becomes_ready_is_not_ready(
-    beside: Beside, says: Says, until: Until
+    beside: Beside, says: Says, wait_until: Until
 ) -> None:
     async def serve(message: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
         if "id" in message:
@@ -793,7 +793,7 @@ async def test_a_server_that_is_lost_as_it_becomes_ready_is_not_ready(
 
 
 async def test_a_server_that_nobody_uses_is_stopped_and_starts_again_when_called(
-    bad: Bad, journal: Journal, beside: Beside, until: Until
+    bad: Bad, journal: Journal, beside: Beside, wait_until: Until
 ) -> None:
     async with beside(bad("good", stop_when_idle=1.0)) as manager:
         await call_tool(manager, "bad", "echo")
@@ -802,9 +802,9 @@ async def test_a_server_that_nobody_uses_is_stopped_and_starts_again_when_called
         first = journal.starts()[0]
         with pytest.raises(CallTimeout):
             await slow
-        assert lives(first)
-        await until(lambda: manager.status("bad").state is State.IDLE)
-        await until(lambda: not lives(first))
+        assert is_running(first)
+        await wait_until(lambda: manager.status("bad").state is State.IDLE)
+        await wait_until(lambda: not is_running(first))
         assert manager.status("bad").cause is None
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "again"})) == "again"
         assert len(journal.starts()) == 2
@@ -812,12 +812,12 @@ async def test_a_server_that_nobody_uses_is_stopped_and_starts_again_when_called
 
 @one_loop
 async def test_a_server_that_was_only_connected_is_stopped_too(
-    bad: Bad, beside: Beside, until: Until
+    bad: Bad, beside: Beside, wait_until: Until
 ) -> None:
     async with beside(bad("good", stop_when_idle=0.5)) as manager:
         await manager.connect(["bad"])
         assert manager.status("bad").state is State.READY
-        await until(lambda: manager.status("bad").state is State.IDLE)
+        await wait_until(lambda: manager.status("bad").state is State.IDLE)
 
 
 @one_loop

@@ -15,7 +15,7 @@ import uvloop
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
-from tests.processes import below_us
+from tests.processes import own_descendants
 from tests.tool_calls import call_tool
 
 from toolyard.clients import ConnectionManager
@@ -35,7 +35,7 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = self.loops()
-        self.before = below_us()
+        self.before = own_descendants()
         self.calls: list[asyncio.Task[Any]] = []
         self.others: list[asyncio.Task[Any]] = []
         self.cancelled: set[int] = set()
@@ -85,7 +85,7 @@ class AnyOrder(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             self.loop.run_until_complete(self._end())
-            assert below_us() <= self.before
+            assert own_descendants() <= self.before
         finally:
             self.loop.close()
 

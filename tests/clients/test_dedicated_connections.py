@@ -109,7 +109,7 @@ async def test_the_chat_of_one_never_reaches_the_instance_of_another(accounts: A
 
 
 async def test_ending_a_chat_closes_its_connections_and_no_others(
-    accounts: Accounts, core: Core, until: Until
+    accounts: Accounts, core: Core, wait_until: Until
 ) -> None:
     async with core() as core:
         await core.updates.sync_instances("ann", [accounts.instance("ann")])
@@ -117,37 +117,37 @@ async def test_ending_a_chat_closes_its_connections_and_no_others(
         staying = accounts.opened("ann")
         await call(core, ONE)
         await core.manager.release_client("one")
-        await until(lambda: accounts.opened("ann") == staying)
+        await wait_until(lambda: accounts.opened("ann") == staying)
         assert core.manager.list_dedicated_connections("one") == []
         assert await call(core, ONE) == "ann whoami"
 
 
 async def test_a_connection_that_its_chat_does_not_use_is_closed(
-    accounts: Accounts, core: Core, until: Until
+    accounts: Accounts, core: Core, wait_until: Until
 ) -> None:
     async with core() as core:
         await core.updates.sync_instances("ann", [accounts.instance("ann", stop_when_idle=0.05)])
         await call(core, ONE)
-        await until(lambda: accounts.opened("ann") == [])
+        await wait_until(lambda: accounts.opened("ann") == [])
         assert await call(core, ONE) == "ann whoami"
 
 
 async def test_chats_that_nobody_uses_any_more_leave_nothing_behind(
-    accounts: Accounts, core: Core, until: Until, monkeypatch: pytest.MonkeyPatch
+    accounts: Accounts, core: Core, wait_until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managing, "_MAX_CHAT_CONNECTIONS_BEFORE_PRUNING", 4)
     async with core() as core:
         await core.updates.sync_instances("ann", [accounts.instance("ann", stop_when_idle=0.01)])
         for number in range(12):
             await call(core, Caller(ANN, chat=f"chat-{number}"))
-            await until(lambda: accounts.opened("ann") == [])
+            await wait_until(lambda: accounts.opened("ann") == [])
         there = [number for number in range(12) if core.manager.list_dedicated_connections(f"chat-{number}")]
         assert len(there) <= 5
         assert there[-1] == 11
 
 
 async def test_another_filter_leaves_the_connection_of_a_chat_and_another_key_closes_it(
-    accounts: Accounts, core: Core, until: Until
+    accounts: Accounts, core: Core, wait_until: Until
 ) -> None:
     async with core() as core:
         desk = accounts.instance("ann")
@@ -161,7 +161,7 @@ async def test_another_filter_leaves_the_connection_of_a_chat_and_another_key_cl
         assert await call(core, ONE) == "ann whoami"
         assert accounts.opened("ann") == opened
         await core.updates.sync_instances("ann", [accounts.instance("ann")])
-        await until(lambda: accounts.opened("ann") == [])
+        await wait_until(lambda: accounts.opened("ann") == [])
         assert await call(core, ONE) == "ann whoami"
 
 

@@ -438,16 +438,18 @@ async def test_an_update_takes_over_changed_files_and_touches_nothing_else(
 
 @pytest.mark.parametrize("held", ["ann", "common"], ids=["before it answers", "after it answered"])
 async def test_a_server_that_is_taken_away_while_it_is_listed_stays_away(
-    accounts: Accounts, core: Core, until: Until, held: str
+    accounts: Accounts, core: Core, wait_until: Until, held: str
 ) -> None:
     async with core(accounts.server("one")) as core:
         await both(core, accounts)
         answer = accounts.held[held, "tools/list"] = asyncio.Event()
         listing = asyncio.ensure_future(core.tool_directory.refresh(ANN.principal))
         asked = [("ann", "tools/list"), ("common", "tools/list")]
-        await until(lambda: all(accounts.count(*each) for each in asked))
+        await wait_until(lambda: all(accounts.count(*each) for each in asked))
         if held == "common":
-            await until(lambda: core.manager.status("@ann/desk", principal=ANN.principal).tool_count == 3)
+            await wait_until(
+                lambda: core.manager.status("@ann/desk", principal=ANN.principal).tool_count == 3
+            )
         await core.updates.sync_instances("ann", [])
         answer.set()
         roster = await listing

@@ -237,7 +237,7 @@ async def test_a_restart_may_be_for_one_principal_alone(accounts: Accounts) -> N
 
 
 async def test_connections_of_others_close_when_nobody_uses_them(
-    accounts: Accounts, until: Until, monkeypatch: pytest.MonkeyPatch
+    accounts: Accounts, wait_until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managing, "_IDLE_TIMEOUT_SECONDS", 0.2)
     servers = [accounts.server("one"), accounts.server("long", stop_when_idle=60), accounts.instance("ann")]
@@ -245,7 +245,7 @@ async def test_connections_of_others_close_when_nobody_uses_them(
         await use(manager, "one", [LOCAL_PRINCIPAL, ANN, BOB])
         await use(manager, "long", [ANN])
         await who(manager, "@ann/desk", ANN)
-        await until(lambda: len(accounts.sessions) == 3)
+        await wait_until(lambda: len(accounts.sessions) == 3)
         assert manager.state("one", LOCAL_PRINCIPAL) is State.READY
         assert manager.state("long", ANN) is State.READY
         assert manager.state("@ann/desk", ANN) is State.READY
@@ -269,7 +269,7 @@ async def test_a_connection_that_is_used_again_and_again_stays(
 
 
 async def test_connections_that_nobody_uses_make_room_for_others(
-    accounts: Accounts, until: Until, monkeypatch: pytest.MonkeyPatch
+    accounts: Accounts, wait_until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managing, "_MAX_CONNECTIONS_BEFORE_PRUNING", 8)
     keys = Keyring(accounts)
@@ -284,7 +284,7 @@ async def test_connections_that_nobody_uses_make_room_for_others(
         assert len(kept) <= 8
         assert {"local", "ann", "p39"} <= kept
         assert manager.state("one", ANN) is State.READY
-        await until(lambda: keys.open() == ["ann", "local"])
+        await wait_until(lambda: keys.open() == ["ann", "local"])
         assert await who(manager, "one", Principal("p0")) == "p0 whoami"
     assert keys.open() == []
 

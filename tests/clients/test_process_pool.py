@@ -40,7 +40,7 @@ async def start(manager: ConnectionManager, principal: Principal) -> int:
     return pid
 
 
-async def test_managers_of_one_pool_share_the_process_of_equal_servers(until: Until) -> None:
+async def test_managers_of_one_pool_share_the_process_of_equal_servers(wait_until: Until) -> None:
     pool, ann = ProcessPool(), Principal("ann")
     first, second = (ConnectionManager([server()], processes=pool) for _ in range(2))
     pid = await start(first, ann)
@@ -50,7 +50,7 @@ async def test_managers_of_one_pool_share_the_process_of_equal_servers(until: Un
     assert await start(second, ann) == pid
     await second.close_all()
     await pool.close()
-    await until(lambda: not is_running(pid))
+    await wait_until(lambda: not is_running(pid))
 
 
 @pytest.mark.parametrize(

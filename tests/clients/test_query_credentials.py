@@ -123,13 +123,13 @@ def told_by(error: BaseException) -> Iterator[str]:
     ],
 )
 async def test_every_request_to_the_server_has_it(
-    mode: str, paths: set[tuple[str, str]], until: Until
+    mode: str, paths: set[tuple[str, str]], wait_until: Until
 ) -> None:
     async with listening(Site(mode)) as site:
         async with ConnectionManager([server(site)], on_notification=lambda *_: None) as manager:
             result = await call_tool(manager, "bad", "look")
             assert result["content"][0]["text"] == "done"
-            await until(lambda: any(method == "GET" for method, _, _ in site.asked))
+            await wait_until(lambda: any(method == "GET" for method, _, _ in site.asked))
         assert {(method, path) for method, path, _ in site.asked} == paths
         assert all(query["key"] == SECRET for _, _, query in site.asked)
         rest = {path: {key: query[key] for key in query if key != "key"} for _, path, query in site.asked}

@@ -111,14 +111,14 @@ async def say(manager: ConnectionManager) -> str:
     ],
 )
 async def test_a_child_that_pushes_without_a_call_is_disconnected_and_its_status_says_why(
-    kind: str, cause: str, beside: Beside, until: Until
+    kind: str, cause: str, beside: Beside, wait_until: Until
 ) -> None:
     heard: list[Any] = []
     callbacks = Callbacks(log=lambda _, params: heard.append(params))
     async with beside(stdio(kind), callbacks=callbacks) as manager:
         with contextlib.suppress(OutcomeUnknown, Unreachable):
             await manager.ensure_connected("bad")
-        await until(lambda: manager.status("bad").state is State.FAILED)
+        await wait_until(lambda: manager.status("bad").state is State.FAILED)
         status = manager.status("bad")
         assert status.cause == cause
         assert status.next_retry is not None
@@ -129,35 +129,37 @@ async def test_a_child_that_pushes_without_a_call_is_disconnected_and_its_status
         assert "the first call after" in refused.value.hint
 
 
-async def test_a_disconnected_server_is_connected_again_after_a_pause(beside: Beside, until: Until) -> None:
+async def test_a_disconnected_server_is_connected_again_after_a_pause(
+    beside: Beside, wait_until: Until
+) -> None:
     limits = TrafficLimits(messages=10, reconnect_delays=(0.0,))
     async with beside(stdio("pushes-many"), traffic=limits) as manager:
         for connects in (1, 2, 3):
             with contextlib.suppress(OutcomeUnknown, Unreachable):
                 await say(manager)
-            await until(lambda: manager.status("bad").state is State.FAILED)
+            await wait_until(lambda: manager.status("bad").state is State.FAILED)
             assert manager.status("bad").connects == connects
 
 
 async def test_the_pause_does_not_grow_when_the_clock_is_set_back(
-    beside: Beside, until: Until, monkeypatch: pytest.MonkeyPatch
+    beside: Beside, wait_until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = TrafficLimits(messages=10, reconnect_delays=(0.0,))
     async with beside(stdio("pushes-many"), traffic=limits) as manager:
         with contextlib.suppress(OutcomeUnknown, Unreachable):
             await say(manager)
-        await until(lambda: manager.status("bad").state is State.FAILED)
+        await wait_until(lambda: manager.status("bad").state is State.FAILED)
         now = time.time
         monkeypatch.setattr(time, "time", lambda: now() - 86_400.0)
         with contextlib.suppress(OutcomeUnknown, Unreachable):
             await say(manager)
-        await until(lambda: manager.status("bad").state is State.FAILED)
+        await wait_until(lambda: manager.status("bad").state is State.FAILED)
         assert manager.status("bad").connects == 2
 
 
 @pytest.mark.parametrize(("last_delay", "delivered"), [(3600.0, 2), (0.05, 3)])
 async def test_a_server_that_reports_a_change_with_every_listing_is_not_listed_without_end(
-    beside: Beside, until: Until, last_delay: float, delivered: int
+    beside: Beside, wait_until: Until, last_delay: float, delivered: int
 ) -> None:
     """Like a client that lists again after each notification."""
     changes: list[str] = []
@@ -169,11 +171,11 @@ async def test_a_server_that_reports_a_change_with_every_listing_is_not_listed_w
     async with beside(stdio("changes"), callbacks=callbacks, traffic=limits) as manager:
         for times in range(1, 3):
             await manager.list_tools("bad")
-            await until(lambda times=times: len(changes) == times)
+            await wait_until(lambda times=times: len(changes) == times)
         for _ in range(5):
             await manager.list_tools("bad")
-        await until(lambda: len(listed) == 7)
-        await until(lambda: len(changes) == delivered)
+        await wait_until(lambda: len(listed) == 7)
+        await wait_until(lambda: len(changes) == delivered)
         assert set(changes) == {"notifications/tools/list_changed"}
 
 
@@ -278,14 +280,14 @@ def log_of(size: int) -> bytes:
     ("size", "times", "cause"), [(1, 1001, TOO_MANY), (36_000_000, 1, TOO_MUCH)], ids=["many", "much"]
 )
 async def test_an_http_server_that_pushes_without_a_call_is_disconnected_and_its_status_says_why(
-    kind: str, size: int, times: int, cause: str, beside: Beside, until: Until
+    kind: str, size: int, times: int, cause: str, beside: Beside, wait_until: Until
 ) -> None:
     pushing = Pushing(b"data: %b\n\n" % log_of(size), times)
     callbacks = Callbacks(log=lambda *_: None, notification=lambda *_: None)
     async with pushing.run(), beside(pushing.server(kind), callbacks=callbacks) as manager:
         with contextlib.suppress(OutcomeUnknown, Unreachable):
             await manager.ensure_connected("bad")
-        await until(lambda: manager.status("bad").state is State.FAILED)
+        await wait_until(lambda: manager.status("bad").state is State.FAILED)
         assert manager.status("bad").cause == cause
         with pytest.raises(Unreachable, match="was disconnected"):
             await say(manager)
@@ -298,21 +300,21 @@ async def test_an_http_server_that_pushes_without_a_call_is_disconnected_and_its
     ids=["comments", "blank lines", "ids", "ids of events", "unknown fields", "other events", "empty events"],
 )
 async def test_lines_of_an_event_stream_that_are_not_messages_are_limited(
-    kind: str, lines: bytes, beside: Beside, until: Until
+    kind: str, lines: bytes, beside: Beside, wait_until: Until
 ) -> None:
     pushing = Pushing(lines * 1_000, 1_000)
     callbacks = Callbacks(notification=lambda *_: None)
     async with pushing.run(), beside(pushing.server(kind), callbacks=callbacks) as manager:
         with contextlib.suppress(OutcomeUnknown, Unreachable):
             await manager.ensure_connected("bad")
-        await until(lambda: manager.status("bad").state is State.FAILED)
+        await wait_until(lambda: manager.status("bad").state is State.FAILED)
         is_message = kind == "older" and lines.startswith(b"event")
         assert manager.status("bad").cause == (TOO_MANY if is_message else TOO_MANY_LINES)
 
 
 @pytest.mark.parametrize("kind", ["mcp", "older"])
 async def test_events_with_all_fields_and_comments_between_them_are_messages(
-    kind: str, beside: Beside, until: Until
+    kind: str, beside: Beside, wait_until: Until
 ) -> None:
     heard: list[Any] = []
     event = b": ping\nevent: message\nid: 1\nretry: 1\ndata: %b\n\n" % log_of(1)
@@ -324,7 +326,7 @@ async def test_events_with_all_fields_and_comments_between_them_are_messages(
         beside(pushing.server(kind), callbacks=callbacks, traffic=limits) as manager,
     ):
         await manager.ensure_connected("bad")
-        await until(lambda: len(heard) == 50)
+        await wait_until(lambda: len(heard) == 50)
         assert await say(manager) == "done"
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.conftest import ROOT, Programs
+from tests.conftest import ROOT, ProgramStarter
 from tests.docs.example_session import Session, matches
 from tests.docs.pages import PAGES, Example, examples, read
 from tests.ports import free_port
@@ -41,12 +41,12 @@ def is_run(example: Example) -> bool:
     return not example.marker.startswith(("not run: ", "run by "))
 
 
-def models(page: str, listening: Programs) -> Mapping[str, str]:
+def models(page: str, start_program: ProgramStarter) -> Mapping[str, str]:
     """Models of our own, at the addresses that the libraries of the providers look at."""
     if "_API_KEY" not in read(page):
         return {}
-    chat = listening(sys.executable, "-I", ROOT / "tests/servers/openai_server.py", "{port}").url
-    others = listening(sys.executable, "-I", ROOT / "tests/servers/providers_server.py", "{port}").url
+    chat = start_program(sys.executable, "-I", ROOT / "tests/servers/openai_server.py", "{port}").url
+    others = start_program(sys.executable, "-I", ROOT / "tests/servers/providers_server.py", "{port}").url
     quiet = {"PYDANTIC_AI_NO_BANNER": "1"}
     return {"OPENAI_BASE_URL": f"{chat}/v1", "ANTHROPIC_BASE_URL": others, **quiet}
 
@@ -89,8 +89,8 @@ def check_settings(example: Example, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("page", sorted(set(FOUND) - {WITH_DATABASE}))
-def test_a_page_can_be_followed(page: str, tmp_path: Path, listening: Programs) -> None:
-    read_through(page, tmp_path, models(page, listening))
+def test_a_page_can_be_followed(page: str, tmp_path: Path, start_program: ProgramStarter) -> None:
+    read_through(page, tmp_path, models(page, start_program))
 
 
 def test_the_page_about_postgresql_can_be_followed(tmp_path: Path, postgres_url: str) -> None:

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 
-from tests.conftest import ROOT, Held, Programs
+from tests.conftest import ROOT, ProgramStarter, ResourceSnapshot
 from tests.faults import http_faults, protocol_faults, stdio_faults, store_faults  # noqa: F401 - their cases
 from tests.faults.suite import CASES, Outcome, left_behind, memory, run_case
 
@@ -17,11 +17,11 @@ MARK = "<!-- The rest is written by `make faults`. -->"
 
 
 async def run(only: str) -> tuple[list[Outcome], str, bool]:
-    programs = Programs()
+    programs = ProgramStarter()
     bad = programs(sys.executable, "-I", ROOT / "tests/hostile/http_server.py", "{port}")
     wanted = [each for each in CASES if only in f"{each.group}: {each.fault}"]
     await run_case(wanted[0], bad)  # What is loaded once is no leak.
-    before, memory_before, began = Held.now(), memory(), time.monotonic()
+    before, memory_before, began = ResourceSnapshot.take(), memory(), time.monotonic()
     outcomes: list[Outcome] = []
     for each in wanted:
         outcome = await run_case(each, bad)

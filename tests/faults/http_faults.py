@@ -13,7 +13,7 @@ from unittest import mock
 
 import aiohttp
 import trustme
-from tests.fake_dns import Names
+from tests.fake_dns import FakeResolver
 from tests.faults.suite import Room, address, beside, call, case, then_works
 
 from toolyard.net import AddressGuard, OutboundHttp
@@ -125,7 +125,7 @@ async def rebinding(room: Room) -> str:
             dialled.append(address[0])
             raise ConnectionRefusedError(111, "refused")
 
-    names = Names({})
+    names = FakeResolver({})
     names.table["rebinds.example"] = ["93.184.216.34", "169.254.169.254"]
     net = OutboundHttp(AddressGuard(socket_factory=Recording), resolver=names)
     told = ""

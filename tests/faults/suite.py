@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from tests.conftest import ROOT, Held, Listening
+from tests.conftest import ROOT, ListeningProgram, ResourceSnapshot
 
 from toolyard import Toolyard
 from toolyard.errors import ToolyardError
@@ -29,7 +29,7 @@ class Room:
     """What a case works with: a folder of its own, and the HTTP server that misbehaves."""
 
     folder: Path
-    http: Listening
+    http: ListeningProgram
     others: int = 0
     """Calls of others that were answered rightly while the fault was there."""
 
@@ -69,9 +69,9 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
 
 
-async def run_case(each: Case, http: Listening) -> Outcome:
+async def run_case(each: Case, http: ListeningProgram) -> Outcome:
     outcome = Outcome(each)
-    before = Held.now()
+    before = ResourceSnapshot.take()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         room = Room(Path(folder), http)
@@ -87,13 +87,13 @@ async def run_case(each: Case, http: Listening) -> Outcome:
     return outcome
 
 
-async def left_behind(before: Held) -> list[str]:
+async def left_behind(before: ResourceSnapshot) -> list[str]:
     """What is there that was not, once there was time for it to go."""
     me, deadline = asyncio.current_task(), time.monotonic() + PATIENCE
     while True:
-        now = Held.now()
+        now = ResourceSnapshot.take()
         now.tasks.discard(me)  # type: ignore[arg-type]
-        more = now.more_than(before)
+        more = now.describe_growth(before)
         if not more or time.monotonic() > deadline:
             return [f"left behind: {each}" for each in more]
         await asyncio.sleep(0.02)

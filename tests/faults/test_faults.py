@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.conftest import Listening
+from tests.conftest import ListeningProgram
 from tests.faults import http_faults, protocol_faults, stdio_faults, suite  # noqa: F401 - their cases
 from tests.faults.suite import CASES, Case, Room, beside, call, child, run_case
 
@@ -20,7 +20,7 @@ QUICK = [
 
 @pytest.mark.parametrize("fault", QUICK)
 async def test_a_fault_is_told_in_one_sentence_and_disturbs_nobody(
-    fault: str, hostile_http: Listening
+    fault: str, hostile_http: ListeningProgram
 ) -> None:
     (one,) = [each for each in CASES if each.fault == fault]
     outcome = await run_case(one, hostile_http)
@@ -30,7 +30,7 @@ async def test_a_fault_is_told_in_one_sentence_and_disturbs_nobody(
 
 
 async def test_a_case_that_leaves_a_task_behind_is_wrong(
-    hostile_http: Listening, monkeypatch: pytest.MonkeyPatch
+    hostile_http: ListeningProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suite, "PATIENCE", 0.5)
 
@@ -43,7 +43,7 @@ async def test_a_case_that_leaves_a_task_behind_is_wrong(
     assert any("forgotten" in each for each in outcome.wrong)
 
 
-async def test_a_case_that_does_not_end_is_wrong(hostile_http: Listening) -> None:
+async def test_a_case_that_does_not_end_is_wrong(hostile_http: ListeningProgram) -> None:
     async def run(room: Room) -> str:
         async with beside(room, child("good")) as yard:
             await call(yard)

@@ -137,7 +137,10 @@ async def test_a_list_of_servers_that_never_answer_ends(
 
 
 async def test_the_meta_tools_find_what_came_late(
-    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
+    slow: tuple[Slow, Any],
+    open_site: Any,
+    http: aiohttp.ClientSession,
+    wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     server, entry = slow
     await server.hold("initialize")
@@ -159,7 +162,7 @@ async def test_the_meta_tools_find_what_came_late(
             assert answer["not_listed"].startswith("slow (has not answered yet)")
         await server.hold()
         # It was being listed all the while: nobody needs to ask for that.
-        await until(
+        await wait_until(
             lambda: "slow" in services.services.core.tool_directory.known_listing(LOCAL_PRINCIPAL).catalogues,
             30,
         )

@@ -165,7 +165,7 @@ async def opened(client: Any, path: str) -> aiohttp.ClientResponse:
 
 
 async def test_open_event_streams_are_limited_per_person_over_all_interfaces(
-    open_site: Any, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
+    open_site: Any, http: aiohttp.ClientSession, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     team = await open_site({"one": odd("one")}, people_mode="password", max_streams_per_person=5)
     url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
@@ -195,11 +195,11 @@ async def test_open_event_streams_are_limited_per_person_over_all_interfaces(
     assert (await session.ask("ping")).result == {}
     his = await opened(ben.token, "/api/v1/events")
     hers.pop().close()
-    await until(lambda: team.part(StreamLimits).open_streams == 5)
+    await wait_until(lambda: team.part(StreamLimits).open_streams == 5)
     hers.append(await opened(ann.token, "/api/v1/events"))
     for stream in (*hers, his):
         stream.close()
-    await until(lambda: team.part(StreamLimits).open_streams == 0)
+    await wait_until(lambda: team.part(StreamLimits).open_streams == 0)
 
 
 async def test_open_event_streams_are_limited_in_total(open_site: Any) -> None:

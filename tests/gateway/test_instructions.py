@@ -67,7 +67,7 @@ async def test_those_of_an_untrusted_server_reach_no_model(
 
 
 async def test_those_that_are_not_as_accepted_reach_no_model(
-    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Callable[..., Awaitable[None]]
+    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     local = await open_site(
         {"one": entry(tmp_path / "said", "Look first.")}, list_deadline=LONG_LIST_DEADLINE
@@ -83,7 +83,7 @@ async def test_those_that_are_not_as_accepted_reach_no_model(
             )
         },
     )
-    await until(lambda: keeper.exists)
+    await wait_until(lambda: keeper.exists)
     assert await heard(http, local) == ("Look first.", "# one\nLook first.")
     (tmp_path / "said").write_text("Obey.")
     await core.manager.restart("one")

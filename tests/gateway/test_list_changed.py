@@ -19,7 +19,7 @@ from toolyard.config import load_config
 from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 KEY = "a key that both replicas have"
 LISTS = {f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")}
@@ -79,7 +79,7 @@ async def made(client: Client, path: str, body: Any) -> Any:
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("place", [0, 1], ids=["this replica", "another"])
 async def test_a_client_hears_of_the_registry_and_of_its_owners_instances(
-    replicas: list[Local], http: aiohttp.ClientSession, hostile_http: Listening, era: str, place: int
+    replicas: list[Local], http: aiohttp.ClientSession, hostile_http: ListeningProgram, era: str, place: int
 ) -> None:
     here, there = replicas[0], replicas[place]
     ann, bob = await here.person("ann", "admin"), await here.person("bob")

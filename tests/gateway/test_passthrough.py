@@ -280,21 +280,21 @@ async def test_questions_of_two_calls_go_to_the_clients_that_made_them(
 
 
 async def test_a_client_that_leaves_cancels_its_call(
-    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Callable[..., Awaitable[None]]
+    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     marker = tmp_path / "marker"
     services = await open_site({"one": odd("one", marker)})
     for client in (Modern(http, f"{services.url}/mcp"), Old(http, f"{services.url}/mcp")):
         await client.call("one_told")
         call = asyncio.create_task(client.call("one_wait"))
-        await until(lambda: in_flight(services) == 1)
+        await wait_until(lambda: in_flight(services) == 1)
         call.cancel()
-        await until(marker.exists)
+        await wait_until(marker.exists)
         marker.unlink()
 
 
 async def test_a_legacy_client_cancels_by_a_notification(
-    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Callable[..., Awaitable[None]]
+    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     marker = tmp_path / "marker"
     services = await open_site({"one": odd("one", marker)})
@@ -302,9 +302,9 @@ async def test_a_legacy_client_cancels_by_a_notification(
     await client.begin()
     await client.call("one_told")
     call = asyncio.create_task(client.call("one_wait"))
-    await until(lambda: in_flight(services) == 1)
+    await wait_until(lambda: in_flight(services) == 1)
     await client.tell("notifications/cancelled", {"requestId": client.last})
-    await until(marker.exists)
+    await wait_until(marker.exists)
     assert (await call).messages == []
 
 

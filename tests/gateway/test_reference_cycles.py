@@ -26,7 +26,7 @@ from toolyard.gateway.http.exchange import DisconnectWatcher
 from toolyard.gateway.http.sessions import HttpSession
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 pytestmark = pytest.mark.both_loops
 
@@ -73,12 +73,16 @@ class Door:
 
 @pytest.fixture
 async def door(
-    open_site: Any, http: aiohttp.ClientSession, model_program: Listening, until: Until, tmp_path: Path
+    open_site: Any,
+    http: aiohttp.ClientSession,
+    model_program: ListeningProgram,
+    wait_until: Until,
+    tmp_path: Path,
 ) -> Door:
     journal = tmp_path / "journal"
     models = {"fake": fake_model(model_program.url)}
     local = await open_site({"s": chat_server(journal)}, models=models, write_tools="ask")
-    return Door(local.url, local.services, journal, http, until)
+    return Door(local.url, local.services, journal, http, wait_until)
 
 
 @pytest.fixture

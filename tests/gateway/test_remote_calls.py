@@ -89,17 +89,20 @@ async def test_a_call_that_fails_elsewhere_fails_with_the_same_words(
 
 
 async def test_a_client_that_leaves_another_replica_cancels_its_call(
-    replicas: list[Local], http: aiohttp.ClientSession, tmp_path: Path, until: Callable[..., Awaitable[None]]
+    replicas: list[Local],
+    http: aiohttp.ClientSession,
+    tmp_path: Path,
+    wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0, "one_ask_wait")
     holder = replicas[0].part(GatewayMount).gateway.remote_calls.call_host
     assert holder is not None
     call = asyncio.create_task(rounds.again(1, asked, {"input-1": ANN}, "one_ask_wait"))
-    await until(lambda: bool(holder.running_rounds), 30)
+    await wait_until(lambda: bool(holder.running_rounds), 30)
     call.cancel()
-    await until((tmp_path / "cancelled").exists, 30)
-    await until(lambda: not holder.running_rounds, 30)
+    await wait_until((tmp_path / "cancelled").exists, 30)
+    await wait_until(lambda: not holder.running_rounds, 30)
 
 
 async def test_where_nobody_holds_the_call_any_more_that_is_said(
@@ -126,7 +129,7 @@ async def test_where_nobody_holds_the_call_any_more_that_is_said(
 
 
 async def test_a_replica_that_stops_says_that_its_calls_are_gone(
-    replicas: list[Local], http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
+    replicas: list[Local], http: aiohttp.ClientSession, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0, "one_ask_wait")
@@ -134,7 +137,7 @@ async def test_a_replica_that_stops_says_that_its_calls_are_gone(
     holder = replicas[0].part(GatewayMount).gateway.remote_calls.call_host
     assert holder is not None
     call = asyncio.create_task(rounds.again(1, asked, {"input-1": ANN}, "one_ask_wait"))
-    await until(lambda: bool(holder.running_rounds), 30)
+    await wait_until(lambda: bool(holder.running_rounds), 30)
     await services.end_work()
     assert (await call).error["data"] == {"kind": "outcome_unknown"}
 

@@ -13,7 +13,7 @@ from toolyard.types.server import Configuration
 from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 FORMS = {"elicitation": {"form": {}}}
 CHANGED = "notifications/tools/list_changed"
@@ -46,7 +46,7 @@ def kept(local: Local, id: str) -> set[str]:
 
 
 async def test_nothing_is_kept_of_instances_that_were_deleted(
-    team: Local, http: aiohttp.ClientSession, hostile_http: Listening
+    team: Local, http: aiohttp.ClientSession, hostile_http: ListeningProgram
 ) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/forgetting?era=legacy", "private_addresses": True}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.gateway.conftest import odd
-from tests.processes import lives
+from tests.processes import is_running
 from tests.web.conftest import environment, write_config
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def message(id: int, method: str, params: Any = None) -> bytes:
 
 
 async def test_it_ends_with_its_input_and_its_children_with_it(
-    lines: Any, until: Callable[..., Awaitable[None]]
+    lines: Any, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     import psutil
 
@@ -66,7 +66,7 @@ async def test_it_ends_with_its_input_and_its_children_with_it(
     assert children
     gateway.process.stdin.close()
     assert await asyncio.wait_for(gateway.process.wait(), 30) == 0
-    await until(lambda: not any(lives(child.pid) for child in children))
+    await wait_until(lambda: not any(is_running(child.pid) for child in children))
     assert await gateway.process.stdout.read() == b""
 
 

@@ -47,44 +47,53 @@ async def updates(response: aiohttp.ClientResponse) -> Any:
 
 
 async def test_a_legacy_session_goes_on_hearing_after_the_server_was_restarted(
-    server: WatchedServer, services: Local, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
+    server: WatchedServer,
+    services: Local,
+    http: aiohttp.ClientSession,
+    wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     client = Old(http, f"{services.url}/mcp")
     await client.begin()
     for uri in (A, B):
         assert (await client.ask("resources/subscribe", {"uri": uri})).result == {}
     async with http.get(client.url, headers={**client.head(""), "Accept": "text/event-stream"}) as own:
-        await until(lambda: server.watching(A, B), 30)
+        await wait_until(lambda: server.watching(A, B), 30)
         server.update(A)
         assert await updates(own) == A
         await server.stop()
         await server.start()
         # What changed meanwhile nobody heard.
         assert {await updates(own), await updates(own)} == {A, B}
-        await until(lambda: server.watching(A, B), 30)
+        await wait_until(lambda: server.watching(A, B), 30)
         server.update(B)
         assert await updates(own) == B
 
 
 async def test_a_modern_client_goes_on_hearing_after_the_server_was_restarted(
-    server: WatchedServer, services: Local, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
+    server: WatchedServer,
+    services: Local,
+    http: aiohttp.ClientSession,
+    wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     client = Modern(http, f"{services.url}/mcp")
     message = client.message("subscriptions/listen", {"notifications": {"resourceSubscriptions": [A]}})
     async with http.post(client.url, json=message, headers=client.head("subscriptions/listen")) as stream:
         assert (await next_message(stream))["method"] == "notifications/subscriptions/acknowledged"
         for _ in range(2):
-            await until(lambda: server.watching(A), 30)
+            await wait_until(lambda: server.watching(A), 30)
             server.update(A)
             assert await updates(stream) == A
             await server.stop()
             await server.start()
             assert await updates(stream) == A
-    await until(lambda: not server.watching(A), 30)
+    await wait_until(lambda: not server.watching(A), 30)
 
 
 async def test_what_two_people_watch_is_given_up_with_the_last_of_them(
-    server: WatchedServer, open_site: Any, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
+    server: WatchedServer,
+    open_site: Any,
+    http: aiohttp.ClientSession,
+    wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     services = await open_site({"watched": {"url": server.url, "shared": True}}, people_mode="password")
     clients: list[Old] = []
@@ -95,34 +104,37 @@ async def test_what_two_people_watch_is_given_up_with_the_last_of_them(
         await clients[-1].begin()
         await clients[-1].ask("resources/subscribe", {"uri": A})
     ann, bob = clients
-    await until(lambda: server.watching(A), 30)
+    await wait_until(lambda: server.watching(A), 30)
     await ann.ask("resources/subscribe", {"uri": B})
-    await until(lambda: server.watching(A, B), 30)
+    await wait_until(lambda: server.watching(A, B), 30)
     for uri in (A, B):
         assert (await ann.ask("resources/unsubscribe", {"uri": uri})).result == {}
-    await until(lambda: server.watching(A), 30)
+    await wait_until(lambda: server.watching(A), 30)
     async with http.get(bob.url, headers={**bob.head(""), "Accept": "text/event-stream"}) as own:
         server.update(A)
         assert await updates(own) == A
     await bob.ask("resources/unsubscribe", {"uri": A})
-    await until(lambda: not server.watching(A), 30)
+    await wait_until(lambda: not server.watching(A), 30)
 
 
 @pytest.mark.parametrize("server", ["sessionless"], indirect=True)
 async def test_a_stream_that_was_there_is_waited_for_while_others_answer_in_its_place(
-    server: WatchedServer, services: Local, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
+    server: WatchedServer,
+    services: Local,
+    http: aiohttp.ClientSession,
+    wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     client = Old(http, f"{services.url}/mcp")
     await client.begin()
     assert (await client.ask("resources/subscribe", {"uri": A})).result == {}
     async with http.get(client.url, headers={**client.head(""), "Accept": "text/event-stream"}) as own:
-        await until(lambda: server.watching(A), 30)
+        await wait_until(lambda: server.watching(A), 30)
         # A proxy answers first, then a server that is not ready, then one that knows nobody.
         server.refusals = [502, 404]
         await server.stop()
         await server.start()
         assert await updates(own) == A
         assert server.refusals == []
-        await until(lambda: server.watching(A), 30)
+        await wait_until(lambda: server.watching(A), 30)
         server.update(A)
         assert await updates(own) == A

@@ -15,16 +15,16 @@ from playwright.async_api import Browser, Page, expect
 from tests.journeys.conftest import ROOT
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def page(chromium: Browser, listening: Programs, tmp_path: Path) -> AsyncIterator[Page]:
+async def page(chromium: Browser, start_program: ProgramStarter, tmp_path: Path) -> AsyncIterator[Page]:
     """The page to add a server, of a Toolyard with one local user and without servers."""
     words = (sys.executable, "-m", "toolyard", "--data-dir", tmp_path, "serve", "--port", "{port}")
-    served = listening(*words, HOME=str(tmp_path)).url
+    served = start_program(*words, HOME=str(tmp_path)).url
     context = await chromium.new_context(
         base_url=served,
         permissions=["clipboard-read", "clipboard-write"],
@@ -41,9 +41,9 @@ async def page(chromium: Browser, listening: Programs, tmp_path: Path) -> AsyncI
 
 
 @pytest.fixture
-def guarded(listening: Programs) -> str:
+def guarded(start_program: ProgramStarter) -> str:
     """A server that demands a token of its own authorization server, which agrees to everything."""
-    return listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
+    return start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
 
 
 async def add(page: Page, url: str) -> None:
@@ -55,8 +55,10 @@ async def add(page: Page, url: str) -> None:
     await page.get_by_role("button", name="Allow and add").click()
 
 
-async def test_an_open_server_is_ready_after_its_address_was_entered(page: Page, listening: Programs) -> None:
-    docs = listening(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}").url
+async def test_an_open_server_is_ready_after_its_address_was_entered(
+    page: Page, start_program: ProgramStarter
+) -> None:
+    docs = start_program(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}").url
     await expect(page.get_by_label("Kind")).to_have_value("auto")
     await add(page, f"{docs}/mcp")
     await expect(page.get_by_role("heading", level=1)).to_have_text("docs-server")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Page, expect
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 from tests.web.pages.test_browser import window
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(300)]
@@ -27,7 +27,7 @@ class AskingYard:
 
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskingYard]:
-    data, programs = tmp_path_factory.mktemp("approvals"), Programs()
+    data, programs = tmp_path_factory.mktemp("approvals"), ProgramStarter()
     model = programs(sys.executable, ROOT / "tests/servers/openai_server.py", "{port}")
     arguments = ["-I", "-m", "toolyard.cli.playground_server"]
     entry = {"label": "Playground", "command": sys.executable, "args": arguments}

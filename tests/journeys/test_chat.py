@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 import pytest
 from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
-from tests.conftest import ROOT, Listening, Programs
+from tests.conftest import ROOT, ListeningProgram, ProgramStarter
 
 DOCS = ROOT / "tests/servers/docs_server.py"
 AGENTS = """## Architect
@@ -37,9 +37,9 @@ class House:
     """A Toolyard that can be stopped, killed and started again, with its model."""
 
     data: Path
-    programs: Programs
-    model: Listening
-    served: Listening | None = None
+    programs: ProgramStarter
+    model: ListeningProgram
+    served: ListeningProgram | None = None
     settings: dict[str, str] = field(default_factory=dict)
 
     def start(self, **settings: str) -> str:
@@ -75,13 +75,13 @@ class House:
 
 @pytest.fixture(scope="module")
 def docs() -> Iterator[str]:
-    programs = Programs()
+    programs = ProgramStarter()
     yield programs(sys.executable, DOCS, "{port}").url
     programs.stop()
 
 
 def furnish(
-    place: Path, model: Listening, docs: str, everything_server: str, filesystem_server: str
+    place: Path, model: ListeningProgram, docs: str, everything_server: str, filesystem_server: str
 ) -> House:
     """A house with three servers, which is not open yet."""
     data, files = place / "data", place / "files"
@@ -96,12 +96,12 @@ def furnish(
     (data / "AGENTS.md").write_text(AGENTS)
     address = f'model = "openai:fake-1"\nbase_url = "{model.url}/v1"\napi_key = "good"\n'
     (data / "toolyard.toml").write_text(f"[models.fake]\n{address}sees = true\n")
-    return House(data, Programs(), model)
+    return House(data, ProgramStarter(), model)
 
 
 @pytest.fixture
 def house(
-    tmp_path: Path, model_program: Listening, docs: str, everything_server: str, filesystem_server: str
+    tmp_path: Path, model_program: ListeningProgram, docs: str, everything_server: str, filesystem_server: str
 ) -> Iterator[House]:
     """One that the test opens as it likes."""
     made = furnish(tmp_path, model_program, docs, everything_server, filesystem_server)
@@ -112,7 +112,7 @@ def house(
 @pytest.fixture(scope="module")
 def open_house(
     tmp_path_factory: pytest.TempPathFactory,
-    openai_program: Listening,
+    openai_program: ListeningProgram,
     docs: str,
     everything_server: str,
     filesystem_server: str,
@@ -125,7 +125,7 @@ def open_house(
 
 
 @pytest.fixture
-def shared(open_house: House, model_program: Listening) -> House:
+def shared(open_house: House, model_program: ListeningProgram) -> House:
     """One that is open, for tests that leave it as it is."""
     return open_house
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from playwright.async_api import Browser, Page, expect
-from tests.conftest import Listening, Programs
+from tests.conftest import ListeningProgram, ProgramStarter
 from tests.journeys.conftest import ROOT
 from tests.web.conftest import PASSWORD, password_hash
 from tests.web.pages.test_connect import REQUEST
@@ -40,14 +40,14 @@ Opening = Callable[..., Awaitable[Page]]
 
 
 @pytest.fixture
-def docs(listening: Programs) -> str:
-    return f"{listening(sys.executable, ROOT / 'tests/servers/docs_server.py', '{port}').url}/mcp"
+def docs(start_program: ProgramStarter) -> str:
+    return f"{start_program(sys.executable, ROOT / 'tests/servers/docs_server.py', '{port}').url}/mcp"
 
 
 @pytest.fixture
-def open_page(chromium: Browser, listening: Programs, tmp_path: Path, docs: str) -> Opening:
+def open_page(chromium: Browser, start_program: ProgramStarter, tmp_path: Path, docs: str) -> Opening:
     """Start a Toolyard with these people, at the first call, and open its home page as one of them."""
-    served: list[Listening] = []
+    served: list[ListeningProgram] = []
 
     async def add_people(names: dict[str, Role]) -> None:
         database = await Database.open(tmp_path, url=None, secret_key=None)
@@ -64,7 +64,7 @@ def open_page(chromium: Browser, listening: Programs, tmp_path: Path, docs: str)
             await asyncio.to_thread(asyncio.run, add_people(people))
             words = (sys.executable, "-c", PROGRAM, docs, "--data-dir", tmp_path, "serve", "--port", "{port}")
             env = {"HOME": str(tmp_path), "TOOLYARD_PEOPLE_MODE": "password" if people else "none"}
-            served.append(listening(*words, **env))
+            served.append(start_program(*words, **env))
         context = await chromium.new_context(
             base_url=served[0].url, viewport={"width": width, "height": 844}, color_scheme="dark"
         )
@@ -110,7 +110,9 @@ async def initialize(page: Page, token: str) -> None:
         assert answer.status == 200
 
 
-async def test_every_first_step_is_ticked_by_doing_it(open_page: Opening, model_program: Listening) -> None:
+async def test_every_first_step_is_ticked_by_doing_it(
+    open_page: Opening, model_program: ListeningProgram
+) -> None:
     page = await open_page("root", root=Role.ADMIN)
     titles = await page.locator("#first-steps .row-title").all_inner_texts()
     assert [each.strip() for each in titles] == STEPS

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Error, Page, Route, expect
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 from tests.servers.hostile_texts_server import ATTACK, SHORT
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(300)]
@@ -98,16 +98,16 @@ class Api:
             answer = error.read()
         return json.loads(answer or b"null")
 
-    def run(self, chat: str, tool: str, until: str) -> None:
+    def run(self, chat: str, tool: str, wait_until: str) -> None:
         """Run a tool in a chat, and wait for an event of a kind."""
         self(f"/chats/{chat}/runs", {"name": tool, "arguments": {"text": ATTACK}})
-        self.wait(chat, until)
+        self.wait(chat, wait_until)
 
-    def wait(self, chat: str, until: str) -> None:
+    def wait(self, chat: str, wait_until: str) -> None:
         """Wait for an event of a kind."""
         for _ in range(300):
             found = self(f"/chats/{chat}/events?limit=1000")["items"]
-            if any(each["kind"] == until for each in found):
+            if any(each["kind"] == wait_until for each in found):
                 return
             time.sleep(0.1)
         raise AssertionError(found)
@@ -115,14 +115,14 @@ class Api:
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    data, programs = tmp_path_factory.mktemp("hostile"), Programs()
+    data, programs = tmp_path_factory.mktemp("hostile"), ProgramStarter()
     try:
         yield _started(data, programs)
     finally:
         programs.stop()
 
 
-def _started(data: Path, programs: Programs) -> Api:
+def _started(data: Path, programs: ProgramStarter) -> Api:
     # A process of its own for each chat, so that each question is shown in its chat.
     entry = {"command": sys.executable, "args": ["-I", str(SERVER)], "sessions": "per-client"}
     (data / "mcp.json").write_text(json.dumps({"mcpServers": {"evil": entry}}))

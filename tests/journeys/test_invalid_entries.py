@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, expect
 from tests import prefork
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -80,7 +80,7 @@ async def test_invalid_entries_fail_alone(tmp_path: Path, chromium: Browser) -> 
     assert (code, "Monday" in out) == (0, True)
 
     # The web app.
-    programs = Programs()
+    programs = ProgramStarter()
     log = tmp_path / "log"
     try:
         command = f"exec '{sys.executable}' -m toolyard --data-dir '{data}' serve --port {{port}} 2>'{log}'"

@@ -13,21 +13,21 @@ from playwright.async_api import Browser, Page, expect
 from tests.journeys.conftest import ROOT
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-def start_model(listening: Programs) -> str:
+def start_model(start_program: ProgramStarter) -> str:
     """A model that does what it is told, for the key "good"; its address."""
-    return listening(sys.executable, "-I", ROOT / "tests/servers/openai_server.py", "{port}").url
+    return start_program(sys.executable, "-I", ROOT / "tests/servers/openai_server.py", "{port}").url
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def page(chromium: Browser, listening: Programs, tmp_path: Path) -> AsyncIterator[Page]:
+async def page(chromium: Browser, start_program: ProgramStarter, tmp_path: Path) -> AsyncIterator[Page]:
     """The home page of a Toolyard with one local user and nothing in it."""
     words = (sys.executable, "-m", "toolyard", "--data-dir", tmp_path, "serve", "--port", "{port}")
-    served = listening(*words, HOME=str(tmp_path)).url
+    served = start_program(*words, HOME=str(tmp_path)).url
     context = await chromium.new_context(base_url=served, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(60_000)
     page = await context.new_page()
@@ -47,8 +47,8 @@ async def fill_form(page: Page, url: str, name: str, key: str) -> None:
     await page.get_by_label("API key").fill(key)
 
 
-async def test_a_model_is_added_tested_chosen_and_used(page: Page, listening: Programs) -> None:
-    url = start_model(listening)
+async def test_a_model_is_added_tested_chosen_and_used(page: Page, start_program: ProgramStarter) -> None:
+    url = start_model(start_program)
     await page.get_by_role("main").get_by_role("link", name="Add a model").click()
     await fill_form(page, url, "house", "wrong")
     tested = page.locator("#tested")
@@ -89,8 +89,8 @@ async def test_a_model_is_added_tested_chosen_and_used(page: Page, listening: Pr
     await expect(page.get_by_text("Hello there", exact=True)).to_be_visible()
 
 
-async def test_another_address_asks_for_the_key_again(page: Page, listening: Programs) -> None:
-    first, second = start_model(listening), start_model(listening)
+async def test_another_address_asks_for_the_key_again(page: Page, start_program: ProgramStarter) -> None:
+    first, second = start_model(start_program), start_model(start_program)
     await page.goto("/ui/admin/models/new")
     await fill_form(page, first, "house", "good")
     await page.get_by_label("Allow private network addresses").check()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import LEGACY, NODE, ROOT, Programs
+from tests.conftest import LEGACY, NODE, ROOT, ProgramStarter
 
 from toolyard.accounts import AccountService
 from toolyard.config.settings.table import Settings
@@ -102,7 +102,7 @@ async def token(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    folder, programs = tmp_path_factory.mktemp("served"), Programs()
+    folder, programs = tmp_path_factory.mktemp("served"), ProgramStarter()
     origins = {
         "every": programs(NODE / "mcp-server-everything", "streamableHttp", PORT="{port}"),
         "sdk": programs(sys.executable, *ORIGIN),

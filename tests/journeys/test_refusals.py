@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tests import prefork
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 
 from toolyard import ToolRefused, Toolyard
 
@@ -79,7 +79,7 @@ async def test_every_refusal_names_its_rule_and_a_next_step(tmp_path: Path) -> N
     assert refused.value.rule == "write tools"
 
     # The web app.
-    programs, log = Programs(), tmp_path / "log"
+    programs, log = ProgramStarter(), tmp_path / "log"
     try:
         command = f"exec '{sys.executable}' -m toolyard --data-dir '{data}' serve --port {{port}} 2>'{log}'"
         url = programs("sh", "-c", command).url

@@ -22,7 +22,7 @@ from tests.ports import free_port
 from yarl import URL
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
 
 ROOT = Path(__file__).parent.parent.parent
 KEY = "a key that both replicas have"
@@ -141,8 +141,8 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(postgres_url: str, tmp_path: Path, listening: Programs) -> AsyncIterator[Cluster]:
-    provider = listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
+async def cluster(postgres_url: str, tmp_path: Path, start_program: ProgramStarter) -> AsyncIterator[Cluster]:
+    provider = start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     replicas: list[Replica] = []
     public = free_port()
     for index in range(2):

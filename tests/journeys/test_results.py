@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 from tests.web.pages.test_browser import window
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(300)]
@@ -29,7 +29,7 @@ class ResultYard:
 
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResultYard]:
-    data, programs = tmp_path_factory.mktemp("results"), Programs()
+    data, programs = tmp_path_factory.mktemp("results"), ProgramStarter()
     model = programs(sys.executable, ROOT / "tests/servers/openai_server.py", "{port}")
     entry = {"command": sys.executable, "args": ["-I", "-S", str(ROOT / "tests/servers/result_server.py")]}
     (data / "mcp.json").write_text(json.dumps({"mcpServers": {"r": entry}}), "utf-8")

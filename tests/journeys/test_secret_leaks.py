@@ -18,7 +18,7 @@ import pytest
 from tests.archives import join_files
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 ROOT = Path(__file__).parent.parent.parent
 HOSTILE = str(ROOT / "tests/hostile/stdio_server.py")
@@ -79,7 +79,7 @@ def configure(data: Path, hostile: str) -> None:
 
 
 @pytest.fixture
-async def served(tmp_path: Path, hostile_http: Listening) -> AsyncIterator[Served]:
+async def served(tmp_path: Path, hostile_http: ListeningProgram) -> AsyncIterator[Served]:
     data = tmp_path / "data"
     configure(data, hostile_http.url)
     words = [sys.executable, "-m", "toolyard", "--data-dir", str(data), "serve", "--port", "0"]
@@ -114,7 +114,7 @@ async def use(served: Served, hostile: str) -> None:
     await served.post(f"/api/v1/chats/{chat['id']}/messages", {"text": "hello"})
 
 
-async def test_no_secret_shows_anywhere(served: Served, hostile_http: Listening) -> None:
+async def test_no_secret_shows_anywhere(served: Served, hostile_http: ListeningProgram) -> None:
     await use(served, hostile_http.url)
     arrived = await served.session.get(f"{hostile_http.url}/journal/secrets")
     assert SECRETS["header"] in await arrived.text()

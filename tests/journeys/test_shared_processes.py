@@ -68,14 +68,14 @@ async def begin(http: aiohttp.ClientSession, site: Local, capabilities: dict[str
 
 
 @asynccontextmanager
-async def holding(site: Local, client: Modern, until: Until) -> AsyncIterator[asyncio.Task[Any]]:
+async def holding(site: Local, client: Modern, wait_until: Until) -> AsyncIterator[asyncio.Task[Any]]:
     """A call of this client that the server does not answer until it is told to."""
     manager = site.services.core.manager
     # The first call lists the tools, which counts as well.
     await client.call("one_count")
     before = manager.status("one").in_flight
     call = asyncio.create_task(client.call("one_hold"))
-    await until(lambda: manager.status("one").in_flight == before + 1)
+    await wait_until(lambda: manager.status("one").in_flight == before + 1)
     yield call
     if not call.done():
         await client.call("one_release")
@@ -176,11 +176,14 @@ async def test_a_question_of_one_call_goes_to_its_caller(site: Local, http: aioh
 
 
 async def test_a_question_during_two_calls_goes_to_the_page_and_to_no_client(
-    site: Local, http: aiohttp.ClientSession, until: Until, browser: Browser
+    site: Local, http: aiohttp.ClientSession, wait_until: Until, browser: Browser
 ) -> None:
     other = await begin(http, site, FORMS)
     modern = Modern(http, f"{site.url}/mcp", FORMS)
-    async with holding(site, modern, until), _asking(http, other, progressToken="p") as (response, first):
+    async with (
+        holding(site, modern, wait_until),
+        _asking(http, other, progressToken="p") as (response, first),
+    ):
         # The client learns where the question is, and does not get it.
         assert first["method"] == "notifications/progress"
         assert first["params"]["progressToken"] == "p"
@@ -207,12 +210,12 @@ async def test_a_question_to_a_client_that_cannot_answer_goes_to_the_page(
 
 
 async def test_a_cancelled_call_counts_until_the_server_has_answered_it(
-    site: Local, http: aiohttp.ClientSession, until: Until, browser: Browser
+    site: Local, http: aiohttp.ClientSession, wait_until: Until, browser: Browser
 ) -> None:
     gone, modern = await begin(http, site, FORMS), Modern(http, f"{site.url}/mcp", FORMS)
-    async with holding(site, gone, until) as call:
+    async with holding(site, gone, wait_until) as call:
         call.cancel()
-        await until(lambda: site.services.core.manager.status("one").in_flight == 0)
+        await wait_until(lambda: site.services.core.manager.status("one").in_flight == 0)
     waiting = asyncio.create_task(modern.call("one_ask"))
     page = await question_on_page(browser)
     assert "hold (old 1)" in page.text
@@ -234,7 +237,7 @@ async def test_a_client_that_leaves_with_a_question_does_not_leave_the_server_wa
 
 
 async def test_a_model_is_not_used_for_a_call_of_unknown_origin(
-    open_site: Any, http: aiohttp.ClientSession, marker: str, until: Until
+    open_site: Any, http: aiohttp.ClientSession, marker: str, wait_until: Until
 ) -> None:
     models = {"m": {"model": "openai:gpt-5-mini"}}
     site = await open_site(
@@ -242,7 +245,7 @@ async def test_a_model_is_not_used_for_a_call_of_unknown_origin(
     )
     modern = Modern(http, f"{site.url}/mcp", {"sampling": {}})
     assert (await modern.call("one_sample")).result["resultType"] == "input_required"
-    async with holding(site, Modern(http, f"{site.url}/mcp"), until):
+    async with holding(site, Modern(http, f"{site.url}/mcp"), wait_until):
         answer = json.loads((await modern.call("one_sample")).text)
     assert "not known which client" in answer["message"]
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from tests.processes import lives
+from tests.processes import is_running
 
 from toolyard import State, ToolRefused, Toolyard
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS_SERVER = ROOT / "tests/servers/docs_server.py"
@@ -38,9 +38,9 @@ def nothing_is_left(leaks: None) -> None:
 
 
 @pytest.fixture
-def context7(listening: Programs, nothing_is_left: None) -> dict[str, Any]:
+def context7(start_program: ProgramStarter, nothing_is_left: None) -> dict[str, Any]:
     """The entry of a documentation server that runs."""
-    program = listening(sys.executable, DOCS_SERVER, "{port}")
+    program = start_program(sys.executable, DOCS_SERVER, "{port}")
     return {"type": "streamableHttp", "url": f"{program.url}/mcp", "headers": {"X-API-Key": "optional-key"}}
 
 
@@ -186,6 +186,6 @@ def test_6_a_stopped_program_leaves_no_child_processes(how: str, tmp_path: Path)
             program.kill()
     assert (output, program.returncode) == (("closed\n", 0) if how == "closes" else ("", -signal.SIGTERM))
     deadline = time.monotonic() + 30
-    while any(lives(child.pid) for child in children):
+    while any(is_running(child.pid) for child in children):
         assert time.monotonic() < deadline, "its children live on"
         time.sleep(0.02)

@@ -24,7 +24,7 @@ from toolyard.auth import Challenge
 from toolyard.types.server import HttpSpec
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 ROOT = Path(__file__).parent.parent.parent
 RECORDER = ROOT / "tests/yard/recording_server.py"
@@ -121,7 +121,7 @@ def test_the_changelog_says_where_those_variables_went() -> None:
 
 
 async def test_servers_of_every_transport_are_one_registry_of_named_clients_with_one_list_of_tools(
-    stdio: Callable[..., dict[str, Any]], hostile_http: Listening
+    stdio: Callable[..., dict[str, Any]], hostile_http: ListeningProgram
 ) -> None:
     web = f"{hostile_http.url}/good/{secrets.token_hex(6)}"
     servers = {
@@ -146,7 +146,9 @@ async def test_servers_of_every_transport_are_one_registry_of_named_clients_with
         assert statuses["codecontext"].pid is not None
 
 
-async def test_headers_of_the_entry_arrive_at_the_server_with_every_request(hostile_http: Listening) -> None:
+async def test_headers_of_the_entry_arrive_at_the_server_with_every_request(
+    hostile_http: ListeningProgram,
+) -> None:
     key = secrets.token_hex(6)
     entry = {
         "type": "streamableHttp",
@@ -293,14 +295,14 @@ async def test_a_command_that_is_not_found_is_a_logged_warning_and_the_server_is
 
 
 async def test_a_child_that_exits_is_a_logged_error_and_unavailable_and_is_not_started_again(
-    tmp_path: Path, stdio: Callable[..., dict[str, Any]], caplog: pytest.LogCaptureFixture, until: Until
+    tmp_path: Path, stdio: Callable[..., dict[str, Any]], caplog: pytest.LogCaptureFixture, wait_until: Until
 ) -> None:
     async with Toolyard.open({"mcpServers": {"one": stdio("one"), "two": stdio("two")}}) as yard:
         await yard.connect()
         pid = next(status.pid for status in yard.servers() if status.server == "one")
         assert pid is not None
         psutil.Process(pid).send_signal(signal.SIGKILL)
-        await until(lambda: messages(caplog, logging.ERROR) == ["server 'one' was killed by SIGKILL"])
+        await wait_until(lambda: messages(caplog, logging.ERROR) == ["server 'one' was killed by SIGKILL"])
         status = yard.servers()[0]
         assert (status.state, status.cause, status.next_retry) == (
             State.FAILED,

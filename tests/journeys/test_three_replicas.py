@@ -28,7 +28,7 @@ from toolyard.store import Database
 from toolyard.types.account import Right, Role, TokenScope
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 KEY = "a key that all replicas have"
 CALLS, CLIENTS, KILLED_AT = 2_000, 64, 500
@@ -163,7 +163,7 @@ def right(asked: Asked) -> bool:
 
 
 async def test_a_killed_replica_fails_what_was_in_flight_on_it_and_nothing_else(
-    postgres_url: str, hostile_http: Listening, tmp_path: Path
+    postgres_url: str, hostile_http: ListeningProgram, tmp_path: Path
 ) -> None:
     servers = {name: {"url": f"{hostile_http.url}/good-tools/{name}", "shared": True} for name in ("a", "b")}
     replicas: list[Replica] = []

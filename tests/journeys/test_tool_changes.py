@@ -21,7 +21,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 from tests import prefork
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 from tests.web.changing_tools import Changing, changing
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
@@ -83,14 +83,14 @@ class Town:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def town(tmp_path: Path, listening: Programs, chromium: Browser) -> AsyncIterator[Town]:
+async def town(tmp_path: Path, start_program: ProgramStarter, chromium: Browser) -> AsyncIterator[Town]:
     data, server = tmp_path / "data", changing(tmp_path)
     data.mkdir()
     # Asked before each call: the next one finds out.
     entry = {**server.entry, "cache": {"ttl": 0}}
     (data / "mcp.json").write_text(json.dumps({"mcpServers": {"files": entry}}))
     env = {"HOME": str(data), "TOOLYARD_DATA_DIR": str(data)}
-    served = listening(sys.executable, "-m", "toolyard", "serve", "--port", "{port}", **env)
+    served = start_program(sys.executable, "-m", "toolyard", "serve", "--port", "{port}", **env)
     context = await chromium.new_context()
     context.set_default_timeout(60_000)
     town = Town(served.url, data, server, await context.new_page(), [])
@@ -136,10 +136,12 @@ async def _until_locked(town: Town) -> None:
     town.server.has(**GOOD)
 
 
-async def test_an_instance_of_a_registry_server(town: Town, tmp_path: Path, listening: Programs) -> None:
+async def test_an_instance_of_a_registry_server(
+    town: Town, tmp_path: Path, start_program: ProgramStarter
+) -> None:
     far = Changing(tmp_path / "far.json")
     far.has(**GOOD)
-    url = f"{far.listen(listening).url}/mcp"
+    url = f"{far.listen(start_program).url}/mcp"
     server = await _made(town, "servers", {"name": "Words", "url": url, "private_addresses": True})
     instance = await _made(town, "instances", {"server_id": server["id"], "slug": "words", "name": "Mine"})
     lock = ("--remote", town.url, "lock")

@@ -90,7 +90,7 @@ async def test_a_connection_that_waited_too_long_is_not_used(
 
 
 async def test_connections_that_nobody_uses_are_closed(
-    net: OutboundHttp, monkeypatch: pytest.MonkeyPatch, until: Until
+    net: OutboundHttp, monkeypatch: pytest.MonkeyPatch, wait_until: Until
 ) -> None:
     monkeypatch.setattr(origins, "KEEP_ALIVE_SECONDS", 0.05)
     async with talking(saying(OK)) as server:
@@ -99,8 +99,8 @@ async def test_connections_that_nobody_uses_are_closed(
             met = len(server.peers)
             await asyncio.gather(*(get(net, server.url) for _ in range(3)))
             assert len(server.peers) > met
-            await until(lambda: all(peer.reader.at_eof() for peer in server.peers))
-        await until(lambda: origin._expiry_timer is None and not origin._idle_connections)
+            await wait_until(lambda: all(peer.reader.at_eof() for peer in server.peers))
+        await wait_until(lambda: origin._expiry_timer is None and not origin._idle_connections)
 
 
 # Closed by the server.
@@ -179,11 +179,11 @@ async def test_a_second_answer_to_one_request_reaches_nobody(net: OutboundHttp, 
 
 
 @pytest.mark.both_loops
-async def test_words_on_a_connection_that_waits_reach_nobody(net: OutboundHttp, until: Until) -> None:
+async def test_words_on_a_connection_that_waits_reach_nobody(net: OutboundHttp, wait_until: Until) -> None:
     async with talking(saying(OK)) as server:
         await get(net, server.url)
         await server.peers[0].say(EVIL)
-        await until(server.peers[0].reader.at_eof)
+        await wait_until(server.peers[0].reader.at_eof)
         assert await get(net, server.url) == b"hello"
         assert len(server.peers) == 2
 
@@ -214,14 +214,16 @@ async def test_a_server_that_speaks_first_is_not_understood(net: OutboundHttp) -
 
 
 @pytest.mark.both_loops
-async def test_a_closed_net_has_no_connections_and_can_be_used_again(net: OutboundHttp, until: Until) -> None:
+async def test_a_closed_net_has_no_connections_and_can_be_used_again(
+    net: OutboundHttp, wait_until: Until
+) -> None:
     async with talking(saying(OK)) as server:
         origin = net.origin_pool(server.url, guarded=False)
         for round in range(1, 4):
             assert await all_of(await origin.request("GET", server.url, {})) == b"hello"
             async with asyncio.timeout(30):
                 await net.close()
-            await until(lambda: all(peer.reader.at_eof() for peer in server.peers))
+            await wait_until(lambda: all(peer.reader.at_eof() for peer in server.peers))
             assert len(server.peers) == round
 
 

@@ -244,7 +244,7 @@ async def test_a_caller_that_goes_leaves_nothing_and_disturbs_nobody(
 
 @pytest.mark.both_loops
 async def test_a_caller_that_goes_does_not_wait_for_a_server_that_does_not_read(
-    net: OutboundHttp, until: Until
+    net: OutboundHttp, wait_until: Until
 ) -> None:
     there, done = asyncio.Event(), asyncio.Event()
 
@@ -263,7 +263,7 @@ async def test_a_caller_that_goes_does_not_wait_for_a_server_that_does_not_read(
         going.cancel()
         with pytest.raises(asyncio.CancelledError):
             await going
-        await until(lambda: sockets() == open_then - 1)
+        await wait_until(lambda: sockets() == open_then - 1)
         done.set()
 
 

@@ -67,23 +67,23 @@ async def test_a_request_without_a_body_says_no_length_and_an_empty_one_does(net
     ],
 )
 async def test_a_header_with_a_line_break_is_refused_before_anything_is_sent(
-    net: OutboundHttp, kept: bool, header: tuple[str, str], until: Until
+    net: OutboundHttp, kept: bool, header: tuple[str, str], wait_until: Until
 ) -> None:
     async with talking(saying(OK)) as server:
         if kept:
             await get(net, server.url)
         with pytest.raises(ValueError):
             await ask(net, server.url, "POST", dict([header]), b"{}")
-        await until(lambda: [peer.reader.at_eof() for peer in server.peers] == [True])
+        await wait_until(lambda: [peer.reader.at_eof() for peer in server.peers] == [True])
         assert len(server.heads) == kept
         assert await get(net, server.url) == b"hello"
 
 
-async def test_a_header_that_cannot_be_encoded_is_refused_too(net: OutboundHttp, until: Until) -> None:
+async def test_a_header_that_cannot_be_encoded_is_refused_too(net: OutboundHttp, wait_until: Until) -> None:
     async with talking(saying(OK)) as server:
         with pytest.raises(ValueError):
             await ask(net, server.url, "GET", {"X": "\udcff"})
-        await until(lambda: [peer.reader.at_eof() for peer in server.peers] == [True])
+        await wait_until(lambda: [peer.reader.at_eof() for peer in server.peers] == [True])
         assert server.heads == []
 
 

@@ -226,13 +226,13 @@ async def test_a_server_waits_for_a_reader_that_does_not_read(net: OutboundHttp)
 
 @pytest.mark.both_loops
 async def test_an_answer_that_came_before_it_was_read_does_not_stop_the_next_one(
-    net: OutboundHttp, until: Callable[..., Awaitable[None]]
+    net: OutboundHttp, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     size = MAX_BUFFERED_BYTES + 9
     said = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode() + bytes(size)
     async with talking(saying(said)) as server:
         unread = await ask(net, server.url)
-        await until(lambda: unread._complete)
+        await wait_until(lambda: unread._complete)
         assert len(await get(net, server.url)) == size
         assert len(await all_of(unread)) == size
         assert len(server.peers) == 1

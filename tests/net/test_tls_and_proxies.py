@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import trustme
 from aiohttp import web
-from tests.fake_dns import Names
+from tests.fake_dns import FakeResolver
 from tests.net.raw_server import OK, Peer, Talk, all_of, ask, get, saying, talking
 from tests.ports import free_port
 from yarl import URL
@@ -143,7 +143,7 @@ async def test_who_stops_reading_what_has_no_end_is_left_alone(
 
 @pytest.mark.both_loops
 async def test_closing_a_net_does_not_wait_for_the_goodbye_of_tls(
-    trusting: OutboundHttp, authority: trustme.CA, until: Callable[..., Awaitable[None]]
+    trusting: OutboundHttp, authority: trustme.CA, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     ends: list[Any] = []
 
@@ -162,7 +162,7 @@ async def test_closing_a_net_does_not_wait_for_the_goodbye_of_tls(
         writing.pause_reading()
         await trusting.close()
         # Half a minute is what TLS would wait.
-        await until(lambda: reading.is_closing() or between.peers[0].reader.at_eof(), 15)
+        await wait_until(lambda: reading.is_closing() or between.peers[0].reader.at_eof(), 15)
 
 
 async def passing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -277,7 +277,7 @@ async def test_the_guard_refuses_what_is_private(net: OutboundHttp, host: str) -
 
 async def test_a_guarded_request_goes_past_the_proxy(through: Callable[[URL], None]) -> None:
     net = OutboundHttp(
-        AddressGuard.from_settings(["127.0.0.1"], []), resolver=Names({"far.example": "127.0.0.1"})
+        AddressGuard.from_settings(["127.0.0.1"], []), resolver=FakeResolver({"far.example": "127.0.0.1"})
     )
     try:
         async with talking(saying(OK)) as server, talking(saying(OK)) as proxy:

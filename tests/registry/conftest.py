@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 from yarl import URL
 
 from toolyard.auth.sign_in_flow import AuthorizationResponse, SignInFlow
@@ -139,7 +139,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def oauth_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """One program for all tests of a file."""
-    programs = Programs()
+    programs = ProgramStarter()
     yield programs(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     programs.stop()
 

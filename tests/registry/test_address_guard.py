@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import trustme
 from aiohttp import web
-from tests.fake_dns import Names
+from tests.fake_dns import FakeResolver
 from yarl import URL
 
 from toolyard.auth.errors import AddressNotAllowed
@@ -169,7 +169,7 @@ class Yard:
     """A registry with one instance of a server out there."""
 
     servers: Servers
-    names: Names
+    names: FakeResolver
     internet: Internet
     registry: Registry
     sign_ins: InstanceSignIns
@@ -214,8 +214,8 @@ def authority() -> trustme.CA:
 
 
 @pytest.fixture
-async def net(authority: trustme.CA) -> AsyncIterator[tuple[OutboundHttp, Internet, Names]]:
-    internet, names = Internet(), Names(PUBLIC)
+async def net(authority: trustme.CA) -> AsyncIterator[tuple[OutboundHttp, Internet, FakeResolver]]:
+    internet, names = Internet(), FakeResolver(PUBLIC)
     made = OutboundHttp(AddressGuard(socket_factory=internet.socket), resolver=names)
     context = ssl.create_default_context()
     authority.configure_trust(context)
@@ -226,7 +226,7 @@ async def net(authority: trustme.CA) -> AsyncIterator[tuple[OutboundHttp, Intern
 
 @pytest.fixture
 async def yard(
-    database: Database, authority: trustme.CA, net: tuple[OutboundHttp, Internet, Names]
+    database: Database, authority: trustme.CA, net: tuple[OutboundHttp, Internet, FakeResolver]
 ) -> AsyncIterator[Yard]:
     servers, (made, internet, names) = Servers(), net
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import NODE, ROOT, Programs
+from tests.conftest import NODE, ROOT, ProgramStarter
 from tests.faults.store_faults import cluster
 from tests.ports import free_port
 from tests.soak.accounts import Person, make_people
@@ -56,7 +56,7 @@ class World:
 @contextlib.contextmanager
 def origins() -> Iterator[dict[str, str]]:
     """Servers that others wrote and ours, and the model, by name, each a program that listens."""
-    programs = Programs()
+    programs = ProgramStarter()
 
     def quiet(words: str, **env: str) -> str:
         return programs("sh", "-c", f"exec {words} >/dev/null 2>&1", **env).url

@@ -69,7 +69,7 @@ class Somebody:
         self._gateway, self._sessions = Gateway(line), Sessions(line)
         self._api = Api(line, self._talking)
 
-    async def live(self, until: float, think: float) -> None:
+    async def live(self, wait_until: float, think: float) -> None:
         """Do things until then, and tidy up."""
         draw = self._line.random
         does = (self._talking.one, self._gateway.one, self._sessions.one, self._api.one, self._api.page)
@@ -78,7 +78,7 @@ class Somebody:
         if self._line.person.number % 2 == 0:
             slug = await self._api.settle_in(self._line.world.registered["shop"])
             self._talking.instance = self._gateway.instance = slug
-        while time.monotonic() < until:
+        while time.monotonic() < wait_until:
             with contextlib.suppress(Abandoned):
                 await draw.choices(does, (6, 8, 1, 6, 2))[0]()
             await asyncio.sleep(draw.expovariate(1 / think))
@@ -125,9 +125,9 @@ async def soak(shape: str, plan: Plan) -> Found:
     return Found(shape, seconds, tally, samples, judge(tally, samples, start, ending), restarted)
 
 
-async def _person(running: World, person: Person, tally: Tally, plan: Plan, until: float) -> None:
+async def _person(running: World, person: Person, tally: Tally, plan: Plan, wait_until: float) -> None:
     async with _line(running, person, tally, plan) as line:
-        await Somebody(line).live(until, plan.think)
+        await Somebody(line).live(wait_until, plan.think)
 
 
 async def _register(running: World, plan: Plan) -> None:

@@ -139,15 +139,18 @@ async def test_a_replica_with_the_former_key_alone_stops_encrypting_and_is_not_r
 
 @pytest.mark.usefixtures("full")
 async def test_a_replica_that_still_encrypts_with_the_replaced_key_notices_it_by_itself(
-    reopen: Open, grant: OAuthGrant, caplog: pytest.LogCaptureFixture, until: Callable[..., Awaitable[None]]
+    reopen: Open,
+    grant: OAuthGrant,
+    caplog: pytest.LogCaptureFixture,
+    wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     # The first step of a rotation with replicas: they know the new key, and still encrypt with the old one.
     prepared, between = await reopen(secret_key=KEY, former_key=NEW), await reopen(**BETWEEN)
     watching = asyncio.ensure_future(prepared.watch_key())
-    await until(lambda: prepared.signals.is_listening)
+    await wait_until(lambda: prepared.signals.is_listening)
     await prepared.auth.put_grant("two", grant)
     await between.key_rotation.reencrypt_all()
-    await until(lambda: "no more secrets are stored by this process" in caplog.text)
+    await wait_until(lambda: "no more secrets are stored by this process" in caplog.text)
     with pytest.raises(WrongKey, match="nothing was stored"):
         await prepared.auth.put_grant("three", grant)
     assert await prepared.auth.get_grant("two") == grant

@@ -20,7 +20,7 @@ from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.types.server import StdioSpec
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ def key() -> str:
 
 
 @pytest.fixture
-def url(hostile_http: Listening, key: str) -> Callable[..., str]:
+def url(hostile_http: ListeningProgram, key: str) -> Callable[..., str]:
     """``url(mode, era="legacy")``: the address of an HTTP server that misbehaves in that way."""
 
     def make(mode: str, **options: str) -> str:
@@ -105,7 +105,7 @@ def url(hostile_http: Listening, key: str) -> Callable[..., str]:
 
 
 @pytest.fixture
-def seen(hostile_http: Listening, key: str) -> Callable[[], list[dict[str, Any]]]:
+def seen(hostile_http: ListeningProgram, key: str) -> Callable[[], list[dict[str, Any]]]:
     """What those servers were sent."""
 
     def read() -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from tests.processes import lives
+from tests.processes import is_running
 
 from toolyard.errors import Unreachable
 from toolyard.transports.stdio import watchdog
@@ -104,7 +104,7 @@ class Owner:
 
     def end(self) -> None:
         for pid in (self.process.pid, *self.watchdogs, *self.family):
-            if lives(pid):
+            if is_running(pid):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(30)
         assert self.process.stdout is not None
@@ -121,36 +121,38 @@ def owner(hostile_stdio: str, tmp_path: Path) -> Any:
         made.end()
 
 
-async def test_after_a_kill_nothing_is_left_not_even_what_left_its_group(owner: Owner, until: Until) -> None:
+async def test_after_a_kill_nothing_is_left_not_even_what_left_its_group(
+    owner: Owner, wait_until: Until
+) -> None:
     os.kill(owner.process.pid, signal.SIGKILL)
     owner.process.wait(30)
-    await until(lambda: not any(lives(pid) for pid in [*owner.family, *owner.watchdogs]))
+    await wait_until(lambda: not any(is_running(pid) for pid in [*owner.family, *owner.watchdogs]))
 
 
 async def test_without_its_watchdog_what_is_left_is_swept_by_the_next_toolyard(
-    owner: Owner, until: Until
+    owner: Owner, wait_until: Until
 ) -> None:
     os.kill(owner.watchdogs[0], signal.SIGKILL)
     os.kill(owner.process.pid, signal.SIGKILL)
     owner.process.wait(30)
     # Those who read the end of their input go by themselves; the others stay, until someone sweeps.
-    await until(lambda: sum(lives(pid) for pid in owner.family) <= 4)
+    await wait_until(lambda: sum(is_running(pid) for pid in owner.family) <= 4)
     nursery = ProcessSupervisor()
     nursery.prepare_start()
-    await until(lambda: not any(lives(pid) for pid in owner.family))
+    await wait_until(lambda: not any(is_running(pid) for pid in owner.family))
     await nursery.close()
 
 
 async def test_the_children_of_a_living_toolyard_are_never_swept(
-    owner: Owner, nursery: ProcessSupervisor, until: Until
+    owner: Owner, nursery: ProcessSupervisor, wait_until: Until
 ) -> None:
     nursery.prepare_start()
     await nursery.close()
-    assert all(lives(pid) for pid in owner.family)
+    assert all(is_running(pid) for pid in owner.family)
 
 
 async def test_a_watchdog_that_was_killed_is_replaced_and_told_of_everyone(
-    nursery: ProcessSupervisor, spec: Callable[..., StdioSpec], recorder: Recorder, until: Until
+    nursery: ProcessSupervisor, spec: Callable[..., StdioSpec], recorder: Recorder, wait_until: Until
 ) -> None:
     def watchdogs() -> list[psutil.Process]:
         return [child for child in psutil.Process().children() if "watchdog.py" in " ".join(child.cmdline())]
@@ -159,7 +161,7 @@ async def test_a_watchdog_that_was_killed_is_replaced_and_told_of_everyone(
     await one.open(recorder)
     first = watchdogs()[0]
     first.kill()
-    await until(lambda: not lives(first.pid))
+    await wait_until(lambda: not is_running(first.pid))
     await two.open(recorder)
     assert len(watchdogs()) == 1
     assert watchdogs()[0].pid != first.pid
@@ -246,15 +248,15 @@ async def test_a_fork_leaves_the_children_of_its_parent_alone(
     assert not child.is_running()
 
 
-async def escaped_daemon(file: Path, until: Until) -> int:
-    await until(file.exists)
+async def escaped_daemon(file: Path, wait_until: Until) -> int:
+    await wait_until(file.exists)
     pid = int(file.read_text())
-    assert lives(pid)
+    assert is_running(pid)
     return pid
 
 
 async def test_a_daemon_without_parent_and_environment_ends_with_its_server(
-    nursery: ProcessSupervisor, recorder: Recorder, tmp_path: Path, until: Until
+    nursery: ProcessSupervisor, recorder: Recorder, tmp_path: Path, wait_until: Until
 ) -> None:
     one, two = (
         StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / name))), nursery)
@@ -262,37 +264,37 @@ async def test_a_daemon_without_parent_and_environment_ends_with_its_server(
     )
     await one.open(recorder)
     await two.open(recorder)
-    first, second = [await escaped_daemon(tmp_path / name, until) for name in ("one", "two")]
+    first, second = [await escaped_daemon(tmp_path / name, wait_until) for name in ("one", "two")]
     # A killed process is gone once the kernel has scheduled it, which takes a while on a busy machine.
     await one.close()
-    await until(lambda: not lives(first))
-    assert lives(second)
+    await wait_until(lambda: not is_running(first))
+    assert is_running(second)
     await two.close()
-    await until(lambda: not lives(second))
+    await wait_until(lambda: not is_running(second))
 
 
 async def test_a_daemon_without_parent_and_environment_ends_after_our_kill(
-    tmp_path: Path, until: Until
+    tmp_path: Path, wait_until: Until
 ) -> None:
     file = tmp_path / "pid"
     owner = subprocess.Popen([sys.executable, "-c", OWNER_OF_ESCAPE, "-c", ESCAPE, str(file)])
-    daemon = await escaped_daemon(file, until)
+    daemon = await escaped_daemon(file, wait_until)
     owner.kill()
     owner.wait(30)
-    await until(lambda: not lives(daemon))
+    await wait_until(lambda: not is_running(daemon))
 
 
 async def test_a_sweep_spares_the_daemons_of_another_toolyard(
-    nursery: ProcessSupervisor, recorder: Recorder, tmp_path: Path, until: Until
+    nursery: ProcessSupervisor, recorder: Recorder, tmp_path: Path, wait_until: Until
 ) -> None:
     transport = StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / "pid"))), nursery)
     await transport.open(recorder)
-    daemon = await escaped_daemon(tmp_path / "pid", until)
+    daemon = await escaped_daemon(tmp_path / "pid", wait_until)
     other = ProcessSupervisor()
     other.prepare_start()
     await other.kill_escaped(other.make_marker()[1])
     await other.close()
-    assert lives(daemon)
+    assert is_running(daemon)
     await transport.close()
 
 
@@ -301,7 +303,7 @@ async def test_a_watchdog_spares_a_process_that_got_the_number_of_a_group(tmp_pa
     bystander = subprocess.Popen(["sleep", "600"], start_new_session=True)
     try:
         watchdog.kill_group(bystander.pid, f"not {watchdog.process_start_time(bystander.pid)}")
-        assert lives(bystander.pid)
+        assert is_running(bystander.pid)
         watchdog.kill_group(bystander.pid, watchdog.process_start_time(bystander.pid))
         assert bystander.wait(30) == -signal.SIGKILL
     finally:

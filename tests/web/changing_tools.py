@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import ROOT, Listening, Programs
+from tests.conftest import ROOT, ListeningProgram, ProgramStarter
 
 PROGRAM = ROOT / "tests/servers/changing_server.py"
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -30,7 +30,7 @@ class Changing:
         """As a configuration has it."""
         return {"command": sys.executable, "args": ["-I", "-S", str(PROGRAM), str(self.file)]}
 
-    def listen(self, programs: Programs) -> Listening:
+    def listen(self, programs: ProgramStarter) -> ListeningProgram:
         """Over HTTP, for the registry."""
         return programs(sys.executable, "-I", PROGRAM, self.file, "{port}")
 

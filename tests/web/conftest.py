@@ -21,7 +21,7 @@ import pytest
 from argon2 import PasswordHasher
 from fastapi import FastAPI
 from tests import prefork
-from tests.sqlite_template import with_tables
+from tests.sqlite_template import copy_template
 
 from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.config import load_config, load_settings
@@ -275,7 +275,7 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
         folder = data or tmp_path / f"local{time.monotonic_ns()}"
         write_config(folder, config or {})
         if "database_url" not in settings:
-            with_tables(folder)
+            copy_template(folder)
         # Titles are written at some time after a turn, which few tests are about.
         quiet = {"warm": False, "chat_titles": False}
         chosen = load_settings(folder, env={}, overrides={**quiet, **settings})

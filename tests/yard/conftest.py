@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.processes import below_us
+from tests.processes import own_descendants
 
 from toolyard import Toolyard
 
@@ -91,11 +91,11 @@ def opened(data_dir: Path) -> Callable[..., Toolyard]:
 @pytest.fixture
 def children() -> Callable[[], list[str]]:
     """The programs that were started below this process since the test began, each by its command line."""
-    before = below_us()
+    before = own_descendants()
 
     def look() -> list[str]:
         found: list[str] = []
-        for child in below_us() - before:
+        for child in own_descendants() - before:
             with contextlib.suppress(psutil.Error):
                 if child.status() != psutil.STATUS_ZOMBIE:
                     found.append(" ".join(child.cmdline()))

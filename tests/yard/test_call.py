@@ -186,14 +186,14 @@ async def test_a_lost_call_is_sent_again_only_where_a_trusted_server_says_that_i
 
 @pytest.mark.parametrize("annotations", [{}, {"readOnlyHint": True}], ids=["nothing said", "read only"])
 async def test_a_call_that_a_restart_ends_may_have_been_executed_and_is_not_sent_again(
-    annotations: dict[str, Any], opened: Opened, recorder: Recorders, tmp_path: Path, until: Until
+    annotations: dict[str, Any], opened: Opened, recorder: Recorders, tmp_path: Path, wait_until: Until
 ) -> None:
     tool = {"name": "wait", "inputSchema": {"type": "object"}, "annotations": annotations}
     (tmp_path / "tools").write_text(json.dumps([tool]))
     one = recorder("one", "--tools", str(tmp_path / "tools"))
     async with opened({"one": one}) as yard:
         call = asyncio.ensure_future(yard.call("one_wait"))
-        await until(lambda: one.calls())
+        await wait_until(lambda: one.calls())
         await yard.restart("one")
         with pytest.raises(OutcomeUnknown, match="was restarted"):
             await call
@@ -236,7 +236,7 @@ for line in sys.stdin:
 
 @pytest.mark.parametrize("kind", ["function", "coroutine function"])
 async def test_progress_is_told_as_it_comes(
-    kind: str, opened: Opened, recorder: Recorders, until: Until
+    kind: str, opened: Opened, recorder: Recorders, wait_until: Until
 ) -> None:
     seen: list[Any] = []
 
@@ -247,7 +247,7 @@ async def test_progress_is_told_as_it_comes(
         told = later if kind != "function" else (lambda params: seen.append(params["progress"]))
         result = await yard.call("one_steps", {"count": 3}, on_progress=told)
         assert result.text == "done"
-        await until(lambda: seen == [1, 2, 3])
+        await wait_until(lambda: seen == [1, 2, 3])
 
 
 async def test_progress_that_nobody_can_hear_disturbs_nothing(opened: Opened, recorder: Recorders) -> None:
@@ -259,7 +259,7 @@ async def test_progress_that_nobody_can_hear_disturbs_nothing(opened: Opened, re
 
 
 async def test_a_call_that_is_not_answered_ends_in_time_and_the_server_is_told(
-    opened: Opened, recorder: Recorders, until: Until
+    opened: Opened, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
     async with opened({"one": one}) as yard:
@@ -268,7 +268,7 @@ async def test_a_call_that_is_not_answered_ends_in_time_and_the_server_is_told(
             await yard.call("one_wait", timeouts=Timeouts(silence=0.2))
         assert time.monotonic() - began < 30
         assert caught.value.server == "one"
-        await until(lambda: one.messages("notifications/cancelled"))
+        await wait_until(lambda: one.messages("notifications/cancelled"))
         assert (await yard.call("one_echo", {"text": "still here"})).text == "still here"
 
 
@@ -307,13 +307,13 @@ async def test_a_server_that_does_not_begin_is_given_up_after_its_connect_timeou
 
 
 async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
-    opened: Opened, recorder: Recorders, until: Until
+    opened: Opened, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
     async with opened({"one": one}) as yard:
         first = asyncio.ensure_future(yard.call("one_wait", {"text": "first"}))
         second = asyncio.ensure_future(yard.call("one_steps", {"count": 5, "every": 0.05}))
-        await until(lambda: len(one.calls()) == 2)
+        await wait_until(lambda: len(one.calls()) == 2)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
@@ -324,13 +324,13 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
 
 
 async def test_a_caller_who_leaves_during_the_first_connect_does_not_take_it_along(
-    opened: Opened, recorder: Recorders, until: Until
+    opened: Opened, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
     async with opened({"one": one}) as yard:
         first = asyncio.ensure_future(yard.call("one_echo", {"text": "first"}))
         second = asyncio.ensure_future(yard.call("one_echo", {"text": "second"}))
-        await until(lambda: yard.servers()[0].state is State.CONNECTING)
+        await wait_until(lambda: yard.servers()[0].state is State.CONNECTING)
         first.cancel()
         assert (await second).text == "second"
         assert (await asyncio.gather(first, return_exceptions=True))[0].__class__ is asyncio.CancelledError
@@ -361,17 +361,17 @@ async def test_calls_go_over_one_connection_that_stays(opened: Opened, recorder:
 
 
 async def test_a_yard_that_closes_ends_every_call_wherever_it_waits(
-    opened: Opened, recorder: Recorders, hostile_stdio: str, until: Until
+    opened: Opened, recorder: Recorders, hostile_stdio: str, wait_until: Until
 ) -> None:
     silent = {"command": sys.executable, "args": ["-I", "-S", hostile_stdio, "silent"]}
     one = recorder()
     yard = opened({"one": one, "late": silent})
     async with yard:
         waiting = [asyncio.ensure_future(yard.call("one_wait")) for _ in range(3)]
-        await until(lambda: len(one.calls()) == 3)
+        await wait_until(lambda: len(one.calls()) == 3)
         connecting = [asyncio.ensure_future(yard.call("late_echo")) for _ in range(3)]
         connecting.append(asyncio.ensure_future(yard.tools(server="late")))
-        await until(lambda: State.CONNECTING in {status.state for status in yard.servers()})
+        await wait_until(lambda: State.CONNECTING in {status.state for status in yard.servers()})
         began = time.monotonic()
     assert time.monotonic() - began < 20
     async with asyncio.timeout(30):
@@ -400,14 +400,16 @@ async def test_a_yard_that_closes_at_any_moment_of_a_first_use_cancels_nobody_an
 
 
 async def test_a_yard_that_closes_while_its_storage_is_held_up_opens_it_no_more(
-    opened: Opened, data_dir: Path, until: Until
+    opened: Opened, data_dir: Path, wait_until: Until
 ) -> None:
     held = sqlite3.connect(data_dir / "catalogue.db", isolation_level=None)
     held.execute("BEGIN EXCLUSIVE")
     try:
         yard = opened({f"s{number}": {"command": "/bin/false"} for number in range(12)})
         use = asyncio.ensure_future(yard.tools())
-        await until(lambda: sum(thread.name.startswith("asyncio_") for thread in threading.enumerate()) > 2)
+        await wait_until(
+            lambda: sum(thread.name.startswith("asyncio_") for thread in threading.enumerate()) > 2
+        )
         closing = asyncio.ensure_future(yard.close())
         with pytest.raises(Unreachable, match="the yard is closed"):
             await use
@@ -420,12 +422,12 @@ async def test_a_yard_that_closes_while_its_storage_is_held_up_opens_it_no_more(
 
 
 async def test_a_yard_with_more_servers_than_are_listed_at_once_closes_with_those_that_wait(
-    opened: Opened, until: Until
+    opened: Opened, wait_until: Until
 ) -> None:
     yard = opened({f"s{number}": {"command": "/bin/sleep", "args": ["60"]} for number in range(20)})
     async with yard:
         use = asyncio.ensure_future(yard.tools())
-        await until(lambda: sum(status.pid is not None for status in yard.servers()) == 16)
+        await wait_until(lambda: sum(status.pid is not None for status in yard.servers()) == 16)
     async with asyncio.timeout(30):
         (end,) = await asyncio.gather(use, return_exceptions=True)
     assert end == [] or isinstance(end, Unreachable)
@@ -433,12 +435,12 @@ async def test_a_yard_with_more_servers_than_are_listed_at_once_closes_with_thos
 
 
 async def test_a_caller_who_is_cancelled_while_the_yard_closes_is_cancelled(
-    opened: Opened, recorder: Recorders, until: Until
+    opened: Opened, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
     async with opened({"one": one}) as yard:
         call = asyncio.ensure_future(yard.call("one_wait"))
-        await until(lambda: one.calls())
+        await wait_until(lambda: one.calls())
         call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -465,7 +467,7 @@ async def test_a_closed_yard_says_so_and_stays_closed(opened: Opened, recorder: 
 
 
 async def test_every_call_is_recorded_with_what_became_of_it(
-    opened: Opened, recorder: Recorders, until: Until
+    opened: Opened, recorder: Recorders, wait_until: Until
 ) -> None:
     records: list[CallRecord] = []
     one = recorder()
@@ -475,7 +477,7 @@ async def test_every_call_is_recorded_with_what_became_of_it(
         for name in ("one_touch", "one_refuse", "one_nothing"):
             await yard.answer(name)
         call = asyncio.ensure_future(yard.call("one_wait"))
-        await until(lambda: "wait" in one.calls())
+        await wait_until(lambda: "wait" in one.calls())
         await cancel(call)
     assert [(record.tool, record.name, record.outcome) for record in records] == [
         ("one/echo", "one_echo", "ok"),

@@ -137,17 +137,17 @@ async def test_within_its_time_a_listing_is_not_asked_for_again(opened: Opened, 
 
 
 async def test_past_its_time_a_connected_server_is_asked_again_and_another_is_not(
-    opened: Opened, recorder: Recorders, until: Until
+    opened: Opened, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
     entry = {**one.entry, "cache": {"ttl": 0.05}}
     async with opened({"one": entry}) as yard:
         await yard.tools()
-        await until(lambda: yard.known().catalogues["one"].fetched_at + 0.06 < time.time())
+        await wait_until(lambda: yard.known().catalogues["one"].fetched_at + 0.06 < time.time())
         await yard.tools()
         assert len(one.messages("tools/list")) == 2
     async with opened({"one": entry}) as yard:
-        await until(lambda: yard.known().catalogues["one"].fetched_at + 0.06 < time.time())
+        await wait_until(lambda: yard.known().catalogues["one"].fetched_at + 0.06 < time.time())
         assert "one_echo" in await listed(yard)
     assert len(one.starts()) == 1
 
@@ -182,7 +182,7 @@ async def test_a_server_whose_listing_is_never_kept_is_asked_each_time(
 @pytest.mark.parametrize("listing", [True, False], ids=["listed", "called at once"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_list_that_changed_is_fetched_again(
-    era: str, opened: Opened, until: Until, listing: bool, request: pytest.FixtureRequest
+    era: str, opened: Opened, wait_until: Until, listing: bool, request: pytest.FixtureRequest
 ) -> None:
     told: list[str] = []
     callbacks = Callbacks(notification=lambda server, method, params: told.append(method))
@@ -191,12 +191,12 @@ async def test_a_list_that_changed_is_fetched_again(
     async with opened({"s": entry}, callbacks=callbacks) as yard:
         assert "s_grown" not in await listed(yard)
         if era == "modern":
-            await until(lambda: "notifications/subscriptions/acknowledged" in told)
+            await wait_until(lambda: "notifications/subscriptions/acknowledged" in told)
         else:
             # This one gives no hint of its own, so that nothing else makes the listing old.
             assert yard.known().catalogues["s"].ttl == 60
         assert (await yard.call("s_grow")).text == "more"
-        await until(lambda: "notifications/tools/list_changed" in told)
+        await wait_until(lambda: "notifications/tools/list_changed" in told)
         if listing:
             assert "s_grown" in await listed(yard)
         assert (await yard.call("s_grown")).text == "grown"

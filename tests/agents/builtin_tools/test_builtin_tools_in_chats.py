@@ -262,24 +262,24 @@ async def test_a_result_never_needs_a_handle(leaks: None, tree: Tree) -> None:
 
 
 async def test_a_cancelled_call_ends_its_work_and_the_next_is_answered(
-    core: Core, tree: Tree, matchers: Callable[[], int], until: Callable[..., Awaitable[None]]
+    core: Core, tree: Tree, matchers: Callable[[], int], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
     task = asyncio.create_task(core.call_path.call(ToolCall("grep", {"pattern": "(?=(a+)+b)x"}), in_chat()))
-    await until(lambda: matchers() == 1)
+    await wait_until(lambda: matchers() == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await until(lambda: matchers() == 0)
+    await wait_until(lambda: matchers() == 0)
     assert "README.md" in (await core.call_path.call(ToolCall("list_dir"), in_chat())).text
 
 
 async def test_closing_in_the_middle_ends_everything(
-    core: Core, tree: Tree, matchers: Callable[[], int], until: Callable[..., Awaitable[None]]
+    core: Core, tree: Tree, matchers: Callable[[], int], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
     task = asyncio.create_task(core.call_path.call(ToolCall("grep", {"pattern": "(?=(a+)+b)x"}), in_chat()))
-    await until(lambda: matchers() == 1)
+    await wait_until(lambda: matchers() == 1)
     await core.close()
     with pytest.raises(OutcomeUnknown):
         await task

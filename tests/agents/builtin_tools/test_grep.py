@@ -171,16 +171,16 @@ async def test_no_pattern_hangs(looked: Grep, tree: Tree) -> None:
 
 @pytest.mark.both_loops
 async def test_whoever_stops_waiting_leaves_nothing_behind(
-    looked: Grep, tree: Tree, matchers: Callable[[], int], until: Callable[..., Awaitable[None]]
+    looked: Grep, tree: Tree, matchers: Callable[[], int], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
     task = asyncio.create_task(looked(r"(?=(a+)+b)x", seconds=60))
     await asyncio.sleep(0)
-    await until(lambda: matchers() > 0)
+    await wait_until(lambda: matchers() > 0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await until(lambda: matchers() == 0)
+    await wait_until(lambda: matchers() == 0)
 
 
 # Whatever the pattern and the texts, both say the same.

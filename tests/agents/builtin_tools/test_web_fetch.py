@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.fake_dns import Names
+from tests.fake_dns import FakeResolver
 
 from toolyard.agents.builtin_tools.tool_error import NativeToolError
 from toolyard.agents.builtin_tools.web_fetch import WEB_ENCODINGS, PageFetcher
@@ -58,7 +58,7 @@ class World:
     """A small internet: what is dialled, where it really ends, and what the pages say."""
 
     fetching: PageFetcher
-    names: Names
+    names: FakeResolver
     dialled: list[str] = field(default_factory=list)
     requests: list[web.Request] = field(default_factory=list)
     say: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
@@ -116,7 +116,7 @@ async def world(leaks: None) -> AsyncIterator[World]:
 
         return Recording(family, kind, proto)
 
-    names = Names(PUBLIC)
+    names = FakeResolver(PUBLIC)
     net = OutboundHttp(AddressGuard(socket_factory=dial), resolver=names)
     made = World(PageFetcher(net, seconds=20), names)
     yield made

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.sqlite_template import with_tables
+from tests.sqlite_template import copy_template
 
 from toolyard.agents.chat.approval_grants import Approver
 from toolyard.agents.chat.chats import ChatService
@@ -180,7 +180,7 @@ async def open_house(
     named = {"s": chat_server(journal)} if servers is None else servers
     config = parse_config({"mcpServers": named, "bundles": bundles or {}}, env={})
     if url is None:
-        with_tables(data)
+        copy_template(data)
     database = await Database.open(data, url=url, secret_key=KEY)
     chosen, made = Models.from_settings(known), list[ChatService]()
 

@@ -13,7 +13,7 @@ import pytest
 from tests.agents.chat.chat_harness import House, Model, open_house
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -30,7 +30,7 @@ def nothing_is_left(leaks: None) -> None:
 
 
 @pytest.fixture
-def model(model_program: Listening) -> Model:
+def model(model_program: ListeningProgram) -> Model:
     return Model(model_program.url)
 
 

@@ -17,7 +17,7 @@ Until = Callable[..., Awaitable[None]]
 
 
 async def test_a_turn_is_seen_and_answered_from_both(
-    opened: Opening, model: Model, until: Until, database_url: str | None
+    opened: Opening, model: Model, wait_until: Until, database_url: str | None
 ) -> None:
     here, there = await opened(url=database_url), await opened(url=database_url)
     chat = await here.chat()
@@ -48,7 +48,7 @@ async def test_a_turn_is_seen_and_answered_from_both(
 
     # What runs here is stopped there.
     turn = await here.chats.send(ME, chat.id, "call s_wait {}")
-    await until(lambda: "wait {}" in here.calls())
+    await wait_until(lambda: "wait {}" in here.calls())
     await there.chats.stop(ME, chat.id)
     events = await there.over(chat, turn)
     assert kinds(events) == ["user", "said", "call", "result", "end"]

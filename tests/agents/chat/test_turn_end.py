@@ -31,7 +31,7 @@ def said(found: list[ChatEvent], words: str) -> bool:
 
 
 async def test_stop_ends_the_models_answer_and_keeps_what_came(
-    house: House, model: Model, until: Until
+    house: House, model: Model, wait_until: Until
 ) -> None:
     chat = await house.chat()
     turn = await house.chats.send(ME, chat.id, "say One two\nhold\nsay three")
@@ -52,17 +52,17 @@ async def test_stop_ends_the_models_answer_and_keeps_what_came(
 
 
 async def test_stop_ends_tools_that_run_side_by_side_and_tells_their_server(
-    house: House, model: Model, until: Until
+    house: House, model: Model, wait_until: Until
 ) -> None:
     chat = await house.chat()
     turn = await house.chats.send(
         ME, chat.id, 'call s_wait {}\ncall s_wait {}\ncall s_look {"text": "a"}\nthen\nsay Never.'
     )
-    await until(lambda: sorted(house.calls()) == ['look {"text": "a"}', "wait {}", "wait {}"])
+    await wait_until(lambda: sorted(house.calls()) == ['look {"text": "a"}', "wait {}", "wait {}"])
     await house.until(chat, turn, lambda found: any(event.kind is Kind.RESULT for event in found))
     await house.chats.stop(ME, chat.id)
     events = await house.over(chat, turn)
-    await until(lambda: house.calls().count("cancelled wait") == 2)
+    await wait_until(lambda: house.calls().count("cancelled wait") == 2)
     texts = sorted(body["text"] for body in only(events, Kind.RESULT))
     stopped = "stopped by the user; the tool may have taken effect before"
     assert texts == ["look: a", stopped, stopped]
@@ -71,15 +71,15 @@ async def test_stop_ends_tools_that_run_side_by_side_and_tells_their_server(
     assert answered_once((await model.journal())[-1]["messages"])
 
 
-async def test_a_turn_that_runs_elsewhere_is_stopped_too(opened: Opening, until: Until) -> None:
+async def test_a_turn_that_runs_elsewhere_is_stopped_too(opened: Opening, wait_until: Until) -> None:
     here, there = await opened(), await opened()
     chat = await here.chat()
     turn = await here.chats.send(ME, chat.id, "call s_wait {}")
-    await until(lambda: "wait {}" in here.calls())
+    await wait_until(lambda: "wait {}" in here.calls())
     await there.chats.stop(ME, chat.id)
     events = await here.over(chat, turn)
     assert only(events, Kind.END)[0]["why"] == "stopped"
-    await until(lambda: "cancelled wait" in here.calls())
+    await wait_until(lambda: "cancelled wait" in here.calls())
 
 
 async def test_stopping_what_does_not_run_changes_nothing(house: House) -> None:
@@ -90,12 +90,12 @@ async def test_stopping_what_does_not_run_changes_nothing(house: House) -> None:
     assert await house.chats.list_events(ME, chat.id) == before
 
 
-async def test_a_chat_that_is_deleted_stops(house: House, until: Until) -> None:
+async def test_a_chat_that_is_deleted_stops(house: House, wait_until: Until) -> None:
     chat = await house.chat()
     await house.chats.send(ME, chat.id, "call s_wait {}")
-    await until(lambda: "wait {}" in house.calls())
+    await wait_until(lambda: "wait {}" in house.calls())
     await house.chats.delete(ME, chat.id)
-    await until(lambda: "cancelled wait" in house.calls())
+    await wait_until(lambda: "cancelled wait" in house.calls())
     assert house.yard.left == [chat.id]
     with pytest.raises(NoSuchChat):
         await house.chats.get(ME, chat.id)
@@ -164,11 +164,11 @@ async def test_a_turn_is_interrupted_when_its_process_closes(opened: Opening) ->
 
 
 async def test_a_turn_whose_process_was_killed_is_ended_on_the_next_start(
-    opened: Opening, model: Model, tmp_path: Path, until: Until
+    opened: Opening, model: Model, tmp_path: Path, wait_until: Until
 ) -> None:
     """The process dies in the middle of a call, after a step that was done."""
     script = 'say Looking\ncall s_look {"text": "a"}\nthen\nsay Waiting\ncall s_wait {}\nthen\nsay Never.'
-    chat_id = await _killed(tmp_path, model, script, lambda lines: "wait {}" in lines, until)
+    chat_id = await _killed(tmp_path, model, script, lambda lines: "wait {}" in lines, wait_until)
     house = await opened()
     chat = await house.chats.get(ME, chat_id)
     assert chat.state is TurnState.IDLE
@@ -177,13 +177,13 @@ async def test_a_turn_whose_process_was_killed_is_ended_on_the_next_start(
     assert only(events, Kind.RESULT)[-1]["text"] == "interrupted; the outcome is unknown"
     assert only(events, Kind.END)[0]["why"] == "interrupted"
     turn = await house.chats.retry(ME, chat_id)
-    await until(lambda: house.calls().count("wait {}") == 2)
+    await wait_until(lambda: house.calls().count("wait {}") == 2)
     await house.chats.stop(ME, chat_id)
     await house.over(chat, turn)
 
 
 async def test_what_had_arrived_of_an_answer_is_kept_when_its_process_is_killed(
-    opened: Opening, model: Model, tmp_path: Path, until: Until
+    opened: Opening, model: Model, tmp_path: Path, wait_until: Until
 ) -> None:
     async def arrived(chat_id: str) -> bool:
         watching = await opened()
@@ -191,7 +191,9 @@ async def test_what_had_arrived_of_an_answer_is_kept_when_its_process_is_killed(
         await watching.close()
         return said(list(found), "Half of it")
 
-    chat_id = await _killed(tmp_path, model, "think Hm\nsay Half of it\nhold", lambda _: True, until, arrived)
+    chat_id = await _killed(
+        tmp_path, model, "think Hm\nsay Half of it\nhold", lambda _: True, wait_until, arrived
+    )
     house = await opened()
     events = list(await house.chats.list_events(ME, chat_id))
     assert kinds(events) == ["user", "said", "end"]
@@ -207,7 +209,7 @@ async def _killed(
     model: Model,
     script: str,
     enough: Callable[[list[str]], bool],
-    until: Until,
+    wait_until: Until,
     arrived: Callable[[str], Awaitable[bool]] | None = None,
 ) -> str:
     """The id of a chat whose process was killed in the middle of a turn."""
@@ -220,7 +222,7 @@ async def _killed(
             chat_id = (await victim.stdout.readline()).decode().strip()
             while arrived is not None and not await arrived(chat_id):
                 await asyncio.sleep(0.05)
-        await until(lambda: enough(journal.read_text().splitlines() if journal.exists() else []), 30)
+        await wait_until(lambda: enough(journal.read_text().splitlines() if journal.exists() else []), 30)
     finally:
         with contextlib.suppress(ProcessLookupError):
             victim.send_signal(signal.SIGKILL)

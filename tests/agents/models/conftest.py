@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.tools import ToolDefinition
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 
 from toolyard.agents.models.available_models import Models
 from toolyard.config import load_settings
@@ -42,7 +42,7 @@ class Fake:
 
 
 def _started(program: str) -> Iterator[str]:
-    programs = Programs()
+    programs = ProgramStarter()
     yield programs(sys.executable, "-I", SERVERS / program, "{port}").url
     programs.stop()
 

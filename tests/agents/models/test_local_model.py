@@ -119,7 +119,7 @@ async def test_a_stored_local_model_answers_a_test(make: Make, gguf: Path) -> No
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_leaving_in_the_middle_and_a_server_that_died_are_no_end(
-    make: Make, gguf: Path, until: Until
+    make: Make, gguf: Path, wait_until: Until
 ) -> None:
     models = make(local_model=str(gguf), model="local")
     asking = models.pick(None, LOCAL_PRINCIPAL).stream(
@@ -130,7 +130,7 @@ async def test_leaving_in_the_middle_and_a_server_that_died_are_no_end(
     assert models._local is not None
     server = server_of(models._local)
     server.kill()
-    await until(lambda: models._local is not None and not models._local._is_running)
+    await wait_until(lambda: models._local is not None and not models._local._is_running)
     asking = models.pick(None, LOCAL_PRINCIPAL).stream(
         [ModelRequest.user_text_prompt("Count again.")], [], instructions=None, temperature=None
     )
@@ -164,7 +164,7 @@ async def test_closing_while_it_starts_leaves_nothing(gguf: Path) -> None:
         await task
 
 
-async def test_it_does_not_survive_us_however_we_end(gguf: Path, until: Until) -> None:
+async def test_it_does_not_survive_us_however_we_end(gguf: Path, wait_until: Until) -> None:
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(gguf)], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     with owner.stdout as output:
@@ -172,7 +172,7 @@ async def test_it_does_not_survive_us_however_we_end(gguf: Path, until: Until) -
     assert server.is_running()
     os.kill(owner.pid, signal.SIGKILL)
     await asyncio.to_thread(owner.wait, 10)
-    await until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, 60)
+    await wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, 60)
 
 
 async def test_only_who_has_the_key_is_answered(gguf: Path) -> None:

@@ -145,7 +145,7 @@ async def test_one_client_is_kept_open_for_all_models_of_an_address(make: Make, 
 
 
 async def test_leaving_in_the_middle_ends_the_request_at_the_server(
-    models: Models, openai_fake: Fake, until: Callable[..., Awaitable[None]]
+    models: Models, openai_fake: Fake, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     asking = models.pick(None, LOCAL_PRINCIPAL).stream(
         [ModelRequest.user_text_prompt("say a b\nhold\nsay c")], [], instructions=None, temperature=None
@@ -153,18 +153,18 @@ async def test_leaving_in_the_middle_ends_the_request_at_the_server(
     async with asking as stream:
         assert [(await anext(aiter(stream))).delta for _ in range(2)] == ["a", " b"]
         assert stream.response().text == "a b"
-    await until(lambda: openai_fake.journal[0]["ended"] == "aborted")
+    await wait_until(lambda: openai_fake.journal[0]["ended"] == "aborted")
 
 
 async def test_a_cancelled_task_ends_the_request_too(
-    models: Models, openai_fake: Fake, until: Callable[..., Awaitable[None]]
+    models: Models, openai_fake: Fake, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     task = asyncio.create_task(ask(models, "hold"))
-    await until(lambda: len(openai_fake.journal) == 1)
+    await wait_until(lambda: len(openai_fake.journal) == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await until(lambda: openai_fake.journal[0]["ended"] == "aborted")
+    await wait_until(lambda: openai_fake.journal[0]["ended"] == "aborted")
 
 
 # What goes wrong.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import prefork
-from tests.processes import lives
+from tests.processes import is_running
 
 from toolyard.store import Database
 from toolyard.types.stored_model import ModelAudience, StoredModel
@@ -104,7 +104,7 @@ def test_an_interrupt_stops_the_turn_and_it_is_130(chatting: Chatting) -> None:
         out, err = running.communicate(timeout=30)
         assert (running.returncode, out) == (130, "Wait\n")
         assert "stopped" in err
-        until(lambda: not lives(child))
+        until(lambda: not is_running(child))
     finally:
         running.kill()
     ((_, state),) = chatting.chats

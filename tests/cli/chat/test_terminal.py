@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from tests.processes import lives
+from tests.processes import is_running
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Chatting
@@ -359,7 +359,7 @@ def test_ctrl_c_stops_the_tools_and_once_more_leaves(chatting: Chatting, talk: C
     here.sees("> ")
     here.terminal.type("\x03")
     assert here.terminal.end() == 130
-    until(lambda: not lives(child))
+    until(lambda: not is_running(child))
 
 
 def test_ctrl_c_at_a_question_stops_the_turn(chatting: Chatting, talk: Callable[..., Talk]) -> None:
@@ -385,7 +385,7 @@ def test_a_killed_program_leaves_nothing_behind_and_the_turn_can_be_run_again(
     child = _server_of(here.terminal.process.pid)
     os.kill(here.terminal.process.pid, signal.SIGKILL)
     here.terminal.process.wait(30)
-    until(lambda: not lives(child))
+    until(lambda: not is_running(child))
     again = talk("--resume")
     again.sees("> say Half of it")
     again.sees("Half of it\n")

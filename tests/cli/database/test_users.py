@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.sqlite_template import with_tables
+from tests.sqlite_template import copy_template
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def team(cli: Cli) -> Any:
     cli.env["TOOLYARD_PEOPLE_MODE"] = "password"
-    with_tables(cli.data)
+    copy_template(cli.data)
     return cli
 
 

@@ -10,7 +10,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 GONE = {"command": "no-such-command-anywhere"}
 
@@ -110,7 +110,7 @@ def test_4_comes_before_complaints_about_arguments(yard: Cli) -> None:
     assert (ran.code, "whole" in ran.err) == (4, False)
 
 
-def test_5_when_the_server_wants_credentials(cli: Cli, hostile_http: Listening) -> None:
+def test_5_when_the_server_wants_credentials(cli: Cli, hostile_http: ListeningProgram) -> None:
     cli.write({"mcpServers": {"web": {"url": f"{hostile_http.url}/status-401/x?when=always"}}})
     ran = cli("call", "web_echo")
     assert ran.code == 5, ran.err

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.processes import lives
+from tests.processes import is_running
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,7 +120,7 @@ def test_ctrl_c_ends_it_and_its_children(
     assert "Traceback" not in running.plain
     if starts.exists():
         child = int(starts.read_text())
-        _until(lambda: not lives(child))
+        _until(lambda: not is_running(child))
 
 
 def test_an_interrupt_in_a_pipe_is_130_too(yard: Cli, starts: Path) -> None:
@@ -131,7 +131,7 @@ def test_an_interrupt_in_a_pipe_is_130_too(yard: Cli, starts: Path) -> None:
         out, err = running.communicate(timeout=30)
         assert (running.returncode, out, err.strip()) == (130, "", "")
         child = int(starts.read_text())
-        _until(lambda: not lives(child))
+        _until(lambda: not is_running(child))
     finally:
         running.kill()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.sqlite_template import with_tables
+from tests.sqlite_template import copy_template
 
 from toolyard.catalog.tool_budget import ProposalKind, ToolCost, propose_savings
 from toolyard.config import load_settings
@@ -40,7 +40,7 @@ def record_calls(folder: Path, *tools: str, days_ago: float = 1) -> None:
             await database.audit.write(entry)
         await database.close()
 
-    with_tables(folder)
+    copy_template(folder)
     asyncio.run(write())
 
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.conftest import Listening, Programs
+from tests.conftest import ListeningProgram, ProgramStarter
 from tests.ports import free_port
-from tests.sqlite_template import with_tables
+from tests.sqlite_template import copy_template
 from yarl import URL
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def start(cli: Cli) -> Iterator[Any]:
 
     def begin(*words: object, has_tables: bool = True) -> Login:
         if has_tables:
-            with_tables(cli.data)
+            copy_template(cli.data)
         started.append(Login(cli.start("login", *words)))
         return started[-1]
 
@@ -99,14 +99,14 @@ def redirected(url: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def program() -> Iterator[Listening]:
-    programs = Programs()
+def program() -> Iterator[ListeningProgram]:
+    programs = ProgramStarter()
     yield programs(sys.executable, "-I", PROGRAM, "{port}")
     programs.stop()
 
 
 @pytest.fixture
-def guarded(cli: Cli, program: Listening) -> Listening:
+def guarded(cli: Cli, program: ListeningProgram) -> ListeningProgram:
     """The program with its authorization servers, as the server 'guarded' of the configuration."""
     configure(program, "{}")
     cli.write({"mcpServers": {"guarded": {"url": f"{program.url}/mcp"}}})
@@ -120,7 +120,9 @@ def configure(program: Any, text: str, method: str = "PUT") -> None:
 # Signing in.
 
 
-def test_a_browser_comes_back_and_the_server_just_works(cli: Cli, guarded: Listening, start: Any) -> None:
+def test_a_browser_comes_back_and_the_server_just_works(
+    cli: Cli, guarded: ListeningProgram, start: Any
+) -> None:
     refused = cli("call", "guarded_whoami")
     assert refused.code == 5
     assert "hint: run `toolyard login guarded`" in refused.err
@@ -145,7 +147,7 @@ def test_a_browser_comes_back_and_the_server_just_works(cli: Cli, guarded: Liste
 
 
 def test_who_signs_in_again_is_not_registered_again_unless_the_port_is_taken(
-    guarded: Listening, start: Any
+    guarded: ListeningProgram, start: Any
 ) -> None:
     def signed_in() -> str:
         login = start("guarded", "--no-browser")
@@ -167,7 +169,7 @@ def test_who_signs_in_again_is_not_registered_again_unless_the_port_is_taken(
     assert asked[0] == [first]
 
 
-def test_tokens_are_not_readable_on_the_disk(cli: Cli, guarded: Listening, start: Any) -> None:
+def test_tokens_are_not_readable_on_the_disk(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
     login = start("guarded", "--no-browser", has_tables=False)
     fetch(login.url())
     assert login.end()[0] == 0
@@ -180,7 +182,7 @@ def test_tokens_are_not_readable_on_the_disk(cli: Cli, guarded: Listening, start
     assert (cli.data / "toolyard.db").stat().st_mode & 0o077 == 0
 
 
-def test_a_sign_in_outlives_its_token(cli: Cli, guarded: Listening, start: Any) -> None:
+def test_a_sign_in_outlives_its_token(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
     configure(guarded, '{"life": 1}')
     login = start("guarded", "--no-browser")
     fetch(login.url())
@@ -190,7 +192,7 @@ def test_a_sign_in_outlives_its_token(cli: Cli, guarded: Listening, start: Any) 
     assert '"grant_type": "refresh_token"' in fetch(f"{guarded.url}/log")
 
 
-def kill_during_refresh(cli: Cli, guarded: Listening, start: Any, settings: str) -> None:
+def kill_during_refresh(cli: Cli, guarded: ListeningProgram, start: Any, settings: str) -> None:
     """Sign in, and kill a command after its refresh token was used and before it got the answer."""
     configure(guarded, settings)
     login = start("guarded", "--no-browser")
@@ -209,7 +211,7 @@ def kill_during_refresh(cli: Cli, guarded: Listening, start: Any, settings: str)
 
 
 def test_a_lost_answer_to_a_refresh_is_named_by_the_next_command(
-    cli: Cli, guarded: Listening, start: Any
+    cli: Cli, guarded: ListeningProgram, start: Any
 ) -> None:
     kill_during_refresh(cli, guarded, start, "{}")
     refused = cli("call", "guarded_whoami")
@@ -227,13 +229,13 @@ def test_a_lost_answer_to_a_refresh_is_named_by_the_next_command(
 
 
 def test_a_refresh_without_an_answer_is_repeated_where_the_token_still_works(
-    cli: Cli, guarded: Listening, start: Any
+    cli: Cli, guarded: ListeningProgram, start: Any
 ) -> None:
     kill_during_refresh(cli, guarded, start, '{"rotate": false}')
     assert cli("call", "guarded_whoami").out == "somebody\n"
 
 
-def test_the_answer_is_json_for_programs(cli: Cli, guarded: Listening, start: Any) -> None:
+def test_the_answer_is_json_for_programs(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
     login = start("guarded", "--no-browser", "--json", "--scope", "read", "--scope", "write")
     url = login.url()
     assert URL(url).query["scope"] == "read write"
@@ -245,7 +247,9 @@ def test_the_answer_is_json_for_programs(cli: Cli, guarded: Listening, start: An
     assert err.strip() == url
 
 
-def test_the_browser_is_opened_by_itself(cli: Cli, guarded: Listening, start: Any, tmp_path: Path) -> None:
+def test_the_browser_is_opened_by_itself(
+    cli: Cli, guarded: ListeningProgram, start: Any, tmp_path: Path
+) -> None:
     page, script = tmp_path / "page", tmp_path / "follow.py"
     script.write_text(FOLLOW)
     cli.env["BROWSER"] = f"{sys.executable} {script} %s {page}"
@@ -255,7 +259,7 @@ def test_the_browser_is_opened_by_itself(cli: Cli, guarded: Listening, start: An
 
 
 def test_more_scopes_that_a_tool_wanted_are_asked_for_next_time(
-    cli: Cli, guarded: Listening, start: Any
+    cli: Cli, guarded: ListeningProgram, start: Any
 ) -> None:
     configure(guarded, '{"challenge_scope": "read"}')
     login = start("guarded", "--no-browser")
@@ -272,7 +276,9 @@ def test_more_scopes_that_a_tool_wanted_are_asked_for_next_time(
     assert cli("call", "guarded_write").code == 0
 
 
-def test_the_port_that_the_entry_names_is_listened_on(cli: Cli, guarded: Listening, start: Any) -> None:
+def test_the_port_that_the_entry_names_is_listened_on(
+    cli: Cli, guarded: ListeningProgram, start: Any
+) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", free_port()))
         port = probe.getsockname()[1]
@@ -295,7 +301,7 @@ def test_the_port_that_the_entry_names_is_listened_on(cli: Cli, guarded: Listeni
 
 
 @pytest.fixture
-def secretive(cli: Cli, guarded: Listening) -> str:
+def secretive(cli: Cli, guarded: ListeningProgram) -> str:
     """An entry with a client secret, and the issuer that its server names."""
     oauth = {"clientId": "mine", "clientSecret": "s", "grant": "client_credentials"}
     cli.write({"mcpServers": {"guarded": {"url": f"{guarded.url}/mcp", "oauth": oauth}}})
@@ -303,7 +309,9 @@ def secretive(cli: Cli, guarded: Listening) -> str:
     return json.loads(fetch(f"{guarded.url}/control"))["as1"]
 
 
-def test_a_script_confirms_the_issuer_by_naming_it(cli: Cli, guarded: Listening, secretive: str) -> None:
+def test_a_script_confirms_the_issuer_by_naming_it(
+    cli: Cli, guarded: ListeningProgram, secretive: str
+) -> None:
     assert '"issuer": "https://…"' in cli("check").out
     refused = cli("login", "guarded")
     assert refused.code == 5
@@ -319,7 +327,7 @@ def test_a_script_confirms_the_issuer_by_naming_it(cli: Cli, guarded: Listening,
 
 @pytest.mark.parametrize("answer", ["n", "y"])
 def test_a_person_is_asked_about_the_issuer(
-    cli: Cli, guarded: Listening, secretive: str, terminal: Any, answer: str
+    cli: Cli, guarded: ListeningProgram, secretive: str, terminal: Any, answer: str
 ) -> None:
     shown = terminal("login", "guarded", COLUMNS="2000")
     shown.wait_for(f"signs in at {secretive}. Send the client secret")
@@ -331,7 +339,7 @@ def test_a_person_is_asked_about_the_issuer(
 # Pasting.
 
 
-def test_the_address_can_be_pasted(cli: Cli, guarded: Listening, start: Any) -> None:
+def test_the_address_can_be_pasted(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
     login = start("guarded", "--paste", "--no-browser")
     address = redirected(login.url())
     code, out, _ = login.end(f"  {address}\n")
@@ -340,7 +348,7 @@ def test_the_address_can_be_pasted(cli: Cli, guarded: Listening, start: Any) -> 
 
 
 def test_a_code_alone_is_enough_only_at_the_shared_redirect_address(
-    cli: Cli, guarded: Listening, start: Any
+    cli: Cli, guarded: ListeningProgram, start: Any
 ) -> None:
     configure(guarded, '{"iss": null, "entered": {"mine": null}}')
     login = start("guarded", "--paste", "--no-browser")
@@ -354,7 +362,9 @@ def test_a_code_alone_is_enough_only_at_the_shared_redirect_address(
     assert login.end(f"{code}\n")[0] == 0
 
 
-def test_the_redirect_address_of_another_issuer_is_refused(cli: Cli, guarded: Listening, start: Any) -> None:
+def test_the_redirect_address_of_another_issuer_is_refused(
+    cli: Cli, guarded: ListeningProgram, start: Any
+) -> None:
     configure(guarded, '{"iss": null}')
     for how in ("--paste", "--no-browser"):
         login = start("guarded", how, "--no-browser")
@@ -368,7 +378,7 @@ def test_the_redirect_address_of_another_issuer_is_refused(cli: Cli, guarded: Li
     assert '"grant_type"' not in fetch(f"{guarded.url}/log")
 
 
-def test_what_is_pasted_wrongly_can_be_pasted_again(cli: Cli, guarded: Listening, start: Any) -> None:
+def test_what_is_pasted_wrongly_can_be_pasted_again(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
     login = start("guarded", "--paste", "--no-browser")
     address = redirected(login.url())
     other = str(URL(address).update_query(state="other"))
@@ -379,7 +389,7 @@ def test_what_is_pasted_wrongly_can_be_pasted_again(cli: Cli, guarded: Listening
         assert words in err
 
 
-def test_pasting_nothing_is_an_end(cli: Cli, guarded: Listening, start: Any) -> None:
+def test_pasting_nothing_is_an_end(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
     login = start("guarded", "--paste", "--no-browser")
     login.url()
     code, _, err = login.end("")
@@ -388,7 +398,7 @@ def test_pasting_nothing_is_an_end(cli: Cli, guarded: Listening, start: Any) -> 
     assert cli("call", "guarded_whoami").code == 5
 
 
-def test_at_a_terminal_either_way_will_do(cli: Cli, guarded: Listening, terminal: Any) -> None:
+def test_at_a_terminal_either_way_will_do(cli: Cli, guarded: ListeningProgram, terminal: Any) -> None:
     shown = terminal("login", "guarded", "--no-browser", COLUMNS="2000")
     shown.wait_for("paste its final address here")
     url = next(line for line in shown.plain.splitlines() if line.startswith("http"))
@@ -415,7 +425,7 @@ def test_at_a_terminal_either_way_will_do(cli: Cli, guarded: Listening, terminal
     ],
 )
 def test_a_sign_in_that_fails_says_why_and_keeps_nothing(
-    cli: Cli, guarded: Listening, start: Any, settings: str, code: int, words: str
+    cli: Cli, guarded: ListeningProgram, start: Any, settings: str, code: int, words: str
 ) -> None:
     configure(guarded, settings)
     login = start("guarded", "--no-browser")
@@ -436,7 +446,7 @@ def test_a_sign_in_that_fails_says_why_and_keeps_nothing(
     ],
 )
 def test_a_sign_in_that_cannot_begin_says_why(
-    cli: Cli, guarded: Listening, settings: str, code: int, words: str
+    cli: Cli, guarded: ListeningProgram, settings: str, code: int, words: str
 ) -> None:
     configure(guarded, settings)
     ran = cli("login", "guarded", "--no-browser")
@@ -448,13 +458,13 @@ def test_a_sign_in_that_cannot_begin_says_why(
     assert as_json.json["error"]["exit_code"] == code
 
 
-def test_nobody_comes(cli: Cli, guarded: Listening) -> None:
+def test_nobody_comes(cli: Cli, guarded: ListeningProgram) -> None:
     ran = cli("login", "guarded", "--no-browser", "--timeout", "0.3")
     assert ran.code == 5
     assert "the sign-in was not completed within 0.3 s" in ran.err
 
 
-def test_an_interrupt_ends_it_at_once(cli: Cli, guarded: Listening, start: Any) -> None:
+def test_an_interrupt_ends_it_at_once(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
     login = start("guarded", "--no-browser")
     login.url()
     login.process.send_signal(signal.SIGINT)
@@ -465,7 +475,9 @@ def test_an_interrupt_ends_it_at_once(cli: Cli, guarded: Listening, start: Any) 
     assert "error" not in err
 
 
-def test_a_server_that_needs_no_sign_in_is_said_to_need_none(cli: Cli, hostile_http: Listening) -> None:
+def test_a_server_that_needs_no_sign_in_is_said_to_need_none(
+    cli: Cli, hostile_http: ListeningProgram
+) -> None:
     cli.write({"mcpServers": {"plain": {"url": f"{hostile_http.url}/plain/mcp"}}})
     ran = cli("login", "plain", "--no-browser")
     assert (ran.code, ran.out) == (0, "server 'plain' works without a sign-in\n")
@@ -515,7 +527,7 @@ def test_signing_out_creates_nothing(cli: Cli) -> None:
     assert not (cli.data / "toolyard.db").exists()
 
 
-def test_a_wrong_key_is_a_clear_error(cli: Cli, guarded: Listening, start: Any) -> None:
+def test_a_wrong_key_is_a_clear_error(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
     login = start("guarded", "--no-browser")
     fetch(login.url())
     assert login.end()[0] == 0
@@ -533,8 +545,8 @@ def test_a_wrong_key_is_a_clear_error(cli: Cli, guarded: Listening, start: Any) 
 
 
 @pytest.mark.slow
-def test_an_sdk_server_is_signed_in_to(cli: Cli, listening: Programs, start: Any) -> None:
-    program = listening(sys.executable, "-I", ROOT / "tests/oauth/sdk_server.py", "{port}")
+def test_an_sdk_server_is_signed_in_to(cli: Cli, start_program: ProgramStarter, start: Any) -> None:
+    program = start_program(sys.executable, "-I", ROOT / "tests/oauth/sdk_server.py", "{port}")
     cli.write({"mcpServers": {"sdk": {"url": f"{program.url}/mcp"}}})
     login = start("sdk", "--no-browser")
     fetch(login.url())
@@ -563,14 +575,14 @@ async def person(url: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_provider_with_pages_is_signed_in_to(cli: Cli, listening: Programs, start: Any) -> None:
+def test_a_provider_with_pages_is_signed_in_to(cli: Cli, start_program: ProgramStarter, start: Any) -> None:
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
     port = free_port()
     resource = f"http://127.0.0.1:{port}/mcp"
-    issuer = listening("node", ROOT / "tests/oauth/oidc.mjs", "{port}", MODULES, resource).url
+    issuer = start_program("node", ROOT / "tests/oauth/oidc.mjs", "{port}", MODULES, resource).url
     words = [sys.executable, "-I", str(ROOT / "tests/oauth/resource_server.py"), str(port), issuer]
-    program = Listening(words, port, {}).start()
+    program = ListeningProgram(words, port, {}).start()
     try:
         cli.write({"mcpServers": {"pages": {"url": resource}}})
         login = start("pages", "--no-browser")

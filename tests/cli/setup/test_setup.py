@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.cli.setup.test_login import PROGRAM, configure, redirected
-from tests.conftest import Listening, Programs
+from tests.conftest import ListeningProgram, ProgramStarter
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -33,8 +33,8 @@ COMMENTED = """{
 
 
 @pytest.fixture(scope="module")
-def program() -> Iterator[Listening]:
-    programs = Programs()
+def program() -> Iterator[ListeningProgram]:
+    programs = ProgramStarter()
     yield programs(sys.executable, "-I", PROGRAM, "{port}")
     programs.stop()
 
@@ -97,7 +97,7 @@ def test_an_edit_that_would_break_the_file_is_refused(cli: Cli) -> None:
         assert "read-only" in cli("remove", "good").err
 
 
-def test_secrets_are_written_as_variables(cli: Cli, hostile_http: Listening) -> None:
+def test_secrets_are_written_as_variables(cli: Cli, hostile_http: ListeningProgram) -> None:
     ran = cli(
         *("add", "api", f"{hostile_http.url}/?fault=none", "--header", "Authorization: Bearer s3cret-1234"),
         *("--header", "X-Plain: yes", "--header", "X-API-Key: from-the-shell"),

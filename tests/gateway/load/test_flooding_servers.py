@@ -67,7 +67,7 @@ def flooding(marker: Path) -> dict[str, Any]:
 
 
 async def test_a_session_without_a_stream_keeps_few_bytes_for_its_client(
-    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Until
+    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, wait_until: Until
 ) -> None:
     marker = tmp_path / "sent"
     services = await open_site({"bad": flooding(marker), "one": odd("one")})
@@ -75,7 +75,7 @@ async def test_a_session_without_a_stream_keeps_few_bytes_for_its_client(
     await client.begin()
     await client.ask("logging/setLevel", {"level": "debug"})
     assert (await client.call("bad_after")).text == "done"
-    await until(marker.exists)
+    await wait_until(marker.exists)
     head = {**client.head(""), "Accept": "text/event-stream"}
     body = b""
     async with http.get(client.url, headers=head) as response:
@@ -95,7 +95,7 @@ async def _next_chunk(response: aiohttp.ClientResponse) -> bytes:
 
 
 async def test_over_standard_streams_a_client_that_does_not_read_gets_responses_and_few_notifications(
-    tmp_path: Path, until: Until
+    tmp_path: Path, wait_until: Until
 ) -> None:
     marker = tmp_path / "sent"
     write_config(tmp_path, {"bad": flooding(marker)})
@@ -119,7 +119,7 @@ async def test_over_standard_streams_a_client_that_does_not_read_gets_responses_
         for _ in range(2):
             await asyncio.wait_for(process.stdout.readline(), 60)
         ask(3, "tools/call", name="bad_during", arguments={})
-        await until(marker.exists)
+        await wait_until(marker.exists)
         logs = 0
         while (got := json.loads(await asyncio.wait_for(process.stdout.readline(), 60))).get("id") != 3:
             logs += got["method"] == "notifications/message"

@@ -24,12 +24,12 @@ from mcp.shared.auth import (
     OAuthClientMetadata,
     OAuthToken,
 )
-from tests.conftest import Listening
+from tests.conftest import ListeningProgram
 from tests.ports import free_port
 from yarl import URL
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
 
 ROOT = Path(__file__).parents[3]
 MODULES = ROOT / ".envs/node/node_modules"
@@ -94,13 +94,13 @@ class Person:
 
 
 @pytest.fixture
-def served(listening: Programs, tmp_path: Path) -> Iterator[tuple[str, str]]:
+def served(start_program: ProgramStarter, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """The addresses of a real ``toolyard serve`` and of its identity provider."""
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    issuer = listening("node", ROOT / "tests/oauth/oidc.mjs", "{port}", MODULES, f"{url}/mcp").url
+    issuer = start_program("node", ROOT / "tests/oauth/oidc.mjs", "{port}", MODULES, f"{url}/mcp").url
     entry = {"command": sys.executable, "args": ["-I", "-S", str(DEMO)]}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"demo": entry}}))
     words = [sys.executable, "-m", "toolyard", "--data-dir", str(tmp_path), "serve", "--port", str(port)]
@@ -109,7 +109,7 @@ def served(listening: Programs, tmp_path: Path) -> Iterator[tuple[str, str]]:
         "TOOLYARD_OIDC_ISSUER": issuer,
         "TOOLYARD_OIDC_CLIENT_ID": "toolyard",
     }
-    toolyard = Listening(words, port, people)
+    toolyard = ListeningProgram(words, port, people)
     toolyard.start()
     yield url, issuer
     toolyard.stop()

@@ -20,21 +20,21 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 from tests import prefork
-from tests.conftest import Listening
+from tests.conftest import ListeningProgram
 from tests.journeys.sign_in.test_team_signs_in import MODULES, ROOT, Person, Town
 from tests.ports import free_port
 
 from toolyard.store import Database
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 NAME = "Guarded"
 
 
 @pytest.fixture(params=["password", "none"])
-def town(request: pytest.FixtureRequest, tmp_path: Path, listening: Programs) -> Iterator[Town]:
+def town(request: pytest.FixtureRequest, tmp_path: Path, start_program: ProgramStarter) -> Iterator[Town]:
     """Toolyard with one server in its file, which wants a sign-in, and not one for all."""
     port, mcp = free_port(), free_port()
     url = f"http://localhost:{port}"
@@ -44,9 +44,9 @@ def town(request: pytest.FixtureRequest, tmp_path: Path, listening: Programs) ->
     entry = {"url": f"http://127.0.0.1:{mcp}/mcp", "label": NAME}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"guarded": entry}}))
     words = [str(MODULES), entry["url"], "dynamic", f"{url}/ui/auth/mcp/callback"]
-    issuer = listening("node", ROOT / "tests/oauth/grants.mjs", "{port}", *words).url
+    issuer = start_program("node", ROOT / "tests/oauth/grants.mjs", "{port}", *words).url
     server = [sys.executable, str(ROOT / "tests/oauth/introspection_server.py"), str(mcp), issuer]
-    guarded = Listening(server, mcp, {}).start()
+    guarded = ListeningProgram(server, mcp, {}).start()
     made = Town("dynamic", url, issuer, entry["url"], tmp_path, env)
     # Where there are no accounts nobody is invited.
     made.invite = "nobody" if request.param == "none" else ""

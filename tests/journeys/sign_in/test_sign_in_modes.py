@@ -14,24 +14,24 @@ import pytest
 from playwright.async_api import Browser, expect
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
 
 ANN = {"Remote-User": "ann"}
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-def served(listening: Any, data: Path, **settings: str) -> str:
+def served(start_program: Any, data: Path, **settings: str) -> str:
     """``toolyard serve``, as a process of its own; its address."""
     env = {f"TOOLYARD_{name.upper()}": value for name, value in settings.items()}
     words = (sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    return listening(*words, HOME=str(data), **env).url
+    return start_program(*words, HOME=str(data), **env).url
 
 
 async def test_on_ones_own_machine_nobody_is_asked_for_anything(
-    chromium: Browser, listening: Programs, tmp_path: Path
+    chromium: Browser, start_program: ProgramStarter, tmp_path: Path
 ) -> None:
-    page = await chromium.new_page(base_url=served(listening, tmp_path))
+    page = await chromium.new_page(base_url=served(start_program, tmp_path))
     await page.goto("/")
     await expect(page.get_by_role("heading", level=1)).to_be_visible()
     await expect(page.get_by_text("local user")).to_be_visible()
@@ -40,9 +40,9 @@ async def test_on_ones_own_machine_nobody_is_asked_for_anything(
 
 
 async def test_whom_the_proxy_names_is_in_and_is_an_admin_only_where_the_setting_says_so(
-    chromium: Browser, listening: Programs, tmp_path: Path
+    chromium: Browser, start_program: ProgramStarter, tmp_path: Path
 ) -> None:
-    url = served(listening, tmp_path, people_mode="proxy", trusted_proxies="127.0.0.1", admins="ann")
+    url = served(start_program, tmp_path, people_mode="proxy", trusted_proxies="127.0.0.1", admins="ann")
     ann = await chromium.new_context(base_url=url, extra_http_headers=ANN)
     page = await ann.new_page()
     await page.goto("/ui/")
@@ -66,9 +66,9 @@ async def test_whom_the_proxy_names_is_in_and_is_an_admin_only_where_the_setting
 
 
 async def test_a_name_from_somebody_who_is_no_trusted_proxy_is_refused(
-    chromium: Browser, listening: Programs, tmp_path: Path
+    chromium: Browser, start_program: ProgramStarter, tmp_path: Path
 ) -> None:
-    url = served(listening, tmp_path, people_mode="proxy", trusted_proxies="192.0.2.7", admins="ann")
+    url = served(start_program, tmp_path, people_mode="proxy", trusted_proxies="192.0.2.7", admins="ann")
     forger = await chromium.new_context(base_url=url, extra_http_headers=ANN)
     page = await forger.new_page()
     for path in ("/ui/", "/ui/admin/mcp", "/api/v1/me"):

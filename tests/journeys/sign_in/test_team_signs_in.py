@@ -24,7 +24,7 @@ import pytest_asyncio
 import trustme
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, expect
 from tests import prefork
-from tests.conftest import Listening
+from tests.conftest import ListeningProgram
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -74,7 +74,7 @@ class Town:
 
 
 @pytest.fixture(params=["dynamic", "entered", "document"])
-def town(request: pytest.FixtureRequest, tmp_path: Path, listening: object) -> Iterator[Town]:
+def town(request: pytest.FixtureRequest, tmp_path: Path, start_program: object) -> Iterator[Town]:
     registration = str(request.param)
     port, mcp = free_port(), free_port()
     # A metadata document needs https, so there a proxy of TLS alone stands before Toolyard.
@@ -90,13 +90,13 @@ def town(request: pytest.FixtureRequest, tmp_path: Path, listening: object) -> I
             base = f"https://localhost:{outside}"
             more["NODE_EXTRA_CA_CERTS"] = str(tmp_path / "ca.pem")
         env["TOOLYARD_PUBLIC_URL"] = base
-        model = listening(sys.executable, ROOT / "tests/servers/openai_server.py", "{port}").url  # type: ignore[operator]
+        model = start_program(sys.executable, ROOT / "tests/servers/openai_server.py", "{port}").url  # type: ignore[operator]
         entry = {"model": "openai:fake-1", "base_url": f"{model}/v1", "api_key": "good"}
         env["TOOLYARD_MODELS"] = json.dumps({"fake": entry})
         words = [str(MODULES), f"http://127.0.0.1:{mcp}/mcp", registration, f"{base}/ui/auth/mcp/callback"]
-        issuer = listening("node", ROOT / "tests/oauth/grants.mjs", "{port}", *words, **more).url  # type: ignore[operator]
+        issuer = start_program("node", ROOT / "tests/oauth/grants.mjs", "{port}", *words, **more).url  # type: ignore[operator]
         server = [sys.executable, str(ROOT / "tests/oauth/introspection_server.py"), str(mcp), issuer]
-        stack.callback(Listening(server, mcp, {}).start().stop)
+        stack.callback(ListeningProgram(server, mcp, {}).start().stop)
         made = Town(registration, base, issuer, f"http://127.0.0.1:{mcp}/mcp", tmp_path, env, model)
         made.start()
         stack.callback(made.stop)

@@ -19,7 +19,7 @@ Told = Callable[[str, Awaitable[Any]], Awaitable[list[str]]]
 
 
 @pytest.fixture
-def told(database: Database, until: Callable[..., Awaitable[None]]) -> Told:
+def told(database: Database, wait_until: Callable[..., Awaitable[None]]) -> Told:
     """``await told(channel, change)``: what is said on a channel while something is changed."""
 
     async def collect(channel: str, heard: list[str]) -> None:
@@ -30,11 +30,11 @@ def told(database: Database, until: Callable[..., Awaitable[None]]) -> Told:
         heard: list[str] = []
         listening = asyncio.create_task(collect(channel, heard))
         # Others are heard, and what that leads to has been read.
-        await until(lambda: heard and database.signals.is_listening)
+        await wait_until(lambda: heard and database.signals.is_listening)
         await asyncio.sleep(0)
         await change
         await database.signals.send(channel, "over")
-        await until(lambda: "over" in heard)
+        await wait_until(lambda: "over" in heard)
         await cancel(listening)
         return [what for what in heard if what not in ("", "over")]
 

@@ -57,14 +57,16 @@ def rings_of(database: Database) -> EventTails:
     return database.chats._waiters._tails
 
 
-async def watched(database: Database, until: Any, count: int = 1, chat_id: str = "chat-1") -> RecentEvents:
+async def watched(
+    database: Database, wait_until: Any, count: int = 1, chat_id: str = "chat-1"
+) -> RecentEvents:
     """The ring of a chat, once so many wait for what it does not know yet."""
 
     def settled() -> bool:
         ring = rings_of(database).get(chat_id)
         return ring is not None and len(ring._waiters) == count
 
-    await until(settled)
+    await wait_until(settled)
     ring = rings_of(database).get(chat_id)
     assert ring is not None
     return ring
@@ -78,13 +80,13 @@ async def test_what_is_there_is_given_at_once(database: Database) -> None:
 
 
 async def test_whoever_waits_for_a_chat_hears_at_once_that_it_was_deleted(
-    database: Database, reopen: Open, until: Callable[..., Awaitable[None]]
+    database: Database, reopen: Open, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     await begun(database)
     other = await reopen()
     here, there = waiting_for(database, 1), waiting_for(other, 1)
-    await watched(database, until)
-    await watched(other, until)
+    await watched(database, wait_until)
+    await watched(other, wait_until)
     # Long before the time is over.
     assert await database.chats.delete("local", "chat-1")
     async with asyncio.timeout(15):
@@ -108,24 +110,24 @@ async def test_nothing_comes_when_the_time_is_over(database: Database) -> None:
 
 
 async def test_all_who_wait_are_told_of_what_this_process_appends(
-    database: Database, until: Callable[..., Awaitable[None]]
+    database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     await begun(database)
     waiters = [waiting_for(database, 1) for _ in range(20)]
-    await watched(database, until, 20)
+    await watched(database, wait_until, 20)
     (event,) = await database.chats.append("chat-1", ME, [said("a")])
     async with asyncio.timeout(30):
         assert await asyncio.gather(*waiters) == [[event]] * 20
 
 
 async def test_what_this_process_appends_is_not_read_again(
-    database: Database, until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+    database: Database, wait_until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await begun(database)
     first = waiting_for(database, 1)
-    await watched(database, until)
+    await watched(database, wait_until)
     # SQLite's other connections, or PostgreSQL, have been asked once more by now.
-    await until(lambda: database.signals._task is not None)
+    await wait_until(lambda: database.signals._task is not None)
     await database.chats.append("chat-1", ME, [said("a")])
     assert numbers(await first) == [2]
     reads = 0
@@ -158,7 +160,7 @@ async def test_pieces_that_were_replaced_are_not_told(database: Database) -> Non
 
 
 async def test_whoever_gives_up_leaves_nothing(
-    database: Database, until: Callable[..., Awaitable[None]]
+    database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     await begun(database)
     for _ in range(50):
@@ -166,9 +168,9 @@ async def test_whoever_gives_up_leaves_nothing(
         await asyncio.sleep(0)
         await cancel(waiter)
     stays = waiting_for(database, 1)
-    ring = await watched(database, until)
+    ring = await watched(database, wait_until)
     gone = waiting_for(database, 1)
-    await watched(database, until, 2)
+    await watched(database, wait_until, 2)
     await cancel(gone)
     assert (ring.viewer_count, len(ring._waiters)) == (1, 1)
     await database.chats.append("chat-1", ME, [said("a")])
@@ -185,10 +187,12 @@ def test_only_the_tails_of_the_last_viewed_chats_are_kept() -> None:
     assert list(tails) == [*(f"chat-{number}" for number in range(26, 30)), "viewed"]
 
 
-async def test_closing_ends_every_waiting(database: Database, until: Callable[..., Awaitable[None]]) -> None:
+async def test_closing_ends_every_waiting(
+    database: Database, wait_until: Callable[..., Awaitable[None]]
+) -> None:
     await begun(database)
     waiters = [waiting_for(database, 1) for _ in range(5)]
-    await watched(database, until, 5)
+    await watched(database, wait_until, 5)
     async with asyncio.timeout(30):
         await database.close()
         outcomes = await asyncio.gather(*waiters, return_exceptions=True)
@@ -201,12 +205,12 @@ async def test_closing_ends_every_waiting(database: Database, until: Callable[..
 
 
 async def test_what_another_process_appends_is_told_soon(
-    database: Database, reopen: Open, until: Callable[..., Awaitable[None]]
+    database: Database, reopen: Open, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     await begun(database)
     other = await reopen()
     waiters = [waiting_for(other, 1) for _ in range(3)]
-    await watched(other, until, 3)
+    await watched(other, wait_until, 3)
     (event,) = await database.chats.append("chat-1", ME, [said("a")])
     async with asyncio.timeout(30):
         assert await asyncio.gather(*waiters) == [[event]] * 3
@@ -242,11 +246,11 @@ async def test_a_page_follows_a_turn_that_runs_elsewhere(database: Database, reo
 
 
 async def test_a_process_of_its_own_is_heard(
-    database: Database, process: Callable[[str], Any], until: Callable[..., Awaitable[None]]
+    database: Database, process: Callable[[str], Any], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     await begun(database)
     waiter = waiting_for(database, 1)
-    await watched(database, until)
+    await watched(database, wait_until)
     code = """
 from toolyard.types.chat import Kind, NewChatEvent
 await database.chats.append_without_claim("chat-1", [NewChatEvent(Kind.APPROVAL_ANSWER, {"yes": True})])
@@ -260,12 +264,15 @@ await told()
 
 
 async def test_a_word_that_was_lost_is_made_good_when_the_time_is_over(
-    database: Database, reopen: Open, until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+    database: Database,
+    reopen: Open,
+    wait_until: Callable[..., Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await begun(database)
     other = await reopen()
     waiter = waiting_for(other, 1, 1.0)
-    ring = await watched(other, until)
+    ring = await watched(other, wait_until)
     monkeypatch.setattr(other.signals, "_deliver", lambda said: None)
     await database.chats.append("chat-1", ME, [said("a")])
     assert numbers(await waiter) == [2]
@@ -276,7 +283,7 @@ async def test_a_word_that_was_lost_is_made_good_when_the_time_is_over(
 
 
 async def test_whoever_listens_hears_which_chats_shall_stop(
-    database: Database, reopen: Open, until: Callable[..., Awaitable[None]]
+    database: Database, reopen: Open, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     for number in range(3):
         await begun(database, f"chat-{number}")
@@ -284,9 +291,9 @@ async def test_whoever_listens_hears_which_chats_shall_stop(
     here, there = Stops(database), Stops(other)
     await other.chats.request_stop("chat-1")
     await other.chats.request_stop("no such\0")
-    await until(lambda: here.heard == there.heard == {"chat-1"})
+    await wait_until(lambda: here.heard == there.heard == {"chat-1"})
     await database.chats.request_stop("chat-2")
-    await until(lambda: here.heard == there.heard == {"chat-1", "chat-2"})
+    await wait_until(lambda: here.heard == there.heard == {"chat-1", "chat-2"})
     await here.end()
     await there.end()
     assert not database.signals.has_listeners
@@ -308,7 +315,7 @@ class Stops:
 
 
 async def test_a_wish_to_stop_that_nobody_heard_is_kept_until_the_chat_is_let_go(
-    database: Database, until: Callable[..., Awaitable[None]]
+    database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     await begun(database, "chat-1")
     await begun(database, "chat-2")
@@ -319,9 +326,9 @@ async def test_a_wish_to_stop_that_nobody_heard_is_kept_until_the_chat_is_let_go
     await database.chats.request_stop("chat-2")
     await database.chats.claim("chat-2", ME, TurnState.IDLE, [], new_turn=False)
     stops = Stops(database)
-    await until(lambda: stops.heard == {"chat-1"})
+    await wait_until(lambda: stops.heard == {"chat-1"})
     await database.chats.request_stop("chat-2")
-    await until(lambda: stops.heard == {"chat-1", "chat-2"})
+    await wait_until(lambda: stops.heard == {"chat-1", "chat-2"})
     await stops.end()
 
 

@@ -69,7 +69,7 @@ async def test_of_two_processes_that_claim_a_chat_one_wins(
 
 
 async def test_a_killed_holder_loses_nothing_that_was_answered_and_another_takes_over(
-    database: Database, process: Callable[[str], Any], until: Callable[..., Awaitable[None]]
+    database: Database, process: Callable[[str], Any], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     await chats(database, 1)
     async with process(_HOLD) as holder:

@@ -28,8 +28,8 @@ class Listener:
         self.heard: list[str] = []
         self._task = asyncio.create_task(self._listen(database.signals.listen(channel)))
 
-    async def _listen(self, listening: AsyncGenerator[str]) -> None:
-        async for what in listening:
+    async def _listen(self, start_program: AsyncGenerator[str]) -> None:
+        async for what in start_program:
             self.heard.append(what)
 
     @property
@@ -44,11 +44,11 @@ class Listener:
 
 
 @asynccontextmanager
-async def listening(database: Database, until: Any, channel: str = "c") -> AsyncIterator[Listener]:
+async def listening(database: Database, wait_until: Any, channel: str = "c") -> AsyncIterator[Listener]:
     """One who listens, and hears others too."""
     listener = Listener(database, channel)
     try:
-        await until(lambda: bool(listener.heard) and database.signals.is_listening)
+        await wait_until(lambda: bool(listener.heard) and database.signals.is_listening)
         yield listener
     finally:
         await listener.end()
@@ -59,49 +59,49 @@ def is_sqlite(database: Database) -> bool:
 
 
 async def test_everybody_here_hears_it_once(
-    database: Database, until: Callable[..., Awaitable[None]]
+    database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     async with (
-        listening(database, until) as one,
-        listening(database, until) as two,
-        listening(database, until, "d") as three,
+        listening(database, wait_until) as one,
+        listening(database, wait_until) as two,
+        listening(database, wait_until, "d") as three,
     ):
         for what in ("a", "½ \ud800", "b c"):
             await database.signals.send("c", what)
         await database.signals.send("d", "last")
-        await until(lambda: three.words == ["last"])
+        await wait_until(lambda: three.words == ["last"])
         assert one.words == two.words == ["a", "½ \ud800", "b c"]
 
 
 async def test_others_hear_it(
-    database: Database, reopen: Open, until: Callable[..., Awaitable[None]]
+    database: Database, reopen: Open, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     other = await reopen()
-    async with listening(other, until) as there, listening(database, until) as here:
+    async with listening(other, wait_until) as there, listening(database, wait_until) as here:
         before = len(there.heard)
         await database.signals.send("c", "a")
-        await until(lambda: len(there.heard) > before)
+        await wait_until(lambda: len(there.heard) > before)
         # SQLite does not say what changed.
         assert there.words == ([] if is_sqlite(database) else ["a"])
         assert here.words == ["a"]
 
 
 async def test_what_is_too_long_or_cannot_be_sent_means_look_again(
-    database: Database, reopen: Open, until: Callable[..., Awaitable[None]]
+    database: Database, reopen: Open, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     other = await reopen()
-    async with listening(other, until) as there:
+    async with listening(other, wait_until) as there:
         for what in ("x" * 9_000, "nul \0", "½" * 5_000):
             before = len(there.heard)
             await database.signals.send("c", what)
-            await until(lambda before=before: len(there.heard) > before)
+            await wait_until(lambda before=before: len(there.heard) > before)
         assert there.words == []
 
 
 async def test_what_is_not_kept_is_not_told(
-    database: Database, until: Callable[..., Awaitable[None]]
+    database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    async with listening(database, until) as listener:
+    async with listening(database, wait_until) as listener:
 
         def work(connection: Connection) -> None:
             database.signals.notify(connection, "c", "never")
@@ -110,21 +110,21 @@ async def test_what_is_not_kept_is_not_told(
         with pytest.raises(StoreError, match="it failed"):
             await database.executor.write(work)
         await database.signals.send("c", "kept")
-        await until(lambda: listener.words == ["kept"])
+        await wait_until(lambda: listener.words == ["kept"])
 
 
 async def test_what_is_said_to_others_only_is_not_heard_here(
-    database: Database, reopen: Open, until: Callable[..., Awaitable[None]]
+    database: Database, reopen: Open, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     other = await reopen()
-    async with listening(database, until) as here, listening(other, until) as there:
+    async with listening(database, wait_until) as here, listening(other, wait_until) as there:
         before = len(there.heard)
         work: Any = lambda connection: database.signals.notify(connection, "c", "a", include_local=False)  # noqa: E731
         await database.executor.write(work)
         if not is_sqlite(database):
-            await until(lambda: len(there.heard) > before)
+            await wait_until(lambda: len(there.heard) > before)
         await database.signals.send("c", "b")
-        await until(lambda: here.words == ["b"])
+        await wait_until(lambda: here.words == ["b"])
 
 
 async def test_a_slow_listener_is_told_to_look_again(database: Database) -> None:
@@ -143,9 +143,9 @@ async def test_a_slow_listener_is_told_to_look_again(database: Database) -> None
 
 
 async def test_equal_texts_that_wait_are_one(
-    database: Database, until: Callable[..., Awaitable[None]]
+    database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    async with listening(database, until, "ready"):
+    async with listening(database, wait_until, "ready"):
         heard = database.signals.listen("c")
         assert await anext(heard) == ""
         for what in ("a", "b", "a", "b"):
@@ -157,10 +157,10 @@ async def test_equal_texts_that_wait_are_one(
 
 
 async def test_closing_ends_every_listening(
-    database: Database, until: Callable[..., Awaitable[None]]
+    database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     listeners = [Listener(database, "c") for _ in range(3)]
-    await until(lambda: all(listener.heard for listener in listeners))
+    await wait_until(lambda: all(listener.heard for listener in listeners))
     await database.close()
     for listener in listeners:
         await listener.over()
@@ -192,21 +192,21 @@ async def test_a_commit_after_the_end_of_the_listeners_loop_harms_nobody(databas
 
 
 async def test_the_file_is_looked_at_only_while_somebody_listens(
-    database: Database, until: Callable[..., Awaitable[None]]
+    database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    async with listening(database, until):
+    async with listening(database, wait_until):
         task = database.signals._task
         assert task is not None
         assert not task.done()
     if is_sqlite(database):
-        await until(task.done)
-    async with listening(database, until) as again:
+        await wait_until(task.done)
+    async with listening(database, wait_until) as again:
         await database.signals.send("c", "a")
-        await until(lambda: again.words == ["a"])
+        await wait_until(lambda: again.words == ["a"])
 
 
 async def test_what_we_write_ourselves_is_no_reason_to_look_again(
-    tmp_path: Path, until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, wait_until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=KEY)
     looks, look = 0, database.executor.file_version
@@ -218,12 +218,12 @@ async def test_what_we_write_ourselves_is_no_reason_to_look_again(
         return seen
 
     monkeypatch.setattr(database.executor, "file_version", counted)
-    async with listening(database, until) as listener:
+    async with listening(database, wait_until) as listener:
         # Once because it begins to listen, and once after the first look.
-        await until(lambda: listener.heard == ["", ""])
+        await wait_until(lambda: listener.heard == ["", ""])
         for number in range(3):
             await database.accounts.add_user(f"user {number}", Role.USER)
-            await until(lambda number=number: looks > number + 2)
+            await wait_until(lambda number=number: looks > number + 2)
         assert listener.heard == ["", ""]
     await database.close()
 
@@ -241,7 +241,7 @@ async def replicas(postgres_url: str, tmp_path: Path) -> AsyncIterator[tuple[Dat
 
 async def test_after_a_lost_connection_everybody_looks_again(
     replicas: tuple[Database, Database],
-    until: Callable[..., Awaitable[None]],
+    wait_until: Callable[..., Awaitable[None]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     here, other = replicas
@@ -249,16 +249,16 @@ async def test_after_a_lost_connection_everybody_looks_again(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE query LIKE 'LISTEN%' AND datname = current_database()"
     )
-    async with listening(other, until) as there:
+    async with listening(other, wait_until) as there:
         # One at the beginning, and one when others can be heard: what comes after these is of the loss.
-        await until(lambda: there.heard == ["", ""])
+        await wait_until(lambda: there.heard == ["", ""])
         for _ in range(2):
             before = len(there.heard)
             await here.executor.write(lambda connection: connection.execute(killing).all())
-            await until(lambda before=before: len(there.heard) > before)
+            await wait_until(lambda before=before: len(there.heard) > before)
             assert there.heard[-1] == ""
             await here.signals.send("c", "a")
-            await until(lambda: there.heard[-1] == "a")
+            await wait_until(lambda: there.heard[-1] == "a")
     assert "cannot receive notifications of other processes" in caplog.text
 
 
@@ -266,7 +266,10 @@ async def test_after_a_lost_connection_everybody_looks_again(
     "fault", [StoreError("the disk is gone"), ZeroDivisionError("a bug")], ids=["disk", "bug"]
 )
 async def test_a_file_that_cannot_be_looked_at_for_a_while_is_looked_at_again(
-    tmp_path: Path, until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch, fault: Exception
+    tmp_path: Path,
+    wait_until: Callable[..., Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Exception,
 ) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=KEY)
     failed = asyncio.Event()
@@ -275,11 +278,11 @@ async def test_a_file_that_cannot_be_looked_at_for_a_while_is_looked_at_again(
         failed.set()
         raise fault
 
-    async with listening(database, until) as listener:
+    async with listening(database, wait_until) as listener:
         before = len(listener.heard)
         with monkeypatch.context() as patched:
             patched.setattr(database.executor, "file_version", broken)
             await asyncio.wait_for(failed.wait(), 30)
-        await until(lambda: len(listener.heard) > before)
+        await wait_until(lambda: len(listener.heard) > before)
         assert listener.heard[-1] == ""
     await database.close()

@@ -175,7 +175,7 @@ async def test_entries_wait_while_the_database_is_away(
     database: Database,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    until: Callable[..., Awaitable[None]],
+    wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     log = SqlAuditLog(database.executor, retry_seconds=0.01)
     away = True
@@ -190,7 +190,7 @@ async def test_entries_wait_while_the_database_is_away(
     log.record(entry(1))
     with pytest.raises(DatabaseUnavailable):
         await log.write(entry(2))
-    await until(lambda: "the audit log cannot be written (1 queued): it is away" in caplog.text)
+    await wait_until(lambda: "the audit log cannot be written (1 queued): it is away" in caplog.text)
     away = False
     await log.write(entry(3))
     await log.close()

@@ -45,7 +45,7 @@ async def test_what_nobody_took_is_thrown_away(database: Database) -> None:
 
 
 async def test_another_process_hears_of_a_letter(
-    database: Database, database_url: str | None, tmp_path: Path, until: Callable[..., Awaitable[None]]
+    database: Database, database_url: str | None, tmp_path: Path, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     other = await Database.open(tmp_path / "data", url=database_url, secret_key=KEY)
     heard: list[str] = []
@@ -56,11 +56,11 @@ async def test_another_process_hears_of_a_letter(
                 heard.append(box)  # noqa: PERF401 - it is read meanwhile
 
     listening = asyncio.create_task(listen())
-    await until(lambda: other.signals.is_listening, 30)
+    await wait_until(lambda: other.signals.is_listening, 30)
     heard.clear()
     await database.mailbox.post("a", b"x")
     # With SQLite one hears only that there is something.
-    await until(lambda: bool({"a", ""} & set(heard)), 30)
+    await wait_until(lambda: bool({"a", ""} & set(heard)), 30)
     assert await other.mailbox.take("a") == [b"x"]
     await cancel(listening)
     await other.close()

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.postgres_proxy import FreezableProxy, freezable
+from tests.postgres_proxy import FreezableProxy, run_freezable_proxy
 
 from toolyard.store import Database, transfer
 from toolyard.store.change_feed.signals import REGISTRY_CHANNEL
@@ -28,7 +28,7 @@ HANG_GUARD = 60
 
 @pytest.fixture
 async def proxied(postgres_url: str) -> AsyncIterator[tuple[FreezableProxy, str]]:
-    async with freezable(postgres_url) as found:
+    async with run_freezable_proxy(postgres_url) as found:
         yield found
 
 

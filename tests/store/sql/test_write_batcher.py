@@ -50,18 +50,18 @@ def put(shared: WriteBatcher[int, str], *items: int) -> list[asyncio.Task[str]]:
     return [asyncio.create_task(shared.put(item)) for item in items]
 
 
-async def held(disk: Disk, shared: WriteBatcher[int, str], until: Any) -> asyncio.Task[str]:
+async def held(disk: Disk, shared: WriteBatcher[int, str], wait_until: Any) -> asyncio.Task[str]:
     """One that is being written, and is not done."""
     disk.go_on.clear()
     (first,) = put(shared, 0)
-    await until(lambda: disk.batches == [[0]])
+    await wait_until(lambda: disk.batches == [[0]])
     return first
 
 
 async def test_items_put_during_a_write_form_the_next_batch(
-    disk: Disk, shared: WriteBatcher[int, str], until: Callable[..., Awaitable[None]]
+    disk: Disk, shared: WriteBatcher[int, str], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    first = await held(disk, shared, until)
+    first = await held(disk, shared, wait_until)
     later = put(shared, 3, 1, 2)
     await asyncio.sleep(0)
     disk.go_on.set()
@@ -74,10 +74,10 @@ async def test_items_put_during_a_write_form_the_next_batch(
 
 @pytest.mark.parametrize("limits", [{"max_items": 2}, {"max_bytes": 15}], ids=["items", "bytes"])
 async def test_a_batch_has_bounds(
-    disk: Disk, until: Callable[..., Awaitable[None]], limits: dict[str, int]
+    disk: Disk, wait_until: Callable[..., Awaitable[None]], limits: dict[str, int]
 ) -> None:
     shared: WriteBatcher[int, str] = WriteBatcher(disk.write, lambda item: item, **limits)
-    first = await held(disk, shared, until)
+    first = await held(disk, shared, wait_until)
     later = put(shared, 10, 11, 12, 13, 14)
     await asyncio.sleep(0)
     disk.go_on.set()
@@ -86,9 +86,9 @@ async def test_a_batch_has_bounds(
 
 
 async def test_a_cancelled_item_is_not_written(
-    disk: Disk, shared: WriteBatcher[int, str], until: Callable[..., Awaitable[None]]
+    disk: Disk, shared: WriteBatcher[int, str], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    first = await held(disk, shared, until)
+    first = await held(disk, shared, wait_until)
     second, third = put(shared, 1, 2)
     await asyncio.sleep(0)
     await cancel(first, second)
@@ -98,10 +98,10 @@ async def test_a_cancelled_item_is_not_written(
 
 
 async def test_what_nobody_can_store_fails_alone(
-    disk: Disk, shared: WriteBatcher[int, str], until: Callable[..., Awaitable[None]]
+    disk: Disk, shared: WriteBatcher[int, str], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     disk.poison = 7
-    first = await held(disk, shared, until)
+    first = await held(disk, shared, wait_until)
     later = put(shared, 6, 7, 8)
     await asyncio.sleep(0)
     disk.go_on.set()
@@ -113,10 +113,10 @@ async def test_what_nobody_can_store_fails_alone(
     "fault", [DatabaseUnavailable("away"), ZeroDivisionError("a bug")], ids=["away", "bug"]
 )
 async def test_a_fault_is_told_to_all_of_the_batch_and_nothing_is_written_twice(
-    disk: Disk, shared: WriteBatcher[int, str], until: Callable[..., Awaitable[None]], fault: Exception
+    disk: Disk, shared: WriteBatcher[int, str], wait_until: Callable[..., Awaitable[None]], fault: Exception
 ) -> None:
     """Whether something was kept may be unknown; to write it again might keep it twice."""
-    first = await held(disk, shared, until)
+    first = await held(disk, shared, wait_until)
     later = put(shared, 1, 2)
     await asyncio.sleep(0)
     disk.fault = fault
@@ -130,10 +130,10 @@ async def test_a_fault_is_told_to_all_of_the_batch_and_nothing_is_written_twice(
 async def test_closing_waits_for_those_who_wait_but_not_for_ever(
     disk: Disk,
     shared: WriteBatcher[int, str],
-    until: Callable[..., Awaitable[None]],
+    wait_until: Callable[..., Awaitable[None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    first = await held(disk, shared, until)
+    first = await held(disk, shared, wait_until)
     (second,) = put(shared, 1)
     await asyncio.sleep(0)
     closing = asyncio.create_task(shared.close())
@@ -146,7 +146,7 @@ async def test_closing_waits_for_those_who_wait_but_not_for_ever(
 
     other: WriteBatcher[int, str] = WriteBatcher(disk.write, lambda item: item, close_timeout=0.01)
     disk.batches.clear()
-    third = await held(disk, other, until)
+    third = await held(disk, other, wait_until)
     (fourth,) = put(other, 1)
     await asyncio.sleep(0)
     await other.close()

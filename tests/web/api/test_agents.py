@@ -19,7 +19,7 @@ from toolyard.types.agent import Agent
 from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
     from tests.web.conftest import Opening, Starting
 
 READER = Agent(
@@ -173,7 +173,7 @@ async def test_a_token_shows_what_it_is_for(open_site: Opening, demo: dict[str, 
 
 
 async def test_an_instance_is_there_for_its_owner_alone(
-    open_site: Opening, demo: dict[str, Any], hostile_http: Listening
+    open_site: Opening, demo: dict[str, Any], hostile_http: ListeningProgram
 ) -> None:
     team = await open_site({"demo": demo}, people_mode="password", agents=[Agent("all", "All")])
     root, ada = await team.person("root", "admin"), await team.person("ada")
@@ -185,7 +185,7 @@ async def test_an_instance_is_there_for_its_owner_alone(
 
 
 async def test_looking_at_an_agent_connects_nothing_for_a_chat(
-    open_site: Opening, demo: dict[str, Any], hostile_http: Listening
+    open_site: Opening, demo: dict[str, Any], hostile_http: ListeningProgram
 ) -> None:
     team = await open_site({"demo": demo}, agents=[Agent("all", "All")])
     client = team.client()

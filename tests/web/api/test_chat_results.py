@@ -21,7 +21,7 @@ from tests.web.chat.chat_client import (
 from toolyard.agents.chat.markdown_export import _find_longest_run  # pyright: ignore[reportPrivateUsage]
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
     from tests.web.conftest import Opening
 
 PNG = base64.b64decode(
@@ -118,7 +118,7 @@ async def test_only_results_have_results(local: Any) -> None:
 # Export.
 
 
-async def test_a_chat_is_one_markdown_file(open_site: Opening, model_program: Listening) -> None:
+async def test_a_chat_is_one_markdown_file(open_site: Opening, model_program: ListeningProgram) -> None:
     local = await open_site({"chat": results_server()}, models=models_at(model_program.url))
     client = local.client()
     chat = await begin(client, title='Long "things" & more/../')
@@ -176,7 +176,7 @@ async def test_a_question_and_its_answer_are_in_it_without_what_was_answered(loc
 
 
 async def test_what_a_running_turn_has_said_so_far_is_in_it(
-    open_site: Opening, model_program: Listening
+    open_site: Opening, model_program: ListeningProgram
 ) -> None:
     local = await open_site(models=models_at(model_program.url))
     client = local.client()

@@ -22,14 +22,14 @@ from toolyard.types.agent import Agent
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
     from tests.web.conftest import Local, Opening
 
 PLANNER = Agent("planner", "Planner", tools=("demo_w*",))
 
 
 @pytest.fixture
-async def yard(open_site: Opening, model_program: Listening, demo: dict[str, Any]) -> Any:
+async def yard(open_site: Opening, model_program: ListeningProgram, demo: dict[str, Any]) -> Any:
     """A Toolyard of several people, with a model that does what it is told."""
     local = await open_site(
         {"demo": demo, "chat": results_server()},
@@ -315,7 +315,7 @@ async def waiting(person: Any) -> tuple[str, str]:
 
 @pytest.mark.parametrize("yes", [True, False])
 async def test_a_call_waits_for_its_answer(
-    yard: Any, yes: bool, until: Callable[..., Awaitable[None]]
+    yard: Any, yes: bool, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     ada = (await yard.person("ada")).token
     chat, approval = await waiting(ada)

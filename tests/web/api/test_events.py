@@ -15,7 +15,7 @@ from toolyard.web.server_status import StatusUpdates
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
     from tests.web.conftest import Local
 
 
@@ -51,7 +51,7 @@ async def test_everything_is_told_first_and_then_what_changes(alone: Local) -> N
         assert set(record) == set(status)
 
 
-async def test_an_instance_comes_and_goes(team: Local, hostile_http: Listening) -> None:
+async def test_an_instance_comes_and_goes(team: Local, hostile_http: ListeningProgram) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/api-events", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json
@@ -96,9 +96,11 @@ async def test_a_stream_ends_with_the_sign_in(team: Local, monkeypatch: pytest.M
             await asyncio.wait_for(stream.content.read(), 30)
 
 
-async def test_nobody_looks_when_nobody_listens(alone: Local, until: Callable[..., Awaitable[None]]) -> None:
+async def test_nobody_looks_when_nobody_listens(
+    alone: Local, wait_until: Callable[..., Awaitable[None]]
+) -> None:
     live = alone.part(StatusUpdates)
     async with events(alone.client()) as following:
         await following()
         assert live.is_polling
-    await until(lambda: not live.is_polling)
+    await wait_until(lambda: not live.is_polling)

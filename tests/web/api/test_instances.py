@@ -12,7 +12,7 @@ import pytest
 from yarl import URL
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening, Programs
+    from tests.conftest import ListeningProgram, ProgramStarter
     from tests.web.conftest import Local
 
 ROOT = Path(__file__).parents[3]
@@ -38,7 +38,7 @@ async def server(admin: Any, url: str, **more: Any) -> Any:
 
 
 @pytest.fixture
-async def good(admin: Any, hostile_http: Listening) -> Any:
+async def good(admin: Any, hostile_http: ListeningProgram) -> Any:
     """A public server that works."""
     return await server(admin, f"{hostile_http.url}/good/{uuid.uuid4().hex}")
 
@@ -111,7 +111,7 @@ async def test_its_tools_are_called_by_the_slug(ada: Any, good: Any) -> None:
 
 
 async def test_a_value_is_sent_in_its_header_and_never_shown(
-    ada: Any, admin: Any, hostile_http: Listening, team: Local
+    ada: Any, admin: Any, hostile_http: ListeningProgram, team: Local
 ) -> None:
     key = uuid.uuid4().hex
     choices = [{"kind": "header", "key": "X-Api-Key"}]
@@ -145,7 +145,7 @@ async def test_a_value_is_sent_in_its_header_and_never_shown(
     ],
 )
 async def test_a_test_tells_what_is_wrong(
-    ada: Any, admin: Any, hostile_http: Listening, mode: str, state: str, reason: str
+    ada: Any, admin: Any, hostile_http: ListeningProgram, mode: str, state: str, reason: str
 ) -> None:
     registered = await server(admin, f"{hostile_http.url}/{mode}/{uuid.uuid4().hex}?when=always")
     made = await create(ada.token, registered)
@@ -207,7 +207,7 @@ async def test_there_must_be_such_a_server(ada: Any) -> None:
     assert (await ada.token.post("/api/v1/instances", {"server_id": "nothing"})).status == 404
 
 
-async def test_a_program_cannot_begin_a_sign_in(ada: Any, admin: Any, hostile_http: Listening) -> None:
+async def test_a_program_cannot_begin_a_sign_in(ada: Any, admin: Any, hostile_http: ListeningProgram) -> None:
     registered = await server(
         admin, f"{hostile_http.url}/good/{uuid.uuid4().hex}", choices=[{"kind": "oauth"}]
     )
@@ -219,11 +219,11 @@ async def test_a_program_cannot_begin_a_sign_in(ada: Any, admin: Any, hostile_ht
 
 
 async def test_a_script_signs_in_by_oauth_and_the_sign_in_ends_when_it_is_taken_back(
-    ada: Any, admin: Any, listening: Programs, team: Local, monkeypatch: pytest.MonkeyPatch
+    ada: Any, admin: Any, start_program: ProgramStarter, team: Local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    program = listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
+    program = start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     registered = await server(admin, f"{program}/mcp", choices=[{"kind": "oauth"}])
     made = await create(ada.browser, registered, slug="mine")
     place = f"/api/v1/instances/{made['id']}"
@@ -253,7 +253,9 @@ async def test_a_script_signs_in_by_oauth_and_the_sign_in_ends_when_it_is_taken_
     assert status["hint"]
 
 
-async def test_a_server_that_offers_no_sign_in_says_so(ada: Any, admin: Any, hostile_http: Listening) -> None:
+async def test_a_server_that_offers_no_sign_in_says_so(
+    ada: Any, admin: Any, hostile_http: ListeningProgram
+) -> None:
     registered = await server(
         admin, f"{hostile_http.url}/good/{uuid.uuid4().hex}", choices=[{"kind": "oauth"}]
     )

@@ -19,7 +19,7 @@ from toolyard.types.approval import PageQuestion
 from toolyard.types.chat import Question
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
     from tests.web.conftest import Local, Opening
 
 ADMINS_ONLY = {
@@ -189,7 +189,7 @@ class World:
 
 
 @pytest.fixture
-async def world(open_site: Opening, demo: dict[str, Any], hostile_http: Listening) -> World:
+async def world(open_site: Opening, demo: dict[str, Any], hostile_http: ListeningProgram) -> World:
     servers = {"demo": demo, "chat": results_server()}
     team = await open_site(servers, people_mode="password", write_tools="ask", agents=[AGENT])
     root, ada, bob = (

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pytest
 from tests import prefork
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 from tests.web.changing_tools import Changing, changing
 from tests.web.conftest import Opening, environment
 
@@ -40,11 +40,11 @@ def words(tmp_path: Path) -> Changing:
 
 
 async def test_each_sees_and_accepts_what_is_theirs(
-    open_site: Opening, words: Changing, listening: Programs, lock: Callable[..., Awaitable[Ran]]
+    open_site: Opening, words: Changing, start_program: ProgramStarter, lock: Callable[..., Awaitable[Ran]]
 ) -> None:
     team = await open_site(people_mode="password")
     root, ada = await team.person("root", "admin"), await team.person("ada")
-    body = {"name": "Words", "url": f"{words.listen(listening).url}/mcp", "private_addresses": True}
+    body = {"name": "Words", "url": f"{words.listen(start_program).url}/mcp", "private_addresses": True}
     server = (await root.token.post("/api/v1/servers", body)).json["id"]
     await ada.token.post("/api/v1/instances", {"server_id": server, "slug": "mine"})
     first = await lock(team.url, ada.secret, "--check")

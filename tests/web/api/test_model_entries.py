@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
     from tests.web.conftest import Answer, Client, Local, Opening
 
 ENTRIES = "/api/v1/model-entries"
@@ -58,7 +58,7 @@ async def finish_turn(client: Client, text: str, **options: Any) -> list[dict[st
 
 
 async def test_an_added_model_answers_at_once_and_costs_what_the_admin_said(
-    open_site: Opening, model_program: Listening
+    open_site: Opening, model_program: ListeningProgram
 ) -> None:
     team = await open_site({}, people_mode="password", chat_titles=False)
     root, ann = await team.person("root", "admin"), await team.person("ann")
@@ -115,7 +115,7 @@ async def test_the_default_is_one_model_that_the_person_may_use(team: Local) -> 
 
 
 async def test_who_may_not_use_a_model_neither_sees_nor_calls_it(
-    open_site: Opening, model_program: Listening
+    open_site: Opening, model_program: ListeningProgram
 ) -> None:
     team = await open_site({}, people_mode="password", openai_api_key="the operator's")
     root, ann, bob = [await team.person(*each) for each in (("root", "admin"), ("ann",), ("bob",))]
@@ -148,7 +148,7 @@ async def test_who_may_not_use_a_model_neither_sees_nor_calls_it(
 
 
 async def test_a_model_of_a_file_wins_and_the_row_is_shown_as_overridden(
-    open_site: Opening, model_program: Listening
+    open_site: Opening, model_program: ListeningProgram
 ) -> None:
     listed = {"fake": {"model": "ollama:of-the-file"}}
     team = await open_site({}, people_mode="password", models=listed)
@@ -169,7 +169,7 @@ async def test_a_model_of_a_file_wins_and_the_row_is_shown_as_overridden(
 
 
 async def test_a_key_is_never_returned_and_goes_to_the_address_that_it_was_entered_for(
-    team: Local, model_program: Listening
+    team: Local, model_program: ListeningProgram
 ) -> None:
     root = await team.person("root", "admin")
     heard = list[str]()
@@ -197,7 +197,7 @@ async def test_a_key_is_never_returned_and_goes_to_the_address_that_it_was_enter
 
 
 async def test_a_key_may_be_in_a_variable_for_keys_of_models(
-    team: Local, model_program: Listening, monkeypatch: pytest.MonkeyPatch
+    team: Local, model_program: ListeningProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = await team.person("root", "admin")
     by_variable = entry(model_program.url, api_key=None, key_variable="TOOLYARD_MODEL_KEY_FAKE")
@@ -314,7 +314,7 @@ async def _failed_test(client: Client, url: str, **more: Any) -> Answer:
     return failed
 
 
-async def test_a_wrong_key_says_so(alone: Local, model_program: Listening) -> None:
+async def test_a_wrong_key_says_so(alone: Local, model_program: ListeningProgram) -> None:
     failed = await _failed_test(alone.client(), model_program.url, api_key=KEY)
     assert "refused the key" in failed.json["detail"]
     assert KEY not in failed.text
@@ -394,8 +394,8 @@ async def test_a_change_applies_on_every_replica(
     open_site: Opening,
     database_url: str | None,
     tmp_path: Path,
-    model_program: Listening,
-    until: Callable[..., Awaitable[None]],
+    model_program: ListeningProgram,
+    wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     options = {"data": tmp_path / "data", "secret_key": "a key for tests, long enough"}
     if database_url is not None:
@@ -408,15 +408,15 @@ async def test_a_change_applies_on_every_replica(
 
         return [each.id for each in other.services.models.choices_for(LOCAL_PRINCIPAL)]
 
-    await until(lambda: choices() == ["fake"], 30)
+    await wait_until(lambda: choices() == ["fake"], 30)
     events = await finish_turn(other.client(), "say Hello", model="fake")
     assert any(each["kind"] == "usage" for each in events)
     assert (await one.client().delete(f"{ENTRIES}/fake")).status == 204
-    await until(lambda: choices() == [], 30)
+    await wait_until(lambda: choices() == [], 30)
 
 
 async def test_a_listed_model_whose_name_has_a_slash_is_tested(
-    open_site: Opening, model_program: Listening
+    open_site: Opening, model_program: ListeningProgram
 ) -> None:
     url = f"{model_program.url}/v1"
     local = await open_site({}, model="openai:fake/1", model_base_url=url, model_api_key="good")

@@ -17,7 +17,7 @@ from tests import prefork
 from toolyard.types.account import Right, TokenScope
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
     from tests.web.conftest import Local, Opening
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -179,7 +179,9 @@ async def test_a_token_comes_from_the_environment_or_a_file(team: Local, remote:
     assert (await remote(team.url, "tools", "--token-file", str(file))).code == 2
 
 
-async def test_where_nothing_runs_and_what_is_no_toolyard(remote: Any, hostile_http: Listening) -> None:
+async def test_where_nothing_runs_and_what_is_no_toolyard(
+    remote: Any, hostile_http: ListeningProgram
+) -> None:
     nothing = await remote("http://127.0.0.1:1", "tools")
     assert nothing.code == 3
     assert "cannot be reached" in nothing.err
@@ -199,7 +201,9 @@ async def test_media_are_written_to_files(
     assert [each.suffix for each in (tmp_path / "media").iterdir()] == [".png"]
 
 
-async def test_instances_are_among_the_servers(team: Local, remote: Any, hostile_http: Listening) -> None:
+async def test_instances_are_among_the_servers(
+    team: Local, remote: Any, hostile_http: ListeningProgram
+) -> None:
     admin = await team.person("root", "admin")
     body = {"name": "S", "url": f"{hostile_http.url}/good/api-remote", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]

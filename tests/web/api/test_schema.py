@@ -15,7 +15,7 @@ from toolyard.types.agent import Agent
 from toolyard.web.problem_details import PROBLEM_KINDS
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
     from tests.web.conftest import Local, Opening
 
 EXAMPLES, SEED = os.environ.get("SCHEMATHESIS_EXAMPLES", "15"), os.environ.get("SCHEMATHESIS_SEED", "1")
@@ -119,7 +119,7 @@ async def schemathesis(team: Any, admin: Any, config: str, folder: Path, *phases
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_schemathesis_finds_nothing_route_by_route(
-    big: Any, hostile_http: Listening, tmp_path: Path
+    big: Any, hostile_http: ListeningProgram, tmp_path: Path
 ) -> None:
     admin = await big.person("root", "admin")
     config = CONFIG + await known(big, admin, hostile_http.url)

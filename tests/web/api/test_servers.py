@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening, Programs
+    from tests.conftest import ListeningProgram, ProgramStarter
     from tests.web.conftest import Local
 
 SECRET = "very-secret-client-secret"
@@ -173,9 +173,9 @@ async def test_any_web_address_is_taken_unasked(admin: Any) -> None:
 
 
 async def test_a_preview_shows_what_a_server_has(
-    admin: Any, listening: Programs, everything_server: str
+    admin: Any, start_program: ProgramStarter, everything_server: str
 ) -> None:
-    program = listening(everything_server, "streamableHttp", PORT="{port}")
+    program = start_program(everything_server, "streamableHttp", PORT="{port}")
     answer = await admin.post(
         "/api/v1/servers?preview=true", draft(url=f"{program.url}/mcp", private_addresses=True)
     )
@@ -207,7 +207,7 @@ async def test_a_preview_shows_what_a_server_has(
     ],
 )
 async def test_a_server_that_misbehaves_is_told_in_full(
-    admin: Any, hostile_http: Listening, mode: str, words: str
+    admin: Any, hostile_http: ListeningProgram, mode: str, words: str
 ) -> None:
     url = f"{hostile_http.url}/{mode}/api-{mode}?when=always"
     made = await add(admin, url=url, private_addresses=True)
@@ -220,7 +220,7 @@ async def test_a_server_that_misbehaves_is_told_in_full(
 
 
 async def test_a_private_address_is_not_dialled_unless_the_admin_says_so(
-    admin: Any, hostile_http: Listening
+    admin: Any, hostile_http: ListeningProgram
 ) -> None:
     made = await add(admin, url=f"{hostile_http.url}/good/api-guarded")
     answer = await admin.get(f"/api/v1/servers/{made['id']}/preview")

@@ -10,7 +10,7 @@ import pytest
 from toolyard.types.account import Right, TokenScope
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
     from tests.web.conftest import Local, Opening
 
 SCOPE = {"rights": ["read", "call"], "servers": ["demo"], "tools": ["demo_w*"], "agents": None}
@@ -101,7 +101,7 @@ async def test_a_token_that_is_nonsense_is_refused(team: Local) -> None:
 
 
 async def test_a_limited_token_reaches_the_instances_that_it_names(
-    team: Local, hostile_http: Listening
+    team: Local, hostile_http: ListeningProgram
 ) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/token-scope", "private_addresses": True}
@@ -131,7 +131,7 @@ async def test_a_limited_token_reaches_the_instances_that_it_names(
 
 
 async def test_a_limited_token_makes_no_instance_that_it_does_not_name(
-    team: Local, hostile_http: Listening
+    team: Local, hostile_http: ListeningProgram
 ) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/token-slugs", "private_addresses": True}

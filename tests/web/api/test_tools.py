@@ -127,14 +127,16 @@ async def test_an_agent_or_a_bundle_that_there_is_not_is_told(alone: Local) -> N
         assert "unknown" in answer.json["errors"][0]["message"]
 
 
-async def test_who_hangs_up_cancels_the_call(alone: Local, until: Callable[..., Awaitable[None]]) -> None:
+async def test_who_hangs_up_cancels_the_call(
+    alone: Local, wait_until: Callable[..., Awaitable[None]]
+) -> None:
     client = alone.client()
     await client.get("/api/v1/tools")
     body = {"arguments": {"to": 100, "pause": 0.2}}
     call = asyncio.create_task(client.post("/api/v1/tools/demo_count/call", body))
-    await until(lambda: alone.services.core.manager.status("demo").in_flight == 1)
+    await wait_until(lambda: alone.services.core.manager.status("demo").in_flight == 1)
     call.cancel()
-    await until(lambda: alone.services.core.manager.status("demo").in_flight == 0)
+    await wait_until(lambda: alone.services.core.manager.status("demo").in_flight == 0)
     entries: list[Any] = []
     while not entries:
         entries = (await alone.client().get("/api/v1/audit?action=tool.call")).json["items"]

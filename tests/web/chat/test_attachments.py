@@ -20,7 +20,7 @@ from tests.web.server.test_request_bodies import Upload, as_token
 from toolyard.store.sql.tables import attachment_chunks, attachments
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
     from tests.web.conftest import Local, Opening, Starting
 
 
@@ -41,7 +41,7 @@ NOTES = "".join(f"line {number}: größe\n" for number in range(2_000))
 
 
 @pytest.fixture
-async def yard(open_site: Opening, model_program: Listening) -> Any:
+async def yard(open_site: Opening, model_program: ListeningProgram) -> Any:
     models = models_at(model_program.url)
     models["seeing"] = {**models["fake"], "sees": True, "label": "Sees"}
     local = await open_site(people_mode="password", models=models)

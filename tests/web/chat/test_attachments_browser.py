@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Page, expect
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 from tests.web.chat.test_attachments import png
 from tests.web.chat.test_browser import MODEL, ChatYard, begin, ended, looking_at, say, still, turn
 from tests.web.pages.test_browser import CONTRAST, schemes
@@ -32,7 +32,7 @@ TRANSFER = """([kind, name, type, data]) => {
 
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatYard]:
-    data, programs = tmp_path_factory.mktemp("attachments"), Programs()
+    data, programs = tmp_path_factory.mktemp("attachments"), ProgramStarter()
     model = programs(sys.executable, MODEL, "{port}")
     shared = f'model = "openai:fake-1"\nbase_url = "{model.url}/v1"\napi_key = "good"\n'
     settings = f'attachment_bytes = 100000\n[models.seeing]\n{shared}label = "Sees"\nsees = true\n'

@@ -18,7 +18,7 @@ from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.account_admin import AccountAdmin
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
     from tests.web.conftest import Local
 
 Opening = Callable[..., Awaitable[Any]]
@@ -35,7 +35,7 @@ async def over(services: Services, owner: str, chat_id: str, turn: int) -> Seque
 
 
 @pytest.fixture
-def model(model_program: Listening) -> str:
+def model(model_program: ListeningProgram) -> str:
     return model_program.url
 
 

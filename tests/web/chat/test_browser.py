@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from playwright.async_api import Browser, Locator, Page, Route, expect
-from tests.conftest import Listening, Programs
+from tests.conftest import ListeningProgram, ProgramStarter
 from tests.demo_chats import fill_chats
 from tests.gateway.conftest import Modern
 from tests.web.chat.test_markdown import ATTACKS
@@ -41,7 +41,7 @@ class ChatYard:
     """A real ``toolyard serve`` with a model behind it, and chats in it."""
 
     url: str
-    model: Listening
+    model: ListeningProgram
     ids: dict[str, str]
 
     def release(self) -> None:
@@ -125,7 +125,7 @@ async def _fill(data: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatYard]:
-    data, programs = tmp_path_factory.mktemp("chats"), Programs()
+    data, programs = tmp_path_factory.mktemp("chats"), ProgramStarter()
     model = programs(sys.executable, MODEL, "{port}")
     demo = {"label": "Demo", "command": sys.executable, "args": ["-I", "-m", "toolyard.cli.demo_server"]}
     playground = {**demo, "label": "Playground", "args": ["-I", "-m", "toolyard.cli.playground_server"]}

@@ -15,7 +15,7 @@ from toolyard.types.call import Caller, ToolCall
 from toolyard.types.registry import InstanceState
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
     from tests.web.conftest import Opening
 
 ROOT = Path(__file__).parents[3]
@@ -31,9 +31,9 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", ["header", "oauth"])
 async def test_a_sign_in_that_ends_in_a_chat_is_seen_on_the_page(
-    open_site: Opening, listening: Programs, kind: str
+    open_site: Opening, start_program: ProgramStarter, kind: str
 ) -> None:
-    program = listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
+    program = start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     local = await open_site({}, people_mode="password")
     ann, services = await local.person("ann"), local.services
     choice = ChoiceDraft("oauth") if kind == "oauth" else ChoiceDraft("header", key="Authorization")

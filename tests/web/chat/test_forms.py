@@ -24,7 +24,7 @@ from toolyard.types.chat import Kind, NewChatEvent, TurnState
 from toolyard.types.tool import Result
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 CHAT_SERVER = ROOT / "tests/servers/chat_server.py"
 PLAYGROUND = {
@@ -71,7 +71,9 @@ class Yard:
 
 
 @pytest.fixture
-async def yard(open_site: Opening, model_program: Listening, demo: dict[str, Any], tmp_path: Path) -> Yard:
+async def yard(
+    open_site: Opening, model_program: ListeningProgram, demo: dict[str, Any], tmp_path: Path
+) -> Yard:
     asking = {**demo, "args": ["-I", "-S", str(CHAT_SERVER), str(tmp_path / "journal")]}
     servers = {"demo": {**demo, "label": "Demo"}, "playground": PLAYGROUND, "asking": asking}
     local = await open_site(
@@ -475,7 +477,7 @@ async def test_a_form_that_begins_no_chat_leaves_none_behind(console: Yard) -> N
 
 
 async def test_the_console_names_the_rule_that_hides_a_tool(
-    open_site: Opening, model_program: Listening, demo: dict[str, Any]
+    open_site: Opening, model_program: ListeningProgram, demo: dict[str, Any]
 ) -> None:
     shy = Agent("shy", "Shy", mode="meta", tools=("demo_*",))
     local = await open_site({"demo": demo}, models=models_at(model_program.url), agents=[shy])

@@ -13,7 +13,7 @@ from tests.web.chat.chat_client import begin, ended, models_at, of_kind
 from tests.web.chat.test_attachments import journal, send
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
     from tests.web.conftest import Opening
 
 from tests.journeys.test_real_servers import EVERYTHING
@@ -24,7 +24,7 @@ PART = {"toolyard-part": "1"}
 
 
 @pytest.fixture
-async def yard(open_site: Opening, model_program: Listening) -> Any:
+async def yard(open_site: Opening, model_program: ListeningProgram) -> Any:
     servers = {
         "every": {"label": "Everything", "command": str(EVERYTHING), "args": ["stdio"]},
         "bad": {"label": "Bad", "command": sys.executable, "args": ["-I", "-S", str(HOSTILE)]},

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.async_api import Browser, Request, expect
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 from tests.journeys.test_real_servers import EVERYTHING
 from tests.web.chat.test_attachments_browser import received
 from tests.web.chat.test_browser import MODEL, ChatYard, begin, ended, looking_at, still, turn
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytes
 
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatYard]:
-    data, programs = tmp_path_factory.mktemp("inserts"), Programs()
+    data, programs = tmp_path_factory.mktemp("inserts"), ProgramStarter()
     model = programs(sys.executable, MODEL, "{port}")
     servers = {
         "every": {"label": "Everything", "command": str(EVERYTHING), "args": ["stdio"]},

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.async_api import Browser, FloatRect, Locator, Page, expect
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 from tests.web.chat.test_browser import MODEL, ChatYard, begin, ended, looking_at, say, turn
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
@@ -30,7 +30,7 @@ document.dispatchEvent(new Event("visibilitychange"))"""
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatYard]:
     """``toolyard serve`` without chats, with a scripted model and a tool that needs approval."""
-    data, programs = tmp_path_factory.mktemp("pending"), Programs()
+    data, programs = tmp_path_factory.mktemp("pending"), ProgramStarter()
     model = programs(sys.executable, MODEL, "{port}")
     servers = {
         name: {"command": sys.executable, "args": ["-I", "-m", f"toolyard.cli.{name}_server"]}

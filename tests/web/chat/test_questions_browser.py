@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, expect
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -29,7 +29,7 @@ def count_questions(url: str) -> int:
 
 
 async def test_a_question_is_answered_on_the_page(chromium: Browser, tmp_path: Path) -> None:
-    programs = Programs()
+    programs = ProgramStarter()
     one = {"command": sys.executable, "args": ["-I", "-S", str(SERVER), "browser"]}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"one": one}}))
     try:

@@ -32,7 +32,7 @@ from toolyard.types.chat import Kind, NewChatEvent, TurnState
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
     from tests.web.conftest import Opening, Starting
 
 WORDS = " ".join(f"w{n}" for n in range(200))
@@ -41,7 +41,7 @@ ANN = {"Remote-User": "ann"}
 
 
 @pytest.fixture
-async def local(open_site: Opening, model_program: Listening, demo: dict[str, Any]) -> Any:
+async def local(open_site: Opening, model_program: ListeningProgram, demo: dict[str, Any]) -> Any:
     opened = await open_site({"demo": demo, "chat": results_server()}, models=models_at(model_program.url))
     opened.model = model_program
     return opened
@@ -224,7 +224,9 @@ async def test_the_stream_of_a_page_ends_in_order_with_the_sign_in(
     assert [each for each in caplog.records if each.exc_info] == []
 
 
-async def test_who_leaves_is_forgotten_at_once(local: Any, until: Callable[..., Awaitable[None]]) -> None:
+async def test_who_leaves_is_forgotten_at_once(
+    local: Any, wait_until: Callable[..., Awaitable[None]]
+) -> None:
     client = local.client()
     chat = await begin(client)
     before = asyncio.all_tasks()
@@ -233,11 +235,11 @@ async def test_who_leaves_is_forgotten_at_once(local: Any, until: Callable[..., 
         await stream.until("end")
         waiting = [each for each in asyncio.all_tasks() - before if "wait" in str(each.get_coro())]
         assert waiting
-    await until(lambda: not [each for each in waiting if not each.done()])
+    await wait_until(lambda: not [each for each in waiting if not each.done()])
 
 
 async def test_a_slow_reader_costs_no_more_than_what_is_on_its_way(
-    local: Any, until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+    local: Any, wait_until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = local.client()
     chat = await begin(client)
@@ -260,7 +262,7 @@ async def test_a_slow_reader_costs_no_more_than_what_is_on_its_way(
         stands.append(fetched)
         return fetched > 0 and len(stands) > 50 and len(set(stands[-50:])) == 1
 
-    await until(stands_still, 30)
+    await wait_until(stands_still, 30)
     assert fetched < len(numbers) / 2
     seen: list[int] = []
     while len(seen) < len(numbers):
@@ -304,7 +306,7 @@ async def slow(url: str, path: str) -> tuple[asyncio.StreamReader, asyncio.Strea
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_a_listener_on_another_replica_sees_the_same_in_the_same_order(
-    serve: Starting, model_program: Listening, demo: dict[str, Any], postgres_url: str
+    serve: Starting, model_program: ListeningProgram, demo: dict[str, Any], postgres_url: str
 ) -> None:
     env = {
         "TOOLYARD_DATABASE_URL": postgres_url,
@@ -364,7 +366,7 @@ def client_of(url: str) -> Any:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_a_killed_server_leaves_an_interrupted_turn_that_can_be_retried(
-    serve: Starting, model_program: Listening, demo: dict[str, Any], tmp_path: Path
+    serve: Starting, model_program: ListeningProgram, demo: dict[str, Any], tmp_path: Path
 ) -> None:
     env = {"TOOLYARD_MODELS": json.dumps(models_at(model_program.url))}
     data = tmp_path / "kept"

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Page, expect
-from tests.conftest import ROOT, Programs
+from tests.conftest import ROOT, ProgramStarter
 from tests.demo_data import fill, write_files
 from tests.web.pages.test_browser import Yard, settled, window
 
@@ -66,7 +66,7 @@ MOVING = """() => [...document.querySelectorAll("*")].filter((one) => {
 
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    data, programs = tmp_path_factory.mktemp("accessible"), Programs()
+    data, programs = tmp_path_factory.mktemp("accessible"), ProgramStarter()
     docs = programs(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}")
     write_files(data)
     ids = asyncio.run(fill(data, f"{docs.url}/mcp"))
@@ -171,7 +171,7 @@ async def test_results_have_no_findings_in_any_view(chromium: Browser, yard: Yar
 async def test_pages_before_the_sign_in_have_no_findings(
     chromium: Browser, yard: Yard, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    data, programs = tmp_path_factory.mktemp("signed-out"), Programs()
+    data, programs = tmp_path_factory.mktemp("signed-out"), ProgramStarter()
     (data / "toolyard.toml").write_text('people_mode = "password"\n', "utf-8")
     served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
     command = (sys.executable, "-m", "toolyard", "--data-dir", str(data), "users", "add", "ada")

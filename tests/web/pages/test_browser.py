@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, BrowserContext, Page, Route, expect
-from tests.conftest import Listening, Programs
+from tests.conftest import ListeningProgram, ProgramStarter
 from tests.demo_data import ROOT, fill, write_files
 from tests.screenshots import pages
 
@@ -32,7 +32,7 @@ class Yard:
 
     url: str
     ids: dict[str, str]
-    words: Listening
+    words: ListeningProgram
 
     def post(self, path: str, body: object = None, method: str = "POST") -> bytes:
         """Somebody else's program does something; what it is answered."""
@@ -54,7 +54,7 @@ async def _fill(data: Path, docs: str, words: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    data, programs = tmp_path_factory.mktemp("yard"), Programs()
+    data, programs = tmp_path_factory.mktemp("yard"), ProgramStarter()
     docs = programs(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}")
     words = programs(sys.executable, ROOT / "tests/servers/hostile_markup_server.py", "{port}")
     write_files(data)

@@ -15,7 +15,7 @@ from toolyard.types.agent import Agent
 from toolyard.types.audit import AuditEntry
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 
 async def test_costs_are_shown_for_agents_and_only_own_calls_count(
@@ -63,7 +63,7 @@ async def test_an_admin_turns_off_unused_tools_in_the_configuration_file(
 
 
 async def test_a_person_turns_off_unused_tools_of_their_instances(
-    open_site: Opening, demo: dict[str, Any], hostile_http: Listening
+    open_site: Opening, demo: dict[str, Any], hostile_http: ListeningProgram
 ) -> None:
     local = await open_site({"demo": demo}, people_mode="password", meta_threshold=1)
     admin, bob = await local.person("root", "admin"), await local.person("bob")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.conftest import Listening, Programs
+from tests.conftest import ListeningProgram, ProgramStarter
 from tests.web.conftest import ROOT, Local
 from tests.web.scriptless_browser import Browser, Page
 
@@ -13,12 +13,12 @@ SECRET = "k-very-secret-value"
 
 
 @pytest.fixture
-def words(listening: Programs) -> Listening:
-    return listening("python3", ROOT / "tests/servers/hostile_markup_server.py", "{port}")
+def words(start_program: ProgramStarter) -> ListeningProgram:
+    return start_program("python3", ROOT / "tests/servers/hostile_markup_server.py", "{port}")
 
 
 @pytest.fixture
-async def server(alone: Local, words: Listening) -> RegistryServer:
+async def server(alone: Local, words: ListeningProgram) -> RegistryServer:
     """A server that offers no sign-in, a header, and OAuth."""
     choices = (
         ChoiceDraft("public", "Open"),
@@ -165,7 +165,7 @@ async def test_an_instance_is_switched_off_and_on_again(
 
 
 async def test_a_test_tells_what_came_of_it(
-    me: Browser, alone: Local, server: RegistryServer, words: Listening
+    me: Browser, alone: Local, server: RegistryServer, words: ListeningProgram
 ) -> None:
     at = f"/ui/mcp/{await created(alone, server)}"
     page = await me.press(await me.get("/ui/mcp"), f"{at}/test")
@@ -216,7 +216,7 @@ async def test_the_tools_are_those_of_now(me: Browser, alone: Local, server: Reg
 
 
 async def test_a_server_that_fails_is_told_in_full(
-    me: Browser, alone: Local, hostile_http: Listening
+    me: Browser, alone: Local, hostile_http: ListeningProgram
 ) -> None:
     draft = ServerDraft("Web page", f"{hostile_http.url}/html/k?when=always", private_addresses=True)
     server = await alone.services.registry.add_server(draft)
@@ -327,7 +327,7 @@ async def test_a_tool_that_may_not_be_called_says_why(
 
 
 async def test_a_tools_own_error_and_a_dead_server_are_told_in_full(
-    me: Browser, alone: Local, server: RegistryServer, words: Listening
+    me: Browser, alone: Local, server: RegistryServer, words: ListeningProgram
 ) -> None:
     at = f"/ui/mcp/{await created(alone, server)}"
     page = await me.get(f"{at}/tools")

@@ -10,7 +10,7 @@ from tests.web.scriptless_browser import Browser
 from toolyard.types.account import Role
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
 
 AT = "/ui/admin/models"
 KEY = "sk-a-very-secret-key-0123456789"
@@ -20,7 +20,9 @@ async def admin_of(team: Local) -> Browser:
     return Browser((await team.person("ada", Role.ADMIN)).browser)
 
 
-async def test_a_model_is_tested_added_edited_and_deleted(team: Local, model_program: Listening) -> None:
+async def test_a_model_is_tested_added_edited_and_deleted(
+    team: Local, model_program: ListeningProgram
+) -> None:
     ada, ann = await admin_of(team), await team.person("ann")
     page = await ada.get(f"{AT}/new")
     entered = {

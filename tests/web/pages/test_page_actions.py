@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import expect
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 from tests.web.conftest import ROOT, password_hash
 from tests.web.pages.test_browser import HIDE, SHOW
 from tests.web.pages.test_stale_pages import Windows, windows
@@ -65,7 +65,7 @@ async def _fill(data: Path) -> str:
 
 @pytest.fixture(scope="module")
 def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
-    data, programs = tmp_path_factory.mktemp("pressed"), Programs()
+    data, programs = tmp_path_factory.mktemp("pressed"), ProgramStarter()
     model = programs(sys.executable, ROOT / "tests/servers/openai_server.py", "{port}")
     (data / "toolyard.toml").write_text(
         f'people_mode = "password"\n[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model.url}/v1"\n'

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 import pytest
-from tests.conftest import Listening, Programs
+from tests.conftest import ListeningProgram, ProgramStarter
 from tests.web.conftest import ROOT, Local, Person
 from tests.web.pages.test_render import check
 from tests.web.pages.test_server_catalog import known, offer
@@ -58,9 +58,9 @@ async def proposal_id(person: Person) -> str:
 
 
 async def test_an_address_is_proposed_accepted_through_the_form_and_seen_by_its_proposer(
-    office: Office, listening: Programs
+    office: Office, start_program: ProgramStarter
 ) -> None:
-    docs: Listening = listening(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}")
+    docs: ListeningProgram = start_program(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}")
     page = await propose(office.ann, text=f"{docs.url}/mcp")
     assert (page.path, "was proposed" in page.flash) == ("/ui/proposals", True)
     check(page)

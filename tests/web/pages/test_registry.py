@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.conftest import Listening, Programs
+from tests.conftest import ListeningProgram, ProgramStarter
 from tests.web.conftest import ROOT, Local, Opening
 from tests.web.scriptless_browser import Browser
 
@@ -80,10 +80,12 @@ async def test_a_server_that_cannot_be_reached_is_added_if_the_admin_insists(
     assert "cannot be reached" in page.text
 
 
-async def test_a_private_address_is_allowed_in_place(open_site: Opening, listening: Programs) -> None:
+async def test_a_private_address_is_allowed_in_place(
+    open_site: Opening, start_program: ProgramStarter
+) -> None:
     site = await open_site({}, people_mode="password")
     ada = Browser((await site.person("ada", "admin")).browser)
-    docs = listening(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}").url
+    docs = start_program(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}").url
     server = await site.services.registry.add_server(ServerDraft("Docs", f"{docs}/mcp"))
     at = f"/ui/admin/mcp/{server.id}"
     page = await ada.get(f"{at}/contents")
@@ -94,11 +96,11 @@ async def test_a_private_address_is_allowed_in_place(open_site: Opening, listeni
 
 
 async def test_a_preview_leads_to_the_sign_in_that_the_server_asks_for(
-    open_site: Opening, listening: Programs
+    open_site: Opening, start_program: ProgramStarter
 ) -> None:
     site = await open_site({}, people_mode="password")
     ada = Browser((await site.person("ada", "admin")).browser)
-    program = listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
+    program = start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     at = "/ui/admin/mcp/new"
     sent = {"url": f"{program}/mcp", "private_addresses": "yes"}
     page = await ada.send(await ada.get(at), at, sent, press=("do", "save"))
@@ -116,11 +118,11 @@ async def test_a_preview_leads_to_the_sign_in_that_the_server_asks_for(
 
 
 async def test_a_server_without_sign_in_connects_though_its_entry_expects_one(
-    open_site: Opening, listening: Programs
+    open_site: Opening, start_program: ProgramStarter
 ) -> None:
     site = await open_site({}, people_mode="password")
     ann = await site.person("ann")
-    docs = listening(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}").url
+    docs = start_program(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}").url
     draft = ServerDraft("Docs", f"{docs}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),))
     server = await site.services.registry.add_server(draft)
     instance = await site.services.registry.create_instance(ann.user.id, InstanceDraft(server.id))
@@ -236,8 +238,10 @@ async def test_a_server_is_disabled_enabled_and_deleted(me: Browser, alone: Loca
     assert (await me.get(at)).status == 404
 
 
-async def test_viewing_shows_what_the_server_has(me: Browser, alone: Local, listening: Programs) -> None:
-    words = listening("python3", ROOT / "tests/servers/hostile_markup_server.py", "{port}")
+async def test_viewing_shows_what_the_server_has(
+    me: Browser, alone: Local, start_program: ProgramStarter
+) -> None:
+    words = start_program("python3", ROOT / "tests/servers/hostile_markup_server.py", "{port}")
     server = await alone.services.registry.add_server(
         ServerDraft("Words", f"{words.url}/mcp", private_addresses=True)
     )
@@ -252,7 +256,9 @@ async def test_viewing_shows_what_the_server_has(me: Browser, alone: Local, list
     assert part.text.lstrip().startswith("<section")
 
 
-async def test_viewing_shows_the_whole_error(me: Browser, alone: Local, hostile_http: Listening) -> None:
+async def test_viewing_shows_the_whole_error(
+    me: Browser, alone: Local, hostile_http: ListeningProgram
+) -> None:
     for mode, words in (("html", "HTML"), ("redirects_for_ever", "redirect"), ("bad_json", "JSON")):
         url = f"{hostile_http.url}/{mode.replace('_', '-')}/k?when=always"
         server = await alone.services.registry.add_server(ServerDraft(mode, url, private_addresses=True))
@@ -262,9 +268,9 @@ async def test_viewing_shows_the_whole_error(me: Browser, alone: Local, hostile_
         assert words.lower() in page.root.one("section", id="contents").text.lower()
 
 
-async def test_hostile_words_stay_words(me: Browser, alone: Local, listening: Programs) -> None:
+async def test_hostile_words_stay_words(me: Browser, alone: Local, start_program: ProgramStarter) -> None:
     """The reader of ``browsing`` fails where markup of a server gets into the page: its tags do not nest."""
-    words = listening("python3", ROOT / "tests/servers/hostile_markup_server.py", "{port}")
+    words = start_program("python3", ROOT / "tests/servers/hostile_markup_server.py", "{port}")
     markup = '"><script>x</script>'
     server = await alone.services.registry.add_server(
         ServerDraft(markup, f"{words.url}/mcp?{markup[2:9]}", private_addresses=True, description=markup)

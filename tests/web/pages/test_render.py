@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 import pytest
-from tests.conftest import Listening, Programs
+from tests.conftest import ListeningProgram, ProgramStarter
 from tests.web.conftest import ROOT, Local, Opening
 from tests.web.scriptless_browser import Browser, Node, Page
 
@@ -92,8 +92,8 @@ class Filled:
 
 
 @pytest.fixture
-async def filled(team: Local, listening: Programs) -> Filled:
-    words: Listening = listening("python3", WORDS, "{port}")
+async def filled(team: Local, start_program: ProgramStarter) -> Filled:
+    words: ListeningProgram = start_program("python3", WORDS, "{port}")
     registry = team.services.registry
     choices = (ChoiceDraft("public"), ChoiceDraft("oauth", client_id="abc", client_secret="s3cret"))
     draft = ServerDraft("Words", f"{words.url}/mcp", private_addresses=True, choices=choices)

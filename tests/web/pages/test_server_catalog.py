@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 from tests.ports import free_port
 from tests.web.conftest import ROOT, Local, Opening
 from tests.web.pages.test_render import check
@@ -31,8 +31,8 @@ def offer(local: Local, *servers: KnownServer) -> None:
 
 
 @pytest.fixture
-def docs(listening: Programs) -> str:
-    return f"{listening(sys.executable, ROOT / 'tests/servers/docs_server.py', '{port}').url}/mcp"
+def docs(start_program: ProgramStarter) -> str:
+    return f"{start_program(sys.executable, ROOT / 'tests/servers/docs_server.py', '{port}').url}/mcp"
 
 
 async def press_add(browser: Browser, known_id: str, **values: str) -> Page:

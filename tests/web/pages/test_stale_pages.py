@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, Route, expect
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 from tests.web.conftest import PASSWORD, ROOT, password_hash
 from tests.web.pages.test_browser import HIDE, SHOW
 
@@ -35,7 +35,7 @@ async def _fill(data: Path) -> None:
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real ``toolyard serve`` with passwords and a model."""
-    data, programs = tmp_path_factory.mktemp("outlive"), Programs()
+    data, programs = tmp_path_factory.mktemp("outlive"), ProgramStarter()
     model = programs(sys.executable, ROOT / "tests/servers/openai_server.py", "{port}")
     (data / "toolyard.toml").write_text(
         f'people_mode = "password"\n[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model.url}/v1"\n'

@@ -18,7 +18,7 @@ from toolyard.types.agent import Agent
 from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:
-    from tests.conftest import Listening
+    from tests.conftest import ListeningProgram
     from tests.web.conftest import Answer, Client, Local, Opening
 
 READER = {
@@ -132,7 +132,7 @@ async def test_admins_share_agents_that_everybody_uses_and_only_admins_change(te
 
 
 async def test_an_agent_never_gets_more_than_its_user(
-    open_site: Opening, demo: dict[str, Any], hostile_http: Listening
+    open_site: Opening, demo: dict[str, Any], hostile_http: ListeningProgram
 ) -> None:
     team = await open_site({"demo": {**demo, "denyTools": ["weekday"]}}, people_mode="password")
     root, ada = await team.person("root", "admin"), await team.person("ada")
@@ -311,7 +311,7 @@ async def test_another_replica_uses_a_change_at_once(
 
 
 @pytest.fixture
-async def chatting(open_site: Opening, model_program: Listening, tmp_path: Path) -> Local:
+async def chatting(open_site: Opening, model_program: ListeningProgram, tmp_path: Path) -> Local:
     config = {"s": chat_server(tmp_path / "journal")}
     return await open_site(config, models={"fake": fake_model(model_program.url)}, write_tools="ask")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
-from tests.conftest import Programs
+from tests.conftest import ProgramStarter
 from tests.web.conftest import password_hash
 from tests.web.pages.test_browser import Looking, schemes, window
 
@@ -52,7 +52,7 @@ async def _add_people(data: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentYard]:
-    data, programs = tmp_path_factory.mktemp("agents"), Programs()
+    data, programs = tmp_path_factory.mktemp("agents"), ProgramStarter()
     model = programs(sys.executable, ROOT / "tests/servers/openai_server.py", "{port}")
     demo = {"label": "Demo", "command": sys.executable, "args": ["-I", "-m", "toolyard.cli.demo_server"]}
     (data / "mcp.json").write_text(json.dumps({"mcpServers": {"demo": demo}}), "utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Listening, Programs
+from tests.conftest import ListeningProgram, ProgramStarter
 from tests.web.changing_tools import SCHEMA, Changing, changing
 from tests.web.chat.chat_client import begin, ended, models_at, of_kind, say
 from tests.web.conftest import Client, Local, Opening, Person
@@ -68,12 +68,12 @@ class Office:
 
 
 @pytest.fixture
-async def office(team: Local, words: Changing, listening: Programs) -> Office:
+async def office(team: Local, words: Changing, start_program: ProgramStarter) -> Office:
     root, ada, bob = [
         await team.person(*each) for each in (("root", "admin"), ("ada", "user"), ("bob", "user"))
     ]
     office = Office(team, root, ada, bob)
-    office.server = await registered(office.admin.token, words.listen(listening).url)
+    office.server = await registered(office.admin.token, words.listen(start_program).url)
     office.adas = await instance(office.ada.token, office.server)
     office.bobs = await instance(office.bob.token, office.server)
     return office
@@ -189,11 +189,11 @@ async def test_whoever_comes_after_a_change_does_not_trust_it(office: Office, wo
 
 
 async def test_a_server_that_tells_each_person_something_else_can_be_used_by_each(
-    team: Local, words: Changing, listening: Programs
+    team: Local, words: Changing, start_program: ProgramStarter
 ) -> None:
     admin = (await team.person("root", "admin")).token
     choice = {"kind": "header", "key": "X-Who"}
-    server = await registered(admin, words.listen(listening).url, choices=[choice])
+    server = await registered(admin, words.listen(start_program).url, choices=[choice])
     words.has(read="Reads a file of {who}", count="Counts words")
     # No name of hexadecimal digits: responses contain random ids.
     people = {name: (await team.person(name)).token for name in ("wendy", "bob")}
@@ -284,12 +284,12 @@ async def test_other_instructions_are_told_and_keep_no_tool_back(office: Office,
 
 @pytest.mark.parametrize("ttl", [0.0, 600.0])
 async def test_a_second_process_holds_the_same_locks(
-    open_site: Opening, words: Changing, listening: Programs, tmp_path: Path, ttl: float
+    open_site: Opening, words: Changing, start_program: ProgramStarter, tmp_path: Path, ttl: float
 ) -> None:
     options = {"data": tmp_path / "both", "instance_catalog_ttl": ttl}
     one, other = await open_site(**options), await open_site(**options)
     here, there = one.client(), other.client()
-    server = await registered(here, words.listen(listening).url)
+    server = await registered(here, words.listen(start_program).url)
     made = await instance(here, server)
     assert (await call(here, "read")).status == 200
     words.has(read=EVIL, count="Counts words")
@@ -378,11 +378,11 @@ async def test_without_a_lock_file_an_untrusted_server_is_pinned_at_first_use(
 
 
 async def test_a_chat_mentions_changed_tools_once(
-    open_site: Opening, words: Changing, listening: Programs, model_program: Listening
+    open_site: Opening, words: Changing, start_program: ProgramStarter, model_program: ListeningProgram
 ) -> None:
     local = await open_site(people_mode="password", models=models_at(model_program.url))
     root = (await local.person("root", "admin")).token
-    server = await registered(root, words.listen(listening).url)
+    server = await registered(root, words.listen(start_program).url)
     place = await instance(root, server)
     chat = await begin(root)
     for tools_changed in (False, True):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.postgres_proxy import FreezableProxy, freezable
+from tests.postgres_proxy import FreezableProxy, run_freezable_proxy
 from tests.web.conftest import environment
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ HANG_GUARD = 120
 @pytest.fixture
 async def frozen(postgres_url: str, open_site: Opening) -> AsyncIterator[tuple[FreezableProxy, Any]]:
     """A site with accounts, and one person, whose database has just stopped answering."""
-    async with freezable(postgres_url) as (proxy, url):
+    async with run_freezable_proxy(postgres_url) as (proxy, url):
         services = await open_site(
             people_mode="password",
             database_url=f"{url}&connect_timeout=2",
@@ -63,7 +63,7 @@ async def test_every_interface_answers_503_and_says_when_to_try_again(
 async def test_commands_end_and_name_the_database(
     postgres_url: str, tmp_path: Path, words: tuple[str, ...], code: int
 ) -> None:
-    async with freezable(postgres_url) as (proxy, url):
+    async with run_freezable_proxy(postgres_url) as (proxy, url):
         proxy.freeze_on = b"SELECT set_config"
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "toolyard", *words),

@@ -112,12 +112,12 @@ async def test_whoever_is_disabled_anywhere_is_refused(team: Local, elsewhere: D
 
 
 async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_in(
-    team: Local, elsewhere: Database, until: Callable[..., Awaitable[None]]
+    team: Local, elsewhere: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     ann = await team.person("ann")
     assert await listed(ann.token) == 200
     await elsewhere.registry.add_server(RegistryServer("S", "https://s.example/mcp", id="s"))
-    await until(lambda: not team.part(GatewayMount)._admissions)
+    await wait_until(lambda: not team.part(GatewayMount)._admissions)
 
 
 async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(

@@ -93,7 +93,7 @@ async def test_a_sign_of_life_comes_when_nothing_else_does(live: LiveUpdates[str
 
 
 async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
-    world: World, live: LiveUpdates[str, int], until: Callable[..., Awaitable[None]]
+    world: World, live: LiveUpdates[str, int], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     slow, quick = live.subscribe("ada", heartbeat_seconds=9), live.subscribe("ada", heartbeat_seconds=9)
     await following(slow)
@@ -107,7 +107,7 @@ async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
     listening = asyncio.create_task(listen())
     for number in range(6):
         world.seen["ada"] = {str(each): number for each in range(100)}
-        await until(lambda now=number: heard.get("99") == now)
+        await wait_until(lambda now=number: heard.get("99") == now)
     assert not listening.done()
     with pytest.raises(StopAsyncIteration):
         for _ in range(600):
@@ -117,13 +117,13 @@ async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
 
 
 async def test_a_look_that_fails_is_tried_again(
-    world: World, live: LiveUpdates[str, int], until: Callable[..., Awaitable[None]]
+    world: World, live: LiveUpdates[str, int], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     stream = live.subscribe("ada", heartbeat_seconds=9)
     await following(stream)
     world.broken = True
     looks = world.looks
-    await until(lambda: world.looks > looks + 2)
+    await wait_until(lambda: world.looks > looks + 2)
     world.broken, world.seen["ada"] = False, {"one": 9}
     assert await following(stream) == LiveUpdate("one", 9)
     await stream.aclose()

@@ -22,7 +22,7 @@ import pytest
 from playwright.async_api import Browser, expect
 from tests import prefork
 from tests.ports import free_port
-from tests.processes import lives
+from tests.processes import is_running
 
 if TYPE_CHECKING:
     from tests.web.conftest import Starting
@@ -186,14 +186,14 @@ MODEL = {"TOOLYARD_MODEL": "openai:one", "TOOLYARD_MODEL_BASE_URL": "http://127.
 
 
 async def test_what_talks_to_models_is_loaded_after_it_listens(
-    serve: Starting, tmp_path: Path, until: Until
+    serve: Starting, tmp_path: Path, wait_until: Until
 ) -> None:
     go = tmp_path / "go"
     served = await serve({}, program=("-c", HELD, "pydantic_ai", str(go)), **MODEL)
     assert await asked(served.url) == (200, "ok\n")
     assert "models" not in served.errors
     go.touch()
-    await until(lambda: "model clients are loaded" in served.errors, 90)
+    await wait_until(lambda: "model clients are loaded" in served.errors, 90)
     served.signal()
     assert await served.ended(60) == 0
 
@@ -211,13 +211,13 @@ for number in range(6_000):
 
 
 async def test_a_signal_while_it_is_loaded_ends_it_without_a_complaint(
-    serve: Starting, tmp_path: Path, until: Until
+    serve: Starting, tmp_path: Path, wait_until: Until
 ) -> None:
     library = tmp_path / "libraries/pydantic_ai"
     library.mkdir(parents=True)
     (library / "__init__.py").write_text(SLOW)
     served = await serve({}, **MODEL, PYTHONPATH=str(library.parent))
-    await until((library / "began").exists, 60)
+    await wait_until((library / "began").exists, 60)
     assert await asked(served.url) == (200, "ok\n")
     served.signal()
     assert await served.ended(60) == 0
@@ -248,18 +248,18 @@ async def test_the_first_admin_gets_a_link_that_works_once(serve: Starting, tmp_
 
 
 async def test_of_the_links_of_several_replicas_it_is_said_that_the_newest_works(
-    serve: Starting, postgres_url: str, until: Until
+    serve: Starting, postgres_url: str, wait_until: Until
 ) -> None:
     database = {"TOOLYARD_DATABASE_URL": postgres_url, "TOOLYARD_SECRET_KEY": "a" * 44}
     served = await serve({}, TOOLYARD_PEOPLE_MODE="password", **database)
-    await until(lambda: "only the newest one works" in served.errors, 60)
+    await wait_until(lambda: "only the newest one works" in served.errors, 60)
     served.signal()
     assert await served.ended() == 0
 
 
-async def test_the_log_is_for_machines_where_the_setting_says_so(serve: Starting, until: Until) -> None:
+async def test_the_log_is_for_machines_where_the_setting_says_so(serve: Starting, wait_until: Until) -> None:
     served = await serve({"bad": {"command": "no-such-program"}}, TOOLYARD_LOG_FORMAT="json")
-    await until(lambda: "no-such-program" in served.errors)
+    await wait_until(lambda: "no-such-program" in served.errors)
     lines = [json.loads(line) for line in served.errors.splitlines()]
     told = next(line for line in lines if "no-such-program" in line["message"])
     assert (told["level"], told["logger"]) == ("warning", "toolyard.connection")
@@ -341,7 +341,7 @@ def test_a_configuration_that_is_wrong_is_told_with_its_place(tmp_path: Path) ->
 
 
 async def test_a_changed_entry_restarts_just_that_server(
-    serve: Starting, demo: dict[str, Any], until: Until
+    serve: Starting, demo: dict[str, Any], wait_until: Until
 ) -> None:
     served = await serve({"one": demo, "two": demo})
     await until_state(served.url, "one", "ready")
@@ -358,11 +358,11 @@ async def test_a_changed_entry_restarts_just_that_server(
         assert time.monotonic() < deadline, now
         await asyncio.sleep(0.05)
     assert pids["two"] == before["two"]["pid"]
-    await until(lambda: not psutil.pid_exists(before["one"]["pid"]))
+    await wait_until(lambda: not psutil.pid_exists(before["one"]["pid"]))
 
 
 async def test_a_broken_edit_keeps_what_was_there_and_is_told(
-    serve: Starting, demo: dict[str, Any], until: Until
+    serve: Starting, demo: dict[str, Any], wait_until: Until
 ) -> None:
     served = await serve({"one": demo})
     await until_state(served.url, "one", "ready")
@@ -377,7 +377,7 @@ async def test_a_broken_edit_keeps_what_was_there_and_is_told(
         await asyncio.sleep(0.05)
     assert "mcp.json:1" in found["config_problem"]
     assert found["items"][0]["state"] == "ready"
-    await until(lambda: "is not valid and was not applied" in served.errors)
+    await wait_until(lambda: "is not valid and was not applied" in served.errors)
 
 
 # Stopping.
@@ -385,7 +385,7 @@ async def test_a_broken_edit_keeps_what_was_there_and_is_told(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_it_stops_at_a_signal_with_nothing_left(
-    serve: Starting, demo: dict[str, Any], number: int, until: Until
+    serve: Starting, demo: dict[str, Any], number: int, wait_until: Until
 ) -> None:
     served = await serve({"demo": demo})
     await until_state(served.url, "demo", "ready")
@@ -393,12 +393,12 @@ async def test_it_stops_at_a_signal_with_nothing_left(
     assert children
     served.signal(number)
     assert await served.ended() == 0
-    await until(lambda: not any(lives(child.pid) for child in children))
+    await wait_until(lambda: not any(is_running(child.pid) for child in children))
     assert "Traceback" not in served.errors
 
 
 async def test_an_open_request_ends_before_it_stops(
-    serve: Starting, demo: dict[str, Any], until: Until
+    serve: Starting, demo: dict[str, Any], wait_until: Until
 ) -> None:
     served = await serve({"demo": demo}, program=giving(300))
     await until_state(served.url, "demo", "ready")
@@ -410,11 +410,11 @@ async def test_an_open_request_ends_before_it_stops(
     status, result = await call
     assert (status, result["text"]) == (200, "Counted to 30.")
     assert await served.ended() == 0
-    await until(lambda: not any(lives(child.pid) for child in children))
+    await wait_until(lambda: not any(is_running(child.pid) for child in children))
 
 
 async def test_a_request_that_does_not_end_gets_an_answer_all_the_same(
-    serve: Starting, tiny: dict[str, Any], until: Until
+    serve: Starting, tiny: dict[str, Any], wait_until: Until
 ) -> None:
     served = await serve({"tiny": tiny}, program=giving(1.0))
     await until_state(served.url, "tiny", "ready")
@@ -429,10 +429,10 @@ async def test_a_request_that_does_not_end_gets_an_answer_all_the_same(
     assert problem["type"] in ("urn:toolyard:problem:unreachable", "urn:toolyard:problem:outcome-unknown")
     assert await served.ended() == 0
     assert time.monotonic() - began > 0.9
-    await until(lambda: not any(lives(child.pid) for child in children))
+    await wait_until(lambda: not any(is_running(child.pid) for child in children))
 
 
-async def test_a_second_signal_hurries(serve: Starting, tiny: dict[str, Any], until: Until) -> None:
+async def test_a_second_signal_hurries(serve: Starting, tiny: dict[str, Any], wait_until: Until) -> None:
     served = await serve({"tiny": tiny}, program=giving(300))
     await until_state(served.url, "tiny", "ready")
     call = asyncio.create_task(
@@ -444,13 +444,13 @@ async def test_a_second_signal_hurries(serve: Starting, tiny: dict[str, Any], un
     await until_refused(served.url)
     served.signal()
     assert await served.ended() == 0
-    await until(lambda: not any(lives(child.pid) for child in children))
+    await wait_until(lambda: not any(is_running(child.pid) for child in children))
     with contextlib.suppress(aiohttp.ClientError):
         assert (await call)[0] == 502
 
 
 async def test_a_child_that_ignores_the_signal_is_killed(
-    serve: Starting, tmp_path: Path, until: Until
+    serve: Starting, tmp_path: Path, wait_until: Until
 ) -> None:
     tiny = Path(__file__).parents[2] / "servers/tiny_server.py"
     deaf = ["-c", f"trap '' TERM; {sys.executable} -I -S {tiny} --stays; sleep 60"]
@@ -459,7 +459,7 @@ async def test_a_child_that_ignores_the_signal_is_killed(
     children = children_of(served.process.pid)
     served.signal()
     assert await served.ended() == 0
-    await until(lambda: not any(lives(child.pid) for child in children))
+    await wait_until(lambda: not any(is_running(child.pid) for child in children))
 
 
 async def test_streams_end_when_it_stops(serve: Starting, demo: dict[str, Any]) -> None:
@@ -482,7 +482,7 @@ async def test_idle_connections_do_not_keep_it(serve: Starting) -> None:
         assert await served.ended() == 0
 
 
-async def test_nothing_survives_kill_9(serve: Starting, demo: dict[str, Any], until: Until) -> None:
+async def test_nothing_survives_kill_9(serve: Starting, demo: dict[str, Any], wait_until: Until) -> None:
     wrapped = {"command": "sh", "args": ["-c", f"{sys.executable} -I -S {demo['args'][2]}; true"]}
     served = await serve({"demo": wrapped})
     await until_state(served.url, "demo", "ready")
@@ -490,7 +490,7 @@ async def test_nothing_survives_kill_9(serve: Starting, demo: dict[str, Any], un
     assert any("demo_server" in " ".join(child.cmdline()) for child in children)
     served.signal(signal.SIGKILL)
     await served.ended()
-    await until(lambda: not any(lives(child.pid) for child in children))
+    await wait_until(lambda: not any(is_running(child.pid) for child in children))
 
 
 async def test_what_was_noted_is_on_disk_after_the_stop(

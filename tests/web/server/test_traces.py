@@ -21,7 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.conftest import Listening
+from tests.conftest import ListeningProgram
 from tests.web.chat import chat_client
 from tests.web.conftest import Client, Served, Starting, environment
 
@@ -170,7 +170,7 @@ async def call_gateway(served: Served, meta: Any, arguments: Any = None, **heade
 
 
 async def test_one_trace_leads_from_an_api_request_to_the_server_that_was_called(
-    serve: Starting, collector: Collector, model_program: Listening, tmp_path: Path, until: Until
+    serve: Starting, collector: Collector, model_program: ListeningProgram, tmp_path: Path, wait_until: Until
 ) -> None:
     served = await serve(
         {"it": reporting_entry(tmp_path)},
@@ -198,7 +198,7 @@ async def test_one_trace_leads_from_an_api_request_to_the_server_that_was_called
         "initialize",
         "tools/list",
     }
-    await until(lambda: wanted <= collector.of_trace(TRACE).keys())
+    await wait_until(lambda: wanted <= collector.of_trace(TRACE).keys())
     spans = collector.of_trace(TRACE)
     request, turn_span = spans["POST /api/v1/chats/{id}/messages"], spans["invoke_agent"]
     call, model = spans["tools/call report"], spans["chat fake-1"]
@@ -230,7 +230,7 @@ async def test_one_trace_leads_from_an_api_request_to_the_server_that_was_called
 
 
 async def test_the_gateway_continues_the_trace_of_its_client(
-    serve: Starting, collector: Collector, reporting_url: str, until: Until
+    serve: Starting, collector: Collector, reporting_url: str, wait_until: Until
 ) -> None:
     served = await serve({"it": {"type": "http", "url": reporting_url}}, **traced(collector))
     header = f"00-{OTHER_TRACE}-{PARENT}-01"
@@ -238,8 +238,10 @@ async def test_the_gateway_continues_the_trace_of_its_client(
     in_meta = {"traceparent": f"00-{TRACE}-{PARENT}-01", "baggage": "team=blue"}
     first = await call_gateway(served, in_meta, traceparent=header)
     await call_gateway(served, {}, traceparent=header)
-    await until(lambda: {"tools/call report", "tools/call it_report"} <= collector.of_trace(TRACE).keys())
-    await until(lambda: "tools/call report" in collector.of_trace(OTHER_TRACE))
+    await wait_until(
+        lambda: {"tools/call report", "tools/call it_report"} <= collector.of_trace(TRACE).keys()
+    )
+    await wait_until(lambda: "tools/call report" in collector.of_trace(OTHER_TRACE))
     spans = collector.of_trace(TRACE)
     asked, sent = spans["tools/call it_report"], spans["tools/call report"]
     assert asked.parent_span_id.hex() == PARENT
@@ -255,7 +257,7 @@ async def test_the_gateway_continues_the_trace_of_its_client(
 
 
 async def test_an_invalid_trace_context_begins_a_new_trace(
-    serve: Starting, collector: Collector, reporting_url: str, until: Until
+    serve: Starting, collector: Collector, reporting_url: str, wait_until: Until
 ) -> None:
     served = await serve({"it": {"type": "http", "url": reporting_url}}, **traced(collector))
     for meta in (
@@ -267,16 +269,16 @@ async def test_an_invalid_trace_context_begins_a_new_trace(
         names = {name.lower() for name in received["headers"]}
         assert "x-evil" not in names
         assert received["meta"]["traceparent"] == received["headers"]["traceparent"]
-    await until(lambda: sum(span.name == "tools/call it_report" for span in collector.spans) == 3)
+    await wait_until(lambda: sum(span.name == "tools/call it_report" for span in collector.spans) == 3)
 
 
 async def test_a_failed_tool_is_an_error_without_its_text(
-    serve: Starting, collector: Collector, tmp_path: Path, until: Until
+    serve: Starting, collector: Collector, tmp_path: Path, wait_until: Until
 ) -> None:
     served = await serve({"it": reporting_entry(tmp_path)}, **traced(collector))
     result = await call_gateway(served, {"note": SECRET}, {"fail": True})
     assert result["isError"] is True
-    await until(lambda: any(span.name == "tools/call it_report" for span in collector.spans))
+    await wait_until(lambda: any(span.name == "tools/call it_report" for span in collector.spans))
     failed = {
         span.name: span for span in collector.spans if attributes(span).get("error.type") == "tool_error"
     }
@@ -286,7 +288,7 @@ async def test_a_failed_tool_is_an_error_without_its_text(
 
 
 async def test_content_is_recorded_where_the_operator_asks_for_it(
-    serve: Starting, collector: Collector, model_program: Listening, tmp_path: Path, until: Until
+    serve: Starting, collector: Collector, model_program: ListeningProgram, tmp_path: Path, wait_until: Until
 ) -> None:
     served = await serve(
         {"it": reporting_entry(tmp_path)},
@@ -303,7 +305,7 @@ async def test_content_is_recorded_where_the_operator_asks_for_it(
         await chat_client.ended(client, chat)
     finally:
         await client.close()
-    await until(lambda: {"chat fake-1", "tools/call report"} <= collector.of_trace(TRACE).keys())
+    await wait_until(lambda: {"chat fake-1", "tools/call report"} <= collector.of_trace(TRACE).keys())
     spans = collector.of_trace(TRACE)
     found = attributes(spans["tools/call report"])
     assert '"blue"' in found["gen_ai.tool.call.arguments"]

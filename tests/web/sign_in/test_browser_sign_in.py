@@ -13,7 +13,7 @@ from tests.ports import free_port
 from yarl import URL
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
     from tests.web.conftest import Starting
 
 ROOT = Path(__file__).parents[3]
@@ -60,14 +60,14 @@ async def test_the_first_admin_sets_a_password_signs_out_and_in_again(
 
 
 async def test_people_sign_in_at_the_provider_and_come_back_where_they_wanted_to_be(
-    serve: Starting, listening: Programs, chromium: Browser
+    serve: Starting, start_program: ProgramStarter, chromium: Browser
 ) -> None:
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
     port = free_port()
     callback = f"http://127.0.0.1:{port}/ui/oidc/callback"
     program = ROOT / "tests/accounts/oidc.mjs"
-    issuer = listening("node", program, "{port}", MODULES, callback, "client_secret_basic").url
+    issuer = start_program("node", program, "{port}", MODULES, callback, "client_secret_basic").url
     served = await serve(
         {},
         "--port",

@@ -21,7 +21,7 @@ from toolyard.types.account import Principal
 from toolyard.types.registry import InstanceState
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
     from tests.web.conftest import Opening
 
 ROOT = Path(__file__).parents[3]
@@ -92,8 +92,8 @@ def buttons(page: Any) -> list[str]:
 
 
 @pytest.fixture
-def program(listening: Programs) -> str:
-    return listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
+def program(start_program: ProgramStarter) -> str:
+    return start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.types.registry import RegistryServer
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
     from tests.web.conftest import Opening
 
 ROOT = Path(__file__).parents[3]
@@ -52,8 +52,8 @@ class Honest:
 
 
 @pytest.fixture
-async def honest(listening: Programs) -> Honest:
-    url = listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
+async def honest(start_program: ProgramStarter) -> Honest:
+    url = start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     async with aiohttp.ClientSession() as session, session.get(f"{url}/control") as response:
         issuers = await response.json()
     made = Honest(url, issuers)
@@ -62,8 +62,8 @@ async def honest(listening: Programs) -> Honest:
 
 
 @pytest.fixture
-def hostile_url(listening: Programs) -> str:
-    return listening(sys.executable, "-I", ROOT / "tests/oauth/hostile_server.py", "{port}").url
+def hostile_url(start_program: ProgramStarter) -> str:
+    return start_program(sys.executable, "-I", ROOT / "tests/oauth/hostile_server.py", "{port}").url
 
 
 @dataclass

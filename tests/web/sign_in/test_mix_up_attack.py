@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.conftest import Listening
+from tests.conftest import ListeningProgram
 from tests.oauth.scripted_user import agree
 from tests.ports import free_port
 from yarl import URL
@@ -23,7 +23,7 @@ from toolyard.types.registry import Instance
 from toolyard.web.public_urls import PublicUrls
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
     from tests.web.conftest import Opening
 
 ROOT = Path(__file__).parents[3]
@@ -82,18 +82,18 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(open_site: Opening, listening: Programs, monkeypatch: pytest.MonkeyPatch) -> Scene:
+async def scene(open_site: Opening, start_program: ProgramStarter, monkeypatch: pytest.MonkeyPatch) -> Scene:
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     mcp = free_port()
-    issuer = listening(
+    issuer = start_program(
         "node", ROOT / "tests/oauth/oidc.mjs", "{port}", MODULES, f"http://127.0.0.1:{mcp}/mcp", "no-iss"
     ).url
     words = [sys.executable, "-I", str(ROOT / "tests/oauth/resource_server.py"), str(mcp), issuer]
-    listening.started.append(Listening(words, mcp, {}).start())
-    hostile_url = listening(sys.executable, "-I", ROOT / "tests/oauth/hostile_server.py", "{port}").url
+    start_program.started.append(ListeningProgram(words, mcp, {}).start())
+    hostile_url = start_program(sys.executable, "-I", ROOT / "tests/oauth/hostile_server.py", "{port}").url
     local = await open_site({}, people_mode="password")
     ann = await local.person("ann")
 

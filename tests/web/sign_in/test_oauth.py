@@ -18,7 +18,7 @@ from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.types.registry import Instance, InstanceState
 
 if TYPE_CHECKING:
-    from tests.conftest import Programs
+    from tests.conftest import ProgramStarter
     from tests.web.conftest import Opening
 
 ROOT = Path(__file__).parents[3]
@@ -95,8 +95,8 @@ class Team:
 
 
 @pytest.fixture
-async def team(open_site: Opening, listening: Programs, no_proxies: None) -> Team:
-    program = listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
+async def team(open_site: Opening, start_program: ProgramStarter, no_proxies: None) -> Team:
+    program = start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     local = await open_site({}, people_mode="password")
     draft = ServerDraft("Guarded", f"{program}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),))
     server = await local.services.registry.add_server(draft)
