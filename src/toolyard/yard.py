@@ -517,7 +517,7 @@ class _OpenGuard:
 
     def __enter__(self) -> None:
         if self.is_closed:
-            raise Unreachable("the yard is closed")
+            raise Unreachable("Toolyard is closed")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -525,7 +525,7 @@ class _OpenGuard:
         if self.is_closed and isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is not None and not task.cancelling():
-                raise Unreachable("the yard is closed") from None
+                raise Unreachable("Toolyard is closed") from None
 
 
 def _make_tool(name: str, definition: Definition) -> Tool:
@@ -676,17 +676,17 @@ class SyncToolyard:
 
     def _require_yard(self) -> Toolyard:
         if self._yard is None:
-            raise RuntimeError("the yard is not open: use it in a with statement")
+            raise RuntimeError("Toolyard is not open: use it in a with statement")
         return self._yard
 
     def _run_and_wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         try:
             self._forbid_own_thread()
             if os.getpid() != self._owner_pid:
-                raise RuntimeError("the yard belongs to another process: open one in this process")
+                raise RuntimeError("this Toolyard was opened in another process: open one in this process")
             with self._loop_lock:
                 if self._loop is None:
-                    raise RuntimeError("the yard is not open: use it in a with statement")
+                    raise RuntimeError("Toolyard is not open: use it in a with statement")
                 future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:
             coroutine.close()
@@ -694,7 +694,7 @@ class SyncToolyard:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise Unreachable("the yard is closed") from None
+            raise Unreachable("Toolyard is closed") from None
         except BaseException:
             # The blocked thread was interrupted (KeyboardInterrupt): cancel the call on the loop, too.
             future.cancel()

@@ -48,5 +48,5 @@ def make_people(database: Any, clock: Clock, cheap: AsyncPasswordHasher) -> Call
 
 @pytest.fixture
 def people(make_people: Callable[..., AccountService]) -> AccountService:
-    """In the mode password."""
+    """In password mode."""
     return make_people()

@@ -99,7 +99,7 @@ async def test_passwords_count_in_no_other_mode(
         people.invite("Ann", Role.USER),
         people.accept_invite("x", PASSWORD),
     ):
-        with pytest.raises(NotAllowed, match=f"in the mode {mode}"):
+        with pytest.raises(NotAllowed, match=f"in {mode} mode"):
             await doing
 
 

@@ -192,7 +192,7 @@ async def http() -> AsyncGenerator[aiohttp.ClientSession]:
 
 @pytest.fixture
 async def pair(open_site: Any) -> Local:
-    """Two odd servers, in the mode none."""
+    """Two odd servers, in none mode."""
     return await open_site(
         {"one": odd("one"), "two": odd("two", denyTools=["secret"])}, list_deadline=LONG_LIST_DEADLINE
     )

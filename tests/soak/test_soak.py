@@ -75,12 +75,12 @@ async def test_every_end_of_a_request_is_counted() -> None:
 
 
 def test_a_replica_that_goes_tells_so_in_an_answer_too() -> None:
-    closed = {"kind": "unreachable", "server": "", "cause": "the yard is closed"}
+    closed = {"kind": "unreachable", "server": "", "cause": "Toolyard is closed"}
     for kind in ("unreachable", "outcome_unknown"):
         assert says_closed({"error": {"code": -32603, "message": "", "data": {**closed, "kind": kind}}})
     for other in (
         {"result": {}},
-        {"error": {"code": -32603, "message": "the yard is closed"}},
+        {"error": {"code": -32603, "message": "Toolyard is closed"}},
         {"error": {"code": -32603, "data": {**closed, "cause": "did not answer"}}},
         {"error": {"code": -32603, "data": {**closed, "kind": "bad_answer"}}},
     ):

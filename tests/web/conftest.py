@@ -236,7 +236,7 @@ class Local:
         return client
 
     async def person(self, name: str, role: str = "user", scope: TokenScope | None = None) -> Person:
-        """In the mode password: a new account. It can sign in with PASSWORD, and is signed in already."""
+        """In password mode: a new account. It can sign in with PASSWORD, and is signed in already."""
         people, stored = self.services.people, self.services.database.accounts
         made = await stored.add_user(name, Role(role))
         await stored.set_password_hash(made.id, password_hash())

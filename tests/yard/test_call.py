@@ -411,7 +411,7 @@ async def test_a_yard_that_closes_while_its_storage_is_held_up_opens_it_no_more(
             lambda: sum(thread.name.startswith("asyncio_") for thread in threading.enumerate()) > 2
         )
         closing = asyncio.ensure_future(yard.close())
-        with pytest.raises(Unreachable, match="the yard is closed"):
+        with pytest.raises(Unreachable, match="Toolyard is closed"):
             await use
         assert not closing.done()
         held.execute("ROLLBACK")
@@ -453,12 +453,12 @@ async def test_a_closed_yard_says_so_and_stays_closed(opened: Opened, recorder: 
         await yard.call("one_echo")
     await yard.close()
     for use in (yard.call("one_echo"), yard.tools(), yard.tools(fresh=True), yard.connect()):
-        with pytest.raises(Unreachable, match="the yard is closed"):
+        with pytest.raises(Unreachable, match="Toolyard is closed"):
             await use
     assert (await yard.answer("one_echo")).for_model() == {
         "error": True,
         "output": "MCP server unreachable",
-        "cause": "the yard is closed",
+        "cause": "Toolyard is closed",
     }
     assert len(one.starts()) == 1
 

@@ -58,7 +58,13 @@ ASYNC = """
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        (SYNC, ["the yard belongs to another process: open one in this process", "the same server answers"]),
+        (
+            SYNC,
+            [
+                "this Toolyard was opened in another process: open one in this process",
+                "the same server answers",
+            ],
+        ),
         (ASYNC, ["nothing to wait for", "the same server answers"]),
     ],
     ids=["sync", "async"],

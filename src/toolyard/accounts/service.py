@@ -352,7 +352,7 @@ class AccountService:
             return None
         if token.last_used_at is None or not is_recent(token.last_used_at, now, _TOKEN_TOUCH_SECONDS):
             await self._storage.touch_token(token.id, now)
-        # In the mode proxy, ``last_seen`` is the time of the last request through the proxy.
+        # In proxy mode, ``last_seen`` is the time of the last request through the proxy.
         if not is_proxy_mode:
             await self._touch_user(effective_user, now)
         return token, effective_user
@@ -365,14 +365,14 @@ class AccountService:
     # Users authenticated by other means: the local machine, a proxy, an identity provider.
 
     async def local_user(self) -> User:
-        """Return the local user, who exists only in the mode none. Raises NotAllowed in other modes."""
+        """Return the local user, who exists only in none mode. Raises NotAllowed in other modes."""
         if self._cached_local_user is None:
             stored = await self._storage.get_user(LOCAL_PRINCIPAL.id) or await add_account(
                 self._storage, LOCAL_PRINCIPAL.name, Role.ADMIN, user_id=LOCAL_PRINCIPAL.id
             )
             self._cached_local_user = resolve_effective_user(stored, self._settings)
         if self._cached_local_user is None:
-            raise NotAllowed("a local user exists only in the mode none")
+            raise NotAllowed("a local user exists only in none mode")
         return self._cached_local_user
 
     async def authenticate_proxy_name(self, name: str) -> User:
@@ -382,7 +382,7 @@ class AccountService:
         account. Raises NotAllowed.
         """
         if self._settings.people_mode is not PeopleMode.PROXY:
-            raise NotAllowed("user names from a proxy are accepted only in the mode proxy")
+            raise NotAllowed("user names from a proxy are accepted only in proxy mode")
         if normalize_name(name) != name:
             raise NotAllowed(
                 "the proxy sent an invalid user name", hint="names have 1 to 100 visible characters"
@@ -426,7 +426,7 @@ class AccountService:
     def _require_password_mode(self) -> None:
         if self._settings.people_mode is not PeopleMode.PASSWORD:
             raise NotAllowed(
-                f"passwords are not used in the mode {self._settings.people_mode}",
+                f"password sign-in is not available in {self._settings.people_mode} mode",
                 hint="set people_mode to password to use them",
             )
 

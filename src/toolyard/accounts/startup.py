@@ -22,7 +22,7 @@ def check_startup_settings(settings: Settings, host: str) -> tuple[str, ...]:
         case PeopleMode.NONE:
             if not is_loopback(host):
                 raise StartRefused(
-                    f"in the mode none, anyone who can reach {host} would be the local admin",
+                    f"with people_mode none, anyone who can reach {host} would be the local admin",
                     hint="listen on 127.0.0.1, or set people_mode to password, proxy or oidc",
                 )
             return ()
@@ -49,7 +49,7 @@ def build_invite_link(base_url: str, text: str) -> str:
 
 
 async def create_first_admin_link(accounts: AccountService, settings: Settings, base_url: str) -> str | None:
-    """Return an invite link for an admin, in the mode password while no admin can sign in; else None."""
+    """Return an invite link for an admin, in password mode while no admin can sign in; else None."""
     if settings.people_mode is not PeopleMode.PASSWORD or await accounts.has_admin():
         return None
     for name in candidate_names(_FIRST_ADMIN_NAME):
@@ -63,7 +63,7 @@ async def create_first_admin_link(accounts: AccountService, settings: Settings, 
 def _check_proxy_mode(settings: Settings) -> None:
     if not settings.trusted_proxies:
         raise StartRefused(
-            f"in the mode proxy without trusted_proxies, anyone could send {settings.proxy_header} and"
+            f"with people_mode proxy and no trusted_proxies, anyone could send {settings.proxy_header} and"
             " impersonate any user",
             hint="set trusted_proxies to the addresses of your proxy",
         )
@@ -76,7 +76,7 @@ def _check_oidc_mode(settings: Settings) -> None:
     missing = [name for name in names if getattr(settings, name) is None]
     if missing:
         raise StartRefused(
-            f"the mode oidc needs {' and '.join(missing)}",
+            f"people_mode oidc requires {' and '.join(missing)}",
             hint="register Toolyard at your identity provider, with the redirect address "
             f"{public_base_url(settings)}/ui/oidc/callback, and enter the values it gives you",
         )
@@ -85,4 +85,6 @@ def _check_oidc_mode(settings: Settings) -> None:
 def _warn_without_admins(settings: Settings) -> tuple[str, ...]:
     if settings.admins:
         return ()
-    return (f"no admins are configured: in the mode {settings.people_mode}, list them in the setting admins",)
+    return (
+        f"no admins are configured: with people_mode {settings.people_mode}, list them in the setting admins",
+    )

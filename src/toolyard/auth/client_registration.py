@@ -153,7 +153,7 @@ async def _build_entered_client(
             issuer=server.issuer,
             hint="if you registered the client there, add it to the server's entry:"
             f' "issuer": "{server.issuer}"; `toolyard login` also asks for a server from a file, and an'
-            " admin can confirm it on the page of a registry server",
+            " admin can confirm it on the registry server's page",
         )
     method: TokenAuthMethod = "none"
     if oauth.client_secret is not None:

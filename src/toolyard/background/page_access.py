@@ -134,7 +134,7 @@ class LazyRegistryPins:
     async def _open(self) -> RegistryPinStorage:
         database = await self._pages.open_database(create=False)
         if database is None:
-            raise PinsUnavailable("the database of the instances does not exist")
+            raise PinsUnavailable("the database that stores the instances does not exist")
         return database.pins
 
     async def revisions(self, pin_keys: Sequence[PinKey]) -> tuple[int, ...]:

@@ -164,7 +164,7 @@ class BackgroundLink:
         version. Raises NotAttached or OSError."""
         connection = self.connect(start=False, same_version=True)
         if not self._introduce(connection, b"operate", _COMMAND_TIMEOUT_SECONDS):
-            raise NotAttached("the background process ends", is_absent=True)
+            raise NotAttached("the background process is shutting down", is_absent=True)
         connection.setblocking(False)
         return connection
 
@@ -197,7 +197,7 @@ class BackgroundLink:
                 if connection is not None:
                     return connection
                 if not start:
-                    raise NotAttached("no background process runs", is_absent=True)
+                    raise NotAttached("no background process is running", is_absent=True)
                 if lock is None:
                     lock = lock_file(self._paths.start_lock)
                     if lock is not None:
@@ -205,7 +205,7 @@ class BackgroundLink:
                 elif started is None:
                     started = launch_background(self._data_dir, self._paths.folder)
                 elif not is_running(started):
-                    raise NotAttached("the background process ended at once; see `toolyard status`")
+                    raise NotAttached("the background process exited immediately; see `toolyard status`")
                 if time.monotonic() > deadline:
                     raise NotAttached(f"no background process answered within {START_TIMEOUT_SECONDS:g} s")
                 time.sleep(_RETRY_SECONDS)

@@ -120,7 +120,7 @@ def _parse_redirect_url(url: str, state: str) -> AuthorizationResponse:
     except AnswerRejected as error:
         raise PastedRedirectError(error.cause) from None
     if "state" not in response.params:
-        raise PastedRedirectError("this is not the address at which the sign-in ended")
+        raise PastedRedirectError("this is not the address that the browser was redirected to")
     if response.params["state"] != state:
         raise PastedRedirectError("this address belongs to another sign-in")
     return response

@@ -420,7 +420,7 @@ class CallPath:
         approve = call.approve or self._approve
         # Compared with True: a handler that returns text, such as a typed "no", must not approve the call.
         if await approve(ApprovalRequest(decision, call.arguments, caller, definition)) is not True:
-            raise ToolRefused(f"the call of '{name}' was not approved")
+            raise ToolRefused(f"the call to '{name}' was not approved")
 
     def _build_quarantine_refusal(
         self, policy: ServerPolicy, candidate: Candidate, listing: ToolListing, caller: Caller

@@ -387,7 +387,7 @@ class ToolDirectory:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Unreachable("the yard is closed")
+            raise Unreachable("Toolyard is closed")
 
     def _disabled_catalogues(self, listing: ToolListing, principal: Principal) -> dict[str, Catalogue]:
         """Return the known catalogues of disabled servers: hidden from callers, but needed to explain why."""

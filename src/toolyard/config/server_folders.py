@@ -61,7 +61,7 @@ def _find_relative_arguments(server: Server) -> Iterator[Problem]:
         is_path = word.startswith(("./", "../")) or word.endswith((".py", ".js", ".mjs", ".ts", ".sh"))
         if is_path and not os.path.isabs(word):
             yield Problem(
-                f"the argument '{word}' is a relative path, but the server runs in a folder of its own",
+                f"the argument '{word}' is a relative path, but the server runs in its own working directory",
                 file=server.provenance.file,
                 line=server.provenance.line,
                 path=f"mcpServers.{server.id}.args",

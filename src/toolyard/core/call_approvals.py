@@ -144,7 +144,7 @@ class CallApprovals:
         if len(_encode_arguments(arguments)) > _MAX_ARGUMENTS_BYTES:
             raise ToolRefused(
                 f"'{decision.name}' needs an approval, and its arguments are too long to be shown",
-                hint=f"at most {_MAX_ARGUMENTS_BYTES} bytes of arguments can be approved",
+                hint=f"the maximum is {_MAX_ARGUMENTS_BYTES} bytes",
             )
         return Approval(
             id=secrets.token_hex(12),

@@ -58,7 +58,7 @@ class PageQuestions:
         Raises Declined for a sampling request: a person cannot tell whose model it would use.
         """
         if method == "sampling/createMessage":
-            raise Declined("it is not known which client made the call, so that no model can be used")
+            raise Declined("the client that made the call is unknown, so no model can be used")
         if method != "elicitation/create":
             raise CapabilityNotOffered(method)
         question = parse_elicitation(params)

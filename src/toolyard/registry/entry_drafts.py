@@ -36,7 +36,7 @@ class EntryDraft:
 def build_entry_draft(name: str, entry: Mapping[str, JsonValue], description: str = "") -> EntryDraft:
     """Return the input for an entry with an address. Raises Invalid for a program or a variable address."""
     if not isinstance(entry.get("url"), str):
-        hint = "run `toolyard add` on the machine of Toolyard, and paste the entry there"
+        hint = "run `toolyard add` on the machine that runs Toolyard, and paste the entry there"
         raise Invalid([Problem("the entry starts a program, or has no URL", path="entry", hint=hint)])
     replaced = replace_secrets(name, entry, {})
     value = replaced.value

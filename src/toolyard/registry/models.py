@@ -124,7 +124,7 @@ class ModelRegistry:
         if isinstance(model, str):
             listed = await self.list_models()
             if all(each.record.name != model for each in listed):
-                raise NotFound(f"there is no model '{model}'", hint="it may have been deleted")
+                raise NotFound(f"unknown model '{model}'", hint="it may have been deleted")
         return await self.models.test(model)
 
     async def check_model(self, draft: ModelDraft, old: StoredModel | None = None) -> StoredModel:
@@ -184,7 +184,9 @@ class ModelRegistry:
             if variable not in own and not _KEY_VARIABLE_PATTERN.fullmatch(variable):
                 # Otherwise an admin could send any secret of the process to an address of their choice.
                 hint = f"at a custom address, its name must begin with {MODEL_KEY_VARIABLE_PREFIX}"
-                checker.add_problem("key_variable", "is not a variable for keys of models", hint)
+                checker.add_problem(
+                    "key_variable", "is not an environment variable that may hold a model key", hint
+                )
             if key:
                 checker.add_problem("key_variable", "must be empty if a key is entered")
             return replace(model, api_key=None)

@@ -39,8 +39,8 @@ class Proposals:
         checked = self._registry.check_server(draft)
         for each in await self._registry.list_servers():
             if each.url.rstrip("/") == checked.url.rstrip("/"):
-                hint = "connect to it on the page Instances"
-                raise Taken(f"'{each.name}' has this address", field="text", hint=hint)
+                hint = "connect to it on the Instances page"
+                raise Taken(f"'{each.name}' is already registered with this address", field="text", hint=hint)
         entry: dict[str, object] = {"type": checked.transport, "url": checked.url}
         # Only names of headers: the draft has no values.
         headers = {each.key: "${KEY}" for each in found.draft.choices if each.key and each.place == "header"}

@@ -78,7 +78,7 @@ def _find_disabled_reason(
     if not instance.enabled:
         return "you have disabled this instance"
     if choice is None:
-        return "its sign-in method is no longer offered: choose another one"
+        return "the server no longer offers this instance's sign-in method: choose another one"
     if choice.kind is AuthKind.HEADER and instance.value is None:
         return f"the value for {choice.key} is missing: enter it"
     return None

@@ -151,7 +151,9 @@ def _require_oauth_choice(instance: Instance, server: RegistryServer) -> AuthCho
         problem = Problem(f"an admin has disabled the server '{server.name}'", path="server_id")
     elif choice is None:
         hint = "edit the instance and choose another one"
-        problem = Problem("its sign-in method is no longer offered", path="choice_id", hint=hint)
+        problem = Problem(
+            "the server no longer offers this instance's sign-in method", path="choice_id", hint=hint
+        )
     elif choice.kind is not AuthKind.OAUTH:
         problem = Problem("this instance does not use OAuth", path="choice_id")
     else:

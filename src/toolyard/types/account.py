@@ -92,7 +92,7 @@ class User:
     disabled: bool = False
     has_password: bool = False
     subject: str | None = None
-    """Identity at the identity provider, as ``issuer|sub``; only in the mode oidc."""
+    """Identity at the identity provider, as ``issuer|sub``; only in oidc mode."""
     last_seen: float | None = None
     verified_email: str | None = None
     """Email address verified by the identity provider at the last sign-in, in lower case."""

@@ -102,8 +102,8 @@ class ServerContent:
         server = next((each for each in view.reachable_servers() if each.id == server_id), None)
         if server is None:
             raise NotFound(
-                f"the server of this {kind} is gone, or not available in this chat",
-                hint="reconnect the server, or choose something else",
+                f"the server that offers this {kind} was removed, or is not available in this chat",
+                hint="reconnect the server, or choose another prompt or resource",
             )
         try:
             items = await self._list_one(caller, kind, server, wait=True)
@@ -113,7 +113,7 @@ class ServerContent:
         for item in items:
             if item.name == name:
                 return item
-        raise NotFound(f"the server no longer has this {kind}", hint="choose something else")
+        raise NotFound(f"the server no longer has this {kind}", hint="choose another prompt or resource")
 
     async def _list_one(
         self, caller: Caller, kind: ContentKind, server: Server, *, wait: bool

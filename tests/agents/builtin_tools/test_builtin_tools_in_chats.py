@@ -221,7 +221,7 @@ async def test_a_picture_reaches_the_caller_as_media(core: Core, tree: Tree) -> 
         ("view_file", {"path": 3}, "'path' must be a string"),
         ("view_file", {"path": "README.md", "offset": 0}, "'offset' must be 1 or more"),
         ("view_file", {"file": "x"}, "view_file has no argument 'file'; it has: path, offset, limit"),
-        ("view_file", {"path": "../outside/secret.txt"}, "leads out of the workspace"),
+        ("view_file", {"path": "../outside/secret.txt"}, "points outside the workspace"),
         ("view_file", {"path": "src"}, "is a folder, not a file; use list_dir"),
         ("grep", {"pattern": "("}, "the pattern is not valid"),
         ("grep", {"pattern": "x", "ignore_case": 3}, "'ignore_case' must be true or false"),

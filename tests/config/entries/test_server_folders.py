@@ -44,7 +44,7 @@ def test_a_relative_argument_is_noted(load: Any, write: Any, data_dir: Path, wor
     file = write(data_dir / "mcp.json", entry(args=["-v", word, "/abs/server.py", "@scope/package"]))
     (note,) = load(file).hints
     assert note.message == (
-        f"the argument '{word}' is a relative path, but the server runs in a folder of its own"
+        f"the argument '{word}' is a relative path, but the server runs in its own working directory"
     )
     assert (note.file, note.path) == (str(file), "mcpServers.one.args")
     assert load(write(file, entry(args=[word], cwd="/srv"))).hints == ()

@@ -39,7 +39,7 @@ async def test_a_chat_reads_a_file_and_nothing_beside_it(alone: Any) -> None:
     assert told["text"].endswith("\n1\tfirst\n2\tsecond")
     refused = await outcome(client, "view_file", path="../secret.txt")
     assert refused["ok"] is False
-    assert refused["text"] == "'../secret.txt' leads out of the workspace"
+    assert refused["text"] == "'../secret.txt' points outside the workspace"
 
 
 async def test_they_stand_in_one_list_with_the_others(alone: Any) -> None:

@@ -198,7 +198,10 @@ async def test_the_second_of_two_tabs_that_edit_a_message_gets_the_newer_version
     refused = await yard.say("say Second tab.", forms[1])
     check(refused)
     assert (refused.status, refused.value("text")) == (409, "say Second tab.")
-    assert "This message was changed meanwhile. Its newer version is: “say First tab.”." in refused.text
+    assert (
+        "This message has been changed in the meantime. Its newer version is: “say First tab.”."
+        in refused.text
+    )
     assert "Your text is kept. Send it again to replace the newer version, or cancel." in refused.text
     assert bubbles(refused) == ["say First tab."]
     page = await yard.say("say Second tab.", refused)

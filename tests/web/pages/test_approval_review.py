@@ -87,7 +87,7 @@ async def test_a_standing_approval_says_when_its_tool_changed(open_site: Opening
         "g2": (False, "its server is no longer available to you"),
     }
     page = (await client.get("/ui/approvals")).text
-    assert page.count("Out of force") == 3
+    assert page.count("Inactive") == 3
     assert '<a href="/ui/admin/mcp/files/moving/changes">See what changed</a>' in page
 
 

@@ -181,7 +181,8 @@ class OidcProvider:
         issuer = get_string(document, "issuer") or ""
         if issuer.rstrip("/") != self.issuer.rstrip("/"):
             raise ProviderFailed(
-                f"the identity provider at {self.issuer} has the issuer '{sanitize_error_text(issuer)}'",
+                f"the identity provider at {self.issuer} reports another issuer:"
+                f" '{sanitize_error_text(issuer)}'",
                 hint="set oidc_issuer to exactly that issuer, if it is correct",
             )
         return ProviderMetadata(

@@ -268,19 +268,19 @@ class _PathResolver:
 
     def _go_to_parent(self) -> None:
         if not self._names:
-            raise _PathRejected("leads out of the workspace")
+            raise _PathRejected("points outside the workspace")
         self._names.pop()
         self._close_fds_beyond(len(self._fds) - 1)
 
     def _follow_link(self, part: str) -> None:
         self._link_count += 1
         if self._link_count > _MAX_LINKS:
-            raise _PathRejected("leads through too many links")
+            raise _PathRejected("contains too many symbolic links")
         # The target is resolved name by name like any other path. The kernel would follow it anywhere.
         target = os.readlink(part, dir_fd=self._fds[-1])
         inside = self._workspace.relative_to_root(target)
         if inside is None:
-            raise _PathRejected("is a link that leads out of the workspace")
+            raise _PathRejected("is a link that points outside the workspace")
         # An absolute target inside the workspace starts again at the root's descriptor, which cannot have
         # been replaced since.
         if target.startswith("/"):

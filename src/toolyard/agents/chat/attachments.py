@@ -84,7 +84,7 @@ class _ContentInspector:
             found = (mime for mime, pattern in _PICTURE_PATTERNS.items() if pattern.match(head))
             self._mime = next(found, _TEXT_TYPE)
             if self._mime is _TEXT_TYPE and self._name.lower().endswith(_PICTURE_SUFFIXES):
-                raise self._build_error("is not a PNG, JPEG, GIF or WebP picture, whatever its name says")
+                raise self._build_error("is not a PNG, JPEG, GIF or WebP image, despite its name")
         if self._mime is _TEXT_TYPE:
             self._check_text(chunk)
 
@@ -142,7 +142,7 @@ class AttachmentService:
             attachment = Attachment(id, name, inspector.finish(), size, origin, server)
             if attachment.is_picture and size > _MAX_PICTURE_BYTES:
                 raise AttachmentTooLarge(
-                    f"“{name}” has {size:,} bytes; models accept pictures of at most {_MAX_PICTURE_BYTES:,}",
+                    f"“{name}” is {size:,} bytes; models accept images of up to {_MAX_PICTURE_BYTES:,} bytes",
                     hint="make the picture smaller",
                 )
             await self._store.complete(owner, id, attachment.mime)
@@ -250,12 +250,12 @@ async def _rechunk(pieces: AsyncIterable[bytes]) -> AsyncIterable[bytes]:
 def _check_pictures(pictures: Sequence[Attachment], model: ModelChoice) -> None:
     if pictures and not model.sees:
         raise ChatRefused(
-            f"{model.label} cannot see pictures",
+            f"{model.label} does not accept images",
             hint="choose a model that can, or remove the pictures; if this model can, set sees = true for it",
         )
     if (total := sum(each.size for each in pictures)) > _MAX_REQUEST_PICTURE_BYTES:
         raise AttachmentTooLarge(
-            f"the pictures have {total:,} bytes together; the maximum is {_MAX_REQUEST_PICTURE_BYTES:,}",
+            f"the images total {total:,} bytes; the maximum is {_MAX_REQUEST_PICTURE_BYTES:,}",
             hint="send several messages, or make the pictures smaller",
         )
 

@@ -339,10 +339,10 @@ class ChatService:
             newer = None if shown is None else await self.get_turn_start(chat.owner, chat.id, shown)
             text = newer.text if isinstance(newer, UserMessage) else None
             raise ChatChanged(
-                "the chat shows another version of this message by now",
+                "the chat now shows another version of this message",
                 turn=shown,
                 text=text,
-                hint="it was edited, retried or switched elsewhere; look at that version first",
+                hint="it was edited, retried or switched elsewhere; review that version first",
             )
         fork = Fork(tree.parents[turn], chat.turn)
         opened = await self._open_chat(chat.owner, chat)

@@ -279,7 +279,7 @@ class ToolSet:
             )
         except Exception:
             # Boundary: this method promises not to raise. The turn continues, and the log has the details.
-            log.exception("the call of '%s' failed", call.name[:64])
+            log.exception("the call to '%s' failed", call.name[:64])
             result = Result(None, "the call failed inside Toolyard; see Toolyard's log", is_error=True)
             return CallOutcome(result, False)
 

@@ -190,7 +190,7 @@ class _FrontMatterReader:
         if key == NAME_KEY and self._has_heading_name:
             self._add_hint(entry.line, key, "the heading names the agent, so this name is ignored")
         elif key == "tools":
-            self._add_problem(entry.line, key, "tools must start at the beginning of a line")
+            self._add_problem(entry.line, key, "the key 'tools' must start at the beginning of a line")
         elif setter is None:
             similar = get_close_matches(key, FRONT_MATTER_KEYS, n=1, cutoff=0.5)
             hint = (

@@ -66,14 +66,14 @@ def _check_lengths(agent: Agent) -> Iterator[Problem]:
         *((f"starters[{at}]", text, _MAX_STARTER_CHARACTERS) for at, text in enumerate(agent.starters)),
     ):
         if len(text) > limit:
-            yield Problem(f"{len(text):,} characters are too many; the maximum is {limit:,}", path=field)
+            yield Problem(f"has {len(text):,} characters; the maximum is {limit:,}", path=field)
     for field, texts, most in (
         ("tools", agent.tools or (), _MAX_TOOLS),
         ("bundles", agent.bundles, _MAX_BUNDLES),
         ("starters", agent.starters, MAX_STARTERS),
     ):
         if len(texts) > most:
-            yield Problem(f"{len(texts):,} entries are too many; the maximum is {most:,}", path=field)
+            yield Problem(f"has {len(texts):,} entries; the maximum is {most:,}", path=field)
 
 
 def _check_tools(patterns: Sequence[str]) -> Iterator[Problem]:

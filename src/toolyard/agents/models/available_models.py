@@ -48,7 +48,7 @@ __all__ = ["ListedModel", "ModelTestAnswer", "Models", "PickedModel"]
 
 _DEFAULT_CONTEXT_TOKENS, _SELF_HOSTED_CONTEXT_TOKENS, _LOCAL_CONTEXT_TOKENS = 128_000, 32_000, 8_000
 """Context windows assumed if unknown: of a provider's model, a self-hosted one, and the local one."""
-_SETUP_HINT = "add one on the page Models; or set model, for example to openai:gpt-5-mini, and an API key"
+_SETUP_HINT = "add one on the Models page; or set model, for example to openai:gpt-5-mini, and an API key"
 _TEST_PROMPT, _TEST_TOKENS = "Reply with the word OK.", 256
 _MAX_TEST_ANSWER_CHARACTERS = 200
 

@@ -76,7 +76,7 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
     ) -> httpcore2.AsyncNetworkStream:
-        raise httpcore2.ConnectError("a Unix socket is not an address of a model")
+        raise httpcore2.ConnectError("a model address cannot be a Unix socket")
 
     async def sleep(self, seconds: float) -> None:
         await self._backend.sleep(seconds)

@@ -156,7 +156,7 @@ def _translate_api_error(error: library_errors.ModelAPIError, model_ref: ModelRe
             f"this chat is too long for {model_ref.name}{provider_message}", hint=_CONTEXT_EXCEEDED_HINT
         )
     if isinstance(error, (library_errors.ModelUnavailableError, library_errors.ModelServerError)):
-        return ModelFailed(f"{where} failed{provider_message}", hint="the failure is at the provider: retry")
+        return ModelFailed(f"{where} failed{provider_message}", hint="the provider failed; try again later")
     if isinstance(error, library_errors.ModelHTTPError):
         return ModelFailed(f"{where} refused the request{provider_message}")
     if any(300 <= (getattr(each, "status_code", None) or 0) < 400 for each in _exception_chain(error)):
@@ -206,7 +206,7 @@ def _unexpected_response_error(model_ref: ModelRef, message: str) -> ModelFailed
 
 def _key_hint(model_ref: ModelRef) -> str:
     if model_ref.access.stored:
-        return "ask an admin to check the key of this model on the page Models"
+        return "ask an admin to check this model's key on the Models page"
     if model_ref.access.api_key is None:
         return "no key is set for this address: set api_key"
     variable = model_ref.access.key_variable

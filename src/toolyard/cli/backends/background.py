@@ -131,7 +131,7 @@ class BackgroundBackend:
             return await self._operate("restart", server)
         except _ProcessLost:
             hint = "`toolyard status` shows whether it runs again"
-            raise OutcomeUnknown("Toolyard's background process ended meanwhile", hint=hint) from None
+            raise OutcomeUnknown("Toolyard's background process ended during the call", hint=hint) from None
 
     async def _operate(
         self,

@@ -224,7 +224,7 @@ def no_model_error(options: Options) -> Usage:
     file = options.resolved_data_dir / "toolyard.toml"
     return Usage(
         "no model is configured",
-        hint=f'add one on the page Models of the web app; or write model = "openai:gpt-5-mini" into {file} '
+        hint=f'add one on the Models page of the web app; or write model = "openai:gpt-5-mini" into {file} '
         "and set OPENAI_API_KEY; any OpenAI-compatible "
         "address works with model_base_url; `pip install toolyard[local]` brings a small model that needs "
         "neither key nor network",

@@ -39,7 +39,7 @@ _user_option = click.option("--user", help="The person; by default the local use
 def command() -> None:
     """List and revoke approvals.
 
-    A call that needs approval is answered on the page Approvals, or in the chat that makes it.
+    A call that needs approval is answered on the Approvals page, or in the chat that makes it.
     """
 
 
@@ -66,7 +66,7 @@ def list_approvals(options: Options, user: str | None) -> None:
         )
         return
     if pending:
-        show_note(f"calls that need approval: {len(pending)}", "answer them on the page Approvals")
+        show_note(f"calls that need approval: {len(pending)}", "answer them on the Approvals page")
     if not grants:
         show_note("no standing approvals")
     show_table(_COLUMNS, ((each.name, _describe_reach(each), _format_end(each), each.id) for each in grants))

@@ -116,7 +116,7 @@ def command(
 def _read_prompt(prompt: str | None) -> str | None:
     text = sys.stdin.read(_MAX_PROMPT_CHARACTERS) if prompt == "-" else prompt
     if text is not None and not text.strip():
-        raise Usage("the prompt is empty", hint="say something")
+        raise Usage("the prompt is empty", hint="pass the text after -p, or pipe it with -p -")
     return text
 
 

@@ -107,8 +107,8 @@ def _find_shared_redirects(configuration: Configuration) -> Iterator[Problem]:
         others = ", ".join(f"'{other}'" for other in sharing if other != name)
         yield _make_problem(
             configuration.servers[name],
-            f"its client id uses the redirect address that {others} uses as well, at another issuer",
-            'register the redirect address of its issuer alone, then set "issuerRedirect": true for it',
+            f"its client id has the same redirect address as {others} at another issuer",
+            'register a redirect address for its issuer only, then set "issuerRedirect": true',
         )
 
 

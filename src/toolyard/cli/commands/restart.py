@@ -34,7 +34,7 @@ async def _restart(options: Options, server: str) -> int:
     async with open_backend(options) as backend:
         if not backend.outlives_command:
             raise Usage(
-                "no Toolyard runs in the background: servers that a command starts end with the command",
+                "no Toolyard is running in the background: servers started by a command end with it",
                 hint="pass --remote with the URL of a running Toolyard (`toolyard serve`)",
             )
         async with ProgressIndicator(f"restarting {server}", quiet=options.json):

@@ -51,7 +51,7 @@ _COLUMNS = (
 def command() -> None:
     """Manage accounts.
 
-    In the mode password, accounts are created here or on the page People; an invite link lets each person set
+    In password mode, accounts are created here or on the People page; an invite link lets each person set
     their own password. In the modes proxy and oidc accounts are created at the first sign-in, and the setting
     admins names the admins.
     """

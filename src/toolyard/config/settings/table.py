@@ -183,15 +183,15 @@ class Settings(_ProviderSettings):
     admins: tuple[str, ...] = _setting_field(
         (),
         kind.texts(),
-        "admins: user names in the mode proxy; subs or verified email addresses in the mode oidc",
+        "admins: user names in proxy mode; subs or verified email addresses in oidc mode",
     )
     proxy_header: str = _setting_field(
-        "Remote-User", kind.text(), "the header with the name of the user, in the mode proxy"
+        "Remote-User", kind.text(), "the header with the name of the user, in proxy mode"
     )
     trusted_proxies: tuple[str, ...] = _setting_field(
         (), kind.texts(), "addresses or networks of proxies whose header is trusted"
     )
-    oidc_issuer: str | None = _setting_field(None, kind.url(), "the identity provider, in the mode oidc")
+    oidc_issuer: str | None = _setting_field(None, kind.url(), "the identity provider, in oidc mode")
     oidc_client_id: str | None = _setting_field(
         None, kind.text(), "Toolyard's client id at the identity provider"
     )
@@ -212,7 +212,7 @@ class Settings(_ProviderSettings):
     proxy_token_days: int = _setting_field(
         90,
         kind.integer(0, 3_660),
-        "in the mode proxy, days without a request through the proxy after which a user's API tokens stop "
+        "in proxy mode, days without a request through the proxy after which a user's API tokens stop "
         "working; 0: never",
     )
 

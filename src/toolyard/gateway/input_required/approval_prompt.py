@@ -137,7 +137,7 @@ class ApprovalPrompt:
         # Closing the question is not a refusal: the approval stays open on the page.
         counts = self._approvals is not None and self._can_approve and action in ("accept", "decline")
         if not counts or not await self._submit_answer(approval, yes=action == "accept"):
-            raise ToolRefused(f"the call of '{name}' was not approved")
+            raise ToolRefused(f"the call to '{name}' was not approved")
 
     async def _submit_answer(self, approval: str, *, yes: bool) -> bool:
         return self._approvals is not None and await self._approvals.answer(self._owner, approval, yes=yes)

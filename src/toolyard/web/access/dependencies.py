@@ -199,7 +199,7 @@ async def _authenticate_token(request: Request, token: str) -> tuple[RequestUser
     if token_and_user is None:
         raise NotSignedIn(
             "this token is not valid: it is unknown or expired, or its owner's account is disabled",
-            hint="create a new one on the page API tokens",
+            hint="create a new one on the API tokens page",
         )
     api_token, user = token_and_user
     return RequestUser(user, api_token.scope, "", "", get_request_context(request.scope).address), None

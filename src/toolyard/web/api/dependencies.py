@@ -189,7 +189,7 @@ def _require_unlimited_token(request_user: RequestUser) -> RequestUser:
     limits = [] if scope is None else [scope.servers, scope.tools, scope.agents]
     if any(each is not None for each in limits):
         raise NotAllowed(
-            "this token is limited to some servers, tools or agents, so that it cannot be used for chats or "
+            "this token is limited to certain servers, tools or agents, so it cannot be used for chats or "
             "to change agents",
             hint="create a token without such limits",
         )

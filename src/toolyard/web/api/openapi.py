@@ -19,7 +19,7 @@ router = Routes()
 
 _API_DESCRIPTION = """The functions of the pages, for programs.
 
-Send an API token as `Authorization: Bearer ty_…`. Create one on the page *API tokens*, or with
+Send an API token as `Authorization: Bearer ty_…`. Create one on the *API tokens* page, or with
 `POST /api/v1/tokens` from a signed-in browser. With `people_mode` none, no token is needed. Errors are
 problem details (RFC 9457): `type` is stable, `detail` explains the error, and `hint` suggests the next step.
 Secrets are accepted but never returned.

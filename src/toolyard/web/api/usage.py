@@ -65,11 +65,11 @@ async def get_usage(
     """Return sums by day, person, server, tool, agent or model. Days are in order; other groups start with
     the one that has most calls and requests."""
     if everyone and not request_user.is_admin:
-        raise NotAllowed("only admins may read the usage of everyone", hint="leave out `everyone`")
+        raise NotAllowed("only admins may read the usage of everyone", hint="omit the parameter `everyone`")
     scope = request_user.scope
     if scope is not None and (scope.servers, scope.tools, scope.agents) != (None, None, None):
         raise NotAllowed(
-            "a token for some servers, tools or agents cannot read the usage",
+            "a token limited to certain servers, tools or agents cannot read usage",
             hint="use a token without limits",
         )
     last_day = datetime.now(UTC).date()

@@ -119,12 +119,10 @@ class BodyMemory:
         """Count bytes that were read. Raises BodyRefused, without counting them, beyond a limit."""
         if self._bytes_by_owner[owner] + count > self._max_bytes_per_owner:
             raise _build_busy_error(
-                f"open requests of one account may hold at most {self._max_bytes_per_owner:,} bytes"
+                f"your requests in progress exceed {self._max_bytes_per_owner:,} bytes in total"
             )
         if self.held_bytes + count > self._max_bytes:
-            raise _build_busy_error(
-                f"open requests of all accounts may hold at most {self._max_bytes:,} bytes"
-            )
+            raise _build_busy_error(f"all requests in progress exceed {self._max_bytes:,} bytes in total")
         self._bytes_by_owner[owner] += count
         self.held_bytes += count
 

@@ -92,7 +92,9 @@ def command(options: Options, limit: int | None, weeks: int, chosen: str | None)
     if chosen is not None:
         proposal = next((each for each in proposals if each.kind == chosen), None)
         if proposal is None:
-            raise Usage(f"'{chosen}' is not proposed now", hint="run `toolyard budget` to see what is")
+            raise Usage(
+                f"'{chosen}' is not among the current proposals", hint="run `toolyard budget` to see them"
+            )
         return _apply(options, proposal, clients)
     if options.json:
         print_json(_report_json(views, costs, usage, allowed, proposals))

@@ -96,7 +96,7 @@ def _report(options: Options, facts: dict[str, Any]) -> int:
 def _parse_change(path: tuple[str, ...], change: str) -> EntryEdit:
     key, separator, text = change.partition("=")
     if not separator or not key:
-        raise Usage(f"'{change}' is not a change", hint="write KEY=VALUE, e.g. label=Files")
+        raise Usage(f"'{change}' is not of the form KEY=VALUE", hint="for example label=Files")
     try:
         value = cast("JsonValue", json.loads(text))
     except ValueError:

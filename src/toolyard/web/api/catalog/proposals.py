@@ -100,7 +100,7 @@ async def list_proposals(
 ) -> ProposalList:
     """Return your proposals, or those of everyone."""
     if everyone and not request_user.is_admin:
-        raise NotAllowed("only admins may see the proposals of others", hint="leave out everyone")
+        raise NotAllowed("only admins may see the proposals of others", hint="omit the parameter `everyone`")
     found = await (proposals.list_all() if everyone else proposals.list_own(request_user.user.id))
     return ProposalList(items=[_build_model(each) for each in found])
 

@@ -102,7 +102,9 @@ async def get_chat_media(
     """Return the content. Images and sounds keep their type; content that could run is a download."""
     media = (await _load_stored_result(chats, request_user, id, seq)).media
     if n >= len(media):
-        raise NotFound("the result has no such image, sound or file", hint="its event lists them all")
+        raise NotFound(
+            "the result has no such image, sound or file", hint="the chat event lists all media of the result"
+        )
     mime = media[n].mime.partition(";")[0].strip().lower()
     name = f"result-{seq}-{n}"
     data = base64.b64decode(media[n].data)

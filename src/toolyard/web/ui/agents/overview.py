@@ -246,7 +246,7 @@ async def _find_entry(agent_directory: AgentDirectory, me: RequestUser, ref: str
 
 
 def _describe_deletion(stored: StoredAgent) -> str:
-    whose = "Nobody can use it any more. " if stored.owner is None else ""
+    whose = "Nobody will be able to use it. " if stored.owner is None else ""
     return f"{whose}Chats with it stay, and need another agent to go on."
 
 

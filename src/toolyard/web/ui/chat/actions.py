@@ -182,7 +182,7 @@ async def _edit_message(
         # The text is kept: sent once more, it replaces the newer version.
         newer = "" if changed.text is None else f" Its newer version is: “{one_line(changed.text, 200)}”."
         told = Flash(
-            f"This message was changed meanwhile.{newer}",
+            f"This message has been changed in the meantime.{newer}",
             "bad",
             "Your text is kept. Send it again to replace the newer version, or cancel.",
         )

@@ -84,7 +84,7 @@ async def add_pasted_server(
         )
         return render_page(request, "catalog.html", status=422, page=page)
     if found.notes:
-        notice = FormNotice("Check what was read", "\n".join(found.notes), "")
+        notice = FormNotice("Check the imported values", "\n".join(found.notes), "")
         return await new_server.show(request, found.draft, carried, notice=notice)
     return await new_server.submit(request, me, found.draft, carried)
 

@@ -164,7 +164,7 @@ def _build_notice(draft: ServerDraft, obstacle: Obstacle) -> FormNotice:
         return FormNotice(
             f"{extract_host(draft.url)} is a private address",
             "Toolyard connects to servers in your own network only if you allow it for each of them.",
-            "Allow it only for a server that you run: addresses that it refers to may then be private, too.",
+            "Allow it only for a server that you run: it may then refer to private addresses as well.",
             "Allow and add",
             "allow-private",
         )
