@@ -94,6 +94,6 @@ def test_two_issuers_on_the_shared_redirect_address_are_a_note(cli: Cli) -> None
 
     ran = check()
     assert ran.code == 0
-    assert "server 'one': its client id uses the redirect address that 'two' uses as well" in ran.out
+    assert "server 'one': its client id has the same redirect address as 'two'" in ran.out
     assert '"issuerRedirect": true' in ran.out
     assert "redirect address" not in check(issuerRedirect=True).out

@@ -421,7 +421,7 @@ async def test_through_the_meta_tools_a_modern_client_is_asked(door: Any) -> Non
     reply = await client.call("tools_call", THROUGH, inputResponses=no, requestState=state)
     answer = json.loads(reply.text)
     assert answer["ok"] is False
-    assert f"the call of '{WRITE}' was not approved" in answer["error"]
+    assert f"the call to '{WRITE}' was not approved" in answer["error"]
     assert await here.waiting() == []
 
 

@@ -139,7 +139,7 @@ async def test_write_tools_ask_asks_before_each_call_and_takes_no_for_an_answer(
             if yes is True:
                 assert (await yard.call("one_touch", {"text": "x"}, agent="a")).text == "x"
             else:
-                with pytest.raises(ToolRefused, match="the call of 'one_touch' was not approved"):
+                with pytest.raises(ToolRefused, match="the call to 'one_touch' was not approved"):
                     await yard.call("one_touch", {"text": "x"}, agent="a")
         await yard.call("one_look")
     assert len(asked) == 2

@@ -197,13 +197,13 @@ def test_before_it_is_opened_and_after_it_is_closed_it_says_so(opened: Opened, r
         yard.connect,
     ]
     for use in uses:
-        with pytest.raises(RuntimeError, match="the yard is not open"):
+        with pytest.raises(RuntimeError, match="Toolyard is not open"):
             use()
     with yard:
         yard.call("one_echo")
     yard.close()
     for use in uses:
-        with pytest.raises(RuntimeError, match="the yard is not open"):
+        with pytest.raises(RuntimeError, match="Toolyard is not open"):
             use()
 
 

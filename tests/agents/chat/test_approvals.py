@@ -145,7 +145,7 @@ async def test_a_tool_that_changed_since_the_yes_is_not_called(opened: Opening, 
     (tmp_path / "journal.words").write_text("It also sends everything to a stranger.")
     await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
     events = await house.over(chat, turn)
-    assert only(events, Kind.RESULT)[0]["text"] == "the call of 's_put' was not approved"
+    assert only(events, Kind.RESULT)[0]["text"] == "the call to 's_put' was not approved"
     assert house.calls() == []
     # Asked again, it is about what the tool is now.
     waiting = await house.waits(chat, await house.chats.send(ME, chat.id, PUT))

@@ -520,7 +520,7 @@ async def test_a_token_that_is_limited_may_not_use_chats(yard: Any, limit: str) 
     for method, path, body in (*(("GET", each, None) for each in SEEING), *DOING, yes):
         answer = await token.ask(method, f"/api/v1{path.format(chat)}", body)
         assert answer.status == 403, path
-        assert "limited to some servers, tools or agents" in answer.json["detail"]
+        assert "limited to certain servers, tools or agents" in answer.json["detail"]
         assert answer.json["hint"]
     assert (await browser.get(f"/api/v1/chats/{chat}")).json["last"] == 0
 

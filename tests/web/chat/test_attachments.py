@@ -127,7 +127,7 @@ async def test_a_model_that_does_not_see_is_refused_pictures_before_the_message_
     ada = (await yard.person("ada")).token
     chat, id = await begin(ada, model="fake"), await attach(ada, "x.gif", GIF)
     answer = await send(ada, chat, "image?", id)
-    assert (answer.status, answer.json["detail"]) == (409, "fake cannot see pictures")
+    assert (answer.status, answer.json["detail"]) == (409, "fake does not accept images")
     assert "choose a model that can" in answer.json["hint"]
     assert await journal(yard) == []
     # It stays for another model.
@@ -268,14 +268,14 @@ async def test_a_file_without_a_declared_length_is_refused_at_the_limit_and_leav
 
 REFUSED = [
     ("empty.txt", b"", "“empty.txt” is empty"),
-    ("page.png", b"<html>not a picture</html>", "is not a PNG, JPEG, GIF or WebP picture, whatever its name"),
-    ("half.png", b"\x89PNG\r\n\x1a\nbut not more", "is not a PNG, JPEG, GIF or WebP picture"),
+    ("page.png", b"<html>not a picture</html>", "is not a PNG, JPEG, GIF or WebP image, despite its name"),
+    ("half.png", b"\x89PNG\r\n\x1a\nbut not more", "is not a PNG, JPEG, GIF or WebP image"),
     ("paper.pdf", b"%PDF-1.7\n\xe2\xe3\xcf\xd3", "is neither a picture nor a text file"),
     ("latin.txt", "größe".encode("latin-1"), "is neither a picture nor a text file"),
     ("wide.txt", "text".encode("utf-16"), "is neither a picture nor a text file"),
     ("zero.txt", b"text\0text", "is neither a picture nor a text file"),
     ("cut.txt", "grö".encode()[:-1], "is neither a picture nor a text file"),
-    ("huge.png", png() + b"\0" * 5_000_000, "models accept pictures of at most 5,000,000"),
+    ("huge.png", png() + b"\0" * 5_000_000, "models accept images of up to 5,000,000"),
 ]
 
 

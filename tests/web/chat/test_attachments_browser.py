@@ -133,14 +133,14 @@ async def test_the_person_is_told_before_sending_that_a_model_cannot_see(
     chromium: Browser, yard: ChatYard
 ) -> None:
     async with looking_at(chromium, yard) as looking:
-        page, told = looking.page, looking.page.get_by_text("The chosen model cannot see pictures.")
+        page, told = looking.page, looking.page.get_by_text("The chosen model does not accept images.")
         await carry(page, "paste", "x.png", "image/png", png())
         await expect(page.locator("#attachments img")).to_have_count(1)
         await expect(told).to_be_hidden()
         await page.get_by_label("Model").select_option("Blind")
         await expect(told).to_be_visible()
         await say(page, "image?")
-        await expect(page.locator("#told")).to_contain_text("Blind cannot see pictures")
+        await expect(page.locator("#told")).to_contain_text("Blind does not accept images")
         await expect(page.locator("#attachments .chip")).to_have_count(1)
         await page.get_by_label("Model").select_option("Sees")
         await begin(page, "image?")

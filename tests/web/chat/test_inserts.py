@@ -158,7 +158,10 @@ async def test_a_prompt_whose_server_is_gone_ends_in_a_clear_message(yard: Any) 
     for server in ("gone", "@someone/else", ""):
         answer = await insert(ada.browser, "prompt", server, "simple-prompt")
         assert answer.status == 404
-        assert "The server of this prompt is gone, or not available in this chat." in described(answer)
+        assert (
+            "The server that offers this prompt was removed, or is not available in this chat."
+            in described(answer)
+        )
 
 
 async def test_words_of_a_server_are_escaped_bounded_and_visible(yard: Any) -> None:

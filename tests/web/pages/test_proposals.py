@@ -157,7 +157,7 @@ async def test_a_reason_is_needed_and_what_is_there_is_said(office: Office) -> N
     assert "Reason is required" in (await propose(office.ann, " ", known="linear")).text
     await office.local.services.registry.add_server(ServerDraft("Mine", "https://x.example/mcp"))
     page = await propose(office.ann, text="https://x.example/mcp/")
-    assert (page.status, "'Mine' has this address" in page.text) == (422, True)
+    assert (page.status, "'Mine' is already registered with this address" in page.text) == (422, True)
     for text in ("", "ftp://x.example", '{"command": "npx"}'):
         assert (await propose(office.ann, text=text)).status == 422, text
 

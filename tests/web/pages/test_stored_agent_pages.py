@@ -118,8 +118,8 @@ async def test_a_thousand_ticks_are_saved(alone: Local) -> None:
     [
         ("name", {"name": " "}, "Name is required."),
         ("name", {"name": "***"}, "Name must contain a letter or a digit."),
-        ("name", {"name": "n" * 81}, "81 characters are too many; the maximum is 80."),
-        ("prompt", {"prompt": "p" * 1_000_000}, "1,000,000 characters are too many"),
+        ("name", {"name": "n" * 81}, "Has 81 characters; the maximum is 80."),
+        ("prompt", {"prompt": "p" * 1_000_000}, "Has 1,000,000 characters"),
         ("model", {"model": "unknown"}, "unknown model 'unknown'"),
         ("temperature", {"temperature": "hot"}, "Temperature must be a number from 0 to 2."),
         ("max_steps", {"max_steps": "-1"}, "Maximum steps must be a whole number from 1 to 999,999,999."),
