@@ -29,9 +29,9 @@ from toolyard.protocol.codec import encode_large_members
 from toolyard.protocol.framing import SSE_STEP_BYTES, LineFramer, SseParser
 from toolyard.protocol.incremental_decoder import MessageLimitExceeded, decode_message
 from toolyard.results import ResultLimits
+from toolyard.results.model_result import shape_and_store
 from toolyard.results.redaction import redact_secrets
 from toolyard.results.result_store import MemoryResultStore
-from toolyard.results.shape import shape_and_store
 from toolyard.types.server import Trust
 from toolyard.types.tool import Definition, RawListing, ValidatedListing
 from toolyard.types.visible_text import visible

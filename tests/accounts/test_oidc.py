@@ -18,7 +18,7 @@ from tests.accounts import hostile_oidc_provider
 from yarl import URL
 
 from toolyard.accounts import AccountService
-from toolyard.accounts.account_status import Identity
+from toolyard.accounts.effective_role import Identity
 from toolyard.accounts.errors import NotAllowed, ProviderFailed, SignInRefused, TooManySignIns
 from toolyard.accounts.oidc.sign_in import OidcSignIn
 from toolyard.accounts.provisioning import find_or_create_account

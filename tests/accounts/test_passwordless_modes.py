@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolyard.accounts import AccountService
-from toolyard.accounts.account_status import Identity, effective_role, resolve_effective_user
+from toolyard.accounts.effective_role import Identity, effective_role, resolve_effective_user
 from toolyard.accounts.errors import NotAllowed, SignInRefused
 from toolyard.accounts.provisioning import parse_identity
 from toolyard.config.settings.table import PeopleMode, Settings

@@ -28,7 +28,7 @@ from toolyard.config.files import (
 )
 from toolyard.config.fingerprint_key import fingerprint_key
 from toolyard.errors import AgentsError, ConfigError
-from toolyard.registry.credentials import build_config_target
+from toolyard.registry.auth_provider_factory import build_config_target
 from toolyard.store.errors import KeyUnusable
 from toolyard.store.sql.key_file import read_key
 from toolyard.types.server import HttpSpec, OAuthSpec, Provenance, Server

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolyard.config import load_settings
-from toolyard.config.settings.models import MODEL_PROVIDERS, ModelEntry
+from toolyard.config.settings.model_entries import MODEL_PROVIDERS, ModelEntry
 from toolyard.errors import ConfigError, Problem
 
 Write = Callable[[Path, object], Path]

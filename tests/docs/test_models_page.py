@@ -9,7 +9,7 @@ from tests.docs.pages import examples, read
 
 from toolyard.agents.models.available_models import Models
 from toolyard.config import load_settings
-from toolyard.config.settings.models import MODEL_PROVIDERS
+from toolyard.config.settings.model_entries import MODEL_PROVIDERS
 from toolyard.types.account import LOCAL_PRINCIPAL
 
 PAGE = "docs/models.md"

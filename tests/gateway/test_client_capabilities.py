@@ -18,7 +18,7 @@ from toolyard.gateway.client_request import ClientRequest, LegacySession
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
 from toolyard.protocol.eras import LEGACY, MODERN
-from toolyard.protocol.pending import RpcFailure
+from toolyard.protocol.jsonrpc import RpcFailure
 from toolyard.types.account import Principal
 from toolyard.types.call import Caller, Surface, ToolCall, WriteTools
 from toolyard.types.server import Configuration, HttpSpec, Server, StdioSpec

@@ -31,7 +31,7 @@ from toolyard.protocol.constants import (
     UNSUPPORTED_VERSION,
 )
 from toolyard.protocol.eras import LEGACY, MODERN
-from toolyard.protocol.pending import RpcFailure
+from toolyard.protocol.jsonrpc import RpcFailure
 
 INFO = {"name": "toolyard", "version": "1.2.3"}
 ABILITIES: dict[str, Any] = {"roots": {}, "extensions": {"io.modelcontextprotocol/ui": {}}}

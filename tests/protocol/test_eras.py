@@ -9,7 +9,7 @@ import pytest
 
 import toolyard
 from toolyard.protocol.eras import ERAS, LEGACY, MODERN, Era, detect_era, era_of_version, find_era
-from toolyard.protocol.pending import build_request
+from toolyard.protocol.jsonrpc import build_request
 from toolyard.types.server import ProtocolEra
 
 SOURCE = Path(toolyard.__file__).parent

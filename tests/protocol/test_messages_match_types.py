@@ -38,7 +38,7 @@ from toolyard.protocol.constants import (
     SUBSCRIPTION_ID_KEY,
     UNSUPPORTED_VERSION,
 )
-from toolyard.protocol.pending import (
+from toolyard.protocol.jsonrpc import (
     IncomingRequest,
     Message,
     Notification,

@@ -9,6 +9,7 @@ from multidict import CIMultiDict
 
 from toolyard.protocol.client import RequestBuilder
 from toolyard.protocol.constants import LATEST_MODERN_VERSION
+from toolyard.protocol.jsonrpc import Message, build_request
 from toolyard.protocol.mirrored_headers import (
     HeaderParam,
     HeaderParamError,
@@ -19,7 +20,6 @@ from toolyard.protocol.mirrored_headers import (
     find_header_mismatch,
     find_header_params,
 )
-from toolyard.protocol.pending import Message, build_request
 
 # Values.
 

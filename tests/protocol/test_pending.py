@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolyard.protocol.codec import decode, encode
-from toolyard.protocol.pending import (
+from toolyard.protocol.jsonrpc import (
     Cancellation,
     IncomingRequest,
     Notification,

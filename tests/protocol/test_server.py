@@ -29,8 +29,8 @@ from toolyard.protocol.constants import (
     UNSUPPORTED_VERSION,
 )
 from toolyard.protocol.eras import LEGACY, MODERN, detect_era
+from toolyard.protocol.jsonrpc import Message, RpcFailure, build_notification, build_request
 from toolyard.protocol.mirrored_headers import build_standard_headers
-from toolyard.protocol.pending import Message, RpcFailure, build_notification, build_request
 from toolyard.protocol.server import (
     CACHEABLE_METHODS,
     INPUT_REQUIRED_METHODS,

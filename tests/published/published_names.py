@@ -29,7 +29,7 @@ import toolyard
 from toolyard.auth.storage import OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.cli.app import app
 from toolyard.config.file_review import Review
-from toolyard.config.settings import models
+from toolyard.config.settings import model_entries
 from toolyard.config.settings.table import SETTINGS, Settings
 from toolyard.errors import Problem, ToolyardError
 from toolyard.types.chat import Kind, TurnOutcome, TurnState
@@ -88,7 +88,7 @@ def settings() -> Any:
     rows = {
         each.name: [each.variable, plain(shown[each.name]), each.secret, list(each.also)] for each in SETTINGS
     }
-    return {"settings": rows, "model keys": sorted(models._KEY_TYPES)}
+    return {"settings": rows, "model keys": sorted(model_entries._KEY_TYPES)}
 
 
 def commands() -> Any:

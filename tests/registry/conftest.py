@@ -18,7 +18,7 @@ from toolyard.auth.sign_in_target import ClientIdentity
 from toolyard.config.settings.table import Settings
 from toolyard.net import OutboundHttp
 from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
-from toolyard.registry.credentials import AuthProviderFactory
+from toolyard.registry.auth_provider_factory import AuthProviderFactory
 from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.store import Database
 from toolyard.types.account import Principal, Role, User

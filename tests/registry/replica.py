@@ -14,7 +14,7 @@ from toolyard.core.composition import build_core
 from toolyard.errors import ToolyardError
 from toolyard.net import OutboundHttp
 from toolyard.registry import Registry
-from toolyard.registry.credentials import AuthProviderFactory
+from toolyard.registry.auth_provider_factory import AuthProviderFactory
 from toolyard.store import Database
 from toolyard.types.account import Principal
 from toolyard.types.call import Caller, ToolCall

@@ -28,7 +28,7 @@ from toolyard.core.composition import Core, build_core
 from toolyard.errors import ServerError
 from toolyard.net import AddressGuard, OutboundHttp, is_private
 from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
-from toolyard.registry.credentials import AuthProviderFactory
+from toolyard.registry.auth_provider_factory import AuthProviderFactory
 from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.store import Database
 from toolyard.types.account import Role, User

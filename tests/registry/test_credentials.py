@@ -18,7 +18,7 @@ from toolyard.core.composition import Core, build_core
 from toolyard.errors import SignInNeeded
 from toolyard.net import OutboundHttp
 from toolyard.registry import ChoiceDraft
-from toolyard.registry.credentials import AuthProviderFactory, config_grant_key
+from toolyard.registry.auth_provider_factory import AuthProviderFactory, config_grant_key
 from toolyard.store.errors import DatabaseUnavailable
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.call import Caller, ToolCall

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.registry.entry_drafts import build_entry_draft
+from toolyard.registry.draft_from_entry import build_entry_draft
 from toolyard.registry.errors import Invalid
 
 KEY = "sk-abcdefghijklmnop"

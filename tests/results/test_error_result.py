@@ -17,7 +17,7 @@ from toolyard.errors import (
     ToolyardError,
     Unreachable,
 )
-from toolyard.results.shape import error_to_result
+from toolyard.results.model_result import error_to_result
 from toolyard.types.server import Trust
 from toolyard.types.tool import ErrorView, ResultLimits
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolyard.results.model_result import shape_and_store, shape_result
 from toolyard.results.result_store import MemoryResultStore, StoredResult
-from toolyard.results.shape import shape_and_store, shape_result
 from toolyard.types.server import Trust
 from toolyard.types.tool import Result, ResultLimits
 

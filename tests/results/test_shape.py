@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolyard.results.model_result import shape_and_store, shape_result
 from toolyard.results.readable_json import to_readable_json
 from toolyard.results.result_store import MemoryResultStore
-from toolyard.results.shape import shape_and_store, shape_result
 from toolyard.types.server import Trust
 from toolyard.types.tool import Media, ResourceLink, Result, ResultLimits, TextBlock, TextResource
 

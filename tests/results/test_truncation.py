@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolyard.results.model_result import shape_and_store, shape_result
 from toolyard.results.result_store import MemoryResultStore, StoredResult, make_handle
-from toolyard.results.shape import shape_and_store, shape_result
 from toolyard.results.truncation import truncate_middle
 from toolyard.types.server import Trust
 from toolyard.types.tool import ResultLimits

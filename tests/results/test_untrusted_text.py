@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.results.shape import shape_result
+from toolyard.results.model_result import shape_result
 from toolyard.results.untrusted_text import derive_mark, fence_length, fence_untrusted_text
 from toolyard.types.server import Trust
 from toolyard.types.tool import ResultLimits

@@ -10,7 +10,7 @@ import pytest
 
 from toolyard.errors import BadAnswer, OutcomeUnknown, Unreachable
 from toolyard.net import OutboundHttp
-from toolyard.protocol.pending import Message
+from toolyard.protocol.jsonrpc import Message
 from toolyard.transports.sse import SseTransport
 from toolyard.transports.streamable_http import StreamableHttpTransport
 from toolyard.types.server import HttpSpec

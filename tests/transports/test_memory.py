@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from toolyard.errors import Unreachable
-from toolyard.protocol.pending import Message
+from toolyard.protocol.jsonrpc import Message
 from toolyard.transports.memory import MemoryTransport
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 
 from toolyard.errors import BadAnswer
 from toolyard.net import OutboundHttp
-from toolyard.protocol.pending import Message
+from toolyard.protocol.jsonrpc import Message
 from toolyard.transports.sse import SseTransport
 from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.stdio.transport import StdioTransport

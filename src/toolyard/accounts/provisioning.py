@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from toolyard.accounts.account_status import Identity
+from toolyard.accounts.effective_role import Identity
 from toolyard.accounts.errors import Invalid, NameTaken, NotAllowed, SignInRefused
 from toolyard.errors import Problem
 from toolyard.types.account import Role, User

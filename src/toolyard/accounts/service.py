@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from toolyard.accounts.account_status import Identity, resolve_effective_user
 from toolyard.accounts.attempt_limits import SignInLimiter, address_network, guest_counters, owner_counters
 from toolyard.accounts.browser_sessions import Device, build_session, with_extended_expiry
+from toolyard.accounts.effective_role import Identity, resolve_effective_user
 from toolyard.accounts.errors import Invalid, NotAllowed, SignInRefused
 from toolyard.accounts.passwords import AsyncPasswordHasher, check_password
 from toolyard.accounts.provisioning import add_account, find_or_create_account, normalize_name, validate_name
@@ -38,7 +38,7 @@ from toolyard.types.account import (
     TokenScope,
     User,
 )
-from toolyard.types.clock import is_future, is_recent
+from toolyard.types.timestamps import is_future, is_recent
 
 if TYPE_CHECKING:
     from toolyard.store.repositories.accounts import SqlAccountStorage

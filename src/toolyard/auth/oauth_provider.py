@@ -35,7 +35,7 @@ from toolyard.auth.storage import AuthStorage, OAuthGrant
 from toolyard.auth.token_refresh import GrantRefresher, can_refresh, report_close
 from toolyard.concurrency.tasks import SingleFlight
 from toolyard.net import OutboundHttp
-from toolyard.types.clock import is_recent
+from toolyard.types.timestamps import is_recent
 
 __all__ = ["OAuthProvider", "UserAuthorizer"]
 

@@ -33,7 +33,7 @@ from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage, OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.auth.token_endpoint import build_grant, request_tokens
 from toolyard.net import OutboundHttp
-from toolyard.types.clock import is_recent
+from toolyard.types.timestamps import is_recent
 
 __all__ = [
     "AuthorizationRequest",

@@ -16,7 +16,7 @@ from typing import Literal, Protocol, TypeVar
 
 from toolyard.auth.errors import AuthUnavailable
 from toolyard.errors import ServerError, ToolyardError
-from toolyard.types.clock import is_future
+from toolyard.types.timestamps import is_future
 
 __all__ = [
     "AuthStorage",

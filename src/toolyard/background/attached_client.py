@@ -13,7 +13,7 @@ from toolyard.gateway.stdio.line_reader import LineReader
 from toolyard.gateway.stdio.local_gateway import DRAIN_TIMEOUT_SECONDS, is_sendable
 from toolyard.gateway.stdio.session import StdioSession
 from toolyard.protocol.codec import encode
-from toolyard.protocol.pending import Message, RequestId
+from toolyard.protocol.jsonrpc import Message, RequestId
 
 __all__ = ["AttachedClient"]
 

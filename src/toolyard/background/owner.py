@@ -24,8 +24,8 @@ from toolyard.background.pages import Pages
 from toolyard.background.runtime_dir import lock_file
 from toolyard.background.views import View, Views
 from toolyard.concurrency.tasks import BackgroundTasks
-from toolyard.config.server_folders import CLIENT_DIR_VARIABLE
 from toolyard.config.settings.table import SETTINGS
+from toolyard.config.working_directories import CLIENT_DIR_VARIABLE
 from toolyard.core.local_clients import record_local_client
 from toolyard.errors import ToolyardError
 from toolyard.transports.stdio.supervisor import INHERITED_VARIABLES

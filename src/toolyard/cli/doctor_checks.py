@@ -30,7 +30,7 @@ from toolyard.config.value_checks import mask_url_secrets
 from toolyard.errors import CallTimeout, RpcError, ServerError, SignInNeeded, Throttled, Unreachable
 from toolyard.protocol.eras import ERAS
 from toolyard.protocol.framing import Line
-from toolyard.protocol.pending import Message
+from toolyard.protocol.jsonrpc import Message
 from toolyard.transports.stdio.supervisor import build_child_environment
 from toolyard.transports.transport import Receiver, Transport, TransportInfo
 from toolyard.types.call import McpRequest

@@ -47,7 +47,7 @@ def report_error(error: ToolyardError, options: OutputOptions, **json_fields: An
         show_problems(error.problems)
     else:
         # Imported here because most commands succeed and need none of it.
-        from toolyard.results.shape import format_error_details
+        from toolyard.results.model_result import format_error_details
 
         server, told = getattr(error, "server", ""), format_error_details(error)
         show_error(f"server '{server}': {told}" if server else told, error.hint)

@@ -37,7 +37,7 @@ from toolyard.cli.output.terminal import is_terminal, style_text
 from toolyard.config.settings.table import Settings
 from toolyard.errors import ServerError
 from toolyard.net import AddressGuard, OutboundHttp
-from toolyard.registry.credentials import build_config_target, config_grant_key
+from toolyard.registry.auth_provider_factory import build_config_target, config_grant_key
 from toolyard.store import Database
 from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.server import Configuration, HttpSpec, Server

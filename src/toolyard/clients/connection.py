@@ -36,7 +36,7 @@ from toolyard.errors import (
 from toolyard.protocol.client import HandshakeResult
 from toolyard.protocol.constants import HEADER_MISMATCH, LOG_LEVELS, UNSUPPORTED_VERSION
 from toolyard.protocol.mirrored_headers import HeaderParam, build_param_headers
-from toolyard.transports.stdio.stderr_tail import find_failure_line
+from toolyard.transports.stdio.failure_line import find_failure_line
 from toolyard.types.account import Principal
 from toolyard.types.call import McpRequest, RequestClient
 from toolyard.types.server import RestartPolicy, Server, State, Status, StdioSpec, Timeouts

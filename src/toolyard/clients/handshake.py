@@ -32,7 +32,7 @@ from toolyard.protocol.client import (
 )
 from toolyard.protocol.constants import UNSUPPORTED_VERSION
 from toolyard.protocol.eras import ERAS, Era
-from toolyard.protocol.pending import RpcFailure
+from toolyard.protocol.jsonrpc import RpcFailure
 from toolyard.transports.registry import TRANSPORTS
 from toolyard.types.call import McpRequest
 from toolyard.types.server import Timeouts

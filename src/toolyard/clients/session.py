@@ -41,7 +41,7 @@ from toolyard.protocol.client import HandshakeResult, RequestBuilder
 from toolyard.protocol.constants import INTERNAL_ERROR, LIST_CHANGED_METHODS, METHOD_NOT_FOUND
 from toolyard.protocol.framing import Line, OversizeLine
 from toolyard.protocol.id_recovery import has_method_first, recover_response_id
-from toolyard.protocol.pending import (
+from toolyard.protocol.jsonrpc import (
     Cancellation,
     IncomingRequest,
     Message,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from toolyard.accounts import AccountService
-from toolyard.accounts.account_status import resolve_effective_user
+from toolyard.accounts.effective_role import resolve_effective_user
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.concurrency.lru_cache import LruCache

@@ -357,7 +357,7 @@ def auth_providers_from_database(database: LazyDatabase, net: OutboundHttp) -> A
         if not factories:
             # Imported on first use: only HTTP servers need credentials, and these modules load slowly.
             from toolyard.auth.storage import LazyAuthStorage
-            from toolyard.registry.credentials import AuthProviderFactory
+            from toolyard.registry.auth_provider_factory import AuthProviderFactory
 
             factories.append(
                 AuthProviderFactory(None, LazyAuthStorage(database.open_auth_storage), net).auth_provider_for

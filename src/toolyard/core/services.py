@@ -32,9 +32,9 @@ from toolyard.core.page_questions import PageQuestions
 from toolyard.core.user_tools import UserTools
 from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.registry import Registry
-from toolyard.registry.credentials import AuthProviderFactory
+from toolyard.registry.auth_provider_factory import AuthProviderFactory
 from toolyard.registry.issuer_confirmation import IssuerConfirmation
-from toolyard.registry.models import ModelRegistry
+from toolyard.registry.model_registry import ModelRegistry
 from toolyard.registry.proposals import Proposals
 from toolyard.registry.sign_in import ConfigSignIns, InstanceSignIns
 from toolyard.registry.sign_out import SignOuts

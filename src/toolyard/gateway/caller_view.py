@@ -23,8 +23,8 @@ from toolyard.policy.agent_patterns import ToolPatterns, compile_patterns
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal, Right, TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, Surface
-from toolyard.types.clock import is_future
 from toolyard.types.server import Bundle, Server, Trust
+from toolyard.types.timestamps import is_future
 from toolyard.types.tool import Catalogue, Definition
 
 __all__ = ["CallerView", "find_agent", "gateway_caller", "limit_scope_to_server"]

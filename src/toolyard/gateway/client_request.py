@@ -20,7 +20,7 @@ from toolyard.gateway.client_subscriptions import Subscription
 from toolyard.gateway.input_required.visible_questions import escape_hidden_in_params
 from toolyard.protocol.constants import LOG_LEVELS
 from toolyard.protocol.eras import Era
-from toolyard.protocol.pending import (
+from toolyard.protocol.jsonrpc import (
     Message,
     PendingRequests,
     RequestId,

@@ -22,7 +22,7 @@ from toolyard.meta import ToolMode, with_direct_mode
 from toolyard.protocol.codec import encode_large_members
 from toolyard.protocol.constants import INTERNAL_ERROR, INVALID_PARAMS, LOG_LEVELS, SUBSCRIPTION_ID_KEY
 from toolyard.protocol.eras import ERAS
-from toolyard.protocol.pending import (
+from toolyard.protocol.jsonrpc import (
     Message,
     RequestId,
     RpcFailure,

@@ -10,7 +10,7 @@ from toolyard.protocol.constants import (
     METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,
 )
-from toolyard.protocol.pending import RpcFailure
+from toolyard.protocol.jsonrpc import RpcFailure
 
 __all__ = ["RpcErrorResponse", "error_to_failure", "method_not_found", "resource_not_found"]
 

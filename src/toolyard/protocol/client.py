@@ -20,7 +20,7 @@ from toolyard.protocol.constants import (
     UNSUPPORTED_VERSION,
 )
 from toolyard.protocol.eras import ERAS, Era, era_of_version
-from toolyard.protocol.pending import RpcFailure
+from toolyard.protocol.jsonrpc import RpcFailure
 
 __all__ = [
     "HandshakeResult",

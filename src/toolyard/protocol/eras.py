@@ -22,7 +22,7 @@ from toolyard.protocol.constants import (
     PROTOCOL_VERSION_KEY,
     RESOURCE_NOT_FOUND,
 )
-from toolyard.protocol.pending import Message
+from toolyard.protocol.jsonrpc import Message
 from toolyard.protocol.server import build_complete_result, read_meta
 
 __all__ = ["ERAS", "LEGACY", "MODERN", "Era", "detect_era", "era_of_version", "find_era"]

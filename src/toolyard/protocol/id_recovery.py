@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from toolyard.protocol.framing import Line, OversizeLine
-from toolyard.protocol.pending import Message, build_error_message
+from toolyard.protocol.jsonrpc import Message, build_error_message
 
 __all__ = ["build_error_for_unreadable", "has_method_first", "recover_response_id"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from toolyard.protocol.pending import Message
+from toolyard.protocol.jsonrpc import Message
 
 __all__ = [
     "HeaderParam",

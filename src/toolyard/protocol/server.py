@@ -25,8 +25,8 @@ from toolyard.protocol.constants import (
     SUBSCRIPTION_ID_KEY,
     UNSUPPORTED_VERSION,
 )
+from toolyard.protocol.jsonrpc import Message, RpcFailure, build_notification
 from toolyard.protocol.mirrored_headers import find_header_mismatch
-from toolyard.protocol.pending import Message, RpcFailure, build_notification
 
 __all__ = [
     "CACHEABLE_METHODS",

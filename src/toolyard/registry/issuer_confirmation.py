@@ -17,7 +17,7 @@ from toolyard.auth.sign_in_flow import SignInFlow
 from toolyard.auth.sign_in_target import SignInTarget
 from toolyard.auth.storage import AuthStorage, same_issuer
 from toolyard.errors import Problem, SignInNeeded
-from toolyard.registry.credentials import choice_target, config_grant_key, has_authorization_header
+from toolyard.registry.auth_provider_factory import choice_target, config_grant_key, has_authorization_header
 from toolyard.registry.errors import Invalid
 from toolyard.registry.field_validation import issuer_fault
 from toolyard.registry.service import Registry

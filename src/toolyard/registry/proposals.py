@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from toolyard.errors import Problem
-from toolyard.registry.entry_drafts import EntryDraft
+from toolyard.registry.draft_from_entry import EntryDraft
 from toolyard.registry.errors import Invalid, NotFound, Taken
 from toolyard.registry.service import Registry, propose
 from toolyard.types.account import User

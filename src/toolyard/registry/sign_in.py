@@ -12,7 +12,12 @@ from toolyard.auth.sign_in_flow import AuthorizationResponse, SignInFlow, scopes
 from toolyard.auth.sign_in_target import ClientIdentity
 from toolyard.auth.storage import AuthStorage, OAuthGrant, PendingSignIn
 from toolyard.errors import Problem, ToolyardError
-from toolyard.registry.credentials import build_config_target, can_sign_in, choice_target, config_grant_key
+from toolyard.registry.auth_provider_factory import (
+    build_config_target,
+    can_sign_in,
+    choice_target,
+    config_grant_key,
+)
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.registry.service import Registry
 from toolyard.registry.validation import is_different_origin

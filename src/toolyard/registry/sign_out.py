@@ -14,7 +14,7 @@ from toolyard.auth.storage import AuthStorage, OAuthGrant
 from toolyard.auth.token_endpoint import revoke_grant
 from toolyard.errors import ToolyardError
 from toolyard.net import OutboundHttp
-from toolyard.registry.credentials import build_config_target, config_grant_key
+from toolyard.registry.auth_provider_factory import build_config_target, config_grant_key
 from toolyard.registry.server_builder import build_oauth_spec
 from toolyard.registry.service import Registry
 from toolyard.types.account import Principal

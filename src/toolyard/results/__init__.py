@@ -5,9 +5,9 @@ Imports ``types`` and ``errors`` only. Results over the limit are stored whole u
 parts. Start reading at ``shape.shape_and_store``, then ``result_store`` and ``partial_read``.
 """
 
+from toolyard.results.model_result import error_to_result, shape_and_store, shape_result
 from toolyard.results.redaction import redact_secrets
 from toolyard.results.result_store import MemoryResultStore, ResultStore, StoredResult
-from toolyard.results.shape import error_to_result, shape_and_store, shape_result
 from toolyard.results.truncation import truncate_middle
 from toolyard.results.untrusted_text import fence_untrusted_text
 from toolyard.types.tool import ResultLimits

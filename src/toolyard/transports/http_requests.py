@@ -27,7 +27,7 @@ from toolyard.errors import (
 )
 from toolyard.net import AddressRefused, HttpProtocolError, HttpResponse, OutboundHttp, is_same_origin
 from toolyard.protocol.constants import UNSUPPORTED_VERSION
-from toolyard.protocol.pending import parse_rpc_failure
+from toolyard.protocol.jsonrpc import parse_rpc_failure
 from toolyard.transports.transport import to_single_line
 from toolyard.types.server import HttpSpec
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.errors import Unreachable
 from toolyard.protocol.codec import decode, encode
-from toolyard.protocol.pending import Message
+from toolyard.protocol.jsonrpc import Message
 from toolyard.transports.transport import Receiver, TransportInfo
 
 __all__ = ["MemoryServer", "MemoryTransport"]

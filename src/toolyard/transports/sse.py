@@ -17,7 +17,7 @@ from toolyard.protocol.codec import encode
 from toolyard.protocol.framing import SSE_STEP_BYTES, OversizeLine, SseEvent, SseParser
 from toolyard.protocol.id_recovery import build_error_for_unreadable
 from toolyard.protocol.incremental_decoder import MAX_ONE_STEP_BYTES, decode_message
-from toolyard.protocol.pending import Message
+from toolyard.protocol.jsonrpc import Message
 from toolyard.transports.http_requests import (
     ServerHttpClient,
     drain_response,

@@ -21,8 +21,8 @@ from toolyard.protocol.eras import ERAS, era_of_version
 from toolyard.protocol.framing import SSE_STEP_BYTES, OversizeLine, SseEvent, SseParser
 from toolyard.protocol.id_recovery import build_error_for_unreadable
 from toolyard.protocol.incremental_decoder import MAX_ONE_STEP_BYTES, MessageLimitExceeded, decode_message
+from toolyard.protocol.jsonrpc import Message, RequestId, is_response_to
 from toolyard.protocol.mirrored_headers import build_standard_headers
-from toolyard.protocol.pending import Message, RequestId, is_response_to
 from toolyard.transports.http_requests import (
     ServerHttpClient,
     drain_response,

@@ -11,7 +11,7 @@ from toolyard.errors import ServerError
 from toolyard.protocol.byte_buffer import MessageBytes
 from toolyard.protocol.framing import Line
 from toolyard.protocol.incremental_decoder import MessageLimitExceeded
-from toolyard.protocol.pending import Message
+from toolyard.protocol.jsonrpc import Message
 
 __all__ = [
     "MAX_MESSAGE_BYTES",

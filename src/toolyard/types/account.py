@@ -81,7 +81,7 @@ class Notice:
 class User:
     """A user account. ``id`` never changes; ``name`` is the display name, unique regardless of case.
 
-    The stored ``role`` is the one granted by an admin or a command. ``toolyard.accounts.account_status``
+    The stored ``role`` is the one granted by an admin or a command. ``toolyard.accounts.effective_role``
     computes the effective role, which depends on the authentication mode.
     """
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from toolyard.accounts import AccountService
-from toolyard.accounts.account_status import effective_role
+from toolyard.accounts.effective_role import effective_role
 from toolyard.accounts.errors import NotAllowed
 from toolyard.accounts.provisioning import validate_name
 from toolyard.accounts.service import INVITE_LIFETIME_SECONDS

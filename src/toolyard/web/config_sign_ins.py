@@ -14,7 +14,7 @@ from toolyard.core.audit import AuditRecorder
 from toolyard.core.current_config import CurrentConfig
 from toolyard.core.server_updates import ServerUpdates
 from toolyard.policy.rules import scope_covers_server
-from toolyard.registry.credentials import can_sign_in
+from toolyard.registry.auth_provider_factory import can_sign_in
 from toolyard.registry.errors import NotFound
 from toolyard.registry.sign_in import ConfigSignIns, server_id_from_key
 from toolyard.registry.sign_out import SignOuts

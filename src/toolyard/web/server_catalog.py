@@ -12,7 +12,7 @@ from toolyard.config.known_servers import KnownServer, read_known_servers, searc
 from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ConfigError, Problem
 from toolyard.registry import Registry
-from toolyard.registry.entry_drafts import EntryDraft, build_entry_draft
+from toolyard.registry.draft_from_entry import EntryDraft, build_entry_draft
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.types.proposal import Proposal
 from toolyard.types.registry import ChoiceDraft, ServerDraft

@@ -23,7 +23,7 @@ from toolyard.core.user_tools import UserTools
 from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.registry import Registry
 from toolyard.registry.issuer_confirmation import IssuerConfirmation
-from toolyard.registry.models import ModelRegistry
+from toolyard.registry.model_registry import ModelRegistry
 from toolyard.registry.proposals import Proposals
 from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.registry.sign_out import SignOuts

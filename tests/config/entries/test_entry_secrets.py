@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolyard.config.entry_secrets import find_secret_parameter, replace_secrets
+from toolyard.config.secret_variables import find_secret_parameter, replace_secrets
 from toolyard.config.sources.json_document import JsonValue
 
 

@@ -16,7 +16,7 @@ from joserfc.jwk import RSAKey
 from tests.accounts.hostile_oidc_provider import CLIENT, SECRET, Forger
 from tests.web.conftest import Answer, Local, Opening
 
-from toolyard.accounts.account_status import effective_role
+from toolyard.accounts.effective_role import effective_role
 from toolyard.types.account import Role
 
 REQUEST = {

@@ -27,7 +27,7 @@ from toolyard.config.settings.table import Settings
 from toolyard.config.value_checks import url_fault
 from toolyard.errors import ToolyardError
 from toolyard.net import OutboundHttp
-from toolyard.types.clock import is_recent
+from toolyard.types.timestamps import is_recent
 
 __all__ = ["OidcProvider", "ProviderMetadata", "ProviderTokens"]
 

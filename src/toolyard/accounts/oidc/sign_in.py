@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from toolyard.accounts.account_status import Identity, resolve_effective_user
 from toolyard.accounts.attempt_limits import SignInLimiter
+from toolyard.accounts.effective_role import Identity, resolve_effective_user
 from toolyard.accounts.errors import NeverBegun, NotSignedIn, ProviderFailed, SignInRefused
 from toolyard.accounts.oidc.provider import OidcProvider, ProviderTokens
 from toolyard.accounts.oidc.tokens import ExpectedClaims, verify_access_token, verify_id_token

@@ -18,7 +18,7 @@ from toolyard.catalog.listing_codec import validate_listing
 from toolyard.net import OutboundHttp
 from toolyard.protocol.constants import INVALID_PARAMS, METHOD_NOT_FOUND
 from toolyard.protocol.eras import ERAS, detect_era
-from toolyard.protocol.pending import (
+from toolyard.protocol.jsonrpc import (
     Message,
     RequestId,
     RpcFailure,

@@ -24,7 +24,7 @@ from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.errors import ToolyardError
 from toolyard.types.approval import Approval, Grant
 from toolyard.types.chat import ApprovalAnswer, Chat, NewChatEvent
-from toolyard.types.clock import is_recent
+from toolyard.types.timestamps import is_recent
 from toolyard.types.tool import JsonObject
 
 __all__ = ["HumanAnswers"]

@@ -27,7 +27,7 @@ from toolyard.agents.models.model_ref import (
 )
 from toolyard.agents.models.model_request import ModelStreamContext
 from toolyard.agents.models.providers import ProviderClients
-from toolyard.config.settings.models import MODEL_PROVIDERS, ModelEntry, model_ref_fault
+from toolyard.config.settings.model_entries import MODEL_PROVIDERS, ModelEntry, model_ref_fault
 from toolyard.config.settings.table import Settings
 from toolyard.config.suggestions import did_you_mean
 from toolyard.config.value_checks import mask_user_info

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from toolyard.config.settings.models import MODEL_PROVIDERS, ModelProvider
+from toolyard.config.settings.model_entries import MODEL_PROVIDERS, ModelProvider
 from toolyard.results.redaction import redact_secrets
 from toolyard.transports.transport import to_single_line
 

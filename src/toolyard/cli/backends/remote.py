@@ -29,7 +29,7 @@ from toolyard.cli.output.safe_text import format_age, one_line
 from toolyard.cli.output.servers import ServerSummary, describe_server_info
 from toolyard.errors import CallTimeout
 from toolyard.results import ResultLimits
-from toolyard.results.shape import shape_result
+from toolyard.results.model_result import shape_result
 from toolyard.types.call import HiddenTool
 from toolyard.types.server import ServerProcess, Trust
 from toolyard.types.tool import Definition, Result, Tool

@@ -32,8 +32,8 @@ from toolyard.errors import ConfigError, Problem
 from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.policy import select_bundles
 from toolyard.registry import Registry
-from toolyard.registry.credentials import AuthProviderFactory
-from toolyard.registry.models import ModelRegistry
+from toolyard.registry.auth_provider_factory import AuthProviderFactory
+from toolyard.registry.model_registry import ModelRegistry
 from toolyard.store import Database
 from toolyard.store.sql.key_file import DATABASE_FILE_NAME
 from toolyard.tracing.selection import choose_tracer

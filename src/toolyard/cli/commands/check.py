@@ -29,7 +29,10 @@ from toolyard.errors import AgentsError, ConfigError, Problem, ToolyardError
 from toolyard.policy.agent_patterns import compile_patterns
 from toolyard.policy.bundle_lookup import select_bundles
 from toolyard.policy.glob import unused_globs
-from toolyard.registry.shared_redirect import find_servers_sharing_redirect, shared_redirect_issuers_in_files
+from toolyard.registry.redirect_conflicts import (
+    find_servers_sharing_redirect,
+    shared_redirect_issuers_in_files,
+)
 from toolyard.types.agent import Agent
 from toolyard.types.call import HiddenTool, WriteTools
 from toolyard.types.server import Bundle, Configuration, HttpSpec, Server, StdioSpec, Trust

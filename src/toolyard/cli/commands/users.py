@@ -174,7 +174,7 @@ class _AccountAdmin:
     async def users(self) -> list[User]:
         from dataclasses import replace  # the help needs none of it
 
-        from toolyard.accounts.account_status import effective_role
+        from toolyard.accounts.effective_role import effective_role
 
         found = await self.database.accounts.list_users()
         return [replace(user, role=effective_role(user, self.settings)) for user in found]

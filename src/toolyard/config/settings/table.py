@@ -14,9 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from toolyard.config.settings import models as model_entries
+from toolyard.config.settings import model_entries
 from toolyard.config.settings import value_types as kind
-from toolyard.config.settings.models import MODEL_PROVIDERS, ModelEntry
+from toolyard.config.settings.model_entries import MODEL_PROVIDERS, ModelEntry
 from toolyard.config.settings.value_types import ValueType
 from toolyard.errors import Problem
 from toolyard.types.call import WriteTools

@@ -15,7 +15,6 @@ from toolyard.config.entries.servers import ConfigLayer
 from toolyard.config.file_approvals import FileApprovals, hash_content, read_approvals
 from toolyard.config.files import decode_utf8, read_regular_file
 from toolyard.config.self_reference import disable_self_references
-from toolyard.config.server_folders import CLIENT_DIR_VARIABLE, place_servers
 from toolyard.config.sources.discovery import (
     ConfigFile,
     choose_config_file,
@@ -23,6 +22,7 @@ from toolyard.config.sources.discovery import (
     reconstruct_choice,
 )
 from toolyard.config.sources.layers import layer_from_mapping, layer_from_text, merge_layers
+from toolyard.config.working_directories import CLIENT_DIR_VARIABLE, place_servers
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.server import Configuration
 

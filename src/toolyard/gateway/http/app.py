@@ -33,7 +33,7 @@ from toolyard.gateway.http.legacy import INVALID_MESSAGE, LegacyHttp
 from toolyard.protocol.constants import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from toolyard.protocol.eras import Era, detect_era
 from toolyard.protocol.incremental_decoder import MessageLimitExceeded, decode_message
-from toolyard.protocol.pending import (
+from toolyard.protocol.jsonrpc import (
     Message,
     RequestId,
     RpcFailure,

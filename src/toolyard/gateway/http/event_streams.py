@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from toolyard.errors import TooManyStreams
 from toolyard.protocol.codec import encode
-from toolyard.protocol.pending import Message
+from toolyard.protocol.jsonrpc import Message
 
 __all__ = ["EventStream", "Send", "StreamLimits"]
 

@@ -17,7 +17,7 @@ from toolyard.errors import ToolyardError
 from toolyard.gateway.http.event_streams import Send
 from toolyard.protocol.codec import encode
 from toolyard.protocol.constants import INVALID_REQUEST
-from toolyard.protocol.pending import Message, RequestId, RpcFailure, build_error_message
+from toolyard.protocol.jsonrpc import Message, RequestId, RpcFailure, build_error_message
 
 __all__ = [
     "DisconnectWatcher",

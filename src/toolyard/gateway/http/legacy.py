@@ -27,7 +27,7 @@ from toolyard.gateway.http.exchange import (
 from toolyard.gateway.http.sessions import HttpSession, HttpSessions
 from toolyard.protocol.constants import INVALID_REQUEST
 from toolyard.protocol.eras import LEGACY
-from toolyard.protocol.pending import Message, RequestId, RpcFailure, build_result_message
+from toolyard.protocol.jsonrpc import Message, RequestId, RpcFailure, build_result_message
 
 __all__ = ["INVALID_MESSAGE", "LegacyHttp"]
 

@@ -12,7 +12,7 @@ from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.gateway.client_request import LegacySession
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.http.event_streams import EventStream
-from toolyard.protocol.pending import Message
+from toolyard.protocol.jsonrpc import Message
 
 __all__ = ["HttpSession", "HttpSessions", "UnreadResponses"]
 

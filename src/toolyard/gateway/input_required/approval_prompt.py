@@ -13,7 +13,7 @@ from toolyard.errors import ApprovalNeeded, RpcError, ToolRefused
 from toolyard.gateway.client_request import CURRENT_REQUEST, ClientRequest
 from toolyard.gateway.input_required.request_state import REQUEST_STATE_SECONDS
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
-from toolyard.protocol.pending import as_object
+from toolyard.protocol.jsonrpc import as_object
 from toolyard.protocol.server import build_input_required_result
 from toolyard.results.readable_json import estimate_characters
 from toolyard.types.account import Right

@@ -26,7 +26,7 @@ from toolyard.gateway.input_required.suspended_call import CALL_ID_KEY, MultiRou
 from toolyard.protocol.codec import decode, encode
 from toolyard.protocol.constants import INTERNAL_ERROR
 from toolyard.protocol.eras import ERAS, find_era
-from toolyard.protocol.pending import Message, RpcFailure
+from toolyard.protocol.jsonrpc import Message, RpcFailure
 
 __all__ = [
     "HEARTBEAT_SECONDS",

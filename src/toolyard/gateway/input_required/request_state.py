@@ -17,7 +17,7 @@ from typing import Any, cast
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.protocol.codec import decode, encode
 from toolyard.protocol.constants import INVALID_PARAMS
-from toolyard.types.clock import is_recent
+from toolyard.types.timestamps import is_recent
 
 __all__ = ["REQUEST_STATE_SECONDS", "RequestStateSealer"]
 

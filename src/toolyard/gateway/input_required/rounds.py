@@ -13,7 +13,7 @@ from toolyard.gateway.input_required.remote_calls import RoundOutcome
 from toolyard.gateway.input_required.suspended_call import CALL_ID_KEY, MultiRoundCall
 from toolyard.gateway.input_required.visible_questions import check_input_requests, check_question
 from toolyard.protocol.constants import CLIENT_INFO_KEY, INVALID_PARAMS
-from toolyard.protocol.pending import as_object
+from toolyard.protocol.jsonrpc import as_object
 from toolyard.protocol.server import build_input_required_result
 from toolyard.types.call import Caller, McpRequest, RequestClient
 

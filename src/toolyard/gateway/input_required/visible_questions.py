@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from toolyard.agents.chat.elicitation_request import is_private_page, normalize_web_url
 from toolyard.errors import BadAnswer
-from toolyard.protocol.pending import as_object
+from toolyard.protocol.jsonrpc import as_object
 from toolyard.results.readable_json import estimate_characters
 from toolyard.types.server import Server
 from toolyard.types.visible_text import visible

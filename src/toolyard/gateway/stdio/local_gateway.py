@@ -25,7 +25,7 @@ from toolyard.meta import ToolMode
 from toolyard.protocol.codec import encode
 from toolyard.protocol.framing import LineFramer, OversizeLine
 from toolyard.protocol.incremental_decoder import decode_message
-from toolyard.protocol.pending import Message
+from toolyard.protocol.jsonrpc import Message
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.server import Configuration

@@ -22,7 +22,7 @@ from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.protocol.constants import INVALID_REQUEST, PARSE_ERROR
 from toolyard.protocol.eras import detect_era
-from toolyard.protocol.pending import (
+from toolyard.protocol.jsonrpc import (
     Message,
     RequestId,
     RpcFailure,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from toolyard.gateway.client_request import ClientRequest
-from toolyard.protocol.pending import as_object
+from toolyard.protocol.jsonrpc import as_object
 from toolyard.results.readable_json import to_readable_json
 
 __all__ = ["downgrade_prompt", "downgrade_result", "needs_downgrade"]

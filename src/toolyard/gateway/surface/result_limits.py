@@ -14,11 +14,11 @@ from typing import Any, cast
 from toolyard.gateway.caller_view import CallerView
 from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.surface.result_links import describe_read, make_media_link, make_result_link
-from toolyard.protocol.pending import as_object
+from toolyard.protocol.jsonrpc import as_object
 from toolyard.results.content_blocks import ParsedBlock, parse_block
+from toolyard.results.model_result import store_media_block
 from toolyard.results.readable_json import estimate_characters, to_readable_json
 from toolyard.results.result_store import StoredResult, make_handle
-from toolyard.results.shape import store_media_block
 from toolyard.results.truncation import truncate_middle
 from toolyard.types.server import Server
 from toolyard.types.tool import Media, ResultLimits, TextBlock, TextResource

@@ -13,7 +13,7 @@ from typing import Any
 
 from toolyard.gateway.caller_view import CallerView
 from toolyard.gateway.client_request import ClientRequest
-from toolyard.protocol.pending import as_object
+from toolyard.protocol.jsonrpc import as_object
 from toolyard.results.partial_read import read_range
 from toolyard.results.result_store import StoredResult
 from toolyard.types.tool import Media, Result

@@ -30,13 +30,13 @@ from toolyard.policy import build_refusal
 from toolyard.protocol.codec import JsonFragment
 from toolyard.protocol.constants import HEADER_MISMATCH, INVALID_PARAMS
 from toolyard.protocol.eras import Era
+from toolyard.protocol.jsonrpc import as_object
 from toolyard.protocol.mirrored_headers import (
     HeaderParam,
     HeaderParamError,
     find_header_mismatch,
     find_header_params,
 )
-from toolyard.protocol.pending import as_object
 from toolyard.results.readable_json import is_large
 from toolyard.types.call import RequestClient, ToolCall
 from toolyard.types.server import NATIVE_SERVER_ID

@@ -28,8 +28,8 @@ from toolyard.types.approval import (
     select_usable_grants,
 )
 from toolyard.types.chat import Kind, Question, TurnState
-from toolyard.types.clock import CLOCK_SKEW_SECONDS
 from toolyard.types.proposal import ProposalState
+from toolyard.types.timestamps import CLOCK_SKEW_SECONDS
 from toolyard.types.tool import JsonObject
 
 __all__ = ["SqlApprovalStore", "SqlPendingItems", "SqlQuestionStore"]

@@ -18,10 +18,10 @@ from toolyard.protocol.codec import decode, encode
 from toolyard.protocol.framing import Line, LineFramer, OversizeLine
 from toolyard.protocol.id_recovery import build_error_for_unreadable
 from toolyard.protocol.incremental_decoder import MAX_ONE_STEP_BYTES, MessageLimitExceeded, decode_message
-from toolyard.protocol.pending import Message
+from toolyard.protocol.jsonrpc import Message
 from toolyard.transports.stdio import watchdog
 from toolyard.transports.stdio.child_process import ChildProcess
-from toolyard.transports.stdio.stderr_tail import find_failure_line
+from toolyard.transports.stdio.failure_line import find_failure_line
 from toolyard.transports.stdio.supervisor import ProcessSupervisor, build_child_environment, signal_group
 from toolyard.transports.transport import (
     MAX_MESSAGE_BYTES,

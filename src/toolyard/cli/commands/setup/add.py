@@ -20,10 +20,10 @@ from toolyard.cli.output.safe_text import format_count, one_line, print_json
 from toolyard.cli.output.terminal import is_interactive, style_text
 from toolyard.cli.runner import run_async
 from toolyard.config.entries.identifiers import id_fault, sanitize_id
-from toolyard.config.entry_secrets import VariableEntry, replace_secrets
 from toolyard.config.exporters.client_files import EntryEdit
 from toolyard.config.files import MAX_CONFIG_BYTES
 from toolyard.config.importers.formats import read_pasted_servers
+from toolyard.config.secret_variables import VariableEntry, replace_secrets
 from toolyard.config.server_entries import ConfigTarget, plan_server_edits, read_entries
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.types.server import URL_TRANSPORT_LABELS, Server, State, StdioSpec

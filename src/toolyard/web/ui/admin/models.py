@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from toolyard.agents.models.available_models import ListedModel, ModelTestAnswer
 from toolyard.agents.models.errors import ModelError
-from toolyard.config.settings.models import MODEL_PROVIDERS
+from toolyard.config.settings.model_entries import MODEL_PROVIDERS
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import Outdated
-from toolyard.registry.models import ModelRegistry
+from toolyard.registry.model_registry import ModelRegistry
 from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.stored_model import LOCAL_PROVIDER, ModelDraft, StoredModel

@@ -18,7 +18,7 @@ from toolyard.core.callers import CallerCache
 from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import PrivateAddress, ServerError
 from toolyard.registry import Registry
-from toolyard.registry.credentials import can_sign_in
+from toolyard.registry.auth_provider_factory import can_sign_in
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.registry.issuer_confirmation import ClientIssuer
 from toolyard.types.registry import AuthKind, RegistryServer

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from toolyard.core.audit import AuditRecorder
 from toolyard.registry import Registry
 from toolyard.registry.errors import NotFound
-from toolyard.registry.shared_redirect import (
+from toolyard.registry.redirect_conflicts import (
     find_servers_sharing_redirect,
     shared_redirect_issuers_in_files,
     shared_redirect_issuers_in_registry,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from toolyard.config.entry_secrets import replace_secrets
+from toolyard.config.secret_variables import replace_secrets
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid

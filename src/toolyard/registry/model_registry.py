@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from toolyard.agents.models.available_models import ListedModel, Models, ModelTestAnswer
-from toolyard.config.settings.models import (
+from toolyard.config.settings.model_entries import (
     MODEL_KEY_VARIABLE_PREFIX,
     MODEL_NAME_HINT,
     MODEL_PROVIDERS,
