@@ -19,6 +19,10 @@ PROMPTS = {
     "fails": {"description": "Fails."},
     "exits": {"description": "Ends the server."},
     "empty": {"description": "Without messages."},
+    "pictures": {"title": "Compare", "description": "With two pictures."},
+    "broken picture": {"description": "With a picture that is not base64."},
+    "no picture": {"description": "With a picture, and one that is not a picture."},
+    "many pictures": {"description": "With twenty pictures."},
 }
 RESOURCES = [
     {"uri": "bad://markup", "name": MARKUP},
@@ -32,6 +36,20 @@ BLOBS = {
     "bad://binary": base64.b64encode(b"\0\1\2").decode(),
     "bad://broken": "not base64!",
     "bad://picture": base64.b64encode(GIF).decode(),
+}
+
+
+def image(data: str) -> dict:
+    return {"type": "image", "mimeType": "image/gif", "data": data}
+
+
+DOT = base64.b64encode(GIF).decode()
+EMBEDDED = {"type": "resource", "resource": {"uri": "bad://dot", "mimeType": "image/gif", "blob": DOT}}
+PICTURES = {
+    "pictures": [{"type": "text", "text": "What differs?"}, image(DOT), EMBEDDED],
+    "broken picture": [image("not base64!")],
+    "no picture": [image(DOT), image(base64.b64encode(b"\0\1\2").decode())],
+    "many pictures": [image(DOT)] * 20,
 }
 
 
@@ -52,6 +70,9 @@ def handle(method: str, params: dict) -> dict | None:
     if method == "prompts/get":
         if params["name"] == "exits":
             sys.exit(3)
+        if params["name"] in PICTURES:
+            blocks = PICTURES[params["name"]]
+            return {"messages": [{"role": "user", "content": block} for block in blocks]}
         text = {"markup": f"{MARKUP} {json.dumps(params.get('arguments'))}", "long": "x" * 200_001}
         if params["name"] in text:
             content = {"type": "text", "text": text[params["name"]]}

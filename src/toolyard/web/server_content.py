@@ -7,22 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
-from toolyard.agents.chat.attachments import PROMPT_ORIGIN
+from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.errors import BadAnswer, ServerError
 from toolyard.gateway.caller_view import CallerView
 from toolyard.gateway.gateway import Gateway
 from toolyard.registry.errors import NotFound
 from toolyard.types.call import Caller, McpRequest
+from toolyard.types.chat import Attachment
 from toolyard.types.server import Server
 
-__all__ = ["ContentArgument", "ContentItem", "ContentKind", "FetchedContent", "ServerContent"]
+__all__ = [
+    "ContentArgument",
+    "ContentItem",
+    "ContentKind",
+    "FetchedContent",
+    "ServerContent",
+    "attach_content",
+]
 
 ContentKind: TypeAlias = Literal["prompt", "resource"]
 _METHODS: Mapping[ContentKind, tuple[str, ...]] = {
@@ -34,6 +41,7 @@ _MAX_ARGUMENTS = 20
 _MAX_NAME_CHARACTERS = 2_000
 _MAX_TEXT_CHARACTERS = 400
 _MAX_PROMPT_CHARACTERS = 200_000
+_MAX_PROMPT_PICTURES = 8
 _MAX_COMPLETIONS = 50
 _MAX_COMPLETION_CHARACTERS = 200
 _COMPLETION_TIMEOUT_SECONDS = 5.0
@@ -73,7 +81,7 @@ class ContentItem:
 
 @dataclass(frozen=True, slots=True)
 class FetchedContent:
-    """Content of a prompt or resource: a name for it, and its bytes in pieces."""
+    """A part of a prompt or resource that becomes an attachment: a name for it, and its bytes in pieces."""
 
     name: str
     pieces: AsyncIterator[bytes]
@@ -150,19 +158,42 @@ class ServerContent:
         texts = cast("list[object]", values)[:_MAX_COMPLETIONS] if isinstance(values, list) else []
         return [each for each in texts if isinstance(each, str) and len(each) <= _MAX_COMPLETION_CHARACTERS]
 
-    async def fetch(self, caller: Caller, item: ContentItem, arguments: Mapping[str, str]) -> FetchedContent:
-        """Return the content of an item. Raises a ServerError."""
+    async def fetch(
+        self, caller: Caller, item: ContentItem, arguments: Mapping[str, str]
+    ) -> Sequence[FetchedContent]:
+        """Return the content of an item, followed by the pictures of a prompt. Raises a ServerError."""
         if item.kind == "prompt":
             request = McpRequest("prompts/get", {"name": item.name, "arguments": dict(arguments)})
         else:
             request = McpRequest("resources/read", {"uri": _expand_template(item.name, arguments)})
         try:
             result = await self._gateway.manager.send(item.server, caller, replace(request, repeatable=True))
-            text = _read_prompt(item, result) if item.kind == PROMPT_ORIGIN else _read_resource(item, result)
+            contents = _read_prompt(item, result) if item.kind == "prompt" else [_read_resource(item, result)]
         except ServerError as error:
             self._gateway.call_path.redact_error(error)
             raise
-        return FetchedContent(item.title, _encode_pieces(text))
+        names = [item.title, *(_name_picture(item, number) for number in range(1, len(contents)))]
+        return [
+            FetchedContent(name, _encode_pieces(each)) for name, each in zip(names, contents, strict=True)
+        ]
+
+
+async def attach_content(
+    attachments: AttachmentService, owner: str, item: ContentItem, contents: Iterable[FetchedContent]
+) -> Sequence[Attachment]:
+    """Store the content of an item as attachments, all or none. Raises the errors of an upload."""
+    stored: list[Attachment] = []
+    try:
+        for each in contents:
+            upload = attachments.upload(
+                owner, each.name, each.pieces, origin=item.kind, server=item.server_label
+            )
+            stored += [await upload]
+    except BaseException:
+        for attachment in stored:
+            await attachments.delete_unsent(owner, attachment.id)
+        raise
+    return stored
 
 
 # Lists.
@@ -216,11 +247,15 @@ def _expand_template(template: str, values: Mapping[str, str]) -> str:
 # Content.
 
 
-def _read_prompt(item: ContentItem, result: Mapping[str, Any]) -> str:
+def _read_prompt(item: ContentItem, result: Mapping[str, Any]) -> Sequence[str | bytes]:
+    """Return the text of a prompt, and its pictures. The text says where each picture belongs."""
     messages = _read_objects(result.get("messages"))
     if not messages:
         raise BadAnswer("the prompt has no messages, or asks for more input", server=item.server)
-    texts = [(message.get("role"), _read_block(message.get("content"))) for message in messages]
+    pictures: list[bytes] = []
+    texts = [
+        (message.get("role"), _read_block(item, message.get("content"), pictures)) for message in messages
+    ]
     if any(role != "user" for role, _ in texts):
         text = "\n\n".join(f"{'User' if role == 'user' else 'Assistant'}: {each}" for role, each in texts)
     else:
@@ -230,17 +265,37 @@ def _read_prompt(item: ContentItem, result: Mapping[str, Any]) -> str:
             f"the prompt has {len(text):,} characters; the maximum is {_MAX_PROMPT_CHARACTERS:,}",
             server=item.server,
         )
-    return text
+    return [text, *pictures]
 
 
-def _read_block(content: object) -> str:
-    """Return the text of a content block; of other blocks their kind."""
+def _read_block(item: ContentItem, content: object, pictures: list[bytes]) -> str:
+    """Return the text of a content block; of a picture its name, and of other blocks their kind.
+
+    Add a picture to ``pictures``, unless there are too many.
+    """
     block = _as_object(content)
     nested = _as_object(block.get("resource"))
     text: object = block.get("text", nested.get("text"))
     if isinstance(text, str):
         return text
+    if (data := _get_picture_data(block, nested)) is not None and len(pictures) < _MAX_PROMPT_PICTURES:
+        pictures.append(_decode_base64(item, data))
+        return f"[image: {_name_picture(item, len(pictures))}]"
     return f"[{block.get('type')}: {block.get('uri') or nested.get('uri') or 'not included'}]"
+
+
+def _get_picture_data(block: Mapping[str, Any], nested: Mapping[str, Any]) -> str | None:
+    """Return the base64 data of an image, or of an embedded resource that is one."""
+    data: object = None
+    if block.get("type") == "image":
+        data = block.get("data")
+    elif str(nested.get("mimeType")).startswith("image/"):
+        data = nested.get("blob")
+    return data if isinstance(data, str) else None
+
+
+def _name_picture(item: ContentItem, number: int) -> str:
+    return f"{item.title}, picture {number}"
 
 
 def _read_resource(item: ContentItem, result: Mapping[str, Any]) -> str | bytes:
@@ -251,10 +306,14 @@ def _read_resource(item: ContentItem, result: Mapping[str, Any]) -> str | bytes:
     blob = next((each.get("blob") for each in contents), None)
     if not isinstance(blob, str):
         raise BadAnswer("the resource has no content", server=item.server)
+    return _decode_base64(item, blob)
+
+
+def _decode_base64(item: ContentItem, data: str) -> bytes:
     try:
-        return base64.b64decode(blob, validate=True)
-    except binascii.Error:
-        raise BadAnswer("the content of the resource is not valid base64", server=item.server) from None
+        return base64.b64decode(data, validate=True)
+    except ValueError:
+        raise BadAnswer(f"the content of the {item.kind} is not valid base64", server=item.server) from None
 
 
 def _as_object(value: object) -> Mapping[str, Any]:

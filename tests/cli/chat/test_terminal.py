@@ -130,6 +130,26 @@ def test_files_are_attached_to_the_next_message(chatting: Chatting, talk: Callab
     assert second == "say Again."
 
 
+def test_the_last_message_is_edited_and_both_versions_are_kept(
+    chatting: Chatting, talk: Callable[..., Talk]
+) -> None:
+    here = talk()
+    here.says("/edit say Too early.")
+    here.sees("error: the chat has no message yet")
+    here.says("say One.")
+    here.sees("One.\n")
+    here.says("say Two.")
+    here.sees("Two.\n")
+    here.says("/edit")
+    here.sees("error: ")
+    here.says("/edit say Other.")
+    here.sees("Other.\n")
+    here.says("/quit")
+    assert here.terminal.end() == 0
+    last = [one["content"] for one in chatting.asked[-1]["messages"]]
+    assert last == ["say One.", "One.", "say Other."]
+
+
 def test_the_first_lines_of_help_and_the_end_of_input(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     here = talk()
     here.says("/help")

@@ -156,6 +156,34 @@ async def test_a_retry_sends_the_attachments_again_and_the_export_names_them(yar
     assert f"- `x.gif`, `image/gif`, {len(GIF)} bytes" in exported
 
 
+async def test_an_edited_message_keeps_its_attachments_and_gets_more(yard: Any) -> None:
+    ada = (await yard.person("ada")).token
+    chat, first = await begin(ada, model="seeing"), await attach(ada, "x.gif", GIF)
+    turn = (await send(ada, chat, "say One.", first)).json["turn"]
+    await ended(ada, chat)
+    second = await attach(ada, "notes.txt", b"Oslo")
+    body = {"text": "image?", "attachments": [second]}
+    edited = await ada.post(f"/api/v1/chats/{chat}/turns/{turn}/edit", body)
+    assert edited.status == 202, edited.text
+    events = await ended(ada, chat, edited.json["turn"])
+    assert [each.body["text"] for each in events if each.name == "said"] == ["image: yes"]
+    old, new = await of_kind(ada, chat, "user")
+    assert [each["name"] for each in old["body"]["attachments"]] == ["x.gif"]
+    assert [each["name"] for each in new["body"]["attachments"]] == ["x.gif", "notes.txt"]
+
+
+async def test_a_refused_edit_leaves_its_attachments_unsent(yard: Any) -> None:
+    ada = (await yard.person("ada")).token
+    chat = await begin(ada)
+    turn = (await send(ada, chat, "say One.")).json["turn"]
+    await ended(ada, chat)
+    await ended(ada, chat, (await ada.post(f"/api/v1/chats/{chat}/retry")).json["turn"])
+    id = await attach(ada, "notes.txt", b"Oslo")
+    body = {"text": "say Two.", "attachments": [id]}
+    assert (await ada.post(f"/api/v1/chats/{chat}/turns/{turn}/edit", body)).status == 409
+    assert (await ada.delete(f"/api/v1/attachments/{id}")).status == 204
+
+
 # Reading and deletion.
 
 

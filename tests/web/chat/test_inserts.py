@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 from tests.web.chat.chat_client import begin, ended, models_at, of_kind
-from tests.web.chat.test_attachments import journal, send
+from tests.web.chat.test_attachments import count_rows, journal, send
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
@@ -29,9 +29,9 @@ async def yard(open_site: Opening, model_program: ListeningProgram) -> Any:
         "every": {"label": "Everything", "command": str(EVERYTHING), "args": ["stdio"]},
         "bad": {"label": "Bad", "command": sys.executable, "args": ["-I", "-S", str(HOSTILE)]},
     }
-    local = await open_site(
-        servers, people_mode="password", models=models_at(model_program.url), list_deadline=30.0
-    )
+    models = models_at(model_program.url)
+    models["seeing"] = {**models["fake"], "sees": True, "label": "Sees"}
+    local = await open_site(servers, people_mode="password", models=models, list_deadline=30.0)
     local.model = model_program
     return local
 
@@ -131,12 +131,59 @@ async def test_a_picture_of_a_server_is_a_picture(yard: Any) -> None:
     assert (await ada.token.get(f"/api/v1/attachments/{id}")).headers["content-type"] == "image/gif"
 
 
+async def test_pictures_of_a_prompt_are_attached_and_seen_by_the_model(yard: Any) -> None:
+    ada = await yard.person("ada")
+    answer = await insert(ada.browser, "prompt", "bad", "pictures", headers=PART)
+    ids = re.findall(r'name="attachment" value="(f[0-9a-f]+)"', answer.text)
+    assert re.findall("<bdi>([^<]+)</bdi>", answer.text) == [
+        "Compare",
+        "Bad",
+        "Compare, picture 1",
+        "Compare, picture 2",
+    ]
+    chat = await begin(ada.token, model="seeing")
+    assert (await send(ada.token, chat, "image?", *ids)).status == 202
+    assert [each.body["text"] for each in await ended(ada.token, chat) if each.name == "said"] == [
+        "image: yes"
+    ]
+    parts = (await journal(yard))[-1]["messages"][0]["content"]
+    assert [part["type"] for part in parts] == ["text", "text", "text", "image_url", "text", "image_url"]
+    assert parts[1]["text"].endswith(
+        "What differs?\n\n[image: Compare, picture 1]\n\n[image: Compare, picture 2]"
+    )
+    # A model that does not see gets the text of the prompt in later turns, and no picture.
+    await ada.token.patch(f"/api/v1/chats/{chat}", {"model": "fake"})
+    turn = (await send(ada.token, chat, "say Later.")).json["turn"]
+    await ended(ada.token, chat, turn)
+    later = str((await journal(yard))[-1]["messages"][0]["content"])
+    assert "What differs?" in later
+    assert "image_url" not in later
+
+
+async def test_at_most_eight_pictures_of_a_prompt_are_attached(yard: Any) -> None:
+    ada = await yard.person("ada")
+    answer = await insert(ada.browser, "prompt", "bad", "many pictures", headers=PART)
+    ids = re.findall(r'name="attachment" value="(f[0-9a-f]+)"', answer.text)
+    assert len(ids) == 1 + 8
+    text = (await ada.token.get(f"/api/v1/attachments/{ids[0]}")).text
+    assert text.count("[image: many pictures, picture ") == 8
+    assert text.count("[image: not included]") == 12
+
+
+async def test_a_prompt_with_a_bad_picture_leaves_no_attachments(yard: Any) -> None:
+    ada = await yard.person("ada")
+    answer = await insert(ada.browser, "prompt", "bad", "no picture", headers=PART)
+    assert answer.status == 422, answer.text
+    assert await count_rows(yard) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "status", "told"),
     [
         ("prompt", "long", 502, "The prompt has 200,001 characters; the maximum is 200,000."),
         ("prompt", "empty", 502, "The prompt has no messages"),
         ("prompt", "fails", 502, "onerror"),
+        ("prompt", "broken picture", 502, "The content of the prompt is not valid base64."),
         ("prompt", "exits", 502, ""),
         ("resource", "bad://binary", 422, "“binary” is neither a picture nor a text file"),
         ("resource", "bad://broken", 502, "not valid base64"),
@@ -192,3 +239,35 @@ async def test_only_their_owner_sees_inserted_texts_and_chats(yard: Any) -> None
     assert (await bob.browser.get(f"/ui/chat/insert?chat={chat}")).status == 404
     stranger = await yard.client().get(f"/ui/chat/attachments/{id}")
     assert stranger.status == 303
+
+
+# The API.
+
+
+async def test_the_api_lists_prompts_and_resources_and_inserts_them(yard: Any) -> None:
+    ada = (await yard.person("ada")).token
+    (prompt,) = (await ada.get("/api/v1/prompts?q=compare")).json["items"]
+    assert (prompt["server"], prompt["name"], prompt["title"]) == ("bad", "pictures", "Compare")
+    (listed,) = (await ada.get("/api/v1/prompts?q=completable")).json["items"]
+    assert [each["name"] for each in listed["arguments"]] == ["department", "name"]
+    assert "bad://{which}" in {each["name"] for each in (await ada.get("/api/v1/resources")).json["items"]}
+    body = {"server": "bad", "name": "pictures"}
+    answer = await ada.post("/api/v1/prompts/insert", body)
+    assert answer.status == 201, answer.text
+    kinds = [each["mime"] for each in answer.json["attachments"]]
+    assert kinds == ["text/plain", "image/gif", "image/gif"]
+    body = {"server": "bad", "name": "bad://{which}", "arguments": {"which": "a b"}}
+    (read,) = (await ada.post("/api/v1/resources/insert", body)).json["attachments"]
+    assert (await ada.get(read["url"])).text.endswith("bad://a%20b")
+    chat = await begin(ada)
+    assert (await send(ada, chat, "say Hello.", read["id"])).status == 202
+    await ended(ada, chat)
+
+
+async def test_the_api_refuses_content_that_is_gone_or_broken(yard: Any) -> None:
+    ada, bob = (await yard.person("ada")).token, (await yard.person("bob")).token
+    for server, name, status in (("gone", "x", 404), ("bad", "unknown", 404), ("bad", "empty", 502)):
+        answer = await ada.post("/api/v1/prompts/insert", {"server": server, "name": name})
+        assert (answer.status, bool(answer.json["detail"])) == (status, True), answer.text
+    chat = await begin(ada)
+    assert (await bob.get(f"/api/v1/prompts?chat={chat}")).status == 404

@@ -219,7 +219,7 @@ class AttachmentService:
         """
         ids, total = list[str](), 0
         for each in (each for turn in reversed(turns) for each in turn.attachments):
-            if each.origin == PROMPT_ORIGIN or (pictures and each.is_picture):
+            if pictures if each.is_picture else each.origin == PROMPT_ORIGIN:
                 total += 0 if each.id in ids else each.size
                 if total > _MAX_REQUEST_PICTURE_BYTES:
                     break

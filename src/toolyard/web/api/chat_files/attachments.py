@@ -18,7 +18,7 @@ from toolyard.web.middleware.request_body import UPLOAD_PATH
 from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import ChatsDep
 
-__all__ = ["AttachmentResponse", "router"]
+__all__ = ["AttachmentResponse", "build_attachment_model", "router"]
 
 router = Routes(prefix="/attachments", tags=["chats"])
 
@@ -55,14 +55,9 @@ async def upload_attachment(
     """Store a picture (PNG, JPEG, GIF, WebP) or a text file in UTF-8, to be sent with a message. If it is not
     sent, it is deleted after a day."""
     attachment = await chats.attachments.upload(request_user.user.id, name, request.stream())
-    response.headers["Location"] = f"{UPLOAD_PATH}/{attachment.id}"
-    return AttachmentResponse(
-        id=attachment.id,
-        name=attachment.name,
-        mime=attachment.mime,
-        size=attachment.size,
-        url=response.headers["Location"],
-    )
+    uploaded = build_attachment_model(attachment)
+    response.headers["Location"] = uploaded.url
+    return uploaded
 
 
 @router.get(
@@ -97,6 +92,17 @@ async def delete_attachment(chats: ChatsDep, request_user: ChatWriter, id: PathI
     """Delete an attachment that was not sent. One that was sent is deleted with its chat."""
     if not await chats.attachments.delete_unsent(request_user.user.id, id):
         raise _build_not_found_error()
+
+
+def build_attachment_model(attachment: Attachment) -> AttachmentResponse:
+    """Return an attachment as the API shows it."""
+    return AttachmentResponse(
+        id=attachment.id,
+        name=attachment.name,
+        mime=attachment.mime,
+        size=attachment.size,
+        url=f"{UPLOAD_PATH}/{attachment.id}",
+    )
 
 
 def _build_not_found_error() -> NotFound:

@@ -19,7 +19,7 @@ from toolyard.types.chat import Attachment
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.problem_details import describe_error
 from toolyard.web.routes import Routes
-from toolyard.web.server_content import ContentItem, ContentKind
+from toolyard.web.server_content import ContentItem, ContentKind, attach_content
 from toolyard.web.service_dependencies import ChatsDep, ServerContentDep
 from toolyard.web.ui.components.flash import Flash, redirect_with_message
 from toolyard.web.ui.components.forms import read_submitted_form
@@ -135,7 +135,7 @@ async def complete_argument(
 async def insert_content(
     request: Request, me: CurrentUser, chats: ChatsDep, content: ServerContentDep
 ) -> Response:
-    """Fetch a prompt or resource, and add it to the message as an attachment."""
+    """Fetch a prompt or resource, and add it to the message as an attachment; pictures of a prompt, too."""
     form = await read_submitted_form(request)
     chat = form.text("chat")
     caller, kind = await _get_caller(chats, me, chat), _parse_kind(form.text("kind"))
@@ -143,18 +143,18 @@ async def insert_content(
     values = _read_values(item, {name: form.text(name) for name in form.names()})
     try:
         fetched = await content.fetch(caller, item, {key: each for key, each in values.items() if each})
-        attachment = await chats.attachments.upload(
-            me.user.id, fetched.name, fetched.pieces, origin=kind, server=item.server_label
-        )
+        attachments = await attach_content(chats.attachments, me.user.id, item, fetched)
     except ToolyardError as error:
         problem, _ = describe_error(error)
         told = Flash(problem.detail, "bad", problem.hint)
         page = InsertForm(chat, item, values, told)
         return render_page(request, "chat_insert_form.html", status=problem.status, page=page)
     if is_fragment_request(request):
-        return HTMLResponse(render_macro("chat_attachments.html", "unsent", attachment))
+        return HTMLResponse(
+            "".join(render_macro("chat_attachments.html", "unsent", each) for each in attachments)
+        )
     path = f"/ui/chat/{chat}" if chat else "/ui/chat"
-    return redirect_with_message(f"{path}?{urlencode({'attachment': attachment.id})}#end")
+    return redirect_with_message(f"{path}?{urlencode([('attachment', each.id) for each in attachments])}#end")
 
 
 @router.get("/ui/chat/attachments/{id}")

@@ -116,9 +116,9 @@
     button.setAttribute("aria-busy", "true");
     try {
       const response = await post(form.action, new URLSearchParams(new FormData(form)), PART);
-      const { page, said } = await read(response), made = $("li.chip", page), again = page.getElementById("panel");
-      if (response.ok && made) {
-        $("#attachments").append(document.adoptNode(made));
+      const { page, said } = await read(response), made = $$("li.chip", page), again = page.getElementById("panel");
+      if (response.ok && made.length) {
+        $("#attachments").append(...made.map((chip) => document.adoptNode(chip)));
         $("#dialog").close();
         box.focus();
         say("Inserted");
