@@ -250,6 +250,11 @@ def test_what_models_write_looks_as_they_mean_it() -> None:
         assert part in html
 
 
+def test_headings_are_below_those_of_the_page_and_skip_no_level() -> None:
+    html = str(render_markdown("# One\n\n## Two\n\n### Three\n\n#### Four\n\n##### Five\n\n###### Six"))
+    assert re.findall(r"<(h\d)>", html) == ["h3", "h3", "h4", "h5", "h6", "h6"]
+
+
 @pytest.fixture
 def any_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine that is fast enough to colour everything."""

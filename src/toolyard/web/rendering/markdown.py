@@ -124,10 +124,13 @@ def _parse_inline(state: StateCore) -> None:
 
 
 def _lower_headings(state: StateCore) -> None:
-    """Lower headings by two levels: the page itself has the first two."""
+    """Lower headings below those of the page, which has the first two levels.
+
+    The first two become one level, because most answers begin with the second: so no level is skipped.
+    """
     for token in state.tokens:
         if token.type in ("heading_open", "heading_close"):
-            token.tag = f"h{min(int(token.tag[1]) + 2, 6)}"
+            token.tag = f"h{min(max(int(token.tag[1]) + 1, 3), 6)}"
 
 
 def align_cells(state: StateCore) -> None:
