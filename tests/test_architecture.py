@@ -40,7 +40,7 @@ LIBRARY_INTERFACE = {("yard", "adapters"), ("adapters", "yard")}
 """The library is two packages that may import each other."""
 ENTRY_MODULES = {
     "yard.py",
-    "cli/chat/chat_app.py",
+    "cli/chat/chat_services.py",
     "gateway/stdio/local_gateway.py",
     "web/app.py",
     "web/server/startup.py",

@@ -38,15 +38,15 @@ def _run_background(data_dir: str) -> int:
     if listener is None:
         return 0
     gc.disable()  # `run_async` enables it
-    from toolyard.cli.process_setup import protect_process
+    from toolyard.cli.process_protection import protect_process
 
     protect_process()
     from pathlib import Path
 
-    from toolyard.background.owner import run_owner
+    from toolyard.background.server import run_background_server
     from toolyard.cli.runner import run_async, serve_operation
 
-    run_async(run_owner(listener, Path(data_dir), serve_operation))
+    run_async(run_background_server(listener, Path(data_dir), serve_operation))
     return 0
 
 

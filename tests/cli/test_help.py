@@ -110,7 +110,7 @@ def test_no_command_loads_rich_for_a_pipe_or_the_core_for_its_help() -> None:
             {"aiohttp", "alembic", "markdown_it", "prometheus_client", "psycopg", "pydantic_ai"},
         ),
         (
-            "toolyard.cli.chat.chat_app",
+            "toolyard.cli.chat.chat_services",
             {"aiohttp", "alembic", "fastapi", "pydantic", "psycopg", "pydantic_ai", "rich"},
         ),
     ],

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
-from toolyard.background.hello import Frame, write_frame
+from toolyard.background.attach_protocol import FrameKind, write_frame
 from toolyard.gateway.client_request import as_object, is_request_id
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.stdio.line_reader import LineReader
@@ -82,7 +82,7 @@ class AttachedClient:
         """Close the connection now. The shim answers requests that still run."""
         if not self._is_moved:
             self._is_moved = True
-            self._write(Frame.MOVE, self._line_count, self._move_payload or b"now")
+            self._write(FrameKind.MOVE, self._line_count, self._move_payload or b"now")
             self._lines.stop()
 
     # Lines, from the reader.
@@ -116,7 +116,7 @@ class AttachedClient:
         self._line_count = line = self._line_count + 1
         if message is _UNREADABLE:
             self._session.reject_unreadable()
-            self._write(Frame.MESSAGE, line)
+            self._write(FrameKind.MESSAGE, line)
             return
         messages = cast("list[object]", message) if isinstance(message, list) else (message,)
         open_requests = 0
@@ -124,7 +124,7 @@ class AttachedClient:
             body = as_object(each)
             method, id = body.get("method"), body.get("id")
             if isinstance(method, str):
-                self._keep(line, method, body)
+                self._mark_for_replay(line, method, body)
                 if is_request_id(id) and id not in self._line_of_request:
                     self._line_of_request[id] = line
                     open_requests += 1
@@ -133,21 +133,21 @@ class AttachedClient:
         if message != ():
             self._session.receive(cast("object", message))
         if not open_requests:
-            self._write(Frame.MESSAGE, line)
+            self._write(FrameKind.MESSAGE, line)
 
-    def _keep(self, line: int, method: str, body: Mapping[str, Any]) -> None:
+    def _mark_for_replay(self, line: int, method: str, body: Mapping[str, Any]) -> None:
         """Let the shim keep the lines that the state of this client is made of."""
         if method in ("initialize", "notifications/initialized", "logging/setLevel"):
-            self._write(Frame.KEEP, line, method.encode())
+            self._write(FrameKind.KEEP, line, method.encode())
         elif method in ("resources/subscribe", "resources/unsubscribe"):
             key = f"resource {as_object(body.get('params')).get('uri')}".encode(errors="replace")
             if method == "resources/subscribe":
-                self._write(Frame.KEEP, line, key)
+                self._write(FrameKind.KEEP, line, key)
             else:
-                self._write(Frame.FORGET, 0, key)
+                self._write(FrameKind.FORGET, 0, key)
         elif method == "subscriptions/listen" and is_request_id(body.get("id")):
             self._listen_ids.add(body["id"])
-            self._write(Frame.KEEP, line, f"listen {body.get('id')!r}".encode(errors="replace"))
+            self._write(FrameKind.KEEP, line, f"listen {body.get('id')!r}".encode(errors="replace"))
 
     # Answers.
 
@@ -162,7 +162,7 @@ class AttachedClient:
                 self._finish_request(line)
                 return
             line = self._count_answer(line)
-        self._write(Frame.MESSAGE, line, encode(message) + b"\n")
+        self._write(FrameKind.MESSAGE, line, encode(message) + b"\n")
 
     def _on_request_end(self, id: RequestId) -> None:
         """Report a request that ended without an answer: it was cancelled."""
@@ -173,13 +173,13 @@ class AttachedClient:
             self._finish_request(line)
         if id in self._listen_ids:
             self._listen_ids.discard(id)
-            self._write(Frame.FORGET, 0, f"listen {id!r}".encode(errors="replace"))
+            self._write(FrameKind.FORGET, 0, f"listen {id!r}".encode(errors="replace"))
         if self._move_payload is not None and not self.is_busy:
             self.move()
 
     def _finish_request(self, line: int) -> None:
         if self._count_answer(line):
-            self._write(Frame.MESSAGE, line)
+            self._write(FrameKind.MESSAGE, line)
         self._replayed_line_answered.set()
 
     def _count_answer(self, line: int) -> int:

@@ -24,7 +24,7 @@ def launch_background(data_dir: str, runtime_folder: str) -> int:
             if grandchild:
                 os.write(writing, str(grandchild).encode())
                 os._exit(0)
-            _become_background(data_dir, runtime_folder)
+            _daemonize(data_dir, runtime_folder)
         finally:
             os._exit(127)
     os.close(writing)
@@ -36,7 +36,7 @@ def launch_background(data_dir: str, runtime_folder: str) -> int:
     return int(text)
 
 
-def _become_background(data_dir: str, runtime_folder: str) -> None:
+def _daemonize(data_dir: str, runtime_folder: str) -> None:
     os.umask(0o077)
     os.chdir("/")
     null = os.open(os.devnull, os.O_RDONLY)

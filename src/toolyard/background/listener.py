@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from toolyard.background.hello import Greeting
+from toolyard.background.attach_protocol import Greeting
 from toolyard.background.runtime_dir import RuntimePaths, find_peer_uid, lock_file
 
 __all__ = ["ClientListener", "open_listener"]

@@ -60,7 +60,7 @@ class Pages:
         """Time of the last request on the monotonic clock; None while one is open, as by a page in a tab."""
         return None if self._open_requests else self._last_request
 
-    # Access of the views.
+    # Access of the shared cores.
 
     async def open_database(self, *, create: bool) -> Database | None:
         """Return the database of the local user; None if there is none. Raises StoreError."""
@@ -80,16 +80,16 @@ class Pages:
 
         Raises ToolyardError or OSError.
         """
-        return await self._open_link(path) if self._needs_link else None
+        return await self._serve_and_make_link(path) if self._needs_link else None
 
     # The web app.
 
     async def open(self) -> str:
         """Return a link to the pages, or an invitation if no admin exists yet. Raises ToolyardError."""
-        link = await self._open_link("/")
+        link = await self._serve_and_make_link("/")
         return self._invitation or link
 
-    async def _open_link(self, path: str) -> str:
+    async def _serve_and_make_link(self, path: str) -> str:
         if self._task is None or self._task.done():
             self._ready.clear()
             self._task = asyncio.create_task(self._serve())

@@ -12,12 +12,12 @@ import stat
 import sys
 import time
 
-from toolyard.background.hello import (
+from toolyard.background.attach_protocol import (
     FRAME_HEADER_BYTES,
     PROTOCOL,
-    Frame,
+    AttachRequest,
+    FrameKind,
     Greeting,
-    Hello,
     environment_id,
     list_namespaces,
     read_frame_header,
@@ -145,7 +145,7 @@ class BackgroundLink:
         self._data_dir = data_dir
         self._paths = RuntimePaths(data_dir, os.environ.get("XDG_RUNTIME_DIR", ""))
         arguments = {name: value for name, value in options.items() if name != "data-dir"}
-        self._hello = Hello(
+        self._hello = AttachRequest(
             __version__, environment_id(), os.getcwd(), arguments, dict(os.environ), os.getpid()
         )
 
@@ -154,7 +154,7 @@ class BackgroundLink:
         self._hello.replay = replay
         while True:
             connection = self.connect()
-            if self._introduce(connection, b"attach", _HELLO_TIMEOUT_SECONDS):
+            if self._send_hello(connection, b"attach", _HELLO_TIMEOUT_SECONDS):
                 connection.setblocking(False)
                 return connection
             # It was about to end. The next one answers, or is started.
@@ -163,12 +163,12 @@ class BackgroundLink:
         """Return a connection on which one operation of a command is carried out, by a process of the same
         version. Raises NotAttached or OSError."""
         connection = self.connect(start=False, same_version=True)
-        if not self._introduce(connection, b"operate", _COMMAND_TIMEOUT_SECONDS):
+        if not self._send_hello(connection, b"operate", _COMMAND_TIMEOUT_SECONDS):
             raise NotAttached("the background process is shutting down", is_absent=True)
         connection.setblocking(False)
         return connection
 
-    def _introduce(self, connection: _socket.socket, command: bytes, timeout: float) -> bool:
+    def _send_hello(self, connection: _socket.socket, command: bytes, timeout: float) -> bool:
         """Send the hello, and return whether it was accepted. False: the process is about to end."""
         body = self._hello.to_bytes()
         connection.settimeout(timeout)
@@ -444,18 +444,18 @@ class _Shim:
                 break
             payload = bytes(frames[start + FRAME_HEADER_BYTES : end])
             start = end
-            if kind == Frame.MESSAGE:
+            if kind == FrameKind.MESSAGE:
                 if line:
                     self._open_lines.pop(line, None)
                     self._unanswered_kept.discard(line)
                 self._to_client += payload
-            elif kind == Frame.KEEP and line in self._open_lines:
+            elif kind == FrameKind.KEEP and line in self._open_lines:
                 self._kept_lines[payload] = line, self._open_lines[line]
                 if line > self._replayed_count:
                     self._unanswered_kept.add(line)
-            elif kind == Frame.FORGET:
+            elif kind == FrameKind.FORGET:
                 self._kept_lines.pop(payload, None)
-            elif kind == Frame.MOVE:
+            elif kind == FrameKind.MOVE:
                 self._move = line, payload
         if start:
             del frames[:start]

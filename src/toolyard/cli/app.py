@@ -20,7 +20,7 @@ from toolyard.cli.error_exit import (
     report_usage_error,
 )
 from toolyard.cli.input.options import Options, remote_params, shared_params
-from toolyard.cli.process_setup import fork_from_init, protect_process
+from toolyard.cli.process_protection import fork_from_init, protect_process
 from toolyard.errors import ToolyardError
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ _MODULE_BY_COMMAND = {
     "catalog": "setup.catalog",
     "disconnect": "setup.clients",
     **dict.fromkeys(("status", "stop", "open"), "background"),
-    **dict.fromkeys(("remove", "enable", "disable", "edit"), "setup.edit"),
+    **dict.fromkeys(("remove", "enable", "disable", "edit"), "setup.edit_entries"),
 }
 """Modules that are not named after their command. A module of several commands names them in ``commands``."""
 COMMAND_SUMMARIES: dict[str, str] = {

@@ -37,11 +37,18 @@ from toolyard.types.call import McpRequest
 from toolyard.types.server import HttpSpec, Server, StdioSpec
 from toolyard.types.version import __version__
 
-__all__ = ["MachineCheck", "ServerCheck", "TraceStep", "TracedTransport", "check_machine", "check_server"]
+__all__ = [
+    "ConnectionStep",
+    "MachineCheck",
+    "ServerCheck",
+    "TracedTransport",
+    "check_machine",
+    "check_server",
+]
 
 
 @dataclass(slots=True)
-class TraceStep:
+class ConnectionStep:
     """One step. ``seconds`` is None until it has ended; ``refusal`` holds an error response."""
 
     name: str
@@ -59,12 +66,12 @@ class TraceStep:
 class TracedTransport:
     """Wraps a transport and records each step, without changing anything."""
 
-    def __init__(self, inner: Transport, steps: list[TraceStep], open_step_name: str | None) -> None:
+    def __init__(self, inner: Transport, steps: list[ConnectionStep], open_step_name: str | None) -> None:
         self._inner = inner
         self._steps = steps
         self._open_step_name = open_step_name
         self._receiver: Receiver | None = None
-        self._pending_steps: dict[object, TraceStep] = {}
+        self._pending_steps: dict[object, ConnectionStep] = {}
 
     @property
     def cancels_on_disconnect(self) -> bool:
@@ -121,8 +128,8 @@ class TracedTransport:
     async def close(self) -> None:
         await self._inner.close()
 
-    def _start_step(self, name: str) -> TraceStep:
-        step = TraceStep(name, time.perf_counter())
+    def _start_step(self, name: str) -> ConnectionStep:
+        step = ConnectionStep(name, time.perf_counter())
         self._steps.append(step)
         return step
 
@@ -153,7 +160,7 @@ class ServerCheck:
     """The start of one server."""
 
     server: Server
-    steps: list[TraceStep] = field(default_factory=list[TraceStep])
+    steps: list[ConnectionStep] = field(default_factory=list[ConnectionStep])
     cause: str | None = None
     hint: str | None = None
     stderr: list[str] = field(default_factory=list[str])
@@ -256,7 +263,7 @@ def _check_command(server: Server, server_check: ServerCheck) -> None:
     spec = server.transport
     if not isinstance(spec, StdioSpec):
         return
-    step = TraceStep("command", time.perf_counter())
+    step = ConnectionStep("command", time.perf_counter())
     path = shutil.which(spec.command, path=build_child_environment(spec.env).get("PATH"))
     if path is None and os.path.dirname(spec.command):
         # A path, possibly relative to the server's folder: the start reports the problem with it.
@@ -316,7 +323,7 @@ def _record_era(session: McpSession, server_check: ServerCheck) -> None:
 
 async def _list_tools(server: Server, session: McpSession, server_check: ServerCheck) -> None:
     if session.handshake_result is not None and "tools" not in session.handshake_result.capabilities:
-        step = TraceStep("tools/list", time.perf_counter(), detail="it offers no tools")
+        step = ConnectionStep("tools/list", time.perf_counter(), detail="it offers no tools")
         step.end()
         server_check.steps.append(step)
         return

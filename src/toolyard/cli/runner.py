@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
     from pathlib import Path
 
-    from toolyard.background.views import View
+    from toolyard.background.shared_cores import SharedCore
     from toolyard.config.settings.table import Settings
     from toolyard.types.server import Configuration
     from toolyard.yard import Toolyard
@@ -72,8 +72,8 @@ def open_offline_yard(
     return Toolyard(configuration, settings, (), data_dir if stored else None)
 
 
-async def serve_operation(view: View, reader: StreamReader, writer: StreamWriter) -> None:
+async def serve_operation(shared_core: SharedCore, reader: StreamReader, writer: StreamWriter) -> None:
     """Carry out the operation of a command, in the background process."""
-    from toolyard.cli.backends import operations  # only once a command needs it
+    from toolyard.cli.backends import background_handler  # only once a command needs it
 
-    await operations.serve_operation(view, reader, writer)
+    await background_handler.serve_operation(shared_core, reader, writer)

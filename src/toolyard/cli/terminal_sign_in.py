@@ -172,7 +172,7 @@ class TerminalSignIn:
             storage = LazyAuthStorage.wrap(database.auth)
             if target.oauth.grant == "client_credentials":
                 flow = SignInFlow(net, storage, ClientIdentity("http://127.0.0.1/callback"))
-                return await self._by_itself(
+                return await self._sign_in_as_client(
                     flow, storage, config_grant_key(sign_in_server.server, LOCAL_PRINCIPAL), target, name
                 )
             async with _open_redirect_endpoint(
@@ -192,7 +192,7 @@ class TerminalSignIn:
             await net.close()
             await database.close()
 
-    async def _by_itself(
+    async def _sign_in_as_client(
         self, flow: SignInFlow, storage: AuthStorage, key: str, target: SignInTarget, name: str
     ) -> OAuthGrant:
         """Obtain tokens with the client's own credentials, once the issuer is confirmed."""

@@ -18,9 +18,9 @@ __all__ = [
     "Approve",
     "Backend",
     "CommandCall",
-    "EarlyServers",
-    "EarlyTools",
     "OnCallProgress",
+    "PartialServers",
+    "PartialTools",
     "SearchReport",
     "SearchRequest",
     "ServersReport",
@@ -51,7 +51,7 @@ class ToolsRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyTools:
+class PartialTools:
     """The tools that are known while other servers are still being listed."""
 
     tools: list[Tool]
@@ -84,7 +84,7 @@ class ServersRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyServers:
+class PartialServers:
     """The servers that are done while others are still connecting."""
 
     servers: list[ServerSummary]
@@ -139,13 +139,13 @@ class Backend(Protocol):
     """Whether it, and the processes of its servers, run on after the command."""
 
     async def list_tools(
-        self, request: ToolsRequest, on_early: Callable[[EarlyTools], None] | None = None
+        self, request: ToolsRequest, on_early: Callable[[PartialTools], None] | None = None
     ) -> ToolsReport:
         """Return the tools. ``on_early`` gets the known ones if servers take long to answer."""
         ...
 
     async def list_servers(
-        self, request: ServersRequest, on_early: Callable[[EarlyServers], None] | None = None
+        self, request: ServersRequest, on_early: Callable[[PartialServers], None] | None = None
     ) -> ServersReport:
         """Return the states of the servers. ``on_early`` gets those that are done if others take long."""
         ...

@@ -18,9 +18,9 @@ from toolyard.cli.backends.backend import (
     Approve,
     Backend,
     CommandCall,
-    EarlyServers,
-    EarlyTools,
     OnCallProgress,
+    PartialServers,
+    PartialTools,
     SearchReport,
     SearchRequest,
     ServersReport,
@@ -84,23 +84,23 @@ class BackgroundBackend:
         self._open_local = open_local
 
     async def list_tools(
-        self, request: ToolsRequest, on_early: Callable[[EarlyTools], None] | None = None
+        self, request: ToolsRequest, on_early: Callable[[PartialTools], None] | None = None
     ) -> ToolsReport:
         """Return the tools, as ``LocalBackend`` does."""
-        once = _Once(on_early)
+        once = _CallOnce(on_early)
         try:
-            return await self._operate("list_tools", request, on_early=on_early and once)
+            return await self._request_operation("list_tools", request, on_early=on_early and once)
         except _ProcessLost:
             async with self._open_local() as local:
                 return await local.list_tools(request, once.unused)
 
     async def list_servers(
-        self, request: ServersRequest, on_early: Callable[[EarlyServers], None] | None = None
+        self, request: ServersRequest, on_early: Callable[[PartialServers], None] | None = None
     ) -> ServersReport:
         """Return the states of the servers, as ``LocalBackend`` does."""
-        once = _Once(on_early)
+        once = _CallOnce(on_early)
         try:
-            return await self._operate("list_servers", request, on_early=on_early and once)
+            return await self._request_operation("list_servers", request, on_early=on_early and once)
         except _ProcessLost:
             async with self._open_local() as local:
                 return await local.list_servers(request, once.unused)
@@ -108,7 +108,7 @@ class BackgroundBackend:
     async def search(self, request: SearchRequest) -> SearchReport:
         """Search the stored listings."""
         try:
-            return await self._operate("search", request)
+            return await self._request_operation("search", request)
         except _ProcessLost:
             async with self._open_local() as local:
                 return await local.search(request)
@@ -118,7 +118,7 @@ class BackgroundBackend:
     ) -> Result:
         """Call a tool. Raises OutcomeUnknown if the process ends meanwhile."""
         try:
-            return await self._operate("call", request, on_progress=on_progress, approve=approve)
+            return await self._request_operation("call", request, on_progress=on_progress, approve=approve)
         except _ProcessLost:
             raise OutcomeUnknown(
                 "Toolyard's background process ended before it answered; the outcome is unknown",
@@ -128,12 +128,12 @@ class BackgroundBackend:
     async def restart(self, server: str) -> ServerSummary:
         """Restart a server of the background process."""
         try:
-            return await self._operate("restart", server)
+            return await self._request_operation("restart", server)
         except _ProcessLost:
             hint = "`toolyard status` shows whether it runs again"
             raise OutcomeUnknown("Toolyard's background process ended during the call", hint=hint) from None
 
-    async def _operate(
+    async def _request_operation(
         self,
         operation: str,
         request: Any,
@@ -178,7 +178,7 @@ class BackgroundBackend:
             raise _ProcessLost from None
 
 
-class _Once:
+class _CallOnce:
     """Calls a function at most once: of two listings, only one prints something early."""
 
     def __init__(self, function: Callable[[Any], None] | None) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 from toolyard.cli.backends.backend import (
     Approve,
     CommandCall,
-    EarlyServers,
-    EarlyTools,
     OnCallProgress,
+    PartialServers,
+    PartialTools,
     SearchReport,
     SearchRequest,
     ServersReport,
@@ -75,7 +75,7 @@ class LocalBackend:
     # Tools.
 
     async def list_tools(
-        self, request: ToolsRequest, on_early: Callable[[EarlyTools], None] | None = None
+        self, request: ToolsRequest, on_early: Callable[[PartialTools], None] | None = None
     ) -> ToolsReport:
         """Return the tools, from the stored listings where there are some."""
         yard = self._yard
@@ -94,7 +94,7 @@ class LocalBackend:
                     known = await yard.search(
                         "", limit=sys.maxsize, agent=request.agent, bundles=request.bundles
                     )
-                    on_early(EarlyTools(known, self._find_unlisted_servers()))
+                    on_early(PartialTools(known, self._find_unlisted_servers()))
             tools = await listing
         finally:
             listing.cancel()
@@ -184,7 +184,7 @@ class LocalBackend:
     # Servers.
 
     async def list_servers(
-        self, request: ServersRequest, on_early: Callable[[EarlyServers], None] | None = None
+        self, request: ServersRequest, on_early: Callable[[PartialServers], None] | None = None
     ) -> ServersReport:
         """Connect to all enabled servers at once, list their tools, and return the state of each."""
         yard = self._yard
@@ -197,7 +197,7 @@ class LocalBackend:
                         await yard.search("")  # Loads the listings that have come so far.
                         views = self._collect_views()
                         done = [_summarize_view(one, request.connects) for one in views if one.is_done]
-                        on_early(EarlyServers(done, [one.server.id for one in views if not one.is_done]))
+                        on_early(PartialServers(done, [one.server.id for one in views if not one.is_done]))
                 await listing
             finally:
                 listing.cancel()

@@ -13,7 +13,13 @@ from dataclasses import asdict, fields, is_dataclass
 from importlib import import_module
 from typing import Any, cast
 
-from toolyard.cli.backends.backend import EarlyServers, EarlyTools, SearchReport, ServersReport, ToolsReport
+from toolyard.cli.backends.backend import (
+    PartialServers,
+    PartialTools,
+    SearchReport,
+    ServersReport,
+    ToolsReport,
+)
 from toolyard.cli.output.messages import Notice
 from toolyard.cli.output.servers import ServerSummary
 from toolyard.errors import AgentsError, ConfigError, HttpStatus, Problem, ToolyardError
@@ -24,8 +30,9 @@ from toolyard.types.tool import Media, ResourceLink, Result, TextBlock, TextReso
 __all__ = [
     "decode_error",
     "decode_report",
-    "describe_error",
-    "describe_record",
+    "encode_error",
+    "encode_record",
+    "find_report_kind",
     "read_message",
     "write_message",
 ]
@@ -52,20 +59,25 @@ def write_message(writer: asyncio.StreamWriter, body: bytes = b"") -> None:
     writer.write(len(body).to_bytes(_LENGTH_BYTES, "big") + body)
 
 
-def describe_record(value: Any) -> Any:
+def encode_record(value: Any) -> Any:
     """Return a dataclass and those within it as JSON objects. Other values stay as they are."""
     if is_dataclass(value):
-        found = {each.name: describe_record(getattr(value, each.name)) for each in fields(value)}
+        found = {each.name: encode_record(getattr(value, each.name)) for each in fields(value)}
         if type(value).__name__ in _BLOCK_TYPES:
             found["type"] = type(value).__name__
         return found
     if isinstance(value, list | tuple):
-        return [describe_record(each) for each in cast("list[Any]", value)]
+        return [encode_record(each) for each in cast("list[Any]", value)]
     return value
 
 
+def find_report_kind(report: object) -> str:
+    """Return the name of a record's class in messages."""
+    return _REPORT_KINDS[type(report)]
+
+
 def decode_report(kind: str, found: dict[str, Any]) -> Any:
-    """Return the record of this class that ``describe_record`` made a JSON object of."""
+    """Return the record of this kind that ``encode_record`` made a JSON object of."""
     for name, decode in _FIELD_DECODERS.items():
         if name in found:
             found[name] = decode(found[name])
@@ -76,10 +88,17 @@ def _decode_process(found: dict[str, Any]) -> ServerProcess:
     return ServerProcess(found["pid"], tuple(found["users"]), found["launch"])
 
 
-_REPORT_TYPES = {
-    each.__name__: each
-    for each in (ToolsReport, SearchReport, ServersReport, EarlyTools, EarlyServers, ServerSummary, Result)
+_REPORT_TYPES: dict[str, type[Any]] = {
+    "ToolsReport": ToolsReport,
+    "SearchReport": SearchReport,
+    "ServersReport": ServersReport,
+    "EarlyTools": PartialTools,
+    "EarlyServers": PartialServers,
+    "ServerSummary": ServerSummary,
+    "Result": Result,
 }
+"""Records by their names in messages, which stay: the two processes may be of different versions."""
+_REPORT_KINDS = {each: kind for kind, each in _REPORT_TYPES.items()}
 _FIELD_DECODERS: dict[str, Callable[[Any], Any]] = {
     "tools": lambda items: [Tool(**each) for each in items],
     "hidden": lambda items: [HiddenTool(**each) for each in items],
@@ -94,7 +113,7 @@ _FIELD_DECODERS: dict[str, Callable[[Any], Any]] = {
 """What the fields of records are made of; a name means the same in all of them."""
 
 
-def describe_error(error: ToolyardError) -> dict[str, Any]:
+def encode_error(error: ToolyardError) -> dict[str, Any]:
     """Return an error as a JSON object, from which the other process raises the same."""
     found: dict[str, Any] = {
         name: value
@@ -109,7 +128,7 @@ def describe_error(error: ToolyardError) -> dict[str, Any]:
 
 
 def decode_error(found: dict[str, Any]) -> ToolyardError:
-    """Return the error that ``describe_error`` made a JSON object of. Raises ValueError."""
+    """Return the error that ``encode_error`` made a JSON object of. Raises ValueError."""
     module, values = str(found["module"]), cast("dict[str, Any]", found["fields"])
     kind = getattr(import_module(module), found["name"], None) if module.startswith(_PACKAGE_PREFIX) else None
     if not (isinstance(kind, type) and issubclass(kind, ToolyardError)):

@@ -10,9 +10,9 @@ from typing import Any
 from toolyard.cli.backends.backend import (
     Approve,
     CommandCall,
-    EarlyServers,
-    EarlyTools,
     OnCallProgress,
+    PartialServers,
+    PartialTools,
     SearchReport,
     SearchRequest,
     ServersReport,
@@ -48,7 +48,7 @@ class RemoteBackend:
         self._client = client
 
     async def list_tools(
-        self, request: ToolsRequest, on_early: Callable[[EarlyTools], None] | None = None
+        self, request: ToolsRequest, on_early: Callable[[PartialTools], None] | None = None
     ) -> ToolsReport:
         """Return the remote's tools that the caller may use."""
         found = await self._client.get(
@@ -78,7 +78,7 @@ class RemoteBackend:
         )
 
     async def list_servers(
-        self, request: ServersRequest, on_early: Callable[[EarlyServers], None] | None = None
+        self, request: ServersRequest, on_early: Callable[[PartialServers], None] | None = None
     ) -> ServersReport:
         """Return the states of the remote's servers and of the caller's instances."""
         listed: dict[str, Any] = {}

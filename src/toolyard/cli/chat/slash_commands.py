@@ -10,7 +10,7 @@ from pathlib import Path
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.markdown_export import export_markdown
 from toolyard.agents.chat.tool_set import ToolView
-from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID
+from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID
 from toolyard.cli.chat.current_chat import CurrentChat
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.output.messages import show_note

@@ -30,7 +30,7 @@ from toolyard.types.chat import (
     UnknownEvent,
 )
 
-__all__ = ["EventDisplay", "TurnFollower", "TurnResult", "UserLeft"]
+__all__ = ["EventDisplay", "TurnFollower", "TurnResult", "UserExited"]
 
 _EVENT_POLL_SECONDS = 30.0
 
@@ -38,7 +38,7 @@ OpenRequest: TypeAlias = CallSnapshot | QuestionSnapshot
 """A call that needs an approval, or a question of a server."""
 
 
-class UserLeft(Exception):
+class UserExited(Exception):
     """Raised when the person leaves before the turn has ended. ``by_interrupt``: with Ctrl-C."""
 
     def __init__(self, *, by_interrupt: bool) -> None:
@@ -89,7 +89,7 @@ class TurnFollower:
         self._turn = self._turn.apply(events)
 
     async def follow(self, after: int) -> TurnResult:
-        """Print the events after a sequence number until the turn has ended. Raises UserLeft."""
+        """Print the events after a sequence number until the turn has ended. Raises UserExited."""
         pressed = asyncio.ensure_future(self._interrupts.wait())
         coming: asyncio.Task[Sequence[ChatEvent]] | None = None
         try:
@@ -123,7 +123,7 @@ class TurnFollower:
     # Events.
 
     def _handle_event(self, event: ChatEvent) -> None:
-        if self._active_prompt is not None and _settles_request(event.data, self._active_prompt[0]):
+        if self._active_prompt is not None and _answers_request(event.data, self._active_prompt[0]):
             self._cancel_prompt()
             show_note(
                 "the turn is over" if isinstance(event.data, TurnEnd) else "it was already answered elsewhere"
@@ -181,7 +181,7 @@ class TurnFollower:
         except InputEnded:
             if isinstance(request, CallSnapshot):
                 # The question can be answered later, here or in the web app.
-                raise UserLeft(by_interrupt=False) from None
+                raise UserExited(by_interrupt=False) from None
             answer = QuestionReply("cancel")
         await self._send_answer(request, answer)
         self._show_deferred_events()
@@ -216,7 +216,7 @@ class TurnFollower:
         self._cancel_prompt()
         self._display.end_line()
         if self._is_stopping:
-            raise UserLeft(by_interrupt=True)
+            raise UserExited(by_interrupt=True)
         self._is_stopping = True
         await self._chats.stop(self._chat.owner, self._chat.id)
         self._show_deferred_events()
@@ -229,7 +229,7 @@ async def _ask_user(request: OpenRequest) -> ApprovalReply | QuestionReply:
     return await ask_approval(request.request, request.approval.reason)
 
 
-def _settles_request(data: EventData | UnknownEvent, request: OpenRequest) -> bool:
+def _answers_request(data: EventData | UnknownEvent, request: OpenRequest) -> bool:
     """Return whether an event settles an earlier question."""
     match data, request:
         case TurnEnd(), _:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.audit_entries import record_audit_entry
+from toolyard.cli.audit_recording import record_audit_entry
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Command, Options, shared_params
 from toolyard.cli.output.messages import show_note

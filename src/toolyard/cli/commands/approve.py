@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.audit_entries import record_if_database_exists
+from toolyard.cli.audit_recording import record_if_database_exists
 from toolyard.cli.error_exit import Usage, report_error
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.input.prompts import ask_yes_no

@@ -28,7 +28,7 @@ from toolyard.cli.runner import run_async
 from toolyard.types.chat import Chat, ChatEvent, TurnOutcome
 
 if TYPE_CHECKING:
-    from toolyard.cli.chat.chat_app import ChatApp
+    from toolyard.cli.chat.chat_services import ChatApp
     from toolyard.cli.chat.current_chat import CurrentChat
     from toolyard.cli.chat.turn_follower import TurnResult
 
@@ -121,7 +121,10 @@ def _read_prompt(prompt: str | None) -> str | None:
 
 
 async def _run_chat(options: Options, chat_options: ChatOptions, *, may_ask: bool) -> int:
-    from toolyard.cli.chat.chat_app import no_model_error, open_chat_app  # slow to load, as the whole core is
+    from toolyard.cli.chat.chat_services import (  # slow to load, as the whole core is
+        no_model_error,
+        open_chat_app,
+    )
 
     async with open_chat_app(options, chat_options.bundles, model=chat_options.model) as room:
         seat = await _open_current_chat(room, chat_options)
@@ -132,7 +135,7 @@ async def _run_chat(options: Options, chat_options: ChatOptions, *, may_ask: boo
         if chat_options.prompt is not None:
             asks = may_ask and is_interactive()
             return await run_single_turn(room, seat, chat_options.prompt, can_ask=asks, json=options.json)
-        from toolyard.cli.chat.conversation import (
+        from toolyard.cli.chat.interactive_chat import (
             LineEditor,
             TerminalConversation,  # only for people
         )
@@ -179,7 +182,7 @@ _COLUMNS = (
 
 async def list_chats(options: Options) -> int:
     """Print the chats, the last changed first. No server is connected."""
-    from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID, open_existing_database  # slow to load
+    from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID, open_existing_database  # slow to load
 
     async with open_existing_database(options) as database:
         chats = (
@@ -266,10 +269,10 @@ async def run_single_turn(
     chat_app: ChatApp, current_chat: CurrentChat, text: str, *, can_ask: bool, json: bool
 ) -> int:
     """Send a message, follow the turn to its end, and return the exit code. Raises ToolyardError."""
-    from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID  # slow to load, as the whole core is
+    from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID  # slow to load, as the whole core is
     from toolyard.cli.chat.interrupts import Interrupts
     from toolyard.cli.chat.screen import Screen
-    from toolyard.cli.chat.turn_follower import TurnFollower, UserLeft
+    from toolyard.cli.chat.turn_follower import TurnFollower, UserExited
 
     chat = await current_chat.get_or_create()
     with Interrupts() as interrupts:
@@ -281,7 +284,7 @@ async def run_single_turn(
         turn = TurnFollower(chat_app.chats, await current_chat.refresh(), screen, interrupts, can_ask=can_ask)
         try:
             return _choose_exit_code(await turn.follow(begun))
-        except UserLeft as left:
+        except UserExited as left:
             return _INTERRUPTED_EXIT_CODE if left.by_interrupt else _REFUSED_EXIT_CODE
 
 

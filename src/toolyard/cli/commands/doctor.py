@@ -24,7 +24,7 @@ from toolyard.types.server import Configuration, HttpSpec, Server
 
 if TYPE_CHECKING:
     from toolyard.auth import AuthProvider
-    from toolyard.cli.doctor_checks import MachineCheck, ServerCheck, TraceStep
+    from toolyard.cli.doctor_checks import ConnectionStep, MachineCheck, ServerCheck
 
 __all__ = ["command"]
 
@@ -146,7 +146,7 @@ def _show_server_check(server_check: ServerCheck) -> None:
         show_message("hint", server_check.hint, None, sys.stdout)
 
 
-def _show_step(step: TraceStep) -> None:
+def _show_step(step: ConnectionStep) -> None:
     ended_well = step.seconds is not None
     mark = style_text("ok", "green", sys.stdout) if ended_well else style_text("no", "red", sys.stdout)
     took = format_duration(step.seconds) if step.seconds is not None else "-"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.audit_entries import record_if_database_exists
+from toolyard.cli.audit_recording import record_if_database_exists
 from toolyard.cli.backends.remote_client import RemoteClient, quote_path_segment
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Options, RemoteCommand
@@ -99,7 +99,7 @@ async def _run_lock(options: Options, task: str, names: tuple[str, ...]) -> int:
             # Another process may have accepted changes while the servers were listed.
             found = _compare_with_lock(yard, path, read_lock(path), first_use)
             wanted = _select_changes(task, names, found, yard)
-            pinned = found.lock is None and task == "accept" and _are_pinned_at_first_use(wanted, found)
+            pinned = found.lock is None and task == "accept" and _have_first_use_pins(wanted, found)
             written = None if pinned or task in ("check", "diff") else _build_lock(found, wanted, task)
             if written is not None and written != found.lock:
                 _write_lock_file(path, written)
@@ -144,7 +144,7 @@ async def _load_first_use_pins(yard: Toolyard) -> dict[str, ServerPins]:
     return found
 
 
-def _are_pinned_at_first_use(changes: list[Change], comparison: _LockComparison) -> bool:
+def _have_first_use_pins(changes: list[Change], comparison: _LockComparison) -> bool:
     return all(change.server_id in comparison.first_use_pins for change in changes)
 
 

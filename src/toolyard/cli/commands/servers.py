@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.backends.backend import EarlyServers, ServersRequest
+from toolyard.cli.backends.backend import PartialServers, ServersRequest
 from toolyard.cli.backends.selection import open_backend
 from toolyard.cli.input.options import Options, RemoteCommand
 from toolyard.cli.output.messages import show_notices
@@ -38,7 +38,7 @@ async def _list_servers(options: Options, request: ServersRequest, *, fail: bool
     async with open_backend(options, offline=not request.connects) as backend:
         async with ProgressIndicator("connecting", quiet=options.json) as progress:
 
-            def show_early(known: EarlyServers) -> None:
+            def show_early(known: PartialServers) -> None:
                 early.update(line.server for line in known.servers)
                 progress.stop()
                 show_servers(known.servers)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.backends.backend import EarlyTools, ToolsReport, ToolsRequest
+from toolyard.cli.backends.backend import PartialTools, ToolsReport, ToolsRequest
 from toolyard.cli.backends.selection import open_backend
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_servers
 from toolyard.cli.input.options import Options, RemoteCommand
@@ -70,7 +70,7 @@ async def _list_tools(options: Options, request: ToolsRequest) -> int:
     async with open_backend(options) as backend:
         async with ProgressIndicator("listing", quiet=is_for_program) as progress:
 
-            def show_early(known: EarlyTools) -> None:
+            def show_early(known: PartialTools) -> None:
                 early.update(tool.name for tool in known.tools)
                 progress.stop()
                 show_tools(known.tools)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.audit_entries import AUDIT_ACTOR_NAME, record_audit_entry
+from toolyard.cli.audit_recording import AUDIT_ACTOR_NAME, record_audit_entry
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Command, Options, shared_params
 from toolyard.cli.input.prompts import ask_yes_no

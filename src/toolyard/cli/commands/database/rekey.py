@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.audit_entries import record_audit_entry
+from toolyard.cli.audit_recording import record_audit_entry
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.messages import show_note

@@ -87,7 +87,7 @@ def command(options: Options, limit: int | None, weeks: int, chosen: str | None)
     """
     allowed = load_settings(options.resolved_data_dir).meta_threshold if limit is None else limit
     clients = list(_find_connected_clients())
-    views, costs, meta_tokens, usage = run_async(_measure(options, clients, weeks))
+    views, costs, meta_tokens, usage = run_async(_measure_tool_costs(options, clients, weeks))
     proposals = propose_savings(costs, meta_tokens, allowed)
     if chosen is not None:
         proposal = next((each for each in proposals if each.kind == chosen), None)
@@ -104,7 +104,7 @@ def command(options: Options, limit: int | None, weeks: int, chosen: str | None)
     return 0
 
 
-async def _measure(
+async def _measure_tool_costs(
     options: Options, clients: Sequence[ConnectedClient], weeks: int
 ) -> tuple[list[ClientTools], list[ToolCost], int, ToolUsage]:
     from toolyard.catalog.token_estimate import estimate_tool_tokens  # not for the help

@@ -141,7 +141,7 @@ def _plan_clients(
             failures.append(error)
         else:
             turned_off = [
-                name for name, change in zip(names, plan.changes[1:], strict=True) if _writes(change)
+                name for name, change in zip(names, plan.changes[1:], strict=True) if _changes_file(change)
             ]
             plans.append(ClientPlan(client, known.title, plan, tuple(edits), tuple(turned_off)))
     return plans, failures
@@ -162,7 +162,7 @@ def _make_disabling_edit(path: tuple[str, ...], disabling: tuple[str, bool] | No
     return EntryEdit(path, None) if disabling is None else EntryEdit((*path, disabling[0]), disabling[1])
 
 
-def _writes(change: EntryChange) -> bool:
+def _changes_file(change: EntryChange) -> bool:
     return change not in (EntryChange.SAME, EntryChange.ABSENT)
 
 

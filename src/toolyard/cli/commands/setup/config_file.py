@@ -100,7 +100,7 @@ def _show_outcome(
 
 def _record_approval(options: Options, plan: EntryPlan) -> None:
     """Record in the audit log that a changed project file stays approved."""
-    from toolyard.cli.audit_entries import record_if_database_exists  # only for files of projects
+    from toolyard.cli.audit_recording import record_if_database_exists  # only for files of projects
     from toolyard.config.sources.discovery import discover_config_path
 
     folder: Path = options.resolved_data_dir

@@ -1,4 +1,4 @@
-"""The owner of a data directory: serves all attached clients until it is stopped or idle."""
+"""The server of a data directory, its owner: serves all attached clients until it is stopped or idle."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from toolyard.background.attach_protocol import MAX_HELLO_BYTES, PROTOCOL, AttachRequest, environment_id
 from toolyard.background.attached_client import AttachedClient
-from toolyard.background.hello import MAX_HELLO_BYTES, PROTOCOL, Hello, environment_id
 from toolyard.background.listener import ClientListener
 from toolyard.background.pages import Pages
 from toolyard.background.runtime_dir import lock_file
-from toolyard.background.views import View, Views
+from toolyard.background.shared_cores import SharedCore, SharedCores
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.table import SETTINGS
 from toolyard.config.working_directories import CLIENT_DIR_VARIABLE
@@ -33,7 +33,7 @@ from toolyard.transports.stdio.watchdog import MARKER_VARIABLE
 from toolyard.types.version import __version__
 from toolyard.web.server.logs import start_logging
 
-__all__ = ["OperationServer", "Owner", "run_owner"]
+__all__ = ["BackgroundServer", "OperationServer", "run_background_server"]
 
 log = logging.getLogger("toolyard.background")
 
@@ -50,11 +50,11 @@ _UNCOMPARED_VARIABLES = {
     "TOOLYARD_REMOTE_TOKEN",
     "TOOLYARD_STANDALONE",
 }
-"""Variables that are not settings, or that are part of a client's view."""
+"""Variables that are not settings, or that are part of the shared core of a client."""
 
 
 OperationServer: TypeAlias = Callable[
-    [View, asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]
+    [SharedCore, asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]
 ]
 """Carries out the operation of a command, which is the next thing on its connection."""
 
@@ -62,20 +62,20 @@ OperationServer: TypeAlias = Callable[
 @dataclass(slots=True, eq=False)
 class _AttachedClientInfo:
     client: AttachedClient
-    hello: Hello
-    view: View
+    hello: AttachRequest
+    core: SharedCore
     task: asyncio.Task[None]
     since: float = field(default_factory=time.time)
 
 
-class Owner:
+class BackgroundServer:
     """Serves the connections that the listener accepts. ``run`` returns once it has ended."""
 
     def __init__(
         self,
         listener: ClientListener,
         data_dir: Path,
-        views: Views,
+        shared_cores: SharedCores,
         serve_operation: OperationServer,
         pages: Pages | None = None,
     ) -> None:
@@ -83,7 +83,7 @@ class Owner:
         has no other purpose, and ends when it is idle."""
         self._listener = listener
         self._data_dir = data_dir
-        self._views = views
+        self._shared_cores = shared_cores
         self._serve_operation = serve_operation
         self._is_background = pages is not None
         self._operation_count = 0
@@ -109,7 +109,7 @@ class Owner:
                 idle_check.cancel()
             self._listener.close()
             await self._tasks.close()
-            await self._views.close()
+            await self._shared_cores.close()
             if self._pages is not None:
                 await self._pages.close()
 
@@ -121,7 +121,7 @@ class Owner:
         """Begin to end. Clients attach to another process when they send something."""
         self._drain("later", _STOP_DRAIN_SECONDS)
 
-    def leave(self) -> None:
+    def hand_over_clients(self) -> None:
         """Give up the data directory, so that another process can own it, and move the clients to it."""
         self._drain("now", MOVE_DRAIN_SECONDS)
 
@@ -147,13 +147,13 @@ class Owner:
 
     async def _check_idle(self) -> None:
         while True:
-            await asyncio.sleep(min(self._views.settings.idle_exit / 2, 30.0))
+            await asyncio.sleep(min(self._shared_cores.settings.idle_exit / 2, 30.0))
             if self._is_outdated and not any(each.client.is_busy for each in self._clients):
                 log.info("a newer version of Toolyard takes over")
-                self.leave()
+                self.hand_over_clients()
                 return
             idle_since = self._find_idle_since()
-            if idle_since is None or time.monotonic() - idle_since < self._views.settings.idle_exit:
+            if idle_since is None or time.monotonic() - idle_since < self._shared_cores.settings.idle_exit:
                 continue
             if self._end_if_idle():
                 return
@@ -205,8 +205,10 @@ class Owner:
         command = words[0].decode() if words else ""
         if command in ("attach", "operate") and len(words) == 2:
             async with asyncio.timeout(_COMMAND_TIMEOUT_SECONDS):
-                hello = Hello.from_bytes(await reader.readexactly(min(int(words[1]), MAX_HELLO_BYTES)))
-            await (self._attach if command == "attach" else self._operate)(hello, reader, writer)
+                hello = AttachRequest.from_bytes(
+                    await reader.readexactly(min(int(words[1]), MAX_HELLO_BYTES))
+                )
+            await (self._attach if command == "attach" else self._run_operation)(hello, reader, writer)
         elif command == "status":
             writer.write(json.dumps(self.describe()).encode() + b"\n")
             await writer.drain()
@@ -217,7 +219,7 @@ class Owner:
             self._is_outdated = True
         elif command in ("stop", "leave"):
             if self._is_background:
-                (self.stop if command == "stop" else self.leave)()
+                (self.stop if command == "stop" else self.hand_over_clients)()
             writer.write(b"ok\n" if self._is_background else b"no it is `toolyard serve`\n")
             await writer.drain()
 
@@ -229,39 +231,41 @@ class Owner:
         except (ToolyardError, OSError) as error:
             return f"no {error}".replace("\n", " ").encode()
 
-    async def _operate(
-        self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    async def _run_operation(
+        self, hello: AttachRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         answer = self._find_refusal(hello)
-        view = None
+        core = None
         if answer is None:
             try:
-                view = await self._views.find_view(hello, is_current=True)
+                core = await self._shared_cores.find_core(hello, is_current=True)
             except (ToolyardError, OSError):
                 answer = "no the command reports why its configuration is not valid"
-        if view is None:
+        if core is None:
             writer.write(f"{answer}\n".encode())
             await writer.drain()
             return
         writer.write(b"ok\n")
-        view.client_count += 1
+        core.client_count += 1
         self._operation_count += 1
         try:
-            await self._serve_operation(view, reader, writer)
+            await self._serve_operation(core, reader, writer)
         finally:
-            view.client_count -= 1
+            core.client_count -= 1
             self._operation_count -= 1
             self._idle_since = time.monotonic()
 
-    async def _attach(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _attach(
+        self, hello: AttachRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         refusal = self._find_refusal(hello)
         if refusal is not None:
             writer.write(refusal.encode() + b"\n")
             await writer.drain()
             return
         try:
-            view = await self._views.find_view(hello)
-            endpoint = await view.make_endpoint(hello.arguments)
+            core = await self._shared_cores.find_core(hello)
+            endpoint = await core.make_endpoint(hello.arguments)
         except (ToolyardError, OSError) as error:
             log.info("a client in %s was not attached: %s", hello.cwd, error)
             writer.write(b"no its configuration or its options are not valid\n")
@@ -270,17 +274,17 @@ class Owner:
         record_local_client(self._data_dir)
         client = AttachedClient(endpoint, reader, writer, hello.replay)
         writer.write(b"ok\n")
-        info = _AttachedClientInfo(client, hello, view, asyncio.create_task(client.serve()))
+        info = _AttachedClientInfo(client, hello, core, asyncio.create_task(client.serve()))
         self._clients.add(info)
-        view.client_count += 1
+        core.client_count += 1
         try:
             await info.task
         finally:
-            view.client_count -= 1
+            core.client_count -= 1
             self._clients.discard(info)
             self._idle_since = time.monotonic()
 
-    def _find_refusal(self, hello: Hello) -> str | None:
+    def _find_refusal(self, hello: AttachRequest) -> str | None:
         if not self._listener.is_open:
             return "gone"
         if (hello.version, hello.environment_id) != (__version__, environment_id()):
@@ -314,15 +318,15 @@ class Owner:
                     "version": each.hello.version,
                     "since": each.since,
                     "busy": each.client.is_busy,
-                    "config": each.view.configuration.file,
+                    "config": each.core.configuration.file,
                 }
                 for each in sorted(self._clients, key=lambda each: each.since)
             ],
             "views": [
                 {
-                    "config": view.configuration.file,
-                    "clients": view.client_count,
-                    "problem": view.problem,
+                    "config": core.configuration.file,
+                    "clients": core.client_count,
+                    "problem": core.problem,
                     "servers": [
                         {
                             "id": status.server,
@@ -333,10 +337,10 @@ class Owner:
                                 (each.launch for each in status.processes if each.pid == status.pid), None
                             ),
                         }
-                        for status in view.local.core.manager.statuses()
+                        for status in core.local.core.manager.statuses()
                     ],
                 }
-                for view in self._views.views
+                for core in self._shared_cores.cores
             ],
         }
 
@@ -365,17 +369,19 @@ def _forget_other_variables() -> None:
             del os.environ[name]
 
 
-async def run_owner(listener: ClientListener, data_dir: Path, serve_operation: OperationServer) -> None:
+async def run_background_server(
+    listener: ClientListener, data_dir: Path, serve_operation: OperationServer
+) -> None:
     """Run the background process of a data directory until it ends."""
     loop = asyncio.get_running_loop()
     _forget_other_variables()
     pages = Pages(data_dir)
-    views = Views(data_dir, pages)
-    start_logging(views.settings.log_level, views.settings.log_format)
-    owner = Owner(listener, data_dir, views, serve_operation, pages)
+    shared_cores = SharedCores(data_dir, pages)
+    start_logging(shared_cores.settings.log_level, shared_cores.settings.log_format)
+    server = BackgroundServer(listener, data_dir, shared_cores, serve_operation, pages)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, owner.stop)
-    loop.add_signal_handler(signal.SIGUSR1, owner.restore_socket)
+        loop.add_signal_handler(number, server.stop)
+    loop.add_signal_handler(signal.SIGUSR1, server.restore_socket)
     log.info("the background process of %s serves clients", data_dir)
-    await owner.run()
+    await server.run()
     log.info("the background process has ended")

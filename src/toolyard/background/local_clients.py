@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolyard.background.listener import ClientListener, open_listener
-from toolyard.background.owner import OperationServer, Owner
 from toolyard.background.runtime_dir import RuntimeDirError, RuntimePaths, lock_file
+from toolyard.background.server import BackgroundServer, OperationServer
+from toolyard.background.shared_cores import SharedCores
 from toolyard.background.shim import BackgroundLink, NotAttached, read_line
-from toolyard.background.views import Views
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.store import Database
 
-__all__ = ["LocalClients", "ServedPages", "serve_local_clients"]
+__all__ = ["LocalClientResources", "ServePageService", "serve_local_clients"]
 
 log = logging.getLogger("toolyard.background")
 
@@ -30,7 +30,7 @@ _TAKEOVER_TIMEOUT_SECONDS = 4.0
 """Shorter than the time for which clients wait for a process that answers."""
 
 
-class ServedPages:
+class ServePageService:
     """The pages of ``toolyard serve``, for the local clients that it serves, once they are open."""
 
     def __init__(self, people_mode: PeopleMode) -> None:
@@ -57,40 +57,42 @@ class ServedPages:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalClients:
+class LocalClientResources:
     """What ``toolyard serve`` shares with the local clients that it serves."""
 
-    pages: ServedPages
+    pages: ServePageService
     processes: ProcessPool
 
 
 @asynccontextmanager
 async def serve_local_clients(
     data_dir: Path, settings: Settings, serve_operation: OperationServer
-) -> AsyncGenerator[LocalClients]:
+) -> AsyncGenerator[LocalClientResources]:
     """Own the data directory in this process, and serve the clients of ``toolyard stdio`` meanwhile.
 
     If another ``toolyard serve`` owns it, nothing happens.
     """
     loop = asyncio.get_running_loop()
-    owners: list[Owner] = []
-    loop.add_signal_handler(signal.SIGUSR1, lambda: [owner.restore_socket() for owner in owners])
-    shared = LocalClients(ServedPages(settings.people_mode), ProcessPool(settings.max_stdio_servers))
+    servers: list[BackgroundServer] = []
+    loop.add_signal_handler(signal.SIGUSR1, lambda: [server.restore_socket() for server in servers])
+    shared = LocalClientResources(
+        ServePageService(settings.people_mode), ProcessPool(settings.max_stdio_servers)
+    )
 
     async def run() -> None:
         listener = await asyncio.to_thread(_take_over, str(data_dir))
         if listener is not None:
-            views = Views(data_dir, shared.pages, shared.processes)
-            owners.append(Owner(listener, data_dir, views, serve_operation))
-            await owners[0].run()
+            shared_cores = SharedCores(data_dir, shared.pages, shared.processes)
+            servers.append(BackgroundServer(listener, data_dir, shared_cores, serve_operation))
+            await servers[0].run()
 
     task = asyncio.create_task(run())
     try:
         yield shared
     finally:
-        for owner in owners:
-            owner.stop()
-        if not owners:
+        for server in servers:
+            server.stop()
+        if not servers:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task

@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Any
 
 from toolyard.agents.chat.chats import ChatService
-from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID
+from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID
 from toolyard.cli.chat.current_chat import CurrentChat
 from toolyard.cli.chat.interrupts import Interrupts
 from toolyard.cli.chat.screen import Screen
 from toolyard.cli.chat.slash_commands import COMMAND_NAMES, SlashCommands
-from toolyard.cli.chat.turn_follower import TurnFollower, UserLeft
+from toolyard.cli.chat.turn_follower import TurnFollower, UserExited
 from toolyard.cli.input.prompts import read_line_async
 from toolyard.cli.output.messages import show_error, show_note, show_problems
 from toolyard.cli.output.terminal import is_interactive, is_terminal, style_text
@@ -138,7 +138,7 @@ class TerminalConversation:
             await self._resume_chat()
             while True:
                 await self._handle_input(await self._read_input())
-        except UserLeft as left:
+        except UserExited as left:
             return self._print_resume_hint(_INTERRUPTED_EXIT_CODE if left.by_interrupt else 0)
         finally:
             warming.cancel()
@@ -155,7 +155,7 @@ class TerminalConversation:
         return code
 
     async def _read_input(self) -> str:
-        """Read the next input. Raises UserLeft, also at the end of input."""
+        """Read the next input. Raises UserExited, also at the end of input."""
         self._interrupts.clear()
         reading = asyncio.ensure_future(self._line_editor.read())
         pressed = asyncio.ensure_future(self._interrupts.wait())
@@ -164,7 +164,7 @@ class TerminalConversation:
             text = reading.result() if reading.done() else None
             if text is None:
                 print(file=sys.stderr)
-                raise UserLeft(by_interrupt=not reading.done())
+                raise UserExited(by_interrupt=not reading.done())
             return text
         finally:
             reading.cancel()
@@ -176,7 +176,7 @@ class TerminalConversation:
         name, _, rest = text.partition(" ")
         try:
             if name in ("/quit", "/exit"):
-                raise UserLeft(by_interrupt=False)
+                raise UserExited(by_interrupt=False)
             if name in COMMAND_NAMES:
                 await self._commands.run(name, rest.strip())
             elif name.startswith("/"):

@@ -16,9 +16,9 @@ from toolyard.types.version import __version__
 __all__ = [
     "FRAME_HEADER_BYTES",
     "PROTOCOL",
-    "Frame",
+    "AttachRequest",
+    "FrameKind",
     "Greeting",
-    "Hello",
     "environment_id",
     "list_namespaces",
     "read_frame_header",
@@ -32,7 +32,7 @@ FRAME_HEADER_BYTES = 9
 _NAMESPACES = ("pid", "mnt", "net", "user")
 
 
-class Frame:
+class FrameKind:
     """Kinds of frames."""
 
     MESSAGE = 0
@@ -103,7 +103,7 @@ class Greeting:
         return cls(int(words[1]), words[2], words[3], words[4], int(words[5]))
 
 
-class Hello:
+class AttachRequest:
     """What a shim says about its client: version, folder, options and environment."""
 
     __slots__ = ("arguments", "cwd", "environment", "environment_id", "pid", "replay", "version")
@@ -135,7 +135,7 @@ class Hello:
         return os.fsencode("\0".join((*facts, str(len(options)), *options, *variables)))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "Hello":
+    def from_bytes(cls, data: bytes) -> "AttachRequest":
         """Raises ValueError."""
         version, environment_id, cwd, pid, replay, count, *rest = os.fsdecode(data).split("\0")
         options, variables = rest[: int(count)], rest[int(count) :]

@@ -1,4 +1,4 @@
-"""What views need of the pages: the database of the data directory, and links for the person.
+"""Stores that open the database of the data directory on first use, and links to pages.
 
 Both are opened when they are first needed, since most processes need neither.
 """
@@ -23,14 +23,14 @@ from toolyard.types.tool import JsonObject
 if TYPE_CHECKING:
     from toolyard.store import Database
 
-__all__ = ["APPROVALS_PATH", "LazyApprovalStore", "LazyPageQuestions", "LazyRegistryPins", "PageAccess"]
+__all__ = ["APPROVALS_PATH", "LazyApprovalStore", "LazyPageQuestions", "LazyRegistryPins", "PageService"]
 
 log = logging.getLogger("toolyard.background")
 
 APPROVALS_PATH = "/ui/approvals"
 
 
-class PageAccess(Protocol):
+class PageService(Protocol):
     """The pages of this process, for its local user. Where people sign in, they are not for that user."""
 
     async def open_database(self, *, create: bool) -> Database | None:
@@ -49,7 +49,7 @@ class PageAccess(Protocol):
 class LazyApprovalStore:
     """ApprovalStore in the database, so that the page shows its approvals; in memory where there is none."""
 
-    def __init__(self, pages: PageAccess) -> None:
+    def __init__(self, pages: PageService) -> None:
         self._pages = pages
         self._memory = MemoryApprovalStore()
 
@@ -96,7 +96,7 @@ class LazyApprovalStore:
 class LazyPageQuestions:
     """Questions of servers that go to the page, which is opened for the first of them."""
 
-    def __init__(self, pages: PageAccess, wait_seconds: float) -> None:
+    def __init__(self, pages: PageService, wait_seconds: float) -> None:
         self._pages = pages
         self._wait_seconds = wait_seconds
 
@@ -128,7 +128,7 @@ class LazyPageQuestions:
 class LazyRegistryPins:
     """RegistryPinStorage of the local user's instances, which exist only in a database."""
 
-    def __init__(self, pages: PageAccess) -> None:
+    def __init__(self, pages: PageService) -> None:
         self._pages = pages
 
     async def _open(self) -> RegistryPinStorage:

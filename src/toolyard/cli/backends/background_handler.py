@@ -7,10 +7,16 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from toolyard.background.views import View
+from toolyard.background.shared_cores import SharedCore
 from toolyard.cli.backends.backend import CommandCall, SearchRequest, ServersRequest, ToolsRequest
 from toolyard.cli.backends.local import LocalBackend
-from toolyard.cli.backends.messages import describe_error, describe_record, read_message, write_message
+from toolyard.cli.backends.messages import (
+    encode_error,
+    encode_record,
+    find_report_kind,
+    read_message,
+    write_message,
+)
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ToolyardError
 from toolyard.protocol.codec import encode
@@ -22,11 +28,13 @@ log = logging.getLogger("toolyard.background")
 _SIGN_OF_LIFE_SECONDS = 5.0
 
 
-async def serve_operation(view: View, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def serve_operation(
+    shared_core: SharedCore, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     """Carry out the operation that the command requests. It is cancelled if the command disconnects."""
     client = _Command(reader, writer)
     message = await read_message(reader)
-    working = asyncio.create_task(_operate(view, message, client))
+    working = asyncio.create_task(_run_and_encode(shared_core, message, client))
     others = [asyncio.create_task(client.read_answers()), asyncio.create_task(client.send_signs_of_life())]
     try:
         await asyncio.wait([working, *others], return_when=asyncio.FIRST_COMPLETED)
@@ -69,25 +77,27 @@ class _Command:
         return await self._approvals.get()
 
 
-async def _operate(view: View, message: dict[str, Any], client: _Command) -> Mapping[str, Any]:
+async def _run_and_encode(
+    shared_core: SharedCore, message: dict[str, Any], client: _Command
+) -> Mapping[str, Any]:
     try:
-        async with view.make_yard() as yard:
-            report = await _run_operation(LocalBackend(yard, view.data_dir), message, client)
-            return {"report": describe_record(report), "kind": type(report).__name__}
+        async with shared_core.make_yard() as yard:
+            report = await _run_operation(LocalBackend(yard, shared_core.data_dir), message, client)
+            return {"report": encode_record(report), "kind": find_report_kind(report)}
     except ToolyardError as error:
-        return {"error": describe_error(error)}
+        return {"error": encode_error(error)}
     except Exception as error:
         # The boundary of the process: the command learns of the failure, and other clients do not.
         log.exception("a command failed")
         text = f"the background process failed: {type(error).__name__}: {error}"
-        return {"error": describe_error(ToolyardError(text, hint="see background.log in the data directory"))}
+        return {"error": encode_error(ToolyardError(text, hint="see background.log in the data directory"))}
 
 
 async def _run_operation(backend: LocalBackend, message: dict[str, Any], client: _Command) -> Any:
     request: Any = message["request"]
 
     def send_early(early: Any) -> None:
-        client.send_soon({"early": describe_record(early), "kind": type(early).__name__})
+        client.send_soon({"early": encode_record(early), "kind": find_report_kind(early)})
 
     on_early = send_early if message["takes_early"] else None
     match message["operation"]:

@@ -1,4 +1,4 @@
-"""Views: cores and gateways for clients with the same configuration and environment."""
+"""Cores and gateways shared by clients with the same configuration and environment."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, cast
 
 from toolyard.agents.definitions.agents_md import find_agents_file, read_agents
-from toolyard.background.hello import Hello
-from toolyard.background.page_access import (
+from toolyard.background.attach_protocol import AttachRequest
+from toolyard.background.lazy_stores import (
     APPROVALS_PATH,
     LazyApprovalStore,
     LazyPageQuestions,
     LazyRegistryPins,
-    PageAccess,
+    PageService,
 )
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.concurrency.tasks import BackgroundTasks
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from toolyard.core.instances import InstanceSync
     from toolyard.store import Database
 
-__all__ = ["View", "Views"]
+__all__ = ["SharedCore", "SharedCores"]
 
 log = logging.getLogger("toolyard.background")
 
@@ -71,7 +71,7 @@ class _ReferencedVariables(dict[str, str]):
 
 
 @dataclass(frozen=True, slots=True)
-class _ViewKey:
+class _CoreKey:
     """Everything that the configuration of a client is made of, apart from the contents of files."""
 
     file: ConfigFile
@@ -90,17 +90,17 @@ class _ViewKey:
         )
 
 
-class View:
+class SharedCore:
     """One core with its gateway, for all clients to whom the same servers are configured."""
 
     def __init__(
         self,
-        key: _ViewKey,
+        key: _CoreKey,
         configuration: Configuration,
         cwd: str,
         data_dir: Path,
         processes: ProcessPool,
-        pages: PageAccess,
+        pages: PageService,
     ) -> None:
         self.key = key
         self.configuration = configuration
@@ -133,8 +133,8 @@ class View:
         # The first list of a client has the instances, too: many clients ask for it only once.
         sync = None if database is None else await self._sync_instances(database)
         await self.local.core.tool_directory.load_stored(LOCAL_PRINCIPAL)
-        self._tasks.spawn(self._apply_changes(path), name="configuration of a view")
-        self._tasks.spawn(self._follow_instances(sync), name="instances of a view")
+        self._tasks.spawn(self._apply_changes(path), name="configuration of a shared core")
+        self._tasks.spawn(self._follow_instances(sync), name="instances of a shared core")
 
     async def _sync_instances(self, database: Database) -> InstanceSync:
         """Let clients use the servers that the local user added in the pages."""
@@ -185,7 +185,7 @@ class View:
         return make_endpoint(self.local.gateway, caller, server, mode)
 
     def make_yard(self) -> Toolyard:
-        """Return what a command of this view works on. Raises AgentsError."""
+        """Return what a command with this core works on. Raises AgentsError."""
         settings, core = self.key.settings, self.local.core
         return Toolyard(self.configuration, settings, self._read_agents(), self.data_dir, core=core)
 
@@ -231,10 +231,10 @@ class View:
         await self.local.close()
 
 
-class Views:
-    """The views of one data directory."""
+class SharedCores:
+    """The shared cores of one data directory."""
 
-    def __init__(self, data_dir: Path, pages: PageAccess, processes: ProcessPool | None = None) -> None:
+    def __init__(self, data_dir: Path, pages: PageService, processes: ProcessPool | None = None) -> None:
         """``processes`` are shared with others, who close them. Raises ConfigError."""
         self._data_dir = data_dir
         self._pages = pages
@@ -242,11 +242,11 @@ class Views:
         self.settings = load_settings(data_dir)
         self._owns_processes = processes is None
         self._processes = processes or ProcessPool(self.settings.max_stdio_servers)
-        self.views: list[View] = []
+        self.cores: list[SharedCore] = []
         self._opening = asyncio.Lock()
 
-    async def find_view(self, hello: Hello, *, is_current: bool = False) -> View:
-        """Return the view of a client; it is opened for the first one. Raises ToolyardError or OSError.
+    async def find_core(self, hello: AttachRequest, *, is_current: bool = False) -> SharedCore:
+        """Return the core of a client; it is opened for the first one. Raises ToolyardError or OSError.
 
         ``is_current``: the files are read now, as a command does that may follow a change at once.
         """
@@ -259,23 +259,23 @@ class Views:
         async with self._opening:
             self._reload_settings()
             file = choose_config_file(path, env, Path(hello.cwd), self._data_dir)
-            for view in self.views:
-                if view.key.matches(file, self.settings, inherited, client_env):
+            for core in self.cores:
+                if core.key.matches(file, self.settings, inherited, client_env):
                     if is_current:
                         configuration = await asyncio.to_thread(
                             load_config, path, env=client_env, cwd=hello.cwd, data_dir=self._data_dir
                         )
-                        if configuration != view.configuration:
-                            await view.apply_configuration(configuration)
-                    return view
+                        if configuration != core.configuration:
+                            await core.apply_configuration(configuration)
+                    return core
             configuration = await asyncio.to_thread(
                 load_config, path, env=env, cwd=hello.cwd, data_dir=self._data_dir
             )
-            key = _ViewKey(file, self.settings, inherited, env.values_by_name)
-            view = View(key, configuration, hello.cwd, self._data_dir, self._processes, self._pages)
-            await view.open(path)
-            self.views.append(view)
-            return view
+            key = _CoreKey(file, self.settings, inherited, env.values_by_name)
+            core = SharedCore(key, configuration, hello.cwd, self._data_dir, self._processes, self._pages)
+            await core.open(path)
+            self.cores.append(core)
+            return core
 
     def _reload_settings(self) -> None:
         signature = self._sign_settings()
@@ -291,16 +291,16 @@ class Views:
         return found.st_mtime_ns, found.st_size
 
     async def close_unused(self) -> None:
-        """Close the views without clients, except the one that was used last."""
-        unused = [view for view in self.views[:-1] if not view.client_count]
-        self.views = [view for view in self.views if view not in unused]
-        for view in unused:
-            await view.close()
+        """Close the cores without clients, except the one that was used last."""
+        unused = [core for core in self.cores[:-1] if not core.client_count]
+        self.cores = [core for core in self.cores if core not in unused]
+        for core in unused:
+            await core.close()
 
     async def close(self) -> None:
-        """Close all views."""
-        views, self.views = self.views, []
-        for view in views:
-            await view.close()
+        """Close all cores."""
+        cores, self.cores = self.cores, []
+        for core in cores:
+            await core.close()
         if self._owns_processes:
             await self._processes.close()
