@@ -20,6 +20,7 @@ from toolyard.cli.app import COMMAND_SECTIONS, app
 from toolyard.config.settings.table import SETTINGS, Settings
 from toolyard.web import api
 from toolyard.web.api.openapi import build_openapi_document
+from toolyard.web.routes import RouteIndex
 
 FOLDER = ROOT / "docs/reference"
 NOTE = "<!-- Written by `make reference` from the code; a test fails when it is out of date. -->"
@@ -89,7 +90,7 @@ def help_of(one: click.Command, context: click.Context) -> str:
 
 
 def routes() -> str:
-    made = FastAPI(routes=[*api.router.build()])
+    made = FastAPI(routes=[RouteIndex(api.router.build())])
     said = build_openapi_document(made)
     lines = ["# The API, route by route", "", NOTE, "", "See [the API](../api.md) for how to use it.", ""]
     lines += list(statuses(said))

@@ -37,6 +37,7 @@ from toolyard.types.tool import Media
 from toolyard.web import api
 from toolyard.web.api.openapi import build_openapi_document
 from toolyard.web.problem_details import find_problem_kind
+from toolyard.web.routes import RouteIndex
 from toolyard.web.server.metrics import Metrics
 from toolyard.web.server_status import ServerRecord
 from toolyard.web.ui.chat.example import example_events
@@ -67,7 +68,7 @@ def without_prose(value: Any, *, properties: bool = False) -> Any:
 
 def api_document() -> Any:
     """The OpenAPI document."""
-    application = FastAPI(routes=[*api.router.build()])
+    application = FastAPI(routes=[RouteIndex(api.router.build())])
     return without_prose(build_openapi_document(application))
 
 

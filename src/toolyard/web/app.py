@@ -43,6 +43,7 @@ from toolyard.web.public_urls import PublicUrls
 from toolyard.web.rendering.child import RenderingProcess
 from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.rendering.result_renderer import ResultRenderer
+from toolyard.web.routes import RouteIndex
 from toolyard.web.server.health import router as health
 from toolyard.web.server.invalidation import (
     handle_agent_changes,
@@ -293,8 +294,8 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         ),
     )
     set_services(app.state, {type(each): each for each in provided})
-    for routes in (health, resource_routes, api.router, ui.router):
-        app.router.routes += routes.build()
+    collections = (health, resource_routes, api.router, ui.router)
+    app.router.routes.append(RouteIndex([route for each in collections for route in each.build()]))
     app.mount("/static", VersionedStaticFiles())
     app.openapi = lambda: build_openapi_document(app)
     add_error_handlers(app, _render_error_page)

@@ -40,7 +40,7 @@ from toolyard.registry.errors import Invalid, Taken
 from toolyard.results.readable_json import to_readable_json
 from toolyard.store import errors as store
 from toolyard.web.access.request_context import RESPONSE_STATUS_KEY
-from toolyard.web.routes import LazyRoute
+from toolyard.web.routes import list_routes
 
 __all__ = [
     "PROBLEM_JSON",
@@ -214,7 +214,7 @@ def _list_allowed_methods(app: FastAPI, path: str) -> list[str]:
 
     FastAPI registers a route per method and would report only the first one that matches the path.
     """
-    matching = [each for each in app.routes if isinstance(each, LazyRoute) and each.path_regex.match(path)]
+    matching = [each for each in list_routes(app) if each.path_regex.match(path)]
     # Routes with another template are shadowed by the first one and never reached.
     methods = [each.methods for each in matching if each.path == matching[0].path]
     allowed = set[str]().union(*methods)

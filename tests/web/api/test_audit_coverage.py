@@ -21,7 +21,7 @@ from toolyard.catalog.lock import build_pins, write_lock
 from toolyard.types.audit import AuditEntry
 from toolyard.types.tool import Definition, RawListing, ValidatedListing
 from toolyard.web.access.dependencies import require_admin
-from toolyard.web.routes import LazyRoute
+from toolyard.web.routes import list_routes
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
 
@@ -144,8 +144,8 @@ def admin_routes(local: Local) -> set[tuple[str, str]]:
             yield each.call
             yield from calls(each)
 
-    for route in local.app.routes:
-        if isinstance(route, LazyRoute) and require_admin in calls(route.api_route.dependant):
+    for route in list_routes(local.app):
+        if require_admin in calls(route.api_route.dependant):
             found.update((method, route.path) for method in route.methods - SAFE)
     return found
 

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from toolyard.types.registry import AuthChoice, Instance, RegistryServer, record_fields
 from toolyard.web import api
 from toolyard.web.api.openapi import build_openapi_document
+from toolyard.web.routes import RouteIndex
 
 if TYPE_CHECKING:
     from tests.web.conftest import Local
@@ -55,7 +56,7 @@ NEVER_SHOWN = {RegistryServer: "", AuthChoice: "client_secret", Instance: "user_
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    application = FastAPI(routes=[*api.router.build()])
+    application = FastAPI(routes=[RouteIndex(api.router.build())])
     return build_openapi_document(application)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from fastapi import Depends, FastAPI, Request
 from tests.web.conftest import Local
 
-from toolyard.web.routes import LazyRoute, Routes
+from toolyard.web.routes import RouteIndex, Routes, list_routes
 
 
 def analysed(app: FastAPI) -> list[str]:
-    return [each.path for each in app.routes if isinstance(each, LazyRoute) and "api_route" in vars(each)]
+    return [each.path for each in list_routes(app) if "api_route" in vars(each)]
 
 
 async def test_a_route_is_analysed_at_its_first_request(alone: Local) -> None:
@@ -20,9 +21,27 @@ async def test_a_route_is_analysed_at_its_first_request(alone: Local) -> None:
 
 
 def test_every_route_can_be_analysed(alone: Local) -> None:
-    routes = [each.api_route for each in alone.app.routes if isinstance(each, LazyRoute)]
+    routes = [each.api_route for each in list_routes(alone.app)]
     assert len(routes) > 150
     assert all(each.dependant.call is each.endpoint for each in routes)
+
+
+async def test_of_routes_with_one_path_the_method_decides(alone: Local) -> None:
+    client = alone.client()
+    refused = await client.ask("DELETE", "/api/v1/tokens")
+    assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD, POST")
+    assert (await client.get("/api/v1/tokens")).status == 200
+    assert (await client.get("/api/v1/tokens/one/two")).status == 404
+
+
+def test_a_parameter_in_the_section_of_a_path_is_refused() -> None:
+    collection = Routes("/ui")
+
+    @collection.get("/{name}")
+    def get_thing(name: str) -> None: ...
+
+    with pytest.raises(ValueError, match="section"):
+        RouteIndex(collection.build())
 
 
 def test_a_collection_adds_its_prefix_tags_and_dependencies_before_those_of_a_route() -> None:

@@ -657,9 +657,9 @@ PUBLIC = {
 
 
 def _routes(local: Any) -> list[tuple[str, str]]:
-    from toolyard.web.routes import LazyRoute
+    from toolyard.web.routes import list_routes
 
-    routes = [each for each in local.app.routes if isinstance(each, LazyRoute)]
+    routes = list_routes(local.app)
     return sorted({(method, route.path) for route in routes for method in route.methods})
 
 

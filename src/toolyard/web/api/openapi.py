@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 
 from toolyard.types.version import __version__
 from toolyard.web.problem_details import ProblemDetails
-from toolyard.web.routes import LazyRoute, Routes
+from toolyard.web.routes import Routes, list_routes
 
 __all__ = ["build_openapi_document", "router"]
 
@@ -55,7 +55,7 @@ def build_openapi_document(app: FastAPI) -> dict[str, Any]:
             summary="One place to connect, scope, authorise and watch MCP servers.",
             description=_API_DESCRIPTION,
             tags=_OPENAPI_TAGS,
-            routes=[each.api_route for each in app.routes if isinstance(each, LazyRoute)],
+            routes=[each.api_route for each in list_routes(app)],
         )
         # No route returns problem details as its declared model, so that FastAPI omits their schema.
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
