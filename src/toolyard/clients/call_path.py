@@ -189,6 +189,16 @@ class CallPath:
         self._visible_tools[key] = entry
         return visible
 
+    def find_visible_tool(self, name: str, caller: Caller) -> tuple[Definition, Verdict] | None:
+        """Return a known tool if it is visible to this caller, with the verdict: ALLOW or ASK."""
+        listing = self._tool_directory.known_listing(caller.principal)
+        definition = listing.tools.get(name)
+        policy = None if definition is None else self._find_server_policy(caller, definition.server_id)
+        if definition is None or policy is None:
+            return None
+        verdict = policy.verdict(self._make_candidate(definition, name, listing))
+        return (definition, verdict) if verdict in _VISIBLE_VERDICTS else None
+
     def hidden_tools(self, listing: ToolListing, caller: Caller) -> list[HiddenTool]:
         """Return the tools of enabled servers that policy hides from this caller, sorted by name.
 

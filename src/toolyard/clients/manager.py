@@ -526,6 +526,8 @@ class ConnectionManager:
 
     async def _apply_changes(self, changes: Mapping[str, ServerChange]) -> set[str]:
         """Close or update the connections of changed servers. Return the ids of the changed servers."""
+        if not changes:
+            return set()
         # All affected connections are removed from the tables before the first await, so that no call in
         # between can get a connection with an old definition.
         closing: list[Connection] = []

@@ -53,14 +53,17 @@ class DatabaseChatBackend:
         self._core = core
         self._callers: LruCache[tuple[object, ...], Caller] = LruCache(_CALLER_CACHE_ENTRIES)
 
-    async def load_tool_set(self, owner: str, chat: Chat | None, agent: Agent | None = None) -> ToolSet:
+    async def load_tool_set(
+        self, owner: str, chat: Chat | None, agent: Agent | None = None, user: User | None = None
+    ) -> ToolSet:
         """Return the tools that a user may use in a chat of theirs.
 
         Raises ChatRefused if the owner, the agent or a bundle no longer exists.
         """
-        request_user = RequestUser(await self._find_owner(owner), None, "", "", "")
-        caller = await self._get_caller(chat, request_user.principal, agent)
-        await self._instances.sync(request_user.principal)
+        request_user = RequestUser(user or await self._find_owner(owner), None, "", "", "")
+        principal = request_user.principal
+        caller = await self._get_caller(chat, principal, agent)
+        await self._instances.sync(principal)
         core = self._core
         set_current_user = partial(self._audit.set_current_user, request_user)
         return ToolSet(

@@ -50,7 +50,8 @@ class ServerUpdates:
         """
         ids_before = set(self._manager.servers)
         changed_ids = await self._manager.sync_instances(owner, servers)
-        self._call_path.invalidate_servers(changed_ids)
+        if changed_ids:
+            self._call_path.invalidate_servers(changed_ids)
         # New instances have no cached listing in this process, so only former ones need to be dropped.
         for server_id in changed_ids & ids_before:
             await self._catalogues.forget(server_id)

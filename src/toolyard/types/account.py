@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 __all__ = [
     "LOCAL_PRINCIPAL",
@@ -163,7 +164,7 @@ class Invite:
     made_by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RequestUser:
     """The authenticated user of a request.
 
@@ -179,12 +180,12 @@ class RequestUser:
     address: str
     signed_in: bool = False
 
-    @property
+    @cached_property
     def principal(self) -> Principal:
         """The user as a principal of the core."""
         return Principal(self.user.id, self.user.name, admin=self.is_admin)
 
-    @property
+    @cached_property
     def is_admin(self) -> bool:
         """True for admins; with a token, only if the token has the right ``admin``."""
         return self.user.role is Role.ADMIN and self.has_right(Right.ADMIN)

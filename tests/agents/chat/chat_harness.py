@@ -74,7 +74,9 @@ class Yard:
     """How often tools were loaded."""
     callers: dict[object, Caller] = field(default_factory=dict[object, Caller])
 
-    async def load_tool_set(self, owner: str, chat: Chat | None, agent: Agent | None = None) -> ToolSet:
+    async def load_tool_set(
+        self, owner: str, chat: Chat | None, agent: Agent | None = None, user: object = None
+    ) -> ToolSet:
         self.loads += 1
         if owner in self.gone:
             raise ChatRefused("the owner of this chat has no account any more")

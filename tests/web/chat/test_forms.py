@@ -157,6 +157,11 @@ def places(page: Page) -> list[str]:
     return [each.text.strip() for each in page.root.all("span", class_="alternatives")]
 
 
+def is_over_after(text: str) -> Callable[[Page], bool]:
+    """Whether the turn of the last message, which has this text, is over."""
+    return lambda page: bubbles(page)[-1:] == [text] and "Working" not in page.text
+
+
 def is_at(place: str) -> Callable[[Page], bool]:
     return lambda page: places(page) == [place] and "Working" not in page.text
 
@@ -174,17 +179,17 @@ async def test_a_turn_is_tried_again_and_the_first_try_is_one_press_away(yard: Y
 
 async def test_a_message_is_edited_without_a_script_and_both_versions_are_kept(yard: Yard) -> None:
     page = await yard.settled(await yard.say("say One.\nhold-not"))
-    page = await yard.settled(await yard.say("say Two.", page), lambda each: "Two." in each.text)
+    page = await yard.settled(await yard.say("say Two.", page), is_over_after("say Two."))
     first = page.root.all("a", class_="edit")[0].attrs["href"]
     form = await yard.browser.get(first)
     check(form)
     assert form.value("text") == "say One.\nhold-not"
     assert "Editing a message. The earlier version is kept." in form.text
     page = await yard.say("say Other.", form)
-    page = await yard.settled(page, lambda each: "Other." in each.text and "Working" not in each.text)
+    page = await yard.settled(page, is_over_after("say Other."))
     assert (bubbles(page), places(page)) == (["say Other."], ["2 of 2"])
     # The form is one for new messages again.
-    page = await yard.settled(await yard.say("say Three.", page), is_at("2 of 2"))
+    page = await yard.settled(await yard.say("say Three.", page), is_over_after("say Three."))
     assert (bubbles(page), places(page)) == (["say Other.", "say Three."], ["2 of 2"])
     page = await yard.press(page, value="choose 1")
     assert (bubbles(page), places(page)) == (["say One. hold-not", "say Two."], ["1 of 2"])

@@ -23,18 +23,25 @@ from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
 from toolyard.agents.chat.storage import ApprovalStore
 from toolyard.agents.chat.title_writer import MAX_DERIVED_TITLE_CHARACTERS, TitleWriter, make_title
 from toolyard.agents.chat.tool_set import ChatBackend, ToolSet, ToolView, list_tool_views
-from toolyard.agents.chat.turn import MODEL_MODULES, ModelUsageCallback, TurnServices, resolve_model_id
+from toolyard.agents.chat.turn import (
+    MODEL_MODULES,
+    ModelUsageCallback,
+    TurnServices,
+    build_call_request,
+    resolve_model_id,
+)
 from toolyard.agents.chat.turn_end import ChatLimits
 from toolyard.agents.chat.turn_runner import STOPPED_BY_USER, TurnRunner, create_runner_id
 from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import ModelError
 from toolyard.errors import ToolyardError
-from toolyard.types.account import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL, User
 from toolyard.types.call import Caller
 from toolyard.types.chat import (
     CallResult,
     Chat,
     ChatEvent,
+    EventData,
     Fork,
     ManualCall,
     NewChatEvent,
@@ -160,8 +167,10 @@ class ChatService:
         model: str | None = None,
         choice: Iterable[str] | None = None,
         title: str = "",
+        user: User | None = None,
     ) -> AsyncGenerator[OpenChat]:
-        """Yield a new chat. It is forgotten unless a turn starts in it. Raises the errors of ``create``."""
+        """Yield a new chat. It is forgotten unless a turn starts in it. ``user`` is the owner, if they have
+        just been authenticated. Raises the errors of ``create``."""
         id, now = secrets.token_hex(12), self._clock()
         chat = Chat(
             id,
@@ -173,7 +182,7 @@ class ChatService:
             model,
             _normalize_choice(choice),
         )
-        opened = OpenChat(chat, await self._load_tool_set(chat), is_stored=False)
+        opened = OpenChat(chat, await self._load_tool_set(chat, user), is_stored=False)
         try:
             yield opened
         finally:
@@ -236,9 +245,16 @@ class ChatService:
         chat = None if chat_id is None else await self.get(owner, chat_id)
         return (await self._backend.load_tool_set(owner, chat)).caller
 
-    async def _load_tool_set(self, chat: Chat) -> ToolSet:
+    async def open_chat(self, chat: Chat, user: User | None = None) -> OpenChat:
+        """Return a stored chat with its tools. ``user`` is the owner, if they have just been authenticated.
+
+        Raises ChatRefused.
+        """
+        return OpenChat(chat, await self._backend.load_tool_set(chat.owner, chat, user=user), is_stored=True)
+
+    async def _load_tool_set(self, chat: Chat, user: User | None = None) -> ToolSet:
         """Return the tools of a chat. Raises NoSuchModel, or ChatRefused for an unknown agent."""
-        tool_set = await self._backend.load_tool_set(chat.owner, chat)
+        tool_set = await self._backend.load_tool_set(chat.owner, chat, user=user)
         if chat.model is not None:
             self.models.pick(chat.model, tool_set.caller.principal)
         return tool_set
@@ -256,16 +272,17 @@ class ChatService:
     ) -> int:
         """Send a message and start a turn in which the model answers it. Return the turn's number.
 
-        ``chat`` is the id of a chat, or a draft. Raises ChatBusy, NoSuchModel, ChatRefused or
+        ``chat`` is the id of a chat, or an open one. Raises ChatBusy, NoSuchModel, ChatRefused or
         AttachmentRefused.
         """
         start = UserMessage(_check_message(text))
-        return await self._start_turn(await self._open_chat(owner, chat), start, attachment_ids)
+        opened = chat if isinstance(chat, OpenChat) else await self.open_chat(await self.get(owner, chat))
+        return await self._start_turn(opened, start, attachment_ids)
 
     async def run_tool(self, owner: str, chat: str | OpenChat, name: str, arguments: JsonObject) -> int:
         """Start a turn that calls a tool as the user, without a model. Return the turn's number.
 
-        ``chat`` is the id of a chat, or a draft. Raises ChatBusy or ChatRefused.
+        ``chat`` is the id of a chat, or an open one. Raises ChatBusy or ChatRefused.
         """
         if not is_storable_json(dict(arguments)):
             raise ChatRefused(
@@ -273,7 +290,8 @@ class ChatService:
                 hint="use integers of up to 64 bits and valid Unicode; pass larger numbers as strings",
             )
         start = ManualCall(sanitize_text(name), dict(arguments))
-        return await self._start_turn(await self._open_chat(owner, chat), start)
+        opened = chat if isinstance(chat, OpenChat) else await self.open_chat(await self.get(owner, chat))
+        return await self._start_turn(opened, start)
 
     # Alternatives. Each turn follows another one, so that the turns of a chat form a tree. ``Chat.turn`` is
     # the last turn of the chosen branch, which pages show and models read.
@@ -345,14 +363,8 @@ class ChatService:
                 hint="it was edited, retried or switched elsewhere; review that version first",
             )
         fork = Fork(tree.parents[turn], chat.turn)
-        opened = await self._open_chat(chat.owner, chat)
+        opened = await self.open_chat(chat)
         return await self._start_turn(opened, replace(start, again=turn), attachment_ids, fork)
-
-    async def _open_chat(self, owner: str, chat: str | Chat | OpenChat) -> OpenChat:
-        if isinstance(chat, OpenChat):
-            return chat
-        stored = await self.get(owner, chat) if isinstance(chat, str) else chat
-        return OpenChat(stored, await self._backend.load_tool_set(owner, stored), is_stored=True)
 
     async def _start_turn(
         self,
@@ -377,7 +389,15 @@ class ChatService:
                     chat.owner, attachment_ids, chat.id, model
                 )
                 start = replace(start, attachments=(*start.attachments, *attachments))
-            number = await self._turn_runner.begin(chat, tool_set, [NewChatEvent.from_data(start)], fork)
+            events: list[EventData] = [start]
+            if isinstance(start, ManualCall):
+                tool_set = tool_set.for_operator()
+                call = build_call_request(tool_set, start.name, start.arguments)
+                # A call of an unknown tool is added by the turn, which searches for the tool first.
+                events += [call] if call.tool is not None else []
+            number = await self._turn_runner.begin(
+                chat, tool_set, [NewChatEvent.from_data(each) for each in events], fork
+            )
         except ToolyardError:
             if unsent_ids:
                 await self.attachments.unbind(chat.owner, unsent_ids)
@@ -504,8 +524,8 @@ class ChatService:
     ) -> Sequence[ToolView]:
         """Return every known tool, and for a hidden tool the reason given by the rule that hides it.
 
-        ``chat`` is the id of a chat, whose selection of tools is ignored; a draft; or None for the tools that
-        a chat without an agent would have. ``only`` limits the tools to those of this name.
+        ``chat`` is the id of a chat or an open one, whose selection of tools is ignored; or None for the
+        tools that a chat without an agent would have. ``only`` limits the tools to those of this name.
         ``for_person`` decides for calls by the owner, not by the chat's model.
         """
         if isinstance(chat, OpenChat):
@@ -513,8 +533,9 @@ class ChatService:
         else:
             stored = None if chat is None else replace(await self.get(owner, chat), choice=None)
             tool_set = await self._backend.load_tool_set(owner, stored)
-        by_person = for_person or not self.models.choices_for(tool_set.caller.principal)
-        return await list_tool_views(tool_set.for_operator() if by_person else tool_set, only)
+        if for_person or not self.models.choices_for(tool_set.caller.principal):
+            tool_set = tool_set.for_operator(ignores_choice=True)
+        return await list_tool_views(tool_set, only)
 
 
 def _check_message(text: str) -> str:

@@ -20,6 +20,7 @@ from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, MetaTools
 from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
 from toolyard.meta.tool_definitions import META_SERVER_ID
 from toolyard.policy.rules import DEFINITION_RULE_TITLE
+from toolyard.types.account import User
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, Decision, DecisionStep, RuleOutcome, Surface, ToolCall, Verdict
 from toolyard.types.chat import Chat
@@ -124,9 +125,13 @@ class ToolSet:
     def agent(self) -> Agent | None:
         return self.caller.agent
 
-    def for_operator(self) -> ToolSet:
-        """Return the same tools for calls by the user, without a model."""
-        caller = replace(self.caller, surface=Surface.OPERATOR)
+    def for_operator(self, *, ignores_choice: bool = False) -> ToolSet:
+        """Return the same tools for calls by the user, without a model; with ``ignores_choice`` also those
+        that are not selected for the chat."""
+        choice = None if ignores_choice else self.caller.choice
+        if self.caller.surface is Surface.OPERATOR and self.caller.choice == choice:
+            return self
+        caller = replace(self.caller, surface=Surface.OPERATOR, choice=choice)
         return ToolSet(
             self._manager,
             self._tool_directory,
@@ -139,8 +144,12 @@ class ToolSet:
 
     # Listing.
 
-    async def fetch_listing(self) -> ToolListing:
-        """Return every known tool, after refreshing the listings that need it."""
+    async def fetch_listing(self, only: str | None = None) -> ToolListing:
+        """Return every known tool, after refreshing the listings that need it; with ``only``, no more than
+        the one with the tool of this name."""
+        if only is not None:
+            await self.locate(only)
+            return self._tool_directory.known_listing(self.caller.principal)
         return await self._tool_directory.refresh_with_short_retries(
             self.caller.principal, chat=self.caller.chat
         )
@@ -214,9 +223,8 @@ class ToolSet:
 
     def _find_definition(self, name: str, caller: Caller) -> Definition | None:
         """Return the tool's definition if this caller can see it."""
-        return self._call_path.visible_tools(
-            self._tool_directory.known_listing(caller.principal), caller
-        ).get(name)
+        found = self._call_path.find_visible_tool(name, caller)
+        return None if found is None else found[0]
 
     def _parse_meta_call(self, name: str, arguments: JsonObject | str) -> tuple[str, JsonObject] | None:
         """Return name and arguments of the call made through the meta tools; None if there is none or it is
@@ -232,6 +240,10 @@ class ToolSet:
 
     # Decisions.
 
+    def find_visible(self, name: str) -> tuple[Definition, Verdict] | None:
+        """Return a known tool if it is visible, with the verdict: ALLOW or ASK."""
+        return self._call_path.find_visible_tool(name, self.caller)
+
     def explain(self, name: str) -> Decision:
         """Return the decision about a known tool. Raises ToolRefused for an unknown one."""
         return self._call_path.explain(name, self.caller)
@@ -244,17 +256,12 @@ class ToolSet:
         caller, inner_call = self.caller, self._parse_meta_call(name, arguments)
         if inner_call is not None:
             (name, arguments), caller = inner_call, self._meta_caller
-        definition = self._find_definition(name, caller)
-        if definition is None:
+        found = self._call_path.find_visible_tool(name, caller)
+        if found is None or found[1] is not Verdict.ASK:
             return None
-        try:
-            decision = self._call_path.explain(name, caller)
-        except ToolRefused:
-            return None
-        if decision.verdict is not Verdict.ASK or decision.decisive is None:
-            return None
-        hash = definition_hash(definition)
-        return UnapprovedCall(definition.id, name, hash, arguments, decision.decisive.reason)
+        definition, decisive = found[0], self._call_path.explain(name, caller).decisive
+        reason = "" if decisive is None else decisive.reason
+        return UnapprovedCall(definition.id, name, definition_hash(definition), arguments, reason)
 
     # Calling.
 
@@ -342,8 +349,10 @@ async def list_tool_views(tool_set: ToolSet, only: str | None = None) -> list[To
 
     ``tool_set`` must belong to a chat without a selection.
     """
-    listing = await tool_set.fetch_listing()
-    tools = {name: each for name, each in listing.tools.items() if only in (None, name)}
+    listing = await tool_set.fetch_listing(only)
+    tools = listing.tools
+    if only is not None:
+        tools = {only: tools[only]} if only in tools else {}
     rejected = [each for each in _view_quarantined_tools(tool_set, listing) if only in (None, each.name)]
     listed = [each async for each in iterate_in_steps(_view_listed_tools(tool_set, tools))]
     views = [*listed, *rejected]
@@ -352,13 +361,15 @@ async def list_tool_views(tool_set: ToolSet, only: str | None = None) -> list[To
 
 def _view_listed_tools(tool_set: ToolSet, tools: Mapping[str, Definition]) -> Iterator[ToolView]:
     for name, definition in tools.items():
+        if (found := tool_set.find_visible(name)) is not None:
+            asks = found[1] is Verdict.ASK
+            yield _build_tool_view(tool_set, name, definition, hiding=None, asks=asks)
+            continue
         try:
-            decision = tool_set.explain(name)
+            hiding = tool_set.explain(name).decisive
         except ToolRefused:
             continue
-        shown, decisive = decision.verdict.is_visible, decision.decisive
-        hiding = None if shown else decisive
-        yield _build_tool_view(tool_set, name, definition, hiding=hiding, asks=shown and decisive is not None)
+        yield _build_tool_view(tool_set, name, definition, hiding=hiding, asks=False)
 
 
 def _view_quarantined_tools(tool_set: ToolSet, listing: ToolListing) -> Iterator[ToolView]:
@@ -392,11 +403,14 @@ def _build_tool_view(
 class ChatBackend(Protocol):
     """Requirements of chats on the interface that serves them: the owners, their agents and their tools."""
 
-    async def load_tool_set(self, owner: str, chat: Chat | None, agent: Agent | None = None) -> ToolSet:
+    async def load_tool_set(
+        self, owner: str, chat: Chat | None, agent: Agent | None = None, user: User | None = None
+    ) -> ToolSet:
         """Return the current tools of a chat, or without one those of a chat's owner.
 
-        ``agent`` is used in place of the chat's agent, which may have been changed or deleted since.
-        Raises ChatRefused if its owner was deleted or disabled, or its agent no longer exists.
+        ``user`` is the owner, if the interface has just authenticated them. ``agent`` is used in place of the
+        chat's agent, which may have been changed or deleted since. Raises ChatRefused if its owner was
+        deleted or disabled, or its agent no longer exists.
         """
         ...
 

@@ -26,6 +26,7 @@ from toolyard.agents.chat.tool_set import OfferedTools, ToolSet
 from toolyard.agents.chat.turn_end import (
     ChatLimits,
     build_closing_events,
+    build_end_event,
     find_reached_limit,
     find_refused_calls,
     find_repeated_call,
@@ -64,7 +65,15 @@ if TYPE_CHECKING:
     from toolyard.agents.chat.model_conversation import ModelConversation
     from toolyard.store.repositories.chats import SqlChatStore
 
-__all__ = ["MODEL_MODULES", "ModelUsageCallback", "Turn", "TurnServices", "close_turn", "resolve_model_id"]
+__all__ = [
+    "MODEL_MODULES",
+    "ModelUsageCallback",
+    "Turn",
+    "TurnServices",
+    "build_call_request",
+    "close_turn",
+    "resolve_model_id",
+]
 
 log = logging.getLogger("toolyard.chat")
 
@@ -100,14 +109,22 @@ class TurnServices:
 class Turn:
     """One turn of a chat that this process holds."""
 
-    def __init__(self, context: TurnServices, chat: Chat, number: int, tool_set: ToolSet) -> None:
+    def __init__(
+        self,
+        context: TurnServices,
+        chat: Chat,
+        number: int,
+        tool_set: ToolSet,
+        snapshot: TurnSnapshot | None = None,
+    ) -> None:
+        """``snapshot`` is the state of a new turn; that of a resumed one is read from the store."""
         self._context = context
         self._chat = chat
         self._number = number
         self._tool_set = tool_set
         # Not a method: the log would refer back to the turn, and neither would be freed with a stopped turn.
         on_usage = partial(_report_usage, context, chat, tool_set)
-        self._log = TurnLog(context.store, chat.id, context.runner, on_usage)
+        self._log = TurnLog(context.store, chat.id, context.runner, on_usage, snapshot)
         self._call_slots = asyncio.Semaphore(context.limits.max_parallel_calls)
         self._stop_reason: TurnEnd | None = None
         self._task: asyncio.Task[TurnEnd | None] | None = None
@@ -130,10 +147,11 @@ class Turn:
             finally:
                 self._task.cancel()
         end = self._determine_end()
+        is_regular = self._task is not None and not self._task.cancelled() and self._task.exception() is None
         # A cancelled task keeps its frames alive, and these reference the turn with its whole conversation.
         self._task = None
         if end is not None:
-            await self._write_end(end)
+            await self._write_end(end, is_regular=is_regular)
 
     def _determine_end(self) -> TurnEnd | None:
         """Return how the turn ended; None if it continues later or in another process."""
@@ -152,7 +170,7 @@ class Turn:
             TurnOutcome.FAILED, "the turn failed inside Toolyard", "see Toolyard's log; you can try again"
         )
 
-    async def _write_end(self, end: TurnEnd) -> None:
+    async def _write_end(self, end: TurnEnd, *, is_regular: bool) -> None:
         try:
             async with asyncio.timeout(_END_WRITE_TIMEOUT_SECONDS):
                 try:
@@ -165,7 +183,13 @@ class Turn:
                     log.warning(
                         "chat %s: some streamed text could not be stored: %s", self._chat.id, error.cause
                     )
-                await close_turn(self._context, self._chat.id, self._number, end)
+                snapshot = self._log.snapshot
+                # Complete unless the turn was interrupted or a question is open, whose answer is not in the
+                # log.
+                is_complete = is_regular and not snapshot.open_calls and not snapshot.open_questions
+                await close_turn(
+                    self._context, self._chat.id, self._number, end, snapshot if is_complete else None
+                )
         except NotHeld:
             pass
         except (ToolyardError, TimeoutError) as error:
@@ -175,7 +199,8 @@ class Turn:
     # Steps of a turn.
 
     async def _continue_turn(self) -> TurnEnd | None:
-        await self._log.load(self._number)
+        if self._log.snapshot.start is None:
+            await self._log.load(self._number)
         start = self._log.snapshot.start
         return await (self._run_manual_call(start) if isinstance(start, ManualCall) else self._run_traced())
 
@@ -183,10 +208,11 @@ class Turn:
         self._tool_set = self._tool_set.for_operator()
         await self._tool_set.locate(start.name)
         if not self._log.snapshot.open_calls:
-            await self._log.append_data(
-                self._build_call(f"call_{secrets.token_hex(8)}", start.name, start.arguments)
-            )
-        return TurnEnd(TurnOutcome.DONE) if await self._run_open_calls() else None
+            await self._log.append_data(build_call_request(self._tool_set, start.name, start.arguments))
+        end = TurnEnd(TurnOutcome.DONE)
+        is_done = await self._run_open_calls(end)
+        # Mostly the end is stored together with the result.
+        return end if is_done and self._log.snapshot.end is None else None
 
     async def _run_traced(self) -> TurnEnd | None:
         agent = self._tool_set.agent
@@ -232,7 +258,10 @@ class Turn:
             answer = await conversation.ask(
                 messages, used_call_ids, step_part_id(log.snapshot.steps + 1), log
             )
-            calls = [NewChatEvent.from_data(self._build_call(*each)) for each in answer.calls]
+            calls = [
+                NewChatEvent.from_data(build_call_request(self._tool_set, name, arguments, call_id))
+                for call_id, name, arguments in answer.calls
+            ]
             await log.append([*answer.events, *calls])
             if not calls:
                 return TurnEnd(TurnOutcome.DONE)
@@ -282,23 +311,12 @@ class Turn:
 
     # Calls of one answer: concurrently, after approval where needed, or refused.
 
-    def _build_call(self, call_id: str, name: str, arguments: JsonObject | str) -> CallRequest:
-        description = self._tool_set.describe(name, arguments)
-        return CallRequest(
-            call_id,
-            name,
-            description.tool_id,
-            description.server_label,
-            description.native,
-            description.title,
-            arguments,
-        )
-
-    async def _run_open_calls(self) -> bool:
+    async def _run_open_calls(self, end: TurnEnd | None = None) -> bool:
         """Produce a result for every open call. Return False if some need approval; the chat then waits for
         the user.
 
-        Raises NotHeld, or the store's errors.
+        ``end`` is that of a turn with a single call, which ends with its result. Raises NotHeld, or the
+        store's errors.
         """
         refusals = find_refused_calls(self._log.snapshot, self._context.limits)
         refused: list[NewChatEvent] = []
@@ -318,7 +336,7 @@ class Turn:
             await self._log.append(refused)
         # Approved calls run before approvals are requested, because the request releases the chat: from then
         # on this process must not write to it.
-        await _run_concurrently(self._run_call(call.request) for call in approved + granted)
+        await _run_concurrently(self._run_call(call.request, end) for call in approved + granted)
         if unapproved:
             await self._request_approvals(unapproved)
         return not unapproved
@@ -362,7 +380,7 @@ class Turn:
     def _owner(self) -> str:
         return self._principal.id
 
-    async def _run_call(self, call: CallRequest) -> None:
+    async def _run_call(self, call: CallRequest, end: TurnEnd | None) -> None:
         assert not isinstance(call.arguments, str)
         tool_set = self._tool_set
         async with self._call_slots:
@@ -395,7 +413,11 @@ class Turn:
                 seconds=time.monotonic() - started_at,
                 reconnect_instance_id=outcome.reconnect_instance_id,
             )
-            await self._log.append([event])
+            if end is None or self._log.snapshot.open_questions:
+                await self._log.append([event])
+            else:
+                ended = build_end_event(self._log.snapshot, end, self._context.clock())
+                await self._log.append([event, ended], next_state=TurnState.IDLE)
 
     async def _request_approvals(self, unapproved: Sequence[_Candidate]) -> None:
         events: list[NewChatEvent] = []
@@ -433,13 +455,31 @@ def resolve_model_id(chat: Chat, tool_set: ToolSet) -> str | None:
     return chat.model or (None if tool_set.agent is None else tool_set.agent.model)
 
 
-async def close_turn(context: TurnServices, chat_id: str, number: int, end: TurnEnd) -> None:
+def build_call_request(
+    tool_set: ToolSet, name: str, arguments: JsonObject | str, call_id: str | None = None
+) -> CallRequest:
+    """Return the request for a call, with what is known about the tool. A call by the user gets a new id."""
+    description = tool_set.describe(name, arguments)
+    return CallRequest(
+        f"call_{secrets.token_hex(8)}" if call_id is None else call_id,
+        name,
+        description.tool_id,
+        description.server_label,
+        description.native,
+        description.title,
+        arguments,
+    )
+
+
+async def close_turn(
+    context: TurnServices, chat_id: str, number: int, end: TurnEnd, snapshot: TurnSnapshot | None = None
+) -> None:
     """End a turn that this process holds: append its missing events and release the chat.
 
-    Raises NotHeld, or the store's errors.
+    ``snapshot`` is the state of the turn, if it is complete in memory. Raises NotHeld, or the store's errors.
     """
-    # Read from the store and not from memory: the turn may have been taken over from another process.
-    snapshot = await read_turn(context.store, chat_id, number)
+    if snapshot is None:
+        snapshot = await read_turn(context.store, chat_id, number)
     closing_events = build_closing_events(snapshot, end, context.clock())
     if closing_events:
         await context.store.append(chat_id, context.runner, closing_events, next_state=TurnState.IDLE)

@@ -15,6 +15,7 @@ __all__ = [
     "INTERRUPTED_MESSAGE",
     "ChatLimits",
     "build_closing_events",
+    "build_end_event",
     "find_reached_limit",
     "find_refused_calls",
     "find_repeated_call",
@@ -131,12 +132,17 @@ def build_closing_events(snapshot: TurnSnapshot, end: TurnEnd, now: float) -> li
     """
     if snapshot.end is not None:
         return []
-    seconds = 0.0 if snapshot.start is None else round(max(0.0, now - snapshot.at), 3)
     return [
         *_complete_partial_answers(snapshot),
         *_close_open_items(snapshot, end.why),
-        NewChatEvent.from_data(replace(end, seconds=seconds)),
+        build_end_event(snapshot, end, now),
     ]
+
+
+def build_end_event(snapshot: TurnSnapshot, end: TurnEnd, now: float) -> NewChatEvent:
+    """Return the last event of a turn, with its duration."""
+    seconds = 0.0 if snapshot.start is None else round(max(0.0, now - snapshot.at), 3)
+    return NewChatEvent.from_data(replace(end, seconds=seconds))
 
 
 def _complete_partial_answers(snapshot: TurnSnapshot) -> Iterator[NewChatEvent]:

@@ -50,10 +50,12 @@ class TurnLog:
         chat_id: str,
         runner: str,
         on_usage: Callable[[ModelUsage], None] | None = None,
+        snapshot: TurnSnapshot | None = None,
     ) -> None:
-        """``on_usage`` is called with the usage of each model request once it is stored."""
+        """``on_usage`` is called with the usage of each model request once it is stored. ``snapshot`` is the
+        state of the turn, if it is known; else ``load`` reads it."""
         self.chat_id = chat_id
-        self.snapshot = TurnSnapshot()
+        self.snapshot = snapshot or TurnSnapshot()
         """State of the turn, without streamed pieces and progress."""
         self.kept_data_by_seq: dict[int, bytes] = {}
         self._store = store

@@ -19,6 +19,7 @@ from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NotHeld
 from toolyard.agents.chat.tool_set import ChatBackend, ToolSet
 from toolyard.agents.chat.turn import Turn, TurnServices, close_turn
 from toolyard.agents.chat.turn_log import read_turn
+from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ToolyardError
@@ -165,7 +166,8 @@ class TurnRunner:
             if claimed is None:
                 raise ChatBusy()
             number = claimed[0].seq if claimed else chat.turn
-            turn = Turn(self._context, chat, number, tool_set)
+            snapshot = TurnSnapshot.from_events(claimed) if claimed else None
+            turn = Turn(self._context, chat, number, tool_set, snapshot)
             task = asyncio.get_running_loop().create_task(turn.run(), name=f"toolyard-turn:{chat.id}")
             self._active_turns[chat.id] = (turn, task)
             task.add_done_callback(lambda done: self._forget_turn(chat, number, turn, tool_set, done))

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
 from itertools import groupby
 from typing import TypeAlias
 
@@ -82,7 +83,7 @@ class QuestionSnapshot:
     """``accept``, ``decline`` or ``cancel``; None while it is open."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CallSnapshot:
     """Call of a tool."""
 
@@ -106,7 +107,7 @@ class CallSnapshot:
         """The user's answer; None if there is none, or no approval was requested."""
         return None if self.approval_answer is None else self.approval_answer.yes
 
-    @property
+    @cached_property
     def state(self) -> str:
         """State: ``done``, ``failed``, ``refused``, ``asks``, ``waits``, ``runs`` or ``ended``."""
         if self.result is not None:
@@ -159,7 +160,7 @@ class UsageTotal:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TurnSnapshot:
     """State of a turn after its events."""
 
@@ -200,7 +201,7 @@ class TurnSnapshot:
         """The attachments of the user's message."""
         return self.start.attachments if isinstance(self.start, UserMessage) else ()
 
-    @property
+    @cached_property
     def state(self) -> str:
         """``idle`` after its end, ``waiting`` while a call needs approval, else ``running``."""
         if self.end is not None:
@@ -222,11 +223,11 @@ class TurnSnapshot:
         """Number of complete model answers."""
         return sum(answer.seq is not None for answer in self.answers)
 
-    @property
+    @cached_property
     def calls(self) -> list[CallSnapshot]:
         return [item for item in self.items if isinstance(item, CallSnapshot)]
 
-    @property
+    @cached_property
     def open_calls(self) -> list[CallSnapshot]:
         """Calls without a result. Models may reuse an id: of calls with the same one, the last counts."""
         calls = {call.request.id: call for call in self.calls}
@@ -247,7 +248,7 @@ class TurnSnapshot:
             question for item in self.items for question in _questions_of(item) if question.action is None
         ]
 
-    @property
+    @cached_property
     def open_requests(self) -> list[CallSnapshot | QuestionSnapshot]:
         """Calls that need an approval, and open questions."""
         requests: list[CallSnapshot | QuestionSnapshot] = []

@@ -37,7 +37,7 @@ from toolyard.registry.model_registry import ModelRegistry
 from toolyard.store import Database
 from toolyard.store.sql.key_file import DATABASE_FILE_NAME
 from toolyard.tracing.selection import choose_tracer
-from toolyard.types.account import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL, User
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, Surface
 from toolyard.types.chat import Chat
@@ -65,7 +65,9 @@ class LocalChatBackend:
     _callers: dict[tuple[object, ...], Caller] = field(default_factory=dict[tuple[object, ...], Caller])
     """The core caches prepared data per Caller object, so equal callers must be the same object."""
 
-    async def load_tool_set(self, owner: str, chat: Chat | None, agent: Agent | None = None) -> ToolSet:
+    async def load_tool_set(
+        self, owner: str, chat: Chat | None, agent: Agent | None = None, user: User | None = None
+    ) -> ToolSet:
         if owner != LOCAL_PRINCIPAL.id:
             raise ChatRefused("this chat belongs to another user")
         caller = self.get_caller(chat)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 from urllib.parse import urlencode
 
-from toolyard.agents.chat.chats import UNCHANGED, ChatService, OpenChat
+from toolyard.agents.chat.chats import UNCHANGED, ChatService, OpenChat, ToolView
 from toolyard.agents.chat.errors import ChatChanged, ChatRefused
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, QuestionSnapshot
 from toolyard.core.audit import AuditRecorder
@@ -73,59 +73,49 @@ async def _send_message(
     # A button with a starter prompt sends it in place of the text.
     text = (form.text("starter") or form.text("text")).replace("\r\n", "\n")
     attachment_ids = read_attachment_ids(form)
-    if chat is not None:
-        await chats.send(me.user.id, chat.id, text, attachment_ids)
-        return ActionRedirect(chat)
-    async with _draft_chat(chats, me, form) as opened:
+    async with _open_chat(chats, me, chat, form) as opened:
         await chats.send(me.user.id, opened, text, attachment_ids)
-    return ActionRedirect(await _record_new_chat(audit, me, opened))
+    return ActionRedirect(chat or await _record_new_chat(audit, me, opened))
 
 
 async def _run_tool(
     audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
     audit.set_current_user(me)
-    if chat is not None:
-        return await _run_tool_in_chat(chats, me, chat.id, form) or _redirect_to_console(chat, form)
-    async with _draft_chat(chats, me, form) as opened:
-        again = await _run_tool_in_chat(chats, me, opened, form)
-    return again or _redirect_to_console(await _record_new_chat(audit, me, opened), form)
-
-
-async def _run_tool_in_chat(
-    chats: ChatService, me: RequestUser, chat: str | OpenChat, form: SubmittedForm
-) -> ChatFormState | None:
-    """Start a turn with the tool of the form. Return the form if it must be shown again."""
-    console = await _read_tool_form(chats, me, chat, form)
-    assert console.form is not None
-    if console.form.only_changed:
-        return ChatFormState(console=console)
-    try:
-        arguments = console.form.arguments()
-    except BadArguments as error:
-        return ChatFormState(console=replace(console, form=console.form.with_errors(error)))
-    await chats.run_tool(me.user.id, chat, console.wanted, arguments)
-    return None
-
-
-def _redirect_to_console(chat: Chat, form: SubmittedForm) -> ActionRedirect:
-    return ActionRedirect(chat, {"run": "", "tool": form.text("tool")})
+    async with _open_chat(chats, me, chat, form) as opened:
+        tool, filled = await _read_tool_form(chats, me, opened, form)
+        console = ToolConsole(None if chat is None else chat.id, tool.name, tool=tool, form=filled)
+        if filled.only_changed:
+            return ChatFormState(console=console)
+        try:
+            arguments = filled.arguments()
+        except BadArguments as error:
+            return ChatFormState(console=replace(console, form=filled.with_errors(error)))
+        await chats.run_tool(me.user.id, opened, tool.name, arguments)
+    return ActionRedirect(
+        chat or await _record_new_chat(audit, me, opened), {"run": "", "tool": form.text("tool")}
+    )
 
 
 async def _read_tool_form(
-    chats: ChatService, me: RequestUser, chat: str | OpenChat | None, form: SubmittedForm
-) -> ToolConsole:
+    chats: ChatService, me: RequestUser, chat: OpenChat | None, form: SubmittedForm
+) -> tuple[ToolView, ToolForm]:
     wanted = form.text("tool")
     tool = find_tool(await chats.list_tools(me.user.id, chat, only=wanted, for_person=True), wanted)
-    filled = ToolForm.from_schema(tool.input_schema).with_submission(form)
-    return ToolConsole(chat if isinstance(chat, str) else None, tool.name, tool=tool, form=filled)
+    return tool, ToolForm.from_schema(tool.input_schema).with_submission(form)
 
 
-def _draft_chat(
-    chats: ChatService, me: RequestUser, form: SubmittedForm
-) -> AbstractAsyncContextManager[OpenChat]:
+@asynccontextmanager
+async def _open_chat(
+    chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
+) -> AsyncGenerator[OpenChat]:
+    """Yield the chat of a form with its tools: a new one, if the form belongs to none."""
+    if chat is not None:
+        yield await chats.open_chat(chat, me.user)
+        return
     agent, model = form.text("agent") or None, form.text("model") or None
-    return chats.draft(me.user.id, agent=agent, model=model)
+    async with chats.draft(me.user.id, agent=agent, model=model, user=me.user) as opened:
+        yield opened
 
 
 async def _record_new_chat(audit: AuditRecorder, me: RequestUser, opened: OpenChat) -> Chat:
@@ -141,7 +131,9 @@ async def build_form_state(
     console = None
     if form.text("do") == "run":
         with suppress(NotFound):
-            console = await _read_tool_form(chats, me, None if chat is None else chat.id, form)
+            opened = None if chat is None else await chats.open_chat(chat, me.user)
+            tool, filled = await _read_tool_form(chats, me, opened, form)
+            console = ToolConsole(None if chat is None else chat.id, tool.name, tool=tool, form=filled)
     edited_turn = _read_turn(form) if form.text("do").startswith("edit ") else None
     return ChatFormState(
         form.text("text"),

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import orjson
 from fastapi import Depends, Header
-from markupsafe import Markup
 from starlette.datastructures import State
 from starlette.requests import Request
 
@@ -127,12 +126,14 @@ async def _stream_changes(
                 changes = updater.changes(events)
             changes = await _fill_markdown(changes, deferred)
             # Title and entry in the list can change when a turn begins or ends, or when the title is written.
-            if any("state" in change for change in changes) or any(
-                event.kind is Kind.TITLE for event in events
-            ):
+            states = [change["state"] for change in changes if "state" in change]
+            if states or any(event.kind is Kind.TITLE for event in events):
                 chat = await chats.get(me.user.id, chat_id)
-                banner = await get_service(request, ReconnectBanner).render(me, chat)
-                changes += _build_chat_changes(chat, banner)
+                changes += _build_chat_changes(chat)
+                # A sign-in may be lost during a turn.
+                if states and states[-1] != "running":
+                    banner = await get_service(request, ReconnectBanner).render(me, chat)
+                    changes.append({"id": "reconnect", "html": banner})
             yield _encode_event(changes, updater.last)
             if _has_only_pieces(events):
                 await asyncio.sleep(
@@ -167,11 +168,10 @@ async def _fill_markdown(changes: list[PageChange], deferred: DeferredMarkdown) 
     ]
 
 
-def _build_chat_changes(chat: Chat, banner: Markup) -> list[PageChange]:
-    """Return changes of the chat's entry in the list, of its title, and of the banner about sign-ins."""
+def _build_chat_changes(chat: Chat) -> list[PageChange]:
+    """Return changes of the chat's entry in the list and of its title."""
     return [
         {"id": f"e-{chat.id}", "html": render_macro("chat_list.html", "chat_entry", chat, True)},
-        {"id": "reconnect", "html": banner},
         {"id": "chat-title", "html": render_macro("chat_list.html", "chat_title", chat)},
     ]
 
