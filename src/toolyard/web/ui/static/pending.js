@@ -1,7 +1,7 @@
 // Badges, the count in the window's title and notifications, for whatever waits for the person.
 "use strict";
 
-const VISIBLE_SECONDS = 10, HIDDEN_SECONDS = 30, LONG_TURN_SECONDS = 20;
+const VISIBLE_SECONDS = 10, HIDDEN_SECONDS = 30, MAX_HIDDEN_SECONDS = 600, LONG_TURN_SECONDS = 20;
 const PLACES = { waiting_chat: "/ui/chat", approval: "/ui/approvals", question: "/ui/approvals", proposal: "/ui/admin/proposals" };
 const WORDS = {
   waiting_chat: "This chat is waiting for you.",
@@ -10,7 +10,7 @@ const WORDS = {
   proposal: "Somebody proposes this server.",
 };
 
-let known = null, waiting = 0, timer = 0;
+let known = null, waiting = 0, timer = 0, hiddenSeconds = HIDDEN_SECONDS;
 const runningSince = new Map();
 
 async function loadPending() {
@@ -20,7 +20,16 @@ async function loadPending() {
   if (response?.status === 401) return;
   if (response?.ok) showPending((await response.json()).items);
   clearTimeout(timer);
-  timer = setTimeout(loadPending, (document.hidden ? HIDDEN_SECONDS : VISIBLE_SECONDS) * 1000);
+  timer = setTimeout(loadPending, nextDelay() * 1000);
+}
+
+// A hidden tab asks less and less often, unless the person wants notifications.
+function nextDelay() {
+  if (!document.hidden) hiddenSeconds = HIDDEN_SECONDS;
+  if (!document.hidden) return VISIBLE_SECONDS;
+  const seconds = hiddenSeconds;
+  if (!wantsNotices()) hiddenSeconds = Math.min(2 * hiddenSeconds, MAX_HIDDEN_SECONDS);
+  return seconds;
 }
 
 function showPending(items) {
