@@ -576,12 +576,15 @@ class TurnTree:
 
     def newest_end(self, turn: int) -> int:
         """Return the newest turn that follows this one directly or indirectly; itself if there is none."""
-        end, descendants = turn, {turn}
+        return self.subtree(turn)[-1]
+
+    def subtree(self, turn: int) -> list[int]:
+        """Return a turn and all that follow it directly or indirectly, in order."""
+        found = {turn: None}
         for each, parent in self.parents.items():
-            if parent in descendants:
-                descendants.add(each)
-                end = each
-        return end
+            if parent in found:
+                found[each] = None
+        return list(found)
 
     def replacement(self, turn: int, last: int) -> int | None:
         """Return the turn of the branch to ``last`` that is shown in place of another one, or of a turn that

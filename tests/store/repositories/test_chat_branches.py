@@ -124,3 +124,20 @@ async def test_retries_of_earlier_versions_become_alternatives(
     assert plain.branch(15) == [*starts]
     assert numbers(await database.chats.list_latest_events("plain", 15, limit=4)) == [12, 13, 15, 16]
     await database.close()
+
+
+async def test_deleted_turns_leave_no_events_and_no_bytes(database: Database) -> None:
+    await database.chats.create(chat())
+    first = await turn(database)
+    before = await database.chats.usage("local")
+    other = await turn(database, Fork(0, first))
+    last = await turn(database)
+    switch, deleted = database.chats.switch_branch, [other, last]
+    with pytest.raises(ChatChanged):
+        await switch("chat-1", ME, first, deleted_turns=deleted, fork=Fork(0, first))
+    assert await switch("chat-1", ME, first, deleted_turns=deleted, fork=Fork(0, last))
+    assert (await database.chats.get_turn_tree("chat-1")).parents == {first: 0}
+    assert [each.kind for each in await database.chats.list_events("chat-1", after=3)] == [Kind.SWITCH]
+    assert (await database.chats.usage("local")).bytes - before.bytes < 20
+    # Numbers of deleted events are not used again.
+    assert await turn(database) > last

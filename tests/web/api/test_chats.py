@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy import select
 from tests.web.chat.chat_client import (
     begin,
     ended,
@@ -16,6 +17,7 @@ from tests.web.chat.chat_client import (
     streaming,
 )
 
+from toolyard.store.sql.tables import chats
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
 
@@ -265,6 +267,56 @@ async def test_alternatives_are_made_and_chosen_over_the_api(yard: Any) -> None:
     for path in ("choose", "retry"):
         assert (await eve.post(f"{turns}/{first}/{path}")).status == 404
     assert (await eve.get(turns)).status == 404
+
+
+async def test_an_alternative_is_deleted_with_the_turns_that_follow_it(yard: Any) -> None:
+    ada, eve = (await yard.person("ada")).token, (await yard.person("eve")).token
+    chat = await begin(ada)
+    turns = f"/api/v1/chats/{chat}/turns"
+    first = await say(ada, chat, "say One.")
+    await ended(ada, chat)
+    only = await ada.delete(f"{turns}/{first}")
+    assert (only.status, only.json["type"]) == (409, "urn:toolyard:problem:chat-refused")
+    size = await stored_bytes(yard, chat)
+    other = (await ada.post(f"{turns}/{first}/edit", {"text": "say Other."})).json["turn"]
+    await ended(ada, chat, other)
+    following = await say(ada, chat, "say More.")
+    await ended(ada, chat, following)
+    assert (await eve.delete(f"{turns}/{other}")).status == 404
+    async with streaming(ada, chat) as stream:
+        deleted = await ada.delete(f"{turns}/{other}")
+        assert (deleted.status, deleted.json["turn"]) == (200, first), deleted.text
+        assert (await stream.until("switch")).data["turn"] == first
+    [shown] = (await ada.get(turns)).json["items"]
+    assert (shown["turn"], shown["alternatives"]) == (first, [first])
+    texts = [each["body"]["text"] for each in await of_kind(ada, chat, "user")]
+    assert texts == ["say One."]
+    # Only the event that switches the branch is left of it.
+    assert size < await stored_bytes(yard, chat) < size + 20
+    for path in (f"{turns}/{other}/choose", f"{turns}/{following}/retry"):
+        assert (await ada.post(path)).status == 404
+    assert (await ada.delete(f"{turns}/{other}")).status == 404
+    await ended(ada, chat, await say(ada, chat, "say On."))
+    texts = [each["body"]["text"] for each in await of_kind(ada, chat, "user")]
+    assert texts == ["say One.", "say On."]
+
+
+async def test_the_first_of_two_alternatives_is_deleted_while_the_second_is_shown(yard: Any) -> None:
+    ada = (await yard.person("ada")).token
+    chat = await begin(ada)
+    turns = f"/api/v1/chats/{chat}/turns"
+    first = await say(ada, chat, "say One.")
+    await ended(ada, chat)
+    other = (await ada.post(f"{turns}/{first}/retry")).json["turn"]
+    await ended(ada, chat, other)
+    assert (await ada.delete(f"{turns}/{first}")).json["turn"] == other
+    [shown] = (await ada.get(turns)).json["items"]
+    assert (shown["turn"], shown["alternatives"]) == (other, [other])
+
+
+async def stored_bytes(yard: Any, chat: str) -> int:
+    query = select(chats.c.bytes).where(chats.c.id == chat)
+    return await yard.services.database.executor.read(lambda c: c.execute(query).scalar_one())
 
 
 async def test_there_is_nothing_to_retry_in_an_empty_chat(yard: Any) -> None:

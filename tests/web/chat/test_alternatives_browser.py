@@ -169,3 +169,29 @@ async def test_the_head_of_a_long_chat_stays_in_view(chromium: Browser, yard: Ch
         # Nothing covers it: the navigation of a phone is above it.
         await looking.page.get_by_role("button", name="Keyboard shortcuts").click()
         await expect(looking.page.locator("#keys")).to_be_visible()
+
+
+async def test_a_version_is_deleted_and_another_tab_that_still_shows_it_is_told(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page = looking.page
+        await begin(page, "say One.")
+        await ended(page)
+        await edit(page, 0, "say Other.")
+        await expect(place(page)).to_have_text("2 of 2")
+        await ended(page)
+        other_tab = await page.context.new_page()
+        await other_tab.goto(page.url)
+        await expect(place(other_tab)).to_have_text("2 of 2")
+        await page.get_by_role("link", name="Delete this version").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(page.locator(".bubble")).to_have_text(["say One."])
+        await expect(place(page)).to_have_count(0)
+        # The other tab follows.
+        await expect(other_tab.locator(".bubble")).to_have_text(["say One."])
+        await expect(place(other_tab)).to_have_count(0)
+        # A form of the deleted version, as of a tab that was offline.
+        chat = page.url.split("/")[-1].split("#")[0].split("?")[0]
+        gone = await page.request.get(f"/ui/chat/{chat}/turns/999/delete")
+        assert gone.status == 404

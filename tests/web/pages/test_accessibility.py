@@ -93,6 +93,7 @@ def list_pages(yard: Yard) -> list[str]:
     events = get_json(yard, f"/chats/{yard.ids['chat-turn']}/events")["items"]
     values = {
         "chat_id": yard.ids["chat-turn"],
+        "turn": str(events[0]["turn"]),
         "seq": str(next(each["seq"] for each in events if each["kind"] == "result")),
         "approval_id": get_json(yard, "/approvals")["items"][0]["id"],
         "token_id": get_json(yard, "/tokens")["items"][0]["id"],

@@ -332,6 +332,25 @@ class ChatService:
         await self._turn_runner.switch_branch(chat, tree.newest_end(turn))
         return await self.get(owner, chat_id)
 
+    async def delete_alternative(self, owner: str, chat_id: str, turn: int) -> Chat:
+        """Delete a turn and those that follow it, and choose another alternative instead. Return the chat.
+
+        Raises NoSuchChat, ChatRefused if there is no other alternative, ChatBusy while a turn is running or
+        waiting, and ChatChanged if another branch was chosen meanwhile.
+        """
+        chat, tree = await self.get(owner, chat_id), await self._store.get_turn_tree(chat_id)
+        if turn not in tree.parents:
+            raise _no_such_turn()
+        alternatives = tree.alternatives(turn)
+        if len(alternatives) < 2:
+            raise ChatRefused("this message has no other version", hint="delete the chat instead")
+        deleted, end = tree.subtree(turn), chat.turn
+        if end in deleted:
+            at = alternatives.index(turn)
+            end = tree.newest_end(alternatives[at - 1] if at else alternatives[1])
+        await self._turn_runner.switch_branch(chat, end, deleted)
+        return await self.get(owner, chat_id)
+
     async def get_turn_tree(self, owner: str, chat_id: str) -> TurnTree:
         """Return all turns of a chat."""
         await self.get(owner, chat_id)

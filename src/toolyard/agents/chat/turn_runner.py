@@ -178,9 +178,15 @@ class TurnRunner:
         finally:
             self._starting_chat_ids.discard(chat.id)
 
-    async def switch_branch(self, chat: Chat, turn: int) -> None:
-        """Choose the branch that ends with a turn. Raises ChatBusy."""
-        if not await self._context.store.switch_branch(chat.id, self._context.runner, turn):
+    async def switch_branch(self, chat: Chat, turn: int, deleted_turns: Sequence[int] = ()) -> None:
+        """Choose the branch that ends with a turn, and delete other turns.
+
+        Raises ChatBusy, and with ``deleted_turns`` ChatChanged if another branch was chosen meanwhile.
+        """
+        fork = Fork(0, chat.turn) if deleted_turns else None
+        if not await self._context.store.switch_branch(
+            chat.id, self._context.runner, turn, deleted_turns=deleted_turns, fork=fork
+        ):
             raise ChatBusy()
 
     def _forget_turn(

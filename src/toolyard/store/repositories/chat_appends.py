@@ -39,6 +39,8 @@ class AppendRequest:
     """Place of the new turn; None: after the last turn of the chosen branch."""
     switch_to: int | None = None
     """Last turn of the branch to choose."""
+    deleted_turns: Sequence[int] = ()
+    """Turns whose events are deleted, if the branch that ``fork`` names is still chosen."""
     next_state: TurnState = TurnState.RUNNING
     """State after the events; any other than RUNNING releases the chat."""
 
@@ -93,6 +95,7 @@ class _BatchedWrites:
     claimed_ids: set[str] = field(default_factory=set[str])
     new_event_rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     replacements: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    deletions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
 
 # Rows are locked in the order of their ids, so that two batches cannot deadlock.
@@ -127,6 +130,29 @@ _SUM_REPLACED_BYTES = select(
 _SUM_REPLACED_BYTES_POSTGRESQL = select(
     func.coalesce(func.sum(func.octet_length(chat_events.c.body)), 0)
 ).where(*_IS_REPLACED)
+
+_IS_DELETED = (
+    chat_events.c.chat_id == bindparam("of"),
+    chat_events.c.turn.in_(bindparam("turns", expanding=True)),
+)
+_DELETE_TURNS = delete(chat_events).where(*_IS_DELETED)
+_SUM_DELETED_BYTES = select(
+    func.coalesce(
+        func.sum(
+            func.length(cast(chat_events.c.body, LargeBinary))
+            + func.coalesce(func.length(chat_events.c.kept), 0)
+        ),
+        0,
+    )
+).where(*_IS_DELETED)
+_SUM_DELETED_BYTES_POSTGRESQL = select(
+    func.coalesce(
+        func.sum(
+            func.octet_length(chat_events.c.body) + func.coalesce(func.octet_length(chat_events.c.kept), 0)
+        ),
+        0,
+    )
+).where(*_IS_DELETED)
 
 
 def database_time(connection: Connection, local_time: float) -> Any:
@@ -163,6 +189,11 @@ def append_events(
         batch.rows[replaced["of"]].bytes -= _replaced_bytes(connection, replaced)
     if batch.replacements:
         connection.execute(_DELETE_REPLACED_EVENTS, batch.replacements)
+    for deleted in batch.deletions:
+        is_sqlite = connection.dialect.name == "sqlite"
+        query = _SUM_DELETED_BYTES if is_sqlite else _SUM_DELETED_BYTES_POSTGRESQL
+        batch.rows[deleted["of"]].bytes -= int(connection.execute(query, deleted).scalar_one())
+        connection.execute(_DELETE_TURNS, deleted)
     if batch.changed_rows:
         update_many(connection, chats, "id", [row.values() for row in batch.changed_rows.values()])
     if batch.claimed_ids:
@@ -216,6 +247,8 @@ def _apply_request(batch: _BatchedWrites, request: AppendRequest) -> AppendedEve
     elif row is None:
         return NoSuchChat("chat not found", hint="it may have been deleted")
     batch.changed_rows[row.id] = row
+    if request.deleted_turns:
+        batch.deletions.append({"of": row.id, "turns": list(request.deleted_turns)})
     appended = _append_to_batch(batch, row, request)
     if request.runner is not None and request.next_state is not TurnState.RUNNING:
         row.state, row.runner = request.next_state, None

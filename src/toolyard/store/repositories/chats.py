@@ -230,12 +230,31 @@ class SqlChatStore:
             chat_id, events, runner=runner, expected_state=expected_state, new_turn=new_turn, fork=fork
         )
 
-    async def switch_branch(self, chat_id: str, runner: str, turn: int) -> bool:
-        """Choose the branch that ends with a turn. Return False if a turn is running or waiting."""
+    async def switch_branch(
+        self,
+        chat_id: str,
+        runner: str,
+        turn: int,
+        *,
+        deleted_turns: Sequence[int] = (),
+        fork: Fork | None = None,
+    ) -> bool:
+        """Choose the branch that ends with a turn, and delete other turns.
+
+        Return False if a turn is running or waiting. Raises ChatChanged if another branch was chosen since
+        the fork was made.
+        """
         switch = NewChatEvent.from_data(BranchSwitch())
         idle = TurnState.IDLE
         written = await self._submit_append(
-            chat_id, [switch], runner=runner, expected_state=idle, next_state=idle, switch_to=turn
+            chat_id,
+            [switch],
+            runner=runner,
+            expected_state=idle,
+            next_state=idle,
+            switch_to=turn,
+            deleted_turns=deleted_turns,
+            fork=fork,
         )
         return written is not None
 

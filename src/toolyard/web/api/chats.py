@@ -245,6 +245,18 @@ async def choose_turn(
     return build_chat_model(await chats.choose(request_user.user.id, id, turn))
 
 
+@router.delete("/{id}/turns/{turn}", responses=problem_responses(404, 409), summary="Delete an alternative")
+async def delete_turn(
+    chats: ChatsDep, audit: AuditDep, request_user: ChatWriter, id: PathId, turn: TurnNumber
+) -> ChatResponse:
+    """Delete a turn that has alternatives, with all turns that follow it. If it is in the chosen branch,
+    another alternative is chosen. Attachments are deleted with the chat. Not possible while a turn is
+    running."""
+    chat = await chats.delete_alternative(request_user.user.id, id, turn)
+    await audit.record_change(request_user, "chat.delete_turn", id)
+    return build_chat_model(chat)
+
+
 @router.post("/{id}/stop", status_code=202, responses=problem_responses(404), summary="Stop a turn")
 async def stop_turn(
     chats: ChatsDep, request_user: ChatWriter, id: PathId, response: Response

@@ -59,6 +59,7 @@ _ACTION_WORDS = {
     "agent.delete": "Deleted an agent",
     "chat.create": "Started a chat",
     "chat.delete": "Deleted a chat",
+    "chat.delete_turn": "Deleted a version of a message",
     "approval.answer": "Answered an approval",
     "question.answer": "Answered a question of a server",
     "grant.revoke": "Revoked a standing approval",

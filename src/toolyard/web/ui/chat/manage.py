@@ -1,4 +1,4 @@
-"""Renaming and deleting chats, and the page that selects the tools of a chat."""
+"""Renaming and deleting chats, deleting versions of messages, and selecting the tools of a chat."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from toolyard.agents.chat.chats import ToolView
+from toolyard.registry.errors import NotFound
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat
 from toolyard.web.access.dependencies import RequestUser, require_user
@@ -19,7 +20,7 @@ from toolyard.web.service_dependencies import AgentRosterDep, AuditDep, ChatsDep
 from toolyard.web.ui.chat.console import ChatToolGroup, group_chat_tools
 from toolyard.web.ui.chat.page_context import build_chat_settings
 from toolyard.web.ui.components.flash import redirect_with_message
-from toolyard.web.ui.components.formatting import one_line
+from toolyard.web.ui.components.formatting import count, one_line
 from toolyard.web.ui.components.forms import ConfirmPage, read_submitted_form, render_confirm_page
 from toolyard.web.ui.components.render import (
     is_fragment_request,
@@ -77,6 +78,37 @@ async def delete_chat(
     await chats.delete(me.user.id, chat_id)
     await audit.record_change(me, "chat.delete", chat_id)
     return redirect_with_message("/ui/chat", f"“{one_line(chat.title or 'New chat', 80)}” is deleted.")
+
+
+@router.get("/ui/chat/{chat_id}/turns/{turn}/delete")
+async def show_turn_delete_confirmation(
+    request: Request, me: CurrentUser, chat_id: str, turn: int, chats: ChatsDep
+) -> Response:
+    """Show the confirmation page."""
+    tree = await chats.get_turn_tree(me.user.id, chat_id)
+    if turn not in tree.parents:
+        raise NotFound("this version of the message does not exist", hint="it may have been deleted")
+    following = len(tree.subtree(turn)) - 1
+    text = "This deletes this version of the message and its answer. The other versions stay."
+    if following:
+        text += f" {count(following, 'later turn', 'later turns')} in this version will be deleted, too."
+    page = ConfirmPage(
+        title="Delete this version?",
+        text=text,
+        action=f"/ui/chat/{chat_id}/turns/{turn}/delete",
+        back=f"/ui/chat/{chat_id}",
+    )
+    return render_confirm_page(request, page)
+
+
+@router.post("/ui/chat/{chat_id}/turns/{turn}/delete")
+async def delete_turn_version(
+    me: CurrentUser, chat_id: str, turn: int, audit: AuditDep, chats: ChatsDep
+) -> Response:
+    """Delete a turn that has alternatives."""
+    await chats.delete_alternative(me.user.id, chat_id, turn)
+    await audit.record_change(me, "chat.delete_turn", chat_id)
+    return redirect_with_message(f"/ui/chat/{chat_id}#end", "The version is deleted.")
 
 
 @dataclass(frozen=True, slots=True)
