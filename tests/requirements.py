@@ -31,7 +31,7 @@ class Requirement:
 
 TEAM = "tests/journeys/sign_in/test_team_signs_in.py"
 SIGNING = "tests/registry/test_sign_in.py"
-CREDENTIALS = "tests/registry/test_credentials.py"
+CREDENTIALS = "tests/registry/test_auth_provider_factory.py"
 DRAFTS = "tests/registry/test_validation.py"
 SLUGS = "tests/registry/test_slugs.py"
 COMING_BACK = "tests/web/sign_in/test_oauth.py"

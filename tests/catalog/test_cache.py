@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from toolyard.catalog.cache import CatalogueCache
-from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
-from toolyard.catalog.storage import CatalogueStorage, ListingKey, MemoryCatalogueStorage, StoredListing
+from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteListingStorage
+from toolyard.catalog.storage import ListingKey, ListingStorage, MemoryListingStorage, StoredListing
 from toolyard.errors import SignInNeeded, Unreachable
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import HttpSpec, Server, StdioSpec, Trust
@@ -26,13 +26,13 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def storage() -> MemoryCatalogueStorage:
-    return MemoryCatalogueStorage()
+def storage() -> MemoryListingStorage:
+    return MemoryListingStorage()
 
 
 @pytest.fixture
 async def catalogues(
-    source: Source, storage: MemoryCatalogueStorage, clock: Clock
+    source: Source, storage: MemoryListingStorage, clock: Clock
 ) -> AsyncIterator[CatalogueCache]:
     catalogues = CatalogueCache(source, storage, clock=clock)
     yield catalogues
@@ -143,7 +143,7 @@ async def test_a_hint_of_zero_is_stale_at_once_but_serves_while_not_connected(
 
 
 async def test_a_server_with_ttl_zero_is_asked_each_time_and_nothing_is_kept(
-    catalogues: CatalogueCache, source: Source, server: Callable[..., Server], storage: MemoryCatalogueStorage
+    catalogues: CatalogueCache, source: Source, server: Callable[..., Server], storage: MemoryListingStorage
 ) -> None:
     instance = server("@ann/github", cache_ttl=0.0)
     source.listing = RawListing(ttl=300.0)
@@ -243,7 +243,7 @@ async def test_list_changed_makes_everything_kept_stale_at_once(
     source: Source,
     repo: Server,
     listing: Callable[..., RawListing],
-    storage: MemoryCatalogueStorage,
+    storage: MemoryListingStorage,
     clock: Clock,
 ) -> None:
     await catalogues.get(repo, ANN)
@@ -459,11 +459,11 @@ async def test_another_process_finds_it_in_storage(
     source: Source, clock: Clock, repo: Server, listing: Callable[..., RawListing], tmp_path: Path
 ) -> None:
     source.listing = listing("b", "a", server_info={"name": "Repo"}, instructions="Be kind.", ttl=100.0)
-    writer = SqliteCatalogueStorage(tmp_path / CATALOGUE_FILE_NAME)
+    writer = SqliteListingStorage(tmp_path / CATALOGUE_FILE_NAME)
     await CatalogueCache(source, writer, clock=clock).get(repo, LOCAL_PRINCIPAL)
     await writer.close()
     clock.forward(30)
-    reader = SqliteCatalogueStorage(tmp_path / CATALOGUE_FILE_NAME)
+    reader = SqliteListingStorage(tmp_path / CATALOGUE_FILE_NAME)
     found = await CatalogueCache(source, reader, clock=clock).get(repo, LOCAL_PRINCIPAL, connected=True)
     await reader.close()
     assert len(source.calls) == 1
@@ -475,7 +475,7 @@ async def test_another_process_finds_it_in_storage(
 
 async def test_what_another_process_fetched_meanwhile_replaces_a_stale_copy(
     source: Source,
-    storage: MemoryCatalogueStorage,
+    storage: MemoryListingStorage,
     clock: Clock,
     repo: Server,
     listing: Callable[..., RawListing],
@@ -492,7 +492,7 @@ async def test_what_another_process_fetched_meanwhile_replaces_a_stale_copy(
 
 
 async def test_integers_beyond_64_bits_come_back_exact_from_storage(
-    source: Source, storage: MemoryCatalogueStorage, clock: Clock, repo: Server, tool: Any
+    source: Source, storage: MemoryListingStorage, clock: Clock, repo: Server, tool: Any
 ) -> None:
     schema = {"type": "object", "properties": {"n": {"maximum": 2**64 + 1}}}
     source.listing = RawListing(tools=(tool("a", inputSchema=schema),))
@@ -503,7 +503,7 @@ async def test_integers_beyond_64_bits_come_back_exact_from_storage(
 
 
 async def test_a_broken_tool_is_quarantined_after_loading_as_after_fetching(
-    source: Source, storage: MemoryCatalogueStorage, clock: Clock, repo: Server, tool: Any
+    source: Source, storage: MemoryListingStorage, clock: Clock, repo: Server, tool: Any
 ) -> None:
     source.listing = RawListing(tools=(tool("b"), {"name": 5}, tool("b"), tool("c", title=5)))
     fetched = await CatalogueCache(source, storage, clock=clock).get(repo, LOCAL_PRINCIPAL)
@@ -516,7 +516,7 @@ async def test_a_broken_tool_is_quarantined_after_loading_as_after_fetching(
 
 async def test_a_listing_that_cannot_be_written_is_used_but_not_stored(
     source: Source,
-    storage: MemoryCatalogueStorage,
+    storage: MemoryListingStorage,
     clock: Clock,
     repo: Server,
     tool: Any,
@@ -537,7 +537,7 @@ async def test_a_listing_that_cannot_be_written_is_used_but_not_stored(
 
 async def test_bytes_that_were_tampered_with_are_dropped_and_fetched_again(
     source: Source,
-    storage: MemoryCatalogueStorage,
+    storage: MemoryListingStorage,
     clock: Clock,
     repo: Server,
     listing: Callable[..., RawListing],
@@ -555,7 +555,7 @@ async def test_bytes_that_were_tampered_with_are_dropped_and_fetched_again(
 
 
 async def test_a_further_check_sees_the_server(
-    source: Source, storage: MemoryCatalogueStorage, clock: Clock, repo: Server, tool: Any
+    source: Source, storage: MemoryListingStorage, clock: Clock, repo: Server, tool: Any
 ) -> None:
     source.listing = RawListing(tools=(tool("a", inputSchema={"x": 1}), tool("b")))
 
@@ -570,7 +570,7 @@ async def test_a_further_check_sees_the_server(
 
 
 async def test_what_does_not_fit_in_memory_is_loaded_again(
-    source: Source, storage: MemoryCatalogueStorage, clock: Clock, server: Callable[..., Server]
+    source: Source, storage: MemoryListingStorage, clock: Clock, server: Callable[..., Server]
 ) -> None:
     catalogues = CatalogueCache(source, storage, clock=clock, capacity=2)
     servers = [server(f"s{number}") for number in range(5)]
@@ -602,7 +602,7 @@ async def test_a_copy_that_nobody_holds_is_not_kept_alive(
     assert len(catalogues._contents) == 0  # pyright: ignore[reportPrivateUsage]
 
 
-class SlowStorage(MemoryCatalogueStorage):
+class SlowStorage(MemoryListingStorage):
     """Loads only when the gate is open, and counts."""
 
     def __init__(self) -> None:
@@ -685,9 +685,9 @@ async def test_a_load_does_not_replace_what_was_fetched_meanwhile(
 
 
 def test_both_storages_fit_the_seam(tmp_path: Path) -> None:
-    seams: list[CatalogueStorage] = [
-        MemoryCatalogueStorage(),
-        SqliteCatalogueStorage(tmp_path / CATALOGUE_FILE_NAME),
+    seams: list[ListingStorage] = [
+        MemoryListingStorage(),
+        SqliteListingStorage(tmp_path / CATALOGUE_FILE_NAME),
     ]
     assert len(seams) == 2
     assert ListingKey("a", "b", "c").scope == "c"

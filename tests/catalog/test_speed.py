@@ -17,7 +17,7 @@ import pytest
 
 from toolyard.catalog.cache import CatalogueCache
 from toolyard.catalog.exposed_names import NameAssigner, ServerToolNames
-from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
+from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteListingStorage
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Server, StdioSpec
 from toolyard.types.tool import RawListing
@@ -99,7 +99,7 @@ async def test_ten_thousand_tools_are_loaded_in_less_than_150_milliseconds(tmp_p
     async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
         return listing
 
-    storage = SqliteCatalogueStorage(tmp_path / CATALOGUE_FILE_NAME)
+    storage = SqliteListingStorage(tmp_path / CATALOGUE_FILE_NAME)
     await CatalogueCache(fetch, storage).get(SERVER, LOCAL_PRINCIPAL)
 
     async def load() -> None:
@@ -128,7 +128,7 @@ async def test_a_kept_catalogue_is_handed_out_in_less_than_a_tenth_of_a_millisec
     async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
         return RawListing(tools=(tool(1),))
 
-    storage = SqliteCatalogueStorage(tmp_path / CATALOGUE_FILE_NAME)
+    storage = SqliteListingStorage(tmp_path / CATALOGUE_FILE_NAME)
     catalogues = CatalogueCache(fetch, storage)
     await catalogues.get(SERVER, LOCAL_PRINCIPAL)
 

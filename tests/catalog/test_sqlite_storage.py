@@ -18,7 +18,7 @@ from tests.tasks import cancel
 
 from toolyard.catalog.lock.errors import PinsUnavailable
 from toolyard.catalog.lock.storage import PinEntry, PinKey
-from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage, SqlitePinEntryStorage
+from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteListingStorage, SqlitePinEntryStorage
 from toolyard.catalog.storage import ListingKey, StoredListing
 
 KEY = ListingKey("repo", "entry", "public")
@@ -27,11 +27,11 @@ STORED = StoredListing(KEY, "hash", 1_800_000_000.0, 60.0, b"body")
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from toolyard.catalog.sqlite_storage import SqliteCatalogueStorage
+from toolyard.catalog.sqlite_storage import SqliteListingStorage
 from toolyard.catalog.storage import ListingKey, StoredListing
 
 async def main(path, name, rounds):
-    storage = SqliteCatalogueStorage(Path(path))
+    storage = SqliteListingStorage(Path(path))
     sys.stdin.readline()
     for number in range(int(rounds)):
         shared = ListingKey("shared", "entry", "public")
@@ -51,27 +51,27 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def storage(path: Path) -> AsyncIterator[SqliteCatalogueStorage]:
-    storage = SqliteCatalogueStorage(path)
+async def storage(path: Path) -> AsyncIterator[SqliteListingStorage]:
+    storage = SqliteListingStorage(path)
     yield storage
     await storage.close()
 
 
 async def loaded(path: Path, key: ListingKey = KEY) -> StoredListing | None:
-    storage = SqliteCatalogueStorage(path)
+    storage = SqliteListingStorage(path)
     try:
         return await storage.load([key])
     finally:
         await storage.close()
 
 
-async def test_it_outlives_the_one_who_wrote_it(path: Path, storage: SqliteCatalogueStorage) -> None:
+async def test_it_outlives_the_one_who_wrote_it(path: Path, storage: SqliteListingStorage) -> None:
     await storage.save(STORED)
     assert await loaded(path) == STORED
 
 
 async def test_only_its_owner_can_read_it_and_its_side_files(
-    path: Path, storage: SqliteCatalogueStorage
+    path: Path, storage: SqliteListingStorage
 ) -> None:
     await storage.save(STORED)
     modes = {found.name: found.stat().st_mode & 0o777 for found in path.parent.iterdir()}
@@ -82,7 +82,7 @@ async def test_only_its_owner_can_read_it_and_its_side_files(
 
 
 async def test_a_new_file_is_never_readable_by_others_not_even_for_a_moment(
-    path: Path, storage: SqliteCatalogueStorage, monkeypatch: pytest.MonkeyPatch
+    path: Path, storage: SqliteListingStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_late(*_: object) -> None:
         raise OSError("the mode was mended afterwards")
@@ -93,7 +93,7 @@ async def test_a_new_file_is_never_readable_by_others_not_even_for_a_moment(
 
 
 async def test_a_file_that_others_can_read_is_closed_to_them(
-    path: Path, storage: SqliteCatalogueStorage
+    path: Path, storage: SqliteListingStorage
 ) -> None:
     path.parent.mkdir()
     path.touch(0o644)
@@ -103,17 +103,17 @@ async def test_a_file_that_others_can_read_is_closed_to_them(
 
 
 async def test_making_it_touches_no_file(path: Path) -> None:
-    SqliteCatalogueStorage(path)
+    SqliteListingStorage(path)
     assert not path.parent.exists()
 
 
-async def test_it_opens_again_after_it_was_closed(storage: SqliteCatalogueStorage) -> None:
+async def test_it_opens_again_after_it_was_closed(storage: SqliteListingStorage) -> None:
     await storage.save(STORED)
     await storage.close()
     assert await storage.load([KEY]) == STORED
 
 
-async def test_unchanged_contents_are_not_written_again(path: Path, storage: SqliteCatalogueStorage) -> None:
+async def test_unchanged_contents_are_not_written_again(path: Path, storage: SqliteListingStorage) -> None:
     large = replace(STORED, body=b"x" * 1_000_000)
     await storage.save(large)
     await storage.close()
@@ -122,13 +122,13 @@ async def test_unchanged_contents_are_not_written_again(path: Path, storage: Sql
     assert path.with_name(f"{CATALOGUE_FILE_NAME}-wal").stat().st_size < size / 10
 
 
-async def test_an_entry_of_a_clock_that_was_ahead_makes_room(storage: SqliteCatalogueStorage) -> None:
+async def test_an_entry_of_a_clock_that_was_ahead_makes_room(storage: SqliteListingStorage) -> None:
     await storage.save(replace(STORED, fetched_at=STORED.fetched_at + 3_000 * 86_400))
     await storage.save(STORED)
     assert await storage.load([STORED.key]) == STORED
 
 
-async def test_entries_that_nobody_fetched_for_a_season_are_dropped(storage: SqliteCatalogueStorage) -> None:
+async def test_entries_that_nobody_fetched_for_a_season_are_dropped(storage: SqliteListingStorage) -> None:
     old = ListingKey("gone", "entry", "public")
     await storage.save(replace(STORED, key=old, fetched_at=STORED.fetched_at - 91 * 86_400))
     await storage.save(STORED)
@@ -140,7 +140,7 @@ async def test_entries_that_nobody_fetched_for_a_season_are_dropped(storage: Sql
     "garbage", [b"this is no database" * 100, b"SQLite format 3\0" + b"\xff" * 4096], ids=["text", "header"]
 )
 async def test_a_corrupt_file_is_set_aside_and_a_new_one_begun(
-    path: Path, storage: SqliteCatalogueStorage, caplog: pytest.LogCaptureFixture, garbage: bytes
+    path: Path, storage: SqliteListingStorage, caplog: pytest.LogCaptureFixture, garbage: bytes
 ) -> None:
     path.parent.mkdir()
     path.write_bytes(garbage)
@@ -154,7 +154,7 @@ async def test_a_corrupt_file_is_set_aside_and_a_new_one_begun(
     assert str(path) in caplog.text
 
 
-async def test_the_log_of_a_corrupt_file_goes_with_it(path: Path, storage: SqliteCatalogueStorage) -> None:
+async def test_the_log_of_a_corrupt_file_goes_with_it(path: Path, storage: SqliteListingStorage) -> None:
     await storage.save(STORED)
     reader = sqlite3.connect(path)  # While somebody reads, SQLite leaves the log where it is.
     reader.execute("SELECT * FROM catalogue").fetchall()
@@ -170,7 +170,7 @@ async def test_the_log_of_a_corrupt_file_goes_with_it(path: Path, storage: Sqlit
 
 
 async def test_a_file_that_goes_bad_while_in_use_is_set_aside(
-    path: Path, storage: SqliteCatalogueStorage, caplog: pytest.LogCaptureFixture
+    path: Path, storage: SqliteListingStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(50):
         await storage.save(replace(STORED, key=ListingKey(f"s{number}", "e", "public"), body=b"x" * 5000))
@@ -185,7 +185,7 @@ async def test_a_file_that_goes_bad_while_in_use_is_set_aside(
 
 
 async def test_accepted_definitions_survive_damage_to_the_listings(
-    path: Path, storage: SqliteCatalogueStorage, caplog: pytest.LogCaptureFixture
+    path: Path, storage: SqliteListingStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     pins, key = SqlitePinEntryStorage(storage), PinKey("files", "its command")
     assert await pins.save(key, PinEntry(pins=b"accepted", seen=b"seen", saved_at=5.0))
@@ -200,7 +200,7 @@ async def test_accepted_definitions_survive_damage_to_the_listings(
 
 
 async def test_pins_of_a_later_version_are_unavailable_for_that_reason(
-    path: Path, storage: SqliteCatalogueStorage
+    path: Path, storage: SqliteListingStorage
 ) -> None:
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as later, later:
@@ -210,7 +210,7 @@ async def test_pins_of_a_later_version_are_unavailable_for_that_reason(
     assert "update Toolyard" in str(caught.value.hint)
 
 
-async def test_a_table_that_is_not_ours_is_set_aside(path: Path, storage: SqliteCatalogueStorage) -> None:
+async def test_a_table_that_is_not_ours_is_set_aside(path: Path, storage: SqliteListingStorage) -> None:
     path.parent.mkdir()
     with sqlite3.connect(path) as foreign:
         foreign.execute("PRAGMA user_version = 1")
@@ -221,11 +221,11 @@ async def test_a_table_that_is_not_ours_is_set_aside(path: Path, storage: Sqlite
 
 
 async def test_a_fault_that_another_process_has_mended_is_not_mended_twice(
-    path: Path, storage: SqliteCatalogueStorage
+    path: Path, storage: SqliteListingStorage
 ) -> None:
     await storage.save(STORED)
     path.rename(path.with_name("old.db"))
-    successor = SqliteCatalogueStorage(path)
+    successor = SqliteListingStorage(path)
     await successor.save(replace(STORED, body=b"of the successor"))
     storage._replace_corrupt_file(sqlite3.DatabaseError("seen on the old file"))  # pyright: ignore[reportPrivateUsage]
     assert await successor.load([KEY]) == replace(STORED, body=b"of the successor")
@@ -234,7 +234,7 @@ async def test_a_fault_that_another_process_has_mended_is_not_mended_twice(
 
 
 async def test_a_file_of_a_later_version_is_left_alone(
-    path: Path, storage: SqliteCatalogueStorage, caplog: pytest.LogCaptureFixture
+    path: Path, storage: SqliteListingStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.parent.mkdir()
     with sqlite3.connect(path) as later:
@@ -254,7 +254,7 @@ async def test_a_place_where_no_file_can_be_is_an_empty_storage(
 ) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
-    storage = SqliteCatalogueStorage(blocked / CATALOGUE_FILE_NAME)
+    storage = SqliteListingStorage(blocked / CATALOGUE_FILE_NAME)
     await storage.save(STORED)
     assert await storage.load([KEY]) is None
     assert "cannot be used" in caplog.text
@@ -279,7 +279,7 @@ async def test_processes_that_begin_and_write_at_once_lose_nothing(path: Path) -
         _, errors = await asyncio.to_thread(writer.communicate, timeout=60)
         assert writer.returncode == 0, errors
         assert errors == ""
-    storage = SqliteCatalogueStorage(path)
+    storage = SqliteListingStorage(path)
     for name in ("ann", "bob", "cid"):
         for number in range(rounds):
             found = await storage.load([ListingKey(name, str(number), "public")])
@@ -291,7 +291,7 @@ async def test_processes_that_begin_and_write_at_once_lose_nothing(path: Path) -
     await storage.close()
 
 
-async def test_a_reader_is_not_held_up_by_a_writer(path: Path, storage: SqliteCatalogueStorage) -> None:
+async def test_a_reader_is_not_held_up_by_a_writer(path: Path, storage: SqliteListingStorage) -> None:
     await storage.save(STORED)
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
@@ -303,7 +303,7 @@ async def test_a_reader_is_not_held_up_by_a_writer(path: Path, storage: SqliteCa
 
 
 async def test_the_event_loop_runs_on_while_a_statement_waits(
-    path: Path, storage: SqliteCatalogueStorage
+    path: Path, storage: SqliteListingStorage
 ) -> None:
     await storage.save(STORED)
     writer = sqlite3.connect(path, isolation_level=None)
@@ -319,7 +319,7 @@ async def test_the_event_loop_runs_on_while_a_statement_waits(
 
 
 async def test_closing_waits_for_what_nobody_waits_for_any_more(path: Path) -> None:
-    storage = SqliteCatalogueStorage(path)
+    storage = SqliteListingStorage(path)
     await storage.save(STORED)
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
-from toolyard.catalog.storage import CatalogueStorage, ListingKey, MemoryCatalogueStorage, StoredListing
+from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteListingStorage
+from toolyard.catalog.storage import ListingKey, ListingStorage, MemoryListingStorage, StoredListing
 
 KEY = ListingKey("repo", "entry", "principal:ann")
 OTHER = ListingKey("repo", "entry", "public")
@@ -17,21 +17,21 @@ STORED = StoredListing(KEY, "hash", 1000.0, 60.0, b"body")
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[CatalogueStorage]:
+async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ListingStorage]:
     if request.param == "memory":
-        yield MemoryCatalogueStorage()
+        yield MemoryListingStorage()
         return
-    sqlite = SqliteCatalogueStorage(tmp_path / CATALOGUE_FILE_NAME)
+    sqlite = SqliteListingStorage(tmp_path / CATALOGUE_FILE_NAME)
     yield sqlite
     await sqlite.close()
 
 
-async def test_what_was_saved_is_loaded(storage: CatalogueStorage) -> None:
+async def test_what_was_saved_is_loaded(storage: ListingStorage) -> None:
     await storage.save(STORED)
     assert await storage.load([KEY]) == STORED
 
 
-async def test_nothing_is_loaded_for_another_server_entry_or_scope(storage: CatalogueStorage) -> None:
+async def test_nothing_is_loaded_for_another_server_entry_or_scope(storage: ListingStorage) -> None:
     await storage.save(STORED)
     for other in (
         KEY._replace(server_id="x"),
@@ -41,7 +41,7 @@ async def test_nothing_is_loaded_for_another_server_entry_or_scope(storage: Cata
         assert await storage.load([other]) is None
 
 
-async def test_the_newest_of_several_keys_is_loaded(storage: CatalogueStorage) -> None:
+async def test_the_newest_of_several_keys_is_loaded(storage: ListingStorage) -> None:
     newer = replace(STORED, key=OTHER, fetched_at=2000.0)
     await storage.save(STORED)
     await storage.save(newer)
@@ -49,20 +49,20 @@ async def test_the_newest_of_several_keys_is_loaded(storage: CatalogueStorage) -
     assert await storage.load([OTHER, KEY]) == newer
 
 
-async def test_only_what_is_newer_is_loaded_when_asked_so(storage: CatalogueStorage) -> None:
+async def test_only_what_is_newer_is_loaded_when_asked_so(storage: ListingStorage) -> None:
     await storage.save(STORED)
     assert await storage.load([KEY], newer_than=999.0) == STORED
     assert await storage.load([KEY], newer_than=1000.0) is None
 
 
-async def test_a_later_fetch_replaces_an_earlier_one(storage: CatalogueStorage) -> None:
+async def test_a_later_fetch_replaces_an_earlier_one(storage: ListingStorage) -> None:
     later = replace(STORED, content_hash="other", fetched_at=2000.0, ttl=5.0, body=b"new")
     await storage.save(STORED)
     await storage.save(later)
     assert await storage.load([KEY]) == later
 
 
-async def test_an_earlier_fetch_that_ends_late_replaces_nothing(storage: CatalogueStorage) -> None:
+async def test_an_earlier_fetch_that_ends_late_replaces_nothing(storage: ListingStorage) -> None:
     late = replace(STORED, content_hash="other", fetched_at=500.0, body=b"old")
     await storage.save(STORED)
     await storage.save(late)
@@ -71,7 +71,7 @@ async def test_an_earlier_fetch_that_ends_late_replaces_nothing(storage: Catalog
 
 
 async def test_the_same_contents_fetched_again_are_as_fresh_as_the_last_fetch(
-    storage: CatalogueStorage,
+    storage: ListingStorage,
 ) -> None:
     again = replace(STORED, fetched_at=2000.0, ttl=9.0)
     await storage.save(STORED)
@@ -80,7 +80,7 @@ async def test_the_same_contents_fetched_again_are_as_fresh_as_the_last_fetch(
 
 
 async def test_expiring_a_server_touches_all_its_scopes_and_no_other_server(
-    storage: CatalogueStorage,
+    storage: ListingStorage,
 ) -> None:
     elsewhere = replace(STORED, key=ListingKey("other", "entry", "public"))
     for stored in (STORED, replace(STORED, key=OTHER), elsewhere):
@@ -91,7 +91,7 @@ async def test_expiring_a_server_touches_all_its_scopes_and_no_other_server(
     assert await storage.load([elsewhere.key]) == elsewhere
 
 
-async def test_forgetting_one_scope_keeps_the_others(storage: CatalogueStorage) -> None:
+async def test_forgetting_one_scope_keeps_the_others(storage: ListingStorage) -> None:
     await storage.save(STORED)
     await storage.save(replace(STORED, key=OTHER))
     await storage.forget("repo", KEY.scope)

@@ -24,7 +24,7 @@ from toolyard.clients import ConnectionManager
 from toolyard.errors import ServerError
 from toolyard.types.server import (
     HttpSpec,
-    InstanceSpec,
+    InstanceRef,
     ProtocolEra,
     Server,
     State,
@@ -220,7 +220,7 @@ class Accounts:
 
     def instance(self, owner: str, slug: str = "desk", **keys: Any) -> Server:
         """An owner's instance, with a key of their own."""
-        spec = InstanceSpec(owner, slug, keys.pop("tool_filter", None))
+        spec = InstanceRef(owner, slug, keys.pop("tool_filter", None))
         keys = {"protocol": ProtocolEra.LEGACY, "timeouts": PATIENT, "cache_ttl": 0.0, **keys}
         headers = {"X-Key": self.key(owner)}
         return Server(spec.server_id, HttpSpec(self.url, headers), instance=spec, **keys)

@@ -14,7 +14,7 @@ import aiohttp.web
 import pytest
 from tests.tool_calls import call_tool
 
-from toolyard.catalog.storage import MemoryCatalogueStorage
+from toolyard.catalog.storage import MemoryListingStorage
 from toolyard.clients import ConnectionManager
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import build_core
@@ -112,7 +112,7 @@ async def test_a_server_that_takes_no_answers_gets_few_at_a_time(
         assert flood.most <= most
 
 
-class Slow(MemoryCatalogueStorage):
+class Slow(MemoryListingStorage):
     """Writes when it is allowed to."""
 
     def __init__(self) -> None:

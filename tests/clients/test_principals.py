@@ -20,7 +20,7 @@ from toolyard.errors import ServerError, Unreachable
 from toolyard.net import OutboundHttp
 from toolyard.net.http1.pool import OriginPool
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal
-from toolyard.types.server import HttpSpec, InstanceSpec, Provenance, Server, State, StdioSpec
+from toolyard.types.server import HttpSpec, InstanceRef, Provenance, Server, State, StdioSpec
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Accounts
@@ -120,13 +120,13 @@ async def test_statuses_of_a_principal_are_those_of_their_own_connections(accoun
 @pytest.mark.parametrize(("id", "slug"), [("@ann/desk", "door"), ("desk", "desk"), ("@bob/desk", "desk")])
 def test_an_instance_has_the_id_of_its_owner_and_slug(id: str, slug: str) -> None:
     with pytest.raises(ValueError, match="the id of this instance must be '@ann/"):
-        Server(id, HttpSpec("http://a/"), instance=InstanceSpec("ann", slug))
+        Server(id, HttpSpec("http://a/"), instance=InstanceRef("ann", slug))
 
 
 @pytest.mark.parametrize("slug", ["", "a/b"])
 def test_a_slug_cannot_make_two_ids_the_same(slug: str) -> None:
     with pytest.raises(ValueError, match="slug"):
-        InstanceSpec("ann", slug)
+        InstanceRef("ann", slug)
 
 
 # Changing.

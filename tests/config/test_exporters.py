@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from toolyard.config.exporters.client_files import (
-    EntryChange,
+    EditEffect,
     EntryEdit,
     EntryPlan,
     plan_edits,
@@ -246,15 +246,15 @@ def test_a_file_is_written_in_one_step_with_a_backup_and_keeps_its_permissions(t
     file.write_text("\ufeff" + WITH_COMMENTS)
     file.chmod(0o644)
     plan = plan_entry(file, PATH, ENTRY)
-    assert plan.change is EntryChange.ADDED
+    assert plan.change is EditEffect.ADDED
     backup = write_entry(plan, private=False)
     assert backup is not None
     assert backup.read_text() == "\ufeff" + WITH_COMMENTS
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert file.read_bytes().startswith(b"\xef\xbb\xbf")
-    assert plan_entry(file, PATH, ENTRY).change is EntryChange.SAME
+    assert plan_entry(file, PATH, ENTRY).change is EditEffect.SAME
     private = plan_entry(file, PATH, {"url": "u"})
-    assert private.change is EntryChange.REPLACED
+    assert private.change is EditEffect.REPLACED
     write_entry(private, private=True)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert min(path.name for path in tmp_path.iterdir()) == "mcp.json"
@@ -297,7 +297,7 @@ def test_a_file_that_is_empty_or_not_there_is_made(tmp_path: Path) -> None:
         plan = plan_entry(file, PATH, ENTRY)
         assert json.loads(plan.after) == {"mcpServers": {"toolyard": ENTRY}}
         assert plan.after.endswith(b"}\n")
-    assert plan_entry(tmp_path / "absent.json", PATH, None).change is EntryChange.ABSENT
+    assert plan_entry(tmp_path / "absent.json", PATH, None).change is EditEffect.ABSENT
 
 
 def test_opencode_keeps_its_servers_in_one_of_two_places(tmp_path: Path) -> None:

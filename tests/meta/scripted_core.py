@@ -7,7 +7,7 @@ from typing import Any
 
 from toolyard.catalog.cache import CatalogueCache
 from toolyard.catalog.exposed_names import NameAssigner
-from toolyard.catalog.storage import MemoryCatalogueStorage
+from toolyard.catalog.storage import MemoryListingStorage
 from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath, CallSettings
 from toolyard.clients.tool_directory import ToolDirectory
@@ -63,7 +63,7 @@ class Core:
         self.manager = _Manager(servers, answer or (lambda *_: said("done")))
         self.rosters = ToolDirectory(
             self.manager,
-            CatalogueCache(fetch, MemoryCatalogueStorage()),
+            CatalogueCache(fetch, MemoryListingStorage()),
             NameAssigner(),
             list_deadline=Settings().list_deadline,
         )

@@ -11,11 +11,11 @@ from toolyard.policy.rules import scope_covers_server
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.call import Surface, Verdict, WriteTools
-from toolyard.types.server import HttpSpec, InstanceSpec, Server, State
+from toolyard.types.server import HttpSpec, InstanceRef, Server, State
 from toolyard.types.tool import Definition
 
 SERVER = Server("github", HttpSpec("https://x.example"))
-INSTANCE = Server("@ada/work", HttpSpec("https://x.example"), instance=InstanceSpec("ada", "work"))
+INSTANCE = Server("@ada/work", HttpSpec("https://x.example"), instance=InstanceRef("ada", "work"))
 PLANNER = Agent("planner", "Planner")
 RIGHTS = frozenset({Right.CALL})
 

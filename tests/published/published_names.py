@@ -265,14 +265,14 @@ def form_words() -> Any:
 
 def side_files() -> Any:
     """Tables of the SQLite files beside the database."""
-    from toolyard.catalog.sqlite_storage import SqliteCatalogueStorage
+    from toolyard.catalog.sqlite_storage import SqliteListingStorage
     from toolyard.results.sqlite_store import SqliteResultStore
 
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, make in (("catalogue.db", touch_catalogue), ("results.db", touch_results)):
             path = Path(folder) / name
-            make(path, SqliteCatalogueStorage if name == "catalogue.db" else SqliteResultStore)
+            make(path, SqliteListingStorage if name == "catalogue.db" else SqliteResultStore)
             found[name] = sqlite_schema(path)
     return found
 

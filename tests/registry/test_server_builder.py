@@ -7,7 +7,7 @@ import pytest
 
 from toolyard.registry.server_builder import build_instance_server, build_preview_server
 from toolyard.types.registry import AuthChoice, AuthKind, Instance, RegistrationMethod, RegistryServer
-from toolyard.types.server import HttpSpec, InstanceSpec, Trust
+from toolyard.types.server import HttpSpec, InstanceRef, Trust
 
 PUBLIC = AuthChoice(id="p")
 HEADER = AuthChoice(AuthKind.HEADER, id="h", key="X-Key")
@@ -32,7 +32,7 @@ def core(server: dict[str, Any] | None = None, **changes: Any) -> Any:
 def test_an_instance_is_a_server_of_its_owner() -> None:
     made = core({"trust": Trust.UNTRUSTED, "allow_tools": ("a",), "deny_tools": ("b",), "transport": "sse"})
     assert made.id == "@u1/work"
-    assert made.instance == InstanceSpec("u1", "work", ("a",), "i1", "s1")
+    assert made.instance == InstanceRef("u1", "work", ("a",), "i1", "s1")
     assert made.transport == HttpSpec(SERVER.url, type="sse")
     assert (made.label, made.description, made.cache_ttl) == ("My work", "about", 7.0)
     assert (made.trust, made.allow_tools, made.deny_tools) == (Trust.UNTRUSTED, ("a",), ("b",))
@@ -86,7 +86,7 @@ def test_what_the_admin_entered_is_used_where_the_registration_says_so(
         ({"enabled": False}, {}, "an admin has disabled the server 'GitHub'"),
         ({}, {"enabled": False}, "you have disabled this instance"),
         ({"enabled": False}, {"enabled": False}, "an admin"),
-        ({}, {"choice_id": "gone"}, "no longer offered"),
+        ({}, {"choice_id": "gone"}, "no longer offers"),
         ({}, {"choice_id": "h"}, "the value for X-Key is missing"),
     ],
 )

@@ -138,7 +138,7 @@ async def test_without_its_watchdog_what_is_left_is_swept_by_the_next_toolyard(
     # Those who read the end of their input go by themselves; the others stay, until someone sweeps.
     await wait_until(lambda: sum(is_running(pid) for pid in owner.family) <= 4)
     nursery = ProcessSupervisor()
-    nursery.prepare_start()
+    nursery.ensure_can_start()
     await wait_until(lambda: not any(is_running(pid) for pid in owner.family))
     await nursery.close()
 
@@ -146,7 +146,7 @@ async def test_without_its_watchdog_what_is_left_is_swept_by_the_next_toolyard(
 async def test_the_children_of_a_living_toolyard_are_never_swept(
     owner: Owner, nursery: ProcessSupervisor, wait_until: Until
 ) -> None:
-    nursery.prepare_start()
+    nursery.ensure_can_start()
     await nursery.close()
     assert all(is_running(pid) for pid in owner.family)
 
@@ -221,7 +221,7 @@ async def test_a_watchdog_that_cannot_be_started_is_told(
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(Unreachable, match="the watchdog process, which every server needs"):
-        nursery.prepare_start()
+        nursery.ensure_can_start()
 
 
 async def test_a_marker_that_is_none_stops_no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +291,7 @@ async def test_a_sweep_spares_the_daemons_of_another_toolyard(
     await transport.open(recorder)
     daemon = await escaped_daemon(tmp_path / "pid", wait_until)
     other = ProcessSupervisor()
-    other.prepare_start()
+    other.ensure_can_start()
     await other.kill_escaped(other.make_marker()[1])
     await other.close()
     assert is_running(daemon)

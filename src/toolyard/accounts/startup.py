@@ -32,7 +32,7 @@ def check_startup_settings(settings: Settings, host: str) -> tuple[str, ...]:
             _check_proxy_mode(settings)
         case PeopleMode.OIDC:
             _check_oidc_mode(settings)
-    return _warn_without_admins(settings)
+    return _missing_admin_warnings(settings)
 
 
 def public_base_url(settings: Settings) -> str:
@@ -82,7 +82,7 @@ def _check_oidc_mode(settings: Settings) -> None:
         )
 
 
-def _warn_without_admins(settings: Settings) -> tuple[str, ...]:
+def _missing_admin_warnings(settings: Settings) -> tuple[str, ...]:
     if settings.admins:
         return ()
     return (

@@ -1,4 +1,4 @@
-"""Cache of the servers' catalogues, in memory and in a ``CatalogueStorage``.
+"""Cache of the servers' catalogues, in memory and in a ``ListingStorage``.
 
 Cache hints of a server say how long a listing may be cached, and for which principals.
 """
@@ -18,9 +18,9 @@ from weakref import WeakValueDictionary
 from toolyard.catalog.hashes import entry_hash
 from toolyard.catalog.listing_codec import body_hash, parse_stored_listing, validate_listing
 from toolyard.catalog.storage import (
-    CatalogueStorage,
     FailureStorage,
     ListingKey,
+    ListingStorage,
     MemoryFailureStorage,
     StoredFailure,
     StoredListing,
@@ -164,7 +164,7 @@ class CatalogueCache:
     def __init__(
         self,
         fetch: ListingFetcher,
-        storage: CatalogueStorage,
+        storage: ListingStorage,
         *,
         schema_check: ServerSchemaCheck | None = None,
         on_listing: ListingObserver | None = None,

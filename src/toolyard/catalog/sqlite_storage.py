@@ -15,7 +15,7 @@ from toolyard.catalog.lock.storage import PinEntry, PinKey
 from toolyard.catalog.storage import MAX_FAILURE_AGE_SECONDS, ListingKey, StoredFailure, StoredListing
 from toolyard.config.sqlite_file import SqliteFile, SqliteSchema, write_transaction
 
-__all__ = ["CATALOGUE_FILE_NAME", "SqliteCatalogueStorage", "SqlitePinEntryStorage", "read_pin_entries"]
+__all__ = ["CATALOGUE_FILE_NAME", "SqliteListingStorage", "SqlitePinEntryStorage", "read_pin_entries"]
 
 CATALOGUE_FILE_NAME = "catalogue.db"
 """Name of the file in the data directory."""
@@ -76,8 +76,8 @@ _log = logging.getLogger("toolyard.catalog.sqlite")
 _T = TypeVar("_T")
 
 
-class SqliteCatalogueStorage(SqliteFile):
-    """A ``CatalogueStorage`` and ``FailureStorage`` in one file. Errors are treated like an empty storage."""
+class SqliteListingStorage(SqliteFile):
+    """A ``ListingStorage`` and ``FailureStorage`` in one file. Errors are treated like an empty storage."""
 
     def __init__(self, path: Path) -> None:
         """Create a storage in the file ``path``. The file is opened at first use."""
@@ -122,7 +122,7 @@ class SqlitePinEntryStorage:
     Unlike listings, pins cannot be fetched again, so all methods raise PinsUnavailable on errors.
     """
 
-    def __init__(self, file: SqliteCatalogueStorage) -> None:
+    def __init__(self, file: SqliteListingStorage) -> None:
         self._file = file
 
     async def revisions(self, pin_keys: Sequence[PinKey]) -> tuple[int, ...]:

@@ -14,12 +14,12 @@ from toolyard.types.account import LOCAL_PRINCIPAL
 
 __all__ = [
     "MAX_FAILURE_AGE_SECONDS",
-    "CatalogueStorage",
     "FailureStorage",
     "ListingKey",
-    "MemoryCatalogueStorage",
+    "ListingStorage",
     "MemoryFailureStorage",
-    "SplitCatalogueStorage",
+    "MemoryListingStorage",
+    "SplitListingStorage",
     "StoredFailure",
     "StoredListing",
 ]
@@ -75,7 +75,7 @@ class FailureStorage(Protocol):
         ...
 
 
-class CatalogueStorage(Protocol):
+class ListingStorage(Protocol):
     """Storage of listings. Losing one costs only a fetch, so implementations log errors and never raise."""
 
     async def load(self, keys: Sequence[ListingKey], *, newer_than: float = 0.0) -> StoredListing | None:
@@ -113,8 +113,8 @@ class MemoryFailureStorage:
         self._failures = {key: one for key, one in self._failures.items() if key.server_id != server_id}
 
 
-class MemoryCatalogueStorage:
-    """A ``CatalogueStorage`` in memory, for tests and for use without a data directory."""
+class MemoryListingStorage:
+    """A ``ListingStorage`` in memory, for tests and for use without a data directory."""
 
     def __init__(self) -> None:
         self._listings: dict[ListingKey, StoredListing] = {}
@@ -144,13 +144,13 @@ _COMMON_SCOPES = frozenset({"public", "shared", f"principal:{LOCAL_PRINCIPAL.id}
 """Scopes used by the library and the command line."""
 
 
-class SplitCatalogueStorage:
-    """A ``CatalogueStorage`` for a Toolyard server whose data directory the library and command line share.
+class SplitListingStorage:
+    """A ``ListingStorage`` for a Toolyard server whose data directory the library and command line share.
 
     Listings that those can use are stored in ``common``, all others in ``private``. No listing is in both.
     """
 
-    def __init__(self, common: CatalogueStorage, private: CatalogueStorage) -> None:
+    def __init__(self, common: ListingStorage, private: ListingStorage) -> None:
         self._common = common
         self._private = private
 
@@ -177,7 +177,7 @@ class SplitCatalogueStorage:
         for storage in (self._common, self._private):
             await storage.forget(server_id, scope)
 
-    def _storage_for(self, key: ListingKey) -> CatalogueStorage:
+    def _storage_for(self, key: ListingKey) -> ListingStorage:
         # Ids of instances start with "@"; the library and the command line have no instances.
         common = key.scope in _COMMON_SCOPES and not key.server_id.startswith("@")
         return self._common if common else self._private

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["BudgetProposal", "ProposalKind", "ToolCost", "propose_savings"]
+__all__ = ["SavingKind", "SavingProposal", "ToolCost", "propose_savings"]
 
 
-class ProposalKind(StrEnum):
+class SavingKind(StrEnum):
     """A way to spend fewer tokens; also the word that applies it."""
 
     TOOLS = "tools"
@@ -32,21 +32,21 @@ class ToolCost:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetProposal:
+class SavingProposal:
     """A proposal with the tokens that remain, and the tools by server that it denies or selects."""
 
-    kind: ProposalKind
+    kind: SavingKind
     tokens: int
     tools: Mapping[str, Sequence[str]]
 
 
-def propose_savings(costs: Iterable[ToolCost], meta_tokens: int, limit: int) -> list[BudgetProposal]:
+def propose_savings(costs: Iterable[ToolCost], meta_tokens: int, limit: int) -> list[SavingProposal]:
     """Return proposals if the definitions cost more than ``limit`` tokens: those that fit come first."""
     known = list(costs)
     total = sum(each.tokens for each in known)
     if total <= limit:
         return []
-    proposals = [BudgetProposal(ProposalKind.META, meta_tokens, {})]
+    proposals = [SavingProposal(SavingKind.META, meta_tokens, {})]
     if known and all(each.calls is not None for each in known):
         used = [each for each in known if each.calls]
         denied, rest = list[ToolCost](), total
@@ -55,10 +55,10 @@ def propose_savings(costs: Iterable[ToolCost], meta_tokens: int, limit: int) -> 
                 denied.append(each)
                 rest -= each.tokens
         if denied:
-            proposals.insert(0, BudgetProposal(ProposalKind.TOOLS, rest, _group(denied)))
+            proposals.insert(0, SavingProposal(SavingKind.TOOLS, rest, _group(denied)))
         if used and len(used) < len(known):
             tokens = sum(each.tokens for each in used)
-            proposals.insert(1, BudgetProposal(ProposalKind.BUNDLES, tokens, _group(used)))
+            proposals.insert(1, SavingProposal(SavingKind.BUNDLES, tokens, _group(used)))
     return sorted(proposals, key=lambda proposal: proposal.tokens > limit)
 
 

@@ -84,7 +84,7 @@ class _Variables:
         if not secret or (section == "env" and len(secret) < _MIN_SECRET_CHARACTERS):
             return value
         own_name = name if section == "env" and _is_name(name) else None
-        return value.removesuffix(secret) + self._refer_to(secret, name, own_name)
+        return value.removesuffix(secret) + self._add_reference(secret, name, own_name)
 
     def replace_in_text(self, text: str, option: JsonValue = "") -> str:
         """Return an address or argument with references. ``option`` is the argument before it."""
@@ -93,10 +93,10 @@ class _Variables:
         for start, end, name in reversed([*_find_secrets(text, option if isinstance(option, str) else "")]):
             # docker run -e GITHUB_TOKEN=...: the name of an environment variable.
             own_name = name if name.isupper() and "_" in name and _is_name(name) else None
-            text = text[:start] + self._refer_to(text[start:end], name, own_name) + text[end:]
+            text = text[:start] + self._add_reference(text[start:end], name, own_name) + text[end:]
         return text
 
-    def _refer_to(self, secret: str, name: str, own_name: str | None) -> str:
+    def _add_reference(self, secret: str, name: str, own_name: str | None) -> str:
         variable = self._choose(secret, name, own_name)
         self.chosen[variable] = secret
         return f"${{{variable}}}"

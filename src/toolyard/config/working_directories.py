@@ -15,7 +15,7 @@ from types import MappingProxyType
 from toolyard.errors import Problem
 from toolyard.types.server import Configuration, Server, StdioSpec
 
-__all__ = ["CLIENT_DIR_VARIABLE", "place_servers"]
+__all__ = ["CLIENT_DIR_VARIABLE", "set_working_directories"]
 
 CLIENT_DIR_VARIABLE = "TOOLYARD_CLIENT_DIR"
 """Variable for entries of the configuration: the working directory of the client."""
@@ -23,7 +23,7 @@ _SERVER_FOLDERS = "servers"
 """Folder in the data directory with a working directory for each server that has none configured."""
 
 
-def place_servers(
+def set_working_directories(
     configuration: Configuration, data_dir: Path, env: Mapping[str, str], cwd: Path
 ) -> Configuration:
     """Return the configuration with the folders of its servers, and notes about arguments that need one.

@@ -21,8 +21,8 @@ from toolyard.catalog.lock.combined_locks import CombinedLocks
 from toolyard.catalog.lock.first_use import FirstUseLock, MemoryPinEntryStorage
 from toolyard.catalog.lock.registry_lock import RegistryLock
 from toolyard.catalog.lock.storage import PinEntryStorage, RegistryPinStorage
-from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage, SqlitePinEntryStorage
-from toolyard.catalog.storage import CatalogueStorage, MemoryCatalogueStorage, SplitCatalogueStorage
+from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteListingStorage, SqlitePinEntryStorage
+from toolyard.catalog.storage import ListingStorage, MemoryListingStorage, SplitListingStorage
 from toolyard.clients import Callbacks, ConnectionManager
 from toolyard.clients.call_path import (
     AcceptUrlFor,
@@ -117,7 +117,7 @@ def build_core(
     auth_provider_for: AuthProviderFor | None = None,
     net: OutboundHttp | None = None,
     result_store_for: ResultStoreFor | None = None,
-    catalogue_storage: CatalogueStorage | None = None,
+    catalogue_storage: ListingStorage | None = None,
     registry_pins: RegistryPinStorage | None = None,
     config_pins: PinEntryStorage | None = None,
     accept_url_for: AcceptUrlFor | None = None,
@@ -195,25 +195,25 @@ def build_core(
     # Definitions pinned at first use are stored beside the catalogues: in the database if it is PostgreSQL,
     # else in the SQLite file of the data directory, else in memory.
     pin_entries: PinEntryStorage = MemoryPinEntryStorage()
-    file_storage: SqliteCatalogueStorage | None = None
+    file_storage: SqliteListingStorage | None = None
     if data_dir is not None and settings.database_url is not None:
         pin_entries = config_pins or LazyPinEntryStorage(database)
     if data_dir is not None and (catalogue_storage is None or settings.database_url is None):
-        file_storage = SqliteCatalogueStorage(data_dir / CATALOGUE_FILE_NAME)
+        file_storage = SqliteListingStorage(data_dir / CATALOGUE_FILE_NAME)
         if settings.database_url is None:
             pin_entries = SqlitePinEntryStorage(file_storage)
         close_callbacks.append(file_storage.close)
         catalogue_storage = (
             select_catalogue_storage(settings, file_storage, database)
             if catalogue_storage is None
-            else SplitCatalogueStorage(file_storage, catalogue_storage)
+            else SplitListingStorage(file_storage, catalogue_storage)
         )
     locks = _build_locks(
         configuration, data_dir, registry_pins, FirstUseLock(pin_entries, settings.pin_tools)
     )
     catalogues = CatalogueCache(
         ToolFetcher(manager),
-        catalogue_storage or MemoryCatalogueStorage(),
+        catalogue_storage or MemoryListingStorage(),
         schema_check=_check_header_params,
         on_listing=locks.check_listing,
         on_cache_hit=locks.recheck_first_use,

@@ -37,7 +37,7 @@ from toolyard.registry.issuer_confirmation import IssuerConfirmation
 from toolyard.registry.model_registry import ModelRegistry
 from toolyard.registry.proposals import Proposals
 from toolyard.registry.sign_in import ConfigSignIns, InstanceSignIns
-from toolyard.registry.sign_out import SignOuts
+from toolyard.registry.sign_out import SignOutService
 from toolyard.results.result_store import Retention
 from toolyard.store import Database
 from toolyard.tracing.selection import choose_tracer
@@ -81,7 +81,7 @@ class Services:
         self.sign_ins = InstanceSignIns(flow, self.registry, database.auth)
         self.config_sign_ins = ConfigSignIns(flow, database.auth)
         self.issuers = IssuerConfirmation(flow, self.registry, database.auth)
-        self.sign_outs = SignOuts(database.auth, self.net, self.tasks.spawn)
+        self.sign_outs = SignOutService(database.auth, self.net, self.tasks.spawn)
         self.approvals = CallApprovals(database.approvals, links.approvals_url, clock=time.time)
         self.audit = AuditRecorder(database.audit, settings)
         self.models = Models.from_settings(settings, self.tracer)

@@ -107,7 +107,7 @@ class IssuerConfirmation:
             )
         return await self._registry.set_issuer(server, choice, current_issuer)
 
-    async def of_file_server(self, server: Server, principal: Principal) -> ClientIssuer | None:
+    async def find_config_issuer(self, server: Server, principal: Principal) -> ClientIssuer | None:
         """Return the issuer of the client in a configuration file, or None if its entry has no client id."""
         spec, oauth = server.transport, server.oauth or OAuthSpec()
         if not isinstance(spec, HttpSpec) or not server.enabled or oauth.client_id is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolyard.types.registry import AuthChoice, AuthKind, Instance, RegistrationMethod, RegistryServer
-from toolyard.types.server import HttpSpec, InstanceSpec, OAuthSpec, Provenance, Server
+from toolyard.types.server import HttpSpec, InstanceRef, OAuthSpec, Provenance, Server
 
 __all__ = ["build_instance_server", "build_oauth_spec", "build_preview_server"]
 
@@ -33,7 +33,7 @@ def build_instance_server(instance: Instance, server: RegistryServer, *, ttl: fl
         private_addresses=server.private_addresses,
         oauth=build_oauth_spec(choice) if choice is not None and choice.kind is AuthKind.OAUTH else None,
         provenance=Provenance("registry"),
-        instance=InstanceSpec(instance.user_id, instance.slug, instance.tool_filter, instance.id, server.id),
+        instance=InstanceRef(instance.user_id, instance.slug, instance.tool_filter, instance.id, server.id),
     )
 
 

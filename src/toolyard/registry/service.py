@@ -97,11 +97,11 @@ def _pick_host_name(host: str) -> tuple[str, bool]:
     labels = [label for label in host.split(".") if label]
     if not labels:
         return "", False
-    label = _pick_registered_label(labels)
+    label = _pick_domain_label(labels)
     return _transliterate_label(label), label not in _GENERIC_LABELS
 
 
-def _pick_registered_label(labels: list[str]) -> str:
+def _pick_domain_label(labels: list[str]) -> str:
     """Return the registered label, or a neighbouring one if that is generic."""
     # Remove the public suffix: a hosting service's domain, a second-level country domain, or one label.
     shared = [

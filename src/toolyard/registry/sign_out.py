@@ -21,7 +21,7 @@ from toolyard.types.account import Principal
 from toolyard.types.registry import Instance, InstanceState, RegistryServer, grant_key
 from toolyard.types.server import HttpSpec, OAuthSpec, Server
 
-__all__ = ["SignOuts"]
+__all__ = ["SignOutService"]
 
 TaskSpawner: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
 """Starts a coroutine as a background task."""
@@ -36,7 +36,7 @@ _REVOCATION_DEADLINE_SECONDS = 60.0
 _SIGNED_OUT_REASON = "signed out because the account was disabled"
 
 
-class SignOuts:
+class SignOutService:
     """Signs users out and deletes instances and servers, without waiting for authorization servers.
 
     Tokens are revoked in tasks started with ``spawn``.

@@ -22,7 +22,7 @@ from toolyard.store.repositories.attachments import AttachmentLimits
 from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.store.repositories.chat_rows import ChatQuota
 from toolyard.store.repositories.chats import SqlChatStore
-from toolyard.store.repositories.listings import SqlCatalogueStorage, SqlPinStorage
+from toolyard.store.repositories.listings import SqlListingStorage, SqlPinStorage
 from toolyard.store.repositories.models import SqlModelStorage
 from toolyard.store.repositories.proposals import SqlProposalStore
 from toolyard.store.repositories.registry import SqlRegistryStorage
@@ -60,7 +60,7 @@ class Database:
         self.pins = SqlPinStorage(executor, self.signals)
         self.config_pins = SqlPinStorage(executor, self.signals, config_pins)
         self.auth = SqlAuthStorage(executor, cipher, locks)
-        self.catalogues = SqlCatalogueStorage(executor)
+        self.catalogues = SqlListingStorage(executor)
         self.audit = SqlAuditLog(executor)
         self.usage = SqlUsage(executor)
         self.chats = SqlChatStore(executor, self.signals, clock)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from toolyard.catalog.lock.errors import PinsUnavailable
 from toolyard.catalog.lock.storage import PinEntry, PinEntryStorage, PinKey
-from toolyard.catalog.storage import CatalogueStorage, ListingKey, StoredListing
+from toolyard.catalog.storage import ListingKey, ListingStorage, StoredListing
 from toolyard.config.settings.table import Settings
 from toolyard.store.errors import StoreError
 from toolyard.store.sql.key_file import DATABASE_FILE_NAME
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from toolyard.config.settings.table import Settings
     from toolyard.store.database import Database
 
-__all__ = ["LazyCatalogueStorage", "LazyDatabase", "LazyPinEntryStorage", "select_catalogue_storage"]
+__all__ = ["LazyDatabase", "LazyListingStorage", "LazyPinEntryStorage", "select_catalogue_storage"]
 
 
 class LazyDatabase:
@@ -66,14 +66,14 @@ class LazyDatabase:
 _log = logging.getLogger("toolyard.store.lazy_catalogues")
 
 
-class LazyCatalogueStorage:
-    """CatalogueStorage in a lazily opened database.
+class LazyListingStorage:
+    """ListingStorage in a lazily opened database.
 
     If the database cannot be opened, ``fallback`` is used until the process ends. Trying again for each
     server would cost the connection timeout every time.
     """
 
-    def __init__(self, database: LazyDatabase, fallback: CatalogueStorage) -> None:
+    def __init__(self, database: LazyDatabase, fallback: ListingStorage) -> None:
         self._database = database
         self._fallback = fallback
         self._has_failed = False
@@ -90,7 +90,7 @@ class LazyCatalogueStorage:
     async def forget(self, server_id: str, scope: str | None = None) -> None:
         await (await self._choose_storage()).forget(server_id, scope)
 
-    async def _choose_storage(self) -> CatalogueStorage:
+    async def _choose_storage(self) -> ListingStorage:
         if self._has_failed:
             return self._fallback
         try:
@@ -129,7 +129,7 @@ class LazyPinEntryStorage:
 
 
 def select_catalogue_storage(
-    settings: Settings, file_storage: CatalogueStorage, database: LazyDatabase
-) -> CatalogueStorage:
+    settings: Settings, file_storage: ListingStorage, database: LazyDatabase
+) -> ListingStorage:
     """Return the storage of listings that a server with the same settings uses."""
-    return file_storage if settings.database_url is None else LazyCatalogueStorage(database, file_storage)
+    return file_storage if settings.database_url is None else LazyListingStorage(database, file_storage)

@@ -29,7 +29,14 @@ from toolyard.store.sql.stored_values import compute_digest
 if TYPE_CHECKING:
     from toolyard.store.sql.postgres_connections import TimedAsyncConnection
 
-__all__ = ["AdvisoryLocks", "FileLocks", "RefreshLocks", "UseLock", "create_refresh_locks", "hold_file_lock"]
+__all__ = [
+    "AdvisoryLocks",
+    "FileLocks",
+    "RefreshLocks",
+    "SharedFileLock",
+    "create_refresh_locks",
+    "hold_file_lock",
+]
 
 
 if sys.platform == "win32":
@@ -83,7 +90,7 @@ def hold_file_lock(path: Path, seconds: float) -> Generator[None]:
         _release_lock(path, descriptor)
 
 
-class UseLock:
+class SharedFileLock:
     """Lock of something that several processes use, and that one may replace while no other uses it.
 
     Where the file system has no locks, nothing is locked.
@@ -93,11 +100,11 @@ class UseLock:
         self._path = path
         self._descriptor: int | None = None
 
-    def share(self, seconds: float) -> bool:
+    def acquire_shared(self, seconds: float) -> bool:
         """Hold it together with other users. Return False if one has it alone for longer than that."""
         return self._wait(_try_share, seconds)
 
-    def own(self, seconds: float) -> bool:
+    def acquire_exclusive(self, seconds: float) -> bool:
         """Hold it alone. Return False if there are other users for longer than that."""
         return self._wait(_try_lock, seconds)
 

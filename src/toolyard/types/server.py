@@ -17,7 +17,7 @@ __all__ = [
     "Bundle",
     "Configuration",
     "HttpSpec",
-    "InstanceSpec",
+    "InstanceRef",
     "OAuthSpec",
     "ProtocolEra",
     "Provenance",
@@ -171,7 +171,7 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceSpec:
+class InstanceRef:
     """Owner and slug of an instance, one user's connection to a registry server.
 
     Raises ValueError for an empty slug or one with '/', because two instances could then have the same id.
@@ -225,7 +225,7 @@ class Server:
     private_addresses: bool | None = None
     oauth: OAuthSpec | None = None
     provenance: Provenance = Provenance("code")
-    instance: InstanceSpec | None = None
+    instance: InstanceRef | None = None
     """Set if this is one user's connection to a registry server."""
     problems: tuple[Problem, ...] = ()
     """Problems of its entry under ``mcpServers``. The server is then disabled; others are not affected."""

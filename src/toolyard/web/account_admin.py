@@ -19,7 +19,7 @@ from toolyard.core.current_config import CurrentConfig
 from toolyard.core.server_updates import ServerUpdates
 from toolyard.registry import Registry
 from toolyard.registry.errors import NotFound
-from toolyard.registry.sign_out import SignOuts
+from toolyard.registry.sign_out import SignOutService
 from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.types.account import RequestUser, Role, User
 from toolyard.types.server import Server
@@ -49,7 +49,7 @@ class AccountAdmin:
         settings: Settings,
         config: CurrentConfig,
         registry: Registry,
-        sign_outs: SignOuts,
+        sign_outs: SignOutService,
         chats: ChatService,
         updates: ServerUpdates,
         audit: AuditRecorder,

@@ -17,7 +17,7 @@ from toolyard.policy.rules import scope_covers_server
 from toolyard.registry.auth_provider_factory import can_sign_in
 from toolyard.registry.errors import NotFound
 from toolyard.registry.sign_in import ConfigSignIns, server_id_from_key
-from toolyard.registry.sign_out import SignOuts
+from toolyard.registry.sign_out import SignOutService
 from toolyard.types.account import RequestUser
 from toolyard.types.server import Server
 from toolyard.web.public_urls import PublicUrls
@@ -38,7 +38,7 @@ class ConfigServerSignIns:
         self,
         config: CurrentConfig,
         config_sign_ins: ConfigSignIns,
-        sign_outs: SignOuts,
+        sign_outs: SignOutService,
         urls: PublicUrls,
         tool_directory: ToolDirectory,
         updates: ServerUpdates,

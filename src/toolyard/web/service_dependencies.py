@@ -26,7 +26,7 @@ from toolyard.registry.issuer_confirmation import IssuerConfirmation
 from toolyard.registry.model_registry import ModelRegistry
 from toolyard.registry.proposals import Proposals
 from toolyard.registry.sign_in import InstanceSignIns
-from toolyard.registry.sign_out import SignOuts
+from toolyard.registry.sign_out import SignOutService
 from toolyard.store import Database
 from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.store.repositories.approvals import SqlApprovalStore, SqlPendingItems, SqlQuestionStore
@@ -149,7 +149,7 @@ ServerRecordsDep = Annotated[ServerRecords, uses(ServerRecords)]
 ServerSignInsDep = Annotated[ConfigServerSignIns, uses(ConfigServerSignIns)]
 SettingsDep = Annotated[Settings, uses(Settings)]
 SignInsDep = Annotated[InstanceSignIns, uses(InstanceSignIns)]
-SignOutsDep = Annotated[SignOuts, uses(SignOuts)]
+SignOutsDep = Annotated[SignOutService, uses(SignOutService)]
 StopSignalDep = Annotated[StopSignal, uses(StopSignal)]
 StreamLimitsDep = Annotated[StreamLimits, uses(StreamLimits)]
 ToolAcceptanceDep = Annotated[ToolAcceptance, uses(ToolAcceptance)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolyard.catalog.token_estimate import estimate_definition_tokens
-from toolyard.catalog.tool_budget import BudgetProposal, ProposalKind, ToolCost, propose_savings
+from toolyard.catalog.tool_budget import SavingKind, SavingProposal, ToolCost, propose_savings
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.config.server_entries import build_denial, plan_server_edits, read_entries, write_server_edits
@@ -59,7 +59,7 @@ class ToolSavings:
         self._usage = usage
         self._audit = audit
 
-    async def propose(self, me: RequestUser) -> BudgetProposal | None:
+    async def propose(self, me: RequestUser) -> SavingProposal | None:
         """Return the unused tools to turn off, by server; None within the budget, or if there are none."""
         since = time.time() - USAGE_SECONDS
         own = await self._usage.count_calls(since, person=me.user.id)
@@ -72,7 +72,7 @@ class ToolSavings:
             sources |= dict.fromkeys(entries, everybody)
         costs = [_build_cost(each, sources.get(each.server_id)) for each in self._list_tools(me)]
         found = propose_savings(costs, 0, self._settings.meta_threshold)
-        return next((each for each in found if each.kind is ProposalKind.TOOLS), None)
+        return next((each for each in found if each.kind is SavingKind.TOOLS), None)
 
     async def apply(self, me: RequestUser, tools: Mapping[str, Sequence[str]]) -> None:
         """Turn off these tools. Raises ToolyardError or OSError."""

@@ -14,7 +14,7 @@ from tests.agents.chat.chat_harness import ME, House, Model, only
 
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Kind
-from toolyard.types.server import HttpSpec, InstanceSpec, Server
+from toolyard.types.server import HttpSpec, InstanceRef, Server
 
 Opening = Callable[..., Awaitable[House]]
 
@@ -64,7 +64,7 @@ async def guarded() -> AsyncIterator[Guarded]:
 
 
 async def with_instance(house: House, guarded: Guarded) -> None:
-    spec = InstanceSpec(ME, "work", id="instance-1")
+    spec = InstanceRef(ME, "work", id="instance-1")
     server = Server(
         spec.server_id,
         HttpSpec(guarded.url),

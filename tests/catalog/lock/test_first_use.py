@@ -11,7 +11,7 @@ import pytest
 from toolyard.catalog.lock.errors import Outdated, PinsUnavailable
 from toolyard.catalog.lock.first_use import FirstUseLock, MemoryPinEntryStorage, first_use_pin_key
 from toolyard.catalog.lock.storage import PinEntry, PinEntryStorage, PinKey
-from toolyard.catalog.sqlite_storage import SqliteCatalogueStorage, SqlitePinEntryStorage
+from toolyard.catalog.sqlite_storage import SqliteListingStorage, SqlitePinEntryStorage
 from toolyard.config.settings.table import PinTools
 from toolyard.types.server import HttpSpec, Server, Trust
 from toolyard.types.tool import Definition, RawListing, ValidatedListing
@@ -37,7 +37,7 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     if request.param == "memory":
         yield MemoryPinEntryStorage()
         return
-    file = SqliteCatalogueStorage(tmp_path / "catalogue.db")
+    file = SqliteListingStorage(tmp_path / "catalogue.db")
     yield SqlitePinEntryStorage(file)
     await file.close()
 
@@ -69,7 +69,7 @@ async def test_only_the_shown_change_is_accepted(storage: PinEntryStorage) -> No
 
 
 async def test_acceptance_in_one_process_reaches_another(tmp_path: Path) -> None:
-    files = [SqliteCatalogueStorage(tmp_path / "catalogue.db") for _ in range(2)]
+    files = [SqliteListingStorage(tmp_path / "catalogue.db") for _ in range(2)]
     now = 0.0
     one, other = (FirstUseLock(SqlitePinEntryStorage(file), clock=lambda: now) for file in files)
     await one.check_listing(SERVER, listed(read="r"))

@@ -16,7 +16,7 @@ from toolyard.catalog.lock import build_pins
 from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.registry_lock import RegistryLock
 from toolyard.catalog.lock.storage import PinEntry, PinKey
-from toolyard.types.server import HttpSpec, InstanceSpec, Server
+from toolyard.types.server import HttpSpec, InstanceRef, Server
 from toolyard.types.tool import Definition, RawListing, ValidatedListing
 
 SERVER = "s1"
@@ -48,7 +48,7 @@ class Memory:
 
 
 def instance(who: str) -> Server:
-    spec = InstanceSpec(who, "words", None, f"i-{who}", SERVER)
+    spec = InstanceRef(who, "words", None, f"i-{who}", SERVER)
     return Server(spec.server_id, HttpSpec("https://words.example/mcp"), instance=spec)
 
 
@@ -93,7 +93,7 @@ async def test_a_verdict_is_not_reused_for_another_instance_under_the_same_name(
     storage = Memory()
     here, elsewhere = RegistryLock(storage), RegistryLock(storage)
     old = instance("ann")
-    new = replace(old, instance=InstanceSpec("ann", "words", None, "i-new", "s2"))
+    new = replace(old, instance=InstanceRef("ann", "words", None, "i-new", "s2"))
     contents, accepted = listed("ann", say="says"), listed("ann", say="says something else")
     await here.check_listing(old, contents)
     assert not here.quarantine_reasons(contents)

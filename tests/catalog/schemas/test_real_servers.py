@@ -16,7 +16,7 @@ from mcp.client.stdio import StdioServerParameters
 from toolyard.catalog.cache import CatalogueCache
 from toolyard.catalog.exposed_names import NameAssigner, ServerToolNames
 from toolyard.catalog.schemas.provider_schema import ProviderApi, build_provider_tool
-from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
+from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteListingStorage
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Server, StdioSpec
@@ -57,7 +57,7 @@ async def catalogues(listings: dict[str, RawListing], tmp_path: Path) -> Any:
     async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
         return listings[server_id]
 
-    storage = SqliteCatalogueStorage(tmp_path / CATALOGUE_FILE_NAME)
+    storage = SqliteListingStorage(tmp_path / CATALOGUE_FILE_NAME)
     yield CatalogueCache(fetch, storage)
     await storage.close()
 

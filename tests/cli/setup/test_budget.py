@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.sqlite_template import copy_template
 
-from toolyard.catalog.tool_budget import ProposalKind, ToolCost, propose_savings
+from toolyard.catalog.tool_budget import SavingKind, ToolCost, propose_savings
 from toolyard.config import load_settings
 from toolyard.store import Database
 from toolyard.types.audit import AuditEntry
@@ -110,8 +110,8 @@ def test_connected_clients_and_agents_have_their_own_costs(yard: Cli) -> None:
 def test_the_largest_unused_tools_go_first_and_no_more_than_needed() -> None:
     costs = [ToolCost("a", "big", 500, 0), ToolCost("a", "small", 10, 0), ToolCost("b", "used", 100, 3)]
     tools, bundles, meta = propose_savings(costs, 90, 150)
-    assert (tools.kind, tools.tokens, tools.tools) == (ProposalKind.TOOLS, 110, {"a": ["big"]})
-    assert (bundles.kind, bundles.tokens, bundles.tools) == (ProposalKind.BUNDLES, 100, {"b": ["used"]})
-    assert (meta.kind, meta.tokens) == (ProposalKind.META, 90)
+    assert (tools.kind, tools.tokens, tools.tools) == (SavingKind.TOOLS, 110, {"a": ["big"]})
+    assert (bundles.kind, bundles.tokens, bundles.tools) == (SavingKind.BUNDLES, 100, {"b": ["used"]})
+    assert (meta.kind, meta.tokens) == (SavingKind.META, 90)
     assert [each.kind for each in propose_savings(costs, 90, 95)] == ["meta", "tools", "bundles"]
     assert propose_savings(costs, 90, 610) == []

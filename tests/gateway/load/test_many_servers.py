@@ -14,7 +14,7 @@ from tests.web.conftest import Local
 
 from toolyard.catalog.cache import CatalogueCache
 from toolyard.catalog.exposed_names import ExposedNames, NameAssigner, ServerToolNames
-from toolyard.catalog.storage import MemoryCatalogueStorage
+from toolyard.catalog.storage import MemoryListingStorage
 from toolyard.clients import ConnectionManager
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.gateway.surface.paging import PAGE_SIZE
@@ -88,7 +88,7 @@ async def test_servers_that_arrive_one_by_one_are_named_together() -> None:
     servers = [server(f"s{number}") for number in range(200)]
     directory = ToolDirectory(
         ConnectionManager(servers),
-        CatalogueCache(fetch, MemoryCatalogueStorage()),
+        CatalogueCache(fetch, MemoryListingStorage()),
         assigner,
         list_deadline=60,
     )

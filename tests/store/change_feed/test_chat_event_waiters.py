@@ -12,7 +12,7 @@ from tests.tasks import cancel
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.store import Database
 from toolyard.store.change_feed import chat_event_waiters
-from toolyard.store.change_feed.chat_event_waiters import EventTails, RecentEvents
+from toolyard.store.change_feed.chat_event_waiters import RecentEventBuffers, RecentEvents
 from toolyard.store.errors import StoreClosed
 from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState
 
@@ -53,7 +53,7 @@ def waiting_for(
     return asyncio.create_task(database.chats.wait_for_events(chat_id, after, seconds))
 
 
-def rings_of(database: Database) -> EventTails:
+def rings_of(database: Database) -> RecentEventBuffers:
     return database.chats._waiters._tails
 
 
@@ -179,7 +179,7 @@ async def test_whoever_gives_up_leaves_nothing(
 
 
 def test_only_the_tails_of_the_last_viewed_chats_are_kept() -> None:
-    tails = EventTails(max_idle=5)
+    tails = RecentEventBuffers(max_idle=5)
     with tails.hold("viewed"):
         for number in range(30):
             with tails.hold(f"chat-{number}"):

@@ -26,7 +26,7 @@ from toolyard.catalog.lock.pins import ServerPins, pack_pins, unpack_pins
 from toolyard.catalog.lock.storage import PinEntry, PinKey, RegistryPinStorage
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import ConfigError
-from toolyard.types.server import InstanceSpec, Server
+from toolyard.types.server import InstanceRef, Server
 from toolyard.types.tool import ValidatedListing
 
 __all__ = ["RegistryLock"]
@@ -171,7 +171,7 @@ class RegistryLock:
         return changes, own, locked
 
 
-def _pin_keys_of(spec: InstanceSpec) -> tuple[PinKey, PinKey]:
+def _pin_keys_of(spec: InstanceRef) -> tuple[PinKey, PinKey]:
     return PinKey(spec.registered), PinKey(spec.registered, spec.id)
 
 

@@ -198,7 +198,9 @@ class SchemaNode:
                     continue
         if not types or "string" in types:
             return text
-        raise InvalidInput(" or ".join(_EXPECTED[type_] for type_ in _EXPECTED if type_ in types))
+        raise InvalidInput(
+            " or ".join(expected for type_, expected in _EXPECTED_INPUT_BY_KIND.items() if type_ in types)
+        )
 
     def child(self, schema: object) -> SchemaNode:
         """Return the node of a part of this schema."""
@@ -406,7 +408,7 @@ def parse_text(field: SchemaField, text: str) -> object:
             raise InvalidInput("one of the choices")
         case "flag" | "integer" | "number":
             type_ = "boolean" if field.kind == "flag" else field.kind
-            parse, expected = _PARSERS_BY_TYPE[type_], _EXPECTED[type_]
+            parse, expected = _PARSERS_BY_TYPE[type_], _EXPECTED_INPUT_BY_KIND[type_]
         case _:
             parse, expected = parse_json, "valid JSON"
     try:
@@ -506,7 +508,7 @@ _PARSERS_BY_TYPE: Mapping[str, Callable[[str], object]] = {
 }
 """Parsers by type, the strictest first. A string is the fallback."""
 _PARSE_ERRORS = (ValueError, KeyError, RecursionError)
-_EXPECTED = {
+_EXPECTED_INPUT_BY_KIND = {
     "boolean": "yes or no",
     "integer": "a whole number",
     "number": "a number",

@@ -68,7 +68,7 @@ class DocumentBuilder:
     def __init__(self) -> None:
         self._terms_by_run: dict[str, tuple[str, ...]] = {}
 
-    def weigh_server(self, server_id: str, text: str) -> Mapping[str, float]:
+    def build_server_weights(self, server_id: str, text: str) -> Mapping[str, float]:
         """Return the term weights that a server's id and description add to each of its tools."""
         weights: dict[str, float] = {}
         _add_field(weights, _SERVER_FIELD, self._terms_of_text(server_id[:_MAX_NAME_CHARS]))
@@ -76,7 +76,7 @@ class DocumentBuilder:
         return weights
 
     def build(self, definition: Definition, server_weights: Mapping[str, float]) -> SearchDocument:
-        """Return the document of one definition. ``server_weights`` comes from ``weigh_server``."""
+        """Return the document of one definition. ``server_weights`` comes from ``build_server_weights``."""
         found = dict(server_weights)
         name = self._terms_of_text(definition.name[:_MAX_NAME_CHARS])
         _add_field(found, _NAME_FIELD, name)

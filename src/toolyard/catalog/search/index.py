@@ -81,7 +81,7 @@ class SearchIndex:
             return
         for name in chain(removed, changed):
             self._remove_tool(name)
-        server_weights = self._document_builder.weigh_server(server_id, description)
+        server_weights = self._document_builder.build_server_weights(server_id, description)
         for name in changed:
             self._add_tool(server_id, name, tools[name], server_weights)
         self._views.clear()

@@ -40,7 +40,7 @@ def command(options: Options, server: str) -> int:
 
 async def _sign_out(options: Options, sign_in_server: SignInServer) -> bool:
     from toolyard.net import AddressGuard, OutboundHttp
-    from toolyard.registry.sign_out import SignOuts
+    from toolyard.registry.sign_out import SignOutService
     from toolyard.store.lazy_database import LazyDatabase
     from toolyard.types.account import LOCAL_PRINCIPAL  # slow to load, as the whole core is
 
@@ -52,7 +52,7 @@ async def _sign_out(options: Options, sign_in_server: SignInServer) -> bool:
         storage = await database.open_auth_storage()
         if storage is None:
             return False
-        there_was = await SignOuts(storage, net, returning.append).sign_out_of_server(
+        there_was = await SignOutService(storage, net, returning.append).sign_out_of_server(
             sign_in_server.server, LOCAL_PRINCIPAL
         )
         for each in returning:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from toolyard.accounts import AccountService
     from toolyard.config.settings.table import Settings
     from toolyard.registry import Registry
-    from toolyard.registry.sign_out import SignOuts
+    from toolyard.registry.sign_out import SignOutService
     from toolyard.store import Database
     from toolyard.types.account import User
     from toolyard.types.server import Server
@@ -282,18 +282,18 @@ async def sign_out_user(options: Options, settings: Settings, database: Database
 @asynccontextmanager
 async def _open_revocation(
     settings: Settings, database: Database
-) -> AsyncGenerator[tuple[SignOuts, Registry]]:
+) -> AsyncGenerator[tuple[SignOutService, Registry]]:
     """Open the services for revocation; pending revocations get up to a minute at the end."""
     import asyncio  # slow to load, as the whole core is
 
     from toolyard.net import AddressGuard, OutboundHttp
     from toolyard.registry import Registry
-    from toolyard.registry.sign_out import SignOuts
+    from toolyard.registry.sign_out import SignOutService
 
     net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
     returning: list[Coroutine[Any, Any, None]] = []
     try:
-        yield SignOuts(database.auth, net, returning.append), Registry(database.registry, settings)
+        yield SignOutService(database.auth, net, returning.append), Registry(database.registry, settings)
         await asyncio.gather(*returning)
     finally:
         await net.close()

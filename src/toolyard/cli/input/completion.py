@@ -98,7 +98,7 @@ def _load_stored_listing(options: Options, configuration: Configuration) -> Tool
 
     from toolyard.catalog.cache import CatalogueCache
     from toolyard.catalog.exposed_names import NameAssigner, NameTemplates
-    from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
+    from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteListingStorage
     from toolyard.catalog.tool_listing import ToolListing
     from toolyard.config import load_settings
     from toolyard.config.fingerprint_key import fingerprint_key
@@ -117,7 +117,7 @@ def _load_stored_listing(options: Options, configuration: Configuration) -> Tool
         raise Unreachable("a shell that completes starts nothing", server=server_id)
 
     async def load_catalogues() -> dict[str, Catalogue]:
-        file, database = SqliteCatalogueStorage(folder / CATALOGUE_FILE_NAME), LazyDatabase(settings, folder)
+        file, database = SqliteListingStorage(folder / CATALOGUE_FILE_NAME), LazyDatabase(settings, folder)
         catalogues = CatalogueCache(
             refuse_to_list,
             select_catalogue_storage(settings, file, database),

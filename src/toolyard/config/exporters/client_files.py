@@ -36,7 +36,7 @@ from toolyard.config.sources.json_document import JsonValue, read_json
 from toolyard.errors import ConfigError, Problem
 
 __all__ = [
-    "EntryChange",
+    "EditEffect",
     "EntryEdit",
     "EntryPlan",
     "find_target_file",
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-class EntryChange(StrEnum):
+class EditEffect(StrEnum):
     """Effect on the entry."""
 
     ADDED = "added"
@@ -72,20 +72,20 @@ class EntryPlan:
     """Planned changes of a file. Nothing is written until ``write_entry`` is called."""
 
     file: Path
-    changes: tuple[EntryChange, ...]
+    changes: tuple[EditEffect, ...]
     """The effect of each edit."""
     before: bytes | None = field(repr=False)
     after: bytes = field(repr=False)
 
     @property
-    def change(self) -> EntryChange:
+    def change(self) -> EditEffect:
         """Return the effect of the first edit."""
         return self.changes[0]
 
     @property
     def has_changes(self) -> bool:
         """Return whether there is something to write."""
-        return any(change not in (EntryChange.SAME, EntryChange.ABSENT) for change in self.changes)
+        return any(change not in (EditEffect.SAME, EditEffect.ABSENT) for change in self.changes)
 
 
 def plan_edits(
@@ -101,13 +101,13 @@ def plan_edits(
     before = read_regular_file(target, max_bytes=MAX_CLIENT_FILE_BYTES) if os.path.lexists(target) else None
     text = "" if before is None else decode_utf8(before, str(target))
     toml = target.suffix == ".toml"
-    changes: list[EntryChange] = []
+    changes: list[EditEffect] = []
     try:
         for edit in edits:
             root = _parse_text(text or ("" if toml else "{}"), toml)
             change = _classify_change(_value_at(root, edit.path), edit.value)
             changes.append(change)
-            if change in (EntryChange.SAME, EntryChange.ABSENT):
+            if change in (EditEffect.SAME, EditEffect.ABSENT):
                 continue
             after = _edit_text(text, toml, edit, drop_comments, _value_at(root, edit.path))
             dropped = value_text(text, edit.path) if drop_comments and not toml and text.strip() else ""
@@ -151,14 +151,14 @@ def write_entry(plan: EntryPlan, *, private: bool, now: datetime | None = None) 
         return write_with_backup(target, current, plan.after, now, private=private or current is None)
 
 
-def _classify_change(current: object, value: JsonValue) -> EntryChange:
+def _classify_change(current: object, value: JsonValue) -> EditEffect:
     if value is None:
-        return EntryChange.ABSENT if current is None else EntryChange.REMOVED
+        return EditEffect.ABSENT if current is None else EditEffect.REMOVED
     if current is None:
-        return EntryChange.ADDED
+        return EditEffect.ADDED
     # Booleans equal numbers in Python, but not in a file.
     is_same = current == value and isinstance(current, bool) is isinstance(value, bool)
-    return EntryChange.SAME if is_same else EntryChange.REPLACED
+    return EditEffect.SAME if is_same else EditEffect.REPLACED
 
 
 def _edit_text(text: str, toml: bool, edit: EntryEdit, drop_comments: bool, current: JsonValue) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from toolyard.config.exporters.client_files import (
-    EntryChange,
+    EditEffect,
     EntryEdit,
     EntryPlan,
     plan_edits,
@@ -140,10 +140,10 @@ def plan_undo(file: Path, entry_path: Sequence[str], record: ClientRecord | None
         return UndoPlan(plan_edits(file, [ours]))
     if hash_content(content) == record.sha256:
         if record.is_new_file:
-            return UndoPlan(EntryPlan(file, (EntryChange.REMOVED,), content, b""), deletes=True)
+            return UndoPlan(EntryPlan(file, (EditEffect.REMOVED,), content, b""), deletes=True)
         backup = _read_backup(record)
         if backup is not None:
-            return UndoPlan(EntryPlan(file, (EntryChange.REMOVED,), content, backup))
+            return UndoPlan(EntryPlan(file, (EditEffect.REMOVED,), content, backup))
     others = [each for each in record.edits if each.path != ours.path]
     current = read_values(file, content, [each.path for each in others])
     restored = [

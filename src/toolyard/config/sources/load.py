@@ -22,7 +22,7 @@ from toolyard.config.sources.discovery import (
     reconstruct_choice,
 )
 from toolyard.config.sources.layers import layer_from_mapping, layer_from_text, merge_layers
-from toolyard.config.working_directories import CLIENT_DIR_VARIABLE, place_servers
+from toolyard.config.working_directories import CLIENT_DIR_VARIABLE, set_working_directories
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.server import Configuration
 
@@ -111,7 +111,9 @@ def load_from_file(
         unapproved_reason=f"not approved: run `{_approve_command(file)}`",
         hints=file_layer.hints,
     )
-    return place_servers(disable_self_references(configuration, data_dir), data_dir, env, _resolve_cwd(cwd))
+    return set_working_directories(
+        disable_self_references(configuration, data_dir), data_dir, env, _resolve_cwd(cwd)
+    )
 
 
 def _resolve_data_dir(env: Mapping[str, str], data_dir: str | os.PathLike[str] | None) -> Path:

@@ -24,7 +24,7 @@ from toolyard.store.repositories.chat_rows import event_from_row, find_existing_
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent
 
-__all__ = ["ChatEventWaiters", "EventTails", "RecentEvents", "SizedEvent"]
+__all__ = ["ChatEventWaiters", "RecentEventBuffers", "RecentEvents", "SizedEvent"]
 
 
 SizedEvent = tuple[ChatEvent, int]
@@ -129,7 +129,7 @@ class RecentEvents:
             self.start_seq = event.seq
 
 
-class EventTails:
+class RecentEventBuffers:
     """Event tails of all viewed chats, and of recently viewed ones."""
 
     def __init__(self, max_idle: int = _MAX_IDLE_TAILS) -> None:
@@ -184,7 +184,7 @@ class ChatEventWaiters:
     def __init__(self, executor: DatabaseExecutor, signals: Signals) -> None:
         self._executor = executor
         self._signals = signals
-        self._tails = EventTails()
+        self._tails = RecentEventBuffers()
         self._listen_task: asyncio.Task[None] | None = None
         self._closed = False
 

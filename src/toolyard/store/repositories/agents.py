@@ -20,7 +20,7 @@ from toolyard.types.agent import Agent, StoredAgent
 
 __all__ = ["SqlAgentStorage"]
 
-_EVERYBODY = ""
+_SHARED_OWNER = ""
 """Value of the column ``owner`` of shared agents. No user has an empty id."""
 _DEFINITION_FIELDS = frozenset(each.name for each in fields(Agent)) - {"id", "file", "line"}
 
@@ -34,17 +34,17 @@ class SqlAgentStorage:
 
     async def list_agents(self, user_id: str) -> Sequence[StoredAgent]:
         """Return the agents of a user and the shared ones, sorted by name."""
-        found = await self._read(agents.c.owner.in_([user_id, _EVERYBODY]))
+        found = await self._read(agents.c.owner.in_([user_id, _SHARED_OWNER]))
         return sorted(found, key=lambda each: (fold_case(each.agent.name), each.id))
 
     async def find(self, user_id: str, slug: str) -> StoredAgent | None:
         """Return the agent of this id that a user may use: their own one, else the shared one."""
-        found = await self._read(agents.c.owner.in_([user_id, _EVERYBODY]) & (agents.c.slug == slug))
+        found = await self._read(agents.c.owner.in_([user_id, _SHARED_OWNER]) & (agents.c.slug == slug))
         return max(found, key=lambda each: each.owner is not None, default=None)
 
     async def get(self, user_id: str, stored_id: str) -> StoredAgent | None:
         """Return an agent of the user, or a shared one; None if it belongs to another user."""
-        found = await self._read(agents.c.owner.in_([user_id, _EVERYBODY]) & (agents.c.id == stored_id))
+        found = await self._read(agents.c.owner.in_([user_id, _SHARED_OWNER]) & (agents.c.id == stored_id))
         return next(iter(found), None)
 
     async def add(self, stored: StoredAgent, *, max_per_owner: int = 0) -> None:
@@ -106,7 +106,7 @@ class SqlAgentStorage:
 
 
 def _require_room(connection: Connection, stored: StoredAgent, max_per_owner: int) -> None:
-    is_owned = agents.c.owner == (stored.owner or _EVERYBODY)
+    is_owned = agents.c.owner == (stored.owner or _SHARED_OWNER)
     label = "shared agents" if stored.owner is None else "agents"
     require_room(connection, agents, is_owned, max_per_owner, label, "agent_limit")
 
@@ -117,7 +117,7 @@ def _move_chats(connection: Connection, old: StoredAgent, new_slug: str) -> None
         is_users = chats.c.owner == old.owner
     else:
         # The chats of people with an agent of the same id use that one.
-        is_own = (agents.c.slug == old.agent.id) & (agents.c.owner != _EVERYBODY)
+        is_own = (agents.c.slug == old.agent.id) & (agents.c.owner != _SHARED_OWNER)
         is_users = chats.c.owner.not_in(select(agents.c.owner).where(is_own))
     connection.execute(update(chats).where(is_users, chats.c.agent == old.agent.id).values(agent=new_slug))
 
@@ -125,7 +125,7 @@ def _move_chats(connection: Connection, old: StoredAgent, new_slug: str) -> None
 def _to_row(stored: StoredAgent) -> dict[str, Any]:
     definition = {name: each for name, each in asdict(stored.agent).items() if name in _DEFINITION_FIELDS}
     return {
-        "owner": stored.owner or _EVERYBODY,
+        "owner": stored.owner or _SHARED_OWNER,
         "slug": stored.agent.id,
         "definition": json_text(definition),
         "version": stored.version,

@@ -69,7 +69,7 @@ class SqlAttachmentStore:
 
         def work(connection: Connection) -> None:
             connection.execute(delete(attachments).where(attachments.c.expires_at <= now))
-            connection.execute(delete(attachments).where(attachments.c.id.in_(_surplus_ids(owner))))
+            connection.execute(delete(attachments).where(attachments.c.id.in_(_select_excess_ids(owner))))
             self._check_quota(connection, owner, 1)
             connection.execute(attachments.insert().values(**values))
 
@@ -184,7 +184,7 @@ def _owner_condition(owner: str, ids: Sequence[str]) -> ColumnElement[bool]:
     return (attachments.c.owner == owner) & attachments.c.id.in_(ids)
 
 
-def _surplus_ids(owner: str) -> Any:
+def _select_excess_ids(owner: str) -> Any:
     """Select the unsent attachments of a user that are too many, except the newest."""
     is_unsent = (attachments.c.owner == owner) & attachments.c.expires_at.is_not(None)
     newest_first = attachments.c.expires_at.desc(), attachments.c.id

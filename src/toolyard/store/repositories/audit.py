@@ -207,7 +207,7 @@ class SqlAuditLog:
         batch = [self._pending.popleft() for _ in range(min(_MAX_BATCH_ENTRIES, len(self._pending)))]
         lost, self._lost_count = self._lost_count, 0
         try:
-            await self._insert_entries([*_loss_entries(lost), *batch])
+            await self._insert_entries([*_build_lost_entry(lost), *batch])
         except BaseException:
             # Put the entries back in order, also on cancellation, which ``close`` uses when time is up.
             self._lost_count += lost
@@ -230,7 +230,7 @@ def _insert_rows(
     add_usage(connection, entries)
 
 
-def _loss_entries(count: int) -> list[AuditEntry]:
+def _build_lost_entry(count: int) -> list[AuditEntry]:
     if not count:
         return []
     return [AuditEntry(time.time(), "audit.lost", "", outcome="lost", details={"count": count})]

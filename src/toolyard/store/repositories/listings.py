@@ -17,7 +17,7 @@ from toolyard.store.sql.executor import DatabaseExecutor, DatabaseWork
 from toolyard.store.sql.stored_values import compute_digest
 from toolyard.store.sql.tables import catalogues, pins
 
-__all__ = ["SqlCatalogueStorage", "SqlPinStorage", "pin_digest"]
+__all__ = ["SqlListingStorage", "SqlPinStorage", "pin_digest"]
 
 
 _MAX_AGE_SECONDS = 90 * 86_400.0
@@ -28,8 +28,8 @@ _MAX_FUTURE_SECONDS = 86_400.0
 _log = logging.getLogger("toolyard.store.catalogues")
 
 
-class SqlCatalogueStorage:
-    """CatalogueStorage in a SQL table. An error is logged, and treated as an empty storage."""
+class SqlListingStorage:
+    """ListingStorage in a SQL table. An error is logged, and treated as an empty storage."""
 
     def __init__(self, executor: DatabaseExecutor) -> None:
         self._executor = executor

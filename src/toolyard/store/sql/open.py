@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from toolyard.config.files import ensure_private_file
 from toolyard.store.errors import DatabaseOutdated, DatabaseUnusable, KeyMissing, Unreadable, WrongKey
-from toolyard.store.locks import UseLock, hold_file_lock
+from toolyard.store.locks import SharedFileLock, hold_file_lock
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import (
     Engines,
@@ -63,7 +63,7 @@ def open_database(
     It is also raised if another process uses a SQLite file with outdated tables. Blocks; call it in a worker
     thread. Raises DatabaseUnavailable, DatabaseUnusable, KeyMissing, KeyUnusable and WrongKey.
     """
-    use: UseLock | None = None
+    use: SharedFileLock | None = None
     if url is not None:
         engines = create_postgresql_engines(parse_postgresql_url(url), limits)
         if secret_key is None:
@@ -78,7 +78,7 @@ def open_database(
         except OSError as error:
             raise _unusable_error(data_dir, error) from None
         engines = create_sqlite_engines(data_dir / DATABASE_FILE_NAME, limits)
-        use = UseLock(data_dir / _USE_FILE_NAME)
+        use = SharedFileLock(data_dir / _USE_FILE_NAME)
         engines = replace(engines, on_dispose=use.release)
         cipher = Cipher(secret_key, former_key) if secret_key is not None else None
     try:
@@ -109,10 +109,10 @@ def _verify_and_prepare(
     cipher: Cipher | None,
     former_key: str | None,
     migrates: bool,
-    use: UseLock | None,
+    use: SharedFileLock | None,
 ) -> Cipher:
     if use is not None:
-        use.share(_LOCK_TIMEOUT_SECONDS)  # Another process may migrate it.
+        use.acquire_shared(_LOCK_TIMEOUT_SECONDS)  # Another process may migrate it.
     with engines.reader.connect() as connection:
         version, canaries, wal_enabled = (
             read_schema_version(connection),
@@ -150,13 +150,13 @@ def _verify_and_prepare(
         if version is not None and version < HEAD:
             _wait_for_users(use, _USERS_TIMEOUT_SECONDS if migrates else _READERS_TIMEOUT_SECONDS)
         cipher = _prepare_tables(engines, cipher)
-        use.share(_LOCK_TIMEOUT_SECONDS)
+        use.acquire_shared(_LOCK_TIMEOUT_SECONDS)
         return cipher
 
 
-def _wait_for_users(use: UseLock, seconds: float) -> None:
+def _wait_for_users(use: SharedFileLock, seconds: float) -> None:
     """Use an outdated database alone. Raises DatabaseOutdated if another process still uses its tables."""
-    if use.own(seconds):
+    if use.acquire_exclusive(seconds):
         return
     raise DatabaseOutdated(
         "the database has the tables of an earlier version of Toolyard, and a process of that version "

@@ -86,7 +86,7 @@ class ProcessSupervisor:
         self._spawn_count += 1
         return watchdog.MARKER_VARIABLE, f"{self._marker}:{self._spawn_count}"
 
-    def prepare_start(self) -> None:
+    def ensure_can_start(self) -> None:
         """Make sure that the watchdog is running. Call before each start of a child: it may have been killed.
 
         Raise Unreachable if the maximum number of children is running, or if the watchdog cannot be started.
@@ -146,7 +146,7 @@ class ProcessSupervisor:
     def _notify_watchdog(self, line: str) -> None:
         process = self._watchdog
         if process is not None and process.stdin is not None:
-            # A dead watchdog is not an error of this call: ``prepare_start`` replaces it before the next
+            # A dead watchdog is not an error of this call: ``ensure_can_start`` replaces it before the next
             # child.
             with contextlib.suppress(OSError, ValueError):
                 process.stdin.write(line.encode() + b"\n")

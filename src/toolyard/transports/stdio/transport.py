@@ -91,7 +91,7 @@ class StdioTransport:
     # Transport interface.
 
     async def open(self, receiver: Receiver) -> None:
-        self._supervisor.prepare_start()
+        self._supervisor.ensure_can_start()
         variable, self._marker = self._supervisor.make_marker()
         environment = build_child_environment(self._spec.env, self._spec.inherited)
         environment[variable] = self._marker

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from toolyard.catalog.tool_budget import BudgetProposal, ProposalKind, ToolCost, propose_savings
+from toolyard.catalog.tool_budget import SavingKind, SavingProposal, ToolCost, propose_savings
 from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.commands.setup.config_file import choose_target, find_stored_entry, save_plan
 from toolyard.cli.error_exit import Usage
@@ -75,7 +75,7 @@ class ClientTools:
 @click.option(
     "--weeks", type=click.IntRange(1, 520), default=4, show_default=True, help="How far to look back."
 )
-@click.option("--apply", "chosen", type=click.Choice([kind.value for kind in ProposalKind]), help="Do it.")
+@click.option("--apply", "chosen", type=click.Choice([kind.value for kind in SavingKind]), help="Do it.")
 @click.pass_obj
 def command(options: Options, limit: int | None, weeks: int, chosen: str | None) -> int:
     """Show what the definitions of each server cost in tokens, for each client and agent, and which tools
@@ -238,7 +238,7 @@ def _show_costs(
         show_note(f"calls are counted since {day}, so 'not used' means: not since then")
 
 
-def _show_proposals(total: int, limit: int, proposals: Sequence[BudgetProposal], usage: ToolUsage) -> None:
+def _show_proposals(total: int, limit: int, proposals: Sequence[SavingProposal], usage: ToolUsage) -> None:
     if not proposals:
         print(f"within the budget of {limit} tokens")
         return
@@ -246,22 +246,22 @@ def _show_proposals(total: int, limit: int, proposals: Sequence[BudgetProposal],
     for proposal in proposals:
         count = sum(len(tools) for tools in proposal.tools.values())
         text = {
-            ProposalKind.TOOLS: f"deny {format_count(count, 'tool')} that were not used",
-            ProposalKind.BUNDLES: f"define bundles with the {format_count(count, 'used tool')}",
-            ProposalKind.META: "let the connected clients use the meta tools",
+            SavingKind.TOOLS: f"deny {format_count(count, 'tool')} that were not used",
+            SavingKind.BUNDLES: f"define bundles with the {format_count(count, 'used tool')}",
+            SavingKind.META: "let the connected clients use the meta tools",
         }[proposal.kind]
         fits = "" if proposal.tokens <= limit else ", which is still over the budget"
         print(f"toolyard budget --apply {proposal.kind.value}: {text}; {proposal.tokens} tokens remain{fits}")
 
 
-def _apply(options: Options, proposal: BudgetProposal, clients: Sequence[ConnectedClient]) -> int:
-    if proposal.kind is ProposalKind.META:
+def _apply(options: Options, proposal: SavingProposal, clients: Sequence[ConnectedClient]) -> int:
+    if proposal.kind is SavingKind.META:
         return _apply_meta(options, clients)
     target = choose_target(options, None, False)
     edits: list[EntryEdit] = []
     for server, tools in proposal.tools.items():
         stored = find_stored_entry(target, server)
-        if proposal.kind is ProposalKind.TOOLS:
+        if proposal.kind is SavingKind.TOOLS:
             edits.append(build_denial(stored, tools))
         else:
             bundle: dict[str, JsonValue] = {"serverId": server, "mode": "direct", "allowTools": list(tools)}
@@ -270,7 +270,7 @@ def _apply(options: Options, proposal: BudgetProposal, clients: Sequence[Connect
     facts = save_plan(options, target, plan, f"applied '{proposal.kind.value}'")
     if options.json:
         print_json(facts)
-    elif proposal.kind is ProposalKind.BUNDLES:
+    elif proposal.kind is SavingKind.BUNDLES:
         name = f"{next(iter(proposal.tools))}-used"
         show_note(
             "bundles only apply to those who select them",
@@ -305,7 +305,7 @@ def _report_json(
     costs: Sequence[ToolCost],
     usage: ToolUsage,
     limit: int,
-    proposals: Sequence[BudgetProposal],
+    proposals: Sequence[SavingProposal],
 ) -> dict[str, Any]:
     return {
         "limit": limit,

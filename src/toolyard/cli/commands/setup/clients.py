@@ -21,7 +21,7 @@ from toolyard.cli.output.safe_text import format_count, print_json
 from toolyard.cli.output.tables import Column, StyledCell, show_table
 from toolyard.cli.output.terminal import is_interactive, style_text
 from toolyard.config.exporters.client_files import (
-    EntryChange,
+    EditEffect,
     EntryEdit,
     EntryPlan,
     plan_edits,
@@ -52,11 +52,11 @@ _COLUMNS = (
     Column("file", wraps=True, style="dim"),
 )
 _CHANGE_WORDS = {
-    EntryChange.ADDED: "gets Toolyard",
-    EntryChange.REPLACED: "gets the new entry",
-    EntryChange.REMOVED: "loses Toolyard",
-    EntryChange.SAME: "has it already",
-    EntryChange.ABSENT: "has no entry",
+    EditEffect.ADDED: "gets Toolyard",
+    EditEffect.REPLACED: "gets the new entry",
+    EditEffect.REMOVED: "loses Toolyard",
+    EditEffect.SAME: "has it already",
+    EditEffect.ABSENT: "has no entry",
 }
 
 
@@ -162,8 +162,8 @@ def _make_disabling_edit(path: tuple[str, ...], disabling: tuple[str, bool] | No
     return EntryEdit(path, None) if disabling is None else EntryEdit((*path, disabling[0]), disabling[1])
 
 
-def _changes_file(change: EntryChange) -> bool:
-    return change not in (EntryChange.SAME, EntryChange.ABSENT)
+def _changes_file(change: EditEffect) -> bool:
+    return change not in (EditEffect.SAME, EditEffect.ABSENT)
 
 
 def _confirm(options: Options, yes: bool, files: int) -> bool:

@@ -23,7 +23,7 @@ from toolyard.cli.input.prompts import ask_yes_no
 from toolyard.cli.output.messages import show_problems
 from toolyard.cli.output.safe_text import format_count, print_json
 from toolyard.cli.output.terminal import is_interactive
-from toolyard.config.exporters.client_files import EntryChange, EntryEdit, EntryPlan
+from toolyard.config.exporters.client_files import EditEffect, EntryEdit, EntryPlan
 from toolyard.config.exporters.text_edits import detect_newline
 from toolyard.config.files import decode_utf8, encode_like, read_regular_file
 from toolyard.config.server_entries import find_new_problems, plan_server_edits, toggle_edit
@@ -107,7 +107,7 @@ def _parse_change(path: tuple[str, ...], change: str) -> EntryEdit:
 def _edit_in_editor(file: Path) -> EntryPlan:
     before = read_regular_file(file) if file.exists() else None
     text = _EMPTY_CONFIG if before is None else decode_utf8(before, str(file))
-    unchanged = EntryPlan(file, (EntryChange.SAME,), before, before or b"")
+    unchanged = EntryPlan(file, (EditEffect.SAME,), before, before or b"")
     if not is_interactive():
         raise Usage("an editor needs a terminal", hint="use `toolyard edit SERVER KEY=VALUE`")
     while True:
@@ -115,7 +115,7 @@ def _edit_in_editor(file: Path) -> EntryPlan:
         if edited is None:
             return unchanged
         text = edited.replace("\n", detect_newline(text))
-        plan = replace(unchanged, changes=(EntryChange.REPLACED,), after=encode_like(text, before))
+        plan = replace(unchanged, changes=(EditEffect.REPLACED,), after=encode_like(text, before))
         problems = find_new_problems(before, plan.after, file)
         if not problems:
             return plan if plan.after != before else unchanged

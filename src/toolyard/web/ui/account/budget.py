@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.catalog.token_estimate import estimate_definition_tokens
-from toolyard.catalog.tool_budget import BudgetProposal, ToolCost
+from toolyard.catalog.tool_budget import SavingProposal, ToolCost
 from toolyard.errors import ToolyardError
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.routes import Routes
@@ -68,7 +68,7 @@ class BudgetPage:
     """Names of the agents by id."""
     limit: int
     since: float
-    proposal: BudgetProposal | None
+    proposal: SavingProposal | None
     """The unused tools that the person can turn off."""
 
     @property

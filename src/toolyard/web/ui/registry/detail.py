@@ -299,7 +299,7 @@ async def show_file_contents(
     )
     fetched, issuer = await asyncio.gather(
         server_tools.fetch(me.principal, page.server),
-        issuers.of_file_server(page.server, me.principal),
+        issuers.find_config_issuer(page.server, me.principal),
     )
     contents = ServerContents(page.at, fetched.seconds, error=fetched.error)
     if fetched.catalogue is not None:
