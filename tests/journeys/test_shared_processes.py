@@ -247,7 +247,7 @@ async def test_a_model_is_not_used_for_a_call_of_unknown_origin(
     assert (await modern.call("one_sample")).result["resultType"] == "input_required"
     async with holding(site, Modern(http, f"{site.url}/mcp"), wait_until):
         answer = json.loads((await modern.call("one_sample")).text)
-    assert "not known which client" in answer["message"]
+    assert "the client that made the call is unknown" in answer["message"]
 
 
 async def test_a_call_ends_with_the_link_if_nobody_answers(

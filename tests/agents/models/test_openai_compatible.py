@@ -178,15 +178,15 @@ async def test_a_cancelled_task_ends_the_request_too(
         ("fault 404", NoSuchModel, "has no model 'fake-1'", "name", ""),
         ("fault 429 after=20", RateLimited, "try again in 20 s", "wait", ""),
         ("fault 400", ModelFailed, "refused the request", "", ""),
-        ("fault 500", ModelFailed, "(500) failed: you asked for a 500", "retry", ""),
-        ("fault 503", ModelFailed, "(503) failed", "retry", ""),
+        ("fault 500", ModelFailed, "(500) failed: you asked for a 500", "try again later", ""),
+        ("fault 503", ModelFailed, "(503) failed", "try again later", ""),
         ("fault html", ModelFailed, "sent an unexpected response", "/v1", ""),
         ("say a b\nfault die", ModelFailed, "was interrupted", "retry", "a bHalf an ans"),
         ("say a b\nfault cut", ModelFailed, "without a finish", "retry", "a b"),
         ("fault nothing", ModelFailed, "sent an empty answer", "retry", ""),
         ("think a b\nfault nothing", ModelFailed, "sent an empty answer", "retry", ""),
         ("say a b\nfault garbage", ModelFailed, "sent an unexpected response", "", "a b"),
-        ("say a b\nfault error", ModelFailed, "the engine is overloaded", "retry", "a b"),
+        ("say a b\nfault error", ModelFailed, "the engine is overloaded", "try again later", "a b"),
     ],
 )
 async def test_a_failure_says_what_happened_and_what_to_do(

@@ -133,7 +133,7 @@ async def test_the_person_is_told_before_sending_that_a_model_cannot_see(
     chromium: Browser, yard: ChatYard
 ) -> None:
     async with looking_at(chromium, yard) as looking:
-        page, told = looking.page, looking.page.get_by_text("The chosen model does not accept images.")
+        page, told = looking.page, looking.page.get_by_text("The selected model does not accept images.")
         await carry(page, "paste", "x.png", "image/png", png())
         await expect(page.locator("#attachments img")).to_have_count(1)
         await expect(told).to_be_hidden()
