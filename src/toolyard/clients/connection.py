@@ -21,7 +21,8 @@ from toolyard.clients.input_required import InputRequiredLoop
 from toolyard.clients.notification_stream import start_listening
 from toolyard.clients.pagination import PagedList, collect_pages, extract_header_params
 from toolyard.clients.server_secrets import find_secrets, redact_error
-from toolyard.clients.session import McpSession, describe_server
+from toolyard.clients.session import McpSession
+from toolyard.clients.traced_session import describe_server
 from toolyard.errors import (
     BadAnswer,
     HttpStatus,

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.handshake import EraCache, EraStore, connect_error, negotiate_era
-from toolyard.clients.session import McpSession, TracedSession, describe_server
+from toolyard.clients.session import McpSession
+from toolyard.clients.traced_session import TracedSession, describe_server
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, RpcError, ServerError, Unreachable
 from toolyard.net import OutboundHttp
