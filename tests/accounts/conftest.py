@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from argon2 import PasswordHasher
+from tests.manual_clock import ManualClock
 
 from toolyard.accounts import AccountService
 from toolyard.accounts.passwords import AsyncPasswordHasher
 from toolyard.config.settings.table import PeopleMode, Settings
 
 
-@dataclass
-class Clock:
-    """Seconds since the epoch, as the test has them."""
-
-    now: float = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
@@ -36,7 +26,9 @@ def cheap() -> AsyncPasswordHasher:
 
 
 @pytest.fixture
-def make_people(database: Any, clock: Clock, cheap: AsyncPasswordHasher) -> Callable[..., AccountService]:
+def make_people(
+    database: Any, clock: ManualClock, cheap: AsyncPasswordHasher
+) -> Callable[..., AccountService]:
     """``make_people("proxy", admins=("ann",))``: one process's view of the database."""
 
     def make(mode: str = "password", **settings: Any) -> AccountService:

@@ -16,11 +16,11 @@ from yarl import URL
 
 CLIENT, SECRET = "toolyard", "a secret of toolyard"
 
-__all__ = ["CLIENT", "SECRET", "Forger"]
+__all__ = ["CLIENT", "SECRET", "HostileOidcProvider"]
 
 
 @dataclass
-class Forger:
+class HostileOidcProvider:
     """What it says, unless a test changes it, is right."""
 
     issuer: str = ""

@@ -16,7 +16,7 @@ from toolyard.accounts.random_secrets import hash_secret
 from toolyard.types.account import Right, Role, TokenScope, User
 
 if TYPE_CHECKING:
-    from tests.accounts.conftest import Clock
+    from tests.manual_clock import ManualClock
 
 READ = TokenScope(frozenset({Right.READ}))
 
@@ -59,7 +59,7 @@ async def test_what_is_no_token(people: AccountService, ann: User, text: str) ->
 
 
 async def test_a_token_ends_when_it_should(
-    people: AccountService, ann: User, clock: Clock, database: Any
+    people: AccountService, ann: User, clock: ManualClock, database: Any
 ) -> None:
     made, text = await people.create_token(ann, "x", READ, 60)
     clock.now += 59
@@ -116,7 +116,7 @@ async def test_only_admins_make_tokens_for_admins(people: AccountService, ann: U
 
 
 async def test_when_it_was_last_used_is_known_to_a_minute(
-    people: AccountService, ann: User, clock: Clock, database: Any
+    people: AccountService, ann: User, clock: ManualClock, database: Any
 ) -> None:
     _, text = await people.create_token(ann, "x", READ, None)
     began = clock.now
@@ -165,7 +165,7 @@ async def test_tokens_of_password_accounts_after_a_change_of_mode_are_judged_by_
 
 
 async def test_tokens_of_people_whom_the_proxy_no_longer_names_stop_working(
-    make_people: Callable[..., AccountService], clock: Clock
+    make_people: Callable[..., AccountService], clock: ManualClock
 ) -> None:
     people = make_people("proxy", proxy_token_days=30)
     ann = await people.authenticate_proxy_name("ann")

@@ -15,9 +15,9 @@ from toolyard.accounts.random_secrets import hash_secret, is_secret
 from toolyard.types.account import Role, User
 
 if TYPE_CHECKING:
-    from tests.accounts.conftest import Clock
+    from tests.manual_clock import ManualClock
 
-DAY = 86_400
+DAY_SECONDS = 86_400
 
 
 @pytest.fixture
@@ -39,31 +39,31 @@ async def test_every_cookie_is_new_and_only_its_hash_is_stored(
 
 
 async def test_a_session_slides_with_visits_and_ends_without(
-    people: AccountService, ann: User, clock: Clock
+    people: AccountService, ann: User, clock: ManualClock
 ) -> None:
     cookie = await people.begin_session(ann)
     for _ in range(2):
-        clock.now += 29 * DAY
+        clock.now += 29 * DAY_SECONDS
         assert await people.authenticate_cookie(cookie)
-    clock.now += 30 * DAY + 1
+    clock.now += 30 * DAY_SECONDS + 1
     assert await people.authenticate_cookie(cookie) is None
 
 
 async def test_no_session_lives_longer_than_ninety_days(
-    people: AccountService, ann: User, clock: Clock
+    people: AccountService, ann: User, clock: ManualClock
 ) -> None:
     cookie = await people.begin_session(ann)
     for _ in range(89):
-        clock.now += DAY
+        clock.now += DAY_SECONDS
         assert await people.authenticate_cookie(cookie)
-    clock.now += DAY - 1
+    clock.now += DAY_SECONDS - 1
     assert await people.authenticate_cookie(cookie)
     clock.now += 2
     assert await people.authenticate_cookie(cookie) is None
 
 
 async def test_the_end_is_moved_once_a_day_and_no_oftener(
-    people: AccountService, ann: User, clock: Clock, database: Any
+    people: AccountService, ann: User, clock: ManualClock, database: Any
 ) -> None:
     cookie = await people.begin_session(ann)
     ends: list[float] = []
@@ -106,7 +106,7 @@ async def test_who_is_disabled_or_deleted_is_out_at_once(
 
 
 async def test_when_somebody_was_last_here_is_known_to_minutes(
-    people: AccountService, ann: User, clock: Clock, database: Any
+    people: AccountService, ann: User, clock: ManualClock, database: Any
 ) -> None:
     cookie, began = await people.begin_session(ann), clock.now
     for seconds, seen in ((299, 0), (2, 301), (100, 301), (300, 701)):
@@ -130,7 +130,7 @@ FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.
 
 
 async def test_people_see_their_browsers_and_sign_out_one(
-    people: AccountService, ann: User, clock: Clock
+    people: AccountService, ann: User, clock: ManualClock
 ) -> None:
     await people.sign_out_everywhere(ann)
     first = await people.begin_session(ann, "192.0.2.1", FIREFOX)

@@ -29,8 +29,8 @@ from toolyard.net import OutboundHttp
 from toolyard.types.account import Right, Role, TokenScope
 
 if TYPE_CHECKING:
-    from tests.accounts.conftest import Clock
     from tests.conftest import ProgramStarter
+    from tests.manual_clock import ManualClock
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"
@@ -537,7 +537,7 @@ async def test_what_waits_for_the_second_step_is_encrypted(
 
 
 async def test_the_keys_of_an_identity_provider_are_read_again_after_the_clock_was_set_back(
-    forger: Any, clock: Clock
+    forger: Any, clock: ManualClock
 ) -> None:
     from toolyard.accounts.oidc.provider import OidcProvider
 

@@ -18,7 +18,7 @@ from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.types.account import Role, User
 
 if TYPE_CHECKING:
-    from tests.accounts.conftest import Clock
+    from tests.manual_clock import ManualClock
 
 HERE, THERE = "192.0.2.1", "198.51.100.7"
 PASSWORD = "correct horse battery"
@@ -72,7 +72,7 @@ async def test_an_account_without_a_password_opens_to_none(people: AccountServic
 
 
 async def test_a_password_is_hashed_anew_when_the_parameters_have_changed(
-    people: AccountService, database: Any, clock: Clock
+    people: AccountService, database: Any, clock: ManualClock
 ) -> None:
     ann = await _ann(people)
     before = await database.accounts.get_password_hash(ann.id)
@@ -120,7 +120,7 @@ async def _wait(people: AccountService, address: str, device: Device | None = No
 
 
 async def test_each_failure_makes_the_next_attempt_from_there_wait_longer(
-    people: AccountService, clock: Clock
+    people: AccountService, clock: ManualClock
 ) -> None:
     await _ann(people)
     await _fail(people, "Ann", THERE, 5)
@@ -138,7 +138,7 @@ async def test_each_failure_makes_the_next_attempt_from_there_wait_longer(
 
 
 async def test_strangers_cannot_keep_the_owner_out_of_a_browser_that_is_known(
-    people: AccountService, clock: Clock
+    people: AccountService, clock: ManualClock
 ) -> None:
     ann = await _ann(people)
     devices = DeviceCookies(b"a key")
@@ -210,7 +210,7 @@ async def test_an_account_of_ones_own_does_not_free_the_address(people: AccountS
 
 
 async def test_guessing_from_many_places_makes_strangers_wait_seconds_and_a_link_does_not_wait(
-    people: AccountService, clock: Clock
+    people: AccountService, clock: ManualClock
 ) -> None:
     await _ann(people)
     for number in range(100):
@@ -277,7 +277,9 @@ async def test_two_who_use_a_link_at_once_are_one(people: AccountService) -> Non
     assert sorted(type(each).__name__ for each in outcomes) == ["SignInRefused"] * 4 + ["tuple"]
 
 
-async def test_a_link_ends_after_a_day_and_with_the_next_one(people: AccountService, clock: Clock) -> None:
+async def test_a_link_ends_after_a_day_and_with_the_next_one(
+    people: AccountService, clock: ManualClock
+) -> None:
     first = await people.invite("Ann", Role.USER)
     second = await people.invite("ann", Role.USER)
     assert await people.find_invited_user(first) is None

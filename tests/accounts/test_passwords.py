@@ -65,7 +65,7 @@ def test_other_parameters_are_outdated(cheap: AsyncPasswordHasher) -> None:
     )
 
 
-class Counted(PasswordHasher):
+class CountingPasswordHasher(PasswordHasher):
     """Notes how often it does the work that a password costs."""
 
     work = 0
@@ -80,7 +80,7 @@ class Counted(PasswordHasher):
 
 
 async def test_nothing_stored_costs_as_much_as_a_wrong_password() -> None:
-    hasher = Counted(time_cost=1, memory_cost=8, parallelism=1)
+    hasher = CountingPasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
     ours = AsyncPasswordHasher(hasher)
     stored = await ours.hash("correct horse")
     for each in (stored, None):
@@ -98,12 +98,14 @@ async def test_a_password_costs_enough_to_protect_it() -> None:
 async def test_the_loop_goes_on_while_a_password_is_hashed() -> None:
     beats = threading.Event()
 
-    class Waiting(PasswordHasher):
+    class BlockingPasswordHasher(PasswordHasher):
         def hash(self, password: str | bytes, *, salt: bytes | None = None) -> str:
             assert beats.wait(30), "the loop stands still"
             return super().hash(password, salt=salt)
 
-    hashing = asyncio.ensure_future(AsyncPasswordHasher(Waiting(1, 8, 1)).hash("correct horse"))
+    hashing = asyncio.ensure_future(
+        AsyncPasswordHasher(BlockingPasswordHasher(1, 8, 1)).hash("correct horse")
+    )
     await asyncio.sleep(0.05)
     assert not hashing.done()
     beats.set()

@@ -40,7 +40,7 @@ def test_only_what_a_provider_takes_is_sent(which: str) -> None:
     assert pictures == ["image/png"] * sent
 
 
-class Answers:
+class SingleResultYard:
     """A yard with one result."""
 
     def __init__(self, *media: Media) -> None:
@@ -54,7 +54,7 @@ class Answers:
 async def test_nor_is_it_by_pydantic_ai(which: str) -> None:
     media, sent = MEDIA[which]
     sound = Media("audio", "Audio/WAV; rate=8000", "aGk=", 2)
-    yard: Any = Answers(media, sound)
+    yard: Any = SingleResultYard(media, sound)
     run: Any = SimpleNamespace(model=TestModel())
     none: Any = None
     told = await YardToolset(yard).call_tool("t", {}, run, none)

@@ -25,13 +25,14 @@ from tests.processes import is_running
 
 DOCS = Path(__file__).parents[2] / "docs/agents-matrix.md"
 RESULTS_SERVER = Path(__file__).parents[1] / "servers/results_server.py"
-LONG = 200_000
+LONG_RESULT_CHARACTERS = 200_000
 MAX_NOTE = 300
 
 MEANINGS = {
     "lists tools": "the first request to the model declares Toolyard's tools",
     "calls a tool": "the model gets the result",
-    "long result": f"of {LONG:,} characters, the model gets the beginning and Toolyard's link to the whole",
+    "long result": f"of {LONG_RESULT_CHARACTERS:,} characters, "
+    f"the model gets the beginning and Toolyard's link to the whole",
     "write tool refused": "with `write_tools` at `reject`, it is not declared; a call ends with a message",
     "meta mode": "with `--mode meta`, only the meta tools are declared, and `tools_call` calls a tool",
     "background process killed": "the agent is attached to it; after `kill -9` its next call works",
@@ -74,7 +75,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Session:
+class AgentSession:
     """One agent on one machine."""
 
     agent: CodingAgent
@@ -97,38 +98,38 @@ def weekday(day: int, before: Callable[[], object] = lambda: None) -> Call:
     return Call("demo_weekday", {"date": f"2026-07-{day}"}, before)
 
 
-def list_tools(session: Session) -> Cell:
+def list_tools(session: AgentSession) -> Cell:
     model = session.run()
     return Cell(model.requests[0].find("demo_weekday") is not None)
 
 
-def call_tool(session: Session) -> Cell:
+def call_tool(session: AgentSession) -> Cell:
     model = session.run(weekday(28))
     return Cell("is a Tuesday." in "".join(model.results))
 
 
-def read_long_result(session: Session) -> Cell:
+def read_long_result(session: AgentSession) -> Cell:
     session.add_results_server()
-    result = "".join(session.run(Call("results_long", {"size": LONG})).results)
+    result = "".join(session.run(Call("results_long", {"size": LONG_RESULT_CHARACTERS})).results)
     has_link = "0123456789" in result and "toolyard://results/" in result
     words = re.sub(r"(0123456789){2,}\d*", "0123456789… ", result)
     return Cell(has_link, f"{len(result):,} characters: {words}")
 
 
-def refuse_write_tool(session: Session) -> Cell:
+def refuse_write_tool(session: AgentSession) -> Cell:
     model = session.run(Call("demo_forget", {}))
     is_hidden = all(request.find("demo_forget") is None for request in model.requests)
     return Cell(is_hidden, "".join(model.results))
 
 
-def use_meta_mode(session: Session) -> Cell:
+def use_meta_mode(session: AgentSession) -> Cell:
     call = Call("tools_call", {"name": "demo_weekday", "arguments": {"date": "2026-07-28"}})
     model = session.run(call, mode="meta")
     is_short = model.requests[0].find("demo_weekday") is None
     return Cell(is_short and "is a Tuesday." in "".join(model.results), "".join(model.results))
 
 
-def survive_restart(session: Session) -> Cell:
+def survive_restart(session: AgentSession) -> Cell:
     machine = session.machine
     clients: list[object] = []
 
@@ -143,7 +144,7 @@ def survive_restart(session: Session) -> Cell:
     return Cell(len(clients) == 2 and "is a Wednesday." in words, words)
 
 
-def see_changed_tools(session: Session) -> Cell:
+def see_changed_tools(session: AgentSession) -> Cell:
     machine = session.machine
 
     def add_server() -> None:
@@ -158,19 +159,19 @@ def see_changed_tools(session: Session) -> Cell:
     return Cell(model.requests[-1].find("more_weekday") is not None)
 
 
-def ask_for_approval(session: Session) -> Cell:
+def ask_for_approval(session: AgentSession) -> Cell:
     (session.machine.data / "toolyard.toml").write_text('write_tools = "ask"\n')
     words = "".join(session.run(Call("demo_forget", {})).results)
     return Cell("Nothing to delete" not in words and "approv" in words, words)
 
 
-def ask_question(session: Session) -> Cell:
+def ask_question(session: AgentSession) -> Cell:
     session.add_results_server()
     words = "".join(session.run(Call("results_ask", {})).results)
     return Cell(re.search(r'"action": ?"(decline|cancel)"', words) is not None, words)
 
 
-CHECKS: dict[str, Callable[[Session], Cell]] = {
+CHECKS: dict[str, Callable[[AgentSession], Cell]] = {
     "lists tools": list_tools,
     "calls a tool": call_tool,
     "long result": read_long_result,
@@ -186,7 +187,7 @@ CHECKS: dict[str, Callable[[Session], Cell]] = {
 def check(agent: CodingAgent, column: str) -> Cell:
     with make_machine() as machine:
         try:
-            cell = CHECKS[column](Session(agent, machine))
+            cell = CHECKS[column](AgentSession(agent, machine))
         except AssertionError as error:
             cell = Cell(False, str(error))
         # Without what differs from run to run.

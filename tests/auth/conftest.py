@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.conftest import ROOT, ProgramStarter
+from tests.manual_clock import ManualClock
 from yarl import URL
 
 from toolyard.auth.oauth_provider import OAuthProvider
@@ -24,24 +25,14 @@ REDIRECT = "http://127.0.0.1:4999/callback"
 
 
 @dataclass
-class Clock:
-    """Time that passes when it is told to."""
-
-    now: float = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@dataclass
-class World:
+class OAuthFixture:
     """The program ``tests/oauth/authorization_server.py``, and one client of it."""
 
     url: str
     origins: Mapping[str, str]
     session: aiohttp.ClientSession
     net: OutboundHttp
-    clock: Clock = field(default_factory=Clock)
+    clock: ManualClock = field(default_factory=lambda: ManualClock(1_000_000.0))
     storage: MemoryAuthStorage = field(default_factory=MemoryAuthStorage)
     providers: list[OAuthProvider] = field(default_factory=list)
     urls: list[str] = field(default_factory=list)
@@ -135,12 +126,12 @@ def oauth_program() -> Iterator[str]:
 
 
 @pytest.fixture
-async def world(oauth_program: str, no_proxies: None) -> AsyncIterator[World]:
+async def world(oauth_program: str, no_proxies: None) -> AsyncIterator[OAuthFixture]:
     net = OutboundHttp()
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{oauth_program}/control") as response:
             origins = await response.json()
-        made = World(oauth_program, origins, session, net)
+        made = OAuthFixture(oauth_program, origins, session, net)
         await made.set()
         yield made
         for provider in made.providers:

@@ -20,12 +20,12 @@ from toolyard.auth.storage import issuer_digest
 from toolyard.types.registry import RegistrationMethod
 
 if TYPE_CHECKING:
-    from tests.auth.conftest import World
+    from tests.auth.conftest import OAuthFixture
 
 DOCUMENT = "https://toolyard.example/client.json"
 
 
-async def test_a_client_is_registered_once_and_used_again(world: World) -> None:
+async def test_a_client_is_registered_once_and_used_again(world: OAuthFixture) -> None:
     await world.call(world.provider())
     await world.storage.drop_grant(world.mcp)
     await world.call(world.provider())
@@ -41,7 +41,7 @@ async def test_a_client_is_registered_once_and_used_again(world: World) -> None:
         ("https://toolyard.example/ui/auth/mcp/callback", "web"),
     ],
 )
-async def test_a_registration_says_what_we_are(world: World, redirect: str, kind: str) -> None:
+async def test_a_registration_says_what_we_are(world: OAuthFixture, redirect: str, kind: str) -> None:
     await world.set(metadata={"scopes_supported": ["offline_access"]}, challenge_scope="a b")
     await world.flow(redirect_uri=redirect).begin("k", world.target())
     [entry] = await world.log("register")
@@ -57,19 +57,19 @@ async def test_a_registration_says_what_we_are(world: World, redirect: str, kind
 
 
 @pytest.mark.parametrize("method", ["none", "client_secret_basic", "client_secret_post"])
-async def test_the_method_that_the_server_offers_is_used(world: World, method: str) -> None:
+async def test_the_method_that_the_server_offers_is_used(world: OAuthFixture, method: str) -> None:
     await world.set(metadata={"token_endpoint_auth_methods_supported": [method]})
     await world.call(world.provider())
     assert [entry["method"] for entry in await world.log("token")] == [method]
 
 
-async def test_without_a_list_the_method_is_basic(world: World) -> None:
+async def test_without_a_list_the_method_is_basic(world: OAuthFixture) -> None:
     await world.set(metadata={"token_endpoint_auth_methods_supported": None})
     await world.call(world.provider())
     assert [entry["method"] for entry in await world.log("token")] == ["client_secret_basic"]
 
 
-async def test_what_was_registered_counts_not_what_was_asked_for(world: World) -> None:
+async def test_what_was_registered_counts_not_what_was_asked_for(world: OAuthFixture) -> None:
     changed = {"token_endpoint_auth_method": "client_secret_post", "client_secret": "a-secret"}
     await world.set(register_answer=changed)
     await world.call(world.provider())
@@ -88,7 +88,7 @@ async def test_what_was_registered_counts_not_what_was_asked_for(world: World) -
     ],
 )
 async def test_a_registration_that_fails_says_so_and_leaves_nothing(
-    world: World, settings: dict[str, Any]
+    world: OAuthFixture, settings: dict[str, Any]
 ) -> None:
     await world.set(**settings)
     error = await world.failure(world.provider())
@@ -98,7 +98,7 @@ async def test_a_registration_that_fails_says_so_and_leaves_nothing(
     assert await world.storage.get_client(world.origins["as1"], "http://127.0.0.1:4999/callback") is None
 
 
-async def test_a_server_that_registers_no_scopes_of_a_resource_is_asked_without(world: World) -> None:
+async def test_a_server_that_registers_no_scopes_of_a_resource_is_asked_without(world: OAuthFixture) -> None:
     await world.set(challenge_scope="read", register_scopes=["openid"])
     provider = world.provider()
     await world.call(provider)
@@ -108,14 +108,14 @@ async def test_a_server_that_registers_no_scopes_of_a_resource_is_asked_without(
     assert asked == ["read", None]
 
 
-async def test_a_registration_endpoint_in_trouble_is_asked_again_later(world: World) -> None:
+async def test_a_registration_endpoint_in_trouble_is_asked_again_later(world: OAuthFixture) -> None:
     await world.set(register_status=503)
     assert isinstance(await world.failure(world.provider()), AuthUnavailable)
     await world.change(register_status=201)
     await world.call(world.provider())
 
 
-async def test_a_secret_that_ran_out_is_registered_anew(world: World) -> None:
+async def test_a_secret_that_ran_out_is_registered_anew(world: OAuthFixture) -> None:
     await world.set(register_answer={"client_secret_expires_at": world.clock.now + 100})
     await world.call(world.provider())
     world.clock.now += 200
@@ -127,7 +127,7 @@ async def test_a_secret_that_ran_out_is_registered_anew(world: World) -> None:
 
 
 async def test_each_issuer_has_a_redirect_address_of_its_own(
-    world: World, query: Callable[[str], dict[str, str]]
+    world: OAuthFixture, query: Callable[[str], dict[str, str]]
 ) -> None:
     for server in ("as1", "as2"):
         await world.change(servers=[server])
@@ -138,7 +138,7 @@ async def test_each_issuer_has_a_redirect_address_of_its_own(
     ]
 
 
-async def test_an_old_registration_is_renewed_and_its_grant_refreshed_with_it(world: World) -> None:
+async def test_an_old_registration_is_renewed_and_its_grant_refreshed_with_it(world: OAuthFixture) -> None:
     await world.call(world.provider())
     grant = await world.storage.get_grant(world.mcp)
     old = replace(grant.client, redirect_uri=REDIRECT)
@@ -154,7 +154,7 @@ async def test_an_old_registration_is_renewed_and_its_grant_refreshed_with_it(wo
 
 @pytest.mark.parametrize("registered", [False, True])
 async def test_an_entered_client_keeps_the_shared_address_until_its_own_is_registered(
-    world: World, query: Callable[[str], dict[str, str]], registered: bool
+    world: OAuthFixture, query: Callable[[str], dict[str, str]], registered: bool
 ) -> None:
     started = await world.flow().begin("k", world.target(client_id="mine", issuer_redirect=registered))
     own = world.ourselves().redirect_uri_for(world.origins["as1"])
@@ -164,7 +164,9 @@ async def test_an_entered_client_keeps_the_shared_address_until_its_own_is_regis
 # What the operator entered.
 
 
-async def test_what_the_operator_entered_wins(world: World, query: Callable[[str], dict[str, str]]) -> None:
+async def test_what_the_operator_entered_wins(
+    world: OAuthFixture, query: Callable[[str], dict[str, str]]
+) -> None:
     await world.set(entered={"mine:1": "s3cr=t &x"}, metadata={"client_id_metadata_document_supported": True})
     target = world.target(client_id="mine:1", client_secret="s3cr=t &x")
     await world.call(world.provider(target, who=world.ourselves(document_url=DOCUMENT)))
@@ -173,14 +175,14 @@ async def test_what_the_operator_entered_wins(world: World, query: Callable[[str
     assert [entry["method"] for entry in await world.log("token")] == ["client_secret_basic"]
 
 
-async def test_an_entered_secret_goes_the_way_that_the_server_offers(world: World) -> None:
+async def test_an_entered_secret_goes_the_way_that_the_server_offers(world: OAuthFixture) -> None:
     methods = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
     await world.set(entered={"mine": "secret"}, metadata=methods)
     await world.call(world.provider(world.target(client_id="mine", client_secret="secret")))
     assert [entry["method"] for entry in await world.log("token")] == ["client_secret_post"]
 
 
-async def test_an_entered_client_is_never_shown_to_another_authorization_server(world: World) -> None:
+async def test_an_entered_client_is_never_shown_to_another_authorization_server(world: OAuthFixture) -> None:
     await world.set(entered={"mine": "secret"})
     provider = world.provider(world.target(client_id="mine", client_secret="secret"))
     await world.call(provider)
@@ -192,7 +194,7 @@ async def test_an_entered_client_is_never_shown_to_another_authorization_server(
     assert not await world.log("token", "as2")
 
 
-async def test_an_entered_client_that_is_refused_is_the_operators_matter(world: World) -> None:
+async def test_an_entered_client_that_is_refused_is_the_operators_matter(world: OAuthFixture) -> None:
     await world.set(entered={"mine": "other"})
     error = await world.failure(world.provider(world.target(client_id="mine", client_secret="wrong-one")))
     assert isinstance(error, TokenRefused)
@@ -201,7 +203,7 @@ async def test_an_entered_client_that_is_refused_is_the_operators_matter(world: 
     assert len(world.urls) == 1
 
 
-async def test_a_new_secret_in_the_configuration_is_used_for_the_next_refresh(world: World) -> None:
+async def test_a_new_secret_in_the_configuration_is_used_for_the_next_refresh(world: OAuthFixture) -> None:
     await world.set(entered={"mine": "old-secret"})
     await world.call(world.provider(world.target(client_id="mine", client_secret="old-secret")))
     await world.change(entered={"mine": "new-secret"})
@@ -214,7 +216,7 @@ async def test_a_new_secret_in_the_configuration_is_used_for_the_next_refresh(wo
 
 
 async def test_a_document_is_our_client_id_where_the_server_takes_it(
-    world: World, query: Callable[[str], dict[str, str]]
+    world: OAuthFixture, query: Callable[[str], dict[str, str]]
 ) -> None:
     await world.set(metadata={"client_id_metadata_document_supported": True})
     await world.call(world.provider(who=world.ourselves(document_url=DOCUMENT)))
@@ -225,7 +227,7 @@ async def test_a_document_is_our_client_id_where_the_server_takes_it(
     assert [entry["method"] for entry in await world.log("token")] == ["none"]
 
 
-async def test_a_document_is_not_used_where_the_server_does_not_promise_iss(world: World) -> None:
+async def test_a_document_is_not_used_where_the_server_does_not_promise_iss(world: OAuthFixture) -> None:
     # Anybody can present the document of a hostile issuer to an honest one: only iss tells them apart.
     await world.set(iss=None, metadata={"client_id_metadata_document_supported": True})
     who = world.ourselves(document_url=DOCUMENT)
@@ -237,25 +239,25 @@ async def test_a_document_is_not_used_where_the_server_does_not_promise_iss(worl
     assert await world.storage.get_document_issuer(issuer_digest(world.origins["as1"])) is None
 
 
-async def test_a_setting_puts_registration_before_the_document(world: World) -> None:
+async def test_a_setting_puts_registration_before_the_document(world: OAuthFixture) -> None:
     await world.set(metadata={"client_id_metadata_document_supported": True})
     await world.call(world.provider(who=world.ourselves(document_url=DOCUMENT, dynamic_first=True)))
     assert len(await world.log("register")) == 1
 
 
-async def test_the_document_is_still_used_where_registration_is_not_offered(world: World) -> None:
+async def test_the_document_is_still_used_where_registration_is_not_offered(world: OAuthFixture) -> None:
     await world.set(metadata={"client_id_metadata_document_supported": True, "registration_endpoint": None})
     provider = world.provider(who=world.ourselves(document_url=DOCUMENT, dynamic_first=True))
     assert (await world.call(provider))["client"].startswith("https://toolyard.example/client/")
 
 
-async def test_without_a_public_address_there_is_no_document(world: World) -> None:
+async def test_without_a_public_address_there_is_no_document(world: OAuthFixture) -> None:
     await world.set(metadata={"client_id_metadata_document_supported": True})
     await world.call(world.provider())
     assert len(await world.log("register")) == 1
 
 
-def test_the_document_says_what_a_registration_says(world: World) -> None:
+def test_the_document_says_what_a_registration_says(world: OAuthFixture) -> None:
     document = build_client_metadata_document(world.ourselves(), DOCUMENT, "https://toolyard.example/cb")
     assert document["client_id"] == DOCUMENT
     assert document["redirect_uris"] == ["https://toolyard.example/cb"]
@@ -266,7 +268,7 @@ def test_the_document_says_what_a_registration_says(world: World) -> None:
 # Forgotten.
 
 
-async def test_a_forgotten_client_is_registered_again_once(world: World) -> None:
+async def test_a_forgotten_client_is_registered_again_once(world: OAuthFixture) -> None:
     await world.call(world.provider())
     await world.storage.drop_grant(world.mcp)
     await world.forget("clients")
@@ -277,7 +279,7 @@ async def test_a_forgotten_client_is_registered_again_once(world: World) -> None
 
 
 async def test_a_client_that_is_forgotten_while_somebody_signs_in_is_registered_again_once(
-    world: World,
+    world: OAuthFixture,
 ) -> None:
     await world.set(token_trouble=["invalid_client"])
     await world.call(world.provider())
@@ -285,13 +287,13 @@ async def test_a_client_that_is_forgotten_while_somebody_signs_in_is_registered_
     assert len(world.urls) == 2
 
 
-async def test_a_server_that_forgets_every_client_is_not_asked_for_ever(world: World) -> None:
+async def test_a_server_that_forgets_every_client_is_not_asked_for_ever(world: OAuthFixture) -> None:
     await world.set(token_trouble=["invalid_client"] * 5)
     assert isinstance(await world.failure(world.provider()), ClientForgotten)
     assert len(await world.log("register")) == 2
 
 
-async def test_a_client_that_is_forgotten_at_a_refresh_needs_a_sign_in(world: World) -> None:
+async def test_a_client_that_is_forgotten_at_a_refresh_needs_a_sign_in(world: OAuthFixture) -> None:
     await world.call(world.provider())
     await world.forget("clients")
     await world.run_out(4000)
@@ -303,7 +305,9 @@ async def test_a_client_that_is_forgotten_at_a_refresh_needs_a_sign_in(world: Wo
 # Migration.
 
 
-async def test_after_a_move_the_new_authorization_server_never_sees_the_old_client(world: World) -> None:
+async def test_after_a_move_the_new_authorization_server_never_sees_the_old_client(
+    world: OAuthFixture,
+) -> None:
     provider = world.provider()
     first = await world.call(provider)
     world.clock.now += 1000
@@ -321,7 +325,7 @@ async def test_after_a_move_the_new_authorization_server_never_sees_the_old_clie
     "way", [RegistrationMethod.ENTERED, RegistrationMethod.DOCUMENT, RegistrationMethod.DYNAMIC]
 )
 async def test_a_registration_that_was_asked_for_is_used_or_none(
-    world: World, way: RegistrationMethod
+    world: OAuthFixture, way: RegistrationMethod
 ) -> None:
     await world.set(metadata={"registration_endpoint": None})
     target = replace(world.target(), registration=way)
@@ -330,7 +334,9 @@ async def test_a_registration_that_was_asked_for_is_used_or_none(
     assert not await world.log("register")
 
 
-async def test_a_registration_that_was_lost_is_made_anew_before_anybody_is_sent_there(world: World) -> None:
+async def test_a_registration_that_was_lost_is_made_anew_before_anybody_is_sent_there(
+    world: OAuthFixture,
+) -> None:
     first = await world.flow().begin("k", world.target())
     again = await world.flow().begin("k", world.target())
     assert len(await world.log("register")) == 1
@@ -342,7 +348,7 @@ async def test_a_registration_that_was_lost_is_made_anew_before_anybody_is_sent_
 
 
 async def test_an_authorization_endpoint_that_is_slow_or_away_is_not_held_against_the_registration(
-    world: World,
+    world: OAuthFixture,
 ) -> None:
     await world.flow().begin("k", world.target())
     await world.change(metadata={"authorization_endpoint": "http://127.0.0.1:1/authorize"})

@@ -15,7 +15,7 @@ from toolyard.auth.errors import (
 )
 
 if TYPE_CHECKING:
-    from tests.auth.conftest import World
+    from tests.auth.conftest import OAuthFixture
 
 RESOURCE = "/.well-known/oauth-protected-resource"
 SERVER = "/.well-known/oauth-authorization-server"
@@ -61,13 +61,13 @@ OPENID = "/.well-known/openid-configuration"
         "header is the second of two",
     ],
 )
-async def test_every_way_to_publish_metadata_is_found(world: World, settings: dict[str, Any]) -> None:
+async def test_every_way_to_publish_metadata_is_found(world: OAuthFixture, settings: dict[str, Any]) -> None:
     await world.set(**settings)
     assert (await world.call(world.provider()))["client"].startswith("as1-")
     assert (await world.log("metadata"))[-1]["path"] in settings.get("metadata_places", [SERVER])
 
 
-async def test_metadata_is_asked_for_in_the_order_of_the_specification(world: World) -> None:
+async def test_metadata_is_asked_for_in_the_order_of_the_specification(world: OAuthFixture) -> None:
     await world.set(
         named_in_header=None,
         resource_places=[RESOURCE],
@@ -84,7 +84,7 @@ async def test_metadata_is_asked_for_in_the_order_of_the_specification(world: Wo
 
 
 async def test_the_resource_is_sent_exactly_as_the_metadata_names_it(
-    world: World, query: Callable[[str], dict[str, str]]
+    world: OAuthFixture, query: Callable[[str], dict[str, str]]
 ) -> None:
     await world.set(resource_document={"resource": world.url.replace("http:", "HTTP:") + "/mcp"})
     await world.call(world.provider())
@@ -94,7 +94,7 @@ async def test_the_resource_is_sent_exactly_as_the_metadata_names_it(
 
 
 @pytest.mark.parametrize("path", ["", "/", "/mcp", "/mcp/"])
-async def test_a_resource_that_contains_the_server_is_its_own(world: World, path: str) -> None:
+async def test_a_resource_that_contains_the_server_is_its_own(world: OAuthFixture, path: str) -> None:
     await world.set(resource_document={"resource": world.url + path})
     assert (await world.call(world.provider()))["client"].startswith("as1-")
 
@@ -102,7 +102,7 @@ async def test_a_resource_that_contains_the_server_is_its_own(world: World, path
 @pytest.mark.parametrize(
     "resource", ["https://evil.example/mcp", "{url}/mc", "{url}/mcp/inner", "{url}/other", "{other}/mcp"]
 )
-async def test_metadata_of_another_resource_ends_the_sign_in(world: World, resource: str) -> None:
+async def test_metadata_of_another_resource_ends_the_sign_in(world: OAuthFixture, resource: str) -> None:
     named = resource.format(url=world.url, other=world.origins["as1"])
     await world.set(resource_document={"resource": named})
     assert isinstance(await world.failure(world.provider()), ResourceMismatch)
@@ -110,7 +110,7 @@ async def test_metadata_of_another_resource_ends_the_sign_in(world: World, resou
     assert not await world.log("authorize")
 
 
-async def test_the_operator_may_name_another_resource(world: World) -> None:
+async def test_the_operator_may_name_another_resource(world: OAuthFixture) -> None:
     await world.set(resource_document={"resource": "https://public.example/mcp"})
     await world.call(world.provider(world.target(resource="https://public.example/mcp")))
     assert (await world.log("token"))[0]["resource"] == "https://public.example/mcp"
@@ -126,7 +126,7 @@ async def test_the_operator_may_name_another_resource(world: World) -> None:
     ],
 )
 async def test_without_metadata_the_server_is_called_not_compliant(
-    world: World, settings: dict[str, Any]
+    world: OAuthFixture, settings: dict[str, Any]
 ) -> None:
     await world.set(**settings)
     error = await world.failure(world.provider())
@@ -137,7 +137,7 @@ async def test_without_metadata_the_server_is_called_not_compliant(
 
 
 @pytest.mark.parametrize("issuer", ["https://honest.example", "{as1}/", "{as1}/x/", "{as1}/tenant", None])
-async def test_metadata_of_another_issuer_is_not_used(world: World, issuer: str | None) -> None:
+async def test_metadata_of_another_issuer_is_not_used(world: OAuthFixture, issuer: str | None) -> None:
     await world.set(
         issuer_path="/x",
         metadata_places=[f"{SERVER}/x"],
@@ -148,25 +148,27 @@ async def test_metadata_of_another_issuer_is_not_used(world: World, issuer: str 
     assert not await world.log("authorize")
 
 
-async def test_an_origin_is_the_same_issuer_with_and_without_its_slash(world: World) -> None:
+async def test_an_origin_is_the_same_issuer_with_and_without_its_slash(world: OAuthFixture) -> None:
     await world.set(metadata={"issuer": world.origins["as1"] + "/"}, iss=world.origins["as1"] + "/")
     assert (await world.call(world.provider()))["client"].startswith("as1-")
 
 
-async def test_a_second_authorization_server_is_used_where_the_first_has_no_metadata(world: World) -> None:
+async def test_a_second_authorization_server_is_used_where_the_first_has_no_metadata(
+    world: OAuthFixture,
+) -> None:
     await world.set(resource_document={"authorization_servers": [world.url + "/none", world.origins["as1"]]})
     assert (await world.call(world.provider()))["client"].startswith("as1-")
 
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])
-async def test_without_pkce_nobody_is_sent_to_sign_in(world: World, methods: list[str] | None) -> None:
+async def test_without_pkce_nobody_is_sent_to_sign_in(world: OAuthFixture, methods: list[str] | None) -> None:
     await world.set(metadata={"code_challenge_methods_supported": methods})
     assert isinstance(await world.failure(world.provider()), PkceMissing)
     assert not await world.log("register")
     assert not world.urls
 
 
-async def test_a_server_in_trouble_is_not_called_broken(world: World) -> None:
+async def test_a_server_in_trouble_is_not_called_broken(world: OAuthFixture) -> None:
     await world.set(metadata_status=503)
     assert isinstance(await world.failure(world.provider()), AuthUnavailable)
     await world.change(metadata_status=200)
@@ -178,7 +180,7 @@ async def test_a_server_in_trouble_is_not_called_broken(world: World) -> None:
 
 @pytest.mark.parametrize("places", [[SERVER], []], ids=["metadata at the origin", "no metadata at all"])
 async def test_legacy_discovery_finds_old_servers(
-    world: World, places: list[str], query: Callable[[str], dict[str, str]]
+    world: OAuthFixture, places: list[str], query: Callable[[str], dict[str, str]]
 ) -> None:
     await world.set(
         at_origin=True, named_in_header=None, resource_places=[], metadata_places=places, iss=None
@@ -190,7 +192,7 @@ async def test_legacy_discovery_finds_old_servers(
     assert query(world.urls[0])["code_challenge_method"] == "S256"
 
 
-async def test_legacy_discovery_prefers_what_the_specification_says_now(world: World) -> None:
+async def test_legacy_discovery_prefers_what_the_specification_says_now(world: OAuthFixture) -> None:
     await world.call(world.provider(world.target(legacy_discovery=True)))
     assert world.urls[0].startswith(world.origins["as1"])
 
@@ -198,7 +200,7 @@ async def test_legacy_discovery_prefers_what_the_specification_says_now(world: W
 # Addresses.
 
 
-async def test_no_private_address_is_asked_where_none_is_allowed(world: World) -> None:
+async def test_no_private_address_is_asked_where_none_is_allowed(world: OAuthFixture) -> None:
     error = await world.failure(world.provider(world.target(private_addresses=False)))
     assert isinstance(error, AddressNotAllowed)
     assert "private" in error.cause
@@ -215,7 +217,7 @@ async def test_no_private_address_is_asked_where_none_is_allowed(world: World) -
         "https://u:p@x.example/",
     ],
 )
-async def test_a_browser_is_sent_to_https_only(world: World, endpoint: str) -> None:
+async def test_a_browser_is_sent_to_https_only(world: OAuthFixture, endpoint: str) -> None:
     await world.set(metadata={"authorization_endpoint": endpoint})
     assert isinstance(await world.failure(world.provider()), AddressNotAllowed)
     assert not world.urls

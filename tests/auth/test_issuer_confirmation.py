@@ -15,7 +15,7 @@ from toolyard.auth.errors import IssuerUnconfirmed, SignInEnded, WrongAuthorizat
 from toolyard.auth.token_endpoint import revoke_grant
 
 if TYPE_CHECKING:
-    from tests.auth.conftest import World
+    from tests.auth.conftest import OAuthFixture
     from tests.conftest import ProgramStarter
 
 ROOT = Path(__file__).parent.parent.parent
@@ -53,7 +53,7 @@ def words(secret: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("secret", SECRETS, ids=words)
 async def test_an_issuer_that_nobody_confirmed_is_asked_for_nothing(
-    world: World, secret: dict[str, Any]
+    world: OAuthFixture, secret: dict[str, Any]
 ) -> None:
     target = world.target(client_id="mine", issuer=None, **secret)
     flow = world.flow()
@@ -65,7 +65,7 @@ async def test_an_issuer_that_nobody_confirmed_is_asked_for_nothing(
         assert not await world.log(what)
 
 
-async def test_the_issuer_that_the_entry_names_is_used(world: World) -> None:
+async def test_the_issuer_that_the_entry_names_is_used(world: OAuthFixture) -> None:
     await world.set(entered={"mine": "s"}, servers=["as2", "as1"])
     issuer = world.origins["as1"]
     target = world.target(client_id="mine", client_secret="s", grant="client_credentials", issuer=issuer)
@@ -73,7 +73,7 @@ async def test_the_issuer_that_the_entry_names_is_used(world: World) -> None:
     assert not await world.log("token", "as2")
 
 
-async def test_an_issuer_that_the_entry_does_not_name_gets_no_secret(world: World) -> None:
+async def test_an_issuer_that_the_entry_does_not_name_gets_no_secret(world: OAuthFixture) -> None:
     await world.set(entered={"mine": "s"}, servers=["as2"])
     issuer = world.origins["as1"]
     target = world.target(client_id="mine", client_secret="s", grant="client_credentials", issuer=issuer)
@@ -82,7 +82,7 @@ async def test_an_issuer_that_the_entry_does_not_name_gets_no_secret(world: Worl
     assert not await world.log("token")
 
 
-async def test_an_issuer_that_an_earlier_sign_in_bound_is_taken_over(world: World) -> None:
+async def test_an_issuer_that_an_earlier_sign_in_bound_is_taken_over(world: OAuthFixture) -> None:
     await world.set(entered={"mine": "s"})
     await world.storage.bind_issuer(world.mcp, "mine", world.origins["as1"])
     target = world.target(client_id="mine", client_secret="s", issuer=None)
@@ -90,13 +90,13 @@ async def test_an_issuer_that_an_earlier_sign_in_bound_is_taken_over(world: Worl
     assert [entry["method"] for entry in await world.log("token")] == ["client_secret_basic"]
 
 
-async def test_a_client_id_without_a_secret_needs_no_confirmation(world: World) -> None:
+async def test_a_client_id_without_a_secret_needs_no_confirmation(world: OAuthFixture) -> None:
     await world.set(entered={"mine": None})
     assert (await world.call(world.provider(world.target(client_id="mine"))))["client"] == "mine"
 
 
 async def test_a_refresh_and_a_revocation_send_no_secret_to_an_issuer_that_the_entry_no_longer_names(
-    world: World,
+    world: OAuthFixture,
 ) -> None:
     await world.set(entered={"mine": "s"})
     issuer = world.origins["as1"]

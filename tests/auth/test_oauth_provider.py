@@ -26,12 +26,12 @@ from toolyard.errors import SignInNeeded
 from toolyard.types.server import State
 
 if TYPE_CHECKING:
-    from tests.auth.conftest import World
+    from tests.auth.conftest import OAuthFixture
 
 Query = Callable[[str], dict[str, str]]
 
 
-async def test_a_first_request_signs_in_and_later_ones_do_not(world: World) -> None:
+async def test_a_first_request_signs_in_and_later_ones_do_not(world: OAuthFixture) -> None:
     provider = world.provider()
     for _ in range(3):
         await world.call(provider)
@@ -40,14 +40,14 @@ async def test_a_first_request_signs_in_and_later_ones_do_not(world: World) -> N
 
 
 @pytest.mark.both_loops
-async def test_fifty_first_requests_share_one_sign_in(leaks: None, world: World) -> None:
+async def test_fifty_first_requests_share_one_sign_in(leaks: None, world: OAuthFixture) -> None:
     await world.set(token_delay=0.05)
     provider = world.provider()
     await asyncio.gather(*(world.call(provider) for _ in range(50)))
     assert len(world.urls) == 1
 
 
-async def test_a_person_who_takes_longer_than_a_request_is_not_asked_twice(world: World) -> None:
+async def test_a_person_who_takes_longer_than_a_request_is_not_asked_twice(world: OAuthFixture) -> None:
     arrived = asyncio.Event()
 
     async def slowly(url: str) -> AuthorizationResponse:
@@ -66,7 +66,7 @@ async def test_a_person_who_takes_longer_than_a_request_is_not_asked_twice(world
     assert len(world.urls) == 1
 
 
-async def test_closing_ends_a_sign_in_that_waits_for_a_person(world: World) -> None:
+async def test_closing_ends_a_sign_in_that_waits_for_a_person(world: OAuthFixture) -> None:
     begun = asyncio.Event()
 
     async def never(url: str) -> AuthorizationResponse:
@@ -83,12 +83,12 @@ async def test_closing_ends_a_sign_in_that_waits_for_a_person(world: World) -> N
         await task
 
 
-async def test_a_person_who_says_no_is_heard(world: World) -> None:
+async def test_a_person_who_says_no_is_heard(world: OAuthFixture) -> None:
     await world.set(authorize_error="access_denied")
     assert isinstance(await world.failure(world.provider()), AuthorizationDenied)
 
 
-async def test_an_answer_of_another_sign_in_is_not_taken(world: World) -> None:
+async def test_an_answer_of_another_sign_in_is_not_taken(world: OAuthFixture) -> None:
     other = await world.flow().begin("somebody else", world.target())
 
     async def mixed_up(url: str) -> AuthorizationResponse:
@@ -102,7 +102,7 @@ async def test_an_answer_of_another_sign_in_is_not_taken(world: World) -> None:
     assert not await world.log("token")
 
 
-async def test_a_sign_in_elsewhere_is_noticed(world: World) -> None:
+async def test_a_sign_in_elsewhere_is_noticed(world: OAuthFixture) -> None:
     provider = world.provider(person=False)
     assert isinstance(await world.failure(provider), NeverSignedIn)
     started = await world.flow().begin(world.mcp, world.target())
@@ -110,14 +110,14 @@ async def test_a_sign_in_elsewhere_is_noticed(world: World) -> None:
     await world.call(provider)
 
 
-async def test_a_connection_learns_that_a_sign_in_is_needed(world: World) -> None:
+async def test_a_connection_learns_that_a_sign_in_is_needed(world: OAuthFixture) -> None:
     error = await world.failure(world.provider(person=False))
     assert isinstance(error, SignInNeeded)
     assert error.challenge is not None
     assert "resource_metadata" in error.challenge
 
 
-async def test_a_server_that_refuses_everything_is_not_tried_for_ever(world: World) -> None:
+async def test_a_server_that_refuses_everything_is_not_tried_for_ever(world: OAuthFixture) -> None:
     await world.set(refuse=401)
     provider = world.provider()
     for _ in range(4):
@@ -129,7 +129,7 @@ async def test_a_server_that_refuses_everything_is_not_tried_for_ever(world: Wor
     await world.call(provider)
 
 
-async def test_only_sign_ins_that_a_person_saw_are_counted(world: World) -> None:
+async def test_only_sign_ins_that_a_person_saw_are_counted(world: OAuthFixture) -> None:
     await world.set(resource_places=[])
     provider = world.provider()
     for _ in range(5):
@@ -141,7 +141,9 @@ async def test_only_sign_ins_that_a_person_saw_are_counted(world: World) -> None
 # Step-up.
 
 
-async def test_more_scopes_are_asked_for_beside_those_that_were_granted(world: World, query: Query) -> None:
+async def test_more_scopes_are_asked_for_beside_those_that_were_granted(
+    world: OAuthFixture, query: Query
+) -> None:
     await world.set(challenge_scope="read")
     provider = world.provider()
     await world.call(provider)
@@ -151,7 +153,7 @@ async def test_more_scopes_are_asked_for_beside_those_that_were_granted(world: W
     assert answer["scope"] == "read write"
 
 
-async def test_a_later_sign_in_keeps_the_scopes_that_were_added(world: World, query: Query) -> None:
+async def test_a_later_sign_in_keeps_the_scopes_that_were_added(world: OAuthFixture, query: Query) -> None:
     await world.set(challenge_scope="read", refresh_tokens=False)
     provider = world.provider()
     await world.call(provider)
@@ -162,7 +164,7 @@ async def test_a_later_sign_in_keeps_the_scopes_that_were_added(world: World, qu
     assert query(world.urls[-1])["scope"] == "read write"
 
 
-async def test_a_server_that_always_wants_more_is_given_up(world: World) -> None:
+async def test_a_server_that_always_wants_more_is_given_up(world: OAuthFixture) -> None:
     await world.set(challenge_scope="admin", needs=["admin"], refuse=403)
     provider = world.provider()
     for _ in range(3):
@@ -170,7 +172,7 @@ async def test_a_server_that_always_wants_more_is_given_up(world: World) -> None
     assert len(world.urls) <= 3
 
 
-async def test_a_server_that_names_another_scope_each_time_is_given_up(world: World) -> None:
+async def test_a_server_that_names_another_scope_each_time_is_given_up(world: OAuthFixture) -> None:
     await world.set(challenge_scope="s0", refuse=403)
     provider = world.provider()
     for round_ in range(6):
@@ -179,7 +181,7 @@ async def test_a_server_that_names_another_scope_each_time_is_given_up(world: Wo
     assert len(world.urls) == 3
 
 
-async def test_without_a_person_the_scopes_are_named(world: World) -> None:
+async def test_without_a_person_the_scopes_are_named(world: OAuthFixture) -> None:
     await world.set(challenge_scope="read")
     await world.call(world.provider())
     await world.change(needs=["write"])
@@ -189,7 +191,9 @@ async def test_without_a_person_the_scopes_are_named(world: World) -> None:
     assert error.status == 403
 
 
-async def test_requests_that_are_refused_at_once_for_other_reasons_hear_their_own(world: World) -> None:
+async def test_requests_that_are_refused_at_once_for_other_reasons_hear_their_own(
+    world: OAuthFixture,
+) -> None:
     await world.call(world.provider())
     provider = world.provider(person=False)
     await world.call(provider)
@@ -211,7 +215,7 @@ async def test_requests_that_are_refused_at_once_for_other_reasons_hear_their_ow
     assert (await world.storage.get_grant(world.mcp)).wanted == ("a", "b")
 
 
-async def test_closing_ends_those_who_wait_for_their_turn(world: World) -> None:
+async def test_closing_ends_those_who_wait_for_their_turn(world: OAuthFixture) -> None:
     asked, never = asyncio.Event(), asyncio.Event()
     provider = world.provider()
 
@@ -229,7 +233,7 @@ async def test_closing_ends_those_who_wait_for_their_turn(world: World) -> None:
     assert [type(each) for each in ended] == [AuthUnavailable, AuthUnavailable]
 
 
-async def test_a_refusal_for_another_reason_is_left_to_the_server(world: World) -> None:
+async def test_a_refusal_for_another_reason_is_left_to_the_server(world: OAuthFixture) -> None:
     await world.call(world.provider())
     provider = world.provider()
     await provider.headers()
@@ -237,7 +241,7 @@ async def test_a_refusal_for_another_reason_is_left_to_the_server(world: World) 
     assert await provider.challenged(parse_challenge(403, 'Bearer error="forbidden"')) is False
 
 
-async def test_the_token_of_another_sign_in_is_tried_before_a_step_up(world: World) -> None:
+async def test_the_token_of_another_sign_in_is_tried_before_a_step_up(world: OAuthFixture) -> None:
     await world.set(challenge_scope="read")
     await world.call(world.provider())
     held = world.provider(person=False)
@@ -257,7 +261,7 @@ def credentials() -> dict[str, str]:
     return {"client_id": "robot", "client_secret": "its-secret", "grant": "client_credentials"}
 
 
-async def test_a_program_signs_in_by_itself(world: World, credentials: dict[str, str]) -> None:
+async def test_a_program_signs_in_by_itself(world: OAuthFixture, credentials: dict[str, str]) -> None:
     await world.set(entered={"robot": "its-secret"}, challenge_scope="run")
     provider: OAuthProvider = world.provider(world.target(**credentials), person=False)
     assert (await world.call(provider))["scope"] == "run"
@@ -266,7 +270,7 @@ async def test_a_program_signs_in_by_itself(world: World, credentials: dict[str,
 
 
 async def test_its_token_is_renewed_without_a_refresh_token(
-    world: World, credentials: dict[str, str]
+    world: OAuthFixture, credentials: dict[str, str]
 ) -> None:
     await world.set(entered={"robot": "its-secret"}, challenge_scope="run", token_delay=0.02)
     provider = world.provider(world.target(**credentials), person=False)
@@ -282,7 +286,7 @@ async def test_its_token_is_renewed_without_a_refresh_token(
 
 
 async def test_a_program_that_is_refused_with_a_new_token_stops(
-    world: World, credentials: dict[str, str]
+    world: OAuthFixture, credentials: dict[str, str]
 ) -> None:
     await world.set(entered={"robot": "its-secret"}, refuse=401)
     provider = world.provider(world.target(**credentials), person=False)
@@ -290,14 +294,16 @@ async def test_a_program_that_is_refused_with_a_new_token_stops(
     assert len(await world.log("token")) == 1
 
 
-async def test_a_program_without_enough_scopes_says_which(world: World, credentials: dict[str, str]) -> None:
+async def test_a_program_without_enough_scopes_says_which(
+    world: OAuthFixture, credentials: dict[str, str]
+) -> None:
     await world.set(entered={"robot": "its-secret"}, needs=["more"])
     error = await world.failure(world.provider(world.target(**credentials), person=False))
     assert isinstance(error, ScopeNeeded)
     assert error.scopes == ("more",)
 
 
-async def test_a_program_with_a_key_signs_its_request(world: World) -> None:
+async def test_a_program_with_a_key_signs_its_request(world: OAuthFixture) -> None:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -310,7 +316,7 @@ async def test_a_program_with_a_key_signs_its_request(world: World) -> None:
     assert [entry["method"] for entry in await world.log("token")] == ["private_key_jwt"]
 
 
-async def test_a_key_that_cannot_be_read_is_not_quoted(world: World) -> None:
+async def test_a_key_that_cannot_be_read_is_not_quoted(world: OAuthFixture) -> None:
     await world.set(entered={"robot": ""})
     target = world.target(client_id="robot", grant="client_credentials", private_key="not a key at all")
     error = await world.failure(world.provider(target, person=False))
@@ -321,7 +327,7 @@ async def test_a_key_that_cannot_be_read_is_not_quoted(world: World) -> None:
 # In a yard.
 
 
-async def test_a_server_that_wants_a_sign_in_is_shown_as_such(world: World) -> None:
+async def test_a_server_that_wants_a_sign_in_is_shown_as_such(world: OAuthFixture) -> None:
     entry = {"type": "http", "url": world.mcp, "authProviderId": "oauth"}
     providers = {"oauth": world.provider(person=False)}
     async with Toolyard.open({"mcpServers": {"s": entry}}, auth_providers=providers) as yard:
@@ -332,7 +338,7 @@ async def test_a_server_that_wants_a_sign_in_is_shown_as_such(world: World) -> N
     assert "wants you to sign in" in status.cause
 
 
-async def test_an_authorization_server_in_trouble_is_not_shown_as_a_sign_in(world: World) -> None:
+async def test_an_authorization_server_in_trouble_is_not_shown_as_a_sign_in(world: OAuthFixture) -> None:
     await world.call(world.provider())
     await world.run_out(4000)
     await world.change(token_trouble=[503] * 50)

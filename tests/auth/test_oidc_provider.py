@@ -32,7 +32,7 @@ RESOURCE = "/.well-known/oauth-protected-resource"
 
 
 @dataclass
-class Resource:
+class ScopedResourceServer:
     """A server that takes the tokens of one issuer, as far as their scopes reach."""
 
     needs: str = "read"
@@ -57,10 +57,10 @@ class Resource:
 
 
 @pytest.fixture
-async def resource(start_program: ProgramStarter, no_proxies: None) -> AsyncIterator[Resource]:
+async def resource(start_program: ProgramStarter, no_proxies: None) -> AsyncIterator[ScopedResourceServer]:
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
-    made = Resource()
+    made = ScopedResourceServer()
     runner = web.ServerRunner(web.Server(made.answer), shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -82,7 +82,7 @@ async def person(url: str) -> AuthorizationResponse:
     return AuthorizationResponse.parse(str(await agree(url, lambda at: at.path.startswith("/callback"))))
 
 
-async def call(resource: Resource, net: OutboundHttp, provider: OAuthProvider) -> dict[str, Any]:
+async def call(resource: ScopedResourceServer, net: OutboundHttp, provider: OAuthProvider) -> dict[str, Any]:
     requests = ServerHttpClient(HttpSpec(resource.url), net, provider)
     response = await requests.send("POST", requests.url, {}, b"{}")
     assert response.status == 200
@@ -92,7 +92,7 @@ async def call(resource: Resource, net: OutboundHttp, provider: OAuthProvider) -
 @pytest.mark.slow
 @pytest.mark.parametrize("redirect", ["http://127.0.0.1:3999/callback", "http://localhost:3999/callback"])
 async def test_a_person_signs_in_refreshes_and_steps_up(
-    resource: Resource, net: OutboundHttp, redirect: str
+    resource: ScopedResourceServer, net: OutboundHttp, redirect: str
 ) -> None:
     now, storage = [time.time()], MemoryAuthStorage()
     provider = OAuthProvider(
@@ -118,7 +118,7 @@ async def test_a_person_signs_in_refreshes_and_steps_up(
 
 
 @pytest.mark.slow
-async def test_a_program_signs_in_by_itself(resource: Resource, net: OutboundHttp) -> None:
+async def test_a_program_signs_in_by_itself(resource: ScopedResourceServer, net: OutboundHttp) -> None:
     oauth = OAuthSpec(
         client_id="robot",
         client_secret="robot-secret",

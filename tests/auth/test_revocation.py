@@ -14,7 +14,7 @@ from toolyard.auth.token_endpoint import revoke_grant
 from toolyard.errors import SignInNeeded
 
 if TYPE_CHECKING:
-    from tests.auth.conftest import World
+    from tests.auth.conftest import OAuthFixture
 
 
 async def signed_in(world: Any, **oauth: Any) -> OAuthGrant:
@@ -33,7 +33,7 @@ async def works(world: Any) -> bool:
     return True
 
 
-async def test_both_tokens_are_given_back(world: World) -> None:
+async def test_both_tokens_are_given_back(world: OAuthFixture) -> None:
     grant = await signed_in(world)
     assert await revoke_grant(world.net, grant, world.target(), clock=world.clock) is True
     told = await world.log("revoke")
@@ -43,7 +43,7 @@ async def test_both_tokens_are_given_back(world: World) -> None:
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-async def test_a_client_with_a_secret_says_who_it_is(world: World, method: str) -> None:
+async def test_a_client_with_a_secret_says_who_it_is(world: OAuthFixture, method: str) -> None:
     await world.set(
         entered={"toolyard": "hush"}, metadata={"token_endpoint_auth_methods_supported": [method]}
     )
@@ -54,7 +54,7 @@ async def test_a_client_with_a_secret_says_who_it_is(world: World, method: str) 
     assert {each["method"] for each in await world.log("revoke")} == {method}
 
 
-async def test_one_that_offers_nothing_of_the_kind_is_left_alone(world: World) -> None:
+async def test_one_that_offers_nothing_of_the_kind_is_left_alone(world: OAuthFixture) -> None:
     grant = await signed_in(world)
     await world.change(metadata={"revocation_endpoint": None})
     assert await revoke_grant(world.net, grant, world.target()) is False
@@ -74,19 +74,21 @@ async def test_one_that_offers_nothing_of_the_kind_is_left_alone(world: World) -
     ],
     ids=str,
 )
-async def test_no_trouble_comes_out(world: World, trouble: dict[str, Any]) -> None:
+async def test_no_trouble_comes_out(world: OAuthFixture, trouble: dict[str, Any]) -> None:
     grant = await signed_in(world)
     await world.change(**trouble)
     assert await revoke_grant(world.net, grant, world.target()) is False
     assert await works(world)
 
 
-async def test_a_bad_address_for_it_is_no_reason_not_to_sign_in(world: World) -> None:
+async def test_a_bad_address_for_it_is_no_reason_not_to_sign_in(world: OAuthFixture) -> None:
     await world.set(metadata={"revocation_endpoint": "javascript:alert(1)"})
     assert (await signed_in(world)).access_token
 
 
-async def test_it_ends_where_the_other_side_does_not(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_ends_where_the_other_side_does_not(
+    world: OAuthFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grant = await signed_in(world)
     monkeypatch.setattr(token_endpoint, "_REVOCATION_TIMEOUT_SECONDS", 0.2)
     with socket.socket() as silent:

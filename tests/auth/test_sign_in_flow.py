@@ -20,12 +20,12 @@ from toolyard.auth.storage import issuer_digest
 from toolyard.errors import SignInNeeded
 
 if TYPE_CHECKING:
-    from tests.auth.conftest import World
+    from tests.auth.conftest import OAuthFixture
 
 Query = Callable[[str], dict[str, str]]
 
 
-async def test_the_two_steps_may_happen_in_two_processes(world: World) -> None:
+async def test_the_two_steps_may_happen_in_two_processes(world: OAuthFixture) -> None:
     started = await world.flow().begin("k", world.target(), owner="ann session-1")
     answer = await world.browse(started.url)
     grant = await world.flow().finish(answer, owner="ann session-1")
@@ -33,7 +33,7 @@ async def test_the_two_steps_may_happen_in_two_processes(world: World) -> None:
     assert grant.expires_at == world.clock.now + 3600
 
 
-async def test_the_url_carries_what_oauth_2_1_and_mcp_ask_for(world: World, query: Query) -> None:
+async def test_the_url_carries_what_oauth_2_1_and_mcp_ask_for(world: OAuthFixture, query: Query) -> None:
     await world.set(metadata={"authorization_endpoint": world.origins["as1"] + "/authorize?tenant=a%20b"})
     started = await world.flow().begin("k", world.target())
     sent = query(started.url)
@@ -46,7 +46,7 @@ async def test_the_url_carries_what_oauth_2_1_and_mcp_ask_for(world: World, quer
     assert "scope" not in sent
 
 
-async def test_every_sign_in_has_its_own_state_and_verifier(world: World, query: Query) -> None:
+async def test_every_sign_in_has_its_own_state_and_verifier(world: OAuthFixture, query: Query) -> None:
     sent = [query((await world.flow().begin("k", world.target())).url) for _ in range(3)]
     assert len({each["state"] for each in sent}) == 3
     assert len({each["code_challenge"] for each in sent}) == 3
@@ -55,7 +55,7 @@ async def test_every_sign_in_has_its_own_state_and_verifier(world: World, query:
 # The answer.
 
 
-async def test_an_answer_works_once(world: World) -> None:
+async def test_an_answer_works_once(world: OAuthFixture) -> None:
     started = await world.flow().begin("k", world.target())
     answer = await world.browse(started.url)
     await world.flow().finish(answer)
@@ -65,12 +65,12 @@ async def test_an_answer_works_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("answer", [{}, {"state": ""}, {"state": "made-up", "code": "x"}])
-async def test_an_answer_to_nothing_is_rejected(world: World, answer: dict[str, str]) -> None:
+async def test_an_answer_to_nothing_is_rejected(world: OAuthFixture, answer: dict[str, str]) -> None:
     with pytest.raises(AnswerRejected):
         await world.flow().finish(AuthorizationResponse(REDIRECT, answer))
 
 
-async def test_only_who_began_a_sign_in_can_finish_it(world: World) -> None:
+async def test_only_who_began_a_sign_in_can_finish_it(world: OAuthFixture) -> None:
     started = await world.flow().begin("k", world.target(), owner="ann")
     answer = await world.browse(started.url)
     for owner in ("eve", "ann"):
@@ -80,7 +80,7 @@ async def test_only_who_began_a_sign_in_can_finish_it(world: World) -> None:
     assert not await world.log("token")
 
 
-async def test_a_sign_in_must_end_within_an_hour(world: World) -> None:
+async def test_a_sign_in_must_end_within_an_hour(world: OAuthFixture) -> None:
     started = await world.flow().begin("k", world.target())
     answer = await world.browse(started.url)
     world.clock.now += 3700
@@ -89,7 +89,7 @@ async def test_a_sign_in_must_end_within_an_hour(world: World) -> None:
 
 
 @pytest.mark.parametrize("error", ["access_denied", "server_error"])
-async def test_a_refusal_is_told_with_its_name(world: World, error: str) -> None:
+async def test_a_refusal_is_told_with_its_name(world: OAuthFixture, error: str) -> None:
     await world.set(authorize_error=error)
     started = await world.flow().begin("k", world.target())
     with pytest.raises(AuthorizationDenied, match="said no") as caught:
@@ -99,7 +99,7 @@ async def test_a_refusal_is_told_with_its_name(world: World, error: str) -> None
     assert await world.storage.get_grant("k") is None
 
 
-async def test_an_answer_without_code_and_error_is_rejected(world: World) -> None:
+async def test_an_answer_without_code_and_error_is_rejected(world: OAuthFixture) -> None:
     started = await world.flow().begin("k", world.target())
     with pytest.raises(AnswerRejected, match="neither code nor error"):
         await world.flow().finish(
@@ -112,7 +112,7 @@ async def test_an_answer_without_code_and_error_is_rejected(world: World) -> Non
 
 @pytest.mark.parametrize("path", ["", "/0123456789abcdef0123456789abcdef", "/{as2}", "/{as1}/", "/{as1}/x"])
 async def test_a_response_at_another_redirect_address_is_refused_before_any_token_request(
-    world: World, path: str
+    world: OAuthFixture, path: str
 ) -> None:
     await world.set(iss=None)
     started = await world.flow().begin("k", world.target())
@@ -125,7 +125,7 @@ async def test_a_response_at_another_redirect_address_is_refused_before_any_toke
 
 
 async def test_a_document_of_an_earlier_version_needs_iss_even_where_it_was_not_promised(
-    world: World,
+    world: OAuthFixture,
 ) -> None:
     await world.set(iss=None)
     started = await world.flow().begin("k", world.target())
@@ -140,12 +140,12 @@ async def test_a_document_of_an_earlier_version_needs_iss_even_where_it_was_not_
 
 
 @pytest.mark.parametrize("promised", [True, False])
-async def test_the_right_issuer_is_accepted(world: World, promised: bool) -> None:
+async def test_the_right_issuer_is_accepted(world: OAuthFixture, promised: bool) -> None:
     await world.set(metadata={"authorization_response_iss_parameter_supported": promised})
     await world.call(world.provider())
 
 
-async def test_no_issuer_is_accepted_where_none_was_promised(world: World) -> None:
+async def test_no_issuer_is_accepted_where_none_was_promised(world: OAuthFixture) -> None:
     await world.set(iss=None)
     await world.call(world.provider())
 
@@ -163,7 +163,7 @@ async def test_no_issuer_is_accepted_where_none_was_promised(world: World) -> No
 )
 @pytest.mark.parametrize("error", [None, "access_denied"])
 async def test_another_issuer_is_refused_before_anything_else(
-    world: World, promised: bool, iss: str | None, error: str | None
+    world: OAuthFixture, promised: bool, iss: str | None, error: str | None
 ) -> None:
     as1 = world.origins["as1"]
     await world.set(
@@ -183,7 +183,9 @@ async def test_another_issuer_is_refused_before_anything_else(
 
 
 @pytest.mark.parametrize("trouble", [500, 502, 503, 429, 404, "drop"])
-async def test_a_token_endpoint_in_trouble_leaves_nothing_half_stored(world: World, trouble: Any) -> None:
+async def test_a_token_endpoint_in_trouble_leaves_nothing_half_stored(
+    world: OAuthFixture, trouble: Any
+) -> None:
     await world.set(token_trouble=[trouble])
     started = await world.flow().begin("k", world.target())
     with pytest.raises(AuthUnavailable):
@@ -192,7 +194,7 @@ async def test_a_token_endpoint_in_trouble_leaves_nothing_half_stored(world: Wor
     assert await world.storage.take_pending(started.state) is None
 
 
-async def test_a_code_that_is_refused_is_told_without_the_code(world: World) -> None:
+async def test_a_code_that_is_refused_is_told_without_the_code(world: OAuthFixture) -> None:
     await world.set(token_trouble=["invalid_grant"])
     started = await world.flow().begin("k", world.target())
     answer = await world.browse(started.url)
@@ -213,13 +215,13 @@ async def test_a_code_that_is_refused_is_told_without_the_code(world: World) -> 
         {"token_type": "DPoP"},
     ],
 )
-async def test_a_token_that_cannot_be_sent_is_refused(world: World, answer: dict[str, Any]) -> None:
+async def test_a_token_that_cannot_be_sent_is_refused(world: OAuthFixture, answer: dict[str, Any]) -> None:
     await world.set(token_answer=answer)
     assert isinstance(await world.failure(world.provider()), TokenRefused)
     assert await world.storage.get_grant(world.mcp) is None
 
 
-async def test_a_refusal_that_comes_with_200_is_told_as_one(world: World) -> None:
+async def test_a_refusal_that_comes_with_200_is_told_as_one(world: OAuthFixture) -> None:
     said = {"error": "bad_verification_code", "error_description": "it has run out", "access_token": None}
     await world.set(token_answer=said)
     error = await world.failure(world.provider())
@@ -242,7 +244,9 @@ async def test_a_refusal_that_comes_with_200_is_told_as_one(world: World) -> Non
         (1e300, 315360000),
     ],
 )
-async def test_the_expiry_is_absolute_and_read_kindly(world: World, said: Any, life: float | None) -> None:
+async def test_the_expiry_is_absolute_and_read_kindly(
+    world: OAuthFixture, said: Any, life: float | None
+) -> None:
     await world.set(token_answer={"expires_in": said})
     started = await world.flow().begin("k", world.target())
     grant = await world.flow().finish(await world.browse(started.url))
@@ -271,7 +275,7 @@ async def test_the_expiry_is_absolute_and_read_kindly(world: World, said: Any, l
     ],
 )
 async def test_scopes_come_from_the_best_source(
-    world: World, query: Query, settings: dict[str, Any], entered: tuple[str, ...], asked: str | None
+    world: OAuthFixture, query: Query, settings: dict[str, Any], entered: tuple[str, ...], asked: str | None
 ) -> None:
     await world.set(**settings)
     started = await world.flow().begin("k", world.target(scopes=entered))
@@ -280,14 +284,16 @@ async def test_scopes_come_from_the_best_source(
     assert sent.get("prompt") == ("consent" if asked and "offline" in asked else None)
 
 
-async def test_a_challenge_that_is_known_is_not_asked_for_again(world: World, query: Query) -> None:
+async def test_a_challenge_that_is_known_is_not_asked_for_again(world: OAuthFixture, query: Query) -> None:
     challenge = parse_challenge(401, 'Bearer scope="known"')
     started = await world.flow().begin("k", world.target(), challenge=challenge)
     assert query(started.url)["scope"] == "known"
     assert not await world.log("call")
 
 
-async def test_a_client_is_registered_anew_for_scopes_that_it_was_not_registered_for(world: World) -> None:
+async def test_a_client_is_registered_anew_for_scopes_that_it_was_not_registered_for(
+    world: OAuthFixture,
+) -> None:
     await world.set(resource_document={"scopes_supported": ["a", "b"]}, challenge_scope="a")
     await world.flow().begin("k", world.target())
     await world.flow().begin("k", world.target(), more_scopes=("b",))
@@ -298,7 +304,7 @@ async def test_a_client_is_registered_anew_for_scopes_that_it_was_not_registered
 # Secrets.
 
 
-async def test_no_secret_shows_in_a_repr(world: World) -> None:
+async def test_no_secret_shows_in_a_repr(world: OAuthFixture) -> None:
     await world.set(entered={"mine": "the-secret"})
     target = world.target(client_id="mine", client_secret="the-secret", private_key="the-key")
     flow: SignInFlow = world.flow()

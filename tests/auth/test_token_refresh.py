@@ -10,9 +10,9 @@ from toolyard.auth.errors import AnswerRejected, AuthUnavailable, NeverSignedIn,
 from toolyard.auth.storage import MemoryAuthStorage, OAuthClient, OAuthGrant
 
 if TYPE_CHECKING:
-    from tests.auth.conftest import World
+    from tests.auth.conftest import OAuthFixture
 
-LATER = 4000
+AFTER_EXPIRY_SECONDS = 4000
 
 
 async def refreshes(world: Any) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def test_a_token_is_refreshed_shortly_before_it_runs_out(
     assert (made.is_fresh(now), made.is_valid(now)) == (fresh, valid)
 
 
-async def test_tokens_are_refreshed_before_they_run_out(world: World) -> None:
+async def test_tokens_are_refreshed_before_they_run_out(world: OAuthFixture) -> None:
     provider = world.provider()
     await world.call(provider)
     world.clock.now += 3550
@@ -70,27 +70,27 @@ async def test_tokens_are_refreshed_before_they_run_out(world: World) -> None:
 
 
 @pytest.mark.both_loops
-async def test_fifty_tasks_share_one_refresh(leaks: None, world: World) -> None:
+async def test_fifty_tasks_share_one_refresh(leaks: None, world: OAuthFixture) -> None:
     await world.set(token_delay=0.05)
     provider = world.provider()
     await world.call(provider)
-    await world.run_out(LATER)
+    await world.run_out(AFTER_EXPIRY_SECONDS)
     results = await asyncio.gather(*(world.call(provider) for _ in range(50)))
     assert len(results) == 50
     assert len(await refreshes(world)) == 1
 
 
-async def test_fifty_tasks_of_many_replicas_share_one_refresh(world: World) -> None:
+async def test_fifty_tasks_of_many_replicas_share_one_refresh(world: OAuthFixture) -> None:
     await world.set(token_delay=0.05)
     await world.call(world.provider())
-    await world.run_out(LATER)
+    await world.run_out(AFTER_EXPIRY_SECONDS)
     replicas = [world.provider() for _ in range(50)]
     await asyncio.gather(*(world.call(provider) for provider in replicas))
     assert len(await refreshes(world)) == 1
     assert not await world.log("reuse")
 
 
-async def test_fifty_refused_tasks_share_one_refresh(world: World) -> None:
+async def test_fifty_refused_tasks_share_one_refresh(world: OAuthFixture) -> None:
     await world.set(token_delay=0.05)
     provider = world.provider()
     await world.call(provider)
@@ -100,7 +100,7 @@ async def test_fifty_refused_tasks_share_one_refresh(world: World) -> None:
     assert len(await refreshes(world)) + len(world.urls) == 2
 
 
-async def test_a_token_that_the_server_forgot_is_refreshed_once(world: World) -> None:
+async def test_a_token_that_the_server_forgot_is_refreshed_once(world: OAuthFixture) -> None:
     await world.call(world.provider())
     await world.forget("access")
     provider = world.provider(person=False)
@@ -108,10 +108,10 @@ async def test_a_token_that_the_server_forgot_is_refreshed_once(world: World) ->
     assert len(await refreshes(world)) == 1
 
 
-async def test_a_rotated_token_is_never_used_twice(world: World) -> None:
+async def test_a_rotated_token_is_never_used_twice(world: OAuthFixture) -> None:
     providers = [world.provider() for _ in range(3)]
     for _ in range(6):
-        await world.run_out(LATER)
+        await world.run_out(AFTER_EXPIRY_SECONDS)
         for provider in providers:
             await world.call(provider)
     used = [entry["refresh_token"] for entry in await refreshes(world)]
@@ -120,13 +120,13 @@ async def test_a_rotated_token_is_never_used_twice(world: World) -> None:
     assert len(world.urls) == 1
 
 
-async def test_a_server_that_does_not_rotate_keeps_its_token(world: World) -> None:
+async def test_a_server_that_does_not_rotate_keeps_its_token(world: OAuthFixture) -> None:
     await world.set(rotate=False)
     provider = world.provider()
     await world.call(provider)
     await world.change(token_answer={"refresh_token": None})
     for _ in range(2):
-        await world.run_out(LATER)
+        await world.run_out(AFTER_EXPIRY_SECONDS)
         await world.call(provider)
     used = [entry["refresh_token"] for entry in await refreshes(world)]
     assert len(used) == 2
@@ -134,10 +134,10 @@ async def test_a_server_that_does_not_rotate_keeps_its_token(world: World) -> No
 
 
 @pytest.mark.parametrize("trouble", [500, 503, 429, 404, 400, "drop", "temporarily_unavailable"])
-async def test_a_token_endpoint_in_trouble_loses_nothing(world: World, trouble: Any) -> None:
+async def test_a_token_endpoint_in_trouble_loses_nothing(world: OAuthFixture, trouble: Any) -> None:
     provider = world.provider(person=False)
     await world.call(world.provider())
-    await world.run_out(LATER)
+    await world.run_out(AFTER_EXPIRY_SECONDS)
     before = await world.storage.get_grant(world.mcp)
     await world.change(token_trouble=[trouble] * 20)
     for _ in range(3):
@@ -155,7 +155,7 @@ async def test_a_token_endpoint_in_trouble_loses_nothing(world: World, trouble: 
     assert after.refresh_began_at is None
 
 
-async def test_while_a_token_still_works_trouble_is_not_noticed(world: World) -> None:
+async def test_while_a_token_still_works_trouble_is_not_noticed(world: OAuthFixture) -> None:
     provider = world.provider(person=False)
     await world.call(world.provider())
     await world.change(token_trouble=[503] * 9)
@@ -169,10 +169,10 @@ async def test_while_a_token_still_works_trouble_is_not_noticed(world: World) ->
     assert len(await refreshes(world)) == 2
 
 
-async def test_a_refresh_that_is_refused_needs_a_sign_in(world: World) -> None:
+async def test_a_refresh_that_is_refused_needs_a_sign_in(world: OAuthFixture) -> None:
     await world.call(world.provider())
     await world.forget("refresh")
-    await world.run_out(LATER)
+    await world.run_out(AFTER_EXPIRY_SECONDS)
     provider = world.provider(person=False)
     for _ in range(3):
         error = await world.failure(provider)
@@ -185,11 +185,11 @@ async def test_a_refresh_that_is_refused_needs_a_sign_in(world: World) -> None:
 
 
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_request"])
-async def test_a_refused_refresh_is_told_without_the_token(world: World, code: str) -> None:
+async def test_a_refused_refresh_is_told_without_the_token(world: OAuthFixture, code: str) -> None:
     await world.call(world.provider())
     kept = await world.storage.get_grant(world.mcp)
     await world.change(token_trouble=[code] * 2)
-    await world.run_out(LATER)
+    await world.run_out(AFTER_EXPIRY_SECONDS)
     error = await world.failure(world.provider(person=False))
     assert isinstance(error, SignInEnded)
     assert code in str(error)
@@ -198,17 +198,17 @@ async def test_a_refused_refresh_is_told_without_the_token(world: World, code: s
 
 
 @pytest.mark.parametrize("trouble", [503, "invalid_grant"])
-async def test_who_was_signed_in_is_never_taken_for_a_stranger(world: World, trouble: Any) -> None:
+async def test_who_was_signed_in_is_never_taken_for_a_stranger(world: OAuthFixture, trouble: Any) -> None:
     await world.call(world.provider())
     await world.change(strangers=True, token_trouble=[trouble] * 9)
-    await world.run_out(LATER)
+    await world.run_out(AFTER_EXPIRY_SECONDS)
     provider = world.provider(person=False)
     for _ in range(2):
         expected = AuthUnavailable if trouble == 503 else SignInEnded
         assert isinstance(await world.failure(provider), expected)
 
 
-async def test_an_access_token_outlives_a_refused_refresh(world: World) -> None:
+async def test_an_access_token_outlives_a_refused_refresh(world: OAuthFixture) -> None:
     await world.call(world.provider())
     await world.forget("refresh")
     world.clock.now += 3550
@@ -218,23 +218,23 @@ async def test_an_access_token_outlives_a_refused_refresh(world: World) -> None:
     assert len(await refreshes(world)) == 1
 
 
-async def test_who_never_signed_in_is_told_so(world: World) -> None:
+async def test_who_never_signed_in_is_told_so(world: OAuthFixture) -> None:
     assert isinstance(await world.failure(world.provider(person=False)), NeverSignedIn)
 
 
-async def test_without_a_refresh_token_the_person_signs_in_again(world: World) -> None:
+async def test_without_a_refresh_token_the_person_signs_in_again(world: OAuthFixture) -> None:
     await world.set(refresh_tokens=False)
     provider = world.provider()
     await world.call(provider)
-    await world.run_out(LATER)
+    await world.run_out(AFTER_EXPIRY_SECONDS)
     await world.call(provider)
     assert len(world.urls) == 2
 
 
-async def test_a_caller_who_gives_up_does_not_lose_the_rotated_token(world: World) -> None:
+async def test_a_caller_who_gives_up_does_not_lose_the_rotated_token(world: OAuthFixture) -> None:
     provider = world.provider()
     await world.call(provider)
-    await world.run_out(LATER)
+    await world.run_out(AFTER_EXPIRY_SECONDS)
     await world.change(token_delay=0.3)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
@@ -244,11 +244,11 @@ async def test_a_caller_who_gives_up_does_not_lose_the_rotated_token(world: Worl
     assert not await world.log("reuse")
 
 
-async def test_closing_lets_a_refresh_finish(world: World) -> None:
+async def test_closing_lets_a_refresh_finish(world: OAuthFixture) -> None:
     provider = world.provider()
     await world.call(provider)
     before = await world.storage.get_grant(world.mcp)
-    await world.run_out(LATER)
+    await world.run_out(AFTER_EXPIRY_SECONDS)
     await world.change(token_delay=0.3)
     task = asyncio.create_task(world.call(provider))
     while not await refreshes(world):
@@ -259,9 +259,9 @@ async def test_closing_lets_a_refresh_finish(world: World) -> None:
     assert after.refresh_token != before.refresh_token
 
 
-async def test_a_new_sign_in_during_a_refresh_is_kept(world: World) -> None:
+async def test_a_new_sign_in_during_a_refresh_is_kept(world: OAuthFixture) -> None:
     await world.call(world.provider())
-    await world.run_out(LATER)
+    await world.run_out(AFTER_EXPIRY_SECONDS)
     await world.change(token_delay=0.2)
     provider = world.provider(person=False)
     task = asyncio.create_task(world.call(provider))
@@ -274,9 +274,11 @@ async def test_a_new_sign_in_during_a_refresh_is_kept(world: World) -> None:
     assert await world.storage.get_grant(world.mcp) == signed_in
 
 
-async def test_what_a_refresh_gets_for_somebody_who_signed_out_meanwhile_is_given_back(world: World) -> None:
+async def test_what_a_refresh_gets_for_somebody_who_signed_out_meanwhile_is_given_back(
+    world: OAuthFixture,
+) -> None:
     await world.call(world.provider())
-    await world.run_out(LATER)
+    await world.run_out(AFTER_EXPIRY_SECONDS)
     await world.change(token_delay=0.3)
     provider = world.provider(person=False)
     task = asyncio.create_task(world.failure(provider))
@@ -288,11 +290,11 @@ async def test_what_a_refresh_gets_for_somebody_who_signed_out_meanwhile_is_give
     assert [each["kind"] for each in await world.log("revoke")] == ["refresh_token", "access_token"]
 
 
-async def test_a_token_endpoint_that_cannot_be_reached_is_named(world: World) -> None:
+async def test_a_token_endpoint_that_cannot_be_reached_is_named(world: OAuthFixture) -> None:
     await world.call(world.provider())
     kept = await world.storage.get_grant(world.mcp)
     await world.storage.put_grant(world.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token"))
-    await world.run_out(LATER)
+    await world.run_out(AFTER_EXPIRY_SECONDS)
     error = await world.failure(world.provider(person=False))
     assert isinstance(error, AuthUnavailable)
     assert "127.0.0.1:9" in error.cause
@@ -301,7 +303,7 @@ async def test_a_token_endpoint_that_cannot_be_reached_is_named(world: World) ->
 # The storage in memory.
 
 
-async def test_of_two_who_take_a_pending_sign_in_one_gets_it(world: World) -> None:
+async def test_of_two_who_take_a_pending_sign_in_one_gets_it(world: OAuthFixture) -> None:
     started = await world.flow().begin("k", world.target())
     taken = await asyncio.gather(*(world.storage.take_pending(started.state) for _ in range(10)))
     assert len([pending for pending in taken if pending is not None]) == 1
@@ -336,7 +338,7 @@ async def test_a_binding_can_be_taken_back() -> None:
 # Where tokens go.
 
 
-async def test_tokens_of_a_server_whose_address_changed_are_dropped(world: World) -> None:
+async def test_tokens_of_a_server_whose_address_changed_are_dropped(world: OAuthFixture) -> None:
     await world.call(world.provider())
     kept = await world.storage.get_grant(world.mcp)
     await world.storage.put_grant(world.mcp, replace(kept, server_url="https://before.example/mcp"))
@@ -346,19 +348,19 @@ async def test_tokens_of_a_server_whose_address_changed_are_dropped(world: World
     assert isinstance(await world.failure(provider), NeverSignedIn)
 
 
-async def test_a_dead_authorization_server_does_not_keep_us_from_the_new_one(world: World) -> None:
+async def test_a_dead_authorization_server_does_not_keep_us_from_the_new_one(world: OAuthFixture) -> None:
     await world.call(world.provider())
     kept = await world.storage.get_grant(world.mcp)
     await world.storage.put_grant(world.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token"))
     await world.change(servers=["as2"])
-    await world.run_out(LATER)
+    await world.run_out(AFTER_EXPIRY_SECONDS)
     assert (await world.call(world.provider()))["client"].startswith("as2-")
 
 
-async def test_a_wrong_secret_in_the_configuration_costs_no_sign_in(world: World) -> None:
+async def test_a_wrong_secret_in_the_configuration_costs_no_sign_in(world: OAuthFixture) -> None:
     await world.set(entered={"mine": "the-right-one"})
     await world.call(world.provider(world.target(client_id="mine", client_secret="the-right-one")))
-    await world.run_out(LATER)
+    await world.run_out(AFTER_EXPIRY_SECONDS)
     wrong = world.provider(world.target(client_id="mine", client_secret="a-wrong-one"))
     error = await world.failure(wrong)
     assert isinstance(error, TokenRefused)
@@ -367,32 +369,32 @@ async def test_a_wrong_secret_in_the_configuration_costs_no_sign_in(world: World
     assert len(world.urls) == 1
 
 
-YEAR = 366 * 86_400.0
+YEAR_SECONDS = 366 * 86_400.0
 
 
-async def test_a_token_stored_while_the_clock_was_a_year_ahead_is_refreshed(world: World) -> None:
-    world.clock.now += YEAR
+async def test_a_token_stored_while_the_clock_was_a_year_ahead_is_refreshed(world: OAuthFixture) -> None:
+    world.clock.now += YEAR_SECONDS
     await world.call(world.provider())
-    world.clock.now -= YEAR
+    world.clock.now -= YEAR_SECONDS
     await world.call(world.provider(person=False))
     assert len(await refreshes(world)) == 1
 
 
-async def test_a_clock_set_back_does_not_postpone_refreshes(world: World) -> None:
+async def test_a_clock_set_back_does_not_postpone_refreshes(world: OAuthFixture) -> None:
     await world.call(world.provider())
     await world.change(token_trouble=[503])
     provider = world.provider(person=False)
-    world.clock.now += YEAR
+    world.clock.now += YEAR_SECONDS
     await world.call(provider)
-    world.clock.now -= YEAR - 3550
+    world.clock.now -= YEAR_SECONDS - 3550
     await world.call(provider)
     assert len(await refreshes(world)) == 2
 
 
-async def test_a_sign_in_begun_while_the_clock_was_ahead_cannot_be_finished(world: World) -> None:
+async def test_a_sign_in_begun_while_the_clock_was_ahead_cannot_be_finished(world: OAuthFixture) -> None:
     flow = world.flow()
-    world.clock.now += YEAR
+    world.clock.now += YEAR_SECONDS
     started = await flow.begin("key", world.target())
-    world.clock.now -= YEAR
+    world.clock.now -= YEAR_SECONDS
     with pytest.raises(AnswerRejected, match="too long ago"):
         await flow.take_pending({"state": started.state})

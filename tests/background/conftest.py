@@ -36,7 +36,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-class Client:
+class StdioClient:
     """One ``toolyard stdio`` and the MCP client that started it."""
 
     def __init__(self, words: list[str], cwd: Path, env: dict[str, str]) -> None:
@@ -78,7 +78,7 @@ class Client:
     def ask(self, method: str, params: Any = None) -> Any:
         return self.receive(self.send(method, params))
 
-    def initialize(self) -> Client:
+    def initialize(self) -> StdioClient:
         assert self.ask("initialize", INITIALIZE)["result"]["serverInfo"]["name"] == "toolyard"
         self.send("notifications/initialized", notify=True)
         return self
@@ -125,7 +125,7 @@ class Machine:
     data: Path
     runtime: Path
     env: dict[str, str] = field(default_factory=dict[str, str])
-    clients: list[Client] = field(default_factory=list[Client])
+    clients: list[StdioClient] = field(default_factory=list[StdioClient])
 
     def environment(self, **more: str) -> dict[str, str]:
         keep = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
@@ -142,9 +142,9 @@ class Machine:
         self.data.mkdir(exist_ok=True)
         (self.data / "mcp.json").write_text(json.dumps({"mcpServers": {"demo": demo, **servers}}))
 
-    def start(self, *arguments: str, cwd: Path | None = None, program: str = "", **env: str) -> Client:
+    def start(self, *arguments: str, cwd: Path | None = None, program: str = "", **env: str) -> StdioClient:
         words = [program] if program else [sys.executable, "-m", "toolyard"]
-        client = Client([*words, "stdio", *arguments], cwd or self.home, self.environment(**env))
+        client = StdioClient([*words, "stdio", *arguments], cwd or self.home, self.environment(**env))
         self.clients.append(client)
         return client
 

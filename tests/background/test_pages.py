@@ -14,7 +14,7 @@ from playwright.async_api import Browser, expect
 from tests.background.conftest import wait_until
 
 if TYPE_CHECKING:
-    from tests.background.conftest import Client, Machine
+    from tests.background.conftest import Machine, StdioClient
     from tests.conftest import ListeningProgram
 
 COUNTING_SERVER = Path(__file__).parent.parent / "servers/counting_server.py"
@@ -32,7 +32,7 @@ def find_link(text: str) -> str:
     return found[0]
 
 
-async def ask(client: Client, method: str, params: Any = None) -> Any:
+async def ask(client: StdioClient, method: str, params: Any = None) -> Any:
     return await asyncio.to_thread(client.ask, method, params)
 
 

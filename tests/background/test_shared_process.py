@@ -30,7 +30,7 @@ from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent, StoredAgent
 
 if TYPE_CHECKING:
-    from tests.background.conftest import Client, Machine
+    from tests.background.conftest import Machine, StdioClient
 
 
 def test_clients_share_one_background_process_and_its_servers(machine: Machine) -> None:
@@ -358,7 +358,7 @@ FOLDER_SERVER = Path(__file__).with_name("folder_server.py")
 LONG_LIST_SERVER = Path(__file__).with_name("long_list_server.py")
 
 
-def folder_of(client: Client, name: str) -> str:
+def folder_of(client: StdioClient, name: str) -> str:
     """Return the working directory of a server."""
     answer = client.ask("tools/call", {"name": f"{name}_folder", "arguments": {}})
     return answer["result"]["content"][0]["text"].partition(" ")[2]

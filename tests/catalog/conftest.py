@@ -8,25 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.manual_clock import ManualClock
 
 from toolyard.types.account import Principal
 from toolyard.types.server import HttpSpec, Server
 from toolyard.types.tool import RawListing
 
 ROOT = Path(__file__).parent.parent.parent
-
-
-class Clock:
-    """Time that moves only when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def forward(self, seconds: float) -> None:
-        self.now += seconds
 
 
 class Source:
@@ -68,8 +56,8 @@ def make_server(id: str = "repo", **fields: Any) -> Server:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture

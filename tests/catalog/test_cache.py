@@ -19,10 +19,11 @@ from toolyard.types.server import HttpSpec, Server, StdioSpec, Trust
 from toolyard.types.tool import CacheScope, Catalogue, RawListing
 
 if TYPE_CHECKING:
-    from tests.catalog.conftest import Clock, Source
+    from tests.catalog.conftest import Source
+    from tests.manual_clock import ManualClock
 
 ANN, BOB = Principal("ann"), Principal("bob")
-DAY = 86_400.0
+DAY_SECONDS = 86_400.0
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def storage() -> MemoryListingStorage:
 
 @pytest.fixture
 async def catalogues(
-    source: Source, storage: MemoryListingStorage, clock: Clock
+    source: Source, storage: MemoryListingStorage, clock: ManualClock
 ) -> AsyncIterator[CatalogueCache]:
     catalogues = CatalogueCache(source, storage, clock=clock)
     yield catalogues
@@ -68,7 +69,7 @@ async def test_the_first_to_ask_fetches(
 
 
 async def test_within_its_ttl_it_is_answered_from_memory(
-    catalogues: CatalogueCache, source: Source, repo: Server, clock: Clock
+    catalogues: CatalogueCache, source: Source, repo: Server, clock: ManualClock
 ) -> None:
     first = await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(59.9)
@@ -80,7 +81,11 @@ async def test_within_its_ttl_it_is_answered_from_memory(
 
 
 async def test_past_its_ttl_it_is_fetched_from_a_connected_server(
-    catalogues: CatalogueCache, source: Source, repo: Server, clock: Clock, listing: Callable[..., RawListing]
+    catalogues: CatalogueCache,
+    source: Source,
+    repo: Server,
+    clock: ManualClock,
+    listing: Callable[..., RawListing],
 ) -> None:
     await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(60.0)
@@ -90,7 +95,7 @@ async def test_past_its_ttl_it_is_fetched_from_a_connected_server(
 
 
 async def test_past_its_ttl_it_still_serves_with_its_age_while_not_connected(
-    catalogues: CatalogueCache, source: Source, repo: Server, clock: Clock
+    catalogues: CatalogueCache, source: Source, repo: Server, clock: ManualClock
 ) -> None:
     await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(3600)
@@ -117,9 +122,9 @@ async def test_peeking_never_asks_the_server(
     assert len(source.calls) == 1
 
 
-@pytest.mark.parametrize(("hint", "lasts"), [(300.0, 300.0), (5.0, 5.0), (1e9, DAY)])
+@pytest.mark.parametrize(("hint", "lasts"), [(300.0, 300.0), (5.0, 5.0), (1e9, DAY_SECONDS)])
 async def test_the_servers_own_hint_decides_how_long(
-    catalogues: CatalogueCache, source: Source, repo: Server, clock: Clock, hint: float, lasts: float
+    catalogues: CatalogueCache, source: Source, repo: Server, clock: ManualClock, hint: float, lasts: float
 ) -> None:
     source.listing = RawListing(ttl=hint)
     await catalogues.get(repo, LOCAL_PRINCIPAL)
@@ -180,7 +185,11 @@ async def test_a_failed_fetch_is_raised_where_nothing_is_kept_and_not_remembered
 
 
 async def test_a_failed_fetch_leaves_the_kept_copy_with_its_age_and_the_cause(
-    catalogues: CatalogueCache, source: Source, repo: Server, clock: Clock, listing: Callable[..., RawListing]
+    catalogues: CatalogueCache,
+    source: Source,
+    repo: Server,
+    clock: ManualClock,
+    listing: Callable[..., RawListing],
 ) -> None:
     source.listing = listing("a")
     await catalogues.get(repo, LOCAL_PRINCIPAL)
@@ -203,7 +212,7 @@ async def test_a_failed_fresh_fetch_is_raised_though_a_copy_is_kept(
 
 
 async def test_what_is_no_fault_of_a_server_is_not_hidden_behind_a_kept_copy(
-    catalogues: CatalogueCache, source: Source, repo: Server, clock: Clock
+    catalogues: CatalogueCache, source: Source, repo: Server, clock: ManualClock
 ) -> None:
     await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(90)
@@ -244,7 +253,7 @@ async def test_list_changed_makes_everything_kept_stale_at_once(
     repo: Server,
     listing: Callable[..., RawListing],
     storage: MemoryListingStorage,
-    clock: Clock,
+    clock: ManualClock,
 ) -> None:
     await catalogues.get(repo, ANN)
     await catalogues.get(repo, BOB)
@@ -386,7 +395,11 @@ async def test_a_shared_connection_has_one_listing_for_all(
 
 
 async def test_the_newer_of_a_private_and_a_public_copy_is_shown(
-    catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing], clock: Clock
+    catalogues: CatalogueCache,
+    source: Source,
+    repo: Server,
+    listing: Callable[..., RawListing],
+    clock: ManualClock,
 ) -> None:
     source.listing = listing("old")
     await catalogues.get(repo, ANN)
@@ -446,7 +459,7 @@ async def test_a_server_that_was_forgotten_leaves_no_trace(
 
 
 async def test_a_copy_from_the_future_is_stale_and_has_no_negative_age(
-    catalogues: CatalogueCache, repo: Server, clock: Clock
+    catalogues: CatalogueCache, repo: Server, clock: ManualClock
 ) -> None:
     await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(-3600)
@@ -456,7 +469,7 @@ async def test_a_copy_from_the_future_is_stale_and_has_no_negative_age(
 
 
 async def test_another_process_finds_it_in_storage(
-    source: Source, clock: Clock, repo: Server, listing: Callable[..., RawListing], tmp_path: Path
+    source: Source, clock: ManualClock, repo: Server, listing: Callable[..., RawListing], tmp_path: Path
 ) -> None:
     source.listing = listing("b", "a", server_info={"name": "Repo"}, instructions="Be kind.", ttl=100.0)
     writer = SqliteListingStorage(tmp_path / CATALOGUE_FILE_NAME)
@@ -476,7 +489,7 @@ async def test_another_process_finds_it_in_storage(
 async def test_what_another_process_fetched_meanwhile_replaces_a_stale_copy(
     source: Source,
     storage: MemoryListingStorage,
-    clock: Clock,
+    clock: ManualClock,
     repo: Server,
     listing: Callable[..., RawListing],
 ) -> None:
@@ -492,7 +505,7 @@ async def test_what_another_process_fetched_meanwhile_replaces_a_stale_copy(
 
 
 async def test_integers_beyond_64_bits_come_back_exact_from_storage(
-    source: Source, storage: MemoryListingStorage, clock: Clock, repo: Server, tool: Any
+    source: Source, storage: MemoryListingStorage, clock: ManualClock, repo: Server, tool: Any
 ) -> None:
     schema = {"type": "object", "properties": {"n": {"maximum": 2**64 + 1}}}
     source.listing = RawListing(tools=(tool("a", inputSchema=schema),))
@@ -503,7 +516,7 @@ async def test_integers_beyond_64_bits_come_back_exact_from_storage(
 
 
 async def test_a_broken_tool_is_quarantined_after_loading_as_after_fetching(
-    source: Source, storage: MemoryListingStorage, clock: Clock, repo: Server, tool: Any
+    source: Source, storage: MemoryListingStorage, clock: ManualClock, repo: Server, tool: Any
 ) -> None:
     source.listing = RawListing(tools=(tool("b"), {"name": 5}, tool("b"), tool("c", title=5)))
     fetched = await CatalogueCache(source, storage, clock=clock).get(repo, LOCAL_PRINCIPAL)
@@ -517,7 +530,7 @@ async def test_a_broken_tool_is_quarantined_after_loading_as_after_fetching(
 async def test_a_listing_that_cannot_be_written_is_used_but_not_stored(
     source: Source,
     storage: MemoryListingStorage,
-    clock: Clock,
+    clock: ManualClock,
     repo: Server,
     tool: Any,
     caplog: pytest.LogCaptureFixture,
@@ -538,7 +551,7 @@ async def test_a_listing_that_cannot_be_written_is_used_but_not_stored(
 async def test_bytes_that_were_tampered_with_are_dropped_and_fetched_again(
     source: Source,
     storage: MemoryListingStorage,
-    clock: Clock,
+    clock: ManualClock,
     repo: Server,
     listing: Callable[..., RawListing],
     caplog: pytest.LogCaptureFixture,
@@ -555,7 +568,7 @@ async def test_bytes_that_were_tampered_with_are_dropped_and_fetched_again(
 
 
 async def test_a_further_check_sees_the_server(
-    source: Source, storage: MemoryListingStorage, clock: Clock, repo: Server, tool: Any
+    source: Source, storage: MemoryListingStorage, clock: ManualClock, repo: Server, tool: Any
 ) -> None:
     source.listing = RawListing(tools=(tool("a", inputSchema={"x": 1}), tool("b")))
 
@@ -570,7 +583,7 @@ async def test_a_further_check_sees_the_server(
 
 
 async def test_what_does_not_fit_in_memory_is_loaded_again(
-    source: Source, storage: MemoryListingStorage, clock: Clock, server: Callable[..., Server]
+    source: Source, storage: MemoryListingStorage, clock: ManualClock, server: Callable[..., Server]
 ) -> None:
     catalogues = CatalogueCache(source, storage, clock=clock, capacity=2)
     servers = [server(f"s{number}") for number in range(5)]
@@ -620,7 +633,9 @@ class SlowStorage(MemoryListingStorage):
 
 
 @pytest.fixture
-async def slow(source: Source, clock: Clock, repo: Server, listing: Callable[..., RawListing]) -> SlowStorage:
+async def slow(
+    source: Source, clock: ManualClock, repo: Server, listing: Callable[..., RawListing]
+) -> SlowStorage:
     """A storage that holds a copy with the tool ``old``."""
     storage = SlowStorage()
     storage.gate.set()
@@ -634,7 +649,7 @@ async def slow(source: Source, clock: Clock, repo: Server, listing: Callable[...
 
 
 async def test_concurrent_callers_share_one_load(
-    slow: SlowStorage, source: Source, clock: Clock, repo: Server
+    slow: SlowStorage, source: Source, clock: ManualClock, repo: Server
 ) -> None:
     catalogues = CatalogueCache(source, slow, clock=clock)
     asking = [asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL)) for _ in range(5)]
@@ -647,7 +662,7 @@ async def test_concurrent_callers_share_one_load(
 
 
 async def test_a_load_that_list_changed_overtook_is_stale(
-    slow: SlowStorage, source: Source, clock: Clock, repo: Server
+    slow: SlowStorage, source: Source, clock: ManualClock, repo: Server
 ) -> None:
     catalogues = CatalogueCache(source, slow, clock=clock)
     asking = asyncio.create_task(catalogues.peek(repo, LOCAL_PRINCIPAL))
@@ -660,7 +675,7 @@ async def test_a_load_that_list_changed_overtook_is_stale(
 
 
 async def test_a_load_that_was_under_way_when_it_was_forgotten_is_not_shown(
-    slow: SlowStorage, source: Source, clock: Clock, repo: Server
+    slow: SlowStorage, source: Source, clock: ManualClock, repo: Server
 ) -> None:
     catalogues = CatalogueCache(source, slow, clock=clock)
     asking = asyncio.create_task(catalogues.peek(repo, LOCAL_PRINCIPAL))
@@ -671,7 +686,7 @@ async def test_a_load_that_was_under_way_when_it_was_forgotten_is_not_shown(
 
 
 async def test_a_load_does_not_replace_what_was_fetched_meanwhile(
-    slow: SlowStorage, source: Source, clock: Clock, repo: Server, listing: Callable[..., RawListing]
+    slow: SlowStorage, source: Source, clock: ManualClock, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
     catalogues = CatalogueCache(source, slow, clock=clock)
     clock.forward(1)

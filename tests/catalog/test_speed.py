@@ -22,10 +22,10 @@ from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Server, StdioSpec
 from toolyard.types.tool import RawListing
 
-COUNT = 10_000
+TOOL_COUNT = 10_000
 SERVER = Server("large", StdioSpec("server"))
 
-KNOWN = 7.0
+REFERENCE_MILLISECONDS = 7.0
 """Milliseconds that the known work takes on the machine for which the budgets were set."""
 
 
@@ -86,7 +86,7 @@ async def slowness() -> float:
         ]
         json.loads(json.dumps(tools))
 
-    return 2 * max(1.0, await best(20, known) / KNOWN)
+    return 2 * max(1.0, await best(20, known) / REFERENCE_MILLISECONDS)
 
 
 async def nothing(server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
@@ -94,7 +94,7 @@ async def nothing(server_id: str, principal: Principal, chat: str | None = None)
 
 
 async def test_ten_thousand_tools_are_loaded_in_less_than_150_milliseconds(tmp_path: Path) -> None:
-    listing = RawListing(tools=tuple(tool(number) for number in range(COUNT)))
+    listing = RawListing(tools=tuple(tool(number) for number in range(TOOL_COUNT)))
 
     async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
         return listing
@@ -105,7 +105,7 @@ async def test_ten_thousand_tools_are_loaded_in_less_than_150_milliseconds(tmp_p
     async def load() -> None:
         found = await CatalogueCache(nothing, storage).peek(SERVER, LOCAL_PRINCIPAL)
         assert found is not None
-        assert len(found.definitions) == COUNT
+        assert len(found.definitions) == TOOL_COUNT
 
     taken = await best(7, load)
     await storage.close()
@@ -115,11 +115,11 @@ async def test_ten_thousand_tools_are_loaded_in_less_than_150_milliseconds(tmp_p
 async def test_ten_thousand_tools_are_named_in_less_than_50_milliseconds() -> None:
     groups = [
         ServerToolNames(f"server{s}", f"server{s}", tuple(f"do.something-{t}" for t in range(100)))
-        for s in range(COUNT // 100)
+        for s in range(TOOL_COUNT // 100)
     ]
 
     async def name() -> None:
-        assert len(NameAssigner().names(groups).targets) == COUNT
+        assert len(NameAssigner().names(groups).targets) == TOOL_COUNT
 
     assert await best(7, name) < 50 * await slowness()
 

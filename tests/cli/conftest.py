@@ -33,7 +33,7 @@ ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @dataclass
-class Ran:
+class CompletedCommand:
     """A command that has ended."""
 
     code: int
@@ -66,13 +66,15 @@ class Cli:
     def words(self, *arguments: object) -> list[str]:
         return [sys.executable, "-m", "toolyard", *map(str, arguments)]
 
-    def __call__(self, *arguments: object, **options: Any) -> Ran:
+    def __call__(self, *arguments: object, **options: Any) -> CompletedCommand:
         return self.run(self.words(*arguments), **options)
 
-    def run(self, words: list[str], *, input: str = "", cwd: Path | None = None, **env: str) -> Ran:
+    def run(
+        self, words: list[str], *, input: str = "", cwd: Path | None = None, **env: str
+    ) -> CompletedCommand:
         done = prefork.run(words, input=input, cwd=cwd or self.home, env=self.environment(**env), timeout=100)
         assert "Traceback" not in done.stderr, done.stderr
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return CompletedCommand(done.returncode, done.stdout, done.stderr)
 
     def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
         """One that does not end by itself; the caller ends it."""
@@ -217,7 +219,7 @@ CHAT_SERVER = HERE.parent / "servers/chat_server.py"
 
 
 @dataclass
-class Chatting(Cli):
+class CliWithChat(Cli):
     """The command with a model that does what it is told, and a server for chats."""
 
     model: str = ""
@@ -250,8 +252,8 @@ class Chatting(Cli):
 
 
 @pytest.fixture
-def chatting(cli: Cli, tmp_path: Path, model_program: ListeningProgram) -> Chatting:
-    made = Chatting(cli.home, cli.data, model=model_program.url, journal=tmp_path / "journal")
+def chatting(cli: Cli, tmp_path: Path, model_program: ListeningProgram) -> CliWithChat:
+    made = CliWithChat(cli.home, cli.data, model=model_program.url, journal=tmp_path / "journal")
     chat = {"command": sys.executable, "args": ["-I", "-S", str(CHAT_SERVER), str(made.journal)]}
     made.write({"mcpServers": {"chat": chat}})
     copy_template(made.data)

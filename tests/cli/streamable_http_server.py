@@ -12,7 +12,7 @@ import time
 user_agents: list[str] = []
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
+class StreamableHttpHandler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/user-agents":
             self.answer(user_agents)
@@ -61,4 +61,4 @@ def respond(message: dict) -> dict:
     return {"error": {"code": -32601, "message": "unknown method"}}
 
 
-http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), StreamableHttpHandler).serve_forever()

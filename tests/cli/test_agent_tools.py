@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Chatting, Cli
+    from tests.cli.conftest import Cli, CliWithChat
 
 AGENTS = """\
 ## Counter
@@ -58,7 +58,7 @@ def test_names_are_checked_while_the_file_has_another_fault(listed: Cli) -> None
     assert "'## Fourth' looks like an agent, but has no front matter, so it is read as text" in ran.out
 
 
-def test_a_chat_reports_unknown_names(chatting: Chatting) -> None:
+def test_a_chat_reports_unknown_names(chatting: CliWithChat) -> None:
     chatting.agents("## Writer\n---\ntools: [chat_look, chat_lok]\n---\nWrite.\n")
     chatting("tools")
     ran = chatting("chat", "--agent", "writer", "-p", "say done")

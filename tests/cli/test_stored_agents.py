@@ -14,7 +14,7 @@ from toolyard.store import Database
 from toolyard.types.agent import Agent, StoredAgent
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Chatting
+    from tests.cli.conftest import CliWithChat
 
 AGENTS = "## Filed\n---\ntools: [chat_put]\n---\nPut.\n"
 
@@ -32,18 +32,18 @@ async def _store(data: Path) -> None:
 
 
 @pytest.fixture
-def storing(chatting: Chatting) -> Chatting:
+def storing(chatting: CliWithChat) -> CliWithChat:
     chatting.agents(AGENTS)
     asyncio.run(_store(chatting.data))
     return chatting
 
 
-def list_tools(chatting: Chatting, *words: str) -> list[str]:
+def list_tools(chatting: CliWithChat, *words: str) -> list[str]:
     return [line.split("\t")[0] for line in chatting("tools", *words).lines]
 
 
 @pytest.mark.parametrize("agent", ["looker", "Looker", "shared-one", "Shared one"])
-def test_a_chat_has_the_instructions_and_tools_of_a_stored_agent(storing: Chatting, agent: str) -> None:
+def test_a_chat_has_the_instructions_and_tools_of_a_stored_agent(storing: CliWithChat, agent: str) -> None:
     ran = storing("chat", "--agent", agent, "-p", 'call chat_look {"text": "a"}')
     assert ran.code == 0, ran.err
     [tool] = [each["function"]["name"] for each in storing.asked[0]["tools"]]
@@ -51,7 +51,7 @@ def test_a_chat_has_the_instructions_and_tools_of_a_stored_agent(storing: Chatti
     assert ("You look." in json.dumps(storing.asked[0])) == (agent.lower() == "looker")
 
 
-def test_commands_have_the_tools_of_a_stored_agent(storing: Chatting) -> None:
+def test_commands_have_the_tools_of_a_stored_agent(storing: CliWithChat) -> None:
     assert list_tools(storing, "--agent", "looker") == ["chat_look"]
     assert storing("call", "--agent", "looker", "chat_look", "text=a").code == 0
     assert "no pattern of agent 'looker'" in storing("why", "--agent", "looker", "chat_put").out
@@ -61,14 +61,14 @@ def test_commands_have_the_tools_of_a_stored_agent(storing: Chatting) -> None:
     ]
 
 
-def test_the_file_wins_by_name(storing: Chatting) -> None:
+def test_the_file_wins_by_name(storing: CliWithChat) -> None:
     assert "pattern" in storing("why", "--agent", "filed", "chat_look").out
     assert list_tools(storing, "--agent", "filed") == []
     assert storing("chat", "--agent", "filed", "-p", "say done").code == 0
     assert "Put." in json.dumps(storing.asked[0])
 
 
-def test_another_persons_agent_is_unknown(storing: Chatting) -> None:
+def test_another_persons_agent_is_unknown(storing: CliWithChat) -> None:
     for words in (("chat", "--agent", "secret", "-p", "x"), ("tools", "--agent", "secret")):
         ran = storing(*words)
         assert ran.code != 0
@@ -76,7 +76,7 @@ def test_another_persons_agent_is_unknown(storing: Chatting) -> None:
         assert "shared-one" in ran.err
 
 
-def test_a_local_client_has_the_tools_of_a_stored_agent(storing: Chatting) -> None:
+def test_a_local_client_has_the_tools_of_a_stored_agent(storing: CliWithChat) -> None:
     process = storing.start("stdio", "--agent", "looker")
     try:
         assert process.stdin is not None
@@ -91,7 +91,7 @@ def test_a_local_client_has_the_tools_of_a_stored_agent(storing: Chatting) -> No
 
 
 @pytest.mark.parametrize("words", [(), ("--agent", "filed")])
-def test_the_database_is_not_loaded_for_other_agents(storing: Chatting, words: tuple[str, ...]) -> None:
+def test_the_database_is_not_loaded_for_other_agents(storing: CliWithChat, words: tuple[str, ...]) -> None:
     ran = storing.run([sys.executable, "-X", "importtime", *storing.words("tools", *words)[1:]])
     loaded = {line.split()[-1] for line in ran.err.splitlines() if line.startswith("import time:")}
     assert "toolyard.yard" in loaded

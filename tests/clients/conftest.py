@@ -50,7 +50,7 @@ def short() -> Timeouts:
 
 PATIENT = Timeouts(connect=20.0, silence=20.0, call=30.0)
 """For servers that end their calls themselves, however busy the machine is."""
-BUSY = 15.0
+BUSY_MACHINE_SECONDS = 15.0
 """Seconds that a busy machine may take longer; with what takes no time this is less than ``PATIENT``."""
 
 
@@ -94,7 +94,7 @@ def bad(hostile_stdio: str, journal: Journal) -> Callable[..., Server]:
 
 
 @dataclass
-class Web:
+class HostileHttp:
     """``web(mode, **options)``: the definition of an HTTP server that misbehaves so, and what it saw."""
 
     base: str
@@ -118,9 +118,9 @@ class Web:
 
 
 @pytest.fixture
-def web(hostile_http: ListeningProgram) -> Web:
+def web(hostile_http: ListeningProgram) -> HostileHttp:
     """Bad HTTP servers, under a key of this test's own."""
-    return Web(hostile_http.url)
+    return HostileHttp(hostile_http.url)
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def within() -> Callable[[float], contextlib.AbstractContextManager[None]]:
         began = time.monotonic()
         yield
         took = time.monotonic() - began
-        assert took < seconds + BUSY, f"took {took:.2f} s, far more than {seconds:g} s"
+        assert took < seconds + BUSY_MACHINE_SECONDS, f"took {took:.2f} s, far more than {seconds:g} s"
 
     return measure
 

@@ -35,7 +35,7 @@ from toolyard.types.server import HttpSpec, ProtocolEra, Server, State, Timeouts
 from .conftest import PATIENT
 
 if TYPE_CHECKING:
-    from tests.clients.conftest import Web
+    from tests.clients.conftest import HostileHttp
     from tests.conftest import ProgramStarter
 
 Beside = Callable[..., AbstractAsyncContextManager[ConnectionManager]]
@@ -109,7 +109,7 @@ STANDING: dict[str, dict[str, str]] = {
 @both_loops
 @pytest.mark.parametrize("mode", BROKEN)
 async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
-    mode: str, web: Web, beside: Beside, within: Within, says: Says
+    mode: str, web: HostileHttp, beside: Beside, within: Within, says: Says
 ) -> None:
     kind, words = BROKEN[mode]
     # While connecting nothing was executed, whatever happened.
@@ -127,7 +127,7 @@ async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("mode", BROKEN)
 async def test_a_call_that_is_answered_badly_ends_with_the_right_error(
-    mode: str, era: str, web: Web, beside: Beside, within: Within, says: Says
+    mode: str, era: str, web: HostileHttp, beside: Beside, within: Within, says: Says
 ) -> None:
     kind, words = BROKEN[mode]
     if mode == "status-404" and era == "legacy":
@@ -144,7 +144,7 @@ async def test_a_call_that_is_answered_badly_ends_with_the_right_error(
 @both_loops
 @pytest.mark.parametrize("mode", STANDING)
 async def test_a_server_that_stands_still_is_given_up_after_the_connect_timeout(
-    mode: str, web: Web, short: Timeouts, beside: Beside, within: Within, says: Says
+    mode: str, web: HostileHttp, short: Timeouts, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(web(mode, keys={"timeouts": short}, when="always", **STANDING[mode])) as manager:
         with within(2), pytest.raises(Unreachable) as caught:
@@ -157,7 +157,7 @@ async def test_a_server_that_stands_still_is_given_up_after_the_connect_timeout(
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("mode", STANDING)
 async def test_a_call_that_stands_still_times_out_and_the_server_is_told(
-    mode: str, era: str, web: Web, beside: Beside, within: Within, says: Says, wait_until: Until
+    mode: str, era: str, web: HostileHttp, beside: Beside, within: Within, says: Says, wait_until: Until
 ) -> None:
     keys = {"timeouts": Timeouts(20, 0.5, 5)}
     async with beside(web(mode, keys=keys, era=era, **STANDING[mode])) as manager:
@@ -188,7 +188,7 @@ async def test_a_port_where_nobody_listens_is_named(beside: Beside, within: With
 
 @both_loops
 async def test_a_reset_in_the_middle_of_a_long_request_leaves_its_outcome_unknown(
-    web: Web, beside: Beside, within: Within, says: Says
+    web: HostileHttp, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(web("resets-in-body")) as manager:
         with within(3), pytest.raises(OutcomeUnknown) as caught:
@@ -241,7 +241,7 @@ async def test_an_address_that_leads_nowhere_is_named(
 
 
 async def test_a_tls_address_of_a_plain_server_is_named(
-    web: Web, beside: Beside, within: Within, says: Says
+    web: HostileHttp, beside: Beside, within: Within, says: Says
 ) -> None:
     url = web.url("good").replace("http:", "https:")
     async with beside(Server("bad", HttpSpec(url), timeouts=PATIENT)) as manager:
@@ -251,7 +251,7 @@ async def test_a_tls_address_of_a_plain_server_is_named(
 
 
 async def test_many_bad_servers_at_once_fail_alone(
-    web: Web, short: Timeouts, beside: Beside, within: Within
+    web: HostileHttp, short: Timeouts, beside: Beside, within: Within
 ) -> None:
     servers = [web(mode, when="always", keys={"id": mode}) for mode in BROKEN]
     servers += [web(mode, when="always", keys={"id": mode, "timeouts": short}) for mode in STANDING]
@@ -270,7 +270,9 @@ async def test_many_bad_servers_at_once_fail_alone(
 # What a refusal tells.
 
 
-async def test_a_refusal_keeps_what_the_server_said_about_coming_back(web: Web, beside: Beside) -> None:
+async def test_a_refusal_keeps_what_the_server_said_about_coming_back(
+    web: HostileHttp, beside: Beside
+) -> None:
     async with beside(web("status-401")) as manager:
         with pytest.raises(SignInNeeded) as unsigned:
             await call_tool(manager, "bad", "echo")
@@ -287,7 +289,7 @@ async def test_a_refusal_keeps_what_the_server_said_about_coming_back(web: Web, 
         assert (refused.value.status, refused.value.body) == (500, b"the tea is\ncold")
 
 
-async def test_a_server_that_wanted_credentials_once_is_ready_again(web: Web, beside: Beside) -> None:
+async def test_a_server_that_wanted_credentials_once_is_ready_again(web: HostileHttp, beside: Beside) -> None:
     async with beside(web("refuses-once")) as manager:
         with pytest.raises(SignInNeeded):
             await call_tool(manager, "bad", "echo")
@@ -297,7 +299,9 @@ async def test_a_server_that_wanted_credentials_once_is_ready_again(web: Web, be
         assert (status.state, status.cause) == (State.READY, None)
 
 
-async def test_an_error_in_the_words_of_json_rpc_is_one_whatever_its_status(web: Web, beside: Beside) -> None:
+async def test_an_error_in_the_words_of_json_rpc_is_one_whatever_its_status(
+    web: HostileHttp, beside: Beside
+) -> None:
     async with beside(web("rpc-error-400")) as manager:
         with pytest.raises(RpcError, match="no such tool") as caught:
             await call_tool(manager, "bad", "echo")
@@ -309,7 +313,7 @@ async def test_an_error_in_the_words_of_json_rpc_is_one_whatever_its_status(web:
 
 @pytest.mark.parametrize("status", ["301", "302", "307", "308"])
 async def test_a_redirect_within_the_origin_is_followed_and_remembered(
-    status: str, web: Web, beside: Beside
+    status: str, web: HostileHttp, beside: Beside
 ) -> None:
     async with beside(web("redirects", status=status)) as manager:
         for text in ("one", "two"):
@@ -317,7 +321,7 @@ async def test_a_redirect_within_the_origin_is_followed_and_remembered(
     assert sum("moved=1" not in entry["target"] for entry in web.seen()) == 1
 
 
-async def test_headers_stay_with_their_origin(web: Web, beside: Beside) -> None:
+async def test_headers_stay_with_their_origin(web: HostileHttp, beside: Beside) -> None:
     spec = HttpSpec(web.url("redirects-away", when="always"), headers={"Authorization": "Bearer secret"})
     async with beside(Server("bad", spec)) as manager:
         with pytest.raises(Unreachable, match="redirects to another origin"):
@@ -328,7 +332,7 @@ async def test_headers_stay_with_their_origin(web: Web, beside: Beside) -> None:
 
 @pytest.mark.parametrize("to", ["http://[::1", "mailto:someone", "//", "ftp://127.0.0.1/"])
 async def test_a_redirect_to_no_address_at_all_is_an_error(
-    to: str, web: Web, beside: Beside, within: Within, says: Says
+    to: str, web: HostileHttp, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(web("redirects-nowhere", when="always", to=to)) as manager:
         with within(2), pytest.raises(Unreachable) as caught:
@@ -344,7 +348,7 @@ async def test_a_redirect_to_no_address_at_all_is_an_error(
     "mode", ["good", "batch", "odd-chunks", "no-length", "packed", "sse-answers", "sse-stays-open", "sse-odd"]
 )
 async def test_an_odd_answer_is_understood(
-    mode: str, era: str, web: Web, beside: Beside, within: Within
+    mode: str, era: str, web: HostileHttp, beside: Beside, within: Within
 ) -> None:
     async with beside(web(mode, era=era)) as manager:
         with within(2):
@@ -355,7 +359,7 @@ async def test_an_odd_answer_is_understood(
 
 @both_loops
 @pytest.mark.parametrize("mode", ["good", "sse-answers"])
-async def test_connections_are_used_again(mode: str, web: Web, beside: Beside) -> None:
+async def test_connections_are_used_again(mode: str, web: HostileHttp, beside: Beside) -> None:
     async with beside(web(mode)) as manager:
         for number in range(50):
             assert text_of(await call_tool(manager, "bad", "echo", {"text": str(number)})) == str(number)
@@ -364,7 +368,7 @@ async def test_connections_are_used_again(mode: str, web: Web, beside: Beside) -
     assert len({call["connection"] for call in calls}) <= 3
 
 
-async def test_a_modern_server_is_told_method_and_name_in_headers(web: Web, beside: Beside) -> None:
+async def test_a_modern_server_is_told_method_and_name_in_headers(web: HostileHttp, beside: Beside) -> None:
     async with beside(web("good")) as manager:
         await call_tool(manager, "bad", "echo", {"text": "x"})
         with pytest.raises(RpcError, match="no such method"):
@@ -376,7 +380,9 @@ async def test_a_modern_server_is_told_method_and_name_in_headers(web: Web, besi
     assert "mcp-session-id" not in call["headers"]
 
 
-async def test_a_legacy_server_gets_its_session_and_version_and_a_goodbye(web: Web, beside: Beside) -> None:
+async def test_a_legacy_server_gets_its_session_and_version_and_a_goodbye(
+    web: HostileHttp, beside: Beside
+) -> None:
     async with beside(web("good", era="legacy")) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
     seen = web.seen()
@@ -389,7 +395,9 @@ async def test_a_legacy_server_gets_its_session_and_version_and_a_goodbye(web: W
     assert {entry["headers"].get("mcp-protocol-version") for entry in seen[2:]} == {"2025-06-18"}
 
 
-async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(web: Web, beside: Beside) -> None:
+async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(
+    web: HostileHttp, beside: Beside
+) -> None:
     async with beside(web("good", era="legacy")) as manager:
         await call_tool(manager, "bad", "echo")
         await manager.restart("bad")
@@ -398,7 +406,7 @@ async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(web: We
     assert len(web.messages("initialize")) == 2
 
 
-async def test_a_server_that_changed_its_era_is_asked_anew(web: Web, beside: Beside) -> None:
+async def test_a_server_that_changed_its_era_is_asked_anew(web: HostileHttp, beside: Beside) -> None:
     class Wrong(EraCache):
         def recall(self, key: str) -> Any:
             return super().recall(key) or "legacy"
@@ -408,7 +416,7 @@ async def test_a_server_that_changed_its_era_is_asked_anew(web: Web, beside: Bes
         assert manager.status("bad").protocol_version == "2026-07-28"
 
 
-async def test_a_remembered_older_transport_is_used_at_once(web: Web, beside: Beside) -> None:
+async def test_a_remembered_older_transport_is_used_at_once(web: HostileHttp, beside: Beside) -> None:
     server = web("good", era="sse")
     server = replace(server, transport=replace(server.transport, type="http"))
     eras = EraCache()
@@ -421,7 +429,7 @@ async def test_a_remembered_older_transport_is_used_at_once(web: Web, beside: Be
 
 
 async def test_a_refused_server_falls_back_to_the_older_transport_and_remembers_it(
-    web: Web, beside: Beside
+    web: HostileHttp, beside: Beside
 ) -> None:
     server = web("good", era="sse")
     server = replace(server, transport=replace(server.transport, type="http"))
@@ -431,7 +439,9 @@ async def test_a_refused_server_falls_back_to_the_older_transport_and_remembers_
     assert eras.recall(server_fingerprint(server)) == "sse"
 
 
-async def test_a_server_of_another_era_than_configured_says_so(web: Web, beside: Beside, says: Says) -> None:
+async def test_a_server_of_another_era_than_configured_says_so(
+    web: HostileHttp, beside: Beside, says: Says
+) -> None:
     async with beside(web("good", era="legacy", keys={"protocol": ProtocolEra.MODERN})) as manager:
         with pytest.raises(BadAnswer) as caught:
             await call_tool(manager, "bad", "echo")
@@ -443,7 +453,7 @@ async def test_a_server_of_another_era_than_configured_says_so(web: Web, beside:
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
-    era: str, web: Web, beside: Beside, within: Within, says: Says
+    era: str, web: HostileHttp, beside: Beside, within: Within, says: Says
 ) -> None:
     heard: list[float] = []
     async with beside(web("good", era=era, keys={"timeouts": Timeouts(20, 2.0, 60)})) as manager:
@@ -465,7 +475,7 @@ async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
 @both_loops
 @pytest.mark.parametrize("era", ["modern", "legacy", "sse"])
 async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
-    era: str, web: Web, beside: Beside, wait_until: Until
+    era: str, web: HostileHttp, beside: Beside, wait_until: Until
 ) -> None:
     async with beside(web("good", era=era)) as manager:
         await manager.ensure_connected("bad")
@@ -495,7 +505,7 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
 
 @pytest.mark.parametrize("mode", ["forgets-404", "forgets-400", "forgets-200", "forgets-stream"])
 async def test_a_server_that_forgot_its_session_gets_a_new_one_and_the_call_succeeds(
-    mode: str, web: Web, beside: Beside
+    mode: str, web: HostileHttp, beside: Beside
 ) -> None:
     async with beside(web(mode, era="legacy")) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "kept"})) == "kept"
@@ -506,7 +516,7 @@ async def test_a_server_that_forgot_its_session_gets_a_new_one_and_the_call_succ
 
 
 @both_loops
-async def test_all_calls_that_meet_a_forgotten_session_succeed(web: Web, beside: Beside) -> None:
+async def test_all_calls_that_meet_a_forgotten_session_succeed(web: HostileHttp, beside: Beside) -> None:
     async with beside(web("forgets-404", era="legacy")) as manager:
         await manager.ensure_connected("bad")
         results = await asyncio.gather(
@@ -518,7 +528,7 @@ async def test_all_calls_that_meet_a_forgotten_session_succeed(web: Web, beside:
 
 @both_loops
 async def test_a_forgotten_session_does_not_take_a_running_call_along(
-    web: Web, beside: Beside, wait_until: Until
+    web: HostileHttp, beside: Beside, wait_until: Until
 ) -> None:
     async with beside(web("forgets-404", era="legacy")) as manager:
         running = asyncio.ensure_future(call_tool(manager, "bad", "steps", {"count": 10, "every": 0.05}))
@@ -531,7 +541,7 @@ async def test_a_forgotten_session_does_not_take_a_running_call_along(
 
 
 async def test_closing_ends_also_what_runs_in_a_forgotten_session(
-    web: Web, beside: Beside, within: Within, wait_until: Until
+    web: HostileHttp, beside: Beside, within: Within, wait_until: Until
 ) -> None:
     async with beside(web("forgets-404", era="legacy")) as manager:
         running = asyncio.ensure_future(call_tool(manager, "bad", "wait"))
@@ -544,7 +554,7 @@ async def test_closing_ends_also_what_runs_in_a_forgotten_session(
 
 
 async def test_a_server_that_always_forgets_is_given_up(
-    web: Web, beside: Beside, within: Within, says: Says
+    web: HostileHttp, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(web("never-knows-its-session", era="legacy")) as manager:
         with within(2), pytest.raises(SessionLost) as caught:
@@ -552,14 +562,18 @@ async def test_a_server_that_always_forgets_is_given_up(
         says(caught.value, "no longer knows our session")
 
 
-async def test_a_session_id_that_cannot_be_one_is_refused(web: Web, beside: Beside, says: Says) -> None:
+async def test_a_session_id_that_cannot_be_one_is_refused(
+    web: HostileHttp, beside: Beside, says: Says
+) -> None:
     async with beside(web("bad-session-id", era="legacy", when="begin")) as manager:
         with pytest.raises(BadAnswer) as caught:
             await call_tool(manager, "bad", "echo")
         says(caught.value, "its session id contains invalid characters")
 
 
-async def test_a_repeatable_call_is_sent_again_when_its_outcome_is_unknown(web: Web, beside: Beside) -> None:
+async def test_a_repeatable_call_is_sent_again_when_its_outcome_is_unknown(
+    web: HostileHttp, beside: Beside
+) -> None:
     async with beside(web("closes")) as manager:
         with pytest.raises(OutcomeUnknown):
             await call_tool(manager, "bad", "echo")
@@ -572,14 +586,16 @@ async def test_a_repeatable_call_is_sent_again_when_its_outcome_is_unknown(web: 
 # Event streams that end early.
 
 
-async def test_a_stream_that_ends_early_is_resumed_where_it_stopped(web: Web, beside: Beside) -> None:
+async def test_a_stream_that_ends_early_is_resumed_where_it_stopped(web: HostileHttp, beside: Beside) -> None:
     async with beside(web("sse-resumes", era="legacy")) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "in the end"})) == "in the end"
     assert [entry["resumed"] for entry in web.seen() if "resumed" in entry] == ["one", "two"]
     assert len(web.messages("tools/call")) == 1
 
 
-async def test_a_stream_of_the_modern_era_is_not_resumed(web: Web, beside: Beside, says: Says) -> None:
+async def test_a_stream_of_the_modern_era_is_not_resumed(
+    web: HostileHttp, beside: Beside, says: Says
+) -> None:
     async with beside(web("sse-resumes")) as manager:
         with pytest.raises(OutcomeUnknown) as caught:
             await call_tool(manager, "bad", "echo")
@@ -587,7 +603,7 @@ async def test_a_stream_of_the_modern_era_is_not_resumed(web: Web, beside: Besid
 
 
 async def test_a_resumption_that_is_refused_leaves_the_outcome_unknown(
-    web: Web, beside: Beside, says: Says
+    web: HostileHttp, beside: Beside, says: Says
 ) -> None:
     async with beside(web("sse-resumption-refused", era="legacy")) as manager:
         with pytest.raises(OutcomeUnknown) as caught:
@@ -596,7 +612,7 @@ async def test_a_resumption_that_is_refused_leaves_the_outcome_unknown(
 
 
 async def test_a_resumed_stream_is_closed_when_its_call_times_out(
-    web: Web, beside: Beside, within: Within, wait_until: Until
+    web: HostileHttp, beside: Beside, within: Within, wait_until: Until
 ) -> None:
     limits = {"timeouts": Timeouts(20, 0.8, 5)}
     async with beside(web("sse-resumes", keys=limits, era="legacy", then="stall")) as manager:
@@ -606,7 +622,7 @@ async def test_a_resumed_stream_is_closed_when_its_call_times_out(
 
 
 async def test_a_stream_that_ends_again_and_again_does_not_make_us_hammer(
-    web: Web, beside: Beside, within: Within
+    web: HostileHttp, beside: Beside, within: Within
 ) -> None:
     limits = {"timeouts": Timeouts(20, 2.0, 60)}
     async with beside(web("sse-resumes-for-ever", keys=limits, era="legacy")) as manager:
@@ -616,7 +632,7 @@ async def test_a_stream_that_ends_again_and_again_does_not_make_us_hammer(
 
 
 async def test_listening_to_a_stream_that_ends_at_once_does_not_make_us_hammer(
-    web: Web, beside: Beside, wait_until: Until
+    web: HostileHttp, beside: Beside, wait_until: Until
 ) -> None:
     callbacks = Callbacks(notification=lambda *_: None)
     async with beside(web("listening-ends-at-once", era="legacy"), callbacks=callbacks) as manager:
@@ -627,7 +643,7 @@ async def test_listening_to_a_stream_that_ends_at_once_does_not_make_us_hammer(
 
 
 async def test_a_listening_stream_without_measure_harms_no_call(
-    web: Web, beside: Beside, wait_until: Until
+    web: HostileHttp, beside: Beside, wait_until: Until
 ) -> None:
     callbacks = Callbacks(notification=lambda *_: None)
     listening = web("listening-oversize", era="legacy")
@@ -639,7 +655,7 @@ async def test_a_listening_stream_without_measure_harms_no_call(
 
 
 async def test_a_notification_that_is_answered_with_an_open_stream_holds_nobody_up(
-    web: Web, beside: Beside, within: Within
+    web: HostileHttp, beside: Beside, within: Within
 ) -> None:
     async with beside(web("notification-stays-open", era="legacy")) as manager:
         with within(3):
@@ -650,7 +666,7 @@ async def test_a_notification_that_is_answered_with_an_open_stream_holds_nobody_
 
 
 @both_loops
-async def test_a_server_of_the_older_transport_works(web: Web, beside: Beside) -> None:
+async def test_a_server_of_the_older_transport_works(web: HostileHttp, beside: Beside) -> None:
     async with beside(web("good", era="sse")) as manager:
         texts = [str(number) for number in range(10)]
         results = await asyncio.gather(*(call_tool(manager, "bad", "echo", {"text": text}) for text in texts))
@@ -659,7 +675,7 @@ async def test_a_server_of_the_older_transport_works(web: Web, beside: Beside) -
 
 
 async def test_a_server_of_the_older_transport_is_found_by_its_plain_address_and_remembered(
-    web: Web, beside: Beside
+    web: HostileHttp, beside: Beside
 ) -> None:
     async with beside(Server("bad", HttpSpec(web.url("good", era="sse")))) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
@@ -681,7 +697,7 @@ async def test_a_server_of_the_older_transport_is_found_by_its_plain_address_and
     ],
 )
 async def test_an_endpoint_elsewhere_is_refused(
-    to: str, words: str, web: Web, beside: Beside, within: Within, says: Says
+    to: str, words: str, web: HostileHttp, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(web("endpoint", era="sse", when="always", to=to)) as manager:
         with within(2), pytest.raises(BadAnswer) as caught:
@@ -705,7 +721,7 @@ async def test_an_endpoint_elsewhere_is_refused(
     ],
 )
 async def test_a_stream_that_never_names_its_endpoint_is_given_up(
-    mode: str, words: str, web: Web, short: Timeouts, beside: Beside, within: Within, says: Says
+    mode: str, words: str, web: HostileHttp, short: Timeouts, beside: Beside, within: Within, says: Says
 ) -> None:
     keys = {"timeouts": short} if "did not answer" in words else {}
     async with beside(web(mode, keys=keys, era="sse", when="always"), message_limit=1_000_000) as manager:
@@ -716,7 +732,7 @@ async def test_a_stream_that_never_names_its_endpoint_is_given_up(
 
 @both_loops
 async def test_a_stream_that_ends_leaves_outcomes_unknown_and_the_next_call_connects_anew(
-    web: Web, beside: Beside, within: Within, says: Says
+    web: HostileHttp, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(web("stream-ends", era="sse")) as manager:
         with within(2), pytest.raises(OutcomeUnknown) as caught:
@@ -728,7 +744,7 @@ async def test_a_stream_that_ends_leaves_outcomes_unknown_and_the_next_call_conn
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "again"})) == "again"
 
 
-async def test_a_repeatable_call_survives_the_end_of_the_stream(web: Web, beside: Beside) -> None:
+async def test_a_repeatable_call_survives_the_end_of_the_stream(web: HostileHttp, beside: Beside) -> None:
     async with beside(web("stream-ends", era="sse")) as manager:
         result = await call_tool(manager, "bad", "echo", {"text": "again"}, repeatable=True)
         assert text_of(result) == "again"

@@ -22,7 +22,7 @@ from toolyard.types.server import Configuration, HttpSpec, ProtocolEra, Server, 
 
 Beside = Callable[..., AbstractAsyncContextManager[ConnectionManager]]
 
-_MANY = 300
+_REQUEST_COUNT = 300
 """More than may wait to be answered, and in three calls fewer than a connection may receive unasked."""
 
 
@@ -70,7 +70,7 @@ class Flood:
     async def _pour(self, request: aiohttp.web.Request, id: Any) -> aiohttp.web.StreamResponse:
         stream = aiohttp.web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await stream.prepare(request)
-        for number in range(0, _MANY, 100):
+        for number in range(0, _REQUEST_COUNT, 100):
             await stream.write(b"".join(_event(self._said(number + each)) for each in range(100)))
         text = {"content": [{"type": "text", "text": "done"}]}
         await stream.write(_event({"id": id, "result": text}))
@@ -112,7 +112,7 @@ async def test_a_server_that_takes_no_answers_gets_few_at_a_time(
         assert flood.most <= most
 
 
-class Slow(MemoryListingStorage):
+class BlockedCatalogueStorage(MemoryListingStorage):
     """Writes when it is allowed to."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Slow(MemoryListingStorage):
 
 
 async def test_a_server_that_always_says_that_its_tools_changed_is_noted_once_and_once_more() -> None:
-    storage, tasks = Slow(), set[asyncio.Task[None]]()
+    storage, tasks = BlockedCatalogueStorage(), set[asyncio.Task[None]]()
 
     def list_changed(server_id: str) -> None:
         tasks.add(asyncio.get_running_loop().create_task(core.updates.handle_list_changed(server_id)))

@@ -272,7 +272,7 @@ async def test_connections_that_nobody_uses_make_room_for_others(
     accounts: Accounts, wait_until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managing, "_MAX_CONNECTIONS_BEFORE_PRUNING", 8)
-    keys = Keyring(accounts)
+    keys = KeyPerPrincipal(accounts)
     open_server = Server("one", HttpSpec(accounts.url))
     async with ConnectionManager([open_server], auth_provider_for=keys) as manager:
         await use(manager, "one", [LOCAL_PRINCIPAL, ANN])
@@ -309,7 +309,7 @@ class Key:
         self.closed += 1
 
 
-class Keyring:
+class KeyPerPrincipal:
     """``auth_for``: a key of its own for each principal."""
 
     def __init__(self, accounts: Any) -> None:
@@ -328,7 +328,7 @@ class Keyring:
 
 
 async def test_each_principal_is_asked_for_once_and_closed_with_the_connection(accounts: Accounts) -> None:
-    keys = Keyring(accounts)
+    keys = KeyPerPrincipal(accounts)
     instance = replace(accounts.instance("ann"), transport=HttpSpec(accounts.url))
     servers = [Server("one", HttpSpec(accounts.url)), Server("all", HttpSpec(accounts.url), shared=True)]
     async with ConnectionManager([*servers, instance], auth_provider_for=keys) as manager:
@@ -355,7 +355,7 @@ async def test_each_principal_is_asked_for_once_and_closed_with_the_connection(a
 async def test_nobody_is_asked_for_servers_that_name_a_provider_or_have_no_url(
     accounts: Accounts, hostile_stdio: str, good: Server
 ) -> None:
-    keys = Keyring(accounts)
+    keys = KeyPerPrincipal(accounts)
     named = Key("named", accounts.key("named"))
     server = Server("one", HttpSpec(accounts.url, auth_provider_id="named"))
     assert isinstance(good.transport, StdioSpec)
@@ -391,7 +391,7 @@ async def test_a_net_that_is_given_is_used_and_stays_open(accounts: Accounts) ->
         await net.close()
 
 
-class Refusing(Key):
+class MissingSignIn(Key):
     """A provider whose sign-in is missing or over."""
 
     def __init__(self, error: ServerError) -> None:
@@ -414,7 +414,7 @@ async def test_a_record_has_a_word_for_why(
     accounts: Accounts, error: ServerError, state: State, reason: str
 ) -> None:
     server = Server("one", HttpSpec(accounts.url))
-    async with ConnectionManager([server], auth_provider_for=lambda *_: Refusing(error)) as manager:
+    async with ConnectionManager([server], auth_provider_for=lambda *_: MissingSignIn(error)) as manager:
         (status,) = await manager.connect(principal=ANN)
         assert (status.state, status.reason, status.cause) == (state, reason, error.cause)
         assert manager.status("one", principal=BOB).reason is None

@@ -26,7 +26,7 @@ MISSING = bare(-32600, "Bad Request: Missing session ID")
 
 
 @dataclass
-class Changing:
+class EraSwitchingServer:
     """A server on loopback that speaks ``era`` for now, and how often each path was asked."""
 
     era: str = "modern"
@@ -105,8 +105,8 @@ class Changing:
 
 
 @pytest.fixture
-async def changing() -> AsyncIterator[Changing]:
-    found = Changing()
+async def changing() -> AsyncIterator[EraSwitchingServer]:
+    found = EraSwitchingServer()
     app = aiohttp.web.Application()
     app.router.add_route("*", "/{path:.*}", found.answer)
     runner = aiohttp.web.AppRunner(app)
@@ -119,7 +119,7 @@ async def changing() -> AsyncIterator[Changing]:
 
 
 @pytest.fixture
-async def manager(changing: Changing) -> AsyncIterator[ConnectionManager]:
+async def manager(changing: EraSwitchingServer) -> AsyncIterator[ConnectionManager]:
     patient = Timeouts(connect=30.0, silence=30.0, call=30.0)
     async with ConnectionManager([Server("one", HttpSpec(changing.url), timeouts=patient)]) as made:
         yield made
@@ -143,7 +143,7 @@ WANTS_A_SESSION = {
 @pytest.mark.parametrize("before", ["modern", "sessionless"])
 @pytest.mark.parametrize("words", WANTS_A_SESSION)
 async def test_a_server_that_wants_a_session_since_gets_one(
-    before: str, words: str, changing: Changing, manager: ConnectionManager
+    before: str, words: str, changing: EraSwitchingServer, manager: ConnectionManager
 ) -> None:
     changing.era = before
     assert await said(manager) == before
@@ -153,7 +153,7 @@ async def test_a_server_that_wants_a_session_since_gets_one(
 
 
 async def test_a_refusal_that_speaks_of_some_session_of_its_own_is_no_reason_to_call_again(
-    changing: Changing, manager: ConnectionManager
+    changing: EraSwitchingServer, manager: ConnectionManager
 ) -> None:
     assert await said(manager) == "modern"
     changing.era, changing.refusal = "legacy", bare(-32602, "the browser session 'x' was not found")
@@ -165,7 +165,7 @@ async def test_a_refusal_that_speaks_of_some_session_of_its_own_is_no_reason_to_
 
 @pytest.mark.parametrize("era", ["picky", "legacy"])
 async def test_what_a_server_says_to_the_first_request_is_about_its_era(
-    era: str, changing: Changing, manager: ConnectionManager
+    era: str, changing: EraSwitchingServer, manager: ConnectionManager
 ) -> None:
     changing.era = era
     assert await said(manager) == era
@@ -173,7 +173,7 @@ async def test_what_a_server_says_to_the_first_request_is_about_its_era(
 
 
 async def test_a_page_that_asks_for_patience_is_not_taken_for_the_server(
-    changing: Changing, manager: ConnectionManager
+    changing: EraSwitchingServer, manager: ConnectionManager
 ) -> None:
     assert await said(manager) == "modern"
     changing.era = "away"
@@ -186,7 +186,7 @@ async def test_a_page_that_asks_for_patience_is_not_taken_for_the_server(
 
 
 async def test_a_redirect_that_leads_to_the_server_is_remembered_until_it_does_not(
-    changing: Changing, manager: ConnectionManager
+    changing: EraSwitchingServer, manager: ConnectionManager
 ) -> None:
     changing.era = "slash"
     for _ in range(2):
@@ -199,7 +199,7 @@ async def test_a_redirect_that_leads_to_the_server_is_remembered_until_it_does_n
 
 
 async def test_a_proxy_that_says_that_its_server_is_down_is_believed(
-    changing: Changing, manager: ConnectionManager
+    changing: EraSwitchingServer, manager: ConnectionManager
 ) -> None:
     assert await said(manager) == "modern"
     changing.era = "down"
@@ -214,7 +214,7 @@ async def test_a_proxy_that_says_that_its_server_is_down_is_believed(
 
 
 async def test_a_time_to_come_back_that_is_no_number_is_left_out(
-    changing: Changing, manager: ConnectionManager
+    changing: EraSwitchingServer, manager: ConnectionManager
 ) -> None:
     assert await said(manager) == "modern"
     changing.era = "busy"

@@ -212,7 +212,7 @@ async def test_an_answer_over_a_megabyte_is_taken_wherever_its_id_stands(kind: s
 # Over HTTP.
 
 
-class Pushing:
+class PushServer:
     """A server with a stream of its own on which it pushes notifications."""
 
     def __init__(self, pushed: bytes, times: int) -> None:
@@ -282,7 +282,7 @@ def log_of(size: int) -> bytes:
 async def test_an_http_server_that_pushes_without_a_call_is_disconnected_and_its_status_says_why(
     kind: str, size: int, times: int, cause: str, beside: Beside, wait_until: Until
 ) -> None:
-    pushing = Pushing(b"data: %b\n\n" % log_of(size), times)
+    pushing = PushServer(b"data: %b\n\n" % log_of(size), times)
     callbacks = Callbacks(log=lambda *_: None, notification=lambda *_: None)
     async with pushing.run(), beside(pushing.server(kind), callbacks=callbacks) as manager:
         with contextlib.suppress(OutcomeUnknown, Unreachable):
@@ -302,7 +302,7 @@ async def test_an_http_server_that_pushes_without_a_call_is_disconnected_and_its
 async def test_lines_of_an_event_stream_that_are_not_messages_are_limited(
     kind: str, lines: bytes, beside: Beside, wait_until: Until
 ) -> None:
-    pushing = Pushing(lines * 1_000, 1_000)
+    pushing = PushServer(lines * 1_000, 1_000)
     callbacks = Callbacks(notification=lambda *_: None)
     async with pushing.run(), beside(pushing.server(kind), callbacks=callbacks) as manager:
         with contextlib.suppress(OutcomeUnknown, Unreachable):
@@ -318,7 +318,7 @@ async def test_events_with_all_fields_and_comments_between_them_are_messages(
 ) -> None:
     heard: list[Any] = []
     event = b": ping\nevent: message\nid: 1\nretry: 1\ndata: %b\n\n" % log_of(1)
-    pushing = Pushing(event * 50, 1)
+    pushing = PushServer(event * 50, 1)
     callbacks = Callbacks(log=lambda *log: heard.append(log), notification=lambda *_: None)
     limits = TrafficLimits(messages=50, lines=50)
     async with (

@@ -16,7 +16,7 @@ from toolyard.config.file_approvals import approvals_path, record_approval
 from toolyard.config.files import lock_for_editing
 from toolyard.errors import ConfigError
 
-_MOMENT = 0.3
+_BLOCKED_SECONDS = 0.3
 
 
 def beside(file: Path, others: bytes, work: Callable[[], Any]) -> Future[Any]:
@@ -24,7 +24,7 @@ def beside(file: Path, others: bytes, work: Callable[[], Any]) -> Future[Any]:
     with ThreadPoolExecutor(1) as threads:
         with lock_for_editing(file):
             begun = threads.submit(work)
-            assert wait([begun], _MOMENT).not_done, "it did not wait"
+            assert wait([begun], _BLOCKED_SECONDS).not_done, "it did not wait"
             file.write_bytes(others)
         wait([begun], 30)
     return begun

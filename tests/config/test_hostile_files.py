@@ -34,14 +34,14 @@ from toolyard.store.sql.key_file import read_key
 from toolyard.types.server import HttpSpec, OAuthSpec, Provenance, Server
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")
-SOMEBODY = 12345
+OTHER_UID = 12345
 
 
 @as_root
 def test_a_link_planted_by_another_user_is_not_followed(tmp_path: Path) -> None:
     ours, link = tmp_path / "profile", tmp_path / "mcp.lock"
     link.symlink_to(ours)
-    os.lchown(link, SOMEBODY, SOMEBODY)
+    os.lchown(link, OTHER_UID, OTHER_UID)
     with pytest.raises(PermissionError, match="belongs to another user"):
         write_lock(link, {})
     assert not ours.exists()
@@ -52,7 +52,7 @@ def test_a_link_of_another_user_in_the_middle_of_a_chain_is_not_followed(tmp_pat
     ours, middle, link = tmp_path / "profile", tmp_path / "middle", tmp_path / "mcp.json"
     ours.write_text("ours")
     middle.symlink_to(ours)
-    os.lchown(middle, SOMEBODY, SOMEBODY)
+    os.lchown(middle, OTHER_UID, OTHER_UID)
     link.symlink_to(middle)
     with pytest.raises(PermissionError):
         write_private_file(link, b"{}")
@@ -63,10 +63,10 @@ def test_a_link_of_another_user_in_the_middle_of_a_chain_is_not_followed(tmp_pat
 def test_a_file_that_is_replaced_keeps_its_owner(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text("{}")
-    os.chown(file, SOMEBODY, SOMEBODY)
+    os.chown(file, OTHER_UID, OTHER_UID)
     write_private_file(file, b'{"a": 1}')
     found = file.stat()
-    assert (found.st_uid, found.st_gid, file.read_bytes()) == (SOMEBODY, SOMEBODY, b'{"a": 1}')
+    assert (found.st_uid, found.st_gid, file.read_bytes()) == (OTHER_UID, OTHER_UID, b'{"a": 1}')
 
 
 def test_our_own_link_stays_a_link(tmp_path: Path) -> None:

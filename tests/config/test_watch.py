@@ -12,7 +12,7 @@ import pytest
 
 from toolyard.config import ConfigBroken, ConfigChange, Configuration, approve_file, load_config, watch_config
 
-DEADLINE = 20
+CHANGE_DEADLINE_SECONDS = 20
 
 
 def text(**commands: str) -> str:
@@ -48,12 +48,12 @@ class Watch:
             self.start()
         assert self._waiting is not None
         waiting, self._waiting = self._waiting, None
-        return await asyncio.wait_for(waiting, DEADLINE)
+        return await asyncio.wait_for(waiting, CHANGE_DEADLINE_SECONDS)
 
     async def stop(self) -> None:
         if self._waiting is not None:
             self._waiting.cancel()
-            await asyncio.wait([self._waiting], timeout=DEADLINE)
+            await asyncio.wait([self._waiting], timeout=CHANGE_DEADLINE_SECONDS)
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ async def test_a_change_between_loading_and_watching_is_not_missed(project: Path
     current = load_config(file, env={}, cwd=project, data_dir=tmp_path)
     file.write_text(text(a="y"))
     async with aclosing(watch_config(current, file, env={}, cwd=project, data_dir=tmp_path)) as events:
-        change = await asyncio.wait_for(anext(events), DEADLINE)
+        change = await asyncio.wait_for(anext(events), CHANGE_DEADLINE_SECONDS)
     assert isinstance(change, ConfigChange)
     assert change.changed == ("a",)
 
@@ -280,8 +280,8 @@ async def test_cancelling_ends_the_watch(project: Path, tmp_path: Path) -> None:
             running.set()
 
     task = asyncio.create_task(follow())
-    await asyncio.wait_for(running.wait(), DEADLINE)
+    await asyncio.wait_for(running.wait(), CHANGE_DEADLINE_SECONDS)
     task.cancel()
-    done, _ = await asyncio.wait([task], timeout=DEADLINE)
+    done, _ = await asyncio.wait([task], timeout=CHANGE_DEADLINE_SECONDS)
     assert done
     assert task.cancelled()

@@ -18,8 +18,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 DOCS = HERE.parent.parent / "docs" / "conformance.md"
 SUITES = {"0.1.16": "conformance-0.1", "0.2.0-alpha.12": "conformance-0.2"}
-DEADLINE = 90.0
-PARALLEL = 2
+SCENARIO_DEADLINE_SECONDS = 90.0
+MAX_PARALLEL_SCENARIOS = 2
 
 OUT_OF_SCOPE = re.compile(r"sep-2640|dpop|wif-|cross-app|enterprise-managed")
 """Extensions that Toolyard does not have: skills, DPoP, workload identity, cross-app access."""
@@ -45,15 +45,15 @@ _COUNTS = re.compile(r"Passed: (\d+)/(\d+), (\d+) failed, (\d+) warnings")
 
 
 @dataclass(frozen=True)
-class Run:
+class ClientScenarioRun:
     suite: str
     scenario: str
     revision: str | None
 
 
 @dataclass(frozen=True)
-class Outcome:
-    run: Run
+class ClientScenarioOutcome:
+    run: ClientScenarioRun
     passed: bool
     checks: str
     output: str
@@ -78,21 +78,21 @@ class Suites:
             stderr=asyncio.subprocess.STDOUT,
         )
         try:
-            printed, _ = await asyncio.wait_for(process.communicate(), DEADLINE)
+            printed, _ = await asyncio.wait_for(process.communicate(), SCENARIO_DEADLINE_SECONDS)
         except TimeoutError:
             process.kill()
             await process.wait()
-            return None, f"not finished after {DEADLINE:.0f} s"
+            return None, f"not finished after {SCENARIO_DEADLINE_SECONDS:.0f} s"
         return process.returncode, printed.decode("utf-8", "replace")
 
-    async def runs(self, only: str) -> list[Run]:
-        found: list[Run] = []
+    async def runs(self, only: str) -> list[ClientScenarioRun]:
+        found: list[ClientScenarioRun] = []
         for suite in SUITES:
             _, listed = await self.ask(suite, "list", "--client")
             found += _runs(suite, listed)
         return [run for run in found if only in run.scenario]
 
-    async def run(self, run: Run) -> Outcome:
+    async def run(self, run: ClientScenarioRun) -> ClientScenarioOutcome:
         driver = f"{sys.executable} {HERE / 'client_driver.py'}"
         words = ["client", "--command", driver, "--scenario", run.scenario]
         if run.revision is not None:
@@ -100,10 +100,12 @@ class Suites:
         code, printed = await self.ask(run.suite, *words)
         counts = _COUNTS.search(printed)
         passed = code == 0 and counts is not None and counts[1] == counts[2] and counts[3] == "0"
-        return Outcome(run, passed, f"{counts[1]}/{counts[2]}" if counts else f"exit {code}", printed)
+        return ClientScenarioOutcome(
+            run, passed, f"{counts[1]}/{counts[2]}" if counts else f"exit {code}", printed
+        )
 
 
-def _runs(suite: str, listed: str) -> Iterator[Run]:
+def _runs(suite: str, listed: str) -> Iterator[ClientScenarioRun]:
     """One run for each revision that a scenario is for; the first version of the suite knows only one era."""
     for line in listed.splitlines():
         found = _LISTED.match(line)
@@ -111,12 +113,12 @@ def _runs(suite: str, listed: str) -> Iterator[Run]:
             continue
         revisions = [word for word in found[2].split(",") if re.fullmatch(r"\d{4}-\d\d-\d\d", word)]
         if suite == "0.1.16" or not revisions:
-            yield Run(suite, found[1], None)
+            yield ClientScenarioRun(suite, found[1], None)
         else:
-            yield from (Run(suite, found[1], revision) for revision in revisions)
+            yield from (ClientScenarioRun(suite, found[1], revision) for revision in revisions)
 
 
-def table(outcomes: list[Outcome]) -> str:
+def table(outcomes: list[ClientScenarioOutcome]) -> str:
     """One line a scenario, one column for each suite and revision."""
     columns = sorted({(o.run.suite, o.run.revision or "") for o in outcomes})
     cells = {(o.run.scenario, o.run.suite, o.run.revision or ""): o for o in outcomes}
@@ -136,7 +138,7 @@ def table(outcomes: list[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def _cell(outcome: Outcome | None) -> str:
+def _cell(outcome: ClientScenarioOutcome | None) -> str:
     if outcome is None:
         return ""
     if outcome.passed:
@@ -151,9 +153,9 @@ async def main() -> int:
     parser.add_argument("--write-docs", action="store_true")
     options = parser.parse_args()
     suites = Suites(options.modules)
-    gate = asyncio.Semaphore(PARALLEL)
+    gate = asyncio.Semaphore(MAX_PARALLEL_SCENARIOS)
 
-    async def one(run: Run) -> Outcome:
+    async def one(run: ClientScenarioRun) -> ClientScenarioOutcome:
         async with gate:
             return await suites.run(run)
 

@@ -27,7 +27,7 @@ import aiohttp
 from client_scenarios import DOCS, SUITES, Suites
 
 HERE = Path(__file__).parent
-PARALLEL = 2
+MAX_PARALLEL_SCENARIOS = 2
 BACKENDS = ("direct", "legacy", "modern", "auto")
 """Without a gateway, and with one that speaks to the origin in this era; ``auto`` finds out."""
 COLUMNS = (("0.1.16", None), ("0.2.0-alpha.12", "2025-11-25"), ("0.2.0-alpha.12", "2026-07-28"))
@@ -40,7 +40,7 @@ _COUNTS = re.compile(r"Passed: (\d+)/(\d+), (\d+) failed, (\d+) warnings")
 
 
 @dataclass(frozen=True)
-class Run:
+class ServerScenarioRun:
     backend: str
     suite: str
     revision: str | None
@@ -48,8 +48,8 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    run: Run
+class ServerScenarioOutcome:
+    run: ServerScenarioRun
     passed: bool
     checks: str
     output: str
@@ -69,28 +69,32 @@ async def scenarios(suites: Suites) -> list[tuple[str, str | None, str]]:
     return found
 
 
-async def one(suites: Suites, url: str, run: Run) -> Outcome:
+async def one(suites: Suites, url: str, run: ServerScenarioRun) -> ServerScenarioOutcome:
     words = ["server", "--url", url, "--scenario", run.scenario]
     if run.revision is not None:
         words += ["--spec-version", run.revision]
     code, printed = await suites.ask(run.suite, *words)
     counts = _COUNTS.search(printed)
     passed = code == 0 and counts is not None and counts[1] == counts[2] and counts[3] == "0"
-    return Outcome(run, passed, f"{counts[1]}/{counts[2]}" if counts else f"exit {code}", printed)
+    return ServerScenarioOutcome(
+        run, passed, f"{counts[1]}/{counts[2]}" if counts else f"exit {code}", printed
+    )
 
 
-async def together(suites: Suites, url: str, runs: list[Run]) -> list[Outcome]:
+async def together(suites: Suites, url: str, runs: list[ServerScenarioRun]) -> list[ServerScenarioOutcome]:
     """What one process says of these, which are of one suite and one revision. It does not say why one fails:
     that one is run alone."""
     revision = [] if runs[0].revision is None else ["--spec-version", runs[0].revision]
     code, printed = await suites.ask(runs[0].suite, "server", "--url", url, "--suite", "all", *revision)
     said = {name: (int(good), int(bad)) for name, good, bad in _SUMMED.findall(printed)}
     sound = code == 0 or any(bad for _, bad in said.values())
-    outcomes: list[Outcome] = []
+    outcomes: list[ServerScenarioOutcome] = []
     for run in runs:
         good, bad = said.get(run.scenario, (0, 0))
         passed = sound and good > 0 and not bad
-        outcomes.append(Outcome(run, True, f"{good}/{good}", "") if passed else await one(suites, url, run))
+        outcomes.append(
+            ServerScenarioOutcome(run, True, f"{good}/{good}", "") if passed else await one(suites, url, run)
+        )
     return outcomes
 
 
@@ -139,7 +143,7 @@ async def gateway(origin: str, protocol: str) -> AsyncGenerator[str]:
 # What comes of it.
 
 
-def table(outcomes: list[Outcome]) -> str:
+def table(outcomes: list[ServerScenarioOutcome]) -> str:
     """How many scenarios pass, by backend; and one line for each that does not everywhere."""
     titles = [" ".join(filter(None, column)) for column in COLUMNS]
     lines = ["| origin | " + " | ".join(titles) + " |", "|---|" + "---|" * len(COLUMNS)]
@@ -182,10 +186,10 @@ async def main() -> int:
     ]
     port = free_port()
     origin = f"http://127.0.0.1:{port}/mcp"
-    gate = asyncio.Semaphore(PARALLEL)
-    outcomes: list[Outcome] = []
+    gate = asyncio.Semaphore(MAX_PARALLEL_SCENARIOS)
+    outcomes: list[ServerScenarioOutcome] = []
 
-    async def limited(url: str, run: Run) -> Outcome:
+    async def limited(url: str, run: ServerScenarioRun) -> ServerScenarioOutcome:
         async with gate:
             return await one(suites, url, run)
 
@@ -195,7 +199,7 @@ async def main() -> int:
                 url = origin
                 if backend != "direct":
                     url = await stack.enter_async_context(gateway(origin, backend))
-                runs = [Run(backend, *each) for each in wanted]
+                runs = [ServerScenarioRun(backend, *each) for each in wanted]
                 if options.together:
                     for column in dict.fromkeys((run.suite, run.revision) for run in runs):
                         these = [run for run in runs if (run.suite, run.revision) == column]

@@ -20,12 +20,12 @@ from tests.docs.pages import Example
 
 HOME = "/home/ann"
 """What pages call the reader's home."""
-SECONDS = 120
+EXAMPLE_DEADLINE_SECONDS = 120
 # What one block exports, and the folder that it ends in, is there in the next one.
 _KEEPS = 'trap \'export -p > "$STATE"; pwd >> "$STATE.folder"\' EXIT\n'
 
 
-class Session:
+class ExampleSession:
     """Runs examples one after another, with the environment of this one activated."""
 
     def __init__(self, home: Path, env: Mapping[str, str]) -> None:
@@ -155,17 +155,17 @@ class Screen:
     def wait_for(self, condition: Callable[[str], bool], place: str) -> None:
         """Until what it has printed is as it should be."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ended or condition(self.text()), SECONDS)
+            self._changed.wait_for(lambda: self._ended or condition(self.text()), EXAMPLE_DEADLINE_SECONDS)
         assert condition(self.text()), f"{place} keeps running, and one sees\n{self.text()}"
 
     def end(self, place: str) -> tuple[int, str]:
         """Its exit code and what it printed."""
         try:
-            code = self._process.wait(SECONDS)
+            code = self._process.wait(EXAMPLE_DEADLINE_SECONDS)
         except subprocess.TimeoutExpired:
             self.stop()
             raise AssertionError(f"{place} does not end; so far\n{self.text()}") from None
-        self._reader.join(SECONDS)
+        self._reader.join(EXAMPLE_DEADLINE_SECONDS)
         return code, self.text()
 
     def stop(self) -> None:

@@ -62,13 +62,13 @@ def _blocks(page: str) -> Iterator[Example]:
         yield Example(page, line, one["language"], one["text"], one["marker"] or "", shown)
 
 
-def without_fences(page: str) -> str:
+def remove_fences(page: str) -> str:
     return re.sub(r"^```.*?^```$", "", read(page), flags=re.MULTILINE | re.DOTALL)
 
 
 def links(page: str) -> Iterator[str]:
     """Where the page leads: links and pictures, of Markdown and of HTML."""
-    text = without_fences(page)
+    text = remove_fences(page)
     yield from re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text))
     yield from re.findall(r'(?:src|srcset|href)="([^"]+)"', text)
 
@@ -76,7 +76,7 @@ def links(page: str) -> Iterator[str]:
 def anchors(page: str) -> set[str]:
     """The anchors of its headings, as GitHub makes them."""
     found: set[str] = set()
-    for heading in re.findall(r"^#+ (.+)$", without_fences(page), re.MULTILINE):
+    for heading in re.findall(r"^#+ (.+)$", remove_fences(page), re.MULTILINE):
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
         anchor = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
         number = 0

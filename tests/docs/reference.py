@@ -134,7 +134,7 @@ def body(route: dict[str, Any], said: dict[str, Any]) -> Iterator[str]:
     content = route.get("requestBody", {}).get("content", {}).get("application/json")
     if content is None:
         return
-    schema = resolved(content["schema"], said)
+    schema = resolve_reference(content["schema"], said)
     yield from ("| field | type | |", "|---|---|---|")
     for name, field in schema.get("properties", {}).items():
         needed = "needed" if name in schema.get("required", ()) else ""
@@ -147,7 +147,7 @@ def answers(route: dict[str, Any]) -> Iterator[str]:
     yield from (f"Answers {', '.join(route['responses'])}.", "")
 
 
-def resolved(schema: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+def resolve_reference(schema: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in schema:
         return said["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return schema

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import ROOT, ProgramStarter
-from tests.docs.example_session import Session, matches
+from tests.docs.example_session import ExampleSession, matches
 from tests.docs.pages import PAGES, Example, examples, read
 from tests.ports import free_port
 
@@ -71,7 +71,7 @@ def here(example: Example, ports: Mapping[str, str], database: str) -> Example:
 
 def read_through(page: str, folder: Path, env: Mapping[str, str], database: str = "") -> None:
     ports = {there: str(free_port()) for there in ("8420", "8421", "8422", "8423", "8430")}
-    with closing(Session(folder / "home", {"TOOLYARD_PORT": ports["8420"], **env})) as session:
+    with closing(ExampleSession(folder / "home", {"TOOLYARD_PORT": ports["8420"], **env})) as session:
         for example in filter(is_run, FOUND[page]):
             ours = here(example, ports, database)
             match example.language:

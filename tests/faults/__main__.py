@@ -10,26 +10,26 @@ import time
 
 from tests.conftest import ROOT, ProgramStarter, ResourceSnapshot
 from tests.faults import http_faults, protocol_faults, stdio_faults, store_faults  # noqa: F401 - their cases
-from tests.faults.suite import CASES, Outcome, left_behind, memory, run_case
+from tests.faults.suite import CASES, CaseOutcome, find_leaks, memory, run_case
 
 DOCS = ROOT / "docs/reliability.md"
 MARK = "<!-- The rest is written by `make faults`. -->"
 
 
-async def run(only: str) -> tuple[list[Outcome], str, bool]:
+async def run(only: str) -> tuple[list[CaseOutcome], str, bool]:
     programs = ProgramStarter()
     bad = programs(sys.executable, "-I", ROOT / "tests/hostile/http_server.py", "{port}")
     wanted = [each for each in CASES if only in f"{each.group}: {each.fault}"]
     await run_case(wanted[0], bad)  # What is loaded once is no leak.
     before, memory_before, began = ResourceSnapshot.take(), memory(), time.monotonic()
-    outcomes: list[Outcome] = []
+    outcomes: list[CaseOutcome] = []
     for each in wanted:
         outcome = await run_case(each, bad)
         outcomes.append(outcome)
         print(f"{'WRONG' if outcome.wrong else 'ok':5} {outcome.seconds:6.1f} s  {each.group}: {each.fault}")
         for line in (*outcome.wrong, *([outcome.seen] if outcome.seen else [])):
             print(f"      {line[:200]}")
-    more = await left_behind(before)
+    more = await find_leaks(before)
     programs.stop()
     others = sum(outcome.others for outcome in outcomes)
     took = time.monotonic() - began
@@ -41,7 +41,7 @@ async def run(only: str) -> tuple[list[Outcome], str, bool]:
     return outcomes, counted, not more and not any(outcome.wrong for outcome in outcomes)
 
 
-def table(outcomes: list[Outcome], counted: str) -> str:
+def table(outcomes: list[CaseOutcome], counted: str) -> str:
     lines = [counted, ""]
     for group in dict.fromkeys(outcome.case.group for outcome in outcomes):
         lines += [f"### {group}", "", "| fault | what the caller sees |", "|---|---|"]

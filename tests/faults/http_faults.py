@@ -14,7 +14,7 @@ from unittest import mock
 import aiohttp
 import trustme
 from tests.fake_dns import FakeResolver
-from tests.faults.suite import Room, address, beside, call, case, then_works
+from tests.faults.suite import CaseContext, address, assert_recovers, call, case, open_with_good_server
 
 from toolyard.net import AddressGuard, OutboundHttp
 
@@ -23,8 +23,8 @@ GROUP = "HTTP"
 
 def plain(fault: str, mode: str, expected: str, **options: str) -> None:
     @case(GROUP, fault)
-    async def run(room: Room) -> str:
-        async with beside(room, address(room, mode, mode, **options)) as yard:
+    async def run(room: CaseContext) -> str:
+        async with open_with_good_server(room, address(room, mode, mode, **options)) as yard:
             told = await call(yard)
             assert expected in told, told
             return told
@@ -56,29 +56,29 @@ plain("headers without end", "headers-without-end", "BadAnswer")
 
 
 @case(GROUP, "refused")
-async def refused(room: Room) -> str:
+async def refused(room: CaseContext) -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    async with beside(room, {"type": "http", "url": f"http://127.0.0.1:{port}/mcp"}) as yard:
+    async with open_with_good_server(room, {"type": "http", "url": f"http://127.0.0.1:{port}/mcp"}) as yard:
         told = await call(yard)
     assert "refused" in told.lower(), told
     return told
 
 
 @case(GROUP, "404 for a lost session")
-async def lost_session(room: Room) -> str:
-    async with beside(room, address(room, "forgets-404", "lost", era="legacy")) as yard:
+async def lost_session(room: CaseContext) -> str:
+    async with open_with_good_server(room, address(room, "forgets-404", "lost", era="legacy")) as yard:
         told = await call(yard)
         assert told == "works: hello", told
-        return await then_works(yard, told)
+        return await assert_recovers(yard, told)
 
 
 @case(GROUP, "401 once, then well")
-async def once(room: Room) -> str:
-    async with beside(room, address(room, "refuses-once", "once")) as yard:
+async def once(room: CaseContext) -> str:
+    async with open_with_good_server(room, address(room, "refuses-once", "once")) as yard:
         first = await call(yard)
-        return await then_works(yard, first)
+        return await assert_recovers(yard, first)
 
 
 @contextlib.asynccontextmanager
@@ -96,7 +96,7 @@ async def tls(context: ssl.SSLContext) -> AsyncIterator[int]:
 
 def certificate(fault: str, host: str, expected: str, *, known: bool) -> None:
     @case(GROUP, fault)
-    async def run(room: Room) -> str:
+    async def run(room: CaseContext) -> str:
         context, authority = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), trustme.CA()
         authority.issue_cert(host).configure_cert(context)
         if known:
@@ -104,7 +104,7 @@ def certificate(fault: str, host: str, expected: str, *, known: bool) -> None:
         with mock.patch.dict(os.environ, {"SSL_CERT_FILE": str(room.folder / "authority.pem")}):
             async with (
                 tls(context) as port,
-                beside(room, {"type": "http", "url": f"https://localhost:{port}/mcp"}) as yard,
+                open_with_good_server(room, {"type": "http", "url": f"https://localhost:{port}/mcp"}) as yard,
             ):
                 told = await call(yard)
         assert "TLS with localhost" in told, told
@@ -117,19 +117,19 @@ certificate("a certificate of another host", "elsewhere.example", "localhost", k
 
 
 @case(GROUP, "a name that leads to a private address the second time (DNS rebinding)")
-async def rebinding(room: Room) -> str:
+async def rebinding(room: CaseContext) -> str:
     dialled: list[str] = []
 
-    class Recording(socket.socket):
+    class RecordingSocket(socket.socket):
         def connect(self, address: Any) -> None:
             dialled.append(address[0])
             raise ConnectionRefusedError(111, "refused")
 
     names = FakeResolver({})
     names.table["rebinds.example"] = ["93.184.216.34", "169.254.169.254"]
-    net = OutboundHttp(AddressGuard(socket_factory=Recording), resolver=names)
+    net = OutboundHttp(AddressGuard(socket_factory=RecordingSocket), resolver=names)
     told = ""
-    async with beside(room, address(room, "good")) as yard:
+    async with open_with_good_server(room, address(room, "good")) as yard:
         assert await call(yard) == "works: hello"
         for _ in range(2):
             with contextlib.suppress(aiohttp.ClientConnectorError):

@@ -6,16 +6,16 @@ import asyncio
 import random
 from typing import Any
 
-from tests.faults.suite import Room, beside, call, case, child, seen
+from tests.faults.suite import CaseContext, call, case, child, describe_outcome, open_with_good_server
 
 GROUP = "Protocol"
 
 
 def plain(fault: str, mode: str, expected: str, *more: str, arguments: dict[str, Any] | None = None) -> None:
     @case(GROUP, fault)
-    async def run(room: Room) -> str:
-        async with beside(room, child(mode, *more)) as yard:
-            told = await seen(yard.call("bad_echo", {"text": "hello", **(arguments or {})}))
+    async def run(room: CaseContext) -> str:
+        async with open_with_good_server(room, child(mode, *more)) as yard:
+            told = await describe_outcome(yard.call("bad_echo", {"text": "hello", **(arguments or {})}))
             assert expected in told, told
             return told
 
@@ -44,9 +44,9 @@ RESULTS: dict[str, Any] = {
 
 def wrong_shape(what: str, message: dict[str, Any]) -> None:
     @case(GROUP, f"an answer with {what}")
-    async def run(room: Room) -> str:
-        async with beside(room, child("raw-echo")) as yard:
-            told = await seen(yard.call("bad_echo", {"message": message}))
+    async def run(room: CaseContext) -> str:
+        async with open_with_good_server(room, child("raw-echo")) as yard:
+            told = await describe_outcome(yard.call("bad_echo", {"message": message}))
             assert await call(yard) == "works: hello"
             return told
 
@@ -56,9 +56,9 @@ for what, message in RESULTS.items():
 
 
 @case(GROUP, "answers out of order")
-async def out_of_order(room: Room) -> str:
-    async with beside(room, child("steps-tool")) as yard:
-        slow = asyncio.create_task(seen(yard.call("bad_steps", {"count": 3, "every": 1})))
+async def out_of_order(room: CaseContext) -> str:
+    async with open_with_good_server(room, child("steps-tool")) as yard:
+        slow = asyncio.create_task(describe_outcome(yard.call("bad_steps", {"count": 3, "every": 1})))
         quick = [await call(yard, f"quick {n}") for n in range(5)]
         assert quick == [f"works: quick {n}" for n in range(5)], quick
         assert not slow.done()
@@ -66,9 +66,9 @@ async def out_of_order(room: Room) -> str:
 
 
 @case(GROUP, "cancellations that cross answers", 60)
-async def crossing(room: Room) -> str:
+async def crossing(room: CaseContext) -> str:
     dice = random.Random(7)
-    async with beside(room, child("good")) as yard:
+    async with open_with_good_server(room, child("good")) as yard:
         answered = cancelled = 0
         for number in range(400):
             task = asyncio.create_task(yard.call("bad_echo", {"text": str(number)}))
@@ -91,8 +91,8 @@ async def crossing(room: Room) -> str:
 
 
 @case(GROUP, "notifications again and again")
-async def flood_again(room: Room) -> str:
-    async with beside(room, child("notification-flood")) as yard:
+async def flood_again(room: CaseContext) -> str:
+    async with open_with_good_server(room, child("notification-flood")) as yard:
         first, second = await call(yard), await call(yard)
         assert first.startswith("OutcomeUnknown: was disconnected"), first
         assert second.startswith("Unreachable: was disconnected"), second

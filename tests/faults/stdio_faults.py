@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 import psutil
-from tests.faults.suite import Room, beside, call, case, child, seen
+from tests.faults.suite import CaseContext, call, case, child, describe_outcome, open_with_good_server
 
 from toolyard import Toolyard
 
@@ -22,13 +22,13 @@ def pid_of(yard: Toolyard) -> int:
 
 
 @case(GROUP, "killed in the middle of a call")
-async def killed(room: Room) -> str:
-    async with beside(room, child("steps-tool")) as yard:
+async def killed(room: CaseContext) -> str:
+    async with open_with_good_server(room, child("steps-tool")) as yard:
         await call(yard)
         begun = asyncio.Event()
         steps = {"count": 50, "every": 0.1}
         work = yard.call("bad_steps", steps, on_progress=lambda *_: begun.set())
-        waiting = asyncio.create_task(seen(work))
+        waiting = asyncio.create_task(describe_outcome(work))
         await begun.wait()
         os.kill(pid_of(yard), signal.SIGKILL)
         told = await waiting
@@ -39,8 +39,8 @@ async def killed(room: Room) -> str:
 
 
 @case(GROUP, "stopped (SIGSTOP)")
-async def stopped(room: Room) -> str:
-    async with beside(room, child("good")) as yard:
+async def stopped(room: CaseContext) -> str:
+    async with open_with_good_server(room, child("good")) as yard:
         await call(yard)
         pid = pid_of(yard)
         os.kill(pid, signal.SIGSTOP)
@@ -51,9 +51,9 @@ async def stopped(room: Room) -> str:
 
 def plain(fault: str, mode: str, expected: str, *more: str, arguments: dict[str, Any] | None = None) -> None:
     @case(GROUP, fault)
-    async def run(room: Room) -> str:
-        async with beside(room, child(mode, *more)) as yard:
-            told = await seen(yard.call("bad_echo", {"text": "hello", **(arguments or {})}))
+    async def run(room: CaseContext) -> str:
+        async with open_with_good_server(room, child(mode, *more)) as yard:
+            told = await describe_outcome(yard.call("bad_echo", {"text": "hello", **(arguments or {})}))
             assert expected in told, told
             return told
 
@@ -76,9 +76,9 @@ plain("reads no more", "deaf", "CallTimeout", "--modern", arguments={"text": "x"
 
 
 @case(GROUP, "forks and leaves children in sessions of their own")
-async def family(room: Room) -> str:
+async def family(room: CaseContext) -> str:
     journal = room.folder / "journal"
-    async with beside(room, child("family", "--journal", str(journal))) as yard:
+    async with open_with_good_server(room, child("family", "--journal", str(journal))) as yard:
         told = await call(yard)
     assert told == "works: hello", told
     pids = [int(part.split(":")[1].split(",")[0]) for part in journal.read_text().split('"process"')[1:]]
@@ -89,8 +89,8 @@ async def family(room: Room) -> str:
 
 
 @case(GROUP, "stays when told to go")
-async def stubborn(room: Room) -> str:
-    async with beside(room, child("stubborn")) as yard:
+async def stubborn(room: CaseContext) -> str:
+    async with open_with_good_server(room, child("stubborn")) as yard:
         pid = 0
         told = await call(yard)
         pid = pid_of(yard)
@@ -99,8 +99,8 @@ async def stubborn(room: Room) -> str:
 
 
 @case(GROUP, "the command does not exist")
-async def missing(room: Room) -> str:
-    async with beside(room, {"type": "stdio", "command": "no-such-command-here"}) as yard:
+async def missing(room: CaseContext) -> str:
+    async with open_with_good_server(room, {"type": "stdio", "command": "no-such-command-here"}) as yard:
         told = await call(yard)
     assert "no-such-command-here" in told, told
     return told

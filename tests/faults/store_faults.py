@@ -21,7 +21,7 @@ from typing import Any
 
 from tests.conftest import ROOT
 from tests.faults.database_writer import KEY, PROMISE, SECRET
-from tests.faults.suite import Room, case
+from tests.faults.suite import CaseContext, case
 
 from toolyard.store import Database
 
@@ -30,7 +30,7 @@ WRITER = ROOT / "tests/faults/database_writer.py"
 
 
 @dataclass
-class Writing:
+class DatabaseWriter:
     """A process that writes, and what it promised so far."""
 
     process: asyncio.subprocess.Process
@@ -56,11 +56,11 @@ class Writing:
 
 
 @contextlib.asynccontextmanager
-async def writing(folder: Path, url: str | None = None) -> AsyncIterator[Writing]:
+async def run_writer(folder: Path, url: str | None = None) -> AsyncIterator[DatabaseWriter]:
     words = [sys.executable, "-P", str(WRITER), str(folder), *([url] if url else [])]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*words, stdout=pipe, start_new_session=True)
-    writer = Writing(process)
+    writer = DatabaseWriter(process)
     reading = asyncio.create_task(writer.read())
     try:
         yield writer
@@ -94,10 +94,10 @@ def no_secret(folder: Path) -> None:
 
 
 @case(GROUP, "`kill -9` at random moments, 100 rounds", 900)
-async def killed(room: Room) -> str:
+async def killed(room: CaseContext) -> str:
     dice, kept = random.Random(11), list[tuple[str, str]]()
     for _ in range(100):
-        async with writing(room.folder) as writer:
+        async with run_writer(room.folder) as writer:
             await writer.until(1)
             await asyncio.sleep(dice.random() * 0.15)
         kept += writer.kept
@@ -109,8 +109,8 @@ async def killed(room: Room) -> str:
 
 
 @case(GROUP, "the database is locked by another program", 60)
-async def locked(room: Room) -> str:
-    async with writing(room.folder) as writer:
+async def locked(room: CaseContext) -> str:
+    async with run_writer(room.folder) as writer:
         await writer.until(1)
         with contextlib.closing(
             sqlite3.connect(next(room.folder.glob("*.db")), isolation_level=None)
@@ -135,11 +135,11 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 @case(GROUP, "the disk is full", 120)
-async def full(room: Room) -> str:
+async def full(room: CaseContext) -> str:
     if os.geteuid() != 0:
         return "not tried: it takes root to make a small disk"
     with small_disk(room.folder / "disk") as disk:
-        async with writing(disk) as writer:
+        async with run_writer(disk) as writer:
             await writer.until(1)
             ballast = disk / "ballast"
             with contextlib.suppress(OSError), ballast.open("wb") as file:
@@ -169,9 +169,9 @@ def cluster() -> Iterator[Any]:
 
 
 @case(GROUP, "PostgreSQL is killed and started again in the middle", 240)
-async def restarted(room: Room) -> str:
+async def restarted(room: CaseContext) -> str:
     with cluster() as server:
-        async with writing(room.folder, server.get_uri()) as writer:
+        async with run_writer(room.folder, server.get_uri()) as writer:
             await writer.until(20)
             os.kill(server.get_pid(), signal.SIGQUIT)
             await writer.until(20, errors=1)

@@ -20,12 +20,12 @@ from toolyard.errors import ToolyardError
 
 HOSTILE = ROOT / "tests/hostile/stdio_server.py"
 TIMEOUTS = {"connect": 6, "silence": 3, "call": 8}
-PATIENCE = 20.0
+CLEANUP_DEADLINE_SECONDS = 20.0
 """Seconds for what is left behind to go."""
 
 
 @dataclass
-class Room:
+class CaseContext:
     """What a case works with: a folder of its own, and the HTTP server that misbehaves."""
 
     folder: Path
@@ -34,11 +34,11 @@ class Room:
     """Calls of others that were answered rightly while the fault was there."""
 
 
-Run = Callable[[Room], Awaitable[str]]
+Run = Callable[[CaseContext], Awaitable[str]]
 
 
 @dataclass(frozen=True)
-class Case:
+class FaultCase:
     """One fault. ``run`` gives what the caller sees, and raises AssertionError where that is wrong."""
 
     group: str
@@ -47,34 +47,34 @@ class Case:
     seconds: float
 
 
-CASES: list[Case] = []
+CASES: list[FaultCase] = []
 
 
 def case(group: str, fault: str, seconds: float = 40.0) -> Callable[[Run], Run]:
     def add(run: Run) -> Run:
-        CASES.append(Case(group, fault, run, seconds))
+        CASES.append(FaultCase(group, fault, run, seconds))
         return run
 
     return add
 
 
 @dataclass
-class Outcome:
+class CaseOutcome:
     """What became of a case."""
 
-    case: Case
+    case: FaultCase
     seen: str = ""
     seconds: float = 0.0
     others: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
-async def run_case(each: Case, http: ListeningProgram) -> Outcome:
-    outcome = Outcome(each)
+async def run_case(each: FaultCase, http: ListeningProgram) -> CaseOutcome:
+    outcome = CaseOutcome(each)
     before = ResourceSnapshot.take()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        room = Room(Path(folder), http)
+        room = CaseContext(Path(folder), http)
         try:
             async with asyncio.timeout(each.seconds):
                 outcome.seen = await each.run(room)
@@ -83,13 +83,13 @@ async def run_case(each: Case, http: ListeningProgram) -> Outcome:
         except Exception as error:
             outcome.wrong.append(f"{type(error).__name__}: {error}")
     outcome.seconds, outcome.others = time.monotonic() - began, room.others
-    outcome.wrong += await left_behind(before)
+    outcome.wrong += await find_leaks(before)
     return outcome
 
 
-async def left_behind(before: ResourceSnapshot) -> list[str]:
+async def find_leaks(before: ResourceSnapshot) -> list[str]:
     """What is there that was not, once there was time for it to go."""
-    me, deadline = asyncio.current_task(), time.monotonic() + PATIENCE
+    me, deadline = asyncio.current_task(), time.monotonic() + CLEANUP_DEADLINE_SECONDS
     while True:
         now = ResourceSnapshot.take()
         now.tasks.discard(me)  # type: ignore[arg-type]
@@ -112,13 +112,15 @@ def child(mode: str, *more: str) -> dict[str, Any]:
     return {"type": "stdio", "command": "python3", "args": ["-I", str(HOSTILE), mode, *more]}
 
 
-def address(room: Room, mode: str, key: str = "k", **options: str) -> dict[str, Any]:
+def address(room: CaseContext, mode: str, key: str = "k", **options: str) -> dict[str, Any]:
     query = "&".join(f"{name}={value}" for name, value in options.items())
     return {"type": "http", "url": f"{room.http.url}/{mode}/{key}?{query}"}
 
 
 @contextlib.asynccontextmanager
-async def beside(room: Room, transport: dict[str, Any], **entry: Any) -> AsyncIterator[Toolyard]:
+async def open_with_good_server(
+    room: CaseContext, transport: dict[str, Any], **entry: Any
+) -> AsyncIterator[Toolyard]:
     """A yard with the server ``bad``, while somebody calls the server ``good`` again and again."""
     bad = {"trust": "trusted", "transport": transport, "timeouts": TIMEOUTS, **entry}
     servers = {"bad": bad, "good": {"trust": "trusted", "transport": child("good")}}
@@ -133,7 +135,7 @@ async def beside(room: Room, transport: dict[str, Any], **entry: Any) -> AsyncIt
             await calling
 
 
-async def keep_calling(room: Room, yard: Toolyard, done: asyncio.Event) -> None:
+async def keep_calling(room: CaseContext, yard: Toolyard, done: asyncio.Event) -> None:
     while not done.is_set():
         text = f"call {room.others}"
         result = await yard.call("good_echo", {"text": text})
@@ -142,7 +144,7 @@ async def keep_calling(room: Room, yard: Toolyard, done: asyncio.Event) -> None:
         await asyncio.sleep(0.01)
 
 
-async def seen(work: Awaitable[Any]) -> str:
+async def describe_outcome(work: Awaitable[Any]) -> str:
     """What a caller sees of a call, in one line."""
     try:
         result = await work
@@ -153,10 +155,10 @@ async def seen(work: Awaitable[Any]) -> str:
 
 
 async def call(yard: Toolyard, text: str = "hello", **arguments: Any) -> str:
-    return await seen(yard.call("bad_echo", {"text": text, **arguments}))
+    return await describe_outcome(yard.call("bad_echo", {"text": text, **arguments}))
 
 
-async def then_works(yard: Toolyard, again: str) -> str:
+async def assert_recovers(yard: Toolyard, again: str) -> str:
     """After the fault, a call works; ``again`` tells what was seen before."""
     told = await call(yard, "again")
     assert told == "works: again", f"afterwards: {told}"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.conftest import ListeningProgram
 from tests.faults import http_faults, protocol_faults, stdio_faults, suite  # noqa: F401 - their cases
-from tests.faults.suite import CASES, Case, Room, beside, call, child, run_case
+from tests.faults.suite import CASES, CaseContext, FaultCase, call, child, open_with_good_server, run_case
 
 QUICK = [
     "killed in the middle of a call",
@@ -34,21 +34,21 @@ async def test_a_case_that_leaves_a_task_behind_is_wrong(
 ) -> None:
     monkeypatch.setattr(suite, "PATIENCE", 0.5)
 
-    async def run(room: Room) -> str:
+    async def run(room: CaseContext) -> str:
         run.task = asyncio.create_task(asyncio.sleep(60), name="forgotten")  # type: ignore[attr-defined]
         return "all well"
 
-    outcome = await run_case(Case("Test", "forgets", run, 5), hostile_http)
+    outcome = await run_case(FaultCase("Test", "forgets", run, 5), hostile_http)
     run.task.cancel()  # type: ignore[attr-defined]
     assert any("forgotten" in each for each in outcome.wrong)
 
 
 async def test_a_case_that_does_not_end_is_wrong(hostile_http: ListeningProgram) -> None:
-    async def run(room: Room) -> str:
-        async with beside(room, child("good")) as yard:
+    async def run(room: CaseContext) -> str:
+        async with open_with_good_server(room, child("good")) as yard:
             await call(yard)
             await asyncio.Event().wait()
         return "never"
 
-    outcome = await run_case(Case("Test", "hangs", run, 2), hostile_http)
+    outcome = await run_case(FaultCase("Test", "hangs", run, 2), hostile_http)
     assert outcome.wrong == ["did not end within 2 s"]

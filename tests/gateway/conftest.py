@@ -12,9 +12,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.web.conftest import Local, open_site, serve
+from tests.web.conftest import InProcessApp, open_site, serve
 
-__all__ = ["Modern", "Old", "Reply", "next_message", "odd", "open_site", "serve"]
+__all__ = ["LegacyClient", "ModernClient", "Reply", "next_message", "odd", "open_site", "serve"]
 
 HERE = Path(__file__).parent
 LONG_LIST_DEADLINE = 60.0
@@ -88,7 +88,7 @@ def events(body: bytes) -> list[Any]:
 
 
 @dataclass
-class Modern:
+class ModernClient:
     """A client of the modern era."""
 
     session: aiohttp.ClientSession
@@ -137,7 +137,7 @@ class Modern:
 
 
 @dataclass
-class Old(Modern):
+class LegacyClient(ModernClient):
     """A client of the legacy era, with a session once it has begun."""
 
     version: str = "2025-11-25"
@@ -191,7 +191,7 @@ async def http() -> AsyncGenerator[aiohttp.ClientSession]:
 
 
 @pytest.fixture
-async def pair(open_site: Any) -> Local:
+async def pair(open_site: Any) -> InProcessApp:
     """Two odd servers, in none mode."""
     return await open_site(
         {"one": odd("one"), "two": odd("two", denyTools=["secret"])}, list_deadline=LONG_LIST_DEADLINE

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp.web
 
-__all__ = ["WatchedServer"]
+__all__ = ["ResourceUpdatesServer"]
 
 META = "io.modelcontextprotocol"
 OFFERS = {"tools": {}, "resources": {"subscribe": True}}
@@ -21,7 +21,7 @@ LISTS = {
 }
 
 
-class WatchedServer:
+class ResourceUpdatesServer:
     """``await start()``, ``await stop()``, as often as you like: what it knew of its clients is gone then."""
 
     def __init__(self, *, modern: bool, sessions: bool = True) -> None:

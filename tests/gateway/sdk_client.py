@@ -23,7 +23,7 @@ except ImportError:  # SDK 1.x
     Client = None  # type: ignore[assignment,misc]
 
 
-async def entered(stack: contextlib.AsyncExitStack, kind: str, words: list[str]) -> Any:
+async def open_client(stack: contextlib.AsyncExitStack, kind: str, words: list[str]) -> Any:
     if kind == "stdio":
         child = StdioServerParameters(command=words[0], args=words[1:], env=dict(os.environ))
         streams: Any = stdio_client(child)
@@ -41,7 +41,7 @@ async def entered(stack: contextlib.AsyncExitStack, kind: str, words: list[str])
     return client
 
 
-async def look(client: Any, tool: str) -> dict[str, Any]:
+async def check_results(client: Any, tool: str) -> dict[str, Any]:
     result = await client.call_tool(f"large_{tool}", {"size": 300_000})
     (link,) = [block for block in result.content if block.type == "resource_link"]
     (whole,) = (await client.read_resource(link.uri)).contents
@@ -56,9 +56,9 @@ async def look(client: Any, tool: str) -> dict[str, Any]:
 
 async def main(kind: str, words: list[str]) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        client = await entered(stack, kind, words)
+        client = await open_client(stack, kind, words)
         await client.list_tools()
-        print(json.dumps({tool: await look(client, tool) for tool in ("text", "promised", "file")}))
+        print(json.dumps({tool: await check_results(client, tool) for tool in ("text", "promised", "file")}))
 
 
 asyncio.run(main(sys.argv[1], sys.argv[2:]))

@@ -15,8 +15,8 @@ from typing import Any
 import aiohttp
 import aiohttp.web
 import pytest
-from tests.gateway.conftest import Modern, Old, Reply, odd
-from tests.web.conftest import Answer, Local
+from tests.gateway.conftest import LegacyClient, ModernClient, Reply, odd
+from tests.web.conftest import HttpReply, InProcessApp
 
 from toolyard.agents.chat.approval_grants import GrantScope, create_grant
 from toolyard.core import call_approvals
@@ -32,10 +32,10 @@ MAY_APPROVE = TokenScope(frozenset({Right.READ, Right.CALL, Right.APPROVE}))
 
 
 @dataclass
-class Door:
+class ApprovalSite:
     """A Toolyard that asks about write tools, and one person with a token."""
 
-    local: Local
+    local: InProcessApp
     person: Any
     http: aiohttp.ClientSession
 
@@ -43,11 +43,11 @@ class Door:
     def owner(self) -> str:
         return self.person.user.id
 
-    def modern(self, capabilities: dict[str, Any] = FORMS) -> Modern:
-        return Modern(self.http, f"{self.local.url}/mcp", capabilities, self._head)
+    def modern(self, capabilities: dict[str, Any] = FORMS) -> ModernClient:
+        return ModernClient(self.http, f"{self.local.url}/mcp", capabilities, self._head)
 
-    async def old(self, capabilities: dict[str, Any] = FORMS) -> Old:
-        client = Old(self.http, f"{self.local.url}/mcp", capabilities, self._head)
+    async def old(self, capabilities: dict[str, Any] = FORMS) -> LegacyClient:
+        client = LegacyClient(self.http, f"{self.local.url}/mcp", capabilities, self._head)
         await client.begin()
         return client
 
@@ -72,10 +72,10 @@ class Door:
 async def door(open_site: Any, http: aiohttp.ClientSession) -> Any:
     """``await door(scope)``."""
 
-    async def make(scope: TokenScope = MAY_APPROVE, **servers: Any) -> Door:
+    async def make(scope: TokenScope = MAY_APPROVE, **servers: Any) -> ApprovalSite:
         config = {"one": odd("one"), **servers}
         local = await open_site(config, people_mode="password", write_tools="ask")
-        return Door(local, await local.person("ann", scope=scope), http)
+        return ApprovalSite(local, await local.person("ann", scope=scope), http)
 
     return make
 
@@ -100,7 +100,7 @@ def question(reply: Reply) -> tuple[str, dict[str, Any], str]:
 async def test_a_call_is_answered_with_the_link_and_works_after_the_yes(
     door: Any, scope: TokenScope, capabilities: dict[str, Any], era: str
 ) -> None:
-    here: Door = await door(scope)
+    here: ApprovalSite = await door(scope)
     client = here.modern(capabilities) if era == "modern" else await here.old(capabilities)
     reply = await client.call(WRITE, {"text": "a"})
     assert reply.result["isError"] is True
@@ -122,7 +122,7 @@ async def test_a_call_is_answered_with_the_link_and_works_after_the_yes(
 
 
 async def test_the_api_answers_with_the_link_and_works_after_the_yes(door: Any) -> None:
-    here: Door = await door(MAY_CALL)
+    here: ApprovalSite = await door(MAY_CALL)
     answer = await here.call({"text": "a"})
     (asked,) = await here.waiting()
     link = f"{here.local.url}/ui/approvals#{asked.id}"
@@ -138,7 +138,7 @@ async def test_the_api_answers_with_the_link_and_works_after_the_yes(door: Any) 
 
 
 async def test_a_no_lets_nothing_through(door: Any) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     await here.call()
     (asked,) = await here.waiting()
     await here.say(asked, yes=False)
@@ -147,7 +147,7 @@ async def test_a_no_lets_nothing_through(door: Any) -> None:
 
 
 async def test_one_persons_yes_is_nobody_elses(door: Any) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     await here.call()
     (asked,) = await here.waiting()
     bob = await here.local.person("bob")
@@ -160,7 +160,7 @@ async def test_one_persons_yes_is_nobody_elses(door: Any) -> None:
 
 
 async def test_the_form_of_an_approval_counts_in_its_own_session_only(door: Any) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     await here.call({"text": "a"})
     await here.call({"text": "b"})
     one, other = await here.waiting()
@@ -171,7 +171,7 @@ async def test_the_form_of_an_approval_counts_in_its_own_session_only(door: Any)
         assert found is not None
         return found[1]
 
-    async def approve(browser: Any, approval: Approval, csrf: str) -> Answer:
+    async def approve(browser: Any, approval: Approval, csrf: str) -> HttpReply:
         head = {"Origin": here.local.url}
         form = {"csrf": csrf, "answer": "once"}
         return await browser.post(f"/ui/approvals/{approval.id}", data=form, headers=head)
@@ -192,7 +192,7 @@ async def test_the_form_of_an_approval_counts_in_its_own_session_only(door: Any)
 
 
 async def test_another_definition_is_not_what_was_approved(door: Any) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     await here.call()
     (asked,) = await here.waiting()
     store = here.local.services.database.approvals
@@ -207,7 +207,7 @@ async def test_another_definition_is_not_what_was_approved(door: Any) -> None:
 async def test_many_calls_do_not_flood_the_page(door: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(call_approvals, "_MAX_PENDING_APPROVALS", 5)
-    here: Door = await door(MAY_CALL)
+    here: ApprovalSite = await door(MAY_CALL)
     answers = await asyncio.gather(*(here.call({"text": str(number % 8)}) for number in range(24)))
     assert len(await here.waiting()) == 5
     assert {answer.status for answer in answers} == {409, 404}
@@ -215,7 +215,7 @@ async def test_many_calls_do_not_flood_the_page(door: Any, monkeypatch: pytest.M
 
 
 async def test_what_nobody_could_look_at_is_not_asked_about(door: Any) -> None:
-    here: Door = await door(MAY_CALL)
+    here: ApprovalSite = await door(MAY_CALL)
     answer = await here.call({"text": "x" * 300_000})
     assert "too long to be shown" in answer.text
     assert await here.waiting() == []
@@ -225,7 +225,7 @@ async def test_what_nobody_could_look_at_is_not_asked_about(door: Any) -> None:
 
 
 async def test_a_modern_client_is_asked_and_its_yes_is_for_one_call(door: Any) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     client = here.modern()
     first = await client.call(WRITE, {"text": "a"})
     name, params, state = question(first)
@@ -246,9 +246,9 @@ async def test_a_modern_client_is_asked_and_its_yes_is_for_one_call(door: Any) -
     assert new.id != asked.id
 
 
-async def asks(client: Modern, http: aiohttp.ClientSession, arguments: dict[str, Any]) -> Any:
+async def asks(client: ModernClient, http: aiohttp.ClientSession, arguments: dict[str, Any]) -> Any:
     """Make the call; return the parameters of the question, or the result where nobody was asked."""
-    if not isinstance(client, Old):
+    if not isinstance(client, LegacyClient):
         reply = await client.call(WRITE, arguments)
         asked = reply.result["resultType"] == "input_required"
         return question(reply)[1] if asked else reply.result
@@ -268,7 +268,7 @@ async def asks(client: Modern, http: aiohttp.ClientSession, arguments: dict[str,
 async def test_arguments_that_do_not_fit_are_approved_on_the_page_only(
     door: Any, http: aiohttp.ClientSession, era: str, arguments: dict[str, Any]
 ) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     client = here.modern() if era == "modern" else await here.old()
     result = await asks(client, http, arguments)
     (waiting,) = await here.waiting()
@@ -281,7 +281,7 @@ async def test_arguments_that_do_not_fit_are_approved_on_the_page_only(
 async def test_a_question_shows_all_keys_first_and_hidden_characters(
     door: Any, http: aiohttp.ClientSession, era: str
 ) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     client = here.modern() if era == "modern" else await here.old()
     arguments = {"body": "x" * 900, "more": "y" * 500, "force": True, "to": "ann\u202emoc.live\U000e0041"}
     message = (await asks(client, http, arguments))["message"]
@@ -294,7 +294,7 @@ async def test_a_question_shows_all_keys_first_and_hidden_characters(
 
 
 async def test_a_modern_client_that_brings_no_answer_is_asked_again(door: Any) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     client = here.modern()
     name, params, state = question(await client.call(WRITE))
     for nothing in ({}, {"other": {"action": "accept"}}, {name: "accept"}):
@@ -305,7 +305,7 @@ async def test_a_modern_client_that_brings_no_answer_is_asked_again(door: Any) -
 
 @pytest.mark.parametrize(("action", "still"), [("decline", 0), ("cancel", 1), ("made up", 1)])
 async def test_a_modern_client_that_says_no(door: Any, action: str, still: int) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     client = here.modern()
     name, _, state = question(await client.call(WRITE))
     reply = await client.call(WRITE, inputResponses={name: {"action": action}}, requestState=state)
@@ -316,7 +316,7 @@ async def test_a_modern_client_that_says_no(door: Any, action: str, still: int) 
 
 
 async def test_another_token_of_the_same_person_does_not_answer_in_its_place(door: Any) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     name, _, state = question(await here.modern().call(WRITE))
     people = here.local.services.people
     _, secret = await people.create_token(here.person.user, "less", MAY_CALL, None)
@@ -328,7 +328,7 @@ async def test_another_token_of_the_same_person_does_not_answer_in_its_place(doo
 
 
 async def test_an_answer_needs_nothing_that_a_process_keeps(door: Any) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     name, _, state = question(await here.modern().call(WRITE))
     # What one process keeps in memory is not needed: all of it is in the state and the database.
     here.local.part(GatewayMount).gateway.suspended_calls._calls.clear()  # pyright: ignore[reportPrivateUsage]
@@ -338,7 +338,7 @@ async def test_an_answer_needs_nothing_that_a_process_keeps(door: Any) -> None:
 
 
 async def answered(
-    client: Old,
+    client: LegacyClient,
     http: aiohttp.ClientSession,
     action: str,
     tool: str = WRITE,
@@ -363,7 +363,7 @@ async def _next(response: aiohttp.ClientResponse) -> Any:
 
 
 async def test_a_legacy_client_is_asked_within_its_call(door: Any, http: aiohttp.ClientSession) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     for capabilities in (FORMS, {"elicitation": {}}):
         client = await here.old(capabilities)
         answer = await answered(client, http, "accept")
@@ -375,7 +375,7 @@ async def test_a_legacy_client_is_asked_within_its_call(door: Any, http: aiohttp
 
 
 async def test_a_legacy_client_that_fails_gets_the_link(door: Any, http: aiohttp.ClientSession) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     client = await here.old()
     message = client.message("tools/call", {"name": WRITE, "arguments": {}})
     async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
@@ -388,7 +388,7 @@ async def test_a_legacy_client_that_fails_gets_the_link(door: Any, http: aiohttp
 
 
 async def test_at_the_address_of_one_server_the_same_holds(door: Any, http: aiohttp.ClientSession) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     client = here.modern()
     client.url += "/servers/one"
     name, _, state = question(await client.call("write"))
@@ -402,7 +402,7 @@ THROUGH = {"name": WRITE, "arguments": {"text": "a"}}
 
 
 async def test_through_the_meta_tools_a_modern_client_is_asked(door: Any) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     client = here.modern()
     client.url += "?mode=meta"
     name, params, state = question(await client.call("tools_call", THROUGH))
@@ -428,7 +428,7 @@ async def test_through_the_meta_tools_a_modern_client_is_asked(door: Any) -> Non
 async def test_through_the_meta_tools_a_legacy_client_is_asked(
     door: Any, http: aiohttp.ClientSession
 ) -> None:
-    here: Door = await door()
+    here: ApprovalSite = await door()
     client = await here.old()
     client.url += "?mode=meta"
     for action, words in (("accept", '"ok":true'), ("decline", "was not approved")):
@@ -445,7 +445,7 @@ async def test_through_the_meta_tools_a_legacy_client_is_asked(
 async def test_through_the_meta_tools_the_link_is_told_where_nobody_can_be_asked(
     door: Any, scope: TokenScope, capabilities: dict[str, Any]
 ) -> None:
-    here: Door = await door(scope)
+    here: ApprovalSite = await door(scope)
     client = here.modern(capabilities)
     client.url += "?mode=meta"
     reply = await client.call("tools_call", {"name": WRITE, "arguments": {}})
@@ -459,7 +459,7 @@ async def test_without_accounts_whoever_is_here_may_be_asked(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     local = await open_site({"one": odd("one")}, write_tools="ask")
-    client = Modern(http, f"{local.url}/mcp", FORMS)
+    client = ModernClient(http, f"{local.url}/mcp", FORMS)
     name, _, state = question(await client.call(WRITE))
     reply = await client.call(WRITE, inputResponses={name: {"action": "accept"}}, requestState=state)
     assert reply.text == "plain"
@@ -499,7 +499,7 @@ async def test_one_yes_is_enough_for_all_rounds_of_a_call(door: Any) -> None:
     runner = aiohttp.web.AppRunner(app)
     await runner.setup()
     await aiohttp.web.TCPSite(runner, "127.0.0.1", 0).start()
-    here: Door = await door(two={"url": f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"})
+    here: ApprovalSite = await door(two={"url": f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"})
     client = here.modern()
     name, _, state = question(await client.call("two_give"))
     asked = await client.call("two_give", inputResponses={name: {"action": "accept"}}, requestState=state)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import aiohttp.web
 import pytest
-from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, Old, next_message, odd
+from tests.gateway.conftest import LONG_LIST_DEADLINE, LegacyClient, ModernClient, next_message, odd
 from tests.gateway.test_list_changed import listening, lists_changed, tools
-from tests.web.conftest import Local
+from tests.web.conftest import InProcessApp
 
 from toolyard.gateway.endpoint import MISSING_SERVERS_META_KEY
 from toolyard.types.account import LOCAL_PRINCIPAL, Right, TokenScope
@@ -22,7 +22,7 @@ from toolyard.web.gateway_mount import GatewayMount
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-SHORT = 0.3
+LIST_DEADLINE_SECONDS = 0.3
 """A list deadline in seconds. The servers of these tests answer long after it, or were listed before."""
 OFFERS = {"tools": {}, "prompts": {}, "resources": {}}
 LISTS = {
@@ -33,7 +33,7 @@ LISTS = {
 }
 
 
-class Slow:
+class BlockedLegacyServer:
     """A legacy server that does not answer what it shall not yet."""
 
     def __init__(self) -> None:
@@ -65,9 +65,9 @@ class Slow:
 
 
 @pytest.fixture
-async def slow() -> AsyncIterator[tuple[Slow, dict[str, Any]]]:
+async def slow() -> AsyncIterator[tuple[BlockedLegacyServer, dict[str, Any]]]:
     """The server, and its entry: its timeouts are longer than any test."""
-    server, app = Slow(), aiohttp.web.Application()
+    server, app = BlockedLegacyServer(), aiohttp.web.Application()
     app.router.add_post("/mcp", server.answer)
     runner = aiohttp.web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
@@ -78,21 +78,23 @@ async def slow() -> AsyncIterator[tuple[Slow, dict[str, Any]]]:
     await runner.cleanup()
 
 
-async def warm(services: Local, http: aiohttp.ClientSession, *servers: str) -> None:
+async def warm(services: InProcessApp, http: aiohttp.ClientSession, *servers: str) -> None:
     """Let these be listed, however long that takes."""
     for server in servers:
-        client = Modern(http, f"{services.url}/mcp/servers/{server}")
+        client = ModernClient(http, f"{services.url}/mcp/servers/{server}")
         for method in LISTS if server == "one" else ("tools/list",):
             assert (await client.ask(method)).result
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_tools_of_the_others_are_listed_and_the_rest_is_announced(
-    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession, era: str
+    slow: tuple[BlockedLegacyServer, Any], open_site: Any, http: aiohttp.ClientSession, era: str
 ) -> None:
     server, entry = slow
     await server.hold("initialize")
-    services: Local = await open_site({"one": odd("one"), "slow": entry}, list_deadline=SHORT)
+    services: InProcessApp = await open_site(
+        {"one": odd("one"), "slow": entry}, list_deadline=LIST_DEADLINE_SECONDS
+    )
     await warm(services, http, "one")
     async with listening(http, f"{services.url}/mcp", "", era) as (client, stream):
         for _ in range(2):
@@ -112,12 +114,12 @@ async def test_tools_of_the_others_are_listed_and_the_rest_is_announced(
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_client_that_lists_once_gets_tools_although_all_servers_are_slow(
-    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession, era: str
+    slow: tuple[BlockedLegacyServer, Any], open_site: Any, http: aiohttp.ClientSession, era: str
 ) -> None:
     server, entry = slow
     await server.hold("initialize")
-    services: Local = await open_site({"slow": entry}, list_deadline=1.0, warm=False)
-    client = (Old if era == "legacy" else Modern)(http, f"{services.url}/mcp")
+    services: InProcessApp = await open_site({"slow": entry}, list_deadline=1.0, warm=False)
+    client = (LegacyClient if era == "legacy" else ModernClient)(http, f"{services.url}/mcp")
     listing = asyncio.ensure_future(client.ask("tools/list"))
     # Longer than the list deadline, and shorter than the time for the first tools.
     await asyncio.wait([listing], timeout=1.5)
@@ -126,29 +128,29 @@ async def test_a_client_that_lists_once_gets_tools_although_all_servers_are_slow
 
 
 async def test_a_list_of_servers_that_never_answer_ends(
-    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession
+    slow: tuple[BlockedLegacyServer, Any], open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     server, entry = slow
     await server.hold("initialize")
-    services: Local = await open_site({"slow": entry}, list_deadline=0.1, warm=False)
-    reply = await Modern(http, f"{services.url}/mcp").ask("tools/list")
+    services: InProcessApp = await open_site({"slow": entry}, list_deadline=0.1, warm=False)
+    reply = await ModernClient(http, f"{services.url}/mcp").ask("tools/list")
     assert reply.result["tools"] == []
     assert reply.result["_meta"][MISSING_SERVERS_META_KEY] == {"slow": "has not answered yet"}
 
 
 async def test_the_meta_tools_find_what_came_late(
-    slow: tuple[Slow, Any],
+    slow: tuple[BlockedLegacyServer, Any],
     open_site: Any,
     http: aiohttp.ClientSession,
     wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     server, entry = slow
     await server.hold("initialize")
-    services: Local = await open_site(
-        {"one": odd("one"), "slow": {**entry, "trust": "trusted"}}, list_deadline=SHORT
+    services: InProcessApp = await open_site(
+        {"one": odd("one"), "slow": {**entry, "trust": "trusted"}}, list_deadline=LIST_DEADLINE_SECONDS
     )
     await warm(services, http, "one")
-    client = Modern(http, f"{services.url}/mcp?mode=meta")
+    client = ModernClient(http, f"{services.url}/mcp?mode=meta")
 
     async def found() -> dict[str, Any]:
         reply = await client.call("tools_search", {"query": "late odd"})
@@ -172,15 +174,15 @@ async def test_the_meta_tools_find_what_came_late(
 
 
 async def test_a_resource_of_a_server_whose_list_is_late_is_not_asked_of_another(
-    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession
+    slow: tuple[BlockedLegacyServer, Any], open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     server, entry = slow
-    services: Local = await open_site(
-        {"one": odd("one"), "slow": {**entry, "cache_ttl": 0}}, list_deadline=SHORT
+    services: InProcessApp = await open_site(
+        {"one": odd("one"), "slow": {**entry, "cache_ttl": 0}}, list_deadline=LIST_DEADLINE_SECONDS
     )
     await warm(services, http, "one", "slow")
     await server.hold("resources/list", "resources/templates/list")
-    client = Modern(http, f"{services.url}/mcp")
+    client = ModernClient(http, f"{services.url}/mcp")
     async with asyncio.timeout(60):
         # The list is without it; whoever reads what it knows of waits for the one who may have it.
         listed = (await client.ask("resources/list")).result["resources"]
@@ -196,11 +198,11 @@ async def test_a_resource_of_a_server_whose_list_is_late_is_not_asked_of_another
 async def test_a_server_that_cannot_be_reached_is_named_with_the_reason(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    services: Local = await open_site(
+    services: InProcessApp = await open_site(
         {"one": odd("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}}, list_deadline=LONG_LIST_DEADLINE
     )
     await warm(services, http, "one")
-    reply = await Modern(http, f"{services.url}/mcp").ask("tools/list")
+    reply = await ModernClient(http, f"{services.url}/mcp").ask("tools/list")
     missing = reply.result["_meta"][MISSING_SERVERS_META_KEY]
     assert list(missing) == ["dead"]
     assert "9" in missing["dead"]
@@ -210,20 +212,24 @@ async def test_a_server_that_a_token_is_not_for_is_not_named(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     servers = {"one": odd("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}}
-    services: Local = await open_site(servers, people_mode="password", list_deadline=SHORT)
+    services: InProcessApp = await open_site(
+        servers, people_mode="password", list_deadline=LIST_DEADLINE_SECONDS
+    )
     person = await services.person("ann", scope=TokenScope(frozenset({Right.CALL}), servers=("one",)))
     head = {"Authorization": f"Bearer {person.secret}"}
-    reply = await Modern(http, f"{services.url}/mcp", {}, head).ask("tools/list")
+    reply = await ModernClient(http, f"{services.url}/mcp", {}, head).ask("tools/list")
     assert b"dead" not in reply.body
 
 
 async def test_what_was_listed_once_is_listed_while_the_server_hangs(
-    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession
+    slow: tuple[BlockedLegacyServer, Any], open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     server, entry = slow
-    services: Local = await open_site({"one": odd("one"), "slow": entry}, list_deadline=SHORT)
+    services: InProcessApp = await open_site(
+        {"one": odd("one"), "slow": entry}, list_deadline=LIST_DEADLINE_SECONDS
+    )
     await warm(services, http, "one", "slow")
-    client = Modern(http, f"{services.url}/mcp")
+    client = ModernClient(http, f"{services.url}/mcp")
     assert "slow_late" in await tools(client)
     await server.hold("tools/list")
     # It is connected, and what it had is old.
@@ -232,10 +238,12 @@ async def test_what_was_listed_once_is_listed_while_the_server_hangs(
     assert "slow_late" in await tools(client)
     # Another process knows it from the database.
     await server.hold("initialize")
-    other: Local = await open_site(
-        {"one": odd("one"), "slow": entry}, data=services.services.data_dir, list_deadline=SHORT
+    other: InProcessApp = await open_site(
+        {"one": odd("one"), "slow": entry},
+        data=services.services.data_dir,
+        list_deadline=LIST_DEADLINE_SECONDS,
     )
-    assert "slow_late" in await tools(Modern(http, f"{other.url}/mcp"))
+    assert "slow_late" in await tools(ModernClient(http, f"{other.url}/mcp"))
     await server.hold()
 
 
@@ -247,11 +255,13 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_other_lists_are_not_held_up_either(
-    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession, kind: str
+    slow: tuple[BlockedLegacyServer, Any], open_site: Any, http: aiohttp.ClientSession, kind: str
 ) -> None:
     server, entry = slow
     listing, names, using, params, key = KINDS[kind]
-    services: Local = await open_site({"one": odd("one"), "slow": entry}, list_deadline=SHORT)
+    services: InProcessApp = await open_site(
+        {"one": odd("one"), "slow": entry}, list_deadline=LIST_DEADLINE_SECONDS
+    )
     await warm(services, http, "one", "slow")
     async with listening(http, f"{services.url}/mcp", "", "modern") as (client, stream):
         await server.hold(listing)
@@ -269,14 +279,14 @@ async def test_other_lists_are_not_held_up_either(
 
 
 async def test_the_address_of_one_server_waits_for_it(
-    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession
+    slow: tuple[BlockedLegacyServer, Any], open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     server, entry = slow
     await server.hold("initialize")
-    services: Local = await open_site({"slow": entry}, list_deadline=SHORT)
-    everything = Modern(http, f"{services.url}/mcp")
+    services: InProcessApp = await open_site({"slow": entry}, list_deadline=LIST_DEADLINE_SECONDS)
+    everything = ModernClient(http, f"{services.url}/mcp")
     assert await tools(everything) == set()
-    asked = asyncio.create_task(tools(Modern(http, f"{services.url}/mcp/servers/slow")))
+    asked = asyncio.create_task(tools(ModernClient(http, f"{services.url}/mcp/servers/slow")))
     # Its patience is over, and it still waits.
     assert await tools(everything) == set()
     assert not asked.done()

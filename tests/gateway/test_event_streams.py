@@ -9,8 +9,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import Modern, Old, next_message, odd
-from tests.web.conftest import Local, Person
+from tests.gateway.conftest import LegacyClient, ModernClient, next_message, odd
+from tests.web.conftest import InProcessApp, SignedInUser
 
 from toolyard.gateway.http import sessions
 from toolyard.gateway.http.event_streams import StreamLimits
@@ -19,15 +19,15 @@ from toolyard.web.gateway_mount import GatewayMount
 
 
 @pytest.fixture
-async def team(open_site: Any) -> Local:
+async def team(open_site: Any) -> InProcessApp:
     return await open_site({"one": odd("one")}, people_mode="password")
 
 
-def bearer(person: Person) -> dict[str, str]:
+def bearer(person: SignedInUser) -> dict[str, str]:
     return {"Authorization": f"Bearer {person.secret}"}
 
 
-async def listen(client: Modern) -> aiohttp.ClientResponse:
+async def listen(client: ModernClient) -> aiohttp.ClientResponse:
     """A stream of the modern era, acknowledged."""
     message = client.message("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
     head = client.head("subscriptions/listen")
@@ -36,7 +36,7 @@ async def listen(client: Modern) -> aiohttp.ClientResponse:
     return response
 
 
-async def get(client: Old) -> aiohttp.ClientResponse:
+async def get(client: LegacyClient) -> aiohttp.ClientResponse:
     """The stream of a session, which has begun."""
     head = {**client.head(""), "Accept": "text/event-stream"}
     response = await client.session.get(client.url, headers=head)
@@ -45,13 +45,13 @@ async def get(client: Old) -> aiohttp.ClientResponse:
 
 
 async def test_who_may_not_come_any_more_is_not_told_any_more(
-    team: Local, http: aiohttp.ClientSession
+    team: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
-    session = Old(http, url, headers=bearer(ann))
+    session = LegacyClient(http, url, headers=bearer(ann))
     await session.begin()
-    hers = [await listen(Modern(http, url, headers=bearer(ann))), await get(session)]
-    his = await listen(Modern(http, url, headers=bearer(ben)))
+    hers = [await listen(ModernClient(http, url, headers=bearer(ann))), await get(session)]
+    his = await listen(ModernClient(http, url, headers=bearer(ben)))
     people = team.services.database.accounts
     [token] = await people.list_tokens(ann.user.id)
     assert await people.delete_token(ann.user.id, token.id)
@@ -64,11 +64,11 @@ async def test_who_may_not_come_any_more_is_not_told_any_more(
 
 
 async def test_who_came_for_nothing_but_to_listen_is_not_told_any_more_either(
-    team: Local, http: aiohttp.ClientSession
+    team: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
-    hers = await listen(Modern(http, url, headers=bearer(ann)))
-    his = await listen(Modern(http, url, headers=ben.browser.headers))
+    hers = await listen(ModernClient(http, url, headers=bearer(ann)))
+    his = await listen(ModernClient(http, url, headers=ben.browser.headers))
     people = team.services.database.accounts
     [token] = await people.list_tokens(ann.user.id)
     assert await people.delete_token(ann.user.id, token.id)
@@ -81,9 +81,9 @@ async def test_who_came_for_nothing_but_to_listen_is_not_told_any_more_either(
 
 async def test_who_only_listens_holds_up_no_end(serve: Any, http: aiohttp.ClientSession) -> None:
     served = await serve({"one": odd("one")})
-    client = Old(http, f"{served.url}/mcp")
+    client = LegacyClient(http, f"{served.url}/mcp")
     await client.begin()
-    streams = [await get(client), await listen(Modern(http, client.url))]
+    streams = [await get(client), await listen(ModernClient(http, client.url))]
     served.signal()
     assert await served.ended() == 0
     assert "did not end in time" not in served.errors
@@ -92,9 +92,9 @@ async def test_who_only_listens_holds_up_no_end(serve: Any, http: aiohttp.Client
 
 
 async def test_a_session_lasts_as_long_as_somebody_listens(
-    pair: Local, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    pair: InProcessApp, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard, silent, new = (Old(http, f"{pair.url}/mcp") for _ in range(3))
+    heard, silent, new = (LegacyClient(http, f"{pair.url}/mcp") for _ in range(3))
     await heard.begin()
     await silent.begin()
     stream = await get(heard)
@@ -106,13 +106,13 @@ async def test_a_session_lasts_as_long_as_somebody_listens(
 
 
 async def test_who_begins_very_many_sessions_loses_their_own(
-    team: Local, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    team: InProcessApp, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "_MAX_SESSIONS", 3)
     url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
-    his = Old(http, url, headers=bearer(ben))
+    his = LegacyClient(http, url, headers=bearer(ben))
     await his.begin()
-    hers = [Old(http, url, headers=bearer(ann)) for _ in range(5)]
+    hers = [LegacyClient(http, url, headers=bearer(ann)) for _ in range(5)]
     for each in hers:
         await each.begin()
     assert (await his.ask("ping")).result == {}
@@ -126,16 +126,16 @@ async def test_sessions_that_rest_keep_no_server_from_others(
     one = odd("one", sessions="per-client")
     services = await open_site({"one": one}, people_mode="password", max_stdio_servers=3)
     url, ann, ben = f"{services.url}/mcp", await services.person("ann"), await services.person("ben")
-    hers = [Old(http, url, {"elicitation": {"form": {}}}, bearer(ann)) for _ in range(4)]
+    hers = [LegacyClient(http, url, {"elicitation": {"form": {}}}, bearer(ann)) for _ in range(4)]
     for each in hers:
         await each.begin()
         assert "elicitation" in (await each.call("one_told")).text
-    assert (await Modern(http, url, headers=bearer(ben)).call("one_told")).text == "{}"
+    assert (await ModernClient(http, url, headers=bearer(ben)).call("one_told")).text == "{}"
     assert "elicitation" in (await hers[0].call("one_told")).text
 
 
 async def test_where_resources_are_is_found_out_once(
-    pair: Local, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    pair: InProcessApp, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[ResourceMap] = []
     of = ResourceMap.from_listings
@@ -145,7 +145,7 @@ async def test_where_resources_are_is_found_out_once(
         return made[-1]
 
     monkeypatch.setattr(ResourceMap, "from_listings", counted)
-    client = Modern(http, f"{pair.url}/mcp")
+    client = ModernClient(http, f"{pair.url}/mcp")
     for name in ("one", "two", "one"):
         read = await client.ask("resources/read", {"uri": f"odd://{name}"})
         assert read.result["contents"][0]["text"] == f"odd://{name} of {name}"
@@ -170,10 +170,10 @@ async def test_open_event_streams_are_limited_per_person_over_all_interfaces(
     team = await open_site({"one": odd("one")}, people_mode="password", max_streams_per_person=5)
     url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
     chat = (await ann.token.post("/api/v1/chats", {})).json["id"]
-    session = Old(http, url, headers=bearer(ann))
+    session = LegacyClient(http, url, headers=bearer(ann))
     await session.begin()
     hers = [
-        await listen(Modern(http, url, headers=bearer(ann))),
+        await listen(ModernClient(http, url, headers=bearer(ann))),
         await get(session),
         await opened(ann.token, "/api/v1/events"),
         await opened(ann.token, f"/api/v1/chats/{chat}/stream"),
@@ -186,7 +186,9 @@ async def test_open_event_streams_are_limited_per_person_over_all_interfaces(
     assert "max_streams_per_person" in refused.json["hint"]
     assert (await ann.token.get(f"/api/v1/chats/{chat}/stream")).status == 429
     assert (await ann.browser.get(f"/ui/chat/{chat}/stream")).status == 429
-    asked = await Modern(http, url, headers=bearer(ann)).ask("subscriptions/listen", {"notifications": {}})
+    asked = await ModernClient(http, url, headers=bearer(ann)).ask(
+        "subscriptions/listen", {"notifications": {}}
+    )
     assert asked.status == 429
     assert "max_streams_per_person" in asked.answer["error"]["message"]
     head = {**session.head(""), "Accept": "text/event-stream"}

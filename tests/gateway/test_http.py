@@ -9,8 +9,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import LONG_LIST_DEADLINE, META, Modern, Old, odd
-from tests.web.conftest import Local
+from tests.gateway.conftest import LONG_LIST_DEADLINE, META, LegacyClient, ModernClient, odd
+from tests.web.conftest import InProcessApp
 
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
@@ -19,7 +19,7 @@ CALL = frozenset({Right.CALL})
 
 
 @pytest.fixture
-async def team(open_site: Any) -> Local:
+async def team(open_site: Any) -> InProcessApp:
     return await open_site(
         {"one": odd("one"), "two": odd("two")}, people_mode="password", list_deadline=LONG_LIST_DEADLINE
     )
@@ -28,8 +28,8 @@ async def team(open_site: Any) -> Local:
 # Bad input.
 
 
-async def test_malformed_messages_are_refused(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Modern(http, f"{pair.url}/mcp")
+async def test_malformed_messages_are_refused(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
+    client = ModernClient(http, f"{pair.url}/mcp")
     head = client.head("tools/list")
     for body, code in (
         (b"{", -32700),
@@ -43,8 +43,8 @@ async def test_malformed_messages_are_refused(pair: Local, http: aiohttp.ClientS
         assert (reply.status, reply.error["code"]) == (400, code), body
 
 
-async def test_headers_must_say_what_the_body_says(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Modern(http, f"{pair.url}/mcp")
+async def test_headers_must_say_what_the_body_says(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
+    client = ModernClient(http, f"{pair.url}/mcp")
     params = {"name": "one_told", "arguments": {}}
     good = client.head("tools/call", params)
     for wrong in (
@@ -59,8 +59,8 @@ async def test_headers_must_say_what_the_body_says(pair: Local, http: aiohttp.Cl
         assert (reply.status, reply.error["code"]) == (400, -32020), wrong
 
 
-async def test_the_rest_of_bad_input_has_its_status(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Modern(http, f"{pair.url}/mcp")
+async def test_the_rest_of_bad_input_has_its_status(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
+    client = ModernClient(http, f"{pair.url}/mcp")
     head, message = client.head("tools/list"), client.message("tools/list")
     assert (await client.send(message, {**head, "Content-Type": "text/plain"})).status == 415
     assert (await client.send(message, {**head, "Accept": "text/html"})).status == 406
@@ -81,11 +81,13 @@ async def test_the_rest_of_bad_input_has_its_status(pair: Local, http: aiohttp.C
         "/mcp/x",
         "/mcp/servers/one/x",
     ):
-        assert (await Modern(http, pair.url + path).ask("tools/list")).status == 404
+        assert (await ModernClient(http, pair.url + path).ask("tools/list")).status == 404
 
 
-async def test_another_version_is_told_which_there_are(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Modern(http, f"{pair.url}/mcp")
+async def test_another_version_is_told_which_there_are(
+    pair: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    client = ModernClient(http, f"{pair.url}/mcp")
     message = client.message("tools/list", **{f"{META}/protocolVersion": "2031-01-01"})
     reply = await client.send(message, {**client.head("tools/list"), "MCP-Protocol-Version": "2031-01-01"})
     assert (reply.status, reply.error["code"]) == (400, -32022)
@@ -95,27 +97,29 @@ async def test_another_version_is_told_which_there_are(pair: Local, http: aiohtt
 # Who gets in.
 
 
-async def test_without_a_token_nobody_gets_in(team: Local, http: aiohttp.ClientSession) -> None:
+async def test_without_a_token_nobody_gets_in(team: InProcessApp, http: aiohttp.ClientSession) -> None:
     for headers in ({}, {"Authorization": "Bearer ty_wrong"}):
         for url in (f"{team.url}/mcp", f"{team.url}/mcp/servers/none"):
-            reply = await Modern(http, url, headers=headers).ask("tools/list")
+            reply = await ModernClient(http, url, headers=headers).ask("tools/list")
             assert reply.status == 401
             assert reply.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-async def test_a_token_reaches_what_its_scope_names(team: Local, http: aiohttp.ClientSession) -> None:
+async def test_a_token_reaches_what_its_scope_names(team: InProcessApp, http: aiohttp.ClientSession) -> None:
     ann = await team.person("ann", scope=TokenScope(CALL, servers=("one",), tools=("one_t*",)))
     head = {"Authorization": f"Bearer {ann.secret}"}
-    listed = await Modern(http, f"{team.url}/mcp", headers=head).ask("tools/list")
+    listed = await ModernClient(http, f"{team.url}/mcp", headers=head).ask("tools/list")
     assert [tool["name"] for tool in listed.result["tools"]] == ["one_told"]
-    assert (await Modern(http, f"{team.url}/mcp/servers/two", headers=head).ask("tools/list")).status == 404
-    refused = await Modern(http, f"{team.url}/mcp", headers=head).call("two_told")
+    assert (
+        await ModernClient(http, f"{team.url}/mcp/servers/two", headers=head).ask("tools/list")
+    ).status == 404
+    refused = await ModernClient(http, f"{team.url}/mcp", headers=head).call("two_told")
     assert refused.error["code"] == -32602
-    resources = await Modern(http, f"{team.url}/mcp", headers=head).ask("resources/list")
+    resources = await ModernClient(http, f"{team.url}/mcp", headers=head).ask("resources/list")
     assert [each["uri"] for each in resources.result["resources"]] == ["odd://same", "odd://one"]
     ben = await team.person("ben", scope=TokenScope(frozenset({Right.READ})))
     head = {"Authorization": f"Bearer {ben.secret}"}
-    assert (await Modern(http, f"{team.url}/mcp", headers=head).ask("tools/list")).status == 403
+    assert (await ModernClient(http, f"{team.url}/mcp", headers=head).ask("tools/list")).status == 403
 
 
 @pytest.mark.parametrize("by", ["token", "agent"])
@@ -130,7 +134,7 @@ async def test_who_names_tools_reaches_no_other_servers_resources(
     tools = ("one_told",) if by == "token" else None
     ann = await services.person("ann", scope=TokenScope(CALL, tools=tools))
     url = f"{services.url}/mcp" if by == "token" else f"{services.url}/mcp/agents/reader"
-    client = Modern(http, url, headers={"Authorization": f"Bearer {ann.secret}"})
+    client = ModernClient(http, url, headers={"Authorization": f"Bearer {ann.secret}"})
     listed = await client.ask("resources/list")
     assert [each["uri"] for each in listed.result["resources"]] == ["odd://same", "odd://one"]
     prompts = await client.ask("prompts/list")
@@ -142,40 +146,44 @@ async def test_who_names_tools_reaches_no_other_servers_resources(
     assert (await client.ask("resources/read", {"uri": "odd://one"})).result["contents"]
 
 
-async def test_what_is_one_callers_is_not_anothers(team: Local, http: aiohttp.ClientSession) -> None:
+async def test_what_is_one_callers_is_not_anothers(team: InProcessApp, http: aiohttp.ClientSession) -> None:
     ann, ben = await team.person("ann"), await team.person("ben")
     url, can = f"{team.url}/mcp", {"elicitation": {"form": {}}}
-    hers = Old(http, url, can, {"Authorization": f"Bearer {ann.secret}"})
+    hers = LegacyClient(http, url, can, {"Authorization": f"Bearer {ann.secret}"})
     await hers.begin()
-    his = Old(http, url, can, {**hers.headers, "Authorization": f"Bearer {ben.secret}"})
+    his = LegacyClient(http, url, can, {**hers.headers, "Authorization": f"Bearer {ben.secret}"})
     assert (await his.ask("tools/list")).status == 404
-    asked = await Modern(http, url, can, {"Authorization": f"Bearer {ann.secret}"}).call("one_ask")
+    asked = await ModernClient(http, url, can, {"Authorization": f"Bearer {ann.secret}"}).call("one_ask")
     given = {
         "inputResponses": {"input-1": {"action": "accept"}},
         "requestState": asked.result["requestState"],
     }
-    stolen = await Modern(http, url, can, {"Authorization": f"Bearer {ben.secret}"}).call("one_ask", **given)
+    stolen = await ModernClient(http, url, can, {"Authorization": f"Bearer {ben.secret}"}).call(
+        "one_ask", **given
+    )
     assert stolen.error["code"] == -32602
 
 
 async def test_a_token_takes_no_session_over_that_was_begun_with_a_wider_one(
-    team: Local, http: aiohttp.ClientSession
+    team: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     ann = await team.person("ann")
     narrow = TokenScope(CALL, servers=("two",))
     _, secret = await team.services.people.create_token(ann.user, "narrow", narrow, None)
-    wide = Old(http, f"{team.url}/mcp", {"elicitation": {}}, {"Authorization": f"Bearer {ann.secret}"})
+    wide = LegacyClient(
+        http, f"{team.url}/mcp", {"elicitation": {}}, {"Authorization": f"Bearer {ann.secret}"}
+    )
     await wide.begin()
-    taken = Old(http, wide.url, {}, {**wide.headers, "Authorization": f"Bearer {secret}"})
+    taken = LegacyClient(http, wide.url, {}, {**wide.headers, "Authorization": f"Bearer {secret}"})
     assert (await taken.ask("tools/list")).status == 404
     async with http.get(taken.url, headers={**taken.head(""), "Accept": "text/event-stream"}) as response:
         assert response.status == 404
     assert (await wide.ask("tools/list")).status == 200
 
 
-async def test_calls_are_written_down(team: Local, http: aiohttp.ClientSession) -> None:
+async def test_calls_are_written_down(team: InProcessApp, http: aiohttp.ClientSession) -> None:
     ann = await team.person("ann")
-    client = Modern(http, f"{team.url}/mcp", headers={"Authorization": f"Bearer {ann.secret}"})
+    client = ModernClient(http, f"{team.url}/mcp", headers={"Authorization": f"Bearer {ann.secret}"})
     await client.call("one_told")
     await client.call("one_nothing")
     noted: set[tuple[str, str, str]] = set()
@@ -193,13 +201,13 @@ async def test_calls_are_written_down(team: Local, http: aiohttp.ClientSession) 
 
 @pytest.mark.parametrize("authorization", ["", "Basic eDp5", "Bearer", "Negotiate abc"])
 async def test_a_caller_without_the_cookie_is_not_taken_for_the_one_before(
-    team: Local, http: aiohttp.ClientSession, authorization: str
+    team: InProcessApp, http: aiohttp.ClientSession, authorization: str
 ) -> None:
     ann, ben = await team.person("ann"), await team.person("ben")
     url, same = f"{team.url}/mcp", {"Authorization": authorization}
-    signed_in = [Modern(http, url, headers={**each.browser.headers, **same}) for each in (ann, ben)]
-    stranger = Modern(http, url, headers=same)
-    unsigned = Modern(http, url, headers={"Cookie": "toolyard=" + "x" * 43, **same})
+    signed_in = [ModernClient(http, url, headers={**each.browser.headers, **same}) for each in (ann, ben)]
+    stranger = ModernClient(http, url, headers=same)
+    unsigned = ModernClient(http, url, headers={"Cookie": "toolyard=" + "x" * 43, **same})
     expected = 200 if authorization != "Bearer" else 401
     for client in signed_in:
         assert (await client.ask("tools/list")).status == expected
@@ -215,7 +223,7 @@ async def test_a_caller_without_the_cookie_is_not_taken_for_the_one_before(
 async def test_the_proxys_header_decides_each_request_anew(
     open_site: Any, http: aiohttp.ClientSession, authorization: str
 ) -> None:
-    services: Local = await open_site(
+    services: InProcessApp = await open_site(
         {"one": odd("one")},
         people_mode="proxy",
         trusted_proxies=("127.0.0.1",),
@@ -224,12 +232,14 @@ async def test_the_proxys_header_decides_each_request_anew(
     )
     url, same = f"{services.url}/mcp", {"Authorization": authorization}
     for name in ("ann", "ben"):
-        assert (await Modern(http, url, headers={"Remote-User": name, **same}).call("one_told")).status == 200
+        assert (
+            await ModernClient(http, url, headers={"Remote-User": name, **same}).call("one_told")
+        ).status == 200
     assert await _callers_in_audit(services, 2) == {"ann", "ben"}
-    assert (await Modern(http, url, headers=same).ask("tools/list")).status == 401
+    assert (await ModernClient(http, url, headers=same).ask("tools/list")).status == 401
 
 
-async def _callers_in_audit(services: Local, count: int) -> set[str]:
+async def _callers_in_audit(services: InProcessApp, count: int) -> set[str]:
     """The names behind the first ``count`` audited tool calls."""
     async with asyncio.timeout(30):
         while True:
@@ -244,8 +254,8 @@ async def _callers_in_audit(services: Local, count: int) -> set[str]:
 # Sessions.
 
 
-async def test_a_session_ends_with_delete(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Old(http, f"{pair.url}/mcp", {"elicitation": {}})
+async def test_a_session_ends_with_delete(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
+    client = LegacyClient(http, f"{pair.url}/mcp", {"elicitation": {}})
     begun = await client.begin()
     assert begun.result["protocolVersion"] == "2025-11-25"
     await client.call("one_told")
@@ -259,8 +269,8 @@ async def test_a_session_ends_with_delete(pair: Local, http: aiohttp.ClientSessi
     assert (over.status, over.error["code"], over.error["message"]) == (404, -32001, "Session not found")
 
 
-async def test_a_legacy_request_needs_no_session(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Old(http, f"{pair.url}/mcp")
+async def test_a_legacy_request_needs_no_session(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
+    client = LegacyClient(http, f"{pair.url}/mcp")
     assert (await client.call("one_told")).text == '{"elicitation": {"form": {}, "url": {}}}'
     async with http.get(client.url, headers=client.head("")) as response:
         assert response.status == 405
@@ -268,17 +278,17 @@ async def test_a_legacy_request_needs_no_session(pair: Local, http: aiohttp.Clie
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-03-26", "2024-11-05"])
 async def test_an_older_client_gets_its_revision(
-    pair: Local, http: aiohttp.ClientSession, version: str
+    pair: InProcessApp, http: aiohttp.ClientSession, version: str
 ) -> None:
-    client = Old(http, f"{pair.url}/mcp", version=version)
+    client = LegacyClient(http, f"{pair.url}/mcp", version=version)
     assert (await client.begin()).result["protocolVersion"] == version
     assert (await client.call("one_told")).text == '{"elicitation": {"form": {}, "url": {}}}'
 
 
 async def test_a_client_that_lost_its_stream_comes_back_for_the_answer(
-    pair: Local, http: aiohttp.ClientSession
+    pair: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = Old(http, f"{pair.url}/mcp", {"elicitation": {}})
+    client = LegacyClient(http, f"{pair.url}/mcp", {"elicitation": {}})
     await client.begin()
     message = client.message("tools/call", {"name": "one_ask", "arguments": {}})
     async with http.post(client.url, json=message, headers=client.head("")) as response:
@@ -299,8 +309,10 @@ async def test_a_client_that_lost_its_stream_comes_back_for_the_answer(
 # Meta mode.
 
 
-async def test_meta_mode_offers_a_few_tools_that_reach_all(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Modern(http, f"{pair.url}/mcp?mode=meta")
+async def test_meta_mode_offers_a_few_tools_that_reach_all(
+    pair: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    client = ModernClient(http, f"{pair.url}/mcp?mode=meta")
     tools = (await client.ask("tools/list")).result["tools"]
     names = [tool["name"] for tool in tools]
     assert names == ["result_read", "tools_call", "tools_describe", "tools_list", "tools_search"]
@@ -309,13 +321,15 @@ async def test_meta_mode_offers_a_few_tools_that_reach_all(pair: Local, http: ai
     assert json.loads(reply.text)["ok"] is True
     hidden = await client.call("tools_call", {"name": "two_secret", "arguments": {}})
     assert json.loads(hidden.text)["ok"] is False
-    direct = Modern(http, f"{pair.url}/mcp?mode=direct")
+    direct = ModernClient(http, f"{pair.url}/mcp?mode=direct")
     assert (await direct.call("tools_call", {"name": "two_told"})).error["code"] == -32602
-    assert (await Modern(http, f"{pair.url}/mcp?mode=else").ask("tools/list")).status == 400
+    assert (await ModernClient(http, f"{pair.url}/mcp?mode=else").ask("tools/list")).status == 400
 
 
-async def test_meta_mode_of_one_server_reaches_no_other(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Modern(http, f"{pair.url}/mcp/servers/one?mode=meta")
+async def test_meta_mode_of_one_server_reaches_no_other(
+    pair: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    client = ModernClient(http, f"{pair.url}/mcp/servers/one?mode=meta")
     reached = await client.call("tools_call", {"name": "one_told", "arguments": {}})
     assert json.loads(reached.text)["ok"] is True
     other = await client.call("tools_call", {"name": "two_told", "arguments": {}})
@@ -327,10 +341,10 @@ async def test_the_mode_of_the_address_counts_before_that_of_the_agent(
 ) -> None:
     agent = Agent("reader", "Reader", mode="meta", tools=("*_told",))
     services = await open_site({"one": odd("one")}, agents=[agent])
-    client = Modern(http, f"{services.url}/mcp/agents/reader")
+    client = ModernClient(http, f"{services.url}/mcp/agents/reader")
     assert len((await client.ask("tools/list")).result["tools"]) == 5
     assert (await client.call("one_told")).error["code"] == -32602
-    direct = Modern(http, f"{services.url}/mcp/agents/reader?mode=direct")
+    direct = ModernClient(http, f"{services.url}/mcp/agents/reader?mode=direct")
     assert [tool["name"] for tool in (await direct.ask("tools/list")).result["tools"]] == ["one_told"]
     assert (await direct.call("one_told")).result["content"]
 
@@ -340,7 +354,7 @@ async def test_an_untrusted_server_is_reached_through_the_meta_tools_only(
 ) -> None:
     entry = odd("one", trust="untrusted", allowTools=["told"])
     services = await open_site({"one": entry}, write_tools="allow", list_deadline=LONG_LIST_DEADLINE)
-    client = Modern(http, f"{services.url}/mcp")
+    client = ModernClient(http, f"{services.url}/mcp")
     names = {tool["name"] for tool in (await client.ask("tools/list")).result["tools"]}
     assert "tools_call" in names
     assert "one_told" not in names

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern
+from tests.gateway.conftest import LONG_LIST_DEADLINE, ModernClient
 
 from toolyard.catalog.lock import pin_server_contents, write_lock
 from toolyard.types.account import LOCAL_PRINCIPAL
@@ -46,7 +46,7 @@ async def heard(http: aiohttp.ClientSession, services: Any) -> tuple[str | None,
     """The instructions at the address of the server, and at that of all."""
     found: list[str | None] = []
     for address in ("/mcp/servers/one", "/mcp"):
-        client = Modern(http, f"{services.url}{address}")
+        client = ModernClient(http, f"{services.url}{address}")
         await client.ask("tools/list")
         found.append((await client.ask("server/discover")).result.get("instructions"))
     return found[0], found[1]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, Old, next_message, odd
-from tests.gateway.resource_updates_server import WatchedServer
-from tests.web.conftest import Client, Local, write_config
+from tests.gateway.conftest import LONG_LIST_DEADLINE, LegacyClient, ModernClient, next_message, odd
+from tests.gateway.resource_updates_server import ResourceUpdatesServer
+from tests.web.conftest import HttpClient, InProcessApp, write_config
 
 from toolyard.catalog.lock.storage import PinKey
 from toolyard.config import load_config
@@ -27,7 +27,7 @@ DRAFT = {"name": "Tracker", "private_addresses": True, "choices": [{"kind": "pub
 
 
 @pytest.fixture
-async def replicas(postgres_url: str, open_site: Any) -> list[Local]:
+async def replicas(postgres_url: str, open_site: Any) -> list[InProcessApp]:
     return [
         await open_site(
             {},
@@ -43,16 +43,16 @@ async def replicas(postgres_url: str, open_site: Any) -> list[Local]:
 @asynccontextmanager
 async def listening(
     http: aiohttp.ClientSession, url: str, secret: str, era: str
-) -> AsyncIterator[tuple[Modern, aiohttp.ClientResponse]]:
+) -> AsyncIterator[tuple[ModernClient, aiohttp.ClientResponse]]:
     """A client that hears of changed lists, once it does."""
     head = {"Authorization": f"Bearer {secret}"} if secret else {}
     if era == "legacy":
-        old = Old(http, url, {}, head)
+        old = LegacyClient(http, url, {}, head)
         await old.begin()
         async with http.get(url, headers={**old.head(""), "Accept": "text/event-stream"}) as own:
             yield old, own
         return
-    modern = Modern(http, url, {}, head)
+    modern = ModernClient(http, url, {}, head)
     wanted = {f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources")}
     message = modern.message("subscriptions/listen", {"notifications": wanted})
     async with http.post(url, json=message, headers=modern.head("subscriptions/listen")) as stream:
@@ -66,11 +66,11 @@ async def lists_changed(stream: aiohttp.ClientResponse) -> None:
         heard.add((await next_message(stream))["method"])
 
 
-async def tools(client: Modern) -> set[str]:
+async def tools(client: ModernClient) -> set[str]:
     return {tool["name"] for tool in (await client.ask("tools/list")).result["tools"]}
 
 
-async def made(client: Client, path: str, body: Any) -> Any:
+async def made(client: HttpClient, path: str, body: Any) -> Any:
     answer = await client.post(f"/api/v1/{path}", body)
     assert answer.status == 201, answer.text
     return answer.json
@@ -79,7 +79,11 @@ async def made(client: Client, path: str, body: Any) -> Any:
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("place", [0, 1], ids=["this replica", "another"])
 async def test_a_client_hears_of_the_registry_and_of_its_owners_instances(
-    replicas: list[Local], http: aiohttp.ClientSession, hostile_http: ListeningProgram, era: str, place: int
+    replicas: list[InProcessApp],
+    http: aiohttp.ClientSession,
+    hostile_http: ListeningProgram,
+    era: str,
+    place: int,
 ) -> None:
     here, there = replicas[0], replicas[place]
     ann, bob = await here.person("ann", "admin"), await here.person("bob")
@@ -117,7 +121,7 @@ async def test_a_client_hears_of_the_registry_and_of_its_owners_instances(
 async def test_a_client_hears_of_a_changed_configuration(
     open_site: Any, http: aiohttp.ClientSession, era: str
 ) -> None:
-    services: Local = await open_site({"one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
+    services: InProcessApp = await open_site({"one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
     async with listening(http, f"{services.url}/mcp", "", era) as (client, stream):
         assert "one_odd" in await tools(client)
         await configure(services, one=odd("one"), two=odd("two"))
@@ -131,7 +135,7 @@ async def test_a_client_hears_of_a_changed_configuration(
 async def test_at_the_address_of_one_server_others_are_no_matter(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    services: Local = await open_site({"one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
+    services: InProcessApp = await open_site({"one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
     async with listening(http, f"{services.url}/mcp/servers/one", "", "legacy") as (client, stream):
         assert "odd" in await tools(client)
         await configure(services, one=odd("one"), two=odd("two"))
@@ -141,7 +145,7 @@ async def test_at_the_address_of_one_server_others_are_no_matter(
         assert "odd" not in await tools(client)
 
 
-async def configure(services: Local, **servers: Any) -> None:
+async def configure(services: InProcessApp, **servers: Any) -> None:
     folder = services.services.data_dir
     write_config(folder, servers)
     configuration = load_config(data_dir=folder, cwd=folder, env=dict(os.environ))
@@ -149,9 +153,9 @@ async def configure(services: Local, **servers: Any) -> None:
 
 
 async def test_a_client_hears_that_a_changed_tool_was_accepted(
-    replicas: list[Local], http: aiohttp.ClientSession
+    replicas: list[InProcessApp], http: aiohttp.ClientSession
 ) -> None:
-    server = WatchedServer(modern=True)
+    server = ResourceUpdatesServer(modern=True)
     server.tools = [{"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}}]
     await server.start()
     here, there = replicas

@@ -14,13 +14,13 @@ from tests.gateway.conftest import (
     META,
     ODD_RESULT,
     ODD_TOOL,
-    Modern,
-    Old,
+    LegacyClient,
+    ModernClient,
     events,
     next_message,
     odd,
 )
-from tests.web.conftest import Local
+from tests.web.conftest import InProcessApp
 
 from toolyard.web.gateway_mount import GatewayMount
 
@@ -38,19 +38,19 @@ def in_flight(services: Any) -> int:
 # Tools.
 
 
-async def test_a_definition_passes_as_the_same_json(pair: Local, http: aiohttp.ClientSession) -> None:
+async def test_a_definition_passes_as_the_same_json(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
     for client in (
-        Modern(http, f"{pair.url}/mcp/servers/one"),
-        Old(http, f"{pair.url}/mcp/servers/one"),
+        ModernClient(http, f"{pair.url}/mcp/servers/one"),
+        LegacyClient(http, f"{pair.url}/mcp/servers/one"),
     ):
         reply = await client.ask("tools/list")
         assert ODD_TOOL.encode() in reply.body
 
 
 async def test_many_servers_rename_a_tool_and_alter_nothing_else(
-    pair: Local, http: aiohttp.ClientSession
+    pair: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    reply = await Modern(http, f"{pair.url}/mcp").ask("tools/list")
+    reply = await ModernClient(http, f"{pair.url}/mcp").ask("tools/list")
     assert ODD_TOOL.replace('"name":"odd"', '"name":"one_odd"').encode() in reply.body
     names = [tool["name"] for tool in reply.result["tools"]]
     assert names == sorted(names)
@@ -60,17 +60,17 @@ async def test_many_servers_rename_a_tool_and_alter_nothing_else(
     assert reply.result["cacheScope"] == "private"
 
 
-async def test_a_listing_is_the_same_bytes_each_time(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Old(http, f"{pair.url}/mcp")
+async def test_a_listing_is_the_same_bytes_each_time(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
+    client = LegacyClient(http, f"{pair.url}/mcp")
     first = await client.ask("tools/list")
     client.last = 0
     assert (await client.ask("tools/list")).body == first.body
 
 
-async def test_a_result_passes_as_the_same_json(pair: Local, http: aiohttp.ClientSession) -> None:
-    old = await Old(http, f"{pair.url}/mcp/servers/one").call("odd")
+async def test_a_result_passes_as_the_same_json(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
+    old = await LegacyClient(http, f"{pair.url}/mcp/servers/one").call("odd")
     assert ODD_RESULT.encode() in old.body
-    new = await Modern(http, f"{pair.url}/mcp").call("one_odd")
+    new = await ModernClient(http, f"{pair.url}/mcp").call("one_odd")
     inner = ODD_RESULT.removesuffix(',"_meta":{"x/y":1}}').encode()
     assert inner in new.body
     assert new.result["resultType"] == "complete"
@@ -78,13 +78,13 @@ async def test_a_result_passes_as_the_same_json(pair: Local, http: aiohttp.Clien
 
 
 async def test_a_hidden_tool_answers_like_one_that_there_is_not(
-    pair: Local, http: aiohttp.ClientSession
+    pair: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     for url, hidden, missing in (
         (f"{pair.url}/mcp", "two_secret", "two_nothin"),
         (f"{pair.url}/mcp/servers/two", "secret", "nothin"),
     ):
-        for client in (Modern(http, url), Old(http, url)):
+        for client in (ModernClient(http, url), LegacyClient(http, url)):
             one, other = await client.call(hidden), await client.call(missing)
             assert one.status == other.status
             assert one.error["code"] == other.error["code"] == -32602
@@ -98,25 +98,28 @@ async def test_a_call_that_needs_an_approval_says_so_to_the_model(
 ) -> None:
     services = await open_site({"one": odd("one")}, write_tools="ask")
     for url, name in ((f"{services.url}/mcp", "one_write"), (f"{services.url}/mcp/servers/one", "write")):
-        reply = await Modern(http, url).call(name)
+        reply = await ModernClient(http, url).call(name)
         assert reply.result["isError"] is True
         assert "needs an approval" in reply.text
 
 
 async def test_what_the_client_sends_along_reaches_the_server(
-    pair: Local, http: aiohttp.ClientSession
+    pair: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     params = {"name": "meta", "arguments": {}}
-    for client in (Modern(http, f"{pair.url}/mcp/servers/one"), Old(http, f"{pair.url}/mcp/servers/one")):
+    for client in (
+        ModernClient(http, f"{pair.url}/mcp/servers/one"),
+        LegacyClient(http, f"{pair.url}/mcp/servers/one"),
+    ):
         reply = await client.ask("tools/call", params, traceparent=trace)
         assert json.loads(reply.text)["traceparent"] == trace
 
 
 async def test_a_server_that_exits_fails_its_call_and_no_other(
-    pair: Local, http: aiohttp.ClientSession
+    pair: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = Modern(http, f"{pair.url}/mcp")
+    client = ModernClient(http, f"{pair.url}/mcp")
     reply = await client.call("one_exit")
     assert reply.status == 200
     assert reply.error["code"] == -32603
@@ -127,21 +130,21 @@ async def test_a_server_that_exits_fails_its_call_and_no_other(
 # Prompts, resources, completion.
 
 
-async def test_prompts_are_named_like_tools(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Modern(http, f"{pair.url}/mcp")
+async def test_prompts_are_named_like_tools(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
+    client = ModernClient(http, f"{pair.url}/mcp")
     listed = await client.ask("prompts/list")
     assert [each["name"] for each in listed.result["prompts"]] == ["one_hello", "two_hello"]
     got = await client.ask("prompts/get", {"name": "two_hello"})
     assert got.result["messages"][0]["content"]["text"] == "hello from two"
-    alone = Modern(http, f"{pair.url}/mcp/servers/two")
+    alone = ModernClient(http, f"{pair.url}/mcp/servers/two")
     assert (await alone.ask("prompts/get", {"name": "hello"})).result["messages"]
     assert (await client.ask("prompts/get", {"name": "hello"})).error["code"] == -32602
 
 
 async def test_a_uri_that_two_servers_have_means_one_of_them(
-    pair: Local, http: aiohttp.ClientSession
+    pair: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = Modern(http, f"{pair.url}/mcp")
+    client = ModernClient(http, f"{pair.url}/mcp")
     listed = await client.ask("resources/list")
     uris = [each["uri"] for each in listed.result["resources"]]
     assert uris == ["toolyard://one/odd://same", "odd://one", "toolyard://two/odd://same", "odd://two"]
@@ -160,20 +163,22 @@ async def test_a_uri_that_two_servers_have_means_one_of_them(
         assert missing.error["data"] == {"uri": uri}
 
 
-async def test_one_server_keeps_its_own_uris(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Modern(http, f"{pair.url}/mcp/servers/one")
+async def test_one_server_keeps_its_own_uris(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
+    client = ModernClient(http, f"{pair.url}/mcp/servers/one")
     listed = await client.ask("resources/list")
     assert [each["uri"] for each in listed.result["resources"]] == ["odd://same", "odd://one"]
     missing = await client.ask("resources/read", {"uri": "none://here"})
     assert missing.error == {"code": -32602, "message": "Resource not found", "data": {"uri": "none://here"}}
-    legacy = await Old(http, f"{pair.url}/mcp/servers/one").ask("resources/read", {"uri": "none://here"})
+    legacy = await LegacyClient(http, f"{pair.url}/mcp/servers/one").ask(
+        "resources/read", {"uri": "none://here"}
+    )
     assert legacy.error["code"] == -32002
 
 
 async def test_completion_reaches_the_server_by_its_own_name(
-    pair: Local, http: aiohttp.ClientSession
+    pair: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = Modern(http, f"{pair.url}/mcp")
+    client = ModernClient(http, f"{pair.url}/mcp")
     argument = {"argument": {"name": "a", "value": ""}}
     prompt = await client.ask(
         "completion/complete", {"ref": {"type": "ref/prompt", "name": "two_hello"}, **argument}
@@ -187,9 +192,15 @@ async def test_completion_reaches_the_server_by_its_own_name(
 # What a client can do for servers.
 
 
-async def test_a_shared_server_is_told_what_toolyard_can_do(pair: Local, http: aiohttp.ClientSession) -> None:
+async def test_a_shared_server_is_told_what_toolyard_can_do(
+    pair: InProcessApp, http: aiohttp.ClientSession
+) -> None:
     url = f"{pair.url}/mcp/servers/one"
-    for client in (Modern(http, url, {"sampling": {}, "roots": {}}), Modern(http, url), Old(http, url)):
+    for client in (
+        ModernClient(http, url, {"sampling": {}, "roots": {}}),
+        ModernClient(http, url),
+        LegacyClient(http, url),
+    ):
         told = json.loads((await client.call("told")).text)
         assert told == {"elicitation": {"form": {}, "url": {}}}
 
@@ -201,20 +212,20 @@ async def test_a_server_of_one_client_is_told_what_the_client_can_do_and_no_more
     url = f"{site.url}/mcp/servers/one"
     can = {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}, "extensions": {"a/b": {}}}
     told = {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
-    assert json.loads((await Modern(http, url, can).call("told")).text) == told
-    assert json.loads((await Modern(http, url).call("told")).text) == {}
-    old = Old(http, url, {"sampling": {}})
+    assert json.loads((await ModernClient(http, url, can).call("told")).text) == told
+    assert json.loads((await ModernClient(http, url).call("told")).text) == {}
+    old = LegacyClient(http, url, {"sampling": {}})
     await old.begin()
     assert json.loads((await old.call("told")).text) == {"sampling": {}}
-    nothing = Old(http, url)
+    nothing = LegacyClient(http, url)
     await nothing.begin()
     assert json.loads((await nothing.call("told")).text) == {}
 
 
 async def test_a_legacy_question_takes_a_modern_client_two_rounds(
-    pair: Local, http: aiohttp.ClientSession
+    pair: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = Modern(http, f"{pair.url}/mcp", ELICITATION)
+    client = ModernClient(http, f"{pair.url}/mcp", ELICITATION)
     first = await client.call("one_ask")
     assert first.result["resultType"] == "input_required"
     ((name, question),) = first.result["inputRequests"].items()
@@ -230,8 +241,10 @@ async def test_a_legacy_question_takes_a_modern_client_two_rounds(
     assert json.loads(second.text) == answer
 
 
-async def test_a_state_is_good_for_its_own_request_only(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Modern(http, f"{pair.url}/mcp", ELICITATION)
+async def test_a_state_is_good_for_its_own_request_only(
+    pair: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    client = ModernClient(http, f"{pair.url}/mcp", ELICITATION)
     first = await client.call("one_ask")
     state = first.result["requestState"]
     answers = {"input-1": {"action": "decline"}}
@@ -246,9 +259,9 @@ async def test_a_state_is_good_for_its_own_request_only(pair: Local, http: aioht
 
 
 async def test_a_legacy_question_reaches_a_legacy_client_within_its_call(
-    pair: Local, http: aiohttp.ClientSession
+    pair: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = Old(http, f"{pair.url}/mcp", ELICITATION)
+    client = LegacyClient(http, f"{pair.url}/mcp", ELICITATION)
     await client.begin()
     message = client.message("tools/call", {"name": "one_ask", "arguments": {}})
     async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
@@ -265,7 +278,7 @@ async def test_questions_of_two_calls_go_to_the_clients_that_made_them(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     site = await open_site({"one": odd("one", sessions="per-client")})
-    clients = [Modern(http, f"{site.url}/mcp", ELICITATION) for _ in range(5)]
+    clients = [ModernClient(http, f"{site.url}/mcp", ELICITATION) for _ in range(5)]
     first = await asyncio.gather(*(client.call("one_ask") for client in clients))
     answers = [{"action": "accept", "content": {"name": f"number {n}"}} for n in range(5)]
     second = await asyncio.gather(
@@ -284,7 +297,7 @@ async def test_a_client_that_leaves_cancels_its_call(
 ) -> None:
     marker = tmp_path / "marker"
     services = await open_site({"one": odd("one", marker)})
-    for client in (Modern(http, f"{services.url}/mcp"), Old(http, f"{services.url}/mcp")):
+    for client in (ModernClient(http, f"{services.url}/mcp"), LegacyClient(http, f"{services.url}/mcp")):
         await client.call("one_told")
         call = asyncio.create_task(client.call("one_wait"))
         await wait_until(lambda: in_flight(services) == 1)
@@ -298,7 +311,7 @@ async def test_a_legacy_client_cancels_by_a_notification(
 ) -> None:
     marker = tmp_path / "marker"
     services = await open_site({"one": odd("one", marker)})
-    client = Old(http, f"{services.url}/mcp")
+    client = LegacyClient(http, f"{services.url}/mcp")
     await client.begin()
     await client.call("one_told")
     call = asyncio.create_task(client.call("one_wait"))
@@ -312,9 +325,9 @@ async def test_a_legacy_client_cancels_by_a_notification(
 
 
 async def test_a_legacy_client_hears_that_the_person_is_done_at_a_url(
-    pair: Local, http: aiohttp.ClientSession
+    pair: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = Old(http, f"{pair.url}/mcp", {"elicitation": {"url": {}}})
+    client = LegacyClient(http, f"{pair.url}/mcp", {"elicitation": {"url": {}}})
     await client.begin()
     told, answer = (await client.call("one_completed")).messages
     assert told["method"] == "notifications/elicitation/complete"
@@ -322,8 +335,10 @@ async def test_a_legacy_client_hears_that_the_person_is_done_at_a_url(
     assert answer["result"]["content"][0]["text"] == "completed"
 
 
-async def test_a_subscription_tells_what_was_asked_for(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Modern(http, f"{pair.url}/mcp")
+async def test_a_subscription_tells_what_was_asked_for(
+    pair: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    client = ModernClient(http, f"{pair.url}/mcp")
     wanted = {"resourceSubscriptions": ["toolyard://two/odd://same", "nobody://s"], "toolsListChanged": True}
     message = client.message("subscriptions/listen", {"notifications": wanted})
     async with http.post(client.url, json=message, headers=client.head("subscriptions/listen")) as response:
@@ -343,9 +358,9 @@ async def test_a_subscription_tells_what_was_asked_for(pair: Local, http: aiohtt
 
 
 async def test_a_legacy_session_hears_of_its_resource_under_its_name(
-    pair: Local, http: aiohttp.ClientSession
+    pair: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = Old(http, f"{pair.url}/mcp")
+    client = LegacyClient(http, f"{pair.url}/mcp")
     await client.begin()
     await client.ask("resources/subscribe", {"uri": "toolyard://one/odd://same"})
     async with http.get(client.url, headers={**client.head(""), "Accept": "text/event-stream"}) as response:
@@ -378,25 +393,27 @@ async def test_through_the_meta_tools_servers_are_told_what_the_client_can_do(
     pair = await open_site({"one": odd("one", sessions="per-client")}, list_deadline=LONG_LIST_DEADLINE)
     call = {"name": "one_told", "arguments": {}}
     for client in (
-        Modern(http, f"{pair.url}/mcp?mode=meta", can),
-        Old(http, f"{pair.url}/mcp?mode=meta", can),
+        ModernClient(http, f"{pair.url}/mcp?mode=meta", can),
+        LegacyClient(http, f"{pair.url}/mcp?mode=meta", can),
     ):
-        if isinstance(client, Old):
+        if isinstance(client, LegacyClient):
             await client.begin()
         reply = await client.call("tools_call", call)
         assert json.loads(reply.result["structuredContent"]["result"]) == can
 
 
-async def test_through_the_meta_tools_the_client_is_asked(pair: Local, http: aiohttp.ClientSession) -> None:
+async def test_through_the_meta_tools_the_client_is_asked(
+    pair: InProcessApp, http: aiohttp.ClientSession
+) -> None:
     can: dict[str, Any] = {"elicitation": {"form": {}}}
     call, said = {"name": "one_ask", "arguments": {}}, {"action": "accept", "content": {"name": "Ann"}}
-    new = Modern(http, f"{pair.url}/mcp?mode=meta", can)
+    new = ModernClient(http, f"{pair.url}/mcp?mode=meta", can)
     asked = (await new.call("tools_call", call)).result
     assert asked["inputRequests"]["input-1"]["params"]["message"] == "Who?"
     given = {"inputResponses": {"input-1": said}, "requestState": asked["requestState"]}
     done = await new.call("tools_call", call, **given)
     assert json.loads(done.result["structuredContent"]["result"]) == said
-    old = Old(http, f"{pair.url}/mcp?mode=meta", can)
+    old = LegacyClient(http, f"{pair.url}/mcp?mode=meta", can)
     await old.begin()
     message = old.message("tools/call", {"name": "tools_call", "arguments": call})
     async with http.post(old.url, data=json.dumps(message).encode(), headers=old.head("")) as response:
@@ -414,8 +431,11 @@ async def test_an_untrusted_server_is_told_nothing(open_site: Any, http: aiohttp
         list_deadline=LONG_LIST_DEADLINE,
     )
     can: dict[str, Any] = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
-    for client in (Modern(http, f"{services.url}/mcp", can), Old(http, f"{services.url}/mcp", can)):
-        if isinstance(client, Old):
+    for client in (
+        ModernClient(http, f"{services.url}/mcp", can),
+        LegacyClient(http, f"{services.url}/mcp", can),
+    ):
+        if isinstance(client, LegacyClient):
             await client.begin()
         reply = await client.call("tools_call", {"name": "one_told", "arguments": {}})
         told = reply.result["structuredContent"]["result"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 from tests.agents.chat.chat_harness import chat_server, fake_model
-from tests.gateway.conftest import Modern, Old
+from tests.gateway.conftest import LegacyClient, ModernClient
 
 from toolyard.agents.chat.turn import Turn
 from toolyard.agents.chat.turn_log import TurnLog
@@ -41,13 +41,13 @@ OURS = (
     DisconnectWatcher,
     _PendingCall,
 )
-ROUNDS = 3
+ROUND_COUNT = 3
 WAITS = "s_wait"
 """A call that never ends by itself."""
 
 
 @dataclass
-class Door:
+class WaitingCallSite:
     """A Toolyard with a server whose calls wait, and a model that calls it."""
 
     url: str
@@ -78,29 +78,29 @@ async def door(
     model_program: ListeningProgram,
     wait_until: Until,
     tmp_path: Path,
-) -> Door:
+) -> WaitingCallSite:
     journal = tmp_path / "journal"
     models = {"fake": fake_model(model_program.url)}
     local = await open_site({"s": chat_server(journal)}, models=models, write_tools="ask")
-    return Door(local.url, local.services, journal, http, wait_until)
+    return WaitingCallSite(local.url, local.services, journal, http, wait_until)
 
 
 @pytest.fixture
-def collector() -> Iterator[Collector]:
+def collector() -> Iterator[GarbageCollector]:
     """It looks for nothing unless it is asked to."""
     gc.collect()
     gc.disable()
     # What others left is kept, and so it is not found.
     others = [each for each in gc.get_objects() if isinstance(each, OURS)]
     try:
-        yield Collector()
+        yield GarbageCollector()
     finally:
         gc.set_debug(0)
         gc.enable()
         others.clear()
 
 
-class Collector:
+class GarbageCollector:
     """The one of this process."""
 
     def finds(self) -> Counter[str]:
@@ -121,9 +121,9 @@ def is_watched() -> bool:
     )
 
 
-async def test_a_request_whose_client_hung_up(door: Door, collector: Collector) -> None:
-    client = Modern(door.http, f"{door.url}/mcp")
-    for _ in range(ROUNDS):
+async def test_a_request_whose_client_hung_up(door: WaitingCallSite, collector: GarbageCollector) -> None:
+    client = ModernClient(door.http, f"{door.url}/mcp")
+    for _ in range(ROUND_COUNT):
         call = asyncio.create_task(client.call(WAITS))
         await door.waiting()
         await door.until(is_watched)
@@ -133,9 +133,9 @@ async def test_a_request_whose_client_hung_up(door: Door, collector: Collector) 
     assert collector.finds() == {}
 
 
-async def test_a_session_that_is_over(door: Door, collector: Collector) -> None:
-    for _ in range(ROUNDS):
-        client = Old(door.http, f"{door.url}/mcp")
+async def test_a_session_that_is_over(door: WaitingCallSite, collector: GarbageCollector) -> None:
+    for _ in range(ROUND_COUNT):
+        client = LegacyClient(door.http, f"{door.url}/mcp")
         await client.begin()
         assert (await client.call("s_look", {"text": "x"})).text == "look: x"
         async with door.http.delete(client.url, headers=client.head("")) as response:
@@ -143,16 +143,18 @@ async def test_a_session_that_is_over(door: Door, collector: Collector) -> None:
     assert collector.finds() == {}
 
 
-async def test_a_call_that_needs_a_yes_and_nobody_can_be_asked(door: Door, collector: Collector) -> None:
-    client = Modern(door.http, f"{door.url}/mcp")
-    for _ in range(ROUNDS):
+async def test_a_call_that_needs_a_yes_and_nobody_can_be_asked(
+    door: WaitingCallSite, collector: GarbageCollector
+) -> None:
+    client = ModernClient(door.http, f"{door.url}/mcp")
+    for _ in range(ROUND_COUNT):
         assert "needs an approval" in (await client.call("s_put", {"text": "x"})).text
     assert collector.finds() == {}
 
 
-async def test_a_turn_that_was_stopped(door: Door, collector: Collector) -> None:
+async def test_a_turn_that_was_stopped(door: WaitingCallSite, collector: GarbageCollector) -> None:
     chats = door.services.chats
-    for _ in range(ROUNDS):
+    for _ in range(ROUND_COUNT):
         chat = await chats.create("local")
         await chats.send("local", chat.id, f"say Well.\ncall {WAITS} {{}}")
         await door.waiting()
@@ -161,9 +163,9 @@ async def test_a_turn_that_was_stopped(door: Door, collector: Collector) -> None
     assert collector.finds() == {}
 
 
-async def test_a_connection_that_was_closed(door: Door, collector: Collector) -> None:
-    client = Modern(door.http, f"{door.url}/mcp")
-    for _ in range(ROUNDS):
+async def test_a_connection_that_was_closed(door: WaitingCallSite, collector: GarbageCollector) -> None:
+    client = ModernClient(door.http, f"{door.url}/mcp")
+    for _ in range(ROUND_COUNT):
         assert (await client.call("s_look", {"text": "x"})).text == "look: x"
         await door.services.core.manager.restart("s")
     assert collector.finds() == {}

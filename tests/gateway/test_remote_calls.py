@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import Modern, Reply, odd
-from tests.web.conftest import Local
+from tests.gateway.conftest import ModernClient, Reply, odd
+from tests.web.conftest import InProcessApp
 
 from toolyard.gateway.input_required import remote_calls
 from toolyard.store.errors import StoreError
@@ -25,7 +25,7 @@ ANN = {"action": "accept", "content": {"name": "Ann"}}
 
 
 @pytest.fixture
-async def replicas(postgres_url: str, open_site: Any, tmp_path: Path) -> list[Local]:
+async def replicas(postgres_url: str, open_site: Any, tmp_path: Path) -> list[InProcessApp]:
     config = {"one": odd("one", tmp_path / "cancelled", restart="on-failure")}
     return [await open_site(config, database_url=postgres_url, secret_key=KEY) for _ in range(3)]
 
@@ -33,8 +33,8 @@ async def replicas(postgres_url: str, open_site: Any, tmp_path: Path) -> list[Lo
 class Rounds:
     """A client whose requests come to another replica each time."""
 
-    def __init__(self, http: aiohttp.ClientSession, replicas: list[Local]) -> None:
-        self.clients = [Modern(http, f"{replica.url}/mcp", ELICITATION) for replica in replicas]
+    def __init__(self, http: aiohttp.ClientSession, replicas: list[InProcessApp]) -> None:
+        self.clients = [ModernClient(http, f"{replica.url}/mcp", ELICITATION) for replica in replicas]
 
     async def first(self, place: int, tool: str = "one_ask") -> Reply:
         reply = await self.clients[place].call(tool)
@@ -49,7 +49,9 @@ class Rounds:
         return await self.clients[place].ask("tools/call", params, **meta)
 
 
-async def test_every_replica_takes_the_next_round(replicas: list[Local], http: aiohttp.ClientSession) -> None:
+async def test_every_replica_takes_the_next_round(
+    replicas: list[InProcessApp], http: aiohttp.ClientSession
+) -> None:
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0)
     # Without the answer it is asked again, wherever that is.
@@ -64,7 +66,7 @@ async def test_every_replica_takes_the_next_round(replicas: list[Local], http: a
 
 
 async def test_what_the_server_tells_meanwhile_reaches_the_client(
-    replicas: list[Local], http: aiohttp.ClientSession
+    replicas: list[InProcessApp], http: aiohttp.ClientSession
 ) -> None:
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0, "one_ask_on")
@@ -76,7 +78,7 @@ async def test_what_the_server_tells_meanwhile_reaches_the_client(
 
 
 async def test_a_call_that_fails_elsewhere_fails_with_the_same_words(
-    replicas: list[Local], http: aiohttp.ClientSession
+    replicas: list[InProcessApp], http: aiohttp.ClientSession
 ) -> None:
     rounds = Rounds(http, replicas)
     failures = [
@@ -89,7 +91,7 @@ async def test_a_call_that_fails_elsewhere_fails_with_the_same_words(
 
 
 async def test_a_client_that_leaves_another_replica_cancels_its_call(
-    replicas: list[Local],
+    replicas: list[InProcessApp],
     http: aiohttp.ClientSession,
     tmp_path: Path,
     wait_until: Callable[..., Awaitable[None]],
@@ -106,7 +108,7 @@ async def test_a_client_that_leaves_another_replica_cancels_its_call(
 
 
 async def test_where_nobody_holds_the_call_any_more_that_is_said(
-    replicas: list[Local], http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    replicas: list[InProcessApp], http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0)
@@ -129,7 +131,7 @@ async def test_where_nobody_holds_the_call_any_more_that_is_said(
 
 
 async def test_a_replica_that_stops_says_that_its_calls_are_gone(
-    replicas: list[Local], http: aiohttp.ClientSession, wait_until: Callable[..., Awaitable[None]]
+    replicas: list[InProcessApp], http: aiohttp.ClientSession, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0, "one_ask_wait")
@@ -143,7 +145,7 @@ async def test_a_replica_that_stops_says_that_its_calls_are_gone(
 
 
 async def test_letters_that_cannot_be_sent_are_an_error_and_no_silence(
-    replicas: list[Local], http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    replicas: list[InProcessApp], http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, odd
-from tests.web.conftest import Local
+from tests.gateway.conftest import LONG_LIST_DEADLINE, ModernClient, odd
+from tests.web.conftest import InProcessApp
 
 from toolyard.types.server import Configuration
 from toolyard.web.gateway_mount import GatewayMount
@@ -22,11 +22,11 @@ PLACES = {"changes", "tools", "connections", "states", "secrets", "gates"}
 
 
 @pytest.fixture
-async def team(open_site: Any) -> Local:
+async def team(open_site: Any) -> InProcessApp:
     return await open_site({}, people_mode="password", list_deadline=LONG_LIST_DEADLINE)
 
 
-def kept(local: Local, id: str) -> set[str]:
+def kept(local: InProcessApp, id: str) -> set[str]:
     """Where anything is kept that names a server whose id begins so."""
     gateway, calls = local.part(GatewayMount).gateway, local.services.core.call_path
     gates: Any = vars(calls)["_policy_cache"]
@@ -46,13 +46,13 @@ def kept(local: Local, id: str) -> set[str]:
 
 
 async def test_nothing_is_kept_of_instances_that_were_deleted(
-    team: Local, http: aiohttp.ClientSession, hostile_http: ListeningProgram
+    team: InProcessApp, http: aiohttp.ClientSession, hostile_http: ListeningProgram
 ) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/forgetting?era=legacy", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]
     head = {"Authorization": f"Bearer {ada.secret}"}
-    client = Modern(http, f"{team.url}/mcp", FORMS, head)
+    client = ModernClient(http, f"{team.url}/mcp", FORMS, head)
     for number in range(3):
         slug = f"i{number}"
         made = await ada.token.post("/api/v1/instances", {"server_id": server, "slug": slug})
@@ -74,7 +74,7 @@ async def test_nothing_is_kept_of_servers_that_left_the_configuration(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     local = await open_site({"one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
-    client = Modern(http, f"{local.url}/mcp")
+    client = ModernClient(http, f"{local.url}/mcp")
     await client.ask("resources/list")
     await client.ask("tools/list")
     assert {"lists", "tools"} <= kept(local, "one")

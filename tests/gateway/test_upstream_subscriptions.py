@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import Modern, Old, next_message
-from tests.gateway.resource_updates_server import WatchedServer
-from tests.web.conftest import Local
+from tests.gateway.conftest import LegacyClient, ModernClient, next_message
+from tests.gateway.resource_updates_server import ResourceUpdatesServer
+from tests.web.conftest import InProcessApp
 
 from toolyard.gateway import upstream_subscriptions
 from toolyard.transports import streamable_http as transport
@@ -23,11 +23,11 @@ A, B = "watched://a", "watched://b"
 @pytest.fixture(params=["legacy", "sessionless", "modern"])
 async def server(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[WatchedServer]:
+) -> AsyncIterator[ResourceUpdatesServer]:
     monkeypatch.setattr(upstream_subscriptions, "_RETRY_SECONDS", 0.05)
     monkeypatch.setattr(upstream_subscriptions, "_PING_INTERVAL_SECONDS", 0.05)
     monkeypatch.setattr(transport, "_DEFAULT_RETRY_SECONDS", 0.05)
-    made = WatchedServer(modern=request.param == "modern", sessions=request.param != "sessionless")
+    made = ResourceUpdatesServer(modern=request.param == "modern", sessions=request.param != "sessionless")
     await made.start()
     yield made
     await made.stop()
@@ -35,7 +35,7 @@ async def server(
 
 
 @pytest.fixture
-async def services(server: WatchedServer, open_site: Any) -> Local:
+async def services(server: ResourceUpdatesServer, open_site: Any) -> InProcessApp:
     return await open_site({"watched": {"url": server.url, "shared": True}})
 
 
@@ -47,12 +47,12 @@ async def updates(response: aiohttp.ClientResponse) -> Any:
 
 
 async def test_a_legacy_session_goes_on_hearing_after_the_server_was_restarted(
-    server: WatchedServer,
-    services: Local,
+    server: ResourceUpdatesServer,
+    services: InProcessApp,
     http: aiohttp.ClientSession,
     wait_until: Callable[..., Awaitable[None]],
 ) -> None:
-    client = Old(http, f"{services.url}/mcp")
+    client = LegacyClient(http, f"{services.url}/mcp")
     await client.begin()
     for uri in (A, B):
         assert (await client.ask("resources/subscribe", {"uri": uri})).result == {}
@@ -70,12 +70,12 @@ async def test_a_legacy_session_goes_on_hearing_after_the_server_was_restarted(
 
 
 async def test_a_modern_client_goes_on_hearing_after_the_server_was_restarted(
-    server: WatchedServer,
-    services: Local,
+    server: ResourceUpdatesServer,
+    services: InProcessApp,
     http: aiohttp.ClientSession,
     wait_until: Callable[..., Awaitable[None]],
 ) -> None:
-    client = Modern(http, f"{services.url}/mcp")
+    client = ModernClient(http, f"{services.url}/mcp")
     message = client.message("subscriptions/listen", {"notifications": {"resourceSubscriptions": [A]}})
     async with http.post(client.url, json=message, headers=client.head("subscriptions/listen")) as stream:
         assert (await next_message(stream))["method"] == "notifications/subscriptions/acknowledged"
@@ -90,17 +90,17 @@ async def test_a_modern_client_goes_on_hearing_after_the_server_was_restarted(
 
 
 async def test_what_two_people_watch_is_given_up_with_the_last_of_them(
-    server: WatchedServer,
+    server: ResourceUpdatesServer,
     open_site: Any,
     http: aiohttp.ClientSession,
     wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     services = await open_site({"watched": {"url": server.url, "shared": True}}, people_mode="password")
-    clients: list[Old] = []
+    clients: list[LegacyClient] = []
     for name in ("ann", "bob"):
         person = await services.person(name)
         head = {"Authorization": f"Bearer {person.secret}"}
-        clients.append(Old(http, f"{services.url}/mcp", {}, head))
+        clients.append(LegacyClient(http, f"{services.url}/mcp", {}, head))
         await clients[-1].begin()
         await clients[-1].ask("resources/subscribe", {"uri": A})
     ann, bob = clients
@@ -119,12 +119,12 @@ async def test_what_two_people_watch_is_given_up_with_the_last_of_them(
 
 @pytest.mark.parametrize("server", ["sessionless"], indirect=True)
 async def test_a_stream_that_was_there_is_waited_for_while_others_answer_in_its_place(
-    server: WatchedServer,
-    services: Local,
+    server: ResourceUpdatesServer,
+    services: InProcessApp,
     http: aiohttp.ClientSession,
     wait_until: Callable[..., Awaitable[None]],
 ) -> None:
-    client = Old(http, f"{services.url}/mcp")
+    client = LegacyClient(http, f"{services.url}/mcp")
     await client.begin()
     assert (await client.ask("resources/subscribe", {"uri": A})).result == {}
     async with http.get(client.url, headers={**client.head(""), "Accept": "text/event-stream"}) as own:

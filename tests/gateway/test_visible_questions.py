@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import aiohttp.web
 import pytest
-from tests.gateway.conftest import Modern, Old, next_message
+from tests.gateway.conftest import LegacyClient, ModernClient, next_message
 
 HIDDEN = "Delete\u202e nothing\u200b?"
 SHOWN = r"Delete\u202e nothing\u200b?"
@@ -54,9 +54,9 @@ async def first_answer(era: str, http: aiohttp.ClientSession, url: str, argument
     """Return the question that a client gets during a call, or the response if it gets none."""
     capabilities = {"elicitation": {"form": {}, "url": {}}}
     if era == "modern":
-        answer = (await Modern(http, url, capabilities).call("one_ask", arguments)).answer
+        answer = (await ModernClient(http, url, capabilities).call("one_ask", arguments)).answer
         return next(iter(answer.get("result", {}).get("inputRequests", {}).values()), answer)
-    client = Old(http, url, capabilities)
+    client = LegacyClient(http, url, capabilities)
     await client.begin()
     message = client.message("tools/call", {"name": "one_ask", "arguments": arguments})
     async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:

@@ -381,7 +381,7 @@ class UnknownIds(Proper):
         super().send(message)
 
 
-class Raw(Proper):
+class VerbatimReplies(Proper):
     """Answers a call with exactly the message in its arguments, and the right id."""
 
     def call(self, id: Any, tool: str, arguments: dict[str, Any], meta: dict[str, Any]) -> None:
@@ -394,7 +394,7 @@ class Raw(Proper):
         self.answer(id, {"tools": "none"})
 
 
-class RawEcho(Raw):
+class RawEcho(VerbatimReplies):
     """The same, with a list of tools as it should be."""
 
     def list(self, id: Any, params: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ PYTHONS = {"sdk2": sys.executable, "sdk1": str(LEGACY / "python")}
 
 
 @dataclass
-class Running:
+class ServerProgram:
     """A server program on a port; ``stop`` and ``start`` it again as often as you like."""
 
     command: list[str]
@@ -32,7 +32,7 @@ class Running:
     env: dict[str, str]
     process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> Running:
+    def start(self) -> ServerProgram:
         self.process = subprocess.Popen(
             self.command,
             env={**os.environ, **self.env},
@@ -55,23 +55,23 @@ class Running:
             self.process.wait(30)
 
 
-class Serve:
+class ServerPrograms:
     """Starts server programs; ``{port}`` in their arguments and environment is filled in."""
 
     def __init__(self) -> None:
-        self.running: list[Running] = []
+        self.running: list[ServerProgram] = []
 
-    def __call__(self, *command: object, **env: str) -> Running:
+    def __call__(self, *command: object, **env: str) -> ServerProgram:
         port = free_port()
         words = [str(word).replace("{port}", str(port)) for word in command]
         filled = {name: value.replace("{port}", str(port)) for name, value in env.items()}
-        self.running.append(Running(words, port, filled))
+        self.running.append(ServerProgram(words, port, filled))
         return self.running[-1].start()
 
 
 @pytest.fixture
-def serve() -> Iterator[Serve]:
-    servers = Serve()
+def serve() -> Iterator[ServerPrograms]:
+    servers = ServerPrograms()
     yield servers
     for one in servers.running:
         one.stop()

@@ -16,11 +16,11 @@ from toolyard.clients import ConnectionManager
 from toolyard.errors import OutcomeUnknown, ServerError
 from toolyard.types.server import HttpSpec, RestartPolicy, Server, StdioSpec
 
-from .conftest import PYTHONS, SDK_SERVER, Serve
+from .conftest import PYTHONS, SDK_SERVER, ServerPrograms
 
 pytestmark = pytest.mark.timeout(400)
 
-CALLS = 1000
+CALL_COUNT = 1000
 AT_ONCE = 64
 BETWEEN_KILLS = 80
 """Calls that are answered before the server is killed again."""
@@ -29,7 +29,7 @@ BETWEEN_KILLS = 80
 async def storm(manager: ConnectionManager, kill: object, journal: Path) -> Counter[str]:
     """Calls at full concurrency with kills in between; what became of each."""
     outcomes: dict[str, str] = {}
-    numbers = iter(range(CALLS))
+    numbers = iter(range(CALL_COUNT))
 
     async def caller() -> None:
         for number in numbers:
@@ -47,7 +47,7 @@ async def storm(manager: ConnectionManager, kill: object, journal: Path) -> Coun
         return sum(outcome == "done" for outcome in outcomes.values())
 
     async def killer() -> None:
-        while len(outcomes) < CALLS - AT_ONCE:
+        while len(outcomes) < CALL_COUNT - AT_ONCE:
             before = done()
             while done() < before + BETWEEN_KILLS:
                 await asyncio.sleep(0.01)
@@ -56,7 +56,7 @@ async def storm(manager: ConnectionManager, kill: object, journal: Path) -> Coun
     killing = asyncio.ensure_future(killer())
     await asyncio.gather(*(caller() for _ in range(AT_ONCE)))
     await cancel(killing)
-    assert len(outcomes) == CALLS
+    assert len(outcomes) == CALL_COUNT
     executed = Counter(journal.read_text().split())
     assert [key for key, times in executed.items() if times > 1] == [], "executed twice"
     for key, outcome in outcomes.items():
@@ -71,7 +71,7 @@ async def storm(manager: ConnectionManager, kill: object, journal: Path) -> Coun
 @pytest.mark.parametrize("sdk", ["sdk1", "sdk2"])
 @pytest.mark.parametrize("transport", ["streamable-http", "sse"])
 async def test_every_call_over_http_ends_and_none_runs_twice(
-    leaks: None, transport: str, sdk: str, serve: Serve, tmp_path: Path
+    leaks: None, transport: str, sdk: str, serve: ServerPrograms, tmp_path: Path
 ) -> None:
     journal = tmp_path / "journal"
     journal.touch()

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytes
 
 
 @dataclass
-class House:
+class RestartableToolyard:
     """A Toolyard that can be stopped, killed and started again, with its model."""
 
     data: Path
@@ -82,7 +82,7 @@ def docs() -> Iterator[str]:
 
 def furnish(
     place: Path, model: ListeningProgram, docs: str, everything_server: str, filesystem_server: str
-) -> House:
+) -> RestartableToolyard:
     """A house with three servers, which is not open yet."""
     data, files = place / "data", place / "files"
     data.mkdir()
@@ -96,13 +96,13 @@ def furnish(
     (data / "AGENTS.md").write_text(AGENTS)
     address = f'model = "openai:fake-1"\nbase_url = "{model.url}/v1"\napi_key = "good"\n'
     (data / "toolyard.toml").write_text(f"[models.fake]\n{address}sees = true\n")
-    return House(data, ProgramStarter(), model)
+    return RestartableToolyard(data, ProgramStarter(), model)
 
 
 @pytest.fixture
 def house(
     tmp_path: Path, model_program: ListeningProgram, docs: str, everything_server: str, filesystem_server: str
-) -> Iterator[House]:
+) -> Iterator[RestartableToolyard]:
     """One that the test opens as it likes."""
     made = furnish(tmp_path, model_program, docs, everything_server, filesystem_server)
     yield made
@@ -116,7 +116,7 @@ def open_house(
     docs: str,
     everything_server: str,
     filesystem_server: str,
-) -> Iterator[House]:
+) -> Iterator[RestartableToolyard]:
     place = tmp_path_factory.mktemp("shared")
     made = furnish(place, openai_program, docs, everything_server, filesystem_server)
     made.start()
@@ -125,13 +125,13 @@ def open_house(
 
 
 @pytest.fixture
-def shared(open_house: House, model_program: ListeningProgram) -> House:
+def shared(open_house: RestartableToolyard, model_program: ListeningProgram) -> RestartableToolyard:
     """One that is open, for tests that leave it as it is."""
     return open_house
 
 
 @dataclass
-class Talk:
+class ChatWindow:
     """One window with a chat."""
 
     page: Page
@@ -139,7 +139,7 @@ class Talk:
     said: list[str] = field(default_factory=list)
 
     @classmethod
-    async def open(cls, chromium: Browser, url: str) -> Talk:
+    async def open(cls, chromium: Browser, url: str) -> ChatWindow:
         """A new chat."""
         context = await chromium.new_context(base_url=url)
         talk = cls(await context.new_page(), context)
@@ -175,9 +175,9 @@ class Talk:
 
 
 async def test_a_turn_of_two_steps_with_calls_side_by_side_and_a_picture(
-    chromium: Browser, shared: House
+    chromium: Browser, shared: RestartableToolyard
 ) -> None:
-    talk = await Talk.open(chromium, shared.url)
+    talk = await ChatWindow.open(chromium, shared.url)
     await talk.say(
         "think let me see",
         'call everything_echo {"message": "one"}',
@@ -205,9 +205,9 @@ async def test_a_turn_of_two_steps_with_calls_side_by_side_and_a_picture(
 
 
 async def test_a_failing_tool_goes_to_the_model_and_the_turn_goes_on(
-    chromium: Browser, shared: House
+    chromium: Browser, shared: RestartableToolyard
 ) -> None:
-    talk = await Talk.open(chromium, shared.url)
+    talk = await ChatWindow.open(chromium, shared.url)
     await talk.say(
         "call no_such_tool {}",
         "raw everything_echo this is no JSON",
@@ -227,9 +227,9 @@ async def test_a_failing_tool_goes_to_the_model_and_the_turn_goes_on(
 
 @pytest.mark.parametrize("fault", ["401", "429", "500", "die", "nothing", "html"])
 async def test_a_model_that_fails_is_told_and_the_chat_goes_on(
-    chromium: Browser, shared: House, fault: str
+    chromium: Browser, shared: RestartableToolyard, fault: str
 ) -> None:
-    talk = await Talk.open(chromium, shared.url)
+    talk = await ChatWindow.open(chromium, shared.url)
     await talk.say(*([] if fault == "nothing" else ["say Half an answer comes"]), f"fault {fault}")
     await expect(talk.last.get_by_role("button", name="Retry")).to_be_visible()
     assert "good" not in re.findall(r"Bearer \w+", await talk.last.inner_text())
@@ -242,10 +242,10 @@ async def test_a_model_that_fails_is_told_and_the_chat_goes_on(
 
 
 async def test_an_approval_is_answered_after_a_restart(
-    chromium: Browser, house: House, tmp_path: Path
+    chromium: Browser, house: RestartableToolyard, tmp_path: Path
 ) -> None:
     url = house.start(write_tools="ask")
-    talk = await Talk.open(chromium, url)
+    talk = await ChatWindow.open(chromium, url)
     wanted = tmp_path / "files/note.txt"
     arguments = json.dumps({"path": str(wanted), "content": "remember"})
     await talk.say(f"call files_write_file {arguments}", "then", "say Written.")
@@ -268,8 +268,8 @@ async def test_an_approval_is_answered_after_a_restart(
 # Stop, reload, kill.
 
 
-async def test_stop_ends_the_model_and_the_tools(chromium: Browser, shared: House) -> None:
-    talk = await Talk.open(chromium, shared.url)
+async def test_stop_ends_the_model_and_the_tools(chromium: Browser, shared: RestartableToolyard) -> None:
+    talk = await ChatWindow.open(chromium, shared.url)
     await talk.say("say This much is there", "hold")
     await expect(talk.last).to_contain_text("This much is there")
     await talk.page.get_by_role("button", name="Stop").click()
@@ -283,8 +283,10 @@ async def test_stop_ends_the_model_and_the_tools(chromium: Browser, shared: Hous
     await expect(talk.last).to_contain_text("Stopped")
 
 
-async def test_a_reload_in_the_middle_loses_and_repeats_nothing(chromium: Browser, shared: House) -> None:
-    talk = await Talk.open(chromium, shared.url)
+async def test_a_reload_in_the_middle_loses_and_repeats_nothing(
+    chromium: Browser, shared: RestartableToolyard
+) -> None:
+    talk = await ChatWindow.open(chromium, shared.url)
     words = [f"word{number}" for number in range(60)]
     await talk.say("pace 0.05", f"say {' '.join(words)}")
     await expect(talk.last.locator(".md")).to_contain_text("word5")
@@ -296,9 +298,9 @@ async def test_a_reload_in_the_middle_loses_and_repeats_nothing(chromium: Browse
 
 
 async def test_a_killed_server_keeps_what_had_arrived_and_the_turn_can_be_tried_again(
-    chromium: Browser, house: House
+    chromium: Browser, house: RestartableToolyard
 ) -> None:
-    talk = await Talk.open(chromium, house.start())
+    talk = await ChatWindow.open(chromium, house.start())
     await talk.say("say This much arrived", "hold")
     await expect(talk.last).to_contain_text("This much arrived")
     house.end(signal.SIGKILL)
@@ -315,9 +317,9 @@ async def test_a_killed_server_keeps_what_had_arrived_and_the_turn_can_be_tried_
 
 
 async def test_an_agent_sees_only_its_own_tools_and_the_page_says_why(
-    chromium: Browser, shared: House
+    chromium: Browser, shared: RestartableToolyard
 ) -> None:
-    talk = await Talk.open(chromium, shared.url)
+    talk = await ChatWindow.open(chromium, shared.url)
     await talk.page.get_by_label("Agent").select_option(label="Architect")
     await talk.say(
         'call context7_resolve-library-id {"library": "pytest"}',
@@ -337,10 +339,10 @@ async def test_an_agent_sees_only_its_own_tools_and_the_page_says_why(
 
 
 async def test_native_tools_and_those_of_servers_wear_different_icons(
-    chromium: Browser, house: House, tmp_path: Path
+    chromium: Browser, house: RestartableToolyard, tmp_path: Path
 ) -> None:
     (tmp_path / "files/plan.md").write_text("first the walls")
-    talk = await Talk.open(chromium, house.start(workspace_root=str(tmp_path / "files")))
+    talk = await ChatWindow.open(chromium, house.start(workspace_root=str(tmp_path / "files")))
     await talk.say(
         'call view_file {"path": "plan.md"}',
         'call everything_echo {"message": "hello"}',
@@ -359,11 +361,13 @@ async def test_native_tools_and_those_of_servers_wear_different_icons(
 # The console.
 
 
-async def test_without_a_model_any_tool_can_be_run_by_hand(chromium: Browser, house: House) -> None:
+async def test_without_a_model_any_tool_can_be_run_by_hand(
+    chromium: Browser, house: RestartableToolyard
+) -> None:
     (house.data / "toolyard.toml").unlink()
     demo = {"command": sys.executable, "args": ["-m", "toolyard.cli.demo_server"]}
     (house.data / "mcp.json").write_text(json.dumps({"mcpServers": {"demo": demo}}))
-    talk = await Talk.open(chromium, house.start())
+    talk = await ChatWindow.open(chromium, house.start())
     await talk.page.get_by_role("searchbox", name="Find a tool").fill("day of the week")
     await talk.page.get_by_role("link", name=re.compile("weekday", re.IGNORECASE)).first.click()
     await talk.page.get_by_label("date").fill("2026-07-28")
@@ -375,12 +379,14 @@ async def test_without_a_model_any_tool_can_be_run_by_hand(chromium: Browser, ho
 # A real model.
 
 
-async def test_a_real_model_without_a_key_or_a_network_answers(chromium: Browser, house: House) -> None:
+async def test_a_real_model_without_a_key_or_a_network_answers(
+    chromium: Browser, house: RestartableToolyard
+) -> None:
     """It is too small to choose tools, so nothing depends on its wits: it says something, and is stopped."""
     (weights,) = (ROOT / ".envs/local").rglob("*.gguf")
     (house.data / "toolyard.toml").write_text(f'local_model = "{weights}"\n')
     (house.data / "mcp.json").write_text('{"mcpServers": {}}')
-    talk = await Talk.open(chromium, house.start())
+    talk = await ChatWindow.open(chromium, house.start())
     await talk.say("Say hello.")
     await expect(talk.last.locator(".md").last).to_have_text(re.compile(r"\w+"), timeout=90_000)
     # Stops it, unless it has come to its end.

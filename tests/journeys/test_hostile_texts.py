@@ -67,7 +67,7 @@ HOSTILE = ("/ui/chat/", "/ui/approvals", "/ui/servers/evil", "/ui/admin/mcp/file
 """Pages that show the server's texts."""
 
 
-class Api:
+class HostileTextApi:
     """The API of the server under test."""
 
     def __init__(self, url: str) -> None:
@@ -114,7 +114,7 @@ class Api:
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileTextApi]:
     data, programs = tmp_path_factory.mktemp("hostile"), ProgramStarter()
     try:
         yield _started(data, programs)
@@ -122,7 +122,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         programs.stop()
 
 
-def _started(data: Path, programs: ProgramStarter) -> Api:
+def _started(data: Path, programs: ProgramStarter) -> HostileTextApi:
     # A process of its own for each chat, so that each question is shown in its chat.
     entry = {"command": sys.executable, "args": ["-I", str(SERVER)], "sessions": "per-client"}
     (data / "mcp.json").write_text(json.dumps({"mcpServers": {"evil": entry}}))
@@ -137,7 +137,7 @@ api_key = "good"
     (data / "toolyard.toml").write_text(settings)
     (data / "AGENTS.md").write_text(AGENT)
     served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    api = Api(served.url)
+    api = HostileTextApi(served.url)
     remote = programs(sys.executable, "-I", SERVER, "{port}")
     server = {"name": SHORT, "url": f"{remote.url}/mcp", "description": PLAIN, "private_addresses": True}
     added = api("/servers", server)
@@ -149,7 +149,7 @@ api_key = "good"
 
 
 @pytest.fixture(scope="module")
-def chats(api: Api) -> list[str]:
+def chats(api: HostileTextApi) -> list[str]:
     """A chat for each way in which the server's texts get into one."""
     made: list[str] = []
     ways = {"show": "end", "fail": "end", "word": "end", "write": "ask"}
@@ -164,7 +164,7 @@ def chats(api: Api) -> list[str]:
 
 @pytest.mark.parametrize("width", [1280, 390])
 async def test_no_page_runs_loads_or_gives_way_to_a_servers_texts(
-    chromium: Browser, api: Api, chats: list[str], width: int
+    chromium: Browser, api: HostileTextApi, chats: list[str], width: int
 ) -> None:
     api("/tools/evil_write/call", {"arguments": {ATTACK: ATTACK}})
     context = await chromium.new_context(base_url=api.url, viewport={"width": width, "height": 844})
@@ -220,7 +220,9 @@ async def _looked_at(page: Page, width: int, path: str) -> None:
     assert frames == 0, path
 
 
-async def test_media_opened_by_themselves_run_nothing(chromium: Browser, api: Api, chats: list[str]) -> None:
+async def test_media_opened_by_themselves_run_nothing(
+    chromium: Browser, api: HostileTextApi, chats: list[str]
+) -> None:
     events = api(f"/chats/{chats[0]}/events?limit=1000")["items"]
     (result,) = [each for each in events if each["kind"] == "result"]
     media = result["body"]["media"]

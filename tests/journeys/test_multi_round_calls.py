@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import aiohttp.web
 import pytest
-from tests.gateway.conftest import Modern, Reply, odd
+from tests.gateway.conftest import ModernClient, Reply, odd
 from tests.gateway.test_approvals import modern_server
-from tests.journeys.test_replicas import Replica
+from tests.journeys.test_replicas import ReplicaProcess
 from tests.ports import free_port
 
 KEY = "a key that all replicas have"
@@ -52,9 +52,9 @@ async def modern_url() -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def replicas(postgres_url: str, tmp_path: Path, modern_url: str) -> AsyncIterator[list[Replica]]:
+async def replicas(postgres_url: str, tmp_path: Path, modern_url: str) -> AsyncIterator[list[ReplicaProcess]]:
     servers = {"old": odd("old"), "new": {"url": modern_url}}
-    made: list[Replica] = []
+    made: list[ReplicaProcess] = []
     for index in range(3):
         home = tmp_path / f"replica{index}"
         home.mkdir()
@@ -67,7 +67,7 @@ async def replicas(postgres_url: str, tmp_path: Path, modern_url: str) -> AsyncI
             "TOOLYARD_SECRET_KEY": KEY,
             "TOOLYARD_WRITE_TOOLS": "ask",
         }
-        made.append(Replica(free_port(), env, ("-c", HASTY) if index == 2 else ("-m", "toolyard")))
+        made.append(ReplicaProcess(free_port(), env, ("-c", HASTY) if index == 2 else ("-m", "toolyard")))
     await asyncio.gather(*(replica.start() for replica in made))
     yield made
     await asyncio.gather(*(replica.stop() for replica in made))
@@ -80,7 +80,7 @@ def asked(reply: Reply) -> tuple[str, str]:
     return name, reply.result["requestState"]
 
 
-async def kill(replica: Replica) -> None:
+async def kill(replica: ReplicaProcess) -> None:
     process, replica.process = replica.process, None
     assert process is not None
     process.send_signal(signal.SIGKILL)
@@ -90,9 +90,9 @@ async def kill(replica: Replica) -> None:
 
 
 async def test_each_round_of_a_call_is_taken_by_whichever_replica_it_comes_to(
-    replicas: list[Replica], http: aiohttp.ClientSession
+    replicas: list[ReplicaProcess], http: aiohttp.ClientSession
 ) -> None:
-    clients = [Modern(http, f"{replica.url}/mcp", FORMS) for replica in replicas]
+    clients = [ModernClient(http, f"{replica.url}/mcp", FORMS) for replica in replicas]
 
     async def again(place: int, tool: str, before: Reply, answer: Any) -> Reply:
         name, state = asked(before)

@@ -42,20 +42,22 @@ ORIGIN = (ROOT / "tests/servers/sdk_server.py", "streamable-http", "--port", "{p
 
 
 @dataclass(frozen=True)
-class Client:
+class ClientProgram:
     """A program that looks at everything and prints what it saw, and the version it should agree on."""
 
     words: tuple[str, ...]
     version: str
 
 
-def python(program: Path | str, script: str, era: str) -> Client:
+def python(program: Path | str, script: str, era: str) -> ClientProgram:
     words = (str(program), "-W", "ignore", str(HERE / script), era)
-    return Client(words, OLD if era == "legacy" else MODERN)
+    return ClientProgram(words, OLD if era == "legacy" else MODERN)
 
 
-def typescript(major: str, era: str) -> Client:
-    return Client(("node", str(HERE / "typescript_sdk.cjs"), major, era), OLD if era == "legacy" else MODERN)
+def typescript(major: str, era: str) -> ClientProgram:
+    return ClientProgram(
+        ("node", str(HERE / "typescript_sdk.cjs"), major, era), OLD if era == "legacy" else MODERN
+    )
 
 
 CLIENTS = {
@@ -74,7 +76,7 @@ CLIENTS = {
 
 
 @dataclass(frozen=True)
-class Gateway:
+class GatewayAccess:
     """Where the servers are to be had, and for whom."""
 
     data: Path
@@ -101,7 +103,7 @@ async def token(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayAccess]:
     folder, programs = tmp_path_factory.mktemp("served"), ProgramStarter()
     origins = {
         "every": programs(NODE / "mcp-server-everything", "streamableHttp", PORT="{port}"),
@@ -115,7 +117,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     secret = asyncio.run(token(folder))
     words = (*PROGRAM, "serve", "--data-dir", folder, "--port", "{port}")
     served = programs(*words, HOME=str(folder), TOOLYARD_PEOPLE_MODE="password")
-    yield Gateway(folder, f"{served.url}/mcp", secret)
+    yield GatewayAccess(folder, f"{served.url}/mcp", secret)
     programs.stop()
 
 
@@ -135,7 +137,7 @@ async def run(home: Path, *words: str) -> Any:
 
 @pytest.mark.parametrize("way", ["http", "stdio"])
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_a_client_lists_calls_reads_and_answers(gateway: Gateway, name: str, way: str) -> None:
+async def test_a_client_lists_calls_reads_and_answers(gateway: GatewayAccess, name: str, way: str) -> None:
     client = CLIENTS[name]
     seen = await run(gateway.data, *client.words, way, *gateway.ways[way])
     assert seen["version"] == client.version
@@ -152,7 +154,7 @@ async def test_a_client_lists_calls_reads_and_answers(gateway: Gateway, name: st
 
 @pytest.mark.parametrize("way", ["http", "stdio"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_the_inspectors_command_line(gateway: Gateway, era: str, way: str) -> None:
+async def test_the_inspectors_command_line(gateway: GatewayAccess, era: str, way: str) -> None:
     command = (str(NODE_22), str(INSPECTOR), "--cli", "--quiet", "--format", "json", "--protocol-era", era)
     head, target = ("--header", f"Authorization: Bearer {gateway.token}"), (gateway.url,)
     if way == "stdio":

@@ -16,7 +16,7 @@ from toolyard.errors import CallTimeout, RpcError, Unreachable
 from toolyard.types.call import McpRequest
 from toolyard.types.server import HttpSpec, ProtocolEra, Server, State, StdioSpec, Timeouts
 
-from .conftest import LEGACY, NODE, PYTHONS, SDK_SERVER, Serve
+from .conftest import LEGACY, NODE, PYTHONS, SDK_SERVER, ServerPrograms
 
 EVERYTHING = NODE / "mcp-server-everything"
 
@@ -31,7 +31,7 @@ async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
             await asyncio.sleep(0.01)
 
 
-def sdk_server(serve: Serve, kind: str, *extra: str) -> Server:
+def sdk_server(serve: ServerPrograms, kind: str, *extra: str) -> Server:
     """A server made with the official SDK: ``sdk1-sse``, ``sdk2-stdio`` …"""
     sdk, _, transport = kind.partition("-")
     if transport == "stdio":
@@ -57,7 +57,7 @@ MODERN = {"sdk2-stdio", "sdk2-http", "sdk2-json"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_servers_of_the_official_sdk_do_everything_they_can(kind: str, serve: Serve) -> None:
+async def test_servers_of_the_official_sdk_do_everything_they_can(kind: str, serve: ServerPrograms) -> None:
     asked: list[str] = []
     told: list[str] = []
     progress: list[float] = []
@@ -107,7 +107,7 @@ async def test_servers_of_the_official_sdk_do_everything_they_can(kind: str, ser
 
 @pytest.mark.parametrize("kind", ["sdk1-stdio", "sdk1-http", "sdk2-stdio", "sdk2-http"])
 async def test_a_cancelled_call_and_a_timed_out_call_reach_the_server(
-    kind: str, serve: Serve, tmp_path: Path
+    kind: str, serve: ServerPrograms, tmp_path: Path
 ) -> None:
     async with ConnectionManager([sdk_server(serve, kind)]) as manager:
         await manager.ensure_connected("s")
@@ -132,7 +132,9 @@ async def test_a_cancelled_call_and_a_timed_out_call_reach_the_server(
 
 
 @pytest.mark.parametrize("kind", ["sdk1-http", "sdk1-stateless", "sdk2-http"])
-async def test_a_restarted_http_server_is_used_again_without_anyone_noticing(kind: str, serve: Serve) -> None:
+async def test_a_restarted_http_server_is_used_again_without_anyone_noticing(
+    kind: str, serve: ServerPrograms
+) -> None:
     server = sdk_server(serve, kind)
     (running,) = serve.running
     async with ConnectionManager([server]) as manager:
@@ -146,7 +148,9 @@ async def test_a_restarted_http_server_is_used_again_without_anyone_noticing(kin
 
 
 @pytest.mark.parametrize("transport", ["stdio", "sse", "streamableHttp"])
-async def test_the_everything_server_works_over_each_of_its_transports(transport: str, serve: Serve) -> None:
+async def test_the_everything_server_works_over_each_of_its_transports(
+    transport: str, serve: ServerPrograms
+) -> None:
     if transport == "stdio":
         spec: Any = StdioSpec(str(EVERYTHING), ("stdio",))
     else:
@@ -255,7 +259,7 @@ async def test_a_legacy_server_that_must_be_modern_says_what_to_change() -> None
 
 
 @pytest.mark.parametrize("kind", ["sdk1-stdio", "sdk2-http"])
-async def test_a_result_of_forty_megabytes_arrives_whole(kind: str, serve: Serve) -> None:
+async def test_a_result_of_forty_megabytes_arrives_whole(kind: str, serve: ServerPrograms) -> None:
     async with ConnectionManager([sdk_server(serve, kind)]) as manager:
         # The SDK sends the text twice, as content and as structured content: 40 MB in one message.
         result = await call_tool(manager, "s", "big", {"megabytes": 20})

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @dataclass
-class Replica:
+class ReplicaProcess:
     """One process, with a folder of its own."""
 
     port: int
@@ -85,7 +85,7 @@ class Replica:
 
 
 @contextlib.asynccontextmanager
-async def running(replicas: Sequence[Replica]) -> AsyncIterator[None]:
+async def running(replicas: Sequence[ReplicaProcess]) -> AsyncIterator[None]:
     """All of them, begun at the same moment. What began is ended, however that went."""
     try:
         begun = await asyncio.gather(*(replica.start() for replica in replicas), return_exceptions=True)
@@ -100,7 +100,7 @@ async def running(replicas: Sequence[Replica]) -> AsyncIterator[None]:
 class Cluster:
     """Two replicas, a provider that is told how to behave, and one person's browser."""
 
-    replicas: list[Replica]
+    replicas: list[ReplicaProcess]
     provider: str
     session: aiohttp.ClientSession
     cookies: dict[str, str] = field(default_factory=dict[str, str])
@@ -143,7 +143,7 @@ class Cluster:
 @pytest.fixture
 async def cluster(postgres_url: str, tmp_path: Path, start_program: ProgramStarter) -> AsyncIterator[Cluster]:
     provider = start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
-    replicas: list[Replica] = []
+    replicas: list[ReplicaProcess] = []
     public = free_port()
     for index in range(2):
         home = tmp_path / f"replica{index}"
@@ -160,7 +160,7 @@ async def cluster(postgres_url: str, tmp_path: Path, start_program: ProgramStart
             "TOOLYARD_PUBLIC_URL": f"http://127.0.0.1:{public}",
         }
         # The provider sends people back to the second one, as a balancer might.
-        replicas.append(Replica(public if index else free_port(), env))
+        replicas.append(ReplicaProcess(public if index else free_port(), env))
     jar = aiohttp.DummyCookieJar()
     # Both open an empty database at the same moment: one of them makes its tables.
     async with aiohttp.ClientSession(cookie_jar=jar) as session, running(replicas):
@@ -281,7 +281,7 @@ async def make_token(cluster: Cluster, replica: int, name: str) -> tuple[str, st
 @pytest.fixture
 async def pair(postgres_url: str, tmp_path: Path) -> AsyncIterator[Cluster]:
     """Two replicas that hold on to what they looked up, with one server of the configuration."""
-    replicas: list[Replica] = []
+    replicas: list[ReplicaProcess] = []
     for index in range(2):
         home = tmp_path / f"replica{index}"
         home.mkdir()
@@ -296,7 +296,7 @@ async def pair(postgres_url: str, tmp_path: Path) -> AsyncIterator[Cluster]:
             "TOOLYARD_PEOPLE_MODE": "proxy",
             "TOOLYARD_TRUSTED_PROXIES": "127.0.0.1",
         }
-        replicas.append(Replica(free_port(), env, ("-c", CREDULOUS)))
+        replicas.append(ReplicaProcess(free_port(), env, ("-c", CREDULOUS)))
     jar = aiohttp.DummyCookieJar()
     async with aiohttp.ClientSession(cookie_jar=jar) as session, running(replicas):
         yield Cluster(replicas, "", session)

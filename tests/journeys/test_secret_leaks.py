@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @dataclass
-class Served:
+class LoggedServe:
     """``toolyard serve`` with everything that it printed."""
 
     url: str
@@ -79,14 +79,14 @@ def configure(data: Path, hostile: str) -> None:
 
 
 @pytest.fixture
-async def served(tmp_path: Path, hostile_http: ListeningProgram) -> AsyncIterator[Served]:
+async def served(tmp_path: Path, hostile_http: ListeningProgram) -> AsyncIterator[LoggedServe]:
     data = tmp_path / "data"
     configure(data, hostile_http.url)
     words = [sys.executable, "-m", "toolyard", "--data-dir", str(data), "serve", "--port", "0"]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
     async with aiohttp.ClientSession() as session:
-        made = Served("", data, process, session)
+        made = LoggedServe("", data, process, session)
         reading = asyncio.create_task(made.read())
         try:
             async with asyncio.timeout(40):
@@ -101,7 +101,7 @@ async def served(tmp_path: Path, hostile_http: ListeningProgram) -> AsyncIterato
             await reading
 
 
-async def use(served: Served, hostile: str) -> None:
+async def use(served: LoggedServe, hostile: str) -> None:
     """Let every secret do its work, well and badly."""
     choice = {"kind": "header", "key": "X-Key"}
     server = {"name": "Reg", "url": f"{hostile}/good/reg", "private_addresses": True, "choices": [choice]}
@@ -114,7 +114,7 @@ async def use(served: Served, hostile: str) -> None:
     await served.post(f"/api/v1/chats/{chat['id']}/messages", {"text": "hello"})
 
 
-async def test_no_secret_shows_anywhere(served: Served, hostile_http: ListeningProgram) -> None:
+async def test_no_secret_shows_anywhere(served: LoggedServe, hostile_http: ListeningProgram) -> None:
     await use(served, hostile_http.url)
     arrived = await served.session.get(f"{hostile_http.url}/journal/secrets")
     assert SECRETS["header"] in await arrived.text()
@@ -151,7 +151,7 @@ async def test_no_secret_shows_anywhere(served: Served, hostile_http: ListeningP
     assert found == []
 
 
-async def test_nobody_writes_lines_of_the_log_for_us(served: Served) -> None:
+async def test_nobody_writes_lines_of_the_log_for_us(served: LoggedServe) -> None:
     name = quote(f"x\n{FORGED}\n", safe="")
     await served.post(f"/api/v1/tools/{name}/call", {"arguments": {}})
     await served.get(f"/ui/{name}")

@@ -12,9 +12,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, Old, http, next_message
-from tests.web.conftest import Local, open_site
-from tests.web.scriptless_browser import Browser, Page
+from tests.gateway.conftest import LONG_LIST_DEADLINE, LegacyClient, ModernClient, http, next_message
+from tests.web.conftest import InProcessApp, open_site
+from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
 
 from toolyard.types.account import Right, TokenScope
 from toolyard.web.gateway_mount import GatewayMount
@@ -52,23 +52,27 @@ def marker(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def site(open_site: Any, marker: str) -> Local:
+async def site(open_site: Any, marker: str) -> InProcessApp:
     return await open_site({"one": entry(marker)}, list_deadline=LONG_LIST_DEADLINE)
 
 
 @pytest.fixture
-async def browser(site: Local) -> Browser:
-    return Browser(site.client())
+async def browser(site: InProcessApp) -> ScriptlessBrowser:
+    return ScriptlessBrowser(site.client())
 
 
-async def begin(http: aiohttp.ClientSession, site: Local, capabilities: dict[str, Any]) -> Old:
-    client = Old(http, f"{site.url}/mcp", capabilities)
+async def begin(
+    http: aiohttp.ClientSession, site: InProcessApp, capabilities: dict[str, Any]
+) -> LegacyClient:
+    client = LegacyClient(http, f"{site.url}/mcp", capabilities)
     await client.begin()
     return client
 
 
 @asynccontextmanager
-async def holding(site: Local, client: Modern, wait_until: Until) -> AsyncIterator[asyncio.Task[Any]]:
+async def holding(
+    site: InProcessApp, client: ModernClient, wait_until: Until
+) -> AsyncIterator[asyncio.Task[Any]]:
     """A call of this client that the server does not answer until it is told to."""
     manager = site.services.core.manager
     # The first call lists the tools, which counts as well.
@@ -82,7 +86,7 @@ async def holding(site: Local, client: Modern, wait_until: Until) -> AsyncIterat
         assert json.loads((await call).text) == "released"
 
 
-async def question_on_page(browser: Browser) -> Page:
+async def question_on_page(browser: ScriptlessBrowser) -> ScriptlessPage:
     """The page, once there is a question on it."""
     async with asyncio.timeout(30):
         while True:
@@ -92,7 +96,7 @@ async def question_on_page(browser: Browser) -> Page:
             await asyncio.sleep(0.02)
 
 
-async def reply(browser: Browser, page: Page, action: str = "accept") -> Page:
+async def reply(browser: ScriptlessBrowser, page: ScriptlessPage, action: str = "accept") -> ScriptlessPage:
     form = page.form_with("reply")
     field = next(name for name, _ in page.fields(form) if name.startswith("q-"))
     return await browser.send(page, form, {field: "Ann"}, ("reply", action))
@@ -102,11 +106,11 @@ async def reply(browser: Browser, page: Page, action: str = "accept") -> Page:
 
 
 async def test_clients_of_both_eras_and_of_all_capabilities_share_one_process(
-    site: Local, http: aiohttp.ClientSession, marker: str, browser: Browser
+    site: InProcessApp, http: aiohttp.ClientSession, marker: str, browser: ScriptlessBrowser
 ) -> None:
     url = f"{site.url}/mcp"
     all_of_them = {**FORMS, "sampling": {}, "roots": {}}
-    clients = [Modern(http, url, each) for each in ({}, FORMS, all_of_them)]
+    clients = [ModernClient(http, url, each) for each in ({}, FORMS, all_of_them)]
     clients += [await begin(http, site, each) for each in ({}, FORMS, all_of_them)]
     seen = [json.loads((await client.call("one_count")).text) for client in clients]
     answer = await site.client().post("/api/v1/tools/one_count/call", {"arguments": {}})
@@ -134,7 +138,7 @@ async def test_a_server_that_people_share_has_one_process(
     for name in ("ann", "bob"):
         person = await site.person(name)
         head = {"Authorization": f"Bearer {person.secret}"}
-        client = Modern(http, f"{site.url}/mcp", FORMS, head)
+        client = ModernClient(http, f"{site.url}/mcp", FORMS, head)
         assert (await client.call("one_count")).result
         told.append(json.loads((await client.call("one_told")).text))
     assert told == [{}, {}]
@@ -160,10 +164,12 @@ async def test_per_client_gives_each_client_its_own_process(
 # Whose question.
 
 
-async def test_a_question_of_one_call_goes_to_its_caller(site: Local, http: aiohttp.ClientSession) -> None:
+async def test_a_question_of_one_call_goes_to_its_caller(
+    site: InProcessApp, http: aiohttp.ClientSession
+) -> None:
     other = await begin(http, site, FORMS)
     await other.call("one_count")
-    modern = Modern(http, f"{site.url}/mcp", FORMS)
+    modern = ModernClient(http, f"{site.url}/mcp", FORMS)
     asked = (await modern.call("one_ask")).result
     given = {"inputResponses": {"input-1": ANN}, "requestState": asked["requestState"]}
     assert json.loads((await modern.call("one_ask", **given)).text) == ANN
@@ -172,14 +178,14 @@ async def test_a_question_of_one_call_goes_to_its_caller(site: Local, http: aioh
         await other.send({"jsonrpc": "2.0", "id": question["id"], "result": ANN}, other.head(""))
         answer = await next_message(response)
     assert json.loads(answer["result"]["content"][0]["text"]) == ANN
-    assert "is asking" not in (await Browser(site.client()).get("/ui/approvals")).text
+    assert "is asking" not in (await ScriptlessBrowser(site.client()).get("/ui/approvals")).text
 
 
 async def test_a_question_during_two_calls_goes_to_the_page_and_to_no_client(
-    site: Local, http: aiohttp.ClientSession, wait_until: Until, browser: Browser
+    site: InProcessApp, http: aiohttp.ClientSession, wait_until: Until, browser: ScriptlessBrowser
 ) -> None:
     other = await begin(http, site, FORMS)
-    modern = Modern(http, f"{site.url}/mcp", FORMS)
+    modern = ModernClient(http, f"{site.url}/mcp", FORMS)
     async with (
         holding(site, modern, wait_until),
         _asking(http, other, progressToken="p") as (response, first),
@@ -202,17 +208,17 @@ async def test_a_question_during_two_calls_goes_to_the_page_and_to_no_client(
 
 
 async def test_a_question_to_a_client_that_cannot_answer_goes_to_the_page(
-    site: Local, http: aiohttp.ClientSession, browser: Browser
+    site: InProcessApp, http: aiohttp.ClientSession, browser: ScriptlessBrowser
 ) -> None:
-    call = asyncio.create_task(Modern(http, f"{site.url}/mcp").call("one_ask"))
+    call = asyncio.create_task(ModernClient(http, f"{site.url}/mcp").call("one_ask"))
     await reply(browser, await question_on_page(browser), "decline")
     assert json.loads((await call).text) == {"action": "decline"}
 
 
 async def test_a_cancelled_call_counts_until_the_server_has_answered_it(
-    site: Local, http: aiohttp.ClientSession, wait_until: Until, browser: Browser
+    site: InProcessApp, http: aiohttp.ClientSession, wait_until: Until, browser: ScriptlessBrowser
 ) -> None:
-    gone, modern = await begin(http, site, FORMS), Modern(http, f"{site.url}/mcp", FORMS)
+    gone, modern = await begin(http, site, FORMS), ModernClient(http, f"{site.url}/mcp", FORMS)
     async with holding(site, gone, wait_until) as call:
         call.cancel()
         await wait_until(lambda: site.services.core.manager.status("one").in_flight == 0)
@@ -227,9 +233,9 @@ async def test_a_cancelled_call_counts_until_the_server_has_answered_it(
 
 
 async def test_a_client_that_leaves_with_a_question_does_not_leave_the_server_waiting(
-    site: Local, http: aiohttp.ClientSession
+    site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    modern = Modern(http, f"{site.url}/mcp", FORMS)
+    modern = ModernClient(http, f"{site.url}/mcp", FORMS)
     assert (await modern.call("one_ask")).result["resultType"] == "input_required"
     await site.part(GatewayMount).gateway.suspended_calls.close()
     # The server gets an answer and ends the call, so that the next question has one origin again.
@@ -243,9 +249,9 @@ async def test_a_model_is_not_used_for_a_call_of_unknown_origin(
     site = await open_site(
         {"one": entry(marker)}, list_deadline=LONG_LIST_DEADLINE, openai_api_key="k", models=models
     )
-    modern = Modern(http, f"{site.url}/mcp", {"sampling": {}})
+    modern = ModernClient(http, f"{site.url}/mcp", {"sampling": {}})
     assert (await modern.call("one_sample")).result["resultType"] == "input_required"
-    async with holding(site, Modern(http, f"{site.url}/mcp"), wait_until):
+    async with holding(site, ModernClient(http, f"{site.url}/mcp"), wait_until):
         answer = json.loads((await modern.call("one_sample")).text)
     assert "the client that made the call is unknown" in answer["message"]
 
@@ -254,10 +260,10 @@ async def test_a_call_ends_with_the_link_if_nobody_answers(
     open_site: Any, http: aiohttp.ClientSession, marker: str
 ) -> None:
     site = await open_site({"one": entry(marker)}, list_deadline=LONG_LIST_DEADLINE, ask_wait=0.2)
-    failed = (await Modern(http, f"{site.url}/mcp").call("one_ask")).error
+    failed = (await ModernClient(http, f"{site.url}/mcp").call("one_ask")).error
     assert f"{site.url}/ui/approvals#q-" in failed["message"]
     assert "answer the question on that page" in failed["data"]["hint"]
-    assert "is asking" not in (await Browser(site.client()).get("/ui/approvals")).text
+    assert "is asking" not in (await ScriptlessBrowser(site.client()).get("/ui/approvals")).text
 
 
 PEOPLE = (("ann", "user"), ("bob", "user"), ("root", "admin"))
@@ -268,11 +274,11 @@ async def test_a_question_is_on_the_page_of_its_person_only(
 ) -> None:
     site = await open_site({"one": entry(marker)}, people_mode="password", list_deadline=LONG_LIST_DEADLINE)
     ann, bob = await site.person("ann"), await site.person("bob")
-    client = Modern(http, f"{site.url}/mcp", {}, {"Authorization": f"Bearer {ann.secret}"})
+    client = ModernClient(http, f"{site.url}/mcp", {}, {"Authorization": f"Bearer {ann.secret}"})
     call = asyncio.create_task(client.call("one_ask"))
-    browser = Browser(ann.browser)
+    browser = ScriptlessBrowser(ann.browser)
     page = await question_on_page(browser)
-    assert "is asking" not in (await Browser(bob.browser).get("/ui/approvals")).text
+    assert "is asking" not in (await ScriptlessBrowser(bob.browser).get("/ui/approvals")).text
     form = page.form_with("reply")
     # With a form of his own page, Bob cannot answer it either.
     (question,) = await site.services.database.questions.list_open(ann.user.id, 0.0)
@@ -286,9 +292,9 @@ async def test_a_question_is_answered_through_the_api_by_its_person_once(
 ) -> None:
     site = await open_site({"one": entry(marker)}, people_mode="password", list_deadline=LONG_LIST_DEADLINE)
     ann, bob, admin = [await site.person(name, role) for name, role in PEOPLE]
-    client = Modern(http, f"{site.url}/mcp", {}, {"Authorization": f"Bearer {ann.secret}"})
+    client = ModernClient(http, f"{site.url}/mcp", {}, {"Authorization": f"Bearer {ann.secret}"})
     call = asyncio.create_task(client.call("one_ask"))
-    await question_on_page(Browser(ann.browser))
+    await question_on_page(ScriptlessBrowser(ann.browser))
     (question,) = (await ann.token.get("/api/v1/questions")).json["items"]
     assert (question["server"], question["kind"], question["url"]) == ("one", "form", None)
     assert question["calls"][0].startswith("ask (")
@@ -315,12 +321,12 @@ async def test_a_question_is_answered_on_another_replica(
     shared |= {"list_deadline": LONG_LIST_DEADLINE}
     asking = await open_site({"one": entry(marker)}, **shared)
     other = await open_site({"one": entry(f"{marker}-other")}, **shared)
-    call = asyncio.create_task(Modern(http, f"{asking.url}/mcp").call("one_ask"))
-    browser = Browser(other.client())
+    call = asyncio.create_task(ModernClient(http, f"{asking.url}/mcp").call("one_ask"))
+    browser = ScriptlessBrowser(other.client())
     page = await question_on_page(browser)
     await browser.send(page, page.form_with("reply"), {}, ("reply", "cancel"))
     assert json.loads((await call).text) == {"action": "cancel"}
-    call = asyncio.create_task(Modern(http, f"{asking.url}/mcp").call("one_ask"))
+    call = asyncio.create_task(ModernClient(http, f"{asking.url}/mcp").call("one_ask"))
     await question_on_page(browser)
     (question,) = (await other.client().get("/api/v1/questions")).json["items"]
     assert (await other.client().post(f"/api/v1/questions/{question['id']}", ANN)).status == 204
@@ -332,14 +338,14 @@ async def test_a_question_is_answered_on_another_replica(
 
 
 async def test_each_client_gets_the_log_messages_that_it_asked_for(
-    site: Local, http: aiohttp.ClientSession
+    site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     quiet, errors, everything = [await begin(http, site, {}) for _ in range(3)]
     for client, level in ((errors, "error"), (everything, "debug")):
         await client.ask("logging/setLevel", {"level": level})
         await client.call("one_count")
 
-    async def logged(client: Old) -> list[str]:
+    async def logged(client: LegacyClient) -> list[str]:
         messages = (await client.call("one_log")).messages
         return [each["params"]["level"] for each in messages if each.get("method") == "notifications/message"]
 
@@ -368,7 +374,7 @@ async def test_a_server_that_needs_roots_gets_a_hint(
 
 @asynccontextmanager
 async def _asking(
-    http: aiohttp.ClientSession, client: Old, **meta: Any
+    http: aiohttp.ClientSession, client: LegacyClient, **meta: Any
 ) -> AsyncIterator[tuple[aiohttp.ClientResponse, Any]]:
     """A call that asks, with its first message."""
     message = client.message("tools/call", {"name": "one_ask", "arguments": {}}, **meta)

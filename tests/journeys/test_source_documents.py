@@ -163,7 +163,7 @@ async def test_headers_of_the_entry_arrive_at_the_server_with_every_request(
     assert {headers["x-api-key"] for headers in seen} == {"k-1"}
 
 
-class Provider:
+class ExpiringKeyProvider:
     """Gives a key that has run out, until the server complains."""
 
     def __init__(self) -> None:
@@ -210,7 +210,7 @@ async def wants_the_key(right: str) -> AsyncIterator[tuple[str, list[str]]]:
 
 
 async def test_an_auth_provider_given_by_its_id_signs_every_request_and_is_told_of_a_refusal() -> None:
-    provider = Provider()
+    provider = ExpiringKeyProvider()
     async with wants_the_key("right") as (url, served):
         transport = {"type": "http", "url": url, "authProviderId": "corp"}
         config = {"servers": {"repo": {"trust": "trusted", "transport": transport}}}
@@ -224,7 +224,7 @@ async def test_a_provider_that_was_not_given_is_named_and_without_one_a_sign_in_
     async with wants_the_key("right") as (url, served):
         transport = {"type": "http", "url": url, "authProviderId": "corp"}
         config = {"servers": {"repo": {"trust": "trusted", "transport": transport}}}
-        async with Toolyard.open(config, auth_providers={"other": Provider()}) as yard:
+        async with Toolyard.open(config, auth_providers={"other": ExpiringKeyProvider()}) as yard:
             with pytest.raises(Unreachable, match="auth provider 'corp' is missing"):
                 await yard.call("repo_echo")
         async with Toolyard.open({"mcpServers": {"repo": {"url": url}}}) as yard:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 from tests.conftest import ROOT
-from tests.journeys.test_replicas import Replica, running
+from tests.journeys.test_replicas import ReplicaProcess, running
 from tests.ports import free_port
 
 from toolyard.accounts import AccountService
@@ -46,7 +46,7 @@ pytestmark = [
 ]
 
 
-def balancer_config(folder: Path, port: int, replicas: list[Replica]) -> Path:
+def balancer_config(folder: Path, port: int, replicas: list[ReplicaProcess]) -> Path:
     """The example of the documentation, with these ports."""
     page = ROOT / "docs/guides/behind-a-reverse-proxy.md"
     (example,) = re.findall(r"```nginx\n(.*?)```", page.read_text(), re.DOTALL)
@@ -69,7 +69,7 @@ def balancer_config(folder: Path, port: int, replicas: list[Replica]) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def balanced(folder: Path, replicas: list[Replica]) -> AsyncIterator[str]:
+async def balanced(folder: Path, replicas: list[ReplicaProcess]) -> AsyncIterator[str]:
     folder.mkdir()
     port = free_port()
     assert NGINX is not None
@@ -100,7 +100,7 @@ async def token(folder: Path, url: str) -> str:
 
 
 @dataclass
-class Asked:
+class RequestRecord:
     """One request and what came of it."""
 
     began: float
@@ -127,7 +127,7 @@ class Crowd:
         name = ("a_echo", "b_echo")[number % 2]
         return "tools/call", {"name": name, "arguments": {"text": f"number {number}"}}
 
-    async def ask(self, number: int) -> Asked:
+    async def ask(self, number: int) -> RequestRecord:
         method, params = self.request(number)
         headers = {
             "Authorization": f"Bearer {self.token}",
@@ -145,13 +145,13 @@ class Crowd:
         except aiohttp.ClientPayloadError:
             # The answer had begun: nobody in between can say anything else any more.
             broken = {"error": {"message": "it is not known whether it was carried out"}}
-            return Asked(began, method, 502, broken, number)
+            return RequestRecord(began, method, 502, broken, number)
         if text.startswith(("event:", "data:", ":", "id:")):
             text = [line for line in text.splitlines() if line.startswith("data: ")][-1][6:]
-        return Asked(began, method, answer.status, json.loads(text), number)
+        return RequestRecord(began, method, answer.status, json.loads(text), number)
 
 
-def right(asked: Asked) -> bool:
+def right(asked: RequestRecord) -> bool:
     """Whether the answer is the one to this request."""
     result = asked.answer.get("result")
     if result is None or asked.answer.get("id") != asked.id:
@@ -166,7 +166,7 @@ async def test_a_killed_replica_fails_what_was_in_flight_on_it_and_nothing_else(
     postgres_url: str, hostile_http: ListeningProgram, tmp_path: Path
 ) -> None:
     servers = {name: {"url": f"{hostile_http.url}/good-tools/{name}", "shared": True} for name in ("a", "b")}
-    replicas: list[Replica] = []
+    replicas: list[ReplicaProcess] = []
     for number in range(3):
         home = tmp_path / f"replica-{number}"
         home.mkdir()
@@ -181,7 +181,7 @@ async def test_a_killed_replica_fails_what_was_in_flight_on_it_and_nothing_else(
             "TOOLYARD_TRUSTED_PROXIES": "127.0.0.1",
             "TOOLYARD_LIST_DEADLINE": "60",
         }
-        replicas.append(Replica(free_port(), env))
+        replicas.append(ReplicaProcess(free_port(), env))
     text = await token(tmp_path / "replica-0", postgres_url)
     async with (
         running(replicas),
@@ -191,7 +191,7 @@ async def test_a_killed_replica_fails_what_was_in_flight_on_it_and_nothing_else(
         for replica in replicas:
             # Each of them has listed the tools before the crowd comes.
             assert right(await Crowd(replica.url, text, session).ask(0))
-        crowd, numbers, done = Crowd(url, text, session), itertools.count(), list[Asked]()
+        crowd, numbers, done = Crowd(url, text, session), itertools.count(), list[RequestRecord]()
 
         async def client() -> None:
             while (number := next(numbers)) < CALLS:

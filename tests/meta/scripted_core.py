@@ -19,7 +19,7 @@ from toolyard.types.call import Caller, McpRequest, ToolCall, WriteTools
 from toolyard.types.server import Server, StdioSpec
 from toolyard.types.tool import RawListing
 
-__all__ = ["Core", "said", "server", "tool"]
+__all__ = ["Core", "server", "text_result", "tool"]
 
 
 def tool(name: str, description: str = "", **fields: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Core:
         async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
             return RawListing(tools=tuple(tools[server_id]))
 
-        self.manager = _Manager(servers, answer or (lambda *_: said("done")))
+        self.manager = _Manager(servers, answer or (lambda *_: text_result("done")))
         self.rosters = ToolDirectory(
             self.manager,
             CatalogueCache(fetch, MemoryListingStorage()),
@@ -75,5 +75,5 @@ class Core:
         return (await self.meta.call(ToolCall(name, arguments), caller)).body
 
 
-def said(text: str, **fields: Any) -> dict[str, Any]:
+def text_result(text: str, **fields: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], **fields}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.loop_watch import LoopWatch
-from tests.meta.scripted_core import Core, said, server, tool
+from tests.meta.scripted_core import Core, server, text_result, tool
 
 from toolyard.errors import CallTimeout, Unreachable
 from toolyard.meta import META_TOOLS, MetaToolLimits
@@ -102,13 +102,13 @@ async def test_the_words_of_an_untrusted_server_are_fenced_and_in_no_list() -> N
 
 
 async def test_a_call_goes_the_one_way_and_its_result_is_the_text() -> None:
-    core = small(answer=lambda server, tool, arguments: said(f"{server} {tool} {arguments}"))
+    core = small(answer=lambda server, tool, arguments: text_result(f"{server} {tool} {arguments}"))
     answer = await core("tools_call", {"name": "files_read_file", "arguments": {"path": "a"}}, CALLER)
     assert answer == {"ok": True, "result": "files read_file {'path': 'a'}"}
 
 
 async def test_a_failed_call_is_an_error_and_never_an_exception() -> None:
-    core = small(answer=lambda *_: said("no such file", isError=True))
+    core = small(answer=lambda *_: text_result("no such file", isError=True))
     assert await core("tools_call", {"name": "files_read_file"}, CALLER) == {
         "ok": False,
         "error": "no such file",
@@ -147,7 +147,7 @@ async def test_a_fault_of_ours_is_an_answer_too(caplog: pytest.LogCaptureFixture
 
 async def test_a_long_result_is_cut_and_read_by_its_handle() -> None:
     text = "\n".join(f"line {number} of many" for number in range(1_000))
-    core = small(answer=lambda *_: said(text), budgets=MetaToolLimits(result_chars=2_000))
+    core = small(answer=lambda *_: text_result(text), budgets=MetaToolLimits(result_chars=2_000))
     answer = await core("tools_call", {"name": "files_read_file"}, CALLER)
     assert len(answer["result"]) <= 2_000
     handle = answer["handle"]
@@ -178,7 +178,7 @@ async def test_descriptions_are_cut_at_their_budget() -> None:
 
 
 async def test_a_handle_that_is_anothers_expired_or_made_up_has_the_same_words() -> None:
-    core = small(answer=lambda *_: said("x" * 70_000))
+    core = small(answer=lambda *_: text_result("x" * 70_000))
     ann, bob = (Caller(Principal(who), Surface.MODEL_META) for who in ("ann", "bob"))
     handle = (await core("tools_call", {"name": "files_read_file"}, ann))["handle"]
     assert (await core("result_read", {"handle": handle}, ann))["ok"] is True

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.meta.scripted_core import Core, said, server, tool
+from tests.meta.scripted_core import Core, server, text_result, tool
 
 from toolyard.errors import ToolRefused
 from toolyard.types.account import Principal
@@ -114,7 +114,9 @@ async def test_nothing_hidden_is_found_listed_described_or_called(
 async def test_a_handle_is_read_only_by_whose_call_it_came_from(
     made: list[tuple[str, int]], data: st.DataObject
 ) -> None:
-    core = Core([server("alpha")], listed(), answer=lambda _, __, given: said(f"{given['text']} " * 20_000))
+    core = Core(
+        [server("alpha")], listed(), answer=lambda _, __, given: text_result(f"{given['text']} " * 20_000)
+    )
     people = {who: Caller(Principal(who), Surface.MODEL_META) for who in "abc"}
     owners: dict[str, set[str]] = {}
     for who, number in made:

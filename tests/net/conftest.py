@@ -16,7 +16,7 @@ from toolyard.net import OutboundHttp
 
 
 @dataclass
-class Server:
+class LoopbackHttpServer:
     """A real HTTP server on 127.0.0.1, and what it was asked."""
 
     url: URL = field(default_factory=URL)
@@ -35,8 +35,8 @@ async def hello(request: web.BaseRequest) -> web.Response:
 async def served(
     handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] = hello,
     tls: ssl.SSLContext | None = None,
-) -> AsyncIterator[Server]:
-    server = Server()
+) -> AsyncIterator[LoopbackHttpServer]:
+    server = LoopbackHttpServer()
 
     async def noting(request: web.BaseRequest) -> web.StreamResponse:
         server.seen.append(request)
@@ -62,7 +62,7 @@ def serve() -> Callable[..., object]:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
+async def server() -> AsyncIterator[LoopbackHttpServer]:
     async with served() as running:
         yield running
 

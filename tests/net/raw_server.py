@@ -20,10 +20,12 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
-class Peer:
+class RawConnection:
     """The server's end of one connection."""
 
-    def __init__(self, server: Raw, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, server: RawTcpServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self._server = server
         self.reader = reader
         self.writer = writer
@@ -60,30 +62,30 @@ class Peer:
         self.writer.transport.abort()
 
 
-Talk = Callable[[Peer], Awaitable[None]]
+Talk = Callable[[RawConnection], Awaitable[None]]
 
 
 @dataclass
-class Raw:
+class RawTcpServer:
     """Where it listens, who came, and what was asked."""
 
     url: URL = field(default_factory=URL)
-    peers: list[Peer] = field(default_factory=list)
+    peers: list[RawConnection] = field(default_factory=list)
     heads: list[bytes] = field(default_factory=list)
 
 
 @asynccontextmanager
-async def talking(
+async def run_raw_server(
     talk: Talk, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
-) -> AsyncIterator[Raw]:
+) -> AsyncIterator[RawTcpServer]:
     """A server that talks so on each connection, which ends with what it says. Its own failures are told."""
-    raw, talks, failures = Raw(), set[asyncio.Task[None]](), list[BaseException]()
+    raw, talks, failures = RawTcpServer(), set[asyncio.Task[None]](), list[BaseException]()
 
     async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         me = asyncio.current_task()
         assert me is not None
         talks.add(me)
-        raw.peers.append(Peer(raw, reader, writer))
+        raw.peers.append(RawConnection(raw, reader, writer))
         try:
             await talk(raw.peers[-1])
         except (asyncio.CancelledError, asyncio.IncompleteReadError, OSError):
@@ -117,10 +119,10 @@ def sockets() -> int:
     return found
 
 
-def saying(*pieces: bytes) -> Talk:
+def run_fixed_reply_server(*pieces: bytes) -> Talk:
     """The same answer to every request; its connections stay open."""
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         while True:
             await peer.asked()
             await peer.say(*pieces)
@@ -128,10 +130,10 @@ def saying(*pieces: bytes) -> Talk:
     return talk
 
 
-def ending(*pieces: bytes) -> Talk:
+def run_closing_server(*pieces: bytes) -> Talk:
     """An answer after which the connection ends."""
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(*pieces)
 
@@ -151,7 +153,7 @@ async def ask(
         return await net.origin_pool(url, guarded=guarded).request(method, url, headers or {}, body)
 
 
-async def all_of(answer: HttpResponse) -> bytes:
+async def read_body(answer: HttpResponse) -> bytes:
     """The whole body."""
     parts: list[bytes] = []
     async with asyncio.timeout(30):
@@ -162,4 +164,4 @@ async def all_of(answer: HttpResponse) -> bytes:
 
 async def get(net: OutboundHttp, url: URL) -> bytes:
     """The body of what is answered to a GET."""
-    return await all_of(await ask(net, url))
+    return await read_body(await ask(net, url))

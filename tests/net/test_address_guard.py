@@ -15,7 +15,7 @@ from toolyard.errors import ConfigError
 from toolyard.net import AddressGuard, AddressRefused, OutboundHttp, is_private
 
 if TYPE_CHECKING:
-    from tests.net.conftest import Server
+    from tests.net.conftest import LoopbackHttpServer
 
 PUBLIC = [
     "1.1.1.1",
@@ -133,7 +133,7 @@ def test_any_text_is_judged(address: str) -> None:
 # At the socket.
 
 
-class Answers(AbstractResolver):
+class ScriptedResolver(AbstractResolver):
     """A resolver that gives one prepared answer after the other, the last one for ever."""
 
     def __init__(self, *answers: list[str]) -> None:
@@ -161,7 +161,7 @@ class Answers(AbstractResolver):
         pass
 
 
-def resolve_with(net: OutboundHttp, guarded: bool, resolver: Answers) -> None:
+def resolve_with(net: OutboundHttp, guarded: bool, resolver: ScriptedResolver) -> None:
     connector = net.session(guarded=guarded).connector
     assert isinstance(connector, aiohttp.TCPConnector)
     connector._resolver = resolver
@@ -186,7 +186,7 @@ async def refused(net: OutboundHttp, url: Any) -> str:
 @pytest.mark.both_loops
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0x7f000001"])
 async def test_the_guard_refuses_what_the_unguarded_session_reaches(
-    server: Server, net: OutboundHttp, host: str
+    server: LoopbackHttpServer, net: OutboundHttp, host: str
 ) -> None:
     assert await get(net, server.at(host), guarded=False) == "hello"
     assert "is private" in await refused(net, server.at(host))
@@ -196,7 +196,7 @@ async def test_the_guard_refuses_what_the_unguarded_session_reaches(
 @pytest.mark.both_loops
 @pytest.mark.parametrize("host", ["127.1", "2130706433", "0177.0.0.1", "127.0.0.1.", "0x7f.1"])
 async def test_no_other_way_to_write_a_private_address_leads_there(
-    server: Server, net: OutboundHttp, host: str
+    server: LoopbackHttpServer, net: OutboundHttp, host: str
 ) -> None:
     with pytest.raises(aiohttp.ClientError):
         await get(net, server.at(host), guarded=True)
@@ -208,16 +208,18 @@ async def test_no_other_way_to_write_a_private_address_leads_there(
     "host", ["[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]", "169.254.169.254", "10.0.0.1"]
 )
 async def test_the_guard_refuses_private_literals_without_dialling(
-    server: Server, net: OutboundHttp, host: str
+    server: LoopbackHttpServer, net: OutboundHttp, host: str
 ) -> None:
     assert "is private" in await refused(net, server.at(host))
     assert server.seen == []
 
 
 @pytest.mark.both_loops
-async def test_a_name_that_leads_to_a_private_address_is_refused(server: Server, net: OutboundHttp) -> None:
+async def test_a_name_that_leads_to_a_private_address_is_refused(
+    server: LoopbackHttpServer, net: OutboundHttp
+) -> None:
     for guarded in (True, False):
-        resolve_with(net, guarded, Answers(["127.0.0.1"]))
+        resolve_with(net, guarded, ScriptedResolver(["127.0.0.1"]))
     url = server.at("innocent.example")
     assert await get(net, url, guarded=False) == "hello"
     assert await refused(net, url) == "the address 127.0.0.1 is private"
@@ -241,9 +243,9 @@ async def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_a_name_that_was_public_when_it_was_looked_up_is_refused_when_it_is_private_at_the_socket(
-    server: Server, net: OutboundHttp, dialled: list[str]
+    server: LoopbackHttpServer, net: OutboundHttp, dialled: list[str]
 ) -> None:
-    resolver = Answers(["93.184.216.34"], ["127.0.0.1"])
+    resolver = ScriptedResolver(["93.184.216.34"], ["127.0.0.1"])
     resolve_with(net, True, resolver)
     url = server.at("rebinding.example")
     with pytest.raises(aiohttp.ClientConnectorError) as caught:
@@ -255,9 +257,9 @@ async def test_a_name_that_was_public_when_it_was_looked_up_is_refused_when_it_i
 
 
 async def test_a_check_before_the_request_is_not_what_protects(
-    server: Server, net: OutboundHttp, dialled: list[str]
+    server: LoopbackHttpServer, net: OutboundHttp, dialled: list[str]
 ) -> None:
-    resolver = Answers(["93.184.216.34"], ["127.0.0.1"])
+    resolver = ScriptedResolver(["93.184.216.34"], ["127.0.0.1"])
     resolve_with(net, True, resolver)
     (checked,) = await resolver.resolve("rebinding.example")
     assert not is_private(checked["host"])
@@ -270,16 +272,16 @@ async def test_a_check_before_the_request_is_not_what_protects(
     [["93.184.216.34", "127.0.0.1"], ["127.0.0.1", "93.184.216.34"], ["::1", "93.184.216.34", "127.0.0.1"]],
 )
 async def test_of_several_addresses_the_private_ones_are_never_dialled(
-    server: Server, net: OutboundHttp, dialled: list[str], addresses: list[str]
+    server: LoopbackHttpServer, net: OutboundHttp, dialled: list[str], addresses: list[str]
 ) -> None:
-    resolve_with(net, True, Answers(addresses))
+    resolve_with(net, True, ScriptedResolver(addresses))
     assert "the address" in await refused(net, server.at("mixed.example"))
     assert set(dialled) == {"93.184.216.34"}
     assert server.seen == []
 
 
 async def test_the_guard_lets_public_addresses_pass(net: OutboundHttp, dialled: list[str]) -> None:
-    resolve_with(net, True, Answers(["93.184.216.34"]))
+    resolve_with(net, True, ScriptedResolver(["93.184.216.34"]))
     with pytest.raises(aiohttp.ClientConnectorError) as caught:
         await get(net, aiohttp.client.URL("http://public.example:8080/"), guarded=True)
     assert caught.value.os_error.errno == 111
@@ -288,7 +290,7 @@ async def test_the_guard_lets_public_addresses_pass(net: OutboundHttp, dialled: 
 
 @pytest.mark.both_loops
 async def test_a_connection_of_the_unguarded_session_is_no_way_around_the_guard(
-    server: Server, net: OutboundHttp
+    server: LoopbackHttpServer, net: OutboundHttp
 ) -> None:
     assert await get(net, server.url, guarded=False) == "hello"
     assert "is private" in await refused(net, server.url)
@@ -325,7 +327,7 @@ def test_what_is_no_address_is_told_with_its_setting() -> None:
     assert [problem.path for problem in caught.value.problems] == ["guard_allow", "guard_deny", "guard_deny"]
 
 
-async def test_an_allowed_address_is_dialled_and_a_denied_one_is_not(server: Server) -> None:
+async def test_an_allowed_address_is_dialled_and_a_denied_one_is_not(server: LoopbackHttpServer) -> None:
     for guard, reached in (
         (AddressGuard.from_settings(["127.0.0.1"], []), True),
         (AddressGuard.from_settings(["127.0.0.0/8"], ["127.0.0.1"]), False),

@@ -8,7 +8,15 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
-from tests.net.raw_server import OK, Peer, all_of, ask, get, saying, talking
+from tests.net.raw_server import (
+    OK,
+    RawConnection,
+    ask,
+    get,
+    read_body,
+    run_fixed_reply_server,
+    run_raw_server,
+)
 
 from toolyard.net import HttpProtocolError, OutboundHttp
 from toolyard.net.http1 import pool as origins
@@ -22,16 +30,16 @@ Until = Callable[..., Awaitable[None]]
 
 @pytest.mark.both_loops
 async def test_requests_after_another_use_one_connection(net: OutboundHttp) -> None:
-    async with talking(saying(OK)) as server:
+    async with run_raw_server(run_fixed_reply_server(OK)) as server:
         for method in ("GET", "POST", "DELETE", "POST", "GET"):
             answer = await ask(net, server.url, method, {}, b"{}" if method == "POST" else None)
-            assert await all_of(answer) == b"hello"
+            assert await read_body(answer) == b"hello"
         assert (len(server.heads), len(server.peers)) == (5, 1)
 
 
 @pytest.mark.both_loops
 async def test_a_connection_of_the_session_is_taken_over(net: OutboundHttp) -> None:
-    async with talking(saying(OK)) as server:
+    async with run_raw_server(run_fixed_reply_server(OK)) as server:
         async with asyncio.timeout(30), net.session(guarded=False).get(server.url) as response:
             assert await response.read() == b"hello"
         for _ in range(2):
@@ -47,7 +55,7 @@ async def test_a_connection_of_the_session_is_taken_over(net: OutboundHttp) -> N
 async def test_requests_at_the_same_time_have_a_connection_each(net: OutboundHttp) -> None:
     everyone = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         while True:
             await peer.asked()
             if len(server.heads) >= 100:
@@ -55,7 +63,7 @@ async def test_requests_at_the_same_time_have_a_connection_each(net: OutboundHtt
             await everyone.wait()
             await peer.say(OK)
 
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         assert await asyncio.gather(*(get(net, server.url) for _ in range(100))) == [b"hello"] * 100
         assert len(server.peers) == 100
         for _ in range(100):
@@ -64,7 +72,10 @@ async def test_requests_at_the_same_time_have_a_connection_each(net: OutboundHtt
 
 
 async def test_origins_and_credentials_share_no_connections(net: OutboundHttp) -> None:
-    async with talking(saying(OK)) as one, talking(saying(OK)) as two:
+    async with (
+        run_raw_server(run_fixed_reply_server(OK)) as one,
+        run_raw_server(run_fixed_reply_server(OK)) as two,
+    ):
         for url in (
             one.url,
             two.url,
@@ -81,7 +92,7 @@ async def test_a_connection_that_waited_too_long_is_not_used(
     net: OutboundHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(origins, "KEEP_ALIVE_SECONDS", 1000.0)
-    async with talking(saying(OK)) as server, asyncio.timeout(30):
+    async with run_raw_server(run_fixed_reply_server(OK)) as server, asyncio.timeout(30):
         await get(net, server.url)
         monkeypatch.setattr(origins, "KEEP_ALIVE_SECONDS", 0.0)
         await get(net, server.url)
@@ -93,7 +104,7 @@ async def test_connections_that_nobody_uses_are_closed(
     net: OutboundHttp, monkeypatch: pytest.MonkeyPatch, wait_until: Until
 ) -> None:
     monkeypatch.setattr(origins, "KEEP_ALIVE_SECONDS", 0.05)
-    async with talking(saying(OK)) as server:
+    async with run_raw_server(run_fixed_reply_server(OK)) as server:
         origin = net.origin_pool(server.url, guarded=False)
         for _ in range(2):
             met = len(server.peers)
@@ -106,10 +117,10 @@ async def test_connections_that_nobody_uses_are_closed(
 # Closed by the server.
 
 
-def closing_the_kept() -> Callable[[Peer], Awaitable[None]]:
+def closing_the_kept() -> Callable[[RawConnection], Awaitable[None]]:
     """Answers the first request of a connection, and ends it when the second is there."""
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(OK)
         await peer.asked()
@@ -122,10 +133,10 @@ def closing_the_kept() -> Callable[[Peer], Awaitable[None]]:
 async def test_what_may_be_done_twice_is_asked_again_where_a_kept_connection_ends(
     net: OutboundHttp, method: str
 ) -> None:
-    async with talking(closing_the_kept()) as server:
+    async with run_raw_server(closing_the_kept()) as server:
         await asyncio.gather(*(get(net, server.url) for _ in range(3)))
         kept = len(server.peers)
-        assert await all_of(await ask(net, server.url, method)) == b"hello"
+        assert await read_body(await ask(net, server.url, method)) == b"hello"
         # Every kept one was tried, and then a fresh one.
         assert (len(server.heads), len(server.peers)) == (3 + kept + 1, kept + 1)
 
@@ -133,14 +144,14 @@ async def test_what_may_be_done_twice_is_asked_again_where_a_kept_connection_end
 @pytest.mark.both_loops
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
 async def test_what_may_not_be_done_twice_is_sent_once(net: OutboundHttp, reset: bool) -> None:
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(OK)
         await peer.asked()
         if reset:
             peer.reset()
 
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         await get(net, server.url)
         with pytest.raises(aiohttp.ClientOSError if reset else aiohttp.ServerDisconnectedError):
             await ask(net, server.url, "POST", {}, b"{}")
@@ -151,11 +162,11 @@ async def test_what_may_not_be_done_twice_is_sent_once(net: OutboundHttp, reset:
 async def test_an_end_that_the_loop_has_not_seen_yet_is_seen_before_anything_is_sent(
     net: OutboundHttp,
 ) -> None:
-    async with talking(saying(OK)) as server:
+    async with run_raw_server(run_fixed_reply_server(OK)) as server:
         await get(net, server.url)
         server.peers[0].writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
         # Nothing ran in between.
-        assert await all_of(await ask(net, server.url, "POST", {}, b"{}")) == b"hello"
+        assert await read_body(await ask(net, server.url, "POST", {}, b"{}")) == b"hello"
         assert (len(server.heads), len(server.peers)) == (2, 2)
 
 
@@ -167,12 +178,12 @@ EVIL = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
 @pytest.mark.both_loops
 @pytest.mark.parametrize("more", [EVIL, b"garbage", b"\r\n\r\nHTTP/1.1 408 Timeout\r\n\r\n"])
 async def test_a_second_answer_to_one_request_reaches_nobody(net: OutboundHttp, more: bytes) -> None:
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say((OK + more) if peer is server.peers[0] else OK)
         await peer.hung_up()
 
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         assert await get(net, server.url) == b"hello"
         assert await get(net, server.url) == b"hello"
         assert len(server.peers) == 2
@@ -180,7 +191,7 @@ async def test_a_second_answer_to_one_request_reaches_nobody(net: OutboundHttp, 
 
 @pytest.mark.both_loops
 async def test_words_on_a_connection_that_waits_reach_nobody(net: OutboundHttp, wait_until: Until) -> None:
-    async with talking(saying(OK)) as server:
+    async with run_raw_server(run_fixed_reply_server(OK)) as server:
         await get(net, server.url)
         await server.peers[0].say(EVIL)
         await wait_until(server.peers[0].reader.at_eof)
@@ -191,7 +202,7 @@ async def test_words_on_a_connection_that_waits_reach_nobody(net: OutboundHttp, 
 async def test_words_that_the_loop_has_not_seen_yet_are_no_answer_to_the_next_request(
     net: OutboundHttp,
 ) -> None:
-    async with talking(saying(OK)) as server:
+    async with run_raw_server(run_fixed_reply_server(OK)) as server:
         await get(net, server.url)
         server.peers[0].writer.write(EVIL)
         # Nothing ran in between.
@@ -201,11 +212,11 @@ async def test_words_that_the_loop_has_not_seen_yet_are_no_answer_to_the_next_re
 
 @pytest.mark.both_loops
 async def test_a_server_that_speaks_first_is_not_understood(net: OutboundHttp) -> None:
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.say(b"220 mail.example ESMTP\r\n")
         await peer.hung_up()
 
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         with pytest.raises(HttpProtocolError):
             await get(net, server.url)
 
@@ -217,10 +228,10 @@ async def test_a_server_that_speaks_first_is_not_understood(net: OutboundHttp) -
 async def test_a_closed_net_has_no_connections_and_can_be_used_again(
     net: OutboundHttp, wait_until: Until
 ) -> None:
-    async with talking(saying(OK)) as server:
+    async with run_raw_server(run_fixed_reply_server(OK)) as server:
         origin = net.origin_pool(server.url, guarded=False)
         for round in range(1, 4):
-            assert await all_of(await origin.request("GET", server.url, {})) == b"hello"
+            assert await read_body(await origin.request("GET", server.url, {})) == b"hello"
             async with asyncio.timeout(30):
                 await net.close()
             await wait_until(lambda: all(peer.reader.at_eof() for peer in server.peers))
@@ -244,7 +255,7 @@ async def test_closing_a_net_ends_what_is_going_on_and_nothing_is_asked_again(
     said, error = HEADS[when]
     there = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         if kept:
             await peer.asked()
             await peer.say(OK)
@@ -254,9 +265,9 @@ async def test_closing_a_net_ends_what_is_going_on_and_nothing_is_asked_again(
         await peer.hung_up()
 
     async def whole() -> bytes:
-        return await all_of(await ask(net, server.url, method, {}, None))
+        return await read_body(await ask(net, server.url, method, {}, None))
 
-    async with talking(talk) as server, asyncio.timeout(30):
+    async with run_raw_server(talk) as server, asyncio.timeout(30):
         if kept:
             await get(net, server.url)
         going = asyncio.create_task(whole())
@@ -272,13 +283,13 @@ async def test_closing_a_net_ends_what_is_going_on_and_nothing_is_asked_again(
 async def test_closing_a_net_does_not_wait_for_a_server_that_does_not_read(net: OutboundHttp) -> None:
     there, done = asyncio.Event(), asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.head()
         peer.writer.transport.pause_reading()
         there.set()
         await done.wait()
 
-    async with talking(talk) as server, asyncio.timeout(30):
+    async with run_raw_server(talk) as server, asyncio.timeout(30):
         going = asyncio.create_task(ask(net, server.url, "POST", {}, bytes(20 << 20)))
         await there.wait()
         for _ in range(50):

@@ -7,7 +7,16 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
-from tests.net.raw_server import OK, Peer, all_of, ask, ending, get, saying, talking
+from tests.net.raw_server import (
+    OK,
+    RawConnection,
+    ask,
+    get,
+    read_body,
+    run_closing_server,
+    run_fixed_reply_server,
+    run_raw_server,
+)
 
 from toolyard.net import HttpProtocolError, OutboundHttp
 
@@ -73,10 +82,10 @@ async def test_an_answer_with_an_end_of_its_own_leaves_its_connection_usable(
     net: OutboundHttp, kind: str, split: bool
 ) -> None:
     said, status, reason, body = KEPT[kind]
-    async with talking(saying(*(bytewise(said) if split else [said]))) as server:
+    async with run_raw_server(run_fixed_reply_server(*(bytewise(said) if split else [said]))) as server:
         for _ in range(2):
             answer = await ask(net, server.url)
-            assert (answer.status, answer.reason, await all_of(answer)) == (status, reason, body)
+            assert (answer.status, answer.reason, await read_body(answer)) == (status, reason, body)
             assert answer.is_finished
             assert not {"X-Late", "X-Later", "X-One", "Link"} & set(answer.headers)
         assert (len(server.heads), len(server.peers)) == (2, 1)
@@ -89,22 +98,22 @@ async def test_an_answer_that_ends_its_connection_is_the_last_on_it(
     net: OutboundHttp, kind: str, split: bool
 ) -> None:
     said, status, reason, body = ENDED[kind]
-    async with talking(ending(*(bytewise(said) if split else [said]))) as server:
+    async with run_raw_server(run_closing_server(*(bytewise(said) if split else [said]))) as server:
         for _ in range(2):
             answer = await ask(net, server.url)
-            assert (answer.status, answer.reason, await all_of(answer)) == (status, reason, body)
+            assert (answer.status, answer.reason, await read_body(answer)) == (status, reason, body)
         assert (len(server.heads), len(server.peers)) == (2, 2)
 
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("kind", ["close", "1.0"])
 async def test_a_server_that_says_it_closes_and_does_not_is_left(net: OutboundHttp, kind: str) -> None:
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(ENDED[kind][0])
         await peer.hung_up()
 
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         for _ in range(2):
             assert await get(net, server.url) == b"hello"
         assert (len(server.heads), len(server.peers)) == (2, 2)
@@ -112,7 +121,7 @@ async def test_a_server_that_says_it_closes_and_does_not_is_left(net: OutboundHt
 
 async def test_headers_are_kept_in_their_order_and_number_and_found_in_any_case(net: OutboundHttp) -> None:
     head = b"HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nx-word:  \tgr\xc3\xbc\xc3\x9fe\xff \r\nSET-COOKIE: b\r\n"
-    async with talking(saying(head + b"X-None:\r\n" + LENGTH)) as server:
+    async with run_raw_server(run_fixed_reply_server(head + b"X-None:\r\n" + LENGTH)) as server:
         answer = await ask(net, server.url)
         assert answer.headers.getall("set-cookie") == ["a", "b"]
         assert answer.headers["X-Word"] == "grüße\udcff"
@@ -131,7 +140,9 @@ async def test_headers_are_kept_in_their_order_and_number_and_found_in_any_case(
     ],
 )
 async def test_the_kind_of_a_body_has_no_parameters(net: OutboundHttp, said: str, understood: str) -> None:
-    async with talking(saying(f"HTTP/1.1 200 OK\r\nContent-Type: {said}\r\n".encode() + LENGTH)) as server:
+    async with run_raw_server(
+        run_fixed_reply_server(f"HTTP/1.1 200 OK\r\nContent-Type: {said}\r\n".encode() + LENGTH)
+    ) as server:
         answer = await ask(net, server.url)
         assert answer.content_type == understood
         answer.close()
@@ -139,10 +150,10 @@ async def test_the_kind_of_a_body_has_no_parameters(net: OutboundHttp, said: str
 
 async def test_a_length_with_very_many_zeros_is_a_length(net: OutboundHttp) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: " + b"0" * 5000 + b"5\r\n\r\n"
-    async with talking(saying(head + b"hello")) as server:
+    async with run_raw_server(run_fixed_reply_server(head + b"hello")) as server:
         answer = await ask(net, server.url)
         assert answer.content_length in (5, None)
-        assert await all_of(answer) == b"hello"
+        assert await read_body(answer) == b"hello"
 
 
 # What is no answer.
@@ -182,13 +193,13 @@ NOT_HTTP: dict[str, bytes] = {
 async def test_what_is_not_http_is_told_and_its_connection_is_closed(net: OutboundHttp, kind: str) -> None:
     gone = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(NOT_HTTP[kind])
         await peer.hung_up()
         gone.set()
 
-    async with talking(talk) as server, asyncio.timeout(30):
+    async with run_raw_server(talk) as server, asyncio.timeout(30):
         with pytest.raises(HttpProtocolError):
             await ask(net, server.url, "POST", {}, b"{}")
         await gone.wait()
@@ -198,7 +209,7 @@ async def test_what_is_not_http_is_told_and_its_connection_is_closed(net: Outbou
 @pytest.mark.both_loops
 @pytest.mark.parametrize("rest", [b"zz\r\n", b"-1\r\n", b"2\r\nhello\r\n", b"ffffffffffffffffff\r\n"])
 async def test_a_chunk_that_is_none_is_told_after_what_came_before_it(net: OutboundHttp, rest: bytes) -> None:
-    async with talking(saying(CHUNKED + b"5\r\nhello\r\n", rest)) as server:
+    async with run_raw_server(run_fixed_reply_server(CHUNKED + b"5\r\nhello\r\n", rest)) as server:
         answer = await ask(net, server.url)
         pieces: list[bytes] = []
         with pytest.raises(HttpProtocolError):
@@ -227,7 +238,7 @@ async def test_what_has_no_end_and_no_body_is_cut_off(net: OutboundHttp, kind: s
     first, again = ENDLESS[kind]
     said = 0
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         nonlocal said
         await peer.asked()
         await peer.say(first)
@@ -235,9 +246,9 @@ async def test_what_has_no_end_and_no_body_is_cut_off(net: OutboundHttp, kind: s
             await peer.say(again)
             said += len(again)
 
-    async with talking(talk) as server, asyncio.timeout(30):
+    async with run_raw_server(talk) as server, asyncio.timeout(30):
         with pytest.raises(HttpProtocolError, match="too long"):
-            await all_of(await ask(net, server.url))
+            await read_body(await ask(net, server.url))
         # What the sockets of both sides hold is on its way before anybody can object.
     assert said < 16_000_000
 
@@ -245,11 +256,11 @@ async def test_what_has_no_end_and_no_body_is_cut_off(net: OutboundHttp, kind: s
 # Connections that end too soon.
 
 
-async def closes(peer: Peer) -> None:
+async def closes(peer: RawConnection) -> None:
     peer.writer.close()
 
 
-async def resets(peer: Peer) -> None:
+async def resets(peer: RawConnection) -> None:
     peer.reset()
 
 
@@ -260,21 +271,21 @@ async def resets(peer: Peer) -> None:
     [OK[:-1], *(CHUNKED + more for more in (b"", b"5\r\nhel", b"5\r\nhello\r\n", b"0\r\n", b"0\r\nX: y"))],
 )
 async def test_a_body_that_breaks_off_is_told(
-    net: OutboundHttp, said: bytes, end: Callable[[Peer], Awaitable[None]]
+    net: OutboundHttp, said: bytes, end: Callable[[RawConnection], Awaitable[None]]
 ) -> None:
     read = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(said)
         await read.wait()
         await end(peer)
 
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         answer = await ask(net, server.url)
         read.set()
         with pytest.raises(aiohttp.ClientPayloadError):
-            await all_of(answer)
+            await read_body(answer)
         assert not answer.is_finished
 
 
@@ -282,18 +293,18 @@ async def test_a_body_that_breaks_off_is_told(
 async def test_a_body_until_the_end_that_is_reset_is_not_complete(net: OutboundHttp) -> None:
     read = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(b"HTTP/1.1 200 OK\r\n\r\nhel")
         await read.wait()
         peer.reset()
 
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         answer = await ask(net, server.url)
         assert await answer.read_chunk() == b"hel"
         read.set()
         with pytest.raises(aiohttp.ClientPayloadError):
-            await all_of(answer)
+            await read_body(answer)
 
 
 @pytest.mark.both_loops
@@ -303,15 +314,15 @@ async def test_a_body_until_the_end_that_is_reset_is_not_complete(net: OutboundH
 )
 @pytest.mark.parametrize("end", [closes, resets])
 async def test_a_connection_that_ends_before_the_head_is_told_and_nothing_is_sent_again(
-    net: OutboundHttp, method: str, said: bytes, end: Callable[[Peer], Awaitable[None]]
+    net: OutboundHttp, method: str, said: bytes, end: Callable[[RawConnection], Awaitable[None]]
 ) -> None:
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(said)
         await end(peer)
 
     error = aiohttp.ServerDisconnectedError if end is closes else aiohttp.ClientOSError
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         with pytest.raises(error):
             await ask(net, server.url, method, {}, b"{}" if method == "POST" else None)
         assert len(server.heads) == 1

@@ -20,7 +20,7 @@ from toolyard.types.server import HttpSpec, Server
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.net.conftest import Server as HttpServer
+    from tests.net.conftest import LoopbackHttpServer as HttpServer
 
 
 async def get(net: OutboundHttp, url: URL, *, guarded: bool = False, **more: Any) -> tuple[int, str]:

@@ -8,22 +8,29 @@ from contextlib import suppress
 
 import aiohttp
 import pytest
-from tests.net.raw_server import OK, all_of, ask, ending, saying, talking
+from tests.net.raw_server import (
+    OK,
+    ask,
+    read_body,
+    run_closing_server,
+    run_fixed_reply_server,
+    run_raw_server,
+)
 
 from toolyard.net import HttpResponse, OutboundHttp
 from toolyard.net.http1.connection import Http1Connection
 
-HANGS = saying()
+HANGS = run_fixed_reply_server()
 
 
 async def failing(net: OutboundHttp, said: bytes) -> None:
-    async with talking(ending(said)) as server:
+    async with run_raw_server(run_closing_server(said)) as server:
         with pytest.raises(aiohttp.ClientError):
-            await all_of(await ask(net, server.url))
+            await read_body(await ask(net, server.url))
 
 
 async def cancelled(net: OutboundHttp, said: bytes) -> None:
-    async with talking(saying(said) if said else HANGS) as server:
+    async with run_raw_server(run_fixed_reply_server(said) if said else HANGS) as server:
         task = asyncio.ensure_future(_all(net, server.url))
         while not server.heads:
             await asyncio.sleep(0)
@@ -33,7 +40,7 @@ async def cancelled(net: OutboundHttp, said: bytes) -> None:
 
 
 async def _all(net: OutboundHttp, url: object) -> bytes:
-    return await all_of(await ask(net, url))  # type: ignore[arg-type]
+    return await read_body(await ask(net, url))  # type: ignore[arg-type]
 
 
 def _ours() -> list[HttpResponse | Http1Connection]:

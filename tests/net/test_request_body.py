@@ -12,7 +12,16 @@ from contextlib import suppress
 import aiohttp
 import pytest
 import trustme
-from tests.net.raw_server import OK, Peer, all_of, ask, get, saying, sockets, talking
+from tests.net.raw_server import (
+    OK,
+    RawConnection,
+    ask,
+    get,
+    read_body,
+    run_fixed_reply_server,
+    run_raw_server,
+    sockets,
+)
 
 from toolyard.net import HttpProtocolError, OutboundHttp
 from toolyard.net.http1.response import MAX_BUFFERED_BYTES
@@ -52,16 +61,16 @@ async def test_a_large_body_reaches_a_server_that_reads_slowly(
 ) -> None:
     read: list[bytes] = []
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.head()
         while sum(map(len, read)) < len(LARGE):
             read.append(await peer.reader.read(1 << 19))
             await asyncio.sleep(0)
         await peer.say(OK)
-        await saying(OK)(peer)
+        await run_fixed_reply_server(OK)(peer)
 
-    async with talking(talk, tls=tls) as server:
-        assert await all_of(await ask(net, server.url, "POST", {}, LARGE)) == b"hello"
+    async with run_raw_server(talk, tls=tls) as server:
+        assert await read_body(await ask(net, server.url, "POST", {}, LARGE)) == b"hello"
         assert b"".join(read) == LARGE
         assert await get(net, server.url) == b"hello"
         assert len(server.peers) == 1
@@ -74,9 +83,9 @@ async def test_an_answer_before_all_was_sent_is_seen_and_ends_the_connection(
 ) -> None:
     seen, gone = asyncio.Event(), asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         if peer is not server.peers[0]:
-            await saying(OK)(peer)
+            await run_fixed_reply_server(OK)(peer)
         await peer.head()
         peer.writer.transport.pause_reading()
         # Until nothing more fits between the two, as a rule.
@@ -87,10 +96,10 @@ async def test_an_answer_before_all_was_sent_is_seen_and_ends_the_connection(
         await peer.say(late)
         await gone.wait()
 
-    async with talking(talk, tls=tls) as server:
+    async with run_raw_server(talk, tls=tls) as server:
         answer = await ask(net, server.url, "POST", {}, LARGE)
         seen.set()
-        assert (answer.status, await all_of(answer)) == (413, b"less")
+        assert (answer.status, await read_body(answer)) == (413, b"less")
         assert await get(net, server.url) == b"hello"
         assert len(server.peers) == 2
         gone.set()
@@ -99,7 +108,7 @@ async def test_an_answer_before_all_was_sent_is_seen_and_ends_the_connection(
 async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too(net: OutboundHttp) -> None:
     gone = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(OK)
         if peer is server.peers[0]:
@@ -108,13 +117,13 @@ async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too(ne
             await peer.say(TOO_LARGE)
             await gone.wait()
 
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         assert await get(net, server.url) == b"hello"
         (line,) = net.origin_pool(server.url, guarded=False)._idle_connections
         for end, option in ((line._transport, socket.SO_SNDBUF), (server.peers[0].writer, socket.SO_RCVBUF)):
             end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, option, 4096)
         answer = await ask(net, server.url, "POST", {}, bytes(MAX_BUFFERED_BYTES))
-        assert (answer.status, await all_of(answer)) == (413, b"less")
+        assert (answer.status, await read_body(answer)) == (413, b"less")
         assert await get(net, server.url) == b"hello"
         assert len(server.peers) == 2
         gone.set()
@@ -124,17 +133,17 @@ async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too(ne
 async def test_a_server_that_answers_early_and_reads_on_is_not_asked_again_on_that_connection(
     net: OutboundHttp,
 ) -> None:
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         if peer is server.peers[0]:
             await peer.head()
             await peer.reader.readexactly(1 << 18)
             await peer.say(TOO_LARGE)
             await peer.hung_up()
-        await saying(OK)(peer)
+        await run_fixed_reply_server(OK)(peer)
 
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         answer = await ask(net, server.url, "POST", {}, LARGE)
-        assert (answer.status, await all_of(answer)) == (413, b"less")
+        assert (answer.status, await read_body(answer)) == (413, b"less")
         assert await get(net, server.url) == b"hello"
         assert len(server.peers) == 2
 
@@ -144,12 +153,12 @@ async def test_a_server_that_answers_early_and_reads_on_is_not_asked_again_on_th
 async def test_a_server_that_ends_the_connection_while_a_body_is_sent_is_told(
     net: OutboundHttp, reset: bool
 ) -> None:
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.head()
         if reset:
             peer.reset()
 
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         with pytest.raises((aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)):
             await ask(net, server.url, "POST", {}, LARGE)
         assert len(server.heads) == 1
@@ -159,7 +168,7 @@ async def test_a_server_that_ends_the_connection_while_a_body_is_sent_is_told(
 async def test_a_server_that_will_say_no_more_and_does_not_read_is_not_waited_for(net: OutboundHttp) -> None:
     gone = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.head()
         peer.writer.transport.pause_reading()
         for _ in range(200):
@@ -167,7 +176,7 @@ async def test_a_server_that_will_say_no_more_and_does_not_read_is_not_waited_fo
         peer.writer.write_eof()
         await gone.wait()
 
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         with pytest.raises(aiohttp.ServerDisconnectedError):
             await ask(net, server.url, "POST", {}, LARGE)
         gone.set()
@@ -175,12 +184,12 @@ async def test_a_server_that_will_say_no_more_and_does_not_read_is_not_waited_fo
 
 @pytest.mark.both_loops
 async def test_what_is_no_http_ends_the_sending_of_a_body(net: OutboundHttp) -> None:
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.head()
         await peer.say(b"what is that?")
         await peer.hung_up()
 
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         with pytest.raises(HttpProtocolError):
             await ask(net, server.url, "POST", {}, LARGE)
 
@@ -204,11 +213,11 @@ async def test_a_caller_that_goes_leaves_nothing_and_disturbs_nobody(
     said, body = STAGES[stage]
     there, left, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         if b"X-Other" in await peer.head():
             await left.wait()
             await peer.say(OK)
-            await saying(OK)(peer)
+            await run_fixed_reply_server(OK)(peer)
         if len(body or b"") < 100:
             await peer.reader.readexactly(len(body or b""))
         await peer.say(said)
@@ -220,11 +229,11 @@ async def test_a_caller_that_goes_leaves_nothing_and_disturbs_nobody(
     async def whole() -> None:
         answer = await ask(net, server.url, "POST", {}, body)
         try:
-            await all_of(answer)
+            await read_body(answer)
         finally:
             answer.close()
 
-    async with talking(talk, tls=tls) as server, asyncio.timeout(30):
+    async with run_raw_server(talk, tls=tls) as server, asyncio.timeout(30):
         other = asyncio.create_task(ask(net, server.url, "GET", {"X-Other": "1"}))
         going = asyncio.create_task(whole())
         await there.wait()
@@ -235,8 +244,8 @@ async def test_a_caller_that_goes_leaves_nothing_and_disturbs_nobody(
             await going
         left.set()
         await gone.wait()
-        assert await all_of(await other) == b"hello"
-        assert await all_of(await ask(net, server.url, "GET", {"X-Other": "1"})) == b"hello"
+        assert await read_body(await other) == b"hello"
+        assert await read_body(await ask(net, server.url, "GET", {"X-Other": "1"})) == b"hello"
         assert len(server.peers) == 2
     # Whatever nobody looked at would be told when it is thrown away.
     gc.collect()
@@ -248,13 +257,13 @@ async def test_a_caller_that_goes_does_not_wait_for_a_server_that_does_not_read(
 ) -> None:
     there, done = asyncio.Event(), asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.head()
         peer.writer.transport.pause_reading()
         there.set()
         await done.wait()
 
-    async with talking(talk) as server, asyncio.timeout(60):
+    async with run_raw_server(talk) as server, asyncio.timeout(60):
         going = asyncio.create_task(ask(net, server.url, "POST", {}, LARGE))
         await there.wait()
         for _ in range(50):
@@ -271,14 +280,14 @@ async def test_a_caller_that_goes_does_not_wait_for_a_server_that_does_not_read(
 async def test_a_caller_that_goes_while_a_connection_is_made_leaves_nothing(net: OutboundHttp) -> None:
     there, gone = asyncio.Event(), asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         # The start of TLS, to which nobody answers.
         assert await peer.reader.read(1) == b"\x16"
         there.set()
         await peer.hung_up()
         gone.set()
 
-    async with talking(talk) as server, asyncio.timeout(30):
+    async with run_raw_server(talk) as server, asyncio.timeout(30):
         going = asyncio.create_task(ask(net, server.url.with_scheme("https")))
         await there.wait()
         going.cancel()

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
-from tests.net.raw_server import OK, all_of, ask, get, saying, talking
+from tests.net.raw_server import OK, ask, get, read_body, run_fixed_reply_server, run_raw_server
 from yarl import URL
 
 from toolyard.net import OutboundHttp
@@ -28,10 +28,10 @@ def words(head: bytes) -> dict[str, list[str]]:
 
 
 async def test_a_request_says_what_it_is_given_and_little_else(net: OutboundHttp) -> None:
-    async with talking(saying(OK)) as server:
+    async with run_raw_server(run_fixed_reply_server(OK)) as server:
         url = server.url.with_path("/a b/ü").with_query({"q": "x y&z"}).with_fragment("part")
         for _ in range(2):
-            await all_of(await ask(net, url, "POST", {"X-Word": "grüße", "accept": "text/plain"}, b"{}"))
+            await read_body(await ask(net, url, "POST", {"X-Word": "grüße", "accept": "text/plain"}, b"{}"))
         assert len(server.heads) == 2
         for head in server.heads:
             assert head.startswith(b"POST /a%20b/%C3%BC?q=x+y%26z HTTP/1.1\r\n")
@@ -47,9 +47,9 @@ async def test_a_request_says_what_it_is_given_and_little_else(net: OutboundHttp
 
 
 async def test_a_request_without_a_body_says_no_length_and_an_empty_one_does(net: OutboundHttp) -> None:
-    async with talking(saying(OK)) as server:
-        await all_of(await ask(net, server.url, "DELETE"))
-        await all_of(await ask(net, server.url, "POST", {}, b""))
+    async with run_raw_server(run_fixed_reply_server(OK)) as server:
+        await read_body(await ask(net, server.url, "DELETE"))
+        await read_body(await ask(net, server.url, "POST", {}, b""))
         assert [words(head).get("content-length") for head in server.heads] == [None, ["0"]]
 
 
@@ -69,7 +69,7 @@ async def test_a_request_without_a_body_says_no_length_and_an_empty_one_does(net
 async def test_a_header_with_a_line_break_is_refused_before_anything_is_sent(
     net: OutboundHttp, kept: bool, header: tuple[str, str], wait_until: Until
 ) -> None:
-    async with talking(saying(OK)) as server:
+    async with run_raw_server(run_fixed_reply_server(OK)) as server:
         if kept:
             await get(net, server.url)
         with pytest.raises(ValueError):
@@ -80,7 +80,7 @@ async def test_a_header_with_a_line_break_is_refused_before_anything_is_sent(
 
 
 async def test_a_header_that_cannot_be_encoded_is_refused_too(net: OutboundHttp, wait_until: Until) -> None:
-    async with talking(saying(OK)) as server:
+    async with run_raw_server(run_fixed_reply_server(OK)) as server:
         with pytest.raises(ValueError):
             await ask(net, server.url, "GET", {"X": "\udcff"})
         await wait_until(lambda: [peer.reader.at_eof() for peer in server.peers] == [True])
@@ -88,19 +88,19 @@ async def test_a_header_that_cannot_be_encoded_is_refused_too(net: OutboundHttp,
 
 
 async def test_credentials_of_the_address_are_said_and_given_ones_win(net: OutboundHttp) -> None:
-    async with talking(saying(OK)) as server:
+    async with run_raw_server(run_fixed_reply_server(OK)) as server:
         url = server.url.with_user("mé").with_password("p:w")
         await get(net, url)
-        await all_of(await ask(net, url, "GET", {"authorization": "Bearer x"}))
+        await read_body(await ask(net, url, "GET", {"authorization": "Bearer x"}))
         basic = base64.b64encode("mé:p:w".encode("latin-1")).decode()
         assert [words(head)["authorization"] for head in server.heads] == [[f"Basic {basic}"], ["Bearer x"]]
         assert all(head.startswith(b"GET /mcp HTTP/1.1\r\n") for head in server.heads)
 
 
 async def test_the_host_that_the_configuration_says_wins(net: OutboundHttp) -> None:
-    async with talking(saying(OK)) as server:
+    async with run_raw_server(run_fixed_reply_server(OK)) as server:
         for name in ("Host", "host"):
-            await all_of(await ask(net, server.url, "GET", {name: "inner.example"}))
+            await read_body(await ask(net, server.url, "GET", {name: "inner.example"}))
         assert [words(head)["host"] for head in server.heads] == [["inner.example"]] * 2
 
 
@@ -114,7 +114,7 @@ def version_6() -> bool:
 
 @pytest.mark.skipif(not version_6(), reason="this machine has no IPv6")
 async def test_an_address_of_six_parts_is_said_in_brackets(net: OutboundHttp) -> None:
-    async with talking(saying(OK), host="::1") as server:
+    async with run_raw_server(run_fixed_reply_server(OK), host="::1") as server:
         await get(net, server.url)
         assert words(server.heads[0])["host"] == [f"[::1]:{server.url.port}"]
 

@@ -12,7 +12,16 @@ from collections.abc import Awaitable, Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.net.raw_server import OK, Peer, all_of, ask, ending, get, saying, talking
+from tests.net.raw_server import (
+    OK,
+    RawConnection,
+    ask,
+    get,
+    read_body,
+    run_closing_server,
+    run_fixed_reply_server,
+    run_raw_server,
+)
 
 from toolyard.net import HttpProtocolError, OutboundHttp
 from toolyard.net.http1.response import MAX_BUFFERED_BYTES
@@ -37,10 +46,10 @@ def bytewise(data: bytes) -> list[bytes]:
 @pytest.mark.parametrize("name", ["gzip", "x-gzip", "GZip", "identity", ""])
 async def test_a_packed_body_is_unpacked(net: OutboundHttp, name: str) -> None:
     said = gzip.compress(WORDS) if "zip" in name.lower() else WORDS
-    async with talking(saying(packed(said, name=name))) as server:
+    async with run_raw_server(run_fixed_reply_server(packed(said, name=name))) as server:
         answer = await ask(net, server.url)
         assert answer.content_length == (None if "zip" in name.lower() else len(WORDS))
-        assert await all_of(answer) == WORDS
+        assert await read_body(answer) == WORDS
         assert await get(net, server.url) == WORDS
         assert len(server.peers) == 1
 
@@ -55,14 +64,19 @@ async def test_a_body_packed_in_several_parts_is_unpacked_whole(
     net: OutboundHttp, members: list[bytes]
 ) -> None:
     said = packed(b"".join(gzip.compress(member) for member in members))
-    async with talking(saying(said)) as whole, talking(saying(*bytewise(said))) as split:
+    async with (
+        run_raw_server(run_fixed_reply_server(said)) as whole,
+        run_raw_server(run_fixed_reply_server(*bytewise(said))) as split,
+    ):
         for server in (whole, split):
             assert await get(net, server.url) == b"".join(members)
 
 
 @pytest.mark.parametrize("head", ["200 OK\r\nContent-Length: 0", "204 No Content", "304 Not Modified"])
 async def test_a_body_that_is_said_to_be_packed_may_be_none(net: OutboundHttp, head: str) -> None:
-    async with talking(saying(f"HTTP/1.1 {head}\r\nContent-Encoding: gzip\r\n\r\n".encode())) as server:
+    async with run_raw_server(
+        run_fixed_reply_server(f"HTTP/1.1 {head}\r\nContent-Encoding: gzip\r\n\r\n".encode())
+    ) as server:
         assert await get(net, server.url) == b""
         assert await get(net, server.url) == b""
         assert len(server.peers) == 1
@@ -83,7 +97,7 @@ BADLY_PACKED = {
 
 @pytest.mark.parametrize("kind", BADLY_PACKED)
 async def test_a_body_that_is_not_packed_as_it_says_is_told(net: OutboundHttp, kind: str) -> None:
-    async with talking(saying(packed(BADLY_PACKED[kind]))) as server:
+    async with run_raw_server(run_fixed_reply_server(packed(BADLY_PACKED[kind]))) as server:
         with pytest.raises(HttpProtocolError, match="not valid gzip data"):
             await get(net, server.url)
 
@@ -95,7 +109,7 @@ def bomb() -> bytes:
 
 
 async def test_a_body_that_unpacks_to_over_a_hundred_times_its_size_is_refused(net: OutboundHttp) -> None:
-    async with talking(saying(packed(gzip.compress(bytes(64 << 20))))) as server:
+    async with run_raw_server(run_fixed_reply_server(packed(gzip.compress(bytes(64 << 20))))) as server:
         answer = await ask(net, server.url)
         size = 0
         with pytest.raises(HttpProtocolError, match="more than 100 times its size"):
@@ -105,7 +119,7 @@ async def test_a_body_that_unpacks_to_over_a_hundred_times_its_size_is_refused(n
 
 
 async def test_up_to_a_megabyte_a_body_may_unpack_to_any_multiple_of_its_size(net: OutboundHttp) -> None:
-    async with talking(saying(packed(gzip.compress(bytes(1 << 20))))) as server:
+    async with run_raw_server(run_fixed_reply_server(packed(gzip.compress(bytes(1 << 20))))) as server:
         answer = await ask(net, server.url)
         size = 0
         while piece := await answer.read_chunk():
@@ -122,7 +136,7 @@ async def test_other_tasks_run_while_a_body_is_unpacked(net: OutboundHttp, bomb:
             turns += 1
             await asyncio.sleep(0)
 
-    async with talking(saying(packed(bomb))) as server:
+    async with run_raw_server(run_fixed_reply_server(packed(bomb))) as server:
         answer = await ask(net, server.url)
         counting = asyncio.create_task(count())
         pieces = 0
@@ -135,7 +149,7 @@ async def test_other_tasks_run_while_a_body_is_unpacked(net: OutboundHttp, bomb:
 
 @pytest.mark.both_loops
 async def test_what_a_small_body_becomes_comes_in_pieces(net: OutboundHttp, bomb: bytes) -> None:
-    async with talking(saying(packed(bomb))) as server:
+    async with run_raw_server(run_fixed_reply_server(packed(bomb))) as server:
         answer = await ask(net, server.url)
         size = 0
         tracemalloc.start()
@@ -155,14 +169,14 @@ async def test_what_a_small_body_becomes_comes_in_pieces(net: OutboundHttp, bomb
 async def test_who_has_read_enough_of_it_can_stop(net: OutboundHttp, bomb: bytes) -> None:
     gone = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.asked()
         # Not all of it, so that the connection is in the middle of it.
         await peer.say(packed(bomb)[:-10])
         await peer.hung_up()
         gone.set()
 
-    async with talking(talk) as server, asyncio.timeout(30):
+    async with run_raw_server(talk) as server, asyncio.timeout(30):
         answer = await ask(net, server.url)
         assert len(await answer.read_chunk()) == MAX_BUFFERED_BYTES
         answer.close()
@@ -171,13 +185,13 @@ async def test_who_has_read_enough_of_it_can_stop(net: OutboundHttp, bomb: bytes
 
 @pytest.mark.parametrize("again", [bytes(65536), gzip.compress(b"") * 2000], ids=["zeros", "empty-parts"])
 async def test_what_follows_a_packed_body_without_end_is_not_kept(net: OutboundHttp, again: bytes) -> None:
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"hello"))
         for _ in range(1000):
             await peer.say(again)
 
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         answer = await ask(net, server.url)
         tracemalloc.start()
         try:
@@ -199,7 +213,7 @@ async def test_what_follows_a_packed_body_without_end_is_not_kept(net: OutboundH
 async def test_a_server_waits_for_a_reader_that_does_not_read(net: OutboundHttp) -> None:
     total, said = 64 << 20, 0
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         nonlocal said
         await peer.asked()
         await peer.say(f"HTTP/1.1 200 OK\r\nContent-Length: {total}\r\n\r\n".encode())
@@ -211,7 +225,7 @@ async def test_a_server_waits_for_a_reader_that_does_not_read(net: OutboundHttp)
             await peer.asked()
             await peer.say(OK)
 
-    async with talking(talk) as server, asyncio.timeout(60):
+    async with run_raw_server(talk) as server, asyncio.timeout(60):
         answer = await ask(net, server.url)
         still, last = 0, -1
         while still < 50:
@@ -219,7 +233,7 @@ async def test_a_server_waits_for_a_reader_that_does_not_read(net: OutboundHttp)
             still, last = (still + 1, said) if said == last else (0, said)
         # What the sockets of both sides hold is not here.
         assert said < total // 2
-        assert len(await all_of(answer)) == total
+        assert len(await read_body(answer)) == total
         assert await get(net, server.url) == b"hello"
         assert len(server.peers) == 1
 
@@ -230,11 +244,11 @@ async def test_an_answer_that_came_before_it_was_read_does_not_stop_the_next_one
 ) -> None:
     size = MAX_BUFFERED_BYTES + 9
     said = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode() + bytes(size)
-    async with talking(saying(said)) as server:
+    async with run_raw_server(run_fixed_reply_server(said)) as server:
         unread = await ask(net, server.url)
         await wait_until(lambda: unread._complete)
         assert len(await get(net, server.url)) == size
-        assert len(await all_of(unread)) == size
+        assert len(await read_body(unread)) == size
         assert len(server.peers) == 1
 
 
@@ -292,9 +306,9 @@ def test_an_answer_is_the_same_in_whatever_pieces_it_comes(
     async def heard() -> list[object]:
         net = OutboundHttp()
         try:
-            async with talking(ending(*pieces)) as server:
+            async with run_raw_server(run_closing_server(*pieces)) as server:
                 answer = await ask(net, server.url)
-                return [answer.status, answer.reason, list(answer.headers.items()), await all_of(answer)]
+                return [answer.status, answer.reason, list(answer.headers.items()), await read_body(answer)]
         finally:
             await net.close()
 

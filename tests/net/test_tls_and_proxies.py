@@ -14,7 +14,16 @@ import pytest
 import trustme
 from aiohttp import web
 from tests.fake_dns import FakeResolver
-from tests.net.raw_server import OK, Peer, Talk, all_of, ask, get, saying, talking
+from tests.net.raw_server import (
+    OK,
+    RawConnection,
+    Talk,
+    ask,
+    get,
+    read_body,
+    run_fixed_reply_server,
+    run_raw_server,
+)
 from tests.ports import free_port
 from yarl import URL
 
@@ -67,7 +76,7 @@ async def test_a_real_server_is_understood(
         for size in (1, 100, 20_000):
             sent = random.Random(size).randbytes(size)
             answer = await ask(trusting, server.url, "POST", {}, sent)
-            assert (answer.status, await all_of(answer)) == (307, sent * 100)
+            assert (answer.status, await read_body(answer)) == (307, sent * 100)
         assert len({request.transport.get_extra_info("peername") for request in server.seen}) == 1
         assert [request.path for request in server.seen] == ["/"] * 3
 
@@ -85,9 +94,9 @@ async def test_certificates_that_do_not_fit_are_told_as_such(
     net: OutboundHttp, trusting: OutboundHttp, authority: trustme.CA
 ) -> None:
     async with (
-        talking(saying(OK), tls=tls_of(trustme.CA(), "127.0.0.1")) as unknown,
-        talking(saying(OK), tls=tls_of(authority, "other.example")) as other,
-        talking(saying(OK), tls=tls_of(authority, "127.0.0.1")) as right,
+        run_raw_server(run_fixed_reply_server(OK), tls=tls_of(trustme.CA(), "127.0.0.1")) as unknown,
+        run_raw_server(run_fixed_reply_server(OK), tls=tls_of(authority, "other.example")) as other,
+        run_raw_server(run_fixed_reply_server(OK), tls=tls_of(authority, "127.0.0.1")) as right,
     ):
         for server in (unknown, other):
             with pytest.raises(aiohttp.ClientConnectorCertificateError):
@@ -98,11 +107,11 @@ async def test_certificates_that_do_not_fit_are_told_as_such(
 
 @pytest.mark.both_loops
 async def test_a_server_without_tls_is_told_as_such(trusting: OutboundHttp) -> None:
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await peer.hung_up()
 
-    async with talking(talk) as server:
+    async with run_raw_server(talk) as server:
         with pytest.raises(aiohttp.ClientConnectorSSLError):
             await get(trusting, server.url.with_scheme("https"))
 
@@ -111,11 +120,11 @@ async def test_a_server_without_tls_is_told_as_such(trusting: OutboundHttp) -> N
 async def test_a_body_until_the_end_comes_whole_through_tls(
     trusting: OutboundHttp, authority: trustme.CA
 ) -> None:
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(b"HTTP/1.1 200 OK\r\n\r\n", b"hel", b"lo")
 
-    async with talking(talk, tls=tls_of(authority, "127.0.0.1")) as server:
+    async with run_raw_server(talk, tls=tls_of(authority, "127.0.0.1")) as server:
         assert await get(trusting, server.url) == b"hello"
 
 
@@ -125,7 +134,7 @@ async def test_who_stops_reading_what_has_no_end_is_left_alone(
 ) -> None:
     gone = asyncio.Event()
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(b"HTTP/1.1 200 OK\r\n\r\n")
         try:
@@ -134,7 +143,7 @@ async def test_who_stops_reading_what_has_no_end_is_left_alone(
         finally:
             gone.set()
 
-    async with talking(talk, tls=tls_of(authority, "127.0.0.1")) as server, asyncio.timeout(30):
+    async with run_raw_server(talk, tls=tls_of(authority, "127.0.0.1")) as server, asyncio.timeout(30):
         answer = await ask(trusting, server.url)
         assert await answer.read_chunk()
         answer.close()
@@ -147,7 +156,7 @@ async def test_closing_a_net_does_not_wait_for_the_goodbye_of_tls(
 ) -> None:
     ends: list[Any] = []
 
-    async def proxy(peer: Peer) -> None:
+    async def proxy(peer: RawConnection) -> None:
         # Passes everything on until the test says no more: a goodbye is never heard.
         reader, writer = await asyncio.open_connection("127.0.0.1", server.url.port)
         ends.extend((peer.writer.transport, writer.transport))
@@ -156,7 +165,10 @@ async def test_closing_a_net_does_not_wait_for_the_goodbye_of_tls(
         finally:
             writer.transport.abort()
 
-    async with talking(saying(OK), tls=tls_of(authority, "127.0.0.1")) as server, talking(proxy) as between:
+    async with (
+        run_raw_server(run_fixed_reply_server(OK), tls=tls_of(authority, "127.0.0.1")) as server,
+        run_raw_server(proxy) as between,
+    ):
         assert await get(trusting, between.url.with_scheme("https")) == b"hello"
         reading, writing = ends
         writing.pause_reading()
@@ -190,12 +202,12 @@ def through(monkeypatch: pytest.MonkeyPatch) -> Callable[[URL], None]:
 async def test_a_proxy_is_told_the_whole_address_and_who_asks(
     net: OutboundHttp, through: Callable[[URL], None]
 ) -> None:
-    async with talking(saying(OK)) as proxy:
+    async with run_raw_server(run_fixed_reply_server(OK)) as proxy:
         through(proxy.url)
         url = URL("http://you:secret@far.example/a%20b?q=1#part")
         origin = net.origin_pool(url, guarded=False)
         for _ in range(2):
-            assert await all_of(await origin.request("GET", url, {})) == b"hello"
+            assert await read_body(await origin.request("GET", url, {})) == b"hello"
         assert (len(proxy.peers), len(proxy.heads)) == (1, 2)
         for head in proxy.heads:
             assert head.startswith(b"GET http://far.example/a%20b?q=1 HTTP/1.1\r\n")
@@ -206,7 +218,7 @@ async def test_a_proxy_is_told_the_whole_address_and_who_asks(
 def tunnel(port: int | None, status: bytes = b"200 Go") -> Talk:
     """A proxy that leads every CONNECT to one port of this machine."""
 
-    async def talk(peer: Peer) -> None:
+    async def talk(peer: RawConnection) -> None:
         await peer.head()
         await peer.say(b"HTTP/1.1 " + status + b"\r\n\r\n")
         if port is not None:
@@ -224,8 +236,8 @@ async def test_tls_goes_through_a_tunnel_of_the_proxy(
     trusting: OutboundHttp, authority: trustme.CA, through: Callable[[URL], None]
 ) -> None:
     async with (
-        talking(saying(OK), tls=tls_of(authority, "far.example")) as server,
-        talking(tunnel(server.url.port)) as proxy,
+        run_raw_server(run_fixed_reply_server(OK), tls=tls_of(authority, "far.example")) as server,
+        run_raw_server(tunnel(server.url.port)) as proxy,
     ):
         through(proxy.url)
         for _ in range(2):
@@ -245,7 +257,7 @@ async def test_tls_goes_through_a_tunnel_of_the_proxy(
 async def test_a_proxy_that_refuses_is_told_as_such(
     trusting: OutboundHttp, through: Callable[[URL], None]
 ) -> None:
-    async with talking(tunnel(None, b"407 Who?")) as proxy:
+    async with run_raw_server(tunnel(None, b"407 Who?")) as proxy:
         through(proxy.url)
         with pytest.raises(aiohttp.ClientHttpProxyError, match="407"):
             await get(trusting, URL("https://far.example/"))
@@ -265,7 +277,7 @@ async def test_a_proxy_that_is_not_there_is_an_error_of_connecting(
 @pytest.mark.both_loops
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_the_guard_refuses_what_is_private(net: OutboundHttp, host: str) -> None:
-    async with talking(saying(OK)) as server:
+    async with run_raw_server(run_fixed_reply_server(OK)) as server:
         url = server.url.with_host(host)
         assert await get(net, url) == b"hello"
         with pytest.raises(aiohttp.ClientConnectorError) as caught:
@@ -280,11 +292,14 @@ async def test_a_guarded_request_goes_past_the_proxy(through: Callable[[URL], No
         AddressGuard.from_settings(["127.0.0.1"], []), resolver=FakeResolver({"far.example": "127.0.0.1"})
     )
     try:
-        async with talking(saying(OK)) as server, talking(saying(OK)) as proxy:
+        async with (
+            run_raw_server(run_fixed_reply_server(OK)) as server,
+            run_raw_server(run_fixed_reply_server(OK)) as proxy,
+        ):
             through(proxy.url)
             url = server.url.with_host("far.example")
             for guarded in (True, False):
-                assert await all_of(await ask(net, url, guarded=guarded)) == b"hello"
+                assert await read_body(await ask(net, url, guarded=guarded)) == b"hello"
             assert (len(server.heads), len(proxy.heads)) == (1, 1)
             assert server.heads[0].startswith(b"GET /mcp HTTP/1.1\r\n")
             assert b"Proxy-" not in server.heads[0]

@@ -70,7 +70,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 @dataclass
-class World:
+class ServerState:
     """Everything that the program knows."""
 
     origins: dict[str, str]
@@ -93,12 +93,12 @@ class World:
 # Control.
 
 
-def control_routes(world: World) -> list[web.RouteDef]:
+def control_routes(world: ServerState) -> list[web.RouteDef]:
     async def tell(request: web.Request) -> web.Response:
         return web.json_response(world.origins)
 
     async def reset(request: web.Request) -> web.Response:
-        fresh = World(world.origins, {**DEFAULTS, **await request.json()})
+        fresh = ServerState(world.origins, {**DEFAULTS, **await request.json()})
         world.__dict__.update(fresh.__dict__)
         return web.json_response({})
 
@@ -125,7 +125,7 @@ def control_routes(world: World) -> list[web.RouteDef]:
 # The resource.
 
 
-def resource_routes(world: World) -> list[web.RouteDef]:
+def resource_routes(world: ServerState) -> list[web.RouteDef]:
     def document() -> dict[str, Any]:
         made = {
             "resource": world.origins["rs"] + "/mcp",
@@ -215,7 +215,7 @@ def resource_routes(world: World) -> list[web.RouteDef]:
 class AuthorizationServer:
     """One of them. Its name stands in the log."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: ServerState, name: str) -> None:
         self.world = world
         self.name = name
 
@@ -412,7 +412,7 @@ class AuthorizationServer:
 
 
 async def serve(port: int) -> None:
-    world = World({})
+    world = ServerState({})
     for name in ("as1", "as2", "rs"):
         app = web.Application()
         if name == "rs":

@@ -22,10 +22,10 @@ from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-LIFE = 300
+TOKEN_LIFETIME_SECONDS = 300
 
 
-class Memory:
+class InMemoryProvider:
     """What the SDK asks of an authorization server's storage."""
 
     def __init__(self) -> None:
@@ -84,12 +84,16 @@ class Memory:
 
     def issue(self, client_id: str, scopes: list[str]) -> OAuthToken:
         access, refresh = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
-        until = int(time.time()) + LIFE
+        until = int(time.time()) + TOKEN_LIFETIME_SECONDS
         self.access[access] = AccessToken(token=access, client_id=client_id, scopes=scopes, expires_at=until)
         self.refresh[refresh] = RefreshToken(token=refresh, client_id=client_id, scopes=scopes)
         scope = " ".join(scopes)
         return OAuthToken(
-            access_token=access, token_type="Bearer", expires_in=LIFE, scope=scope, refresh_token=refresh
+            access_token=access,
+            token_type="Bearer",
+            expires_in=TOKEN_LIFETIME_SECONDS,
+            scope=scope,
+            refresh_token=refresh,
         )
 
 
@@ -97,7 +101,7 @@ def serve(port: int) -> None:
     base = f"http://127.0.0.1:{port}"
     server = MCPServer(
         "guarded",
-        auth_server_provider=Memory(),
+        auth_server_provider=InMemoryProvider(),
         auth=AuthSettings(
             issuer_url=base,
             resource_server_url=f"{base}/mcp",

@@ -15,7 +15,7 @@ from toolyard.protocol import byte_buffer, framing
 from toolyard.protocol.framing import LineFramer, OversizeLine, SseEvent, SseParser
 
 KB, MB = 1024, 1024 * 1024
-EDGE = 4096
+EXCERPT_BYTES = 4096
 
 cuts = st.lists(st.integers(0, 400), max_size=30)
 larges = st.sampled_from([0, 3, byte_buffer.LARGE_MESSAGE_BYTES])
@@ -111,7 +111,7 @@ def test_a_line_over_the_limit_is_skipped_and_its_ends_are_kept(step: int) -> No
     data = b"before\n" + line + b"\nafter\n"
     before, long, after, rest = lines_of([data[at : at + step] for at in range(0, len(data), step)], 100)
     assert (before, after, rest) == (b"before", b"after", None)
-    assert long == OversizeLine(line[:EDGE], line[-EDGE:], len(line))
+    assert long == OversizeLine(line[:EXCERPT_BYTES], line[-EXCERPT_BYTES:], len(line))
 
 
 @pytest.mark.timeout(90)
@@ -417,7 +417,7 @@ def test_the_head_of_pretty_printed_data_over_the_limit_is_its_beginning() -> No
     lines = [b'{"jsonrpc": "2.0", "id": 7,', *[b'"padding": "%d",' % n for n in range(1000)], b'"end": 1}']
     (event,) = events_of([b"".join(b"data: " + line + b"\n" for line in lines) + b"\n"], 2000)
     data = b"\n".join(lines)
-    assert event.data == OversizeLine(data[:EDGE], data[-EDGE:], len(data))
+    assert event.data == OversizeLine(data[:EXCERPT_BYTES], data[-EXCERPT_BYTES:], len(data))
 
 
 def test_a_comment_or_another_field_over_the_limit_is_no_event() -> None:

@@ -16,11 +16,11 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
 
-async def elicited(message: str, answer: Any, params: Any, context: Any) -> Any:
+async def handle_elicitation(message: str, answer: Any, params: Any, context: Any) -> Any:
     return {"name": "Ann"}
 
 
-async def sampled(messages: Any, params: Any, context: Any) -> str:
+async def handle_sampling(messages: Any, params: Any, context: Any) -> str:
     return "because"
 
 
@@ -48,7 +48,10 @@ async def look(client: Any) -> dict[str, Any]:
 
 
 async def main(era: str, *words: str) -> None:
-    handlers: dict[str, Any] = {"elicitation_handler": elicited, "sampling_handler": sampled}
+    handlers: dict[str, Any] = {
+        "elicitation_handler": handle_elicitation,
+        "sampling_handler": handle_sampling,
+    }
     async with Client(transport(*words), mode=era, **handlers) as client:
         print(json.dumps({"version": client.session.protocol_version, **await look(client)}))
 

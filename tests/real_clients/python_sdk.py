@@ -24,16 +24,16 @@ except ImportError:  # SDK 1.x
     Client = None  # type: ignore[assignment,misc]
 
 
-async def elicited(context: Any, params: Any) -> Any:
+async def handle_elicitation(context: Any, params: Any) -> Any:
     return types.ElicitResult(action="accept", content={"name": "Ann"})
 
 
-async def sampled(context: Any, params: Any) -> Any:
+async def handle_sampling(context: Any, params: Any) -> Any:
     said = types.TextContent(type="text", text="because")
     return types.CreateMessageResult(role="assistant", content=said, model="none")
 
 
-ANSWERS: dict[str, Any] = {"elicitation_callback": elicited, "sampling_callback": sampled}
+ANSWERS: dict[str, Any] = {"elicitation_callback": handle_elicitation, "sampling_callback": handle_sampling}
 
 
 async def streams(stack: contextlib.AsyncExitStack, kind: str, words: list[str]) -> Any:
@@ -44,7 +44,7 @@ async def streams(stack: contextlib.AsyncExitStack, kind: str, words: list[str])
     return streamable_http_client(url, http_client=await stack.enter_async_context(http))
 
 
-async def look(client: Any) -> dict[str, Any]:
+async def check_client(client: Any) -> dict[str, Any]:
     async def call(name: str, **arguments: Any) -> str:
         return (await client.call_tool(name, arguments)).content[0].text
 
@@ -73,7 +73,7 @@ async def main(era: str, kind: str, *words: str) -> None:
             read, write, *_ = await stack.enter_async_context(way)
             client = await stack.enter_async_context(ClientSession(read, write, **ANSWERS))
             version = (await client.initialize()).protocolVersion
-        print(json.dumps({"version": version, **await look(client)}))
+        print(json.dumps({"version": version, **await check_client(client)}))
 
 
 asyncio.run(main(*sys.argv[1:]))

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.conftest import ProgramStarter
+from tests.manual_clock import ManualClock
 from yarl import URL
 
 from toolyard.auth.sign_in_flow import AuthorizationResponse, SignInFlow
@@ -32,17 +33,7 @@ OAUTH = ChoiceDraft("oauth")
 
 
 @dataclass
-class Clock:
-    """Time that passes when it is told to."""
-
-    now: float = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@dataclass
-class Program:
+class OAuthProgram:
     """``tests/oauth/authorization_server.py``, told how to behave."""
 
     url: str
@@ -84,14 +75,14 @@ class Program:
 
 
 @dataclass
-class Office:
+class RegistryFixture:
     """A registry, two users, and everything that signing in needs."""
 
     database: Database
-    program: Program
+    program: OAuthProgram
     net: OutboundHttp
     registry: Registry
-    clock: Clock
+    clock: ManualClock
     ann: User
     bob: User
     sign_ins: InstanceSignIns
@@ -145,9 +136,9 @@ def oauth_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-async def program(oauth_url: str, no_proxies: None) -> AsyncIterator[Program]:
+async def program(oauth_url: str, no_proxies: None) -> AsyncIterator[OAuthProgram]:
     async with aiohttp.ClientSession() as session:
-        made = Program(oauth_url, session)
+        made = OAuthProgram(oauth_url, session)
         async with session.get(f"{oauth_url}/control") as response:
             made.origins = await response.json()
         await made.set()
@@ -160,11 +151,13 @@ def ourselves() -> ClientIdentity:
 
 
 @pytest.fixture
-async def office(database: Database, program: Program, ourselves: ClientIdentity) -> AsyncIterator[Office]:
-    net, clock = OutboundHttp(), Clock()
+async def office(
+    database: Database, program: OAuthProgram, ourselves: ClientIdentity
+) -> AsyncIterator[RegistryFixture]:
+    net, clock = OutboundHttp(), ManualClock(1_000_000.0)
     registry = Registry(database.registry, Settings(), clock=clock)
     flow = SignInFlow(net, database.auth, ourselves, clock=clock)
-    yield Office(
+    yield RegistryFixture(
         database,
         program,
         net,

@@ -81,14 +81,14 @@ class Internet:
     def socket(self, family: int, kind: int, proto: int) -> socket.socket:
         internet = self
 
-        class Recording(socket.socket):
+        class RecordingSocket(socket.socket):
             def connect(self, address: Any) -> None:
                 internet.dialled.append(str(address[0]))
                 if address[0] not in PUBLIC.values():
                     raise ConnectionRefusedError(111, "refused")
                 super().connect(("127.0.0.1", internet.port))
 
-        return Recording(family, kind, proto)
+        return RecordingSocket(family, kind, proto)
 
 
 @dataclass
@@ -165,7 +165,7 @@ class Servers:
 
 
 @dataclass
-class Yard:
+class RegistryWithInstance:
     """A registry with one instance of a server out there."""
 
     servers: Servers
@@ -227,7 +227,7 @@ async def net(authority: trustme.CA) -> AsyncIterator[tuple[OutboundHttp, Intern
 @pytest.fixture
 async def yard(
     database: Database, authority: trustme.CA, net: tuple[OutboundHttp, Internet, FakeResolver]
-) -> AsyncIterator[Yard]:
+) -> AsyncIterator[RegistryWithInstance]:
     servers, (made, internet, names) = Servers(), net
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(MCP, AUTH, EVIL).configure_cert(context)
@@ -248,7 +248,7 @@ async def yard(
         net=made,
     )
     flow = SignInFlow(made, database.auth, ClientIdentity(CALLBACK))
-    yield Yard(
+    yield RegistryWithInstance(
         servers,
         names,
         internet,
@@ -262,7 +262,7 @@ async def yard(
     await runner.cleanup()
 
 
-async def test_public_addresses_are_dialled_and_everything_works(yard: Yard) -> None:
+async def test_public_addresses_are_dialled_and_everything_works(yard: RegistryWithInstance) -> None:
     await yard.sign_in()
     assert await yard.call() == "hello"
     assert set(yard.internet.dialled) == set(PUBLIC.values())
@@ -302,7 +302,7 @@ FALLS_BACK = {"resource metadata", "redirect of the resource metadata"}
 
 
 @pytest.mark.parametrize("hop", HOPS)
-async def test_no_hop_leads_to_a_private_address_by_name(yard: Yard, hop: str) -> None:
+async def test_no_hop_leads_to_a_private_address_by_name(yard: RegistryWithInstance, hop: str) -> None:
     for address in PRIVATE:
         assert is_private(address)
         yard.names.table[EVIL] = [address]
@@ -312,14 +312,14 @@ async def test_no_hop_leads_to_a_private_address_by_name(yard: Yard, hop: str) -
 
 
 @pytest.mark.parametrize("hop", HOPS)
-async def test_no_hop_leads_to_a_private_address_written_out(yard: Yard, hop: str) -> None:
+async def test_no_hop_leads_to_a_private_address_written_out(yard: RegistryWithInstance, hop: str) -> None:
     for host in LITERALS:
         yard.servers.say = at(hop, host)
         assert await yard.trouble() is not None or hop in FALLS_BACK, host
         assert yard.never_private(), host
 
 
-async def test_a_server_at_a_private_address_is_not_dialled(yard: Yard) -> None:
+async def test_a_server_at_a_private_address_is_not_dialled(yard: RegistryWithInstance) -> None:
     for address in PRIVATE:
         yard.names.table[MCP] = [address]
         assert "private" in str(await yard.trouble()), address
@@ -328,7 +328,7 @@ async def test_a_server_at_a_private_address_is_not_dialled(yard: Yard) -> None:
     assert yard.internet.dialled == []
 
 
-async def test_nobody_is_sent_to_a_private_address_to_sign_in(yard: Yard) -> None:
+async def test_nobody_is_sent_to_a_private_address_to_sign_in(yard: RegistryWithInstance) -> None:
     for host in LITERALS:
         yard.servers.say = {"metadata": {"authorization_endpoint": f"https://{host}/authorize"}}
         with pytest.raises(AddressNotAllowed):
@@ -338,7 +338,9 @@ async def test_nobody_is_sent_to_a_private_address_to_sign_in(yard: Yard) -> Non
 
 @pytest.mark.parametrize("after", range(1, 6))
 @pytest.mark.parametrize("name", [MCP, AUTH])
-async def test_a_name_that_turns_private_is_not_dialled_any_more(yard: Yard, name: str, after: int) -> None:
+async def test_a_name_that_turns_private_is_not_dialled_any_more(
+    yard: RegistryWithInstance, name: str, after: int
+) -> None:
     """Rebinding: the first lookups are honest. Whichever request comes next, its socket is judged anew."""
     for address in ("127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1"):
         yard.names.table[name] = [*[PUBLIC[name]] * after, address]
@@ -349,7 +351,7 @@ async def test_a_name_that_turns_private_is_not_dialled_any_more(yard: Yard, nam
         assert yard.internet.dialled.count(PUBLIC[name]) <= after
 
 
-async def test_a_refresh_is_judged_too(yard: Yard) -> None:
+async def test_a_refresh_is_judged_too(yard: RegistryWithInstance) -> None:
     yard.servers.say = {"life": 0, "accepts": "Bearer another"}
     for address in PRIVATE:
         yard.names.table[AUTH] = [PUBLIC[AUTH]]

@@ -26,9 +26,9 @@ from toolyard.types.registry import InstanceState
 from toolyard.types.server import Configuration, HttpSpec, OAuthSpec, Provenance, Server, StdioSpec
 
 if TYPE_CHECKING:
-    from tests.registry.conftest import Office
+    from tests.registry.conftest import RegistryFixture
 
-LATER = 4000
+AFTER_EXPIRY_SECONDS = 4000
 PENDING, READY, NEEDS_REAUTH = InstanceState.PENDING, InstanceState.READY, InstanceState.NEEDS_REAUTH
 
 
@@ -38,7 +38,7 @@ def database_url() -> None:
 
 
 @pytest.fixture
-async def core(office: Office) -> AsyncIterator[Core]:
+async def core(office: RegistryFixture) -> AsyncIterator[Core]:
     made = build_core(
         Configuration(servers={}, bundles={}),
         Settings(),
@@ -65,7 +65,7 @@ async def failure(office: Any, core: Core, instance: Any, tool: str = "whoami") 
 # Instances.
 
 
-async def test_an_instance_calls_as_whom_it_signed_in(office: Office, core: Core) -> None:
+async def test_an_instance_calls_as_whom_it_signed_in(office: RegistryFixture, core: Core) -> None:
     instance = await office.instance()
     error = await failure(office, core, instance)
     assert isinstance(error, NeverSignedIn)
@@ -76,7 +76,7 @@ async def test_an_instance_calls_as_whom_it_signed_in(office: Office, core: Core
     assert await call(office, core, instance) == "ann@example.com"
 
 
-async def test_a_value_goes_along_and_a_wrong_one_is_told(office: Office, core: Core) -> None:
+async def test_a_value_goes_along_and_a_wrong_one_is_told(office: RegistryFixture, core: Core) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     token = (await office.database.auth.get_grant(instance.grant_key)).access_token
@@ -89,31 +89,33 @@ async def test_a_value_goes_along_and_a_wrong_one_is_told(office: Office, core: 
     assert "nonsense" not in str(error)
 
 
-async def test_a_token_that_ran_out_is_refreshed_without_anybody(office: Office, core: Core) -> None:
+async def test_a_token_that_ran_out_is_refreshed_without_anybody(office: RegistryFixture, core: Core) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     await call(office, core, instance)
-    await office.run_out(LATER)
+    await office.run_out(AFTER_EXPIRY_SECONDS)
     await call(office, core, instance)
     assert len(await office.program.refreshes()) == 1
     assert (await office.state(instance))[0] is READY
 
 
-async def test_fifty_calls_with_a_token_that_ran_out_make_one_refresh(office: Office, core: Core) -> None:
+async def test_fifty_calls_with_a_token_that_ran_out_make_one_refresh(
+    office: RegistryFixture, core: Core
+) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     await call(office, core, instance)
     await office.program.change(token_delay=0.1)
-    await office.run_out(LATER)
+    await office.run_out(AFTER_EXPIRY_SECONDS)
     texts = await asyncio.gather(*(call(office, core, instance) for _ in range(50)))
     assert set(texts) == {"somebody"}
     assert len(await office.program.refreshes()) == 1
 
 
-async def test_a_restart_between_expiry_and_call_needs_nobody(office: Office) -> None:
+async def test_a_restart_between_expiry_and_call_needs_nobody(office: RegistryFixture) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
-    await office.run_out(LATER)
+    await office.run_out(AFTER_EXPIRY_SECONDS)
     for _ in range(3):
         credentials = AuthProviderFactory(
             office.registry, office.database.auth, office.net, clock=office.clock
@@ -124,22 +126,22 @@ async def test_a_restart_between_expiry_and_call_needs_nobody(office: Office) ->
     assert len(await office.program.refreshes()) == 1
 
 
-async def test_a_rotated_token_is_never_used_twice(office: Office, core: Core) -> None:
+async def test_a_rotated_token_is_never_used_twice(office: RegistryFixture, core: Core) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     for _ in range(4):
-        await office.run_out(LATER)
+        await office.run_out(AFTER_EXPIRY_SECONDS)
         await call(office, core, instance)
     used = await office.program.refreshes()
     assert len(used) == len(set(used)) == 4
     assert not await office.program.log("reuse")
 
 
-async def test_a_token_endpoint_in_trouble_loses_nothing(office: Office, core: Core) -> None:
+async def test_a_token_endpoint_in_trouble_loses_nothing(office: RegistryFixture, core: Core) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     before = await office.database.auth.get_grant(instance.grant_key)
-    await office.run_out(LATER)
+    await office.run_out(AFTER_EXPIRY_SECONDS)
     await office.program.change(token_trouble=[503, "drop", 500, 502])
     error = await failure(office, core, instance)
     assert isinstance(error, AuthUnavailable | SignInNeeded)
@@ -157,7 +159,9 @@ async def test_a_token_endpoint_in_trouble_loses_nothing(office: Office, core: C
     assert after.refresh_began_at is None
 
 
-async def test_a_sign_in_that_was_taken_back_is_marked_and_mended(office: Office, core: Core) -> None:
+async def test_a_sign_in_that_was_taken_back_is_marked_and_mended(
+    office: RegistryFixture, core: Core
+) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     await call(office, core, instance)
@@ -174,7 +178,9 @@ async def test_a_sign_in_that_was_taken_back_is_marked_and_mended(office: Office
     assert await office.state(instance) == (READY, None)
 
 
-async def test_a_refused_token_that_is_replaced_elsewhere_leaves_the_instance_ready(office: Office) -> None:
+async def test_a_refused_token_that_is_replaced_elsewhere_leaves_the_instance_ready(
+    office: RegistryFixture,
+) -> None:
     """Somebody signs in again between the refusal and the note about it."""
     instance = await office.instance()
     await office.sign_in(instance)
@@ -198,7 +204,7 @@ async def test_a_refused_token_that_is_replaced_elsewhere_leaves_the_instance_re
     assert await office.state(instance) == (READY, None)
 
 
-async def test_a_state_is_written_once_however_many_calls_fail(office: Office, core: Core) -> None:
+async def test_a_state_is_written_once_however_many_calls_fail(office: RegistryFixture, core: Core) -> None:
     instance = await office.instance()
     storage, written = office.database.registry, []
     set_state = storage.set_instance_state
@@ -220,7 +226,7 @@ async def call_all(office: Any, core: Core, instance: Any, times: int) -> None:
             await core.call_path.call(ToolCall(f"mcp_{instance.slug}__whoami"), Caller(office.principal))
 
 
-async def test_more_scopes_are_asked_for_at_the_next_sign_in(office: Office, core: Core) -> None:
+async def test_more_scopes_are_asked_for_at_the_next_sign_in(office: RegistryFixture, core: Core) -> None:
     await office.program.set(challenge_scope="read")
     instance = await office.instance()
     await office.sign_in(instance)
@@ -237,11 +243,11 @@ async def test_more_scopes_are_asked_for_at_the_next_sign_in(office: Office, cor
     assert [entry["query"]["scope"] for entry in entries] == ["read", "read write"]
 
 
-async def test_a_forgotten_client_asks_for_one_more_sign_in(office: Office, core: Core) -> None:
+async def test_a_forgotten_client_asks_for_one_more_sign_in(office: RegistryFixture, core: Core) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     await office.program.forget("clients")
-    await office.run_out(LATER)
+    await office.run_out(AFTER_EXPIRY_SECONDS)
     assert isinstance(await failure(office, core, instance), SignInEnded)
     assert (await office.state(instance))[0] is NEEDS_REAUTH
     await office.sign_in(instance)
@@ -249,7 +255,7 @@ async def test_a_forgotten_client_asks_for_one_more_sign_in(office: Office, core
     assert len(await office.program.log("register")) == 2
 
 
-async def test_tokens_never_go_to_another_host(office: Office, core: Core) -> None:
+async def test_tokens_never_go_to_another_host(office: RegistryFixture, core: Core) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     server = await office.server(instance)
@@ -259,7 +265,9 @@ async def test_tokens_never_go_to_another_host(office: Office, core: Core) -> No
     assert await office.database.auth.get_grant(instance.grant_key) is None
 
 
-async def test_an_instance_that_was_made_again_has_no_old_sign_in(office: Office, core: Core) -> None:
+async def test_an_instance_that_was_made_again_has_no_old_sign_in(
+    office: RegistryFixture, core: Core
+) -> None:
     instance = await office.instance(slug="mine")
     await office.sign_in(instance)
     assert await call(office, core, instance) == "somebody"
@@ -309,7 +317,7 @@ def test_who_needs_no_sign_in_gets_none() -> None:
     ],
 )
 async def test_the_hint_says_how_to_sign_in(
-    office: Office, principal: Principal, shared: bool, words: str
+    office: RegistryFixture, principal: Principal, shared: bool, words: str
 ) -> None:
     server = config_server(office.program.mcp, shared=shared)
     provider = AuthProviderFactory(None, office.database.auth, office.net).auth_provider_for(
@@ -331,7 +339,7 @@ async def test_the_hint_says_how_to_sign_in(
     ],
 )
 async def test_where_there_are_pages_the_hint_names_the_button(
-    office: Office, principal: Principal, shared: bool, words: str
+    office: RegistryFixture, principal: Principal, shared: bool, words: str
 ) -> None:
     server = config_server(office.program.mcp, shared=shared)
     provider = office.credentials.auth_provider_for(server, principal)
@@ -344,7 +352,7 @@ async def test_where_there_are_pages_the_hint_names_the_button(
     ("header", "oauth", "ours"), [(None, None, False), ("Basic", None, False), (None, OAuthSpec(), True)]
 )
 async def test_a_server_that_does_not_ask_for_oauth_speaks_for_itself(
-    office: Office, header: str | None, oauth: OAuthSpec | None, ours: bool
+    office: RegistryFixture, header: str | None, oauth: OAuthSpec | None, ours: bool
 ) -> None:
     provider = office.credentials.auth_provider_for(
         config_server(office.program.mcp, oauth=oauth), LOCAL_PRINCIPAL
@@ -357,7 +365,9 @@ async def test_a_server_that_does_not_ask_for_oauth_speaks_for_itself(
         assert await provider.challenged(challenge) is False
 
 
-async def test_a_program_signs_in_with_the_key_file_beside_its_entry(office: Office, tmp_path: Path) -> None:
+async def test_a_program_signs_in_with_the_key_file_beside_its_entry(
+    office: RegistryFixture, tmp_path: Path
+) -> None:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -389,7 +399,7 @@ async def test_a_program_signs_in_with_the_key_file_beside_its_entry(office: Off
 # What it costs.
 
 
-class Counting(MemoryAuthStorage):
+class CountingAuthStorage(MemoryAuthStorage):
     """A storage that counts how often it is asked."""
 
     asked = 0
@@ -399,8 +409,8 @@ class Counting(MemoryAuthStorage):
         return await super().get_grant(key)
 
 
-async def test_without_a_sign_in_the_storage_is_not_asked_for_every_call(office: Office) -> None:
-    storage = Counting()
+async def test_without_a_sign_in_the_storage_is_not_asked_for_every_call(office: RegistryFixture) -> None:
+    storage = CountingAuthStorage()
     credentials = AuthProviderFactory(None, storage, office.net, clock=office.clock)
     provider = credentials.auth_provider_for(config_server(office.program.mcp), LOCAL_PRINCIPAL)
     assert provider is not None
@@ -419,7 +429,7 @@ async def test_without_a_sign_in_the_storage_is_not_asked_for_every_call(office:
     assert storage.asked == 3
 
 
-async def test_a_storage_that_fails_hurts_only_those_who_need_it(office: Office) -> None:
+async def test_a_storage_that_fails_hurts_only_those_who_need_it(office: RegistryFixture) -> None:
     class Broken(MemoryAuthStorage):
         async def get_grant(self, key: str) -> Any:
             raise DatabaseUnavailable("the database is away", hint="bring it back")

@@ -15,7 +15,7 @@ import pytest
 from toolyard.types.registry import InstanceState
 
 if TYPE_CHECKING:
-    from tests.registry.conftest import Office
+    from tests.registry.conftest import RegistryFixture
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ async def answers(process: asyncio.subprocess.Process) -> list[str]:
 
 
 @pytest.fixture
-async def expired(office: Office) -> Any:
+async def expired(office: RegistryFixture) -> Any:
     """An instance that signed in, and whose token has run out."""
     await office.program.set(life=1)
     office.clock.now = time.time() - 3600
@@ -64,7 +64,7 @@ async def expired(office: Office) -> Any:
 
 
 async def test_fifty_calls_in_two_processes_make_one_refresh(
-    office: Office, expired: Any, database_url: str | None, tmp_path: Path
+    office: RegistryFixture, expired: Any, database_url: str | None, tmp_path: Path
 ) -> None:
     args = (tmp_path / "data", database_url, office.ann.id, expired.id, 25)
     async with replica(*args) as one, replica(*args) as two:
@@ -75,7 +75,7 @@ async def test_fifty_calls_in_two_processes_make_one_refresh(
 
 
 async def test_a_process_that_starts_after_the_expiry_refreshes_without_anybody(
-    office: Office, expired: Any, database_url: str | None, tmp_path: Path
+    office: RegistryFixture, expired: Any, database_url: str | None, tmp_path: Path
 ) -> None:
     async with replica(tmp_path / "data", database_url, office.ann.id, expired.id, 3) as process:
         assert await answers(process) == ["somebody"] * 3
@@ -83,7 +83,7 @@ async def test_a_process_that_starts_after_the_expiry_refreshes_without_anybody(
 
 
 async def test_a_process_that_finds_the_sign_in_ended_tells_all_others(
-    office: Office, expired: Any, database_url: str | None, tmp_path: Path
+    office: RegistryFixture, expired: Any, database_url: str | None, tmp_path: Path
 ) -> None:
     for what in ("access", "refresh"):
         await office.program.forget(what)
@@ -94,7 +94,7 @@ async def test_a_process_that_finds_the_sign_in_ended_tells_all_others(
 
 
 async def test_a_sign_in_that_another_process_finished_is_found_when_the_server_refuses(
-    office: Office, database_url: str | None, tmp_path: Path
+    office: RegistryFixture, database_url: str | None, tmp_path: Path
 ) -> None:
     office.clock.now = time.time()
     instance = await office.instance()

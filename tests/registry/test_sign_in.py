@@ -30,7 +30,7 @@ from toolyard.registry.errors import Invalid, NotFound
 from toolyard.types.registry import InstanceState
 
 if TYPE_CHECKING:
-    from tests.registry.conftest import Office
+    from tests.registry.conftest import RegistryFixture
 
 PENDING, READY = InstanceState.PENDING, InstanceState.READY
 
@@ -52,7 +52,7 @@ async def nothing_kept(office: Any, instance: Any) -> bool:
     return await office.database.auth.get_grant(instance.grant_key) is None
 
 
-async def test_a_sign_in_makes_an_instance_ready(office: Office) -> None:
+async def test_a_sign_in_makes_an_instance_ready(office: RegistryFixture) -> None:
     instance = await office.instance()
     assert await office.state(instance) == (PENDING, "not signed in yet")
     done = await office.sign_in(instance)
@@ -62,7 +62,7 @@ async def test_a_sign_in_makes_an_instance_ready(office: Office) -> None:
     assert grant.server_url == office.program.mcp
 
 
-async def test_the_redirect_is_where_the_browser_reached_us(office: Office) -> None:
+async def test_the_redirect_is_where_the_browser_reached_us(office: RegistryFixture) -> None:
     instance = await office.instance()
     local = ClientIdentity("http://localhost:8420/ui/auth/mcp/callback")
     url = await office.sign_ins.begin(office.ann.id, instance.id, "b", local)
@@ -74,13 +74,13 @@ async def test_the_redirect_is_where_the_browser_reached_us(office: Office) -> N
 # Who may.
 
 
-async def test_another_persons_instance_does_not_exist(office: Office) -> None:
+async def test_another_persons_instance_does_not_exist(office: RegistryFixture) -> None:
     instance = await office.instance()
     with pytest.raises(NotFound):
         await office.sign_ins.begin(office.bob.id, instance.id, "b")
 
 
-async def test_only_the_same_user_in_the_same_browser_can_finish(office: Office) -> None:
+async def test_only_the_same_user_in_the_same_browser_can_finish(office: RegistryFixture) -> None:
     instance = await office.instance()
     for user, browser in ((office.bob.id, "b"), (office.ann.id, "other"), (office.ann.id, "")):
         response = await begun(office, instance)
@@ -93,7 +93,7 @@ async def test_only_the_same_user_in_the_same_browser_can_finish(office: Office)
     assert await nothing_kept(office, instance)
 
 
-async def test_a_state_works_once(office: Office) -> None:
+async def test_a_state_works_once(office: RegistryFixture) -> None:
     instance = await office.instance()
     response = await begun(office, instance)
     await office.sign_ins.finish(response, office.ann.id, "b")
@@ -104,19 +104,21 @@ async def test_a_state_works_once(office: Office) -> None:
 
 
 @pytest.mark.parametrize("state", [None, "", "made-up", "\x00", "x" * 5000])
-async def test_a_state_that_is_missing_or_unknown_is_refused(office: Office, state: str | None) -> None:
+async def test_a_state_that_is_missing_or_unknown_is_refused(
+    office: RegistryFixture, state: str | None
+) -> None:
     params = {"code": "c"} if state is None else {"code": "c", "state": state}
     assert isinstance(await failure(office, AuthorizationResponse("", params)), AnswerRejected)
     assert not await office.program.log("token")
 
 
-async def test_a_sign_in_that_took_too_long_is_refused(office: Office) -> None:
+async def test_a_sign_in_that_took_too_long_is_refused(office: RegistryFixture) -> None:
     response = await begun(office, await office.instance())
     office.clock.now += 4000
     assert isinstance(await failure(office, response), AnswerRejected)
 
 
-async def test_instances_that_do_not_sign_in_are_refused(office: Office) -> None:
+async def test_instances_that_do_not_sign_in_are_refused(office: RegistryFixture) -> None:
     public = await office.instance(ChoiceDraft("public"))
     header = await office.instance(ChoiceDraft("header", key="X-Key"), value="v")
     oauth = await office.instance()
@@ -129,7 +131,7 @@ async def test_instances_that_do_not_sign_in_are_refused(office: Office) -> None
 # Two at once.
 
 
-async def test_two_tabs_at_once_both_work_and_the_last_counts(office: Office) -> None:
+async def test_two_tabs_at_once_both_work_and_the_last_counts(office: RegistryFixture) -> None:
     instance = await office.instance()
     await office.program.change(person="first")
     one = await begun(office, instance)
@@ -146,7 +148,7 @@ async def test_two_tabs_at_once_both_work_and_the_last_counts(office: Office) ->
     assert (await office.database.auth.get_grant(instance.grant_key)).access_token == last
 
 
-async def test_of_two_who_bring_the_same_answer_one_is_served(office: Office) -> None:
+async def test_of_two_who_bring_the_same_answer_one_is_served(office: RegistryFixture) -> None:
     instance = await office.instance()
     response = await begun(office, instance)
     results = await asyncio.gather(
@@ -160,7 +162,7 @@ async def test_of_two_who_bring_the_same_answer_one_is_served(office: Office) ->
 # What changed meanwhile.
 
 
-async def test_an_instance_that_was_deleted_meanwhile_keeps_nothing(office: Office) -> None:
+async def test_an_instance_that_was_deleted_meanwhile_keeps_nothing(office: RegistryFixture) -> None:
     instance = await office.instance()
     response = await begun(office, instance)
     # As if its sign-in had not been deleted with it: another process may be about to write it.
@@ -174,7 +176,7 @@ async def test_an_instance_that_was_deleted_meanwhile_keeps_nothing(office: Offi
     assert await nothing_kept(office, instance)
 
 
-async def test_an_instance_that_is_deleted_during_the_exchange_keeps_nothing(office: Office) -> None:
+async def test_an_instance_that_is_deleted_during_the_exchange_keeps_nothing(office: RegistryFixture) -> None:
     instance = await office.instance()
     response = await begun(office, instance)
     await office.program.change(token_waits=True)
@@ -187,7 +189,7 @@ async def test_an_instance_that_is_deleted_during_the_exchange_keeps_nothing(off
     assert await nothing_kept(office, instance)
 
 
-async def test_a_server_that_moved_during_the_exchange_gets_nothing(office: Office) -> None:
+async def test_a_server_that_moved_during_the_exchange_gets_nothing(office: RegistryFixture) -> None:
     instance = await office.instance()
     server = await office.registry.get_server(instance.server_id)
     response = await begun(office, instance)
@@ -206,7 +208,7 @@ async def test_a_server_that_moved_during_the_exchange_gets_nothing(office: Offi
     assert (await office.state(instance))[0] is PENDING
 
 
-async def test_a_deleted_instance_takes_its_pending_sign_in_along(office: Office) -> None:
+async def test_a_deleted_instance_takes_its_pending_sign_in_along(office: RegistryFixture) -> None:
     instance = await office.instance()
     response = await begun(office, instance)
     await office.registry.delete_instance(office.ann.id, instance.id)
@@ -234,7 +236,7 @@ async def test_a_deleted_instance_takes_its_pending_sign_in_along(office: Office
     ],
 )
 async def test_a_sign_in_that_cannot_begin_says_why(
-    office: Office, settings: dict[str, Any], error: type[Exception], words: str
+    office: RegistryFixture, settings: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     await office.program.set(**settings)
     instance = await office.instance()
@@ -263,7 +265,7 @@ async def test_a_sign_in_that_cannot_begin_says_why(
     ],
 )
 async def test_a_sign_in_that_cannot_be_finished_says_why_and_keeps_nothing(
-    office: Office, settings: dict[str, Any], error: type[Exception], words: str
+    office: RegistryFixture, settings: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     await office.program.set(**settings)
     instance = await office.instance()
@@ -278,7 +280,7 @@ async def test_a_sign_in_that_cannot_be_finished_says_why_and_keeps_nothing(
     assert (await office.sign_in(instance)).state is READY
 
 
-async def test_an_answer_that_hides_where_it_comes_from_is_refused(office: Office) -> None:
+async def test_an_answer_that_hides_where_it_comes_from_is_refused(office: RegistryFixture) -> None:
     instance = await office.instance()
     response = await begun(office, instance)
     without = {name: value for name, value in response.params.items() if name != "iss"}
@@ -286,7 +288,7 @@ async def test_an_answer_that_hides_where_it_comes_from_is_refused(office: Offic
     assert not await office.program.log("token")
 
 
-async def test_a_failed_reconnect_leaves_what_works(office: Office) -> None:
+async def test_a_failed_reconnect_leaves_what_works(office: RegistryFixture) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     before = await office.database.auth.get_grant(instance.grant_key)
@@ -296,7 +298,7 @@ async def test_a_failed_reconnect_leaves_what_works(office: Office) -> None:
     assert await office.database.auth.get_grant(instance.grant_key) == before
 
 
-async def test_a_forgotten_client_is_registered_again_once(office: Office) -> None:
+async def test_a_forgotten_client_is_registered_again_once(office: RegistryFixture) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     response = await begun(office, instance)
@@ -309,13 +311,13 @@ async def test_a_forgotten_client_is_registered_again_once(office: Office) -> No
 # Registration.
 
 
-async def test_one_registration_serves_all_instances(office: Office) -> None:
+async def test_one_registration_serves_all_instances(office: RegistryFixture) -> None:
     for _ in range(3):
         await office.sign_in(await office.instance())
     assert len(await office.program.log("register")) == 1
 
 
-async def test_what_the_admin_entered_is_used(office: Office) -> None:
+async def test_what_the_admin_entered_is_used(office: RegistryFixture) -> None:
     await office.program.set(entered={"mine": "its-secret"})
     issuer = office.program.origins["as1"]
     choice = ChoiceDraft(
@@ -331,7 +333,9 @@ async def test_what_the_admin_entered_is_used(office: Office) -> None:
 
 
 @pytest.mark.parametrize("registration", ["auto", "document"])
-async def test_a_document_is_used_where_the_server_takes_it(office: Office, registration: str) -> None:
+async def test_a_document_is_used_where_the_server_takes_it(
+    office: RegistryFixture, registration: str
+) -> None:
     await office.program.set(metadata={"client_id_metadata_document_supported": True})
     await office.sign_in(await office.instance(ChoiceDraft("oauth", registration=registration)))
     [token] = await office.program.log("token")
@@ -341,13 +345,13 @@ async def test_a_document_is_used_where_the_server_takes_it(office: Office, regi
     assert not await office.program.log("register")
 
 
-async def test_dynamic_registration_is_used_where_the_admin_wants_it(office: Office) -> None:
+async def test_dynamic_registration_is_used_where_the_admin_wants_it(office: RegistryFixture) -> None:
     await office.program.set(metadata={"client_id_metadata_document_supported": True})
     await office.sign_in(await office.instance(ChoiceDraft("oauth", registration="dynamic")))
     assert len(await office.program.log("register")) == 1
 
 
-async def test_a_document_or_nothing(office: Office) -> None:
+async def test_a_document_or_nothing(office: RegistryFixture) -> None:
     instance = await office.instance(ChoiceDraft("oauth", registration="document"))
     with pytest.raises(RegistrationFailed, match="does not support client id metadata documents"):
         await office.sign_ins.begin(office.ann.id, instance.id, "b")
@@ -358,7 +362,7 @@ async def test_a_document_or_nothing(office: Office) -> None:
     assert not await office.program.log("register")
 
 
-async def test_dynamic_or_nothing(office: Office) -> None:
+async def test_dynamic_or_nothing(office: RegistryFixture) -> None:
     await office.program.set(
         metadata={"client_id_metadata_document_supported": True, "registration_endpoint": None}
     )
@@ -367,7 +371,9 @@ async def test_dynamic_or_nothing(office: Office) -> None:
         await office.sign_ins.begin(office.ann.id, instance.id, "b")
 
 
-async def test_an_entered_client_is_not_shown_to_another_authorization_server(office: Office) -> None:
+async def test_an_entered_client_is_not_shown_to_another_authorization_server(
+    office: RegistryFixture,
+) -> None:
     await office.program.set(entered={"mine": "s"})
     issuer = office.program.origins["as1"]
     choice = ChoiceDraft("oauth", registration="entered", client_id="mine", client_secret="s", issuer=issuer)
@@ -378,7 +384,7 @@ async def test_an_entered_client_is_not_shown_to_another_authorization_server(of
         await office.sign_ins.begin(office.ann.id, instance.id, "b")
 
 
-async def test_a_client_secret_waits_until_the_admin_names_the_issuer(office: Office) -> None:
+async def test_a_client_secret_waits_until_the_admin_names_the_issuer(office: RegistryFixture) -> None:
     await office.program.set(entered={"mine": "s"})
     choice = ChoiceDraft("oauth", registration="entered", client_id="mine", client_secret="s")
     instance = await office.instance(choice)
@@ -398,7 +404,7 @@ async def test_a_client_secret_waits_until_the_admin_names_the_issuer(office: Of
 # Scopes.
 
 
-async def test_a_reconnect_asks_again_for_what_was_asked_before(office: Office) -> None:
+async def test_a_reconnect_asks_again_for_what_was_asked_before(office: RegistryFixture) -> None:
     await office.program.set(challenge_scope="read")
     instance = await office.instance()
     await office.sign_in(instance)
@@ -407,7 +413,7 @@ async def test_a_reconnect_asks_again_for_what_was_asked_before(office: Office) 
     assert URL(url).query["scope"] == "read list"
 
 
-async def test_scopes_that_are_gone_do_not_lock_anybody_out(office: Office) -> None:
+async def test_scopes_that_are_gone_do_not_lock_anybody_out(office: RegistryFixture) -> None:
     await office.program.set(challenge_scope="read")
     instance = await office.instance()
     await office.sign_in(instance)
@@ -418,7 +424,7 @@ async def test_scopes_that_are_gone_do_not_lock_anybody_out(office: Office) -> N
     assert await office.state(instance) == (READY, None)
 
 
-async def test_scopes_that_the_admin_entered_are_the_ones(office: Office) -> None:
+async def test_scopes_that_the_admin_entered_are_the_ones(office: RegistryFixture) -> None:
     await office.program.set(challenge_scope="read")
     instance = await office.instance(ChoiceDraft("oauth", scopes=("one", "two")))
     await office.sign_in(instance)
@@ -426,7 +432,7 @@ async def test_scopes_that_the_admin_entered_are_the_ones(office: Office) -> Non
     assert authorize["query"]["scope"] == "one two"
 
 
-async def test_two_accounts_are_two_instances(office: Office) -> None:
+async def test_two_accounts_are_two_instances(office: RegistryFixture) -> None:
     one = await office.instance(slug="one")
     two = await office.registry.create_instance(office.ann.id, InstanceDraft(one.server_id, slug="two"))
     for instance, person in ((one, "private"), (two, "work")):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.registry.conftest import OAUTH, Office
+from tests.registry.conftest import OAUTH, RegistryFixture
 
 from toolyard.config import parse_config
 from toolyard.registry import ChoiceDraft, InstanceDraft
@@ -38,11 +38,11 @@ async def beside() -> AsyncIterator[Beside]:
 
 
 @pytest.fixture
-def sign_outs(office: Office, beside: Beside) -> SignOutService:
+def sign_outs(office: RegistryFixture, beside: Beside) -> SignOutService:
     return SignOutService(office.database.auth, office.net, beside)
 
 
-async def given_back(office: Office) -> list[str]:
+async def given_back(office: RegistryFixture) -> list[str]:
     return [each["kind"] for each in await office.program.log("revoke")]
 
 
@@ -50,7 +50,7 @@ BOTH = ["refresh_token", "access_token"]
 
 
 async def test_with_a_server_go_the_sign_ins_of_all_its_instances(
-    office: Office, sign_outs: SignOutService, beside: Beside
+    office: RegistryFixture, sign_outs: SignOutService, beside: Beside
 ) -> None:
     first = await office.sign_in(await office.instance())
     second = await office.registry.create_instance(office.ann.id, InstanceDraft(first.server_id))
@@ -64,7 +64,7 @@ async def test_with_a_server_go_the_sign_ins_of_all_its_instances(
 
 
 async def test_with_a_user_goes_what_they_hold_and_nobody_elses(
-    office: Office, sign_outs: SignOutService, beside: Beside
+    office: RegistryFixture, sign_outs: SignOutService, beside: Beside
 ) -> None:
     config = parse_config({"mcpServers": {"files": {"url": office.program.mcp}}}, env={})
     mine = await office.sign_in(await office.instance())
@@ -82,7 +82,7 @@ async def test_with_a_user_goes_what_they_hold_and_nobody_elses(
 
 
 async def test_whoever_is_disabled_keeps_their_instances_and_no_sign_in(
-    office: Office, sign_outs: SignOutService, beside: Beside
+    office: RegistryFixture, sign_outs: SignOutService, beside: Beside
 ) -> None:
     signed = await office.sign_in(await office.instance())
     public = await office.instance(ChoiceDraft("public"), slug="public")
@@ -99,7 +99,7 @@ async def test_whoever_is_disabled_keeps_their_instances_and_no_sign_in(
 
 
 async def test_a_giver_that_does_not_answer_keeps_nobody_from_deleting(
-    office: Office, sign_outs: SignOutService, beside: Beside
+    office: RegistryFixture, sign_outs: SignOutService, beside: Beside
 ) -> None:
     instance = await office.sign_in(await office.instance(OAUTH))
     await office.program.change(metadata_status=503)
@@ -111,7 +111,7 @@ async def test_a_giver_that_does_not_answer_keeps_nobody_from_deleting(
 
 
 async def test_a_sign_in_that_cannot_be_read_keeps_nobody_from_deleting(
-    office: Office, sign_outs: SignOutService, beside: Beside
+    office: RegistryFixture, sign_outs: SignOutService, beside: Beside
 ) -> None:
     instance = await office.sign_in(await office.instance())
     grant = await office.database.auth.get_grant(instance.grant_key)
@@ -123,7 +123,7 @@ async def test_a_sign_in_that_cannot_be_read_keeps_nobody_from_deleting(
     assert beside.tasks == []
 
 
-async def move_grant(office: Office, old: str, new: str) -> None:
+async def move_grant(office: RegistryFixture, old: str, new: str) -> None:
     """What is sealed for one place does not open at another."""
     from sqlalchemy import Connection, delete, update
 

@@ -31,7 +31,7 @@ def text(number: int, length: int = 50_000) -> StoredResult:
     return StoredResult(words[:length], Trust.UNTRUSTED, "srv")
 
 
-class Place:
+class ResultStorage:
     """Where results are kept: a file, or one of the databases. Each ``store`` is as of another process."""
 
     def __init__(self, file: Path, database: Database | None) -> None:
@@ -57,13 +57,13 @@ class Place:
 
 
 @pytest.fixture(params=["file", "sqlite", "postgresql"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ResultStorage]:
     if request.param == "file":
-        yield Place(tmp_path / "r.db", None)
+        yield ResultStorage(tmp_path / "r.db", None)
         return
     url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
     database = await Database.open(tmp_path, url=url, secret_key="a key for tests, long enough")
-    yield Place(tmp_path / "r.db", database)
+    yield ResultStorage(tmp_path / "r.db", database)
     await database.close()
 
 
@@ -76,14 +76,14 @@ async def put(store: PrincipalResultStores, who: Principal, kept: StoredResult) 
 # What is true wherever they are kept.
 
 
-async def test_a_text_outlives_the_process_and_comes_back_whole(place: Place) -> None:
+async def test_a_text_outlives_the_process_and_comes_back_whole(place: ResultStorage) -> None:
     for text in ("½ \ud800 text\n" * 10_000, "nul \0", "x" * 5_000_000):
         kept = StoredResult(text, Trust.UNTRUSTED, "srv")
         handle = await put(place.store(), ANN, kept)
         assert await place.store().for_principal(ANN).read(handle) == kept
 
 
-async def test_bytes_come_back_with_their_kind(place: Place) -> None:
+async def test_bytes_come_back_with_their_kind(place: ResultStorage) -> None:
     for data, mime in ((b"\xff\0\xff\xd8" * 10_000, "image/jpeg"), (b"", "a/b; c=d"), (b"plain", "")):
         kept = StoredResult(data, Trust.TRUSTED, "srv", mime)
         handle = await put(place.store(), ANN, kept)
@@ -91,7 +91,7 @@ async def test_bytes_come_back_with_their_kind(place: Place) -> None:
         assert handle != make_handle(StoredResult(data.decode("latin-1"), Trust.TRUSTED, "srv"))
 
 
-async def test_what_is_anns_is_not_bobs(place: Place) -> None:
+async def test_what_is_anns_is_not_bobs(place: ResultStorage) -> None:
     store = place.store()
     handle = await put(store, ANN, text(1))
     assert await store.for_principal(BOB).read(handle) is None
@@ -100,7 +100,7 @@ async def test_what_is_anns_is_not_bobs(place: Place) -> None:
     assert await store.for_principal(ANN).read("no\0such \ud800") is None
 
 
-async def test_a_text_expires(place: Place) -> None:
+async def test_a_text_expires(place: ResultStorage) -> None:
     place.now = 1_000_000.0
     store = place.store(max_age_seconds=60)
     handle = await put(store, ANN, text(1))
@@ -116,7 +116,7 @@ async def test_a_text_expires(place: Place) -> None:
     assert await place.count() == 1
 
 
-async def test_the_oldest_make_room_and_the_newest_stays(place: Place) -> None:
+async def test_the_oldest_make_room_and_the_newest_stays(place: ResultStorage) -> None:
     store = place.store(max_total_bytes=80_000, max_principal_bytes=60_000)
     handles = [await put(store, ANN, text(number)) for number in range(4)]
     kept = [await store.for_principal(ANN).read(handle) is not None for handle in handles]
@@ -134,7 +134,7 @@ async def test_the_oldest_make_room_and_the_newest_stays(place: Place) -> None:
     assert await place.count() == 1
 
 
-async def test_many_at_once(place: Place) -> None:
+async def test_many_at_once(place: ResultStorage) -> None:
     stores = [place.store() for _ in range(3)]
     handles = await asyncio.gather(*(put(stores[number % 3], ANN, text(number)) for number in range(12)))
     assert all([await stores[0].for_principal(ANN).read(handle) is not None for handle in handles])

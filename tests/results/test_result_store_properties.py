@@ -66,7 +66,7 @@ laws = settings(
 )
 
 
-class Place:
+class ModelledStorage:
     """One storage, emptied for every example, and what should be in it."""
 
     def __init__(
@@ -105,7 +105,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         async def unlink() -> None:
             file.unlink(missing_ok=True)
 
-        yield Place(lambda clock: SqliteResultStore(file, bounds, clock), unlink)
+        yield ModelledStorage(lambda clock: SqliteResultStore(file, bounds, clock), unlink)
         return
     url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
     database = await Database.open(tmp_path, url=url, secret_key="a key for tests, long enough")
@@ -114,7 +114,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     async def delete() -> None:
         await workshop.write(lambda connection: connection.exec_driver_sql("DELETE FROM results"))
 
-    yield Place(lambda clock: DatabaseResultStore(workshop, clock, bounds), delete)
+    yield ModelledStorage(lambda clock: DatabaseResultStore(workshop, clock, bounds), delete)
     await database.close()
 
 
@@ -125,7 +125,7 @@ def size(kept: StoredResult) -> int:
 @laws
 @given(story=steps, later=st.sampled_from([1.0, 60.0, 99.0, 100.0, 101.0]))
 async def test_each_reads_their_own_for_its_time_and_within_bounds(
-    place: Place, story: list[Step], later: float
+    place: ModelledStorage, story: list[Step], later: float
 ) -> None:
     put = await place.played(story)
     handles = {handle for _, handle in put}

@@ -39,7 +39,7 @@ def answer(message: dict[str, Any], who: str = "somebody") -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": message["id"], **more}
 
 
-class Handler(BaseHTTPRequestHandler):
+class ChangingServerHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
@@ -66,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if len(sys.argv) > 2:
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
+    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), ChangingServerHandler).serve_forever()
 for line in sys.stdin:
     if "id" in (asked := json.loads(line)):
         print(json.dumps(answer(asked)), flush=True)

@@ -72,7 +72,7 @@ def result(message: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-class Handler(BaseHTTPRequestHandler):
+class HostileMarkupHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -106,4 +106,4 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), HostileMarkupHandler).serve_forever()

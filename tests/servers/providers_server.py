@@ -241,7 +241,7 @@ def openai_error(status: int) -> Json:
 
 
 @dataclass
-class Provider:
+class ProviderApi:
     """How one of them speaks."""
 
     name: str
@@ -256,33 +256,33 @@ def bearer(http: Request) -> str:
     return http.headers.get("authorization", "").removeprefix("Bearer ")
 
 
-ANTHROPIC = Provider(
+ANTHROPIC = ProviderApi(
     *("anthropic", bearer, 401),
     *(anthropic_order, anthropic_events, anthropic_error),
 )
-GOOGLE = Provider(
+GOOGLE = ProviderApi(
     *("google", lambda http: http.headers.get("x-goog-api-key"), 400),
     *(google_order, google_events, google_error),
 )
-OPENAI = Provider(
+OPENAI = ProviderApi(
     *("openai", bearer, 401),
     *(responses_order, responses_events, openai_error),
 )
 
 
-class Dropped(Exception):
+class ConnectionDropped(Exception):
     """Ends a response in its middle, and the connection with it."""
 
 
-async def stream(provider: Provider, body: Json, order: Order) -> AsyncIterator[bytes]:
+async def stream(provider: ProviderApi, body: Json, order: Order) -> AsyncIterator[bytes]:
     for event in provider.events(body, order):
         name = f"event: {event['type']}\n" if "type" in event else ""
         yield f"{name}data: {json.dumps(event)}\n\n".encode()
     if order.fault == "die":
-        raise Dropped
+        raise ConnectionDropped
 
 
-async def answer(http: Request, provider: Provider) -> Response:
+async def answer(http: Request, provider: ProviderApi) -> Response:
     body = await http.json()
     JOURNAL.append({"provider": provider.name, "path": http.url.path, "body": body})
     if provider.key(http) != "good":

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.conftest import ROOT
 from tests.soak.plot import picture
 from tests.soak.report import as_json, lines, machine, page, put
-from tests.soak.runner import Found, Plan, soak
+from tests.soak.runner import Plan, SoakResult, soak
 
 DOCS, PLOT = ROOT / "docs/reliability.md", ROOT / "docs/soak.svg"
 
@@ -34,7 +34,7 @@ def main() -> int:
     plan = Plan(given.minutes, given.users, given.seed, given.think, given.deadline)
     # Whoever ends it ends all that it started.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    where, founds = machine(), list[Found]()
+    where, founds = machine(), list[SoakResult]()
     for shape in ("one", "three") if given.shape == "both" else (given.shape,):
         founds.append(asyncio.run(soak(shape, plan)))
         print("\n".join(lines(founds[-1])), flush=True)

@@ -13,7 +13,7 @@ from toolyard.web.access.cookies import cookie_name
 
 
 @dataclass(frozen=True)
-class Person:
+class SoakAccount:
     """Somebody with an account. The first one is an admin."""
 
     number: int
@@ -26,7 +26,7 @@ class Person:
         return f"person-{self.number}"
 
 
-async def make_people(folder: Path, url: str | None, key: str | None, count: int) -> list[Person]:
+async def create_accounts(folder: Path, url: str | None, key: str | None, count: int) -> list[SoakAccount]:
     """New accounts in a database that nobody else uses yet."""
     database = await Database.open(folder, url=url, secret_key=key)
     try:
@@ -36,7 +36,7 @@ async def make_people(folder: Path, url: str | None, key: str | None, count: int
         await database.close()
 
 
-async def _make(database: Database, people: AccountService, number: int) -> Person:
+async def _make(database: Database, people: AccountService, number: int) -> SoakAccount:
     admin = number == 0
     user = await database.accounts.add_user(f"person-{number}", Role.ADMIN if admin else Role.USER)
     # Somebody without a password has no account that counts.
@@ -44,4 +44,4 @@ async def _make(database: Database, people: AccountService, number: int) -> Pers
     rights = frozenset(each for each in Right if admin or each is not Right.ADMIN)
     _, token = await people.create_token(user, "soak", TokenScope(rights), None)
     cookie = f"{cookie_name(Settings())}={await people.begin_session(user)}"
-    return Person(number, token, cookie, admin)
+    return SoakAccount(number, token, cookie, admin)

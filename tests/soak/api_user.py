@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.soak.balanced_requests import Line, events
-from tests.soak.chat_user import Talking
-from tests.soak.request_outcomes import Abandoned, Wrong
+from tests.soak.balanced_requests import BalancedClient, events
+from tests.soak.chat_user import ChatUser
+from tests.soak.request_outcomes import RequestAbandoned, Wrong
 
 LOOKS = ("status", "me", "servers", "instances", "tools", "agents", "chats", "models", "grants", "tokens")
 PAGES = ("/ui/", "/ui/mcp", "/ui/agents", "/ui/agents/clerk", "/ui/approvals", "/ui/connect", "/ui/mcp/new")
 
 
-class Api:
+class ApiUser:
     """What they do."""
 
-    def __init__(self, line: Line, talking: Talking) -> None:
+    def __init__(self, line: BalancedClient, talking: ChatUser) -> None:
         self._line = line
         self._talking = talking
 
@@ -112,6 +112,6 @@ class Api:
         ask = self._line.ask
         try:
             await ask("api: delete", "DELETE", f"/api/v1/{what}", good=(204,), refused=(404,), **options)
-        except Abandoned:
+        except RequestAbandoned:
             # It may be gone all the same; whoever asks again is refused.
             await ask("api: delete", "DELETE", f"/api/v1/{what}", good=(204,), refused=(404,), **options)

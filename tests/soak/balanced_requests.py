@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
-from tests.soak.accounts import Person
-from tests.soak.environment import World
-from tests.soak.replicas import Replica
-from tests.soak.request_outcomes import Refused, Tally, Told, Wrong
+from tests.soak.accounts import SoakAccount
+from tests.soak.environment import SoakEnvironment
+from tests.soak.replicas import SoakReplica
+from tests.soak.request_outcomes import ExpectedFailure, ExpectedRefusal, Tally, Wrong
 
 GONE = frozenset({502, 503})
 """What a replica, or a balancer in its place, says while it goes."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class BalancedReply:
     """What came back."""
 
     status: int
@@ -34,11 +34,11 @@ class Answer:
 
 
 @dataclass
-class Line:
+class BalancedClient:
     """One person's way to Toolyard."""
 
-    person: Person
-    world: World
+    person: SoakAccount
+    world: SoakEnvironment
     tally: Tally
     session: aiohttp.ClientSession
     random: random.Random
@@ -54,31 +54,33 @@ class Line:
         refused: Collection[int] = (),
         browser: bool = False,
         says: str = "",
-    ) -> Answer:
+    ) -> BalancedReply:
         """One request, counted. Raises Abandoned where it is not answered with a status of ``good``, or the
         answer does not have what it ``says``."""
 
-        async def work() -> Answer:
+        async def work() -> BalancedReply:
             answer = await self._ask(method, path, body, {*good, *refused}, browser)
             if answer.status in refused:
-                raise Refused
+                raise ExpectedRefusal
             if says not in answer.text:
                 raise Wrong(f"{says!r} is not in {answer.text[:300]}")
             return answer
 
         return await self.tally.counted(kind, work())
 
-    async def _ask(self, method: str, path: str, body: Any, right: Collection[int], browser: bool) -> Answer:
+    async def _ask(
+        self, method: str, path: str, body: Any, right: Collection[int], browser: bool
+    ) -> BalancedReply:
         async with self.opened(method, path, body, browser=browser) as (response, replica, began):
             text = await response.text()
         if response.status not in right:
             raise self.odd(response.status, text, replica, began)
-        return Answer(response.status, response.headers, text)
+        return BalancedReply(response.status, response.headers, text)
 
-    def odd(self, status: int, text: str, replica: Replica, began: float) -> Exception:
+    def odd(self, status: int, text: str, replica: SoakReplica, began: float) -> Exception:
         """What to make of a status that was not expected."""
         if status in GONE and replica.disturbed(began):
-            return Told(f"status {status}")
+            return ExpectedFailure(f"status {status}")
         return Wrong(f"status {status}: {text[:300]}")
 
     @asynccontextmanager
@@ -89,9 +91,9 @@ class Line:
         body: Any = None,
         *,
         browser: bool = False,
-        at: Replica | None = None,
+        at: SoakReplica | None = None,
         headers: dict[str, str] | None = None,
-    ) -> AsyncGenerator[tuple[aiohttp.ClientResponse, Replica, float]]:
+    ) -> AsyncGenerator[tuple[aiohttp.ClientResponse, SoakReplica, float]]:
         """A request whose answer has begun, where, and since when. ``at``: only there."""
         head = {"Cookie": self.person.cookie} if browser else {"Authorization": f"Bearer {self.person.token}"}
         began = time.monotonic()
@@ -104,8 +106,8 @@ class Line:
             response.close()
 
     async def _connected(
-        self, method: str, path: str, body: Any, head: dict[str, str], at: Replica | None, began: float
-    ) -> tuple[aiohttp.ClientResponse, Replica]:
+        self, method: str, path: str, body: Any, head: dict[str, str], at: SoakReplica | None, began: float
+    ) -> tuple[aiohttp.ClientResponse, SoakReplica]:
         for replica in self.world.in_turn() if at is None else [at]:
             try:
                 response = await self.session.request(
@@ -122,10 +124,10 @@ class Line:
         raise Wrong("no replica takes connections")
 
 
-def broken(error: Exception, replica: Replica, began: float) -> Exception:
+def broken(error: Exception, replica: SoakReplica, began: float) -> Exception:
     """What to make of a connection that broke."""
     if replica.disturbed(began):
-        return Told("the connection was lost")
+        return ExpectedFailure("the connection was lost")
     return Wrong(f"replica {replica.number}: {type(error).__name__}: {error}")
 
 

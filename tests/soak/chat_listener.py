@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
-from tests.soak.balanced_requests import Line, events
-from tests.soak.received_events import Heard
-from tests.soak.request_outcomes import Abandoned, Told, Wrong
+from tests.soak.balanced_requests import BalancedClient, events
+from tests.soak.received_events import ReceivedEvents
+from tests.soak.request_outcomes import ExpectedFailure, RequestAbandoned, Wrong
 from tests.soak.turn_scripts import Turn
 
-_TRIES = 5
+_MAX_TRIES = 5
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Chat:
     id: str
     turns: int
     agent: bool
-    heard: Heard = field(default_factory=Heard)
+    heard: ReceivedEvents = field(default_factory=ReceivedEvents)
     unsure: bool = False
 
     @property
@@ -32,10 +32,10 @@ class Chat:
         return f"/api/v1/chats/{self.id}"
 
 
-class Listener:
+class TurnListener:
     """Listens to one turn."""
 
-    def __init__(self, line: Line, chat: Chat, turn: Turn) -> None:
+    def __init__(self, line: BalancedClient, chat: Chat, turn: Turn) -> None:
         self._line, self._chat, self._turn = line, chat, turn
         self._breaks = line.random.randint(1, 10) if turn.breaks else 0
         self._stopped = False
@@ -65,8 +65,8 @@ class Listener:
                     return
             if not replica.disturbed(began):
                 raise Wrong(f"chat {self._chat.id}: the stream ended before the turn did")
-            raise Told("a stream ended and was resumed")
-        except Told as told:
+            raise ExpectedFailure("a stream ended and was resumed")
+        except ExpectedFailure as told:
             self._line.tally.told[str(told)] += 1
             await asyncio.sleep(0.1)
 
@@ -115,10 +115,10 @@ class Listener:
         self, kind: str, path: str, body: Any, good: tuple[int, ...], refused: tuple[int, ...]
     ) -> None:
         """Ask until it is answered: without it the turn would wait. Only a restart makes it take more."""
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             try:
                 await self._line.ask(kind, "POST", path, body, good=good, refused=refused)
-            except Abandoned:
+            except RequestAbandoned:
                 await asyncio.sleep(0.2)
             else:
                 return
@@ -126,7 +126,7 @@ class Listener:
     def _judge(self, began: float) -> None:
         why, chat, turn = self._end["why"], self._chat.id, self._turn
         if why == "interrupted" and any(each.disturbed(began) for each in self._line.world.replicas):
-            raise Told("the turn was interrupted")
+            raise ExpectedFailure("the turn was interrupted")
         if why not in turn.ends:
             raise Wrong(f"chat {chat}: ended as {why}: {self._end.get('error')}; script {turn.script!r}")
         if why == "done" and turn.expected not in self._said:

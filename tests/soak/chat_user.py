@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.soak.balanced_requests import Line
-from tests.soak.chat_listener import Chat, Listener
-from tests.soak.request_outcomes import Abandoned
+from tests.soak.balanced_requests import BalancedClient
+from tests.soak.chat_listener import Chat, TurnListener
+from tests.soak.request_outcomes import RequestAbandoned
 from tests.soak.turn_scripts import Turn, some_turn
 
-_KEPT = 3
+_MAX_OPEN_CHATS = 3
 """Chats that somebody has at the same time."""
-_TURNS = 6
-_LONGEST = 5
+_MAX_TURNS = 6
+_MAX_TURN_DEADLINES = 5
 """Deadlines, one after the other, that a whole turn may take."""
 
 
-class Talking:
+class ChatUser:
     """What one person does in chats."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: BalancedClient) -> None:
         self._line = line
         self._chats: list[Chat] = []
         self.instance: str | None = None
@@ -34,7 +34,7 @@ class Talking:
     async def one(self) -> None:
         """A turn, in a chat that is there or in a new one."""
         draw = self._line.random
-        if not self._chats or (len(self._chats) < _KEPT and draw.random() < 0.3):
+        if not self._chats or (len(self._chats) < _MAX_OPEN_CHATS and draw.random() < 0.3):
             self._chats.append(await self._begin())
         chat = draw.choice(self._chats)
         if chat.turns <= 0:
@@ -56,7 +56,7 @@ class Talking:
         agent = draw.random() < 0.3
         given = {"agent": "clerk"} if agent else {}
         answer = await self._line.ask("chat: begin", "POST", "/api/v1/chats", given, good=(201,))
-        return Chat(answer.json["id"], draw.randint(1, _TURNS), agent)
+        return Chat(answer.json["id"], draw.randint(1, _MAX_TURNS), agent)
 
     async def _take(self, chat: Chat, turn: Turn) -> None:
         if chat.unsure:
@@ -67,7 +67,7 @@ class Talking:
         )
         tally = self._line.tally
         await tally.counted(
-            "chat: turn", Listener(self._line, chat, turn).listen(), _LONGEST * tally.deadline
+            "chat: turn", TurnListener(self._line, chat, turn).listen(), _MAX_TURN_DEADLINES * tally.deadline
         )
         chat.unsure = False
 
@@ -102,6 +102,6 @@ class Talking:
         chat.heard.compare(await self._stored(chat, 0), self._line.tally, chat.id)
         try:
             await self._line.ask("chat: delete", "DELETE", chat.path, good=(204,), refused=(404,))
-        except Abandoned:
+        except RequestAbandoned:
             # It may be gone all the same; whoever asks again is refused.
             await self._line.ask("chat: delete", "DELETE", chat.path, good=(204,), refused=(404,))

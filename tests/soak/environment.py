@@ -17,8 +17,8 @@ from typing import Any
 from tests.conftest import NODE, ROOT, ProgramStarter
 from tests.faults.store_faults import cluster
 from tests.ports import free_port
-from tests.soak.accounts import Person, make_people
-from tests.soak.replicas import Replica
+from tests.soak.accounts import SoakAccount, create_accounts
+from tests.soak.replicas import SoakReplica
 
 SERVERS = ROOT / "tests/servers"
 KEY = "a key that all replicas have"
@@ -33,21 +33,21 @@ Look things up.
 
 
 @dataclass
-class World:
+class SoakEnvironment:
     """What runs. ``shop`` and ``docs`` are registry servers that others may have instances of."""
 
-    replicas: list[Replica]
-    people: list[Person]
+    replicas: list[SoakReplica]
+    people: list[SoakAccount]
     origins: dict[str, str]
     registered: dict[str, str] = field(default_factory=dict[str, str])
     """Ids of registry servers by name."""
     _turns: Iterator[int] = field(default_factory=itertools.count)
 
-    def following(self) -> Replica:
+    def following(self) -> SoakReplica:
         """The next one, as a balancer goes round."""
         return self.in_turn()[0]
 
-    def in_turn(self) -> list[Replica]:
+    def in_turn(self) -> list[SoakReplica]:
         """All of them, the next one first, the others for where nobody listens there."""
         first = next(self._turns) % len(self.replicas)
         return [*self.replicas[first:], *self.replicas[:first]]
@@ -87,7 +87,7 @@ def config(found: dict[str, str], folder: Path) -> dict[str, Any]:
     }
 
 
-def _replica(number: int, folder: Path, found: dict[str, str], **more: str) -> Replica:
+def _replica(number: int, folder: Path, found: dict[str, str], **more: str) -> SoakReplica:
     folder.mkdir()
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": config(found, folder)}))
     (folder / "AGENTS.md").write_text(AGENTS)
@@ -99,11 +99,11 @@ def _replica(number: int, folder: Path, found: dict[str, str], **more: str) -> R
         "TOOLYARD_MODELS": json.dumps(model),
         **more,
     }
-    return Replica(number, free_port(), folder, settings)
+    return SoakReplica(number, free_port(), folder, settings)
 
 
 @contextlib.asynccontextmanager
-async def world(shape: str, users: int) -> AsyncIterator[World]:
+async def world(shape: str, users: int) -> AsyncIterator[SoakEnvironment]:
     """All of it, until the end: one process on SQLite, or three on one PostgreSQL."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolyard-soak-")))
@@ -115,10 +115,10 @@ async def world(shape: str, users: int) -> AsyncIterator[World]:
             _replica(number, folder / f"replica-{number}", found, **shared)
             for number in range(REPLICAS[shape])
         ]
-        people = await make_people(replicas[0].folder, url, key, users)
+        people = await create_accounts(replicas[0].folder, url, key, users)
         try:
             await asyncio.gather(*(each.start() for each in replicas))
-            yield World(replicas, people, found)
+            yield SoakEnvironment(replicas, people, found)
             await asyncio.gather(*(each.stop() for each in replicas))
         finally:
             for each in replicas:

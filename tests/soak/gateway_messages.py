@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.soak.balanced_requests import Line, events
-from tests.soak.replicas import Replica
-from tests.soak.request_outcomes import Refused, Told, Wrong
+from tests.soak.balanced_requests import BalancedClient, events
+from tests.soak.replicas import SoakReplica
+from tests.soak.request_outcomes import ExpectedFailure, ExpectedRefusal, Wrong
 
 from toolyard.gateway.endpoint import MISSING_SERVERS_META_KEY
 
@@ -21,7 +21,7 @@ _HEAD = {"Accept": "application/json, text/event-stream"}
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedReply:
     """What a right answer has."""
 
     text: str = ""
@@ -37,7 +37,7 @@ class Expected:
         answer = messages[-1]
         result = answer.get("result")
         if self.refused and self.refused in str(answer):
-            raise Refused
+            raise ExpectedRefusal
         if result is None or result.get("isError"):
             raise Wrong(str(answer)[:400])
         if self.text and result["content"][0].get("text") != self.text:
@@ -62,10 +62,10 @@ def request(id: int, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def send(
-    line: Line,
+    line: BalancedClient,
     message: Mapping[str, Any],
     head: Mapping[str, str],
-    at: Replica | None = None,
+    at: SoakReplica | None = None,
     under_way: asyncio.Event | None = None,
 ) -> tuple[list[Any], Mapping[str, str]]:
     """The messages that come back, the answer last, and the headers; ``under_way`` is set with these."""
@@ -82,7 +82,7 @@ async def send(
             raise line.odd(response.status, text, replica, began)
         answer = await response.json()
         if replica.disturbed(began) and says_closed(answer):
-            raise Told("the replica reported that it is closed")
+            raise ExpectedFailure("the replica reported that it is closed")
         return [answer], response.headers
 
 

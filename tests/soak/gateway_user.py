@@ -7,8 +7,8 @@ import itertools
 from contextlib import suppress
 from typing import Any
 
-from tests.soak.balanced_requests import Line
-from tests.soak.gateway_messages import INFO, MODERN, WAIT, Expected, request, send
+from tests.soak.balanced_requests import BalancedClient
+from tests.soak.gateway_messages import INFO, MODERN, WAIT, ExpectedReply, request, send
 
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -17,14 +17,14 @@ META = {
 }
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 TOOLS = frozenset({"desk_look", "every_echo", "own_echo"})
-_PATIENCE = 0.3
+_CALL_ABORT_SECONDS = 0.3
 """Seconds after which a client gives its call up."""
 
 
-class Gateway:
+class GatewayUser:
     """What these clients do."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: BalancedClient) -> None:
         self._line = line
         self._ids = itertools.count(1)
         self.instance: str | None = None
@@ -36,7 +36,7 @@ class Gateway:
         await self._line.random.choices(does, (1, 3, 1, 1, 1, 1))[0]()
 
     async def _list(self) -> None:
-        await self._ask("gateway: tools/list", "tools/list", {}, Expected(tools=TOOLS))
+        await self._ask("gateway: tools/list", "tools/list", {}, ExpectedReply(tools=TOOLS))
 
     async def _call(self) -> None:
         """A quick call: of a shared server, of a process of their own, of an instance."""
@@ -50,36 +50,38 @@ class Gateway:
             choices.append((f"mcp_{self.instance}__echo", {"text": mark}, mark))
         name, arguments, expected = self._line.random.choice(choices)
         params = {"name": name, "arguments": arguments}
-        await self._ask("gateway: tools/call", "tools/call", params, Expected(expected))
+        await self._ask("gateway: tools/call", "tools/call", params, ExpectedReply(expected))
 
     async def _count(self) -> None:
         """A call that tells how far it is."""
         params = {"name": "desk_count", "arguments": {"to": 10, "pause": 0.1}}
-        await self._ask("gateway: long call", "tools/call", params, Expected("counted", progress=True))
+        await self._ask("gateway: long call", "tools/call", params, ExpectedReply("counted", progress=True))
 
     async def _read(self) -> None:
         """Resources: the list, and one of them."""
-        listed = await self._ask("gateway: resources/list", "resources/list", {}, Expected())
+        listed = await self._ask("gateway: resources/list", "resources/list", {}, ExpectedReply())
         # Servers that are slow are left out of a list.
         if listed["resources"]:
             uri = self._line.random.choice(listed["resources"])["uri"]
-            await self._ask("gateway: resources/read", "resources/read", {"uri": uri}, Expected())
+            await self._ask("gateway: resources/read", "resources/read", {"uri": uri}, ExpectedReply())
 
     async def _put(self) -> None:
         """Something that writes needs somebody's yes."""
         params = {"name": "desk_put", "arguments": {"text": "x"}}
-        await self._ask("gateway: needs a yes", "tools/call", params, Expected(refused="approv"))
+        await self._ask("gateway: needs a yes", "tools/call", params, ExpectedReply(refused="approv"))
 
     async def _give_up(self) -> None:
         """Hang up in the middle of a call."""
 
         async def wait() -> None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(send(self._line, *self._request("tools/call", WAIT)), _PATIENCE)
+                await asyncio.wait_for(
+                    send(self._line, *self._request("tools/call", WAIT)), _CALL_ABORT_SECONDS
+                )
 
         await self._line.tally.counted("gateway: given up", wait())
 
-    async def _ask(self, kind: str, method: str, params: dict[str, Any], expected: Expected) -> Any:
+    async def _ask(self, kind: str, method: str, params: dict[str, Any], expected: ExpectedReply) -> Any:
         message, head = self._request(method, params, expected.progress)
 
         async def work() -> Any:

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.soak.balanced_requests import Line
-from tests.soak.gateway_messages import INFO, LEGACY, WAIT, Expected, request, send
-from tests.soak.replicas import Replica
-from tests.soak.request_outcomes import Told, Wrong
+from tests.soak.balanced_requests import BalancedClient
+from tests.soak.gateway_messages import INFO, LEGACY, WAIT, ExpectedReply, request, send
+from tests.soak.replicas import SoakReplica
+from tests.soak.request_outcomes import ExpectedFailure, Wrong
 
 
 @dataclass(frozen=True)
 class _Session:
     """A session that was begun, before a replica was restarted so many times."""
 
-    line: Line
-    replica: Replica
+    line: BalancedClient
+    replica: SoakReplica
     generation: int
     head: Mapping[str, str]
 
@@ -39,14 +39,14 @@ class _Session:
 
     def _over(self) -> Exception:
         if self.replica.generation != self.generation:
-            return Told("the session ended with its replica")
+            return ExpectedFailure("the session ended with its replica")
         return Wrong("the session is not known any more")
 
 
 class Sessions:
     """What these clients do."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: BalancedClient) -> None:
         self._line = line
         self._ids = itertools.count(1)
 
@@ -54,13 +54,13 @@ class Sessions:
         """A session, from its beginning to its end."""
         counted, name = self._line.tally.counted, self._line.person.name
         session = await counted("gateway, legacy: initialize", self._begin())
-        await counted("gateway, legacy: tools/list", self._ask(session, "tools/list", {}, Expected()))
+        await counted("gateway, legacy: tools/list", self._ask(session, "tools/list", {}, ExpectedReply()))
         look = {"name": "desk_look", "arguments": {"text": name}}
         for _ in range(self._line.random.randint(1, 3)):
-            asked = self._ask(session, "tools/call", look, Expected(f"look: {name}"))
+            asked = self._ask(session, "tools/call", look, ExpectedReply(f"look: {name}"))
             await counted("gateway, legacy: tools/call", asked)
         count = {"name": "desk_count", "arguments": {"to": 5, "pause": 0.1}, "_meta": {"progressToken": 1}}
-        asked = self._ask(session, "tools/call", count, Expected("counted", progress=True))
+        asked = self._ask(session, "tools/call", count, ExpectedReply("counted", progress=True))
         await counted("gateway, legacy: long call", asked)
         await counted("gateway, legacy: cancel", self._cancel(session))
         await counted("gateway, legacy: end", session.end())
@@ -75,7 +75,9 @@ class Sessions:
         await session.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         return session
 
-    async def _ask(self, session: _Session, method: str, params: dict[str, Any], expected: Expected) -> Any:
+    async def _ask(
+        self, session: _Session, method: str, params: dict[str, Any], expected: ExpectedReply
+    ) -> Any:
         return expected.check(await session.send(request(next(self._ids), method, params)))
 
     async def _cancel(self, session: _Session) -> None:

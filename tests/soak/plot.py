@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from tests.soak.process_samples import Sample
-from tests.soak.runner import SHAPES, Found
+from tests.soak.runner import SHAPES, SoakResult
 
 _WIDTH, _LEFT, _RIGHT = 760, 64, 16
 _HEIGHT, _HEAD, _FOOT = 130, 34, 24
@@ -26,7 +26,7 @@ text { fill: #1f2933; font: 12px system-ui, sans-serif; } .title { font-weight: 
 
 
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """Points over time, drawn in one colour."""
 
     colour: str
@@ -38,7 +38,7 @@ class Panel:
     """One diagram: where it begins, and what it shows."""
 
     title: str
-    lines: Sequence[Line]
+    lines: Sequence[PlotLine]
     seconds: float
     restarted: float | None
     top: int
@@ -87,7 +87,7 @@ def _text(x: float, y: float, words: str, anchor: str) -> str:
     return f'<text class="small" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
-def picture(founds: Sequence[Found]) -> str:
+def picture(founds: Sequence[SoakResult]) -> str:
     """All of them, one below the other, as SVG."""
     panels = list[Panel]()
     for found in founds:
@@ -99,19 +99,19 @@ def picture(founds: Sequence[Found]) -> str:
     return "\n".join([head, _STYLE, *(each for panel in panels for each in panel.drawn()), "</svg>\n"])
 
 
-def _memory(found: Found) -> list[Line]:
+def _memory(found: SoakResult) -> list[PlotLine]:
     """A line for each process that lived."""
     lives: dict[tuple[int, int], list[Sample]] = {}
     for each in found.samples:
         lives.setdefault((each.replica, each.pid), []).append(each)
     return [
-        Line("abc"[replica % 3], [(each.at, each.rss / 1e6) for each in life])
+        PlotLine("abc"[replica % 3], [(each.at, each.rss / 1e6) for each in life])
         for (replica, _), life in sorted(lives.items())
     ]
 
 
-def _rate(found: Found) -> list[Line]:
+def _rate(found: SoakResult) -> list[PlotLine]:
     """Over five samples at a time: single ones jump."""
     first = [each for each in found.samples if each.replica == 0]
     pairs = zip(first, first[5:], strict=False)
-    return [Line("rate", [(b.at, (b.requests - a.requests) / (b.at - a.at)) for a, b in pairs])]
+    return [PlotLine("rate", [(b.at, (b.requests - a.requests) / (b.at - a.at)) for a, b in pairs])]

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import psutil
-from tests.soak.environment import World
-from tests.soak.replicas import Replica
+from tests.soak.environment import SoakEnvironment
+from tests.soak.replicas import SoakReplica
 from tests.soak.request_outcomes import Tally
 
 
@@ -34,7 +34,7 @@ class Sample:
 class Sampler:
     """Looks at all processes, again and again."""
 
-    def __init__(self, world: World, tally: Tally, every: float = 1.0) -> None:
+    def __init__(self, world: SoakEnvironment, tally: Tally, every: float = 1.0) -> None:
         self._world, self._tally, self._every = world, tally, every
         self._began = time.monotonic()
         self.samples: list[Sample] = []
@@ -52,7 +52,7 @@ class Sampler:
                     self.samples.append(one)
             await asyncio.sleep(self._every)
 
-    def look(self, replica: Replica) -> Sample | None:
+    def look(self, replica: SoakReplica) -> Sample | None:
         """One process; None while it is not there."""
         process = replica.process
         if process is None:

@@ -13,7 +13,7 @@ from toolyard.types.chat import TRANSIENT_KINDS
 
 
 @dataclass
-class Heard:
+class ReceivedEvents:
     """What was streamed of one chat: each event once, in the order of its number."""
 
     last: int = 0

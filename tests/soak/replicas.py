@@ -17,7 +17,7 @@ _STARTING, _ENDING = 120.0, 60.0
 
 
 @dataclass
-class Replica:
+class SoakReplica:
     """One of them, with a folder and a port of its own. Its log is a file: a pipe that nobody reads fills."""
 
     number: int

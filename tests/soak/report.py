@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.harness.machine import describe
-from tests.soak.request_outcomes import Outcome
-from tests.soak.runner import SHAPES, Found, Plan
+from tests.soak.request_outcomes import RequestOutcome
+from tests.soak.runner import SHAPES, Plan, SoakResult
 
 START, END = "<!-- Written by `make soak`: start -->", "<!-- Written by `make soak`: end -->"
 
 
-def as_json(founds: Sequence[Found], plan: Plan, machine: dict[str, str]) -> dict[str, Any]:
+def as_json(founds: Sequence[SoakResult], plan: Plan, machine: dict[str, str]) -> dict[str, Any]:
     """All of it."""
     return {
         "date": str(datetime.datetime.now(datetime.UTC).date()),
@@ -26,7 +26,7 @@ def as_json(founds: Sequence[Found], plan: Plan, machine: dict[str, str]) -> dic
     }
 
 
-def _shape(found: Found) -> dict[str, Any]:
+def _shape(found: SoakResult) -> dict[str, Any]:
     tally = found.tally
     return {
         "shape": found.shape,
@@ -50,7 +50,7 @@ def machine() -> dict[str, str]:
     return describe()
 
 
-def lines(found: Found) -> list[str]:
+def lines(found: SoakResult) -> list[str]:
     """What to print."""
     told = {True: "ok", False: "NOT MET", None: "too short"}
     tally = found.tally
@@ -62,9 +62,9 @@ def lines(found: Found) -> list[str]:
     ]
 
 
-def _counts(found: Found) -> str:
+def _counts(found: SoakResult) -> str:
     tally = found.tally
-    counts = ", ".join(f"{tally.count(each):,} {each}" for each in Outcome)
+    counts = ", ".join(f"{tally.count(each):,} {each}" for each in RequestOutcome)
     rate = tally.total / found.seconds
     streamed = tally.events["streamed"]
     return (
@@ -73,7 +73,7 @@ def _counts(found: Found) -> str:
     )
 
 
-def page(founds: Sequence[Found], plan: Plan, where: dict[str, str]) -> str:
+def page(founds: Sequence[SoakResult], plan: Plan, where: dict[str, str]) -> str:
     """The part of the documentation."""
     about = "; ".join(f"{key} {value}" for key, value in where.items())
     parts = [
@@ -87,7 +87,7 @@ def page(founds: Sequence[Found], plan: Plan, where: dict[str, str]) -> str:
     return "\n\n".join(parts)
 
 
-def _verdicts(found: Found) -> str:
+def _verdicts(found: SoakResult) -> str:
     words = {True: "met", False: "not met", None: "run too short to judge"}
     rows = [f"- {each.what}: {words[each.met]} ({each.told})" for each in found.verdicts]
     if found.tally.told:
@@ -96,7 +96,7 @@ def _verdicts(found: Found) -> str:
     return "\n".join(rows)
 
 
-def _table(found: Found) -> str:
+def _table(found: SoakResult) -> str:
     rows = ["| request | count | p50, ms | p95, ms | p99, ms |", "|---|--:|--:|--:|--:|"]
     for kind, each in found.tally.latencies().items():
         count = sum(found.tally.outcomes[kind].values())

@@ -11,10 +11,10 @@ from statistics import quantiles
 from typing import TypeVar
 
 T = TypeVar("T")
-_SENTENCES = 200
+_MAX_REPORTED_SENTENCES = 200
 
 
-class Outcome(StrEnum):
+class RequestOutcome(StrEnum):
     """How a request ended."""
 
     ANSWERED = "answered"
@@ -33,15 +33,15 @@ class Wrong(Exception):
     """An answer that is not the right one."""
 
 
-class Refused(Exception):
+class ExpectedRefusal(Exception):
     """The refusal that was expected."""
 
 
-class Told(Exception):
+class ExpectedFailure(Exception):
     """A failure that the restart of a replica explains."""
 
 
-class Abandoned(Exception):
+class RequestAbandoned(Exception):
     """A request did not go well; it was counted, and what builds on it cannot be done."""
 
 
@@ -50,7 +50,7 @@ class Tally:
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
-        self.outcomes: defaultdict[str, Counter[Outcome]] = defaultdict(Counter)
+        self.outcomes: defaultdict[str, Counter[RequestOutcome]] = defaultdict(Counter)
         self.seconds: defaultdict[str, list[float]] = defaultdict(list)
         self.told: Counter[str] = Counter()
         """Why those failed that were told so."""
@@ -64,7 +64,7 @@ class Tally:
         """Requests so far."""
         return sum(sum(each.values()) for each in self.outcomes.values())
 
-    def count(self, outcome: Outcome) -> int:
+    def count(self, outcome: RequestOutcome) -> int:
         """Requests that ended so."""
         return sum(each[outcome] for each in self.outcomes.values())
 
@@ -75,29 +75,29 @@ class Tally:
             async with asyncio.timeout(deadline):
                 found = await work
         except TimeoutError as error:
-            self._end(kind, Outcome.UNANSWERED, str(error) or f"no answer within {deadline:g} s")
-        except Refused:
-            self._end(kind, Outcome.REFUSED)
-        except Told as told:
+            self._end(kind, RequestOutcome.UNANSWERED, str(error) or f"no answer within {deadline:g} s")
+        except ExpectedRefusal:
+            self._end(kind, RequestOutcome.REFUSED)
+        except ExpectedFailure as told:
             self.told[str(told)] += 1
-            self._end(kind, Outcome.INTERRUPTED)
+            self._end(kind, RequestOutcome.INTERRUPTED)
         except Exception as error:
-            self._end(kind, Outcome.FAILED, f"{type(error).__name__}: {error}")
+            self._end(kind, RequestOutcome.FAILED, f"{type(error).__name__}: {error}")
         else:
-            self.outcomes[kind][Outcome.ANSWERED] += 1
+            self.outcomes[kind][RequestOutcome.ANSWERED] += 1
             self.seconds[kind].append(time.monotonic() - began)
             return found
-        raise Abandoned(kind)
+        raise RequestAbandoned(kind)
 
-    def _end(self, kind: str, outcome: Outcome, sentence: str = "") -> None:
+    def _end(self, kind: str, outcome: RequestOutcome, sentence: str = "") -> None:
         self.outcomes[kind][outcome] += 1
-        if sentence and len(self.wrong) < _SENTENCES:
+        if sentence and len(self.wrong) < _MAX_REPORTED_SENTENCES:
             self.wrong.append(f"{time.strftime('%H:%M:%S')} {kind}: {outcome}: {sentence[:500]}")
 
     def event(self, what: str, sentence: str = "", count: int = 1) -> None:
         """Something about the events of a chat."""
         self.events[what] += count
-        if sentence and len(self.wrong) < _SENTENCES:
+        if sentence and len(self.wrong) < _MAX_REPORTED_SENTENCES:
             self.wrong.append(f"{time.strftime('%H:%M:%S')} events: {what}: {sentence[:500]}")
 
     def latencies(self) -> Mapping[str, Mapping[str, float]]:

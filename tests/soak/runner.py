@@ -11,20 +11,20 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 import aiohttp
-from tests.soak.accounts import Person
-from tests.soak.api_user import Api
-from tests.soak.balanced_requests import Line
-from tests.soak.chat_user import Talking
-from tests.soak.environment import World, world
-from tests.soak.gateway_user import Gateway
+from tests.soak.accounts import SoakAccount
+from tests.soak.api_user import ApiUser
+from tests.soak.balanced_requests import BalancedClient
+from tests.soak.chat_user import ChatUser
+from tests.soak.environment import SoakEnvironment, world
+from tests.soak.gateway_user import GatewayUser
 from tests.soak.legacy_gateway_user import Sessions
 from tests.soak.process_samples import Sample, Sampler
-from tests.soak.request_outcomes import Abandoned, Tally
-from tests.soak.verdicts import SPARE_DESCRIPTORS, Ending, Verdict, judge
+from tests.soak.request_outcomes import RequestAbandoned, Tally
+from tests.soak.verdicts import SPARE_DESCRIPTORS, FinalState, Verdict, judge
 from tests.tasks import cancel
 
 SHAPES = {"one": "one process on SQLite", "three": "three replicas on PostgreSQL"}
-_SETTLING = 180.0
+_SETTLE_SECONDS = 180.0
 """Seconds that idle connections and children have to close once nobody asks any more. A replica that did not
 see an instance go closes its connection after 120 s."""
 _READ_AHEAD = 4 * 1024 * 1024
@@ -44,7 +44,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Found:
+class SoakResult:
     """What came of one shape."""
 
     shape: str
@@ -60,14 +60,14 @@ class Found:
         return all(each.met is not False for each in self.verdicts)
 
 
-class Somebody:
+class SimulatedUser:
     """One person, and all that they do."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: BalancedClient) -> None:
         self._line = line
-        self._talking = Talking(line)
-        self._gateway, self._sessions = Gateway(line), Sessions(line)
-        self._api = Api(line, self._talking)
+        self._talking = ChatUser(line)
+        self._gateway, self._sessions = GatewayUser(line), Sessions(line)
+        self._api = ApiUser(line, self._talking)
 
     async def live(self, wait_until: float, think: float) -> None:
         """Do things until then, and tidy up."""
@@ -79,16 +79,18 @@ class Somebody:
             slug = await self._api.settle_in(self._line.world.registered["shop"])
             self._talking.instance = self._gateway.instance = slug
         while time.monotonic() < wait_until:
-            with contextlib.suppress(Abandoned):
+            with contextlib.suppress(RequestAbandoned):
                 await draw.choices(does, (6, 8, 1, 6, 2))[0]()
             await asyncio.sleep(draw.expovariate(1 / think))
         for tidy in (self._talking.leave, self._api.move_out):
-            with contextlib.suppress(Abandoned):
+            with contextlib.suppress(RequestAbandoned):
                 await tidy()
 
 
 @contextlib.asynccontextmanager
-async def _line(running: World, person: Person, tally: Tally, plan: Plan) -> AsyncGenerator[Line]:
+async def _line(
+    running: SoakEnvironment, person: SoakAccount, tally: Tally, plan: Plan
+) -> AsyncGenerator[BalancedClient]:
     draw = random.Random(f"{plan.seed} {person.number}")
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
@@ -97,10 +99,10 @@ async def _line(running: World, person: Person, tally: Tally, plan: Plan) -> Asy
         read_bufsize=_READ_AHEAD,
     )
     async with session:
-        yield Line(person, running, tally, session, draw)
+        yield BalancedClient(person, running, tally, session, draw)
 
 
-async def soak(shape: str, plan: Plan) -> Found:
+async def soak(shape: str, plan: Plan) -> SoakResult:
     """All of it, in one shape."""
     tally = Tally(plan.deadline)
     async with world(shape, plan.users) as running:
@@ -121,16 +123,18 @@ async def soak(shape: str, plan: Plan) -> Found:
         samples = list(sampler.samples)
         held = await _settled(running, sampler, start)
         tracebacks = sum(replica.tracebacks() for replica in running.replicas)
-        ending = Ending(held, await _still_open(running, plan), tracebacks)
-    return Found(shape, seconds, tally, samples, judge(tally, samples, start, ending), restarted)
+        ending = FinalState(held, await _still_open(running, plan), tracebacks)
+    return SoakResult(shape, seconds, tally, samples, judge(tally, samples, start, ending), restarted)
 
 
-async def _person(running: World, person: Person, tally: Tally, plan: Plan, wait_until: float) -> None:
+async def _person(
+    running: SoakEnvironment, person: SoakAccount, tally: Tally, plan: Plan, wait_until: float
+) -> None:
     async with _line(running, person, tally, plan) as line:
-        await Somebody(line).live(wait_until, plan.think)
+        await SimulatedUser(line).live(wait_until, plan.think)
 
 
-async def _register(running: World, plan: Plan) -> None:
+async def _register(running: SoakEnvironment, plan: Plan) -> None:
     """The servers that an admin enters, before anybody comes."""
     async with _line(running, running.people[0], Tally(plan.deadline), plan) as line:
         for name in ("shop", "docs"):
@@ -143,7 +147,7 @@ async def _register(running: World, plan: Plan) -> None:
                 await response.read()
 
 
-async def _still_open(running: World, plan: Plan) -> int:
+async def _still_open(running: SoakEnvironment, plan: Plan) -> int:
     """Requests that the replicas are still answering, besides the one that asks."""
     count = 0
     async with _line(running, running.people[0], Tally(plan.deadline), plan) as line:
@@ -154,7 +158,7 @@ async def _still_open(running: World, plan: Plan) -> int:
     return count
 
 
-async def _restart(running: World, plan: Plan, sampler: Sampler) -> float | None:
+async def _restart(running: SoakEnvironment, plan: Plan, sampler: Sampler) -> float | None:
     """Halfway, where there are others that go on."""
     if len(running.replicas) == 1:
         return None
@@ -164,9 +168,9 @@ async def _restart(running: World, plan: Plan, sampler: Sampler) -> float | None
     return at
 
 
-async def _settled(running: World, sampler: Sampler, start: Sequence[Sample]) -> list[Sample]:
+async def _settled(running: SoakEnvironment, sampler: Sampler, start: Sequence[Sample]) -> list[Sample]:
     """Each process, once it holds what it held before, or had the time to."""
-    deadline = time.monotonic() + _SETTLING
+    deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
         now = [each for replica in running.replicas if (each := sampler.look(replica)) is not None]
         if time.monotonic() > deadline or all(

@@ -17,14 +17,20 @@ from tests.conftest import NODE, ROOT
 from tests.soak.gateway_messages import says_closed
 from tests.soak.plot import picture
 from tests.soak.process_samples import Sample
-from tests.soak.received_events import Heard
+from tests.soak.received_events import ReceivedEvents
 from tests.soak.report import END, START, put
-from tests.soak.request_outcomes import Abandoned, Outcome, Refused, Tally, Told
-from tests.soak.runner import Found
-from tests.soak.verdicts import Ending, Verdict, judge, memory_of
+from tests.soak.request_outcomes import (
+    ExpectedFailure,
+    ExpectedRefusal,
+    RequestAbandoned,
+    RequestOutcome,
+    Tally,
+)
+from tests.soak.runner import SoakResult
+from tests.soak.verdicts import FinalState, Verdict, judge, memory_of
 
 SVG = "{http://www.w3.org/2000/svg}"
-MB = 1_000_000
+MEGABYTE_BYTES = 1_000_000
 
 
 @pytest.mark.slow
@@ -66,10 +72,15 @@ async def test_every_end_of_a_request_is_counted() -> None:
             raise error
 
     await tally.counted("k", end(None))
-    for work in (end(Refused()), end(Told("gone")), end(ValueError("odd")), asyncio.sleep(30)):
-        with pytest.raises(Abandoned):
+    for work in (
+        end(ExpectedRefusal()),
+        end(ExpectedFailure("gone")),
+        end(ValueError("odd")),
+        asyncio.sleep(30),
+    ):
+        with pytest.raises(RequestAbandoned):
             await tally.counted("k", work)
-    assert {outcome: tally.count(outcome) for outcome in Outcome} == dict.fromkeys(Outcome, 1)
+    assert {outcome: tally.count(outcome) for outcome in RequestOutcome} == dict.fromkeys(RequestOutcome, 1)
     assert tally.told == {"gone": 1}
     assert len(tally.wrong) == 2
 
@@ -92,7 +103,7 @@ def event(seq: int, kind: str = "note", text: str = "") -> Any:
 
 
 def heard(*streamed: Any, stored: list[Any]) -> dict[str, int]:
-    tally, one = Tally(1.0), Heard()
+    tally, one = Tally(1.0), ReceivedEvents()
     for each in streamed:
         one.hear(each, tally)
     one.compare(stored, tally, "c")
@@ -114,7 +125,7 @@ def test_an_event_that_is_missing_repeated_or_changed_is_seen() -> None:
 
 # What is judged.
 
-FIRST = Sample(0.0, 0, 7, 100 * MB, 90 * MB, 40, 3, 0)
+FIRST = Sample(0.0, 0, 7, 100 * MEGABYTE_BYTES, 90 * MEGABYTE_BYTES, 40, 3, 0)
 
 
 def life(grows: int) -> Iterator[Sample]:
@@ -123,9 +134,9 @@ def life(grows: int) -> Iterator[Sample]:
         yield replace(FIRST, at=float(second), rss=FIRST.rss + grows * second, requests=100 * second)
 
 
-def verdicts(tally: Tally, samples: list[Sample], ending: Ending | None = None) -> list[str]:
+def verdicts(tally: Tally, samples: list[Sample], ending: FinalState | None = None) -> list[str]:
     """Those that are not met."""
-    judged = judge(tally, samples, [FIRST], ending or Ending([FIRST]))
+    judged = judge(tally, samples, [FIRST], ending or FinalState([FIRST]))
     return [each.what for each in judged if each.met is False]
 
 
@@ -136,10 +147,12 @@ def test_a_run_that_is_as_it_should_be_passes() -> None:
 def test_memory_that_grows_is_seen_and_a_short_run_tells_nothing() -> None:
     growing = list(life(30_000))
     assert verdicts(Tally(1.0), growing) == ["memory steady"]
-    (memory,) = [each for each in judge(Tally(1.0), growing, [], Ending([])) if each.what == "memory steady"]
+    (memory,) = [
+        each for each in judge(Tally(1.0), growing, [], FinalState([])) if each.what == "memory steady"
+    ]
     assert "grew by 1.80 MB a minute" in memory.told
     assert "0.30 MB per 1,000 requests" in memory.told
-    short = judge(Tally(1.0), growing[:30], [], Ending([]))
+    short = judge(Tally(1.0), growing[:30], [], FinalState([]))
     assert Verdict("memory steady", None, "") in [replace(each, told="") for each in short]
 
 
@@ -150,34 +163,36 @@ def test_of_three_replicas_each_is_judged_by_its_share_of_the_requests() -> None
 
 
 def test_warming_up_slows_down_and_a_leak_does_not() -> None:
-    warming = [replace(each, rss=int(FIRST.rss + 60 * MB * (1 - 0.995**each.at))) for each in life(0)]
+    warming = [
+        replace(each, rss=int(FIRST.rss + 60 * MEGABYTE_BYTES * (1 - 0.995**each.at))) for each in life(0)
+    ]
     assert verdicts(Tally(1.0), warming) == []
     leaking = [replace(each, rss=each.rss + 30_000 * int(each.at)) for each in warming]
     assert verdicts(Tally(1.0), leaking) == ["memory steady"]
 
 
 def test_one_step_is_no_growth() -> None:
-    stepping = [replace(each, rss=FIRST.rss + (MB if each.at > 500 else 0)) for each in life(0)]
+    stepping = [replace(each, rss=FIRST.rss + (MEGABYTE_BYTES if each.at > 500 else 0)) for each in life(0)]
     assert verdicts(Tally(1.0), stepping) == []
 
 
 def test_a_process_that_was_restarted_is_judged_by_its_own_life() -> None:
-    before = [replace(each, rss=50 * MB) for each in life(0)]
-    after = [replace(each, pid=8, at=each.at + 600, rss=200 * MB) for each in life(0)]
+    before = [replace(each, rss=50 * MEGABYTE_BYTES) for each in life(0)]
+    after = [replace(each, pid=8, at=each.at + 600, rss=200 * MEGABYTE_BYTES) for each in life(0)]
     assert [each.steady for each in memory_of([*before, *after])] == [True, True]
 
 
 def test_one_that_lived_too_short_to_tell_leaves_the_verdict_to_the_others() -> None:
     others, short = list(life(0)), [replace(each, replica=1, pid=8) for each in life(30_000)][:300]
     assert [each.steady for each in memory_of([*others, *short])] == [True, None]
-    assert judge(Tally(1.0), [*others, *short], [], Ending([]))[3].met is True
+    assert judge(Tally(1.0), [*others, *short], [], FinalState([]))[3].met is True
 
 
 def test_what_is_not_given_back_is_seen() -> None:
     tally = Tally(1.0)
-    tally.outcomes["k"][Outcome.UNANSWERED] += 1
+    tally.outcomes["k"][RequestOutcome.UNANSWERED] += 1
     tally.event("lost")
-    ending = Ending([replace(FIRST, descriptors=400, children=4)], still_open=1, tracebacks=1)
+    ending = FinalState([replace(FIRST, descriptors=400, children=4)], still_open=1, tracebacks=1)
     assert verdicts(tally, list(life(0)), ending) == [
         "unanswered requests",
         "events lost, repeated or changed",
@@ -193,7 +208,7 @@ def test_what_is_not_given_back_is_seen() -> None:
 
 def test_the_picture_has_a_line_for_each_process_and_one_for_the_rate() -> None:
     samples = [*life(0), *(replace(each, replica=1, pid=9) for each in life(0))]
-    found = Found("three", 600.0, Tally(1.0), samples, (), 300.0)
+    found = SoakResult("three", 600.0, Tally(1.0), samples, (), 300.0)
     drawn = ElementTree.fromstring(picture([found]))
     assert [line.get("class") for line in drawn.iter(f"{SVG}polyline")] == ["a", "b", "rate"]
 

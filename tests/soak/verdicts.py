@@ -8,16 +8,16 @@ from itertools import groupby
 from statistics import linear_regression, median
 
 from tests.soak.process_samples import Sample
-from tests.soak.request_outcomes import Outcome, Tally
+from tests.soak.request_outcomes import RequestOutcome, Tally
 
-GROWTH = 150_000
+MAX_GROWTH_BYTES = 150_000
 """Bytes for each 1,000 requests of a process by which it may grow in the last third of its life."""
-STEP = 2_000_000
+MAX_STEP_BYTES = 2_000_000
 """Bytes in all that say nothing: memory comes in pieces."""
-SLOWING = 0.5
+MAX_GROWTH_RATIO = 0.5
 """What is being warmed up grows less and less; what leaks grows at the same pace. Who grows in the last third
 by no more than so much of what it grew in the middle one is still warming up. The first third is for that."""
-SHORTEST = 400.0
+MIN_LIFE_SECONDS = 400.0
 """Seconds of a process's life below which its memory tells nothing: it is warming up until its end."""
 SPARE_DESCRIPTORS = 24
 """Connections to the database and to servers that stay open for the next one."""
@@ -33,7 +33,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryGrowth:
     """How the memory of one process went, in bytes."""
 
     replica: int
@@ -58,7 +58,7 @@ class Memory:
         )
 
 
-def memory_of(samples: Sequence[Sample]) -> list[Memory]:
+def memory_of(samples: Sequence[Sample]) -> list[MemoryGrowth]:
     """Of each process that lived; one that was restarted is two. Each answers its share of the requests."""
 
     def key(sample: Sample) -> tuple[int, int]:
@@ -68,19 +68,19 @@ def memory_of(samples: Sequence[Sample]) -> list[Memory]:
     return [_memory(list(each), replicas) for _, each in groupby(sorted(samples, key=key), key)]
 
 
-def _memory(life: list[Sample], replicas: int) -> Memory:
+def _memory(life: list[Sample], replicas: int) -> MemoryGrowth:
     life.sort(key=lambda sample: sample.at)
     began, ended = life[0].at, life[-1].at
     third = (ended - began) / 3
     middle = [each for each in life if began + third <= each.at < began + 2 * third]
     last = [each for each in life if each.at >= began + 2 * third]
-    if ended - began < SHORTEST or len(middle) < 2 or len(last) < 2:
+    if ended - began < MIN_LIFE_SECONDS or len(middle) < 2 or len(last) < 2:
         rss = float(life[-1].rss)
-        return Memory(life[0].replica, life[0].pid, rss, rss, 0.0, 0.0, None)
+        return MemoryGrowth(life[0].replica, life[0].pid, rss, rss, 0.0, 0.0, None)
     before, now = _grown(middle), _grown(last)
     thousands = (last[-1].requests - last[0].requests) / 1000 / replicas
-    steady = now <= max(STEP, GROWTH * thousands, SLOWING * before)
-    return Memory(
+    steady = now <= max(MAX_STEP_BYTES, MAX_GROWTH_BYTES * thousands, MAX_GROWTH_RATIO * before)
+    return MemoryGrowth(
         life[0].replica,
         life[0].pid,
         median(each.rss for each in middle),
@@ -98,7 +98,7 @@ def _grown(part: Sequence[Sample]) -> float:
 
 
 @dataclass(frozen=True)
-class Ending:
+class FinalState:
     """What is there once everybody has left and idle connections had the time to close."""
 
     held: Sequence[Sample]
@@ -108,15 +108,17 @@ class Ending:
     tracebacks: int = 0
 
 
-def judge(tally: Tally, samples: Sequence[Sample], start: Sequence[Sample], ending: Ending) -> list[Verdict]:
+def judge(
+    tally: Tally, samples: Sequence[Sample], start: Sequence[Sample], ending: FinalState
+) -> list[Verdict]:
     """``start``: each process before the first request."""
     memories = memory_of(samples)
     told = [each.steady for each in memories if each.steady is not None]
     events = tally.events
     lost = {"lost": events["lost"], "repeated": events["twice"], "changed": events["changed"]}
     return [
-        _none("unanswered requests", tally.count(Outcome.UNANSWERED)),
-        _none("failed requests", tally.count(Outcome.FAILED)),
+        _none("unanswered requests", tally.count(RequestOutcome.UNANSWERED)),
+        _none("failed requests", tally.count(RequestOutcome.FAILED)),
         Verdict("events lost, repeated or changed", not any(lost.values()), _words(lost)),
         Verdict("memory steady", all(told) if told else None, "; ".join(map(str, memories))),
         _returned("descriptors", "descriptors closed", start, ending.held, SPARE_DESCRIPTORS),

@@ -28,7 +28,7 @@ def nothing_is_left(leaks: None) -> None:
     """Every test of this room ends with the tasks, descriptors and processes that it began with."""
 
 
-class Recorder:
+class RecordingReceiver:
     """The other side of a transport."""
 
     def __init__(self) -> None:
@@ -59,8 +59,8 @@ class Recorder:
 
 
 @pytest.fixture
-async def recorder() -> Recorder:
-    return Recorder()
+async def recorder() -> RecordingReceiver:
+    return RecordingReceiver()
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from toolyard.transports.streamable_http import StreamableHttpTransport
 from toolyard.types.server import HttpSpec
 
 if TYPE_CHECKING:
-    from tests.transports.conftest import Recorder
+    from tests.transports.conftest import RecordingReceiver
 
 Url = Callable[..., str]
 Until = Callable[..., Awaitable[None]]
@@ -31,7 +31,7 @@ HELLO: Message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
 
 
 async def test_sending_returns_when_the_answer_was_handed_over(
-    url: Url, net: OutboundHttp, recorder: Recorder
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("good")), net)
     await transport.open(recorder)
@@ -44,7 +44,7 @@ async def test_sending_returns_when_the_answer_was_handed_over(
 
 
 async def test_an_answer_on_a_stream_is_heard_before_the_stream_ends(
-    url: Url, net: OutboundHttp, recorder: Recorder
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("sse-stays-open")), net)
     await transport.open(recorder)
@@ -56,7 +56,7 @@ async def test_an_answer_on_a_stream_is_heard_before_the_stream_ends(
 
 
 async def test_everything_on_a_stream_is_handed_on_in_order(
-    url: Url, net: OutboundHttp, recorder: Recorder
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("good", era="legacy")), net)
     await transport.open(recorder)
@@ -71,7 +71,7 @@ async def test_everything_on_a_stream_is_handed_on_in_order(
 
 
 async def test_a_session_is_kept_and_ended_and_never_taken_into_the_modern_era(
-    url: Url, net: OutboundHttp, recorder: Recorder, seen: Callable[[], Any]
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, seen: Callable[[], Any]
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("good", era="legacy")), net)
     await transport.open(recorder)
@@ -89,7 +89,7 @@ async def test_a_session_is_kept_and_ended_and_never_taken_into_the_modern_era(
 
 
 async def test_a_server_that_does_not_answer_a_goodbye_holds_nobody_up(
-    url: Url, net: OutboundHttp, recorder: Recorder
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("stalls-at-goodbye", era="legacy")), net)
     await transport.open(recorder)
@@ -100,7 +100,7 @@ async def test_a_server_that_does_not_answer_a_goodbye_holds_nobody_up(
 
 
 async def test_the_configured_headers_yield_to_those_of_the_protocol(
-    url: Url, net: OutboundHttp, recorder: Recorder, seen: Callable[[], Any]
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, seen: Callable[[], Any]
 ) -> None:
     spec = HttpSpec(url("good"), headers={"accept": "text/html", "X-Mine": "yes", "mcp-method": "wrong"})
     transport = StreamableHttpTransport(spec, net)
@@ -115,7 +115,7 @@ async def test_the_configured_headers_yield_to_those_of_the_protocol(
 
 
 async def test_the_older_transport_loses_its_stream_once(
-    url: Url, net: OutboundHttp, recorder: Recorder
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver
 ) -> None:
     transport = SseTransport(HttpSpec(url("stream-ends", era="sse")), net)
     await transport.open(recorder)
@@ -133,7 +133,7 @@ async def test_the_older_transport_loses_its_stream_once(
 
 
 async def test_the_older_transport_hears_answers_though_its_posts_are_slow_to_end(
-    url: Url, net: OutboundHttp, recorder: Recorder
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver
 ) -> None:
     transport = SseTransport(HttpSpec(url("post-stays-open", era="sse")), net)
     await transport.open(recorder)
@@ -143,7 +143,9 @@ async def test_the_older_transport_hears_answers_though_its_posts_are_slow_to_en
     await transport.close()
 
 
-async def test_an_open_that_fails_leaves_nothing(url: Url, net: OutboundHttp, recorder: Recorder) -> None:
+async def test_an_open_that_fails_leaves_nothing(
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver
+) -> None:
     transport = SseTransport(HttpSpec(url("endpoint", when="always", to="http://elsewhere/")), net)
     with pytest.raises(BadAnswer, match="another origin"):
         await transport.open(recorder)

@@ -21,13 +21,13 @@ from toolyard.transports.streamable_http import StreamableHttpTransport
 from toolyard.types.server import HttpSpec, StdioSpec
 
 if TYPE_CHECKING:
-    from tests.transports.conftest import Recorder
+    from tests.transports.conftest import RecordingReceiver
 
 Url = Callable[..., str]
 Spec = Callable[..., StdioSpec]
 Taken = list[weakref.ref[mmap.mmap]]
 
-TIMES = 17_000_000
+TEXT_REPEATS = 17_000_000
 TEXTS = {1: "a", 2: "b", 3: "c"}
 
 
@@ -51,7 +51,7 @@ def left(taken: Taken) -> int:
     return sum(memory() is not None for memory in taken)
 
 
-def call(id: int, text: str = "", times: int = TIMES) -> Message:
+def call(id: int, text: str = "", times: int = TEXT_REPEATS) -> Message:
     params = {"name": "echo", "arguments": {"text": text, "times": times}}
     return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
 
@@ -63,12 +63,12 @@ def texts(recorder: Any) -> dict[int, tuple[str, int]]:
     return {id: (text[:1], len(text)) for id, text in read.items()}
 
 
-WHOLE = {id: (text, TIMES) for id, text in TEXTS.items()}
+WHOLE = {id: (text, TEXT_REPEATS) for id, text in TEXTS.items()}
 
 
 @pytest.mark.parametrize("mode", ["good", "no-length", "packed", "sse-answers"])
 async def test_large_answers_at_once_do_not_mix_over_http(
-    mode: str, url: Url, net: OutboundHttp, recorder: Recorder, taken: Taken
+    mode: str, url: Url, net: OutboundHttp, recorder: RecordingReceiver, taken: Taken
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url(mode)), net)
     await transport.open(recorder)
@@ -81,7 +81,7 @@ async def test_large_answers_at_once_do_not_mix_over_http(
 
 @pytest.mark.both_loops
 async def test_large_answers_in_a_row_do_not_mix_over_stdio(
-    spec: Spec, nursery: ProcessSupervisor, recorder: Recorder, taken: Taken
+    spec: Spec, nursery: ProcessSupervisor, recorder: RecordingReceiver, taken: Taken
 ) -> None:
     transport = StdioTransport(spec("good"), nursery)
     await transport.open(recorder)
@@ -95,7 +95,7 @@ async def test_large_answers_in_a_row_do_not_mix_over_stdio(
 
 
 async def test_large_answers_in_a_row_do_not_mix_on_the_stream_of_the_older_transport(
-    url: Url, net: OutboundHttp, recorder: Recorder, taken: Taken
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, taken: Taken
 ) -> None:
     transport = SseTransport(HttpSpec(url("good", era="sse")), net)
     await transport.open(recorder)
@@ -108,7 +108,7 @@ async def test_large_answers_in_a_row_do_not_mix_on_the_stream_of_the_older_tran
 
 
 async def test_what_came_of_a_large_answer_goes_when_the_connection_breaks(
-    url: Url, net: OutboundHttp, recorder: Recorder, taken: Taken
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, taken: Taken
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("closes-in-answer", length="60000000")), net)
     await transport.open(recorder)
@@ -120,7 +120,7 @@ async def test_what_came_of_a_large_answer_goes_when_the_connection_breaks(
 
 
 async def test_what_came_of_a_large_answer_goes_when_its_call_is_cancelled(
-    url: Url, net: OutboundHttp, recorder: Recorder, taken: Taken
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, taken: Taken
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("drips", every="60")), net)
     await transport.open(recorder)
@@ -137,7 +137,7 @@ async def test_what_came_of_a_large_answer_goes_when_its_call_is_cancelled(
 
 
 async def test_a_large_answer_that_is_no_json_is_an_error_with_its_beginning(
-    url: Url, net: OutboundHttp, recorder: Recorder, taken: Taken
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, taken: Taken
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("bad-json-at-length")), net)
     await transport.open(recorder)
@@ -149,7 +149,7 @@ async def test_a_large_answer_that_is_no_json_is_an_error_with_its_beginning(
 
 
 async def test_an_answer_over_the_limit_is_not_put_together_to_its_end(
-    url: Url, net: OutboundHttp, recorder: Recorder, taken: Taken
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, taken: Taken
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("oversize-without-length")), net, limit=20_000_000)
     await transport.open(recorder)
@@ -161,7 +161,7 @@ async def test_an_answer_over_the_limit_is_not_put_together_to_its_end(
 
 
 async def test_large_lines_that_are_no_messages_are_noise_like_any_other(
-    spec: Spec, nursery: ProcessSupervisor, recorder: Recorder, taken: Taken
+    spec: Spec, nursery: ProcessSupervisor, recorder: RecordingReceiver, taken: Taken
 ) -> None:
     transport = StdioTransport(spec("large-noise"), nursery)
     await transport.open(recorder)

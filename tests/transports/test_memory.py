@@ -13,10 +13,10 @@ from toolyard.protocol.jsonrpc import Message
 from toolyard.transports.memory import MemoryTransport
 
 if TYPE_CHECKING:
-    from tests.transports.conftest import Recorder
+    from tests.transports.conftest import RecordingReceiver
 
 
-async def test_both_sides_see_copies_and_a_close_ends_what_runs(recorder: Recorder) -> None:
+async def test_both_sides_see_copies_and_a_close_ends_what_runs(recorder: RecordingReceiver) -> None:
     got: list[Message] = []
     ended = asyncio.Event()
 

@@ -20,7 +20,7 @@ from toolyard.transports.stdio.transport import StdioTransport
 from toolyard.types.server import StdioSpec
 
 if TYPE_CHECKING:
-    from tests.transports.conftest import Recorder
+    from tests.transports.conftest import RecordingReceiver
 
 pytestmark = pytest.mark.both_loops
 Spec = Callable[..., StdioSpec]
@@ -30,7 +30,7 @@ CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "e
 
 
 async def test_a_loss_is_told_once_and_nothing_can_be_sent_after_it(
-    spec: Spec, nursery: ProcessSupervisor, recorder: Recorder
+    spec: Spec, nursery: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     transport = StdioTransport(spec("dies-in-call"), nursery)
     await transport.open(recorder)
@@ -47,7 +47,7 @@ async def test_a_loss_is_told_once_and_nothing_can_be_sent_after_it(
 
 
 async def test_of_its_last_words_those_count_that_say_what_happened(
-    nursery: ProcessSupervisor, recorder: Recorder
+    nursery: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     program = "echo 'error: no such agent' >&2; echo 'hint: there are: a, b' >&2; exit 2"
     transport = StdioTransport(StdioSpec("sh", ("-c", program)), nursery)
@@ -58,7 +58,7 @@ async def test_of_its_last_words_those_count_that_say_what_happened(
 
 
 async def test_a_whole_line_as_the_command_is_told_where_its_words_belong(
-    nursery: ProcessSupervisor, recorder: Recorder
+    nursery: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     with pytest.raises(Unreachable, match="command not found: sh -c true") as failed:
         await StdioTransport(StdioSpec("sh -c true"), nursery).open(recorder)
@@ -66,7 +66,7 @@ async def test_a_whole_line_as_the_command_is_told_where_its_words_belong(
 
 
 async def test_nothing_is_heard_after_a_close(
-    spec: Spec, nursery: ProcessSupervisor, recorder: Recorder
+    spec: Spec, nursery: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     transport = StdioTransport(spec("good"), nursery)
     await transport.open(recorder)
@@ -81,7 +81,7 @@ async def test_nothing_is_heard_after_a_close(
 
 
 async def test_lines_that_are_no_messages_are_counted_and_messages_are_not(
-    spec: Spec, nursery: ProcessSupervisor, recorder: Recorder
+    spec: Spec, nursery: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     transport = StdioTransport(spec("noise-between"), nursery)
     await transport.open(recorder)
@@ -96,7 +96,7 @@ async def test_lines_that_are_no_messages_are_counted_and_messages_are_not(
 
 
 async def test_bytes_of_a_line_without_end_are_counted(
-    nursery: ProcessSupervisor, recorder: Recorder
+    nursery: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     program = "while :; do printf %1000d 0; done"
     transport = StdioTransport(StdioSpec("sh", ("-c", program)), nursery, limit=1_000)
@@ -108,7 +108,7 @@ async def test_bytes_of_a_line_without_end_are_counted(
 
 
 async def test_a_cancelled_close_still_leaves_nothing(
-    spec: Spec, nursery: ProcessSupervisor, recorder: Recorder
+    spec: Spec, nursery: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     transport = StdioTransport(spec("stubborn-and-silent"), nursery)
     await transport.open(recorder)
@@ -131,7 +131,7 @@ for number, line in enumerate(sys.stdin.buffer, 1):
 
 
 async def test_what_a_child_does_not_read_does_not_pile_up(
-    nursery: ProcessSupervisor, recorder: Recorder, tmp_path: Path
+    nursery: ProcessSupervisor, recorder: RecordingReceiver, tmp_path: Path
 ) -> None:
     words = ("-I", "-S", "-c", _READS_LATER, str(tmp_path / "now"))
     transport = StdioTransport(StdioSpec(sys.executable, words), nursery)
@@ -153,7 +153,7 @@ async def test_what_a_child_does_not_read_does_not_pile_up(
 
 
 async def test_the_number_of_a_server_that_exited_stays_its_own_until_its_group_has_ended(
-    nursery: ProcessSupervisor, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    nursery: ProcessSupervisor, recorder: RecordingReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the group that is signalled could be that of a stranger who got the number meanwhile."""
     transport = StdioTransport(StdioSpec("sh", ("-c", "sleep 600 >&- 2>&- <&- & exit 3")), nursery)
@@ -174,7 +174,7 @@ async def test_the_number_of_a_server_that_exited_stays_its_own_until_its_group_
 
 
 async def test_very_many_lines_of_one_read_are_handled_in_several_turns(
-    nursery: ProcessSupervisor, recorder: Recorder
+    nursery: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     program = (
         "import sys; sys.stdout.write('{}\\n' * 40_000 + '{\"last\": 1}\\n'); sys.stdout.flush(); input()"

@@ -27,7 +27,7 @@ from toolyard.transports.stdio.transport import StdioTransport
 from toolyard.types.server import StdioSpec
 
 if TYPE_CHECKING:
-    from tests.transports.conftest import Recorder
+    from tests.transports.conftest import RecordingReceiver
 
 Until = Callable[..., Awaitable[None]]
 
@@ -152,7 +152,7 @@ async def test_the_children_of_a_living_toolyard_are_never_swept(
 
 
 async def test_a_watchdog_that_was_killed_is_replaced_and_told_of_everyone(
-    nursery: ProcessSupervisor, spec: Callable[..., StdioSpec], recorder: Recorder, wait_until: Until
+    nursery: ProcessSupervisor, spec: Callable[..., StdioSpec], recorder: RecordingReceiver, wait_until: Until
 ) -> None:
     def watchdogs() -> list[psutil.Process]:
         return [child for child in psutil.Process().children() if "watchdog.py" in " ".join(child.cmdline())]
@@ -234,7 +234,7 @@ async def test_a_marker_that_is_none_stops_no_sweep(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_fork_leaves_the_children_of_its_parent_alone(
-    spec: Callable[..., StdioSpec], nursery: ProcessSupervisor, recorder: Recorder
+    spec: Callable[..., StdioSpec], nursery: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     transport = StdioTransport(spec("good"), nursery)
     await transport.open(recorder)
@@ -256,7 +256,7 @@ async def escaped_daemon(file: Path, wait_until: Until) -> int:
 
 
 async def test_a_daemon_without_parent_and_environment_ends_with_its_server(
-    nursery: ProcessSupervisor, recorder: Recorder, tmp_path: Path, wait_until: Until
+    nursery: ProcessSupervisor, recorder: RecordingReceiver, tmp_path: Path, wait_until: Until
 ) -> None:
     one, two = (
         StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / name))), nursery)
@@ -285,7 +285,7 @@ async def test_a_daemon_without_parent_and_environment_ends_after_our_kill(
 
 
 async def test_a_sweep_spares_the_daemons_of_another_toolyard(
-    nursery: ProcessSupervisor, recorder: Recorder, tmp_path: Path, wait_until: Until
+    nursery: ProcessSupervisor, recorder: RecordingReceiver, tmp_path: Path, wait_until: Until
 ) -> None:
     transport = StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / "pid"))), nursery)
     await transport.open(recorder)

@@ -23,9 +23,9 @@ from toolyard.transports.streamable_http import StreamableHttpTransport
 from toolyard.types.server import HttpSpec, StdioSpec
 
 if TYPE_CHECKING:
-    from tests.transports.conftest import Recorder
+    from tests.transports.conftest import RecordingReceiver
 
-VALUES = 1_000_000
+VALUE_COUNT = 1_000_000
 REFUSED = "its answer has more than 200,000 values"
 
 STDIO = """
@@ -43,11 +43,11 @@ def call(id: int) -> Message:
     return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "x", "arguments": {}}}
 
 
-def answer(id: int, values: int = VALUES) -> bytes:
+def answer(id: int, values: int = VALUE_COUNT) -> bytes:
     return b'{"jsonrpc":"2.0","id":%d,"result":{"content":[%b]}}' % (id, b",".join([b"[]"] * values))
 
 
-class Server:
+class ValueBombServer:
     """Answers the first request with a bomb, in the way of the path, and others with one value."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Server:
         if request.method == "GET":
             return await self._open(request)
         id = (await request.json()).get("id", 0)
-        body = answer(id, VALUES if id == 1 else 1)
+        body = answer(id, VALUE_COUNT if id == 1 else 1)
         if kind == "sse":
             return aiohttp.web.Response(body=b"data: %b\n\n" % body, content_type="text/event-stream")
         if kind == "older":
@@ -84,8 +84,8 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[Server]:
-    server = Server()
+async def serving() -> AsyncIterator[ValueBombServer]:
+    server = ValueBombServer()
     app = aiohttp.web.Application()
     app.router.add_route("*", "/{kind}", server.handle)
     runner = aiohttp.web.AppRunner(app, shutdown_timeout=0.1)
@@ -102,7 +102,7 @@ async def serving() -> AsyncIterator[Server]:
 
 @pytest.mark.parametrize("kind", ["json", "gzip"])
 async def test_over_http_the_call_is_refused_and_the_next_one_works(
-    kind: str, net: OutboundHttp, recorder: Recorder
+    kind: str, net: OutboundHttp, recorder: RecordingReceiver
 ) -> None:
     async with serving() as server:
         transport = StreamableHttpTransport(HttpSpec(f"{server.url}/{kind}"), net)
@@ -115,7 +115,7 @@ async def test_over_http_the_call_is_refused_and_the_next_one_works(
 
 
 async def test_on_an_event_stream_the_call_is_refused_and_the_next_one_works(
-    net: OutboundHttp, recorder: Recorder
+    net: OutboundHttp, recorder: RecordingReceiver
 ) -> None:
     async with serving() as server:
         transport = StreamableHttpTransport(HttpSpec(f"{server.url}/sse"), net)
@@ -130,7 +130,7 @@ async def test_on_an_event_stream_the_call_is_refused_and_the_next_one_works(
 
 
 async def test_on_the_stream_of_the_older_transport_the_call_is_refused_and_the_next_one_works(
-    net: OutboundHttp, recorder: Recorder
+    net: OutboundHttp, recorder: RecordingReceiver
 ) -> None:
     async with serving() as server:
         transport = SseTransport(HttpSpec(f"{server.url}/older"), net)
@@ -147,7 +147,7 @@ async def test_on_the_stream_of_the_older_transport_the_call_is_refused_and_the_
 
 @pytest.mark.both_loops
 async def test_over_stdio_the_call_is_refused_and_what_follows_keeps_its_order(
-    nursery: ProcessSupervisor, recorder: Recorder
+    nursery: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     transport = StdioTransport(StdioSpec(sys.executable, ("-c", STDIO)), nursery)
     await transport.open(recorder)
@@ -163,7 +163,7 @@ async def test_over_stdio_the_call_is_refused_and_what_follows_keeps_its_order(
 
 
 async def test_over_stdio_a_connection_closes_while_a_large_message_is_decoded(
-    nursery: ProcessSupervisor, recorder: Recorder
+    nursery: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     transport = StdioTransport(StdioSpec(sys.executable, ("-c", STDIO)), nursery)
     await transport.open(recorder)

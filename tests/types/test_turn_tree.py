@@ -11,15 +11,15 @@ from toolyard.types.chat import TurnTree
 
 
 @dataclass(eq=False)
-class Node:
+class TurnNode:
     """A turn of the simple model: it knows its neighbours."""
 
     number: int
-    parent: Node | None
-    children: list[Node] = field(default_factory=list)
+    parent: TurnNode | None
+    children: list[TurnNode] = field(default_factory=list)
 
     @property
-    def siblings(self) -> list[Node]:
+    def siblings(self) -> list[TurnNode]:
         return [self] if self.parent is None else self.parent.children
 
     @property
@@ -27,7 +27,7 @@ class Node:
         return [] if self.parent is None else [*self.parent.path, self.number]
 
     @property
-    def newest(self) -> Node:
+    def newest(self) -> TurnNode:
         return max([self, *(each.newest for each in self.children)], key=lambda node: node.number)
 
 
@@ -35,13 +35,13 @@ class Node:
 def test_any_sequence_of_forks_and_switches_gives_the_branch_of_a_simple_model(
     steps: list[tuple[str, int]],
 ) -> None:
-    root = Node(0, None)
-    here, nodes = root, list[Node]()
+    root = TurnNode(0, None)
+    here, nodes = root, list[TurnNode]()
     rows: list[tuple[int, int | None]] = []
     last = 0
 
-    def begin(parent: Node) -> Node:
-        node = Node(7 * len(nodes) + 1, parent)
+    def begin(parent: TurnNode) -> TurnNode:
+        node = TurnNode(7 * len(nodes) + 1, parent)
         parent.children.append(node)
         nodes.append(node)
         return node

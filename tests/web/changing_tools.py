@@ -15,7 +15,7 @@ SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 
 
 @dataclass
-class Changing:
+class ChangingToolsServer:
     """The file in which its tools stand."""
 
     file: Path
@@ -35,8 +35,8 @@ class Changing:
         return programs(sys.executable, "-I", PROGRAM, self.file, "{port}")
 
 
-def changing(folder: Path) -> Changing:
+def changing(folder: Path) -> ChangingToolsServer:
     """Two tools, that read and count."""
-    server = Changing(folder / "tools.json")
+    server = ChangingToolsServer(folder / "tools.json")
     server.has(read="Reads a file", count="Counts words")
     return server

@@ -58,7 +58,7 @@ def tiny() -> dict[str, Any]:
 
 
 @dataclass
-class Answer:
+class HttpReply:
     """What came back."""
 
     status: int
@@ -75,7 +75,7 @@ class Answer:
 
 
 @dataclass
-class Client:
+class HttpClient:
     """Asks one Toolyard, as one person."""
 
     url: str
@@ -86,24 +86,24 @@ class Client:
         jar = aiohttp.DummyCookieJar()
         self.session = aiohttp.ClientSession(cookie_jar=jar, timeout=aiohttp.ClientTimeout(60))
 
-    async def ask(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
+    async def ask(self, method: str, path: str, body: Any = None, **options: Any) -> HttpReply:
         headers = {**self.headers, **options.pop("headers", {})}
         options.setdefault("allow_redirects", False)
         if body is not None:
             options["json"] = body
         async with self.session.request(method, self.url + path, headers=headers, **options) as response:
-            return Answer(response.status, response.headers, await response.read())
+            return HttpReply(response.status, response.headers, await response.read())
 
-    async def get(self, path: str, **options: Any) -> Answer:
+    async def get(self, path: str, **options: Any) -> HttpReply:
         return await self.ask("GET", path, **options)
 
-    async def post(self, path: str, body: Any = None, **options: Any) -> Answer:
+    async def post(self, path: str, body: Any = None, **options: Any) -> HttpReply:
         return await self.ask("POST", path, body, **options)
 
-    async def patch(self, path: str, body: Any = None, **options: Any) -> Answer:
+    async def patch(self, path: str, body: Any = None, **options: Any) -> HttpReply:
         return await self.ask("PATCH", path, body, **options)
 
-    async def delete(self, path: str, **options: Any) -> Answer:
+    async def delete(self, path: str, **options: Any) -> HttpReply:
         return await self.ask("DELETE", path, **options)
 
     async def close(self) -> None:
@@ -114,7 +114,7 @@ class Client:
 
 
 @dataclass
-class Served:
+class ToolyardProcess:
     """``toolyard serve``, running."""
 
     process: subprocess.Popen[str]
@@ -136,7 +136,7 @@ class Served:
         return await asyncio.to_thread(self.process.wait, seconds)
 
 
-Starting = Callable[..., Awaitable[Served]]
+Starting = Callable[..., Awaitable[ToolyardProcess]]
 
 
 def environment(data: Path, **more: str) -> dict[str, str]:
@@ -157,7 +157,7 @@ def write_config(data: Path, servers: Mapping[str, Any]) -> Path:
 @pytest.fixture
 async def serve(tmp_path: Path) -> AsyncIterator[Starting]:
     """``await serve(config, "--host", …, TOOLYARD_…=…)``: the real command, once it listens."""
-    started: list[Served] = []
+    started: list[ToolyardProcess] = []
 
     async def start(
         config: Mapping[str, Any] | None = None,
@@ -165,7 +165,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Starting]:
         data: Path | None = None,
         program: Sequence[str] = ("-m", "toolyard"),
         **env: str,
-    ) -> Served:
+    ) -> ToolyardProcess:
         folder = data or tmp_path / f"data{len(started)}"
         write_config(folder, config or {})
         words = [sys.executable, *program, "serve", "--port", "0", *arguments]
@@ -180,7 +180,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Starting]:
                 cwd=folder,
                 env=environment(folder, **env),
             )
-        served = Served(process, "", folder, 0.0, log)
+        served = ToolyardProcess(process, "", folder, 0.0, log)
         started.append(served)
         served.url = await asyncio.wait_for(asyncio.to_thread(_address, served), 120)
         served.seconds = time.monotonic() - began
@@ -195,7 +195,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Starting]:
         served.process.stdout.close()
 
 
-def _address(served: Served) -> str:
+def _address(served: ToolyardProcess) -> str:
     assert served.process.stdout is not None
     for line in served.process.stdout:
         if line.startswith("Toolyard is listening on "):
@@ -207,35 +207,35 @@ def _address(served: Served) -> str:
 
 
 @dataclass
-class Person:
+class SignedInUser:
     """Somebody with an account, a browser that is signed in, and a token for everything they may do."""
 
     user: User
-    browser: Client
-    token: Client
+    browser: HttpClient
+    token: HttpClient
     secret: str
 
 
 @dataclass
-class Local:
+class InProcessApp:
     """A Toolyard in this process."""
 
     services: Services
     app: FastAPI
     url: str
-    clients: list[Client] = field(default_factory=list[Client])
+    clients: list[HttpClient] = field(default_factory=list[HttpClient])
 
     def part(self, kind: type[T]) -> T:
         """One of the objects that its handlers use."""
         return self.app.state.services[kind]
 
-    def client(self, **headers: str) -> Client:
+    def client(self, **headers: str) -> HttpClient:
         """Somebody without a cookie and a token, unless these headers have one."""
-        client = Client(self.url, headers)
+        client = HttpClient(self.url, headers)
         self.clients.append(client)
         return client
 
-    async def person(self, name: str, role: str = "user", scope: TokenScope | None = None) -> Person:
+    async def person(self, name: str, role: str = "user", scope: TokenScope | None = None) -> SignedInUser:
         """In password mode: a new account. It can sign in with PASSWORD, and is signed in already."""
         people, stored = self.services.people, self.services.database.accounts
         made = await stored.add_user(name, Role(role))
@@ -248,7 +248,7 @@ class Local:
         _, secret = await people.create_token(user, "test", rights, None)
         cookie = f"{cookie_name(self.services.settings)}={await people.begin_session(user)}"
         browser = self.client(Cookie=cookie)
-        return Person(user, browser, self.client(Authorization=f"Bearer {secret}"), secret)
+        return SignedInUser(user, browser, self.client(Authorization=f"Bearer {secret}"), secret)
 
 
 @cache
@@ -257,7 +257,7 @@ def password_hash() -> str:
     return PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
 
 
-Opening = Callable[..., Awaitable[Local]]
+Opening = Callable[..., Awaitable[InProcessApp]]
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
         data: Path | None = None,
         agents: Sequence[Agent] = (),
         **settings: Any,
-    ) -> Local:
+    ) -> InProcessApp:
         folder = data or tmp_path / f"local{time.monotonic_ns()}"
         write_config(folder, config or {})
         if "database_url" not in settings:
@@ -288,7 +288,7 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
         app = make_app(services)
         running = HttpServer(app, listener)
         await running.start()
-        local = Local(services, app, listener.address)
+        local = InProcessApp(services, app, listener.address)
 
         async def stop() -> None:
             for client in local.clients:
@@ -306,12 +306,12 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
 
 
 @pytest.fixture
-async def alone(open_site: Opening, demo: dict[str, Any]) -> Local:
+async def alone(open_site: Opening, demo: dict[str, Any]) -> InProcessApp:
     """The mode none, with the demo server."""
     return await open_site({"demo": demo})
 
 
 @pytest.fixture
-async def team(open_site: Opening, demo: dict[str, Any]) -> Local:
+async def team(open_site: Opening, demo: dict[str, Any]) -> InProcessApp:
     """The mode password, with the demo server."""
     return await open_site({"demo": demo}, people_mode="password")

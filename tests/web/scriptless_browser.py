@@ -8,19 +8,19 @@ from html.parser import HTMLParser
 from http.cookies import SimpleCookie
 from urllib.parse import urlencode, urljoin, urlsplit
 
-from tests.web.conftest import Client
+from tests.web.conftest import HttpClient
 
 VOID = {"br", "hr", "img", "input", "link", "meta", "path", "circle", "rect", "use"}
 """Elements that do not end, or that our pages always close at once."""
 
 
 @dataclass
-class Node:
+class PageElement:
     """An element of a page."""
 
     tag: str
     attrs: dict[str, str]
-    children: list[Node | str] = field(default_factory=list["Node | str"])
+    children: list[PageElement | str] = field(default_factory=list["PageElement | str"])
 
     @property
     def text(self) -> str:
@@ -34,17 +34,17 @@ class Node:
             else:
                 yield from child._texts()
 
-    def all(self, tag: str = "", **attrs: str) -> list[Node]:
+    def all(self, tag: str = "", **attrs: str) -> list[PageElement]:
         """Elements below it, by tag and attributes; ``class_`` asks for one class among several."""
-        found: list[Node] = []
+        found: list[PageElement] = []
         for child in self.children:
-            if isinstance(child, Node):
+            if isinstance(child, PageElement):
                 if child._is(tag, attrs):
                     found.append(child)
                 found += child.all(tag, **attrs)
         return found
 
-    def one(self, tag: str = "", **attrs: str) -> Node:
+    def one(self, tag: str = "", **attrs: str) -> PageElement:
         found = self.all(tag, **attrs)
         assert found, f"no <{tag} {attrs}>"
         return found[0]
@@ -64,17 +64,17 @@ class Node:
 class _Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
-        self.root = Node("", {})
+        self.root = PageElement("", {})
         self._open = [self.root]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        node = Node(tag, {name: value or "" for name, value in attrs})
+        node = PageElement(tag, {name: value or "" for name, value in attrs})
         self._open[-1].children.append(node)
         if tag not in VOID:
             self._open.append(node)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._open[-1].children.append(Node(tag, {name: value or "" for name, value in attrs}))
+        self._open[-1].children.append(PageElement(tag, {name: value or "" for name, value in attrs}))
 
     def handle_endtag(self, tag: str) -> None:
         if tag in VOID:
@@ -90,7 +90,7 @@ class _Reader(HTMLParser):
         assert len(self._open) == 1, f"<{self._open[-1].tag}> is not closed"
 
 
-def read(html: str) -> Node:
+def read(html: str) -> PageElement:
     """A page as a tree. What is not nested as it should be fails."""
     reader = _Reader()
     reader.feed(html)
@@ -99,14 +99,14 @@ def read(html: str) -> Node:
 
 
 @dataclass
-class Page:
+class ScriptlessPage:
     """A page that was got."""
 
     status: int
     path: str
     """Where it is, after redirects, with its query."""
     html: str
-    root: Node
+    root: PageElement
     headers: Mapping[str, str]
 
     @property
@@ -129,16 +129,16 @@ class Page:
         """What a field holds."""
         return dict(self.fields(self.form_with(name)))[name]
 
-    def form_with(self, name: str) -> Node:
+    def form_with(self, name: str) -> PageElement:
         for form in self.root.all("form"):
             if any(each.attrs.get("name") == name for each in form.all()):
                 return form
         raise AssertionError(f"no form has a field {name}")
 
-    def form(self, action: str) -> Node:
+    def form(self, action: str) -> PageElement:
         return self.root.one("form", action=action)
 
-    def fields(self, form: Node) -> list[tuple[str, str]]:
+    def fields(self, form: PageElement) -> list[tuple[str, str]]:
         """What the form would send as it is, without its buttons."""
         own = form.attrs.get("id")
         outside = [each for each in self.root.all() if own and each.attrs.get("form") == own]
@@ -160,22 +160,22 @@ class Page:
 
 
 @dataclass
-class Browser:
+class ScriptlessBrowser:
     """One person's browser."""
 
-    client: Client
+    client: HttpClient
     cookies: dict[str, str] = field(default_factory=dict[str, str])
 
-    async def get(self, path: str, **headers: str) -> Page:
+    async def get(self, path: str, **headers: str) -> ScriptlessPage:
         return await self.go("GET", path, None, headers)
 
     async def send(
         self,
-        page: Page,
-        form: Node | str,
+        page: ScriptlessPage,
+        form: PageElement | str,
         values: Mapping[str, str | Sequence[str]] | None = None,
         press: tuple[str, str] | None = None,
-    ) -> Page:
+    ) -> ScriptlessPage:
         """Fill in a form of the page and send it; ``press`` is the name and value of the button."""
         node = page.form(form) if isinstance(form, str) else form
         changed = dict(values or {})
@@ -189,7 +189,7 @@ class Browser:
             return await self.get(f"{action}?{urlencode(pairs)}")
         return await self.go("POST", urljoin(page.path, action), pairs, {})
 
-    async def press(self, page: Page, action: str) -> Page:
+    async def press(self, page: ScriptlessPage, action: str) -> ScriptlessPage:
         """Press a button that belongs to the form at the page's end."""
         button = page.root.one("button", formaction=action)
         form = page.root.one("form", id=button.attrs["form"])
@@ -200,7 +200,7 @@ class Browser:
 
     async def go(
         self, method: str, path: str, pairs: Sequence[tuple[str, str]] | None, headers: Mapping[str, str]
-    ) -> Page:
+    ) -> ScriptlessPage:
         for _ in range(5):
             sent = {**headers, **self.cookie()}
             body = None if pairs is None else urlencode(pairs)
@@ -210,7 +210,7 @@ class Browser:
             answer = await self.client.ask(method, path, data=body, headers=sent)
             self._remember(answer.headers)
             if answer.status != 303:
-                return Page(answer.status, path, answer.text, read(answer.text), answer.headers)
+                return ScriptlessPage(answer.status, path, answer.text, read(answer.text), answer.headers)
             parts = urlsplit(urljoin(self.client.url + path, answer.headers["Location"]))
             assert f"{parts.scheme}://{parts.netloc}" == self.client.url, "a redirect leads elsewhere"
             path = f"{parts.path}?{parts.query}" if parts.query else parts.path

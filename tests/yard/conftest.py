@@ -32,7 +32,7 @@ def nothing_of_the_environment_counts(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @dataclass
-class Recorder:
+class JournalServer:
     """A server's entry for ``mcpServers``, and what it wrote down."""
 
     path: Path
@@ -59,11 +59,11 @@ class Recorder:
 
 
 @pytest.fixture
-def recorder(tmp_path: Path) -> Callable[..., Recorder]:
+def recorder(tmp_path: Path) -> Callable[..., JournalServer]:
     """``recorder(name, *flags)``: a server that does not run yet."""
 
-    def make(name: str = "one", *flags: str) -> Recorder:
-        return Recorder(tmp_path / f"journal-{name}", flags)
+    def make(name: str = "one", *flags: str) -> JournalServer:
+        return JournalServer(tmp_path / f"journal-{name}", flags)
 
     return make
 
@@ -80,7 +80,7 @@ def opened(data_dir: Path) -> Callable[..., Toolyard]:
     """``opened(servers, bundles=…, **options)``: a yard with these entries of ``mcpServers``."""
 
     def make(servers: dict[str, Any], *, bundles: dict[str, Any] | None = None, **options: Any) -> Toolyard:
-        entries = {key: one.entry if isinstance(one, Recorder) else one for key, one in servers.items()}
+        entries = {key: one.entry if isinstance(one, JournalServer) else one for key, one in servers.items()}
         return Toolyard.open(
             {"mcpServers": entries, "bundles": bundles or {}}, **{"data_dir": data_dir, **options}
         )

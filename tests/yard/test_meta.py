@@ -16,10 +16,10 @@ from toolyard import ToolRefused, Toolyard
 from toolyard.meta import META_TOOLS
 from toolyard.types.agent import Agent
 
-from .conftest import Recorder
+from .conftest import JournalServer
 
 Opened = Callable[..., Toolyard]
-Make = Callable[..., Recorder]
+Make = Callable[..., JournalServer]
 META = list(META_TOOLS)
 
 

@@ -15,7 +15,7 @@ from toolyard.types.agent import Agent
 from toolyard.types.call import WriteTools
 
 if TYPE_CHECKING:
-    from tests.yard.conftest import Recorder
+    from tests.yard.conftest import JournalServer
 
 AGENTS = "## Architect\n---\ntools: [one_echo]\n---\nYou plan.\n"
 
@@ -205,7 +205,7 @@ def test_a_naming_template_that_cannot_work_is_an_error(data_dir: Path) -> None:
         Toolyard.open({}, data_dir=data_dir, settings={"naming_template": "{server}"})
 
 
-async def test_no_more_children_run_than_may(recorder: Callable[..., Recorder]) -> None:
+async def test_no_more_children_run_than_may(recorder: Callable[..., JournalServer]) -> None:
     servers = {name: recorder(name).entry for name in ("one", "two", "three")}
     async with Toolyard.open({"mcpServers": servers}, settings={"max_stdio_servers": 2}) as yard:
         statuses = await yard.connect()
@@ -219,7 +219,7 @@ async def test_no_more_children_run_than_may(recorder: Callable[..., Recorder]) 
 
 
 async def test_one_server_is_closed_alone_and_connects_again_at_its_next_call(
-    opened: Callable[..., Toolyard], recorder: Callable[..., Recorder], children: Callable[[], list[str]]
+    opened: Callable[..., Toolyard], recorder: Callable[..., JournalServer], children: Callable[[], list[str]]
 ) -> None:
     one, two = recorder("one"), recorder("two")
     async with opened({"one": one, "two": two}) as yard:

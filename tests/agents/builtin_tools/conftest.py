@@ -23,7 +23,7 @@ PNG = bytes.fromhex(
 
 
 @dataclass(frozen=True)
-class Tree:
+class WorkspaceFixture:
     """``root`` is the workspace; ``outside`` and ``data`` hold the canary, the second within the root."""
 
     root: Path
@@ -43,9 +43,9 @@ class Tree:
         return file
 
 
-def grow(folder: Path) -> Tree:
+def create_tree(folder: Path) -> WorkspaceFixture:
     """The tree, with every kind of way out of it."""
-    tree = Tree(folder / "work", folder / "outside", folder / "work" / "state")
+    tree = WorkspaceFixture(folder / "work", folder / "outside", folder / "work" / "state")
     for each in (
         tree.root,
         tree.outside / "deep",
@@ -98,14 +98,14 @@ LINKS = {
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return grow(tmp_path)
+def tree(tmp_path: Path) -> WorkspaceFixture:
+    return create_tree(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def lasting_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+def lasting_tree(tmp_path_factory: pytest.TempPathFactory) -> WorkspaceFixture:
     """One for many examples, which only read."""
-    return grow(tmp_path_factory.mktemp("tree"))
+    return create_tree(tmp_path_factory.mktemp("tree"))
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from toolyard.types.call import Caller, CallRecord, RuleOutcome, Surface, ToolCa
 from toolyard.types.server import NATIVE_SERVER_ID, Bundle
 
 if TYPE_CHECKING:
-    from tests.agents.builtin_tools.conftest import Tree
+    from tests.agents.builtin_tools.conftest import WorkspaceFixture
 
 ANN = Principal("ann")
 ALL = ["find_files", "grep", "list_dir", "view_file", "web_fetch"]
@@ -41,7 +41,7 @@ def records() -> list[CallRecord]:
 
 
 @pytest.fixture
-async def core(leaks: None, tree: Tree, records: list[CallRecord]) -> AsyncIterator[Core]:
+async def core(leaks: None, tree: WorkspaceFixture, records: list[CallRecord]) -> AsyncIterator[Core]:
     configuration = load_config(
         overrides={"mcpServers": {"web": ENTRY}}, env={}, cwd=tree.outside, data_dir=tree.data
     )
@@ -105,7 +105,7 @@ async def test_no_list_status_or_door_speaks_of_their_server(core: Core) -> None
     assert [status.server for status in await manager.connect()] == ["web"]
 
 
-async def test_nothing_of_them_is_stored(core: Core, tree: Tree) -> None:
+async def test_nothing_of_them_is_stored(core: Core, tree: WorkspaceFixture) -> None:
     await shown(core, in_chat())
     await core.call_path.call(ToolCall("list_dir"), in_chat())
     await core.close()
@@ -113,7 +113,7 @@ async def test_nothing_of_them_is_stored(core: Core, tree: Tree) -> None:
     assert kept == []
 
 
-async def test_a_lock_does_not_concern_them(core: Core, tree: Tree) -> None:
+async def test_a_lock_does_not_concern_them(core: Core, tree: WorkspaceFixture) -> None:
     (tree.data / "mcp.lock").write_text('{"broken')
     names = await shown(core, in_chat())
     assert [name for name in names if name in ALL] == ALL
@@ -207,7 +207,7 @@ async def test_each_tool_answers(core: Core) -> None:
     assert (await told("list_dir")).startswith("README.md")
 
 
-async def test_a_picture_reaches_the_caller_as_media(core: Core, tree: Tree) -> None:
+async def test_a_picture_reaches_the_caller_as_media(core: Core, tree: WorkspaceFixture) -> None:
     tree.write("pic.png", tree.png)
     result = await core.call_path.call(ToolCall("view_file", {"path": "pic.png"}), in_chat())
     [media] = result.media
@@ -240,7 +240,7 @@ async def test_what_cannot_be_done_is_an_error_result_in_words(
     assert records[-1].outcome == "tool error"
 
 
-async def test_a_result_never_needs_a_handle(leaks: None, tree: Tree) -> None:
+async def test_a_result_never_needs_a_handle(leaks: None, tree: WorkspaceFixture) -> None:
     tree.write("long.txt", "".join(f"line {number}\n" for number in range(5000)))
     settings = Settings(workspace_root=tree.root, result_limit=2000)
     made = build_core(
@@ -262,7 +262,10 @@ async def test_a_result_never_needs_a_handle(leaks: None, tree: Tree) -> None:
 
 
 async def test_a_cancelled_call_ends_its_work_and_the_next_is_answered(
-    core: Core, tree: Tree, matchers: Callable[[], int], wait_until: Callable[..., Awaitable[None]]
+    core: Core,
+    tree: WorkspaceFixture,
+    matchers: Callable[[], int],
+    wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
     task = asyncio.create_task(core.call_path.call(ToolCall("grep", {"pattern": "(?=(a+)+b)x"}), in_chat()))
@@ -275,7 +278,10 @@ async def test_a_cancelled_call_ends_its_work_and_the_next_is_answered(
 
 
 async def test_closing_in_the_middle_ends_everything(
-    core: Core, tree: Tree, matchers: Callable[[], int], wait_until: Callable[..., Awaitable[None]]
+    core: Core,
+    tree: WorkspaceFixture,
+    matchers: Callable[[], int],
+    wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
     task = asyncio.create_task(core.call_path.call(ToolCall("grep", {"pattern": "(?=(a+)+b)x"}), in_chat()))

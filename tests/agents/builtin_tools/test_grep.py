@@ -22,7 +22,7 @@ from toolyard.agents.builtin_tools.tool_error import NativeToolError
 from toolyard.agents.builtin_tools.workspace import Workspace
 
 if TYPE_CHECKING:
-    from tests.agents.builtin_tools.conftest import Tree
+    from tests.agents.builtin_tools.conftest import WorkspaceFixture
 
 Grep = Callable[..., Awaitable[list[str]]]
 
@@ -40,7 +40,7 @@ async def threads() -> AsyncIterator[BoundedThreadPool]:
 
 
 @pytest.fixture
-def looked(leaks: None, tree: Tree, threads: BoundedThreadPool, program: str) -> Grep:
+def looked(leaks: None, tree: WorkspaceFixture, threads: BoundedThreadPool, program: str) -> Grep:
     """``await looked(pattern, path)``: the lines of an answer."""
 
     async def look(
@@ -87,7 +87,7 @@ async def test_case_counts_unless_it_is_told_not_to(looked: Grep) -> None:
     assert await looked("TITLE", ignore_case=True) == ["README.md:1: # Title"]
 
 
-async def test_nothing_outside_or_hidden_is_found(looked: Grep, tree: Tree) -> None:
+async def test_nothing_outside_or_hidden_is_found(looked: Grep, tree: WorkspaceFixture) -> None:
     for path in (".", "src", "inside-folder"):
         assert await looked(tree.canary, path) == [f"no matches in {path}"]
     for path in ("to-folder", "to-file", "..", "state", "/etc", "sideways/secret.txt"):
@@ -95,7 +95,7 @@ async def test_nothing_outside_or_hidden_is_found(looked: Grep, tree: Tree) -> N
             await looked("a", path)
 
 
-async def test_binary_huge_and_git_are_left_out(looked: Grep, tree: Tree) -> None:
+async def test_binary_huge_and_git_are_left_out(looked: Grep, tree: WorkspaceFixture) -> None:
     tree.write("early.bin", b"needle\n\0")
     tree.write("late.bin", b"needle\n" + b"x\n" * 200_000 + b"\0")
     tree.write("huge.txt", b"needle\n" + b"x" * 8 * 1024 * 1024)
@@ -104,7 +104,7 @@ async def test_binary_huge_and_git_are_left_out(looked: Grep, tree: Tree) -> Non
     assert await looked("needle") == ["ok.txt:1: the needle"]
 
 
-async def test_hidden_and_ignored_files_are_looked_at(looked: Grep, tree: Tree) -> None:
+async def test_hidden_and_ignored_files_are_looked_at(looked: Grep, tree: WorkspaceFixture) -> None:
     tree.write(".gitignore", "ignored.txt\n")
     tree.write(".ignore", "ignored.txt\n")
     tree.write(".hidden", "needle\n")
@@ -112,17 +112,17 @@ async def test_hidden_and_ignored_files_are_looked_at(looked: Grep, tree: Tree) 
     assert await looked("needle") == [".hidden:1: needle", "ignored.txt:1: needle"]
 
 
-async def test_line_ends_of_windows_are_no_part_of_a_line(looked: Grep, tree: Tree) -> None:
+async def test_line_ends_of_windows_are_no_part_of_a_line(looked: Grep, tree: WorkspaceFixture) -> None:
     tree.write("win.txt", "one;\r\ntwo\r\n")
     assert await looked(";$") == ["win.txt:1: one;"]
 
 
-async def test_a_long_line_is_cut(looked: Grep, tree: Tree) -> None:
+async def test_a_long_line_is_cut(looked: Grep, tree: WorkspaceFixture) -> None:
     tree.write("min.js", "x" * 100_000 + "needle\n")
     assert await looked("needle") == [f"min.js:1: {'x' * 400} … (100,006 characters in this line)"]
 
 
-async def test_names_of_odd_bytes_are_shown_in_one_line(looked: Grep, tree: Tree) -> None:
+async def test_names_of_odd_bytes_are_shown_in_one_line(looked: Grep, tree: WorkspaceFixture) -> None:
     Path(os.fsdecode(os.fsencode(tree.root) + b"/a\xff\nb.txt")).write_text("needle\n")
     assert await looked("needle") == ["a\\xff\\x0ab.txt:1: needle"]
 
@@ -151,7 +151,7 @@ async def test_what_is_no_pattern_is_refused_in_words(looked: Grep, pattern: str
     ],
 )
 async def test_both_engines_read_a_pattern_in_the_same_way(
-    looked: Grep, tree: Tree, pattern: str, lines: list[str]
+    looked: Grep, tree: WorkspaceFixture, pattern: str, lines: list[str]
 ) -> None:
     tree.write("a.txt", "grüße\nbook\na<b\nx{y\n")
     assert await looked(pattern, "a.txt") == lines
@@ -163,7 +163,7 @@ async def test_both_engines_read_a_pattern_in_the_same_way(
 
 
 @pytest.mark.both_loops
-async def test_no_pattern_hangs(looked: Grep, tree: Tree) -> None:
+async def test_no_pattern_hangs(looked: Grep, tree: WorkspaceFixture) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
     lines = await looked(r"(?=(a+)+b)x", seconds=1.0)
     assert lines[-1] == "(stopped after 1 s, so there may be more; narrow the path or the pattern)"
@@ -171,7 +171,10 @@ async def test_no_pattern_hangs(looked: Grep, tree: Tree) -> None:
 
 @pytest.mark.both_loops
 async def test_whoever_stops_waiting_leaves_nothing_behind(
-    looked: Grep, tree: Tree, matchers: Callable[[], int], wait_until: Callable[..., Awaitable[None]]
+    looked: Grep,
+    tree: WorkspaceFixture,
+    matchers: Callable[[], int],
+    wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
     task = asyncio.create_task(looked(r"(?=(a+)+b)x", seconds=60))

@@ -14,34 +14,36 @@ from toolyard.agents.builtin_tools.path_globs import compile_glob
 from toolyard.agents.builtin_tools.tool_error import NativeToolError
 
 if TYPE_CHECKING:
-    from tests.agents.builtin_tools.conftest import Tree
+    from tests.agents.builtin_tools.conftest import WorkspaceFixture
 
-ROOM = 10_000
+MAX_RESULT_CHARACTERS = 10_000
 
 
-def found(tree: Any, pattern: str, path: str = ".", most: int = 100, room: int = ROOM) -> list[str]:
+def found(
+    tree: Any, pattern: str, path: str = ".", most: int = 100, room: int = MAX_RESULT_CHARACTERS
+) -> list[str]:
     return find_files(tree.workspace, pattern, path, most, room, CancellationToken(60)).split("\n")
 
 
 # One folder.
 
 
-def test_a_folder_is_listed_by_name_with_kinds_and_sizes(tree: Tree) -> None:
-    lines = list_folder(tree.workspace, "src", 100, ROOM, CancellationToken(60)).split("\n")
+def test_a_folder_is_listed_by_name_with_kinds_and_sizes(tree: WorkspaceFixture) -> None:
+    lines = list_folder(tree.workspace, "src", 100, MAX_RESULT_CHARACTERS, CancellationToken(60)).split("\n")
     assert lines == ["app.py  42 bytes", "chain  -> out/deep", "out  -> ../../outside", "sub/"]
 
 
-def test_the_root_leaves_out_git_and_the_data_directory(tree: Tree) -> None:
-    lines = list_folder(tree.workspace, ".", 100, ROOM, CancellationToken(60)).split("\n")
+def test_the_root_leaves_out_git_and_the_data_directory(tree: WorkspaceFixture) -> None:
+    lines = list_folder(tree.workspace, ".", 100, MAX_RESULT_CHARACTERS, CancellationToken(60)).split("\n")
     assert "pipe  (a named pipe)" in lines
     assert "socket  (a socket)" in lines
     assert not [line for line in lines if line.startswith((".git", "state"))]
 
 
-def test_a_folder_with_more_than_fits_says_how_many_are_left(tree: Tree) -> None:
+def test_a_folder_with_more_than_fits_says_how_many_are_left(tree: WorkspaceFixture) -> None:
     for number in range(20):
         tree.write(f"many/{number:02}.txt", "x")
-    lines = list_folder(tree.workspace, "many", 5, ROOM, CancellationToken(60)).split("\n")
+    lines = list_folder(tree.workspace, "many", 5, MAX_RESULT_CHARACTERS, CancellationToken(60)).split("\n")
     assert lines == [
         *(f"{number:02}.txt  1 bytes" for number in range(5)),
         "(15 more are not shown; narrow the request)",
@@ -51,17 +53,20 @@ def test_a_folder_with_more_than_fits_says_how_many_are_left(tree: Tree) -> None
     assert len(short) < 150
 
 
-def test_an_empty_folder_and_a_file_are_told_apart(tree: Tree) -> None:
+def test_an_empty_folder_and_a_file_are_told_apart(tree: WorkspaceFixture) -> None:
     (tree.root / "empty").mkdir()
-    assert list_folder(tree.workspace, "empty", 5, ROOM, CancellationToken(60)) == "empty is empty"
+    assert (
+        list_folder(tree.workspace, "empty", 5, MAX_RESULT_CHARACTERS, CancellationToken(60))
+        == "empty is empty"
+    )
     with pytest.raises(NativeToolError, match="is a file, not a folder"):
-        list_folder(tree.workspace, "README.md", 5, ROOM, CancellationToken(60))
+        list_folder(tree.workspace, "README.md", 5, MAX_RESULT_CHARACTERS, CancellationToken(60))
 
 
 # Finding.
 
 
-def test_files_are_found_at_any_depth_or_where_the_glob_says(tree: Tree) -> None:
+def test_files_are_found_at_any_depth_or_where_the_glob_says(tree: WorkspaceFixture) -> None:
     assert found(tree, "*.py") == ["src/app.py", "src/sub/deep.py"]
     assert found(tree, "src/*.py") == ["src/app.py"]
     assert found(tree, "src/**/*.py") == ["src/app.py", "src/sub/deep.py"]
@@ -70,18 +75,18 @@ def test_files_are_found_at_any_depth_or_where_the_glob_says(tree: Tree) -> None
     assert found(tree, "*.rs") == ["no file below . matches '*.rs'"]
 
 
-def test_a_walk_goes_through_no_link_and_finds_no_pipe(tree: Tree) -> None:
+def test_a_walk_goes_through_no_link_and_finds_no_pipe(tree: WorkspaceFixture) -> None:
     everything = found(tree, "**", most=1000)
     assert everything == ["README.md", "src/app.py", "src/sub/deep.py"]
 
 
-def test_finding_is_bounded_and_says_what_is_missing(tree: Tree) -> None:
+def test_finding_is_bounded_and_says_what_is_missing(tree: WorkspaceFixture) -> None:
     for number in range(30):
         tree.write(f"many/{number:02}.txt", "x")
     assert found(tree, "*.txt", most=3)[-1] == "(27 more are not shown; narrow the request)"
 
 
-def test_a_very_deep_tree_ends(tree: Tree) -> None:
+def test_a_very_deep_tree_ends(tree: WorkspaceFixture) -> None:
     path = "/".join(["d"] * 100)
     tree.write(f"{path}/x.txt", "x")
     assert found(tree, "*.txt") == [
@@ -91,10 +96,12 @@ def test_a_very_deep_tree_ends(tree: Tree) -> None:
     assert found(tree, "x.txt", "/".join(["d"] * 60)) == [f"{path}/x.txt"]
 
 
-def test_a_walk_that_nobody_waits_for_ends(tree: Tree) -> None:
+def test_a_walk_that_nobody_waits_for_ends(tree: WorkspaceFixture) -> None:
     leash = CancellationToken(60)
     leash.cancel()
-    assert "some entries could not be read" in find_files(tree.workspace, "*", ".", 10, ROOM, leash)
+    assert "some entries could not be read" in find_files(
+        tree.workspace, "*", ".", 10, MAX_RESULT_CHARACTERS, leash
+    )
 
 
 # Globs.

@@ -21,7 +21,7 @@ from toolyard.agents.builtin_tools.view_file import view_file
 from toolyard.agents.builtin_tools.workspace import Workspace
 
 if TYPE_CHECKING:
-    from tests.agents.builtin_tools.conftest import Tree
+    from tests.agents.builtin_tools.conftest import WorkspaceFixture
 
 NAMES = [
     *(
@@ -111,7 +111,7 @@ def everything(workspace: Workspace, path: str) -> str:
 @example("{root}/../outside/secret.txt")
 @example("/proc/self/cwd/../outside/secret.txt")
 @example("\\x2e\\x2e/outside/secret.txt")
-def test_no_path_leads_out(lasting_tree: Tree, path: str) -> None:
+def test_no_path_leads_out(lasting_tree: WorkspaceFixture, path: str) -> None:
     tree = lasting_tree
     for word, place in (("{root}", tree.root), ("{outside}", tree.outside), ("{data}", tree.data)):
         path = path.replace(word, str(place))
@@ -121,7 +121,7 @@ def test_no_path_leads_out(lasting_tree: Tree, path: str) -> None:
     assert "PATH=" not in said
 
 
-def test_the_canary_would_be_seen(tree: Tree) -> None:
+def test_the_canary_would_be_seen(tree: WorkspaceFixture) -> None:
     """The law above can fail: where the root is one folder further up, the canary is read."""
     assert tree.canary in everything(Workspace(tree.root.parent, None), "outside/secret.txt")
     assert tree.canary in everything(Workspace(tree.root, None), "state/secret.key")
@@ -151,7 +151,7 @@ def test_the_canary_would_be_seen(tree: Tree) -> None:
         ("x/" * 4000, "longer than 4,096 characters"),
     ],
 )
-def test_a_path_that_cannot_be_read_says_why(tree: Tree, path: str, words: str) -> None:
+def test_a_path_that_cannot_be_read_says_why(tree: WorkspaceFixture, path: str, words: str) -> None:
     with pytest.raises(NativeToolError, match=words.replace("(", r"\(")), tree.workspace.open(path):
         pass
 
@@ -170,19 +170,19 @@ def test_a_path_that_cannot_be_read_says_why(tree: Tree, path: str, words: str) 
         ("src/..", "."),
     ],
 )
-def test_what_lies_inside_is_found_by_every_way(tree: Tree, path: str, found: str) -> None:
+def test_what_lies_inside_is_found_by_every_way(tree: WorkspaceFixture, path: str, found: str) -> None:
     with tree.workspace.open(path.replace("{root}", str(tree.root))) as opened:
         assert opened.path == found
 
 
-def test_a_root_behind_a_link_is_entered(tree: Tree) -> None:
+def test_a_root_behind_a_link_is_entered(tree: WorkspaceFixture) -> None:
     door = tree.outside / "door"
     door.symlink_to(tree.root)
     with Workspace(door, None).open(f"{tree.root}/src/app.py") as opened:
         assert opened.path == "src/app.py"
 
 
-def test_a_root_that_is_the_data_directory_is_not_read(tree: Tree) -> None:
+def test_a_root_that_is_the_data_directory_is_not_read(tree: WorkspaceFixture) -> None:
     with (
         pytest.raises(NativeToolError, match="its root is the data directory"),
         Workspace(tree.data, tree.data).open("."),
@@ -190,7 +190,7 @@ def test_a_root_that_is_the_data_directory_is_not_read(tree: Tree) -> None:
         pass
 
 
-def test_a_root_inside_the_data_directory_is_read(tree: Tree) -> None:
+def test_a_root_inside_the_data_directory_is_read(tree: WorkspaceFixture) -> None:
     with Workspace(tree.data / "deep", tree.data).open("secret.txt") as opened:
         assert opened.path == "secret.txt"
 
@@ -212,7 +212,7 @@ def test_the_whole_machine_as_a_root_leaves_out_what_tells_of_processes() -> Non
     assert "proc/self" not in said.replace("'proc/self/*'", "")
 
 
-def test_no_descriptor_stays_open(tree: Tree) -> None:
+def test_no_descriptor_stays_open(tree: WorkspaceFixture) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for path in (
         "src/sub/deep.py",
@@ -227,7 +227,7 @@ def test_no_descriptor_stays_open(tree: Tree) -> None:
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_a_long_way_in_and_out_holds_few_descriptors(tree: Tree) -> None:
+def test_a_long_way_in_and_out_holds_few_descriptors(tree: WorkspaceFixture) -> None:
     path = "src/../" * 500 + "src/app.py"
     before = len(os.listdir("/proc/self/fd"))
     with tree.workspace.open(path):
@@ -237,7 +237,7 @@ def test_a_long_way_in_and_out_holds_few_descriptors(tree: Tree) -> None:
 @pytest.mark.parametrize("path", ["swap/secret.txt", "swap/deep/secret.txt", "swap"])
 @pytest.mark.parametrize("moment", ["stat", "open"])
 def test_what_is_swapped_for_a_link_while_it_is_read_leads_nowhere(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, path: str, moment: str
+    tree: WorkspaceFixture, monkeypatch: pytest.MonkeyPatch, path: str, moment: str
 ) -> None:
     """Between the look at a name and its opening, or after it, somebody puts a link to the outside there."""
     place = tree.root / "swap"
@@ -259,7 +259,9 @@ def test_what_is_swapped_for_a_link_while_it_is_read_leads_nowhere(
     assert tree.canary not in said
 
 
-def test_a_file_that_is_swapped_for_a_link_leads_nowhere(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_swapped_for_a_link_leads_nowhere(
+    tree: WorkspaceFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tree.write("swap.txt", "harmless\n")
     real = os.stat
 
@@ -276,7 +278,7 @@ def test_a_file_that_is_swapped_for_a_link_leads_nowhere(tree: Tree, monkeypatch
 
 
 def test_a_file_that_is_swapped_for_a_pipe_keeps_nobody_waiting(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
+    tree: WorkspaceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tree.write("swap.txt", "harmless\n")
     real = os.stat
@@ -293,7 +295,7 @@ def test_a_file_that_is_swapped_for_a_pipe_keeps_nobody_waiting(
         view_file(tree.workspace, "swap.txt", 1, 10, 1000, CancellationToken(60))
 
 
-def test_a_folder_that_is_swapped_under_a_walk_is_not_entered(tree: Tree) -> None:
+def test_a_folder_that_is_swapped_under_a_walk_is_not_entered(tree: WorkspaceFixture) -> None:
     tree.write("a/first.txt", "x")
     tree.write("b/secret.txt", "x")
     with tree.workspace.open_folder(".") as start:
@@ -322,7 +324,9 @@ while True:
 """
 
 
-def test_a_storm_of_renames_by_another_process_leads_nowhere_and_keeps_nobody_waiting(tree: Tree) -> None:
+def test_a_storm_of_renames_by_another_process_leads_nowhere_and_keeps_nobody_waiting(
+    tree: WorkspaceFixture,
+) -> None:
     (tree.root / "swap" / "deep").mkdir(parents=True)
     for name in ("secret.txt", "deep/secret.txt"):
         (tree.root / "swap" / name).write_text("harmless\n")
@@ -338,7 +342,7 @@ def test_a_storm_of_renames_by_another_process_leads_nowhere_and_keeps_nobody_wa
             storm.kill()
 
 
-def test_a_huge_sparse_file_is_read_within_its_time(tree: Tree) -> None:
+def test_a_huge_sparse_file_is_read_within_its_time(tree: WorkspaceFixture) -> None:
     file = tree.write("huge.txt", "first line\n" * 20_000)
     with file.open("r+b") as stream:
         stream.truncate(1 << 40)

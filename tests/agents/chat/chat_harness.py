@@ -62,7 +62,7 @@ class Model:
 
 
 @dataclass
-class Yard:
+class FakeChatBackend:
     """A ChatYard: everybody has the same servers, ``gone`` have no account."""
 
     core: Core
@@ -100,13 +100,13 @@ class Yard:
 
 
 @dataclass
-class House:
+class ChatProcess:
     """One process's chats. Another one may be opened on the same data."""
 
     database: Database
     core: Core
     models: Models
-    yard: Yard
+    yard: FakeChatBackend
     chats: ChatService
     journal: Path
 
@@ -154,7 +154,7 @@ class House:
         await self.database.close()
 
 
-async def open_house(
+async def open_chat_process(
     data: Path,
     journal: Path,
     model_url: str,
@@ -168,7 +168,7 @@ async def open_house(
     everybodys: bool = False,
     writes_titles: bool = False,
     **settings: Any,
-) -> House:
+) -> ChatProcess:
     """A house with the server ``s`` and the model ``fake``, unless others are named."""
     known = load_settings(
         data,
@@ -201,12 +201,12 @@ async def open_house(
     core = build_core(
         config, known, data_dir=data, approve=approve, callbacks_for=callbacks, with_native_tools=True
     )
-    yard = Yard(core, config.bundles, {agent.id: agent for agent in agents})
+    yard = FakeChatBackend(core, config.bundles, {agent.id: agent for agent in agents})
     bounds = replace(ChatLimits.from_settings(known), **(rules or {}))
     made.append(
         ChatService(database.chats, database.approvals, chosen, yard, bounds, writes_titles=writes_titles)
     )
-    house = House(database, core, chosen, yard, made[0], journal)
+    house = ChatProcess(database, core, chosen, yard, made[0], journal)
     await house.chats.open(resume_any_chat=everybodys)
     return house
 
@@ -227,12 +227,12 @@ def kinds(events: Iterable[ChatEvent]) -> list[str]:
     return [e.kind.value for e in events if e.kind not in {*TRANSIENT_KINDS, Kind.USAGE, Kind.NOTE}]
 
 
-def only(events: Iterable[ChatEvent], kind: Kind) -> list[dict[str, Any]]:
+def bodies_of_kind(events: Iterable[ChatEvent], kind: Kind) -> list[dict[str, Any]]:
     """The bodies of the events of one kind."""
     return [dict(event.body) for event in events if event.kind is kind]
 
 
-def answered_once(messages: Iterable[Mapping[str, Any]]) -> bool:
+def has_one_result_per_call(messages: Iterable[Mapping[str, Any]]) -> bool:
     """Whether each call in a request to a model has exactly one result, right after it."""
     waiting: list[str] = []
     for message in messages:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.agents.chat.chat_harness import House, Model, open_house
+from tests.agents.chat.chat_harness import ChatProcess, Model, open_chat_process
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
@@ -34,7 +34,7 @@ def model(model_program: ListeningProgram) -> Model:
     return Model(model_program.url)
 
 
-Opening = Callable[..., Awaitable[House]]
+Opening = Callable[..., Awaitable[ChatProcess]]
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ async def opened(tmp_path: Path, model: Model) -> AsyncIterator[Opening]:
     """``await opened(agents=…, servers=…, **settings)``: chats, on the same data each time."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(**options: Any) -> House:
-            house = await open_house(tmp_path / "data", tmp_path / "journal", model.url, **options)
+        async def start(**options: Any) -> ChatProcess:
+            house = await open_chat_process(tmp_path / "data", tmp_path / "journal", model.url, **options)
             stack.push_async_callback(house.close)
             return house
 
@@ -51,5 +51,5 @@ async def opened(tmp_path: Path, model: Model) -> AsyncIterator[Opening]:
 
 
 @pytest.fixture
-async def house(opened: Opening) -> House:
+async def house(opened: Opening) -> ChatProcess:
     return await opened()

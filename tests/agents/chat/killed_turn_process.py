@@ -11,12 +11,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from tests.agents.chat.chat_harness import ME, open_house
+from tests.agents.chat.chat_harness import ME, open_chat_process
 
 
 async def main() -> None:
     data, journal, url, script = sys.argv[1:]
-    house = await open_house(Path(data), Path(journal), url)
+    house = await open_chat_process(Path(data), Path(journal), url)
     chat = await house.chat()
     await house.chats.send(ME, chat.id, script)
     print(chat.id, flush=True)

@@ -6,7 +6,7 @@ import asyncio
 import random
 
 import pytest
-from tests.agents.chat.chat_harness import ME, House, Model, only
+from tests.agents.chat.chat_harness import ME, ChatProcess, Model, bodies_of_kind
 from tests.agents.chat.conftest import Opening
 
 from toolyard.agents.chat.errors import ChatBusy, ChatChanged, ChatRefused, NoSuchChat
@@ -14,9 +14,11 @@ from toolyard.agents.chat.markdown_export import export_markdown
 from toolyard.types.chat import Chat, Kind
 
 
-async def shown(house: House, chat: Chat) -> list[str]:
+async def shown(house: ChatProcess, chat: Chat) -> list[str]:
     """The messages that a page shows."""
-    return [each["text"] for each in only(await house.chats.list_latest_events(ME, chat.id), Kind.USER)]
+    return [
+        each["text"] for each in bodies_of_kind(await house.chats.list_latest_events(ME, chat.id), Kind.USER)
+    ]
 
 
 async def sent(model: Model) -> list[str]:
@@ -24,14 +26,14 @@ async def sent(model: Model) -> list[str]:
     return [each["content"] for each in (await model.journal())[-1]["messages"] if each["role"] == "user"]
 
 
-async def edit(house: House, chat: Chat, turn: int, text: str) -> int:
+async def edit(house: ChatProcess, chat: Chat, turn: int, text: str) -> int:
     number = await house.chats.edit(ME, chat.id, turn, text)
     await house.over(chat, number)
     return number
 
 
 async def test_an_edited_message_starts_a_branch_and_the_earlier_one_is_kept(
-    house: House, model: Model
+    house: ChatProcess, model: Model
 ) -> None:
     chat = await house.chat()
     first, second = [(await house.say(chat, text))[0].seq for text in ("one", "two")]
@@ -53,7 +55,7 @@ async def test_an_edited_message_starts_a_branch_and_the_earlier_one_is_kept(
 
 
 async def test_any_sequence_of_messages_edits_retries_and_switches_shows_and_sends_its_branch(
-    house: House, model: Model
+    house: ChatProcess, model: Model
 ) -> None:
     """A simple model: each turn knows its path, as a list of texts."""
     chosen, chat = random.Random(20), await house.chat()
@@ -87,7 +89,7 @@ async def test_any_sequence_of_messages_edits_retries_and_switches_shows_and_sen
         assert (await house.chats.get_turn_tree(ME, chat.id)).branch(stored.turn) == branches[last]
 
 
-async def test_the_export_has_the_chosen_branch_only(house: House) -> None:
+async def test_the_export_has_the_chosen_branch_only(house: ChatProcess) -> None:
     chat = await house.chat(title="A chat")
     first = (await house.say(chat, "say First answer."))[0].seq
     await house.say(chat, "say Second answer.")
@@ -109,7 +111,7 @@ async def test_the_export_has_the_chosen_branch_only(house: House) -> None:
     assert ("Other answer." in text, "First answer." in text, "Second answer." in text) == (False, True, True)
 
 
-async def test_who_edits_a_message_that_was_replaced_gets_the_newer_version(house: House) -> None:
+async def test_who_edits_a_message_that_was_replaced_gets_the_newer_version(house: ChatProcess) -> None:
     chat = await house.chat()
     first, second = [(await house.say(chat, text))[0].seq for text in ("one", "two")]
     newer = await edit(house, chat, second, "two by the first tab")
@@ -125,7 +127,7 @@ async def test_who_edits_a_message_that_was_replaced_gets_the_newer_version(hous
     assert await shown(house, chat) == ["one by the first tab"]
 
 
-async def test_of_two_who_edit_the_same_message_at_once_one_wins(house: House) -> None:
+async def test_of_two_who_edit_the_same_message_at_once_one_wins(house: ChatProcess) -> None:
     chat = await house.chat()
     turn = (await house.say(chat, "one"))[0].seq
     outcomes = await asyncio.gather(
@@ -138,7 +140,7 @@ async def test_of_two_who_edit_the_same_message_at_once_one_wins(house: House) -
     await house.over(chat, begun)
 
 
-async def test_a_running_turn_cannot_be_edited_away(house: House, model: Model) -> None:
+async def test_a_running_turn_cannot_be_edited_away(house: ChatProcess, model: Model) -> None:
     chat = await house.chat()
     first = (await house.say(chat, "one"))[0].seq
     running = await house.chats.send(ME, chat.id, "say Two\nhold")
@@ -155,7 +157,7 @@ async def test_a_running_turn_cannot_be_edited_away(house: House, model: Model) 
     assert await edit(house, chat, first, "now")
 
 
-async def test_a_turn_that_does_not_exist_or_is_no_message_is_refused(house: House) -> None:
+async def test_a_turn_that_does_not_exist_or_is_no_message_is_refused(house: ChatProcess) -> None:
     chat, other = await house.chat(), await house.chat()
     with pytest.raises(ChatRefused, match="no message yet"):
         await house.chats.retry(ME, chat.id)

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agents.chat.chat_harness import ME, House, Model, answered_once, chat_server, kinds, only
+from tests.agents.chat.chat_harness import (
+    ME,
+    ChatProcess,
+    Model,
+    bodies_of_kind,
+    chat_server,
+    has_one_result_per_call,
+    kinds,
+)
 
 from toolyard.agents.chat.approval_grants import (
     GrantScope,
@@ -25,22 +33,22 @@ from toolyard.types.approval import Approval
 from toolyard.types.call import ToolCall
 from toolyard.types.chat import Chat, ChatEvent, Kind, TurnState
 
-Opening = Callable[..., Awaitable[House]]
+Opening = Callable[..., Awaitable[ChatProcess]]
 PUT = 'call s_put {"text": "a"}'
 
 
-async def asked(house: House, *lines: str, **options: Any) -> tuple[Chat, int, list[ChatEvent]]:
+async def asked(house: ChatProcess, *lines: str, **options: Any) -> tuple[Chat, int, list[ChatEvent]]:
     """A turn that waits."""
     chat = await house.chat(**options)
     turn = await house.chats.send(ME, chat.id, "\n".join(lines))
     return chat, turn, await house.waits(chat, turn)
 
 
-async def test_a_call_that_needs_a_yes_waits_and_nobody_works_on_it(house: House) -> None:
+async def test_a_call_that_needs_a_yes_waits_and_nobody_works_on_it(house: ChatProcess) -> None:
     chat, _, events = await asked(house, PUT, 'call s_look {"text": "b"}', "then", "results?")
     assert kinds(events) == ["user", "said", "call", "call", "result", "ask"]
-    [ask] = only(events, Kind.APPROVAL_REQUEST)
-    assert ask["id"] == only(events, Kind.CALL)[0]["id"]
+    [ask] = bodies_of_kind(events, Kind.APPROVAL_REQUEST)
+    assert ask["id"] == bodies_of_kind(events, Kind.CALL)[0]["id"]
     assert ask["reason"].startswith("this tool can change data")
     [waiting] = await house.database.approvals.list_pending(ME)
     assert (waiting.id, waiting.tool, waiting.name) == (ask["approval"], "s/put", "s_put")
@@ -50,19 +58,21 @@ async def test_a_call_that_needs_a_yes_waits_and_nobody_works_on_it(house: House
         await house.chats.send(ME, chat.id, "more")
 
 
-async def test_a_yes_makes_the_call_and_the_turn_goes_on(house: House, model: Model) -> None:
+async def test_a_yes_makes_the_call_and_the_turn_goes_on(house: ChatProcess, model: Model) -> None:
     chat, turn, events = await asked(house, PUT, "then", "results?")
-    await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
+    await house.chats.answer_approval(
+        ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
+    )
     events = await house.over(chat, turn)
     assert kinds(events) == ["user", "said", "call", "ask", "answer", "result", "said", "end"]
-    assert only(events, Kind.APPROVAL_ANSWER)[0] | {"id": 0, "approval": 0} == {
+    assert bodies_of_kind(events, Kind.APPROVAL_ANSWER)[0] | {"id": 0, "approval": 0} == {
         "id": 0,
         "approval": 0,
         "yes": True,
         "remembered": None,
     }
-    assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
-    assert answered_once((await model.journal())[-1]["messages"])
+    assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
+    assert has_one_result_per_call((await model.journal())[-1]["messages"])
     # Once is once.
     again = await house.chats.send(ME, chat.id, PUT)
     await house.waits(chat, again)
@@ -70,26 +80,28 @@ async def test_a_yes_makes_the_call_and_the_turn_goes_on(house: House, model: Mo
     assert await house.database.approvals.list_grants(ME, time.time()) == []
 
 
-async def test_a_no_is_told_to_the_model_and_the_turn_goes_on(house: House) -> None:
+async def test_a_no_is_told_to_the_model_and_the_turn_goes_on(house: ChatProcess) -> None:
     chat, turn, events = await asked(house, PUT, "then", "results?")
-    await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=False)
+    await house.chats.answer_approval(
+        ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=False
+    )
     events = await house.over(chat, turn)
-    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {
+    assert json.loads(bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {
         "error": True,
         "output": "the user declined this call",
     }
-    assert (only(events, Kind.END)[0]["why"], house.calls()) == ("done", [])
+    assert (bodies_of_kind(events, Kind.END)[0]["why"], house.calls()) == ("done", [])
 
 
-async def test_the_turn_goes_on_with_the_last_answer_that_it_waits_for(house: House) -> None:
+async def test_the_turn_goes_on_with_the_last_answer_that_it_waits_for(house: ChatProcess) -> None:
     chat, turn, events = await asked(house, PUT, 'call s_put {"text": "b"}', "then", "say Done so.")
-    first, second = (body["approval"] for body in only(events, Kind.APPROVAL_REQUEST))
+    first, second = (body["approval"] for body in bodies_of_kind(events, Kind.APPROVAL_REQUEST))
     await house.chats.answer_approval(ME, second, yes=False)
     assert (await house.chats.get(ME, chat.id)).state is TurnState.WAITING
     await house.chats.answer_approval(ME, first, yes=True)
     events = await house.over(chat, turn)
-    results = {body["id"]: body["ok"] for body in only(events, Kind.RESULT)}
-    assert [results[call["id"]] for call in only(events, Kind.CALL)] == [True, False]
+    results = {body["id"]: body["ok"] for body in bodies_of_kind(events, Kind.RESULT)}
+    assert [results[call["id"]] for call in bodies_of_kind(events, Kind.CALL)] == [True, False]
     assert house.calls() == ['put {"text": "a"}']
 
 
@@ -99,21 +111,24 @@ async def test_an_answer_counts_after_a_restart_by_whoever_gets_it(opened: Openi
     await first.close()
     second = await opened()
     assert (await second.chats.get(ME, chat.id)).state is TurnState.WAITING
-    await second.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
+    await second.chats.answer_approval(
+        ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
+    )
     events = await second.over(chat, turn)
-    assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "look: b | put: a"
+    assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"] == "look: b | put: a"
     assert second.calls() == ['look {"text": "b"}', 'put {"text": "a"}']
 
 
-async def test_a_yes_can_reach_further_and_be_taken_back(house: House) -> None:
+async def test_a_yes_can_reach_further_and_be_taken_back(house: ChatProcess) -> None:
     chat, turn, events = await asked(house, PUT)
     remember = GrantScope(3600, "any", this_chat_only=True)
     await house.chats.answer_approval(
-        ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True, remember=remember
+        ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True, remember=remember
     )
     events = await house.over(chat, turn)
     assert (
-        only(events, Kind.APPROVAL_ANSWER)[0]["remembered"] == "with any arguments, in this chat, for 1 hour"
+        bodies_of_kind(events, Kind.APPROVAL_ANSWER)[0]["remembered"]
+        == "with any arguments, in this chat, for 1 hour"
     )
     more = await house.say(chat, 'call s_put {"text": "b"}', 'call s_put {"text": "c"}')
     assert kinds(more).count("ask") == 0
@@ -125,16 +140,16 @@ async def test_a_yes_can_reach_further_and_be_taken_back(house: House) -> None:
     await house.waits(chat, await house.chats.send(ME, chat.id, 'call s_put {"text": "d"}'))
 
 
-async def test_a_yes_to_any_arguments_answers_the_other_calls_that_wait(house: House) -> None:
+async def test_a_yes_to_any_arguments_answers_the_other_calls_that_wait(house: ChatProcess) -> None:
     chat, turn, events = await asked(house, PUT, 'call s_put {"text": "b"}')
     await house.chats.answer_approval(
         ME,
-        only(events, Kind.APPROVAL_REQUEST)[0]["approval"],
+        bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"],
         yes=True,
         remember=GrantScope(60, "any", this_chat_only=True),
     )
     events = await house.over(chat, turn)
-    assert [body["yes"] for body in only(events, Kind.APPROVAL_ANSWER)] == [True, True]
+    assert [body["yes"] for body in bodies_of_kind(events, Kind.APPROVAL_ANSWER)] == [True, True]
     assert sorted(house.calls()) == ['put {"text": "a"}', 'put {"text": "b"}']
     assert await house.database.approvals.list_pending(ME) == []
 
@@ -143,16 +158,18 @@ async def test_a_tool_that_changed_since_the_yes_is_not_called(opened: Opening, 
     house = await opened(servers={"s": chat_server(tmp_path / "journal", cache={"ttl": 0})})
     chat, turn, events = await asked(house, PUT, "then", "results?")
     (tmp_path / "journal.words").write_text("It also sends everything to a stranger.")
-    await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
+    await house.chats.answer_approval(
+        ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
+    )
     events = await house.over(chat, turn)
-    assert only(events, Kind.RESULT)[0]["text"] == "the call to 's_put' was not approved"
+    assert bodies_of_kind(events, Kind.RESULT)[0]["text"] == "the call to 's_put' was not approved"
     assert house.calls() == []
     # Asked again, it is about what the tool is now.
     waiting = await house.waits(chat, await house.chats.send(ME, chat.id, PUT))
     [approval] = [
         each
         for each in await house.database.approvals.list_pending(ME)
-        if each.id == only(waiting, Kind.APPROVAL_REQUEST)[0]["approval"]
+        if each.id == bodies_of_kind(waiting, Kind.APPROVAL_REQUEST)[0]["approval"]
     ]
     grants = await house.database.approvals.list_grants(ME, time.time())
     assert approval.definition_hash not in {grant.definition_hash for grant in grants}
@@ -165,9 +182,11 @@ async def test_a_call_through_the_meta_tools_is_asked_about_as_what_it_is(opened
     )
     [approval] = await house.database.approvals.list_pending(ME)
     assert (approval.tool, approval.name, approval.arguments) == ("s/put", "s_put", {"text": "a"})
-    await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
+    await house.chats.answer_approval(
+        ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
+    )
     events = await house.over(chat, turn)
-    assert json.loads(only(events, Kind.RESULT)[0]["text"]) == {"ok": True, "result": "put: a"}
+    assert json.loads(bodies_of_kind(events, Kind.RESULT)[0]["text"]) == {"ok": True, "result": "put: a"}
     assert house.calls() == ['put {"text": "a"}']
 
 
@@ -177,30 +196,34 @@ async def test_a_tool_that_is_run_by_hand_asks_too(opened: Opening) -> None:
     turn = await house.chats.run_tool(ME, chat.id, "s_put", {"text": "a"})
     events = await house.waits(chat, turn)
     assert kinds(events) == ["run", "call", "ask"]
-    await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
+    await house.chats.answer_approval(
+        ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
+    )
     events = await house.over(chat, turn)
-    assert only(events, Kind.RESULT)[0]["text"] == "put: a"
-    assert only(events, Kind.END)[0]["why"] == "done"
+    assert bodies_of_kind(events, Kind.RESULT)[0]["text"] == "put: a"
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
 
 
-async def test_a_turn_that_waits_can_be_stopped(house: House) -> None:
+async def test_a_turn_that_waits_can_be_stopped(house: ChatProcess) -> None:
     chat, turn, events = await asked(house, PUT)
     await house.chats.stop(ME, chat.id)
     events = await house.over(chat, turn)
-    assert (only(events, Kind.END)[0]["why"], house.calls()) == ("stopped", [])
+    assert (bodies_of_kind(events, Kind.END)[0]["why"], house.calls()) == ("stopped", [])
     # It is known what the tool did.
-    [result] = only(events, Kind.RESULT)
+    [result] = bodies_of_kind(events, Kind.RESULT)
     assert result["text"] == "not called: the turn ended before the user approved or denied it"
     assert await house.database.approvals.list_pending(ME) == []
     with pytest.raises(ChatRefused):
-        await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
+        await house.chats.answer_approval(
+            ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
+        )
     assert await house.database.approvals.list_grants(ME, time.time()) == []
     await house.say(chat, "go on")
 
 
-async def test_an_approval_is_answered_once_and_by_its_owner(house: House) -> None:
+async def test_an_approval_is_answered_once_and_by_its_owner(house: ChatProcess) -> None:
     chat, turn, events = await asked(house, PUT, 'call s_put {"text": "b"}')
-    first, second = (body["approval"] for body in only(events, Kind.APPROVAL_REQUEST))
+    first, second = (body["approval"] for body in bodies_of_kind(events, Kind.APPROVAL_REQUEST))
     for owner, id in (("mallory", first), (ME, "no such")):
         with pytest.raises(NoSuchChat):
             await house.chats.answer_approval(owner, id, yes=True)
@@ -219,35 +242,37 @@ async def test_an_approval_is_answered_once_and_by_its_owner(house: House) -> No
 async def test_answers_from_several_tabs_at_once_make_one_call(opened: Opening) -> None:
     here, there = await opened(), await opened()
     chat, turn, events = await asked(here, PUT, "then", "say Well.")
-    id = only(events, Kind.APPROVAL_REQUEST)[0]["approval"]
+    id = bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"]
     tabs = [here.chats.answer_approval(ME, id, yes=True) for _ in range(5)]
     tabs += [there.chats.answer_approval(ME, id, yes=True) for _ in range(5)]
     outcomes = await asyncio.gather(*tabs, return_exceptions=True)
     assert all(outcome is None or isinstance(outcome, ChatRefused) for outcome in outcomes), outcomes
     events = await here.over(chat, turn)
-    assert (len(only(events, Kind.RESULT)), len(here.calls())) == (1, 1)
+    assert (len(bodies_of_kind(events, Kind.RESULT)), len(here.calls())) == (1, 1)
 
 
-async def test_an_answer_that_the_chat_was_not_told_of_is_told_later(house: House) -> None:
+async def test_an_answer_that_the_chat_was_not_told_of_is_told_later(house: ChatProcess) -> None:
     """The process that took the answer died before it could say so."""
     chat, turn, events = await asked(house, PUT, "then", "say Well.")
-    id = only(events, Kind.APPROVAL_REQUEST)[0]["approval"]
+    id = bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"]
     assert await house.database.approvals.answer(ME, id, yes=False, at=1.0, grant=None)
     await house.chats.answer_approval(ME, id, yes=True)
     events = await house.over(chat, turn)
-    assert only(events, Kind.APPROVAL_ANSWER)[0]["yes"] is False
+    assert bodies_of_kind(events, Kind.APPROVAL_ANSWER)[0]["yes"] is False
     assert house.calls() == []
 
 
-async def test_a_turn_whose_owner_is_gone_ends_with_the_answer(house: House) -> None:
+async def test_a_turn_whose_owner_is_gone_ends_with_the_answer(house: ChatProcess) -> None:
     chat, turn, events = await asked(house, PUT)
     house.yard.gone.add(ME)
-    await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
+    await house.chats.answer_approval(
+        ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
+    )
     events = await house.over(chat, turn)
-    assert (only(events, Kind.END)[0]["why"], house.calls()) == ("failed", [])
+    assert (bodies_of_kind(events, Kind.END)[0]["why"], house.calls()) == ("failed", [])
 
 
-async def test_without_a_chat_there_is_nobody_to_ask(house: House) -> None:
+async def test_without_a_chat_there_is_nobody_to_ask(house: ChatProcess) -> None:
     with pytest.raises(ToolRefused, match="needs an approval, and nobody is available to ask"):
         await house.core.call_path.call(ToolCall("s_put", {"text": "a"}))
 

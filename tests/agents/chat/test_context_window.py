@@ -18,7 +18,13 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from tests.agents.chat.chat_harness import House, Model, answered_once, fake_model, only
+from tests.agents.chat.chat_harness import (
+    ChatProcess,
+    Model,
+    bodies_of_kind,
+    fake_model,
+    has_one_result_per_call,
+)
 
 from toolyard.agents.chat.context_window import ContextWindow, estimate_message_tokens
 from toolyard.agents.chat.model_history import merge_messages
@@ -27,7 +33,7 @@ from toolyard.agents.models.provider_errors import translate_error
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Kind
 
-Opening = Callable[..., Awaitable[House]]
+Opening = Callable[..., Awaitable[ChatProcess]]
 WORDS = "several words of a rather long text " * 40
 
 
@@ -158,8 +164,8 @@ async def test_a_result_that_is_longer_than_the_model_takes_is_cut_and_that_is_s
     )
     chat = await house.chat(agent="brief")
     events = await house.say(chat, 'call s_big {"size": 20000}', "then", "say Read.")
-    assert only(events, Kind.END)[0]["why"] == "done"
-    assert [note["text"].rpartition(": ")[2] for note in only(events, Kind.NOTE)] == [
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
+    assert [note["text"].rpartition(": ")[2] for note in bodies_of_kind(events, Kind.NOTE)] == [
         "long tool results are shortened"
     ]
     told = (await model.journal())[-1]["messages"][-1]
@@ -174,22 +180,22 @@ async def test_a_chat_that_is_too_long_goes_on_and_says_so_once(opened: Opening,
         agents=[Agent("brief", "Brief", prompt="Be brief.", tools=("s_look",))],
     )
     chat = await house.chat(agent="brief")
-    notes = [only(await house.say(chat, f"note {n}: {WORDS}"), Kind.NOTE) for n in range(4)]
+    notes = [bodies_of_kind(await house.say(chat, f"note {n}: {WORDS}"), Kind.NOTE) for n in range(4)]
     assert notes[0] == [], "a single message is sent, whatever its length"
     last = await house.say(chat, 'call s_look {"text": "moon"}', "then", "results?")
-    [note] = only(last, Kind.NOTE)
+    [note] = bodies_of_kind(last, Kind.NOTE)
     assert note["text"].startswith(
         "this chat is longer than the model takes at once (2,000 tokens): its first "
     )
     assert "context" in note["hint"]
-    assert only(last, Kind.MODEL_MESSAGE)[-1]["text"] == "look: moon"
+    assert bodies_of_kind(last, Kind.MODEL_MESSAGE)[-1]["text"] == "look: moon"
     sent = (await model.journal())[-1]["messages"]
     assert (sent[0]["role"], sent[0]["content"]) == ("system", "Be brief.")
     assert "note 0:" not in str(sent)
-    assert answered_once(sent)
+    assert has_one_result_per_call(sent)
     # What is stored is whole.
     stored = await house.chats.list_events(chat.owner, chat.id, limit=1_000)
-    assert len(only(stored, Kind.USER)) == 5
+    assert len(bodies_of_kind(stored, Kind.USER)) == 5
 
 
 @pytest.mark.parametrize(

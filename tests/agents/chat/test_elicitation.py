@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp.web
 import pytest
-from tests.agents.chat.chat_harness import ME, SERVERS, House, Model, kinds, only
+from tests.agents.chat.chat_harness import ME, SERVERS, ChatProcess, Model, bodies_of_kind, kinds
 
 from toolyard.agents.chat.elicitation_request import (
     MAX_SAMPLING_REQUEST_CHARACTERS,
@@ -20,10 +20,10 @@ from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
 from toolyard.types.call import ToolCall
 from toolyard.types.chat import Chat, ChatEvent, Kind
 
-Opening = Callable[..., Awaitable[House]]
+Opening = Callable[..., Awaitable[ChatProcess]]
 
 
-async def asking(house: House, *lines: str) -> tuple[Chat, int, list[ChatEvent]]:
+async def asking(house: ChatProcess, *lines: str) -> tuple[Chat, int, list[ChatEvent]]:
     """A turn in which a server asks something."""
     chat = await house.chat()
     turn = await house.chats.send(ME, chat.id, "\n".join(lines))
@@ -31,44 +31,44 @@ async def asking(house: House, *lines: str) -> tuple[Chat, int, list[ChatEvent]]
     return chat, turn, events
 
 
-async def test_a_form_is_put_to_the_person_and_the_server_gets_what_they_say(house: House) -> None:
+async def test_a_form_is_put_to_the_person_and_the_server_gets_what_they_say(house: ChatProcess) -> None:
     chat, turn, events = await asking(house, "call s_ask {}", "then", "results?")
-    [question] = only(events, Kind.QUESTION)
+    [question] = bodies_of_kind(events, Kind.QUESTION)
     assert (question["kind"], question["message"], question["server"]) == ("form", "Who are you?", "s")
     assert question["schema"]["required"] == ["name"]
-    assert question["call"] == only(events, Kind.CALL)[0]["id"]
+    assert question["call"] == bodies_of_kind(events, Kind.CALL)[0]["id"]
     await house.chats.answer_question(ME, chat.id, question["id"], "accept", {"name": "Ann"})
     events = await house.over(chat, turn)
-    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {
+    assert json.loads(bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {
         "action": "accept",
         "content": {"name": "Ann"},
     }
     # The page learns that it was answered, and not what.
-    assert only(events, Kind.QUESTION_ANSWER) == [{"id": question["id"], "action": "accept"}]
+    assert bodies_of_kind(events, Kind.QUESTION_ANSWER) == [{"id": question["id"], "action": "accept"}]
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_form_can_be_declined(house: House, action: str) -> None:
+async def test_a_form_can_be_declined(house: ChatProcess, action: str) -> None:
     chat, turn, events = await asking(house, "call s_ask {}", "then", "results?")
     await house.chats.answer_question(
-        ME, chat.id, only(events, Kind.QUESTION)[0]["id"], action, {"name": "Ann"}
+        ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], action, {"name": "Ann"}
     )
     events = await house.over(chat, turn)
-    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": action}
+    assert json.loads(bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": action}
 
 
-async def test_a_person_can_be_sent_to_a_page_and_nowhere_else(house: House) -> None:
+async def test_a_person_can_be_sent_to_a_page_and_nowhere_else(house: ChatProcess) -> None:
     chat, turn, events = await asking(
         house, 'call s_ask {"url": "https://example.com/x"}', "then", "results?"
     )
-    [question] = only(events, Kind.QUESTION)
+    [question] = bodies_of_kind(events, Kind.QUESTION)
     assert (question["kind"], question["url"]) == ("url", "https://example.com/x")
     await house.chats.answer_question(ME, chat.id, question["id"], "accept", None)
     events = await house.over(chat, turn)
-    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "accept"}
+    assert json.loads(bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "accept"}
     events = await house.say(chat, 'call s_ask {"url": "javascript:alert(1)"}', "then", "results?")
-    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "cancel"}
-    assert not only(events, Kind.QUESTION)
+    assert json.loads(bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "cancel"}
+    assert not bodies_of_kind(events, Kind.QUESTION)
 
 
 async def ask_for_page(request: aiohttp.web.Request) -> aiohttp.web.Response:
@@ -119,53 +119,55 @@ async def test_a_remote_server_sends_nobody_to_a_page_of_their_own_network(
     ):
         call = f"call s_ask {json.dumps({'url': f'http://{host}/reboot'})}"
         events = await house.say(chat, call, "then", "say Ok.")
-        assert not only(events, Kind.QUESTION), host
-        assert '"action": "cancel"' in only(events, Kind.RESULT)[0]["text"]
+        assert not bodies_of_kind(events, Kind.QUESTION), host
+        assert '"action": "cancel"' in bodies_of_kind(events, Kind.RESULT)[0]["text"]
     _, _, events = await asking(house, 'call s_ask {"url": "https://example.com/x"}')
-    assert only(events, Kind.QUESTION)[0]["url"] == "https://example.com/x"
+    assert bodies_of_kind(events, Kind.QUESTION)[0]["url"] == "https://example.com/x"
 
 
 async def test_a_server_of_this_network_may_send_people_to_its_pages(opened: Opening, remote: str) -> None:
     house = await opened(servers={"s": {"url": remote}})
     _, _, events = await asking(house, 'call s_ask {"url": "http://localhost:8080/x"}')
-    assert only(events, Kind.QUESTION)[0]["url"] == "http://localhost:8080/x"
+    assert bodies_of_kind(events, Kind.QUESTION)[0]["url"] == "http://localhost:8080/x"
 
 
 async def test_an_answer_given_elsewhere_arrives(opened: Opening) -> None:
     here, there = await opened(), await opened()
     chat, turn, events = await asking(here, "call s_ask {}", "then", "results?")
     await there.chats.answer_question(
-        ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", {"name": "Bo"}
+        ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "accept", {"name": "Bo"}
     )
     events = await here.over(chat, turn)
-    assert '"Bo"' in only(events, Kind.MODEL_MESSAGE)[-1]["text"]
+    assert '"Bo"' in bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]
 
 
 async def test_a_question_that_nobody_answers_is_cancelled(opened: Opening) -> None:
     house = await opened(rules={"question_timeout_seconds": 0.2})
     chat, turn, _ = await asking(house, "call s_ask {}", "then", "results?")
     events = await house.over(chat, turn)
-    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "cancel"}
-    assert only(events, Kind.QUESTION_ANSWER)[0]["action"] == "cancel"
+    assert json.loads(bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "cancel"}
+    assert bodies_of_kind(events, Kind.QUESTION_ANSWER)[0]["action"] == "cancel"
 
 
-async def test_a_question_ends_with_its_turn(house: House) -> None:
+async def test_a_question_ends_with_its_turn(house: ChatProcess) -> None:
     chat, turn, events = await asking(house, "call s_ask {}")
     await house.chats.stop(ME, chat.id)
     events = await house.over(chat, turn)
     assert kinds(events) == ["user", "said", "call", "question", "answered", "result", "end"]
     with pytest.raises(NoSuchChat):
-        await house.chats.answer_question(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", {})
+        await house.chats.answer_question(
+            ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "accept", {}
+        )
 
 
-async def test_a_question_of_a_call_without_a_chat_is_cancelled(house: House) -> None:
+async def test_a_question_of_a_call_without_a_chat_is_cancelled(house: ChatProcess) -> None:
     result = await house.core.call_path.call(ToolCall("s_ask"))
     assert json.loads(result.text) == {"action": "cancel"}
 
 
-async def test_answers_are_checked(house: House) -> None:
+async def test_answers_are_checked(house: ChatProcess) -> None:
     chat, turn, events = await asking(house, "call s_ask {}")
-    id = only(events, Kind.QUESTION)[0]["id"]
+    id = bodies_of_kind(events, Kind.QUESTION)[0]["id"]
     with pytest.raises(ChatRefused):
         await house.chats.answer_question(ME, chat.id, id, "perhaps", {})
     with pytest.raises(ChatRefused):
@@ -183,23 +185,23 @@ async def test_a_server_of_the_modern_era_asks_in_rounds_of_the_call_it_is_about
     house = await opened(servers={"s": sdk})
     chat = await house.chat()
     turn = await house.chats.send(ME, chat.id, "call s_greet {}\ncall s_greet {}\nthen\nresults?")
-    events = await house.until(chat, turn, lambda found: len(only(found, Kind.QUESTION)) == 2)
-    questions = {body["call"]: body["id"] for body in only(events, Kind.QUESTION)}
-    calls = [body["id"] for body in only(events, Kind.CALL)]
+    events = await house.until(chat, turn, lambda found: len(bodies_of_kind(found, Kind.QUESTION)) == 2)
+    questions = {body["call"]: body["id"] for body in bodies_of_kind(events, Kind.QUESTION)}
+    calls = [body["id"] for body in bodies_of_kind(events, Kind.CALL)]
     assert sorted(questions) == sorted(calls)
     for call, name in zip(calls, ("Ann", "Bo"), strict=True):
         await house.chats.answer_question(ME, chat.id, questions[call], "accept", {"name": name})
     events = await house.over(chat, turn)
-    said = only(events, Kind.MODEL_MESSAGE)[-1]["text"]
+    said = bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]
     assert said == "hello Ann after round-one | hello Bo after round-one"
 
 
 # Sampling.
 
 
-async def test_a_model_answers_a_server_if_the_person_allows_it(house: House, model: Model) -> None:
+async def test_a_model_answers_a_server_if_the_person_allows_it(house: ChatProcess, model: Model) -> None:
     chat, turn, events = await asking(house, 'call s_think {"text": "call s_put {}"}', "then", "say Ok.")
-    [question] = only(events, Kind.QUESTION)
+    [question] = bodies_of_kind(events, Kind.QUESTION)
     assert question["kind"] == "sampling"
     assert question["request"] == "instructions: Be brief.\n\nserver: call s_put {}"
     before = len(await model.journal())
@@ -210,17 +212,19 @@ async def test_a_model_answers_a_server_if_the_person_allows_it(house: House, mo
     assert [m["content"] for m in asked["messages"]] == ["Be brief.", "call s_put {}"]
     # A model that wants a tool all the same gets none: it is asked for words.
     assert not any(line.startswith("put") for line in house.calls())
-    assert only(events, Kind.END)[0]["why"] == "done"
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
 
 
-async def test_what_the_model_said_reaches_the_server(house: House) -> None:
+async def test_what_the_model_said_reaches_the_server(house: ChatProcess) -> None:
     chat, turn, events = await asking(house, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
-    await house.chats.answer_question(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", None)
+    await house.chats.answer_question(
+        ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "accept", None
+    )
     events = await house.over(chat, turn)
-    answer = json.loads(only(events, Kind.RESULT)[0]["text"])
+    answer = json.loads(bodies_of_kind(events, Kind.RESULT)[0]["text"])
     assert answer["content"] == {"type": "text", "text": "You said: Hello?"}
     assert (answer["role"], answer["model"], answer["stopReason"]) == ("assistant", "fake-1", "endTurn")
-    assert len(only(events, Kind.USAGE)) == 3
+    assert len(bodies_of_kind(events, Kind.USAGE)) == 3
 
 
 @pytest.mark.parametrize(("limit", "sent"), [(8_192, 50), (20, 20)])
@@ -230,7 +234,9 @@ async def test_an_answer_to_a_server_has_the_length_that_it_requests_and_a_limit
     house = await opened(rules={"max_sampling_tokens": limit})
     chat, turn, events = await asking(house, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
     before = len(await model.journal())
-    await house.chats.answer_question(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", None)
+    await house.chats.answer_question(
+        ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "accept", None
+    )
     await house.over(chat, turn)
     body = (await model.journal())[before]["body"]
     assert body.get("max_completion_tokens", body.get("max_tokens")) == sent
@@ -241,27 +247,33 @@ async def test_tokens_that_servers_use_count_for_the_limit_of_a_turn(opened: Ope
     house = await opened(rules={"token_budget": 25_000})
     calls = [f"call s_think {json.dumps({'text': str(number) + 'x' * 40_000})}" for number in (1, 2)]
     chat, turn, events = await asking(house, *calls, "then", "say Ok.")
-    events = await house.until(chat, turn, lambda found: len(only(found, Kind.QUESTION)) == 2)
+    events = await house.until(chat, turn, lambda found: len(bodies_of_kind(found, Kind.QUESTION)) == 2)
     before = len(await model.journal())
     # Over standard streams both questions may count for the second call, whose end would cancel the other.
-    questions = sorted(only(events, Kind.QUESTION), key=lambda question: "2xx" in question["request"])
+    questions = sorted(
+        bodies_of_kind(events, Kind.QUESTION), key=lambda question: "2xx" in question["request"]
+    )
     for number, question in enumerate(questions, 1):
         await house.chats.answer_question(ME, chat.id, question["id"], "accept", None)
-        events = await house.until(chat, turn, lambda found, n=number: len(only(found, Kind.RESULT)) == n)
-    first, second = (body["text"] for body in only(events, Kind.RESULT))
+        events = await house.until(
+            chat, turn, lambda found, n=number: len(bodies_of_kind(found, Kind.RESULT)) == n
+        )
+    first, second = (body["text"] for body in bodies_of_kind(events, Kind.RESULT))
     assert "You said" in first
     assert "tokens; the limit is 25,000" in second
     events = await house.over(chat, turn)
-    assert only(events, Kind.END)[0]["why"] == "limit"
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "limit"
     assert len(await model.journal()) == before + 1
 
 
-async def test_a_model_that_the_person_does_not_allow_is_not_asked(house: House, model: Model) -> None:
+async def test_a_model_that_the_person_does_not_allow_is_not_asked(house: ChatProcess, model: Model) -> None:
     chat, turn, events = await asking(house, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
     before = len(await model.journal())
-    await house.chats.answer_question(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "decline", None)
+    await house.chats.answer_question(
+        ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "decline", None
+    )
     events = await house.over(chat, turn)
-    assert "did not allow this request to the model" in only(events, Kind.RESULT)[0]["text"]
+    assert "did not allow this request to the model" in bodies_of_kind(events, Kind.RESULT)[0]["text"]
     assert len(await model.journal()) == before + 1
 
 
@@ -286,13 +298,13 @@ def test_questions_that_nobody_could_be_shown(params: dict[str, Any]) -> None:
     assert parse_elicitation(params) is None
 
 
-async def test_nobody_allows_more_than_they_are_shown(house: House, model: Model) -> None:
+async def test_nobody_allows_more_than_they_are_shown(house: ChatProcess, model: Model) -> None:
     words = json.dumps({"text": "Hello? " + "x" * MAX_SAMPLING_REQUEST_CHARACTERS + " and what nobody saw"})
     before = len(await model.journal())
     chat = await house.chat()
     events = await house.say(chat, f"call s_think {words}", "then", "say Ok.")
-    assert not only(events, Kind.QUESTION)
-    assert "can be shown for approval" in only(events, Kind.RESULT)[0]["text"]
+    assert not bodies_of_kind(events, Kind.QUESTION)
+    assert "can be shown for approval" in bodies_of_kind(events, Kind.RESULT)[0]["text"]
     assert len(await model.journal()) == before + 2
 
 
@@ -332,8 +344,8 @@ async def test_a_server_that_asks_many_questions_at_once_gets_few_of_them_shown(
     )
     chat = await house.chat()
     events = await house.say(chat, 'call s_flood {"times": 40, "at_once": true}', "then", "results?")
-    assert len(only(events, Kind.QUESTION)) == 4
-    assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "40", (
+    assert len(bodies_of_kind(events, Kind.QUESTION)) == 4
+    assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"] == "40", (
         "the others were cancelled, not left without answer"
     )
 
@@ -344,7 +356,7 @@ async def test_a_server_that_asks_again_and_again_is_ignored_after_a_while(opene
     )
     chat = await house.chat()
     events = await house.say(chat, 'call s_flood {"times": 10}', "then", "results?")
-    assert len(only(events, Kind.QUESTION)) == 3
+    assert len(bodies_of_kind(events, Kind.QUESTION)) == 3
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.agents.chat.chat_harness import ME, House, Model, kinds, only
+from tests.agents.chat.chat_harness import ME, ChatProcess, Model, bodies_of_kind, kinds
 
 from toolyard.agents.chat.errors import ChatBusy
 from toolyard.types.chat import Kind
 
 pytestmark = pytest.mark.slow
 
-Opening = Callable[..., Awaitable[House]]
+Opening = Callable[..., Awaitable[ChatProcess]]
 Until = Callable[..., Awaitable[None]]
 
 
@@ -30,21 +30,23 @@ async def test_a_turn_is_seen_and_answered_from_both(
     with pytest.raises(ChatBusy):
         await there.chats.send(ME, chat.id, "and I?")
     await model.release()
-    assert only(await there.over(chat, turn), Kind.MODEL_MESSAGE)[0]["text"] == "One two three"
+    assert bodies_of_kind(await there.over(chat, turn), Kind.MODEL_MESSAGE)[0]["text"] == "One two three"
 
     # An approval that is asked for here is given there, and the turn goes on there.
     turn = await here.chats.send(ME, chat.id, 'call s_put {"text": "a"}\nthen\nresults?')
     events = await there.waits(chat, turn)
-    await there.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
-    assert only(await here.over(chat, turn), Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
+    await there.chats.answer_approval(
+        ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
+    )
+    assert bodies_of_kind(await here.over(chat, turn), Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
 
     # A question that is asked here is answered there.
     turn = await here.chats.send(ME, chat.id, "call s_ask {}\nthen\nresults?")
-    events = await there.until(chat, turn, lambda found: only(found, Kind.QUESTION))
+    events = await there.until(chat, turn, lambda found: bodies_of_kind(found, Kind.QUESTION))
     await there.chats.answer_question(
-        ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", {"name": "Ann"}
+        ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "accept", {"name": "Ann"}
     )
-    assert '"Ann"' in only(await here.over(chat, turn), Kind.MODEL_MESSAGE)[-1]["text"]
+    assert '"Ann"' in bodies_of_kind(await here.over(chat, turn), Kind.MODEL_MESSAGE)[-1]["text"]
 
     # What runs here is stopped there.
     turn = await here.chats.send(ME, chat.id, "call s_wait {}")
@@ -52,4 +54,4 @@ async def test_a_turn_is_seen_and_answered_from_both(
     await there.chats.stop(ME, chat.id)
     events = await there.over(chat, turn)
     assert kinds(events) == ["user", "said", "call", "result", "end"]
-    assert only(events, Kind.END)[0]["why"] == "stopped"
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "stopped"

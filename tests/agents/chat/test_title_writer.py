@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.agents.chat.chat_harness import ME, House
+from tests.agents.chat.chat_harness import ME, ChatProcess
 
 from toolyard.agents.chat.title_writer import clean_title
 from toolyard.types.chat import Chat, Kind
@@ -29,14 +29,14 @@ def test_a_title_is_one_short_line_without_decoration(written: str, title: str) 
     assert clean_title(written) == title
 
 
-async def read_title(house: House, chat: Chat) -> str:
+async def read_title(house: ChatProcess, chat: Chat) -> str:
     """Return the title of the event that the model's title leaves, once it is there."""
     events = await house.until(chat, 1, lambda events: events[-1].kind is Kind.TITLE)
     return events[-1].body["title"]
 
 
 async def test_the_title_is_written_once_after_the_first_turn(
-    opened: Callable[..., Awaitable[House]],
+    opened: Callable[..., Awaitable[ChatProcess]],
 ) -> None:
     house = await opened(writes_titles=True)
     chat = await house.chat()
@@ -45,7 +45,7 @@ async def test_the_title_is_written_once_after_the_first_turn(
     assert (await house.chats.get(ME, chat.id)).title == "Counting sheep"
 
 
-async def test_a_title_that_the_person_chose_is_kept(opened: Callable[..., Awaitable[House]]) -> None:
+async def test_a_title_that_the_person_chose_is_kept(opened: Callable[..., Awaitable[ChatProcess]]) -> None:
     house = await opened(writes_titles=True)
     renamed, other = await house.chat(title="Mine"), await house.chat()
     await house.say(renamed, "title Counting sheep", "say One.")

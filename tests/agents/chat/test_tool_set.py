@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.agents.chat.chat_harness import ME, House, Model, only
+from tests.agents.chat.chat_harness import ME, ChatProcess, Model, bodies_of_kind
 
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Kind
 from toolyard.types.server import HttpSpec, InstanceRef, Server
 
-Opening = Callable[..., Awaitable[House]]
+Opening = Callable[..., Awaitable[ChatProcess]]
 
 
 @dataclass
-class Guarded:
+class SignInServer:
     """A server that wants a sign-in from some moment on."""
 
     url: str = ""
@@ -49,8 +49,8 @@ class Guarded:
 
 
 @pytest.fixture
-async def guarded() -> AsyncIterator[Guarded]:
-    server = Guarded()
+async def guarded() -> AsyncIterator[SignInServer]:
+    server = SignInServer()
     app = web.Application()
     app.router.add_post("/mcp", server.answer)
     async with contextlib.AsyncExitStack() as stack:
@@ -63,7 +63,7 @@ async def guarded() -> AsyncIterator[Guarded]:
         yield server
 
 
-async def with_instance(house: House, guarded: Guarded) -> None:
+async def with_instance(house: ChatProcess, guarded: SignInServer) -> None:
     spec = InstanceRef(ME, "work", id="instance-1")
     server = Server(
         spec.server_id,
@@ -78,7 +78,7 @@ async def with_instance(house: House, guarded: Guarded) -> None:
 
 @pytest.mark.parametrize("agent", [None, "far"])
 async def test_a_sign_in_that_ends_in_the_middle_is_told_to_model_and_person(
-    opened: Opening, guarded: Guarded, model: Model, agent: str | None
+    opened: Opening, guarded: SignInServer, model: Model, agent: str | None
 ) -> None:
     house = await opened(agents=[Agent("far", "Far", mode="meta")], servers={})
     await with_instance(house, guarded)
@@ -91,20 +91,20 @@ async def test_a_sign_in_that_ends_in_the_middle_is_told_to_model_and_person(
     guarded.shut = True
     await model.release()
     events = await house.over(chat, turn)
-    good, bad = only(events, Kind.RESULT)
+    good, bad = bodies_of_kind(events, Kind.RESULT)
     assert (good["ok"], good["reconnect"], bad["ok"], bad["reconnect"]) == (True, None, False, "instance-1")
-    assert only(events, Kind.END)[0]["why"] == "done"
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
     if agent is None:
-        assert only(events, Kind.CALL)[0]["server"] == "My work"
+        assert bodies_of_kind(events, Kind.CALL)[0]["server"] == "My work"
 
 
-async def test_a_chat_has_connections_of_its_own_to_instances(opened: Opening, guarded: Guarded) -> None:
+async def test_a_chat_has_connections_of_its_own_to_instances(opened: Opening, guarded: SignInServer) -> None:
     house = await opened(servers={})
     await with_instance(house, guarded)
     one, two = await house.chat(), await house.chat()
     for chat in (one, two):
         events = await house.say(chat, "call mcp_work__read {}", "then")
-        assert only(events, Kind.RESULT)[0]["text"] == "read it"
+        assert bodies_of_kind(events, Kind.RESULT)[0]["text"] == "read it"
     assert len(house.core.manager.list_dedicated_connections(one.id)) == 1
     await house.chats.delete(ME, one.id)
     assert house.core.manager.list_dedicated_connections(one.id) == []
@@ -117,11 +117,11 @@ async def test_our_own_tools_are_called_like_all_others(opened: Opening, tmp_pat
     (workspace / "a.txt").write_text("hello")
     house = await opened(workspace_root=str(workspace))
     events = await house.say(await house.chat(), 'call view_file {"path": "a.txt"}', "then", "tools?")
-    [call] = only(events, Kind.CALL)
+    [call] = bodies_of_kind(events, Kind.CALL)
     assert (call["tool"], call["native"], call["server"]) == ("@native/view_file", True, "Toolyard")
-    [result] = only(events, Kind.RESULT)
+    [result] = bodies_of_kind(events, Kind.RESULT)
     assert (result["ok"], "hello" in result["text"]) == (True, True)
-    names = only(events, Kind.MODEL_MESSAGE)[-1]["text"].split()
+    names = bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"].split()
     assert names == sorted(names)
     assert {"view_file", "s_look"} <= set(names)
 
@@ -147,7 +147,7 @@ async def test_a_dead_server_is_not_waited_for_in_every_turn(opened: Opening) ->
             before = len(came)
             for _ in range(2):
                 events = await house.say(chat, "hello")
-                assert only(events, Kind.MODEL_MESSAGE)
+                assert bodies_of_kind(events, Kind.MODEL_MESSAGE)
             assert len(came) > before
         for writer in came:
             writer.close()

@@ -12,7 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.agents.chat.chat_harness import KEY, ME, House, Model, answered_once, kinds, only
+from tests.agents.chat.chat_harness import (
+    KEY,
+    ME,
+    ChatProcess,
+    Model,
+    bodies_of_kind,
+    has_one_result_per_call,
+    kinds,
+)
 
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.agents.chat.turn_runner import TurnRunner, create_runner_id, is_runner_gone
@@ -21,7 +29,7 @@ from toolyard.types.chat import ChatEvent, Kind, NewChatEvent, TurnState
 
 pytestmark = pytest.mark.slow
 
-Opening = Callable[..., Awaitable[House]]
+Opening = Callable[..., Awaitable[ChatProcess]]
 Until = Callable[..., Awaitable[None]]
 VICTIM = Path(__file__).parent / "killed_turn_process.py"
 
@@ -31,7 +39,7 @@ def said(found: list[ChatEvent], words: str) -> bool:
 
 
 async def test_stop_ends_the_models_answer_and_keeps_what_came(
-    house: House, model: Model, wait_until: Until
+    house: ChatProcess, model: Model, wait_until: Until
 ) -> None:
     chat = await house.chat()
     turn = await house.chats.send(ME, chat.id, "say One two\nhold\nsay three")
@@ -39,20 +47,20 @@ async def test_stop_ends_the_models_answer_and_keeps_what_came(
     await house.chats.stop(ME, chat.id)
     events = await house.over(chat, turn)
     assert kinds(events) == ["user", "said", "end"]
-    assert only(events, Kind.MODEL_MESSAGE)[0]["text"] == "One two"
-    assert only(events, Kind.END)[0]["why"] == "stopped"
+    assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"] == "One two"
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "stopped"
     # The provider is told by the connection's end.
     async with asyncio.timeout(30):
         while (await model.journal())[-1]["ended"] != "aborted":
             await asyncio.sleep(0.01)
     again = await house.say(chat, "go on")
-    assert only(again, Kind.MODEL_MESSAGE)[0]["text"] == "You said: go on"
+    assert bodies_of_kind(again, Kind.MODEL_MESSAGE)[0]["text"] == "You said: go on"
     sent = (await model.journal())[-1]["messages"]
     assert [message["role"] for message in sent] == ["user", "assistant", "user"]
 
 
 async def test_stop_ends_tools_that_run_side_by_side_and_tells_their_server(
-    house: House, model: Model, wait_until: Until
+    house: ChatProcess, model: Model, wait_until: Until
 ) -> None:
     chat = await house.chat()
     turn = await house.chats.send(
@@ -63,12 +71,12 @@ async def test_stop_ends_tools_that_run_side_by_side_and_tells_their_server(
     await house.chats.stop(ME, chat.id)
     events = await house.over(chat, turn)
     await wait_until(lambda: house.calls().count("cancelled wait") == 2)
-    texts = sorted(body["text"] for body in only(events, Kind.RESULT))
+    texts = sorted(body["text"] for body in bodies_of_kind(events, Kind.RESULT))
     stopped = "stopped by the user; the tool may have taken effect before"
     assert texts == ["look: a", stopped, stopped]
-    assert only(events, Kind.END)[0]["why"] == "stopped"
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "stopped"
     await house.say(chat, "go on")
-    assert answered_once((await model.journal())[-1]["messages"])
+    assert has_one_result_per_call((await model.journal())[-1]["messages"])
 
 
 async def test_a_turn_that_runs_elsewhere_is_stopped_too(opened: Opening, wait_until: Until) -> None:
@@ -78,11 +86,11 @@ async def test_a_turn_that_runs_elsewhere_is_stopped_too(opened: Opening, wait_u
     await wait_until(lambda: "wait {}" in here.calls())
     await there.chats.stop(ME, chat.id)
     events = await here.over(chat, turn)
-    assert only(events, Kind.END)[0]["why"] == "stopped"
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "stopped"
     await wait_until(lambda: "cancelled wait" in here.calls())
 
 
-async def test_stopping_what_does_not_run_changes_nothing(house: House) -> None:
+async def test_stopping_what_does_not_run_changes_nothing(house: ChatProcess) -> None:
     chat = await house.chat()
     await house.say(chat, "hello")
     before = await house.chats.list_events(ME, chat.id)
@@ -90,7 +98,7 @@ async def test_stopping_what_does_not_run_changes_nothing(house: House) -> None:
     assert await house.chats.list_events(ME, chat.id) == before
 
 
-async def test_a_chat_that_is_deleted_stops(house: House, wait_until: Until) -> None:
+async def test_a_chat_that_is_deleted_stops(house: ChatProcess, wait_until: Until) -> None:
     chat = await house.chat()
     await house.chats.send(ME, chat.id, "call s_wait {}")
     await wait_until(lambda: "wait {}" in house.calls())
@@ -104,19 +112,21 @@ async def test_a_chat_that_is_deleted_stops(house: House, wait_until: Until) -> 
 # Again.
 
 
-async def test_a_turn_that_failed_is_run_again_as_if_for_the_first_time(house: House, model: Model) -> None:
+async def test_a_turn_that_failed_is_run_again_as_if_for_the_first_time(
+    house: ChatProcess, model: Model
+) -> None:
     chat = await house.chat()
     await house.say(chat, "before")
     script = ['call s_look {"text": "a"}', "then", "fault 500 times=2", "say Fine."]
     failed = await house.say(chat, *script)
-    assert only(failed, Kind.END)[0]["why"] == "failed"
+    assert bodies_of_kind(failed, Kind.END)[0]["why"] == "failed"
     turn = await house.chats.retry(ME, chat.id)
     events = await house.over(chat, turn)
-    assert only(events, Kind.USER)[0]["again"] == failed[0].seq
-    assert only(events, Kind.END)[0]["why"] == "done"
+    assert bodies_of_kind(events, Kind.USER)[0]["again"] == failed[0].seq
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
     sent = (await model.journal())[-1]["messages"]
     assert [m["role"] for m in sent] == ["user", "assistant", "user", "assistant", "tool"]
-    assert answered_once(sent)
+    assert has_one_result_per_call(sent)
     # What it came to the first time is still there for the person.
     assert [event.seq for event in failed] == [
         event.seq for event in await house.chats.list_events(ME, chat.id) if event.turn == failed[0].seq
@@ -129,12 +139,12 @@ async def test_a_turn_that_failed_is_run_again_as_if_for_the_first_time(house: H
     ]
 
 
-async def test_an_answer_can_be_had_again_and_again(house: House, model: Model) -> None:
+async def test_an_answer_can_be_had_again_and_again(house: ChatProcess, model: Model) -> None:
     chat = await house.chat()
     await house.say(chat, "hello")
     for _ in range(2):
         events = await house.over(chat, await house.chats.retry(ME, chat.id))
-        assert only(events, Kind.END)[0]["why"] == "done"
+        assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
         assert len((await model.journal())[-1]["messages"]) == 1
 
 
@@ -158,8 +168,8 @@ async def test_a_turn_is_interrupted_when_its_process_closes(opened: Opening) ->
     second = await opened()
     events = await second.over(chat, turn)
     assert kinds(events) == ["user", "said", "end"]
-    assert only(events, Kind.MODEL_MESSAGE)[0]["text"] == "One two"
-    [end] = only(events, Kind.END)
+    assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"] == "One two"
+    [end] = bodies_of_kind(events, Kind.END)
     assert (end["why"], "retry" in end["hint"]) == ("interrupted", True)
 
 
@@ -174,8 +184,8 @@ async def test_a_turn_whose_process_was_killed_is_ended_on_the_next_start(
     assert chat.state is TurnState.IDLE
     events = list(await house.chats.list_events(ME, chat_id))
     assert kinds(events) == ["user", "said", "call", "result", "said", "call", "result", "end"]
-    assert only(events, Kind.RESULT)[-1]["text"] == "interrupted; the outcome is unknown"
-    assert only(events, Kind.END)[0]["why"] == "interrupted"
+    assert bodies_of_kind(events, Kind.RESULT)[-1]["text"] == "interrupted; the outcome is unknown"
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "interrupted"
     turn = await house.chats.retry(ME, chat_id)
     await wait_until(lambda: house.calls().count("wait {}") == 2)
     await house.chats.stop(ME, chat_id)
@@ -197,10 +207,10 @@ async def test_what_had_arrived_of_an_answer_is_kept_when_its_process_is_killed(
     house = await opened()
     events = list(await house.chats.list_events(ME, chat_id))
     assert kinds(events) == ["user", "said", "end"]
-    [body] = only(events, Kind.MODEL_MESSAGE)
+    [body] = bodies_of_kind(events, Kind.MODEL_MESSAGE)
     assert (body["text"], body["reasoning"], body["calls"]) == ("Half of it", "Hm", 0)
     again = await house.say(await house.chats.get(ME, chat_id), "go on")
-    assert only(again, Kind.MODEL_MESSAGE)[0]["text"] == "You said: go on"
+    assert bodies_of_kind(again, Kind.MODEL_MESSAGE)[0]["text"] == "You said: go on"
     assert [m["role"] for m in (await model.journal())[-1]["messages"]] == ["user", "assistant", "user"]
 
 
@@ -240,10 +250,10 @@ async def test_a_turn_that_another_living_process_works_on_is_left_alone(
     there = await opened()
     assert (await there.chats.get(ME, chat.id)).state is TurnState.RUNNING
     await model.release()
-    assert only(await here.over(chat, turn), Kind.END)[0]["why"] == "done"
+    assert bodies_of_kind(await here.over(chat, turn), Kind.END)[0]["why"] == "done"
 
 
-async def test_a_turn_whose_end_could_not_be_written_is_ended_later(house: House) -> None:
+async def test_a_turn_whose_end_could_not_be_written_is_ended_later(house: ChatProcess) -> None:
     chat = await house.chat()
     runner = house.chats._turn_runner._context.runner
     claimed = await house.database.chats.claim(
@@ -257,7 +267,7 @@ async def test_a_turn_whose_end_could_not_be_written_is_ended_later(house: House
 
 
 async def test_after_the_database_was_away_others_have_time_to_say_that_they_live(
-    house: House, tmp_path: Path
+    house: ChatProcess, tmp_path: Path
 ) -> None:
     alive, silent = await house.chat(), await house.chat()
     for chat in (alive, silent):

@@ -6,24 +6,24 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.agents.chat.chat_harness import ME, House, kinds, only
+from tests.agents.chat.chat_harness import ME, ChatProcess, bodies_of_kind, kinds
 
 from toolyard.agents.chat.approval_grants import create_grant
 from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
 
-Opening = Callable[..., Awaitable[House]]
+Opening = Callable[..., Awaitable[ChatProcess]]
 SCRIPT = ('call s_put {"text": "a"}', "then", "results?")
 
 
-async def waiting(house: House) -> tuple[Chat, int, str]:
+async def waiting(house: ChatProcess) -> tuple[Chat, int, str]:
     """A chat whose turn waits, the turn, and the approval."""
     chat = await house.chat()
     turn = await house.chats.send(ME, chat.id, "\n".join(SCRIPT))
-    [ask] = only(await house.waits(chat, turn), Kind.APPROVAL_REQUEST)
+    [ask] = bodies_of_kind(await house.waits(chat, turn), Kind.APPROVAL_REQUEST)
     return chat, turn, ask["approval"]
 
 
-async def stored(house: House, approval: str) -> None:
+async def stored(house: ChatProcess, approval: str) -> None:
     """A yes of a minute ago."""
     asked, now = await house.database.approvals.find(ME, approval), time.time()
     assert asked is not None
@@ -31,7 +31,7 @@ async def stored(house: House, approval: str) -> None:
     assert await house.database.approvals.answer(ME, approval, yes=True, at=now - 60, grant=grant)
 
 
-async def told(house: House, chat: Chat, approval: str) -> None:
+async def told(house: ChatProcess, chat: Chat, approval: str) -> None:
     asked = await house.database.approvals.find(ME, approval)
     assert asked is not None
     body = {"id": asked.call_id, "approval": approval, "yes": True, "remembered": None}
@@ -51,7 +51,7 @@ async def test_a_turn_goes_on_whose_last_answer_nobody_acted_on(
     second = await opened(url=database_url, everybodys=True)
     events = await second.over(chat, turn)
     assert kinds(events) == ["user", "said", "call", "ask", "answer", "result", "said", "end"]
-    assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
+    assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
 
 
 async def test_a_turn_that_waits_for_a_person_waits_on(opened: Opening) -> None:
@@ -61,7 +61,7 @@ async def test_a_turn_that_waits_for_a_person_waits_on(opened: Opening) -> None:
     await house.chats.resume_if_answered(ME, chat.id)
     assert (await house.chats.get(ME, chat.id)).state is TurnState.WAITING
     await house.chats.answer_approval(ME, approval, yes=False)
-    assert only(await house.over(chat, turn), Kind.END)[0]["why"] == "done"
+    assert bodies_of_kind(await house.over(chat, turn), Kind.END)[0]["why"] == "done"
 
 
 async def test_a_terminal_leaves_the_chats_of_others_alone_and_takes_up_its_own(opened: Opening) -> None:
@@ -71,4 +71,4 @@ async def test_a_terminal_leaves_the_chats_of_others_alone_and_takes_up_its_own(
     house = await opened()
     assert (await house.chats.get(ME, chat.id)).state is TurnState.WAITING
     await house.chats.resume_if_answered(ME, chat.id)
-    assert only(await house.over(chat, turn), Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
+    assert bodies_of_kind(await house.over(chat, turn), Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"

@@ -7,7 +7,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.agents.chat.chat_harness import ME, House, Model, answered_once, fake_model, kinds, only
+from tests.agents.chat.chat_harness import (
+    ME,
+    ChatProcess,
+    Model,
+    bodies_of_kind,
+    fake_model,
+    has_one_result_per_call,
+    kinds,
+)
 
 from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NoSuchChat
 from toolyard.agents.models.errors import NoSuchModel
@@ -15,29 +23,31 @@ from toolyard.meta import META_TOOLS
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Kind, TurnState
 
-Opening = Callable[..., Awaitable[House]]
+Opening = Callable[..., Awaitable[ChatProcess]]
 Until = Callable[..., Awaitable[None]]
 
 
-async def test_a_message_is_answered(house: House) -> None:
+async def test_a_message_is_answered(house: ChatProcess) -> None:
     chat = await house.chat()
     events = await house.say(chat, "hello there")
     assert kinds(events) == ["user", "said", "end"]
-    [said], [end], [used] = (only(events, kind) for kind in (Kind.MODEL_MESSAGE, Kind.END, Kind.USAGE))
+    [said], [end], [used] = (
+        bodies_of_kind(events, kind) for kind in (Kind.MODEL_MESSAGE, Kind.END, Kind.USAGE)
+    )
     assert (said["text"], said["calls"], said["model"]) == ("You said: hello there", 0, "fake-1")
     assert (end["why"], end["error"], end["hint"]) == ("done", None, None)
     assert used["input"] > 0
     assert used["output"] > 0
-    [user] = only(events, Kind.USER)
+    [user] = bodies_of_kind(events, Kind.USER)
     assert user == {"text": "hello there", "model": "fake", "agent": None, "again": None}
     assert (await house.chats.get(ME, chat.id)).state is TurnState.IDLE
 
 
-async def test_a_turn_of_two_steps_calls_a_tool_and_tells_the_model(house: House) -> None:
+async def test_a_turn_of_two_steps_calls_a_tool_and_tells_the_model(house: ChatProcess) -> None:
     chat = await house.chat()
     events = await house.say(chat, "say Looking.", 'call s_look {"text": "moon"}', "then", "results?")
     assert kinds(events) == ["user", "said", "call", "result", "said", "end"]
-    [call], [result] = only(events, Kind.CALL), only(events, Kind.RESULT)
+    [call], [result] = bodies_of_kind(events, Kind.CALL), bodies_of_kind(events, Kind.RESULT)
     assert {key: call[key] for key in ("name", "tool", "server", "native", "title", "arguments")} == {
         "name": "s_look",
         "tool": "s/look",
@@ -48,11 +58,13 @@ async def test_a_turn_of_two_steps_calls_a_tool_and_tells_the_model(house: House
     }
     assert (result["id"], result["ok"], result["text"]) == (call["id"], True, "look: moon")
     assert (result["length"], result["media"], result["handle"], result["cause"]) == (10, [], None, None)
-    assert [said["text"] for said in only(events, Kind.MODEL_MESSAGE)] == ["Looking.", "look: moon"]
+    assert [said["text"] for said in bodies_of_kind(events, Kind.MODEL_MESSAGE)] == ["Looking.", "look: moon"]
     assert house.calls() == ['look {"text": "moon"}']
 
 
-async def test_the_next_turn_knows_the_earlier_ones_in_the_same_words(house: House, model: Model) -> None:
+async def test_the_next_turn_knows_the_earlier_ones_in_the_same_words(
+    house: ChatProcess, model: Model
+) -> None:
     chat = await house.chat()
     await house.say(chat, 'call s_look {"text": "a"}', 'call s_look {"text": "b"}', "then", "say Seen.")
     first = (await model.journal())[-1]
@@ -63,13 +75,13 @@ async def test_the_next_turn_knows_the_earlier_ones_in_the_same_words(house: Hou
         *("user", "assistant", "tool", "tool", "assistant", "user")
     ]
     assert second["messages"][-2]["content"] == "Seen."
-    assert answered_once(second["messages"])
+    assert has_one_result_per_call(second["messages"])
     assert second["tools"] == first["tools"]
     names = [tool["function"]["name"] for tool in first["tools"]]
     assert names == sorted(names)
 
 
-async def test_pieces_come_as_they_are_said_and_go_when_all_is_said(house: House, model: Model) -> None:
+async def test_pieces_come_as_they_are_said_and_go_when_all_is_said(house: ChatProcess, model: Model) -> None:
     chat = await house.chat()
     turn = await house.chats.send(ME, chat.id, "think Well well\nsay One two\nhold\nsay  three")
     coming = await house.until(
@@ -80,23 +92,23 @@ async def test_pieces_come_as_they_are_said_and_go_when_all_is_said(house: House
     await model.release()
     events = await house.over(chat, turn)
     assert not [event for event in events if event.kind in (Kind.TEXT, Kind.REASONING)]
-    [said] = only(events, Kind.MODEL_MESSAGE)
+    [said] = bodies_of_kind(events, Kind.MODEL_MESSAGE)
     assert (said["text"], said["reasoning"]) == ("One two three", "Well well")
 
 
-async def test_a_picture_reaches_a_model_that_sees(house: House) -> None:
+async def test_a_picture_reaches_a_model_that_sees(house: ChatProcess) -> None:
     chat = await house.chat()
     events = await house.say(chat, "call s_picture {}", "then", "image?")
-    [result] = only(events, Kind.RESULT)
+    [result] = bodies_of_kind(events, Kind.RESULT)
     assert [each["kind"] for each in result["media"]] == ["image"]
-    assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "image: yes"
+    assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"] == "image: yes"
     [seq] = [event.seq for event in events if event.kind is Kind.RESULT]
     kept = await house.chats.get_full_result(ME, chat.id, seq)
     assert kept is not None
     assert (kept.text, [each.mime for each in kept.media]) == ("a picture", ["image/png"])
     # Once more, in the next turn: what was seen stays seen.
     again = await house.say(chat, "image?")
-    assert only(again, Kind.MODEL_MESSAGE)[-1]["text"] == "image: no"
+    assert bodies_of_kind(again, Kind.MODEL_MESSAGE)[-1]["text"] == "image: no"
 
 
 @pytest.mark.parametrize("tool", ["picture", "sound"])
@@ -107,16 +119,16 @@ async def test_a_model_that_neither_sees_nor_hears_is_told_what_there_is(
     chat = await house.chat()
     events = await house.say(chat, f"call s_{tool} {{}}", "then", "results?")
     kind = {"picture": "[image: image/png, ", "sound": "[audio: audio/wav, "}[tool]
-    assert kind in only(events, Kind.MODEL_MESSAGE)[-1]["text"]
+    assert kind in bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]
 
 
 async def test_a_sound_reaches_a_model_that_hears(opened: Opening, model: Model) -> None:
     house = await opened(models={"fake": fake_model(model.url, hears=True)})
     events = await house.say(await house.chat(), "call s_sound {}", "then", "audio?")
-    assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "audio: yes"
+    assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"] == "audio: yes"
 
 
-async def test_a_long_result_is_kept_whole_and_can_be_read_on(house: House) -> None:
+async def test_a_long_result_is_kept_whole_and_can_be_read_on(house: ChatProcess) -> None:
     chat = await house.chat()
     events = await house.say(chat, 'call s_big {"size": 100000}', "then", "tools?")
     [result] = [event for event in events if event.kind is Kind.RESULT]
@@ -124,24 +136,28 @@ async def test_a_long_result_is_kept_whole_and_can_be_read_on(house: House) -> N
     kept = await house.chats.get_full_result(ME, chat.id, result.seq)
     assert kept is not None
     assert len(kept.text) == result.body["length"] > 60_000
-    assert "result_read" in only(events, Kind.MODEL_MESSAGE)[-1]["text"].split()
+    assert "result_read" in bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"].split()
     handle = result.body["handle"]
     read = await house.say(chat, f'call result_read {{"handle": "{handle}", "offset": 99990}}', "then")
-    assert json.loads(only(read, Kind.RESULT)[0]["text"])["text"] == "x" * 10
+    assert json.loads(bodies_of_kind(read, Kind.RESULT)[0]["text"])["text"] == "x" * 10
 
 
-async def test_a_tools_failure_goes_to_the_model_and_the_turn_goes_on(house: House, model: Model) -> None:
+async def test_a_tools_failure_goes_to_the_model_and_the_turn_goes_on(
+    house: ChatProcess, model: Model
+) -> None:
     # One after the other: who is called while the server dies hears of that.
     lines = ("call s_fail {}", "then", "call s_die {}", "then", "say On.")
-    failed, died = only(events := await house.say(await house.chat(), *lines), Kind.RESULT)
+    failed, died = bodies_of_kind(events := await house.say(await house.chat(), *lines), Kind.RESULT)
     assert (failed["ok"], failed["text"]) == (False, "it failed")
     assert died["ok"] is False
-    assert only(events, Kind.END)[0]["why"] == "done"
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
     told = [m["content"] for m in (await model.journal())[-1]["messages"] if m["role"] == "tool"]
     assert json.loads(told[0]) == {"error": True, "output": "it failed"}
 
 
-async def test_a_tool_that_there_is_not_and_arguments_that_are_no_json(house: House, model: Model) -> None:
+async def test_a_tool_that_there_is_not_and_arguments_that_are_no_json(
+    house: ChatProcess, model: Model
+) -> None:
     chat = await house.chat()
     events = await house.say(
         chat,
@@ -152,25 +168,27 @@ async def test_a_tool_that_there_is_not_and_arguments_that_are_no_json(house: Ho
         "then",
         "say Sorry.",
     )
-    results = {body["id"]: body for body in only(events, Kind.RESULT)}
-    missing, broken, listed, fine = (results[call["id"]] for call in only(events, Kind.CALL))
+    results = {body["id"]: body for body in bodies_of_kind(events, Kind.RESULT)}
+    missing, broken, listed, fine = (results[call["id"]] for call in bodies_of_kind(events, Kind.CALL))
     assert missing["text"].startswith("no tool named 'nothing_here' is available")
     assert [broken["text"], listed["text"]] == [
         "not called: the arguments are not a JSON object; send them again as one"
     ] * 2
     assert (fine["ok"], missing["ok"], broken["ok"]) == (True, False, False)
-    calls = only(events, Kind.CALL)
+    calls = bodies_of_kind(events, Kind.CALL)
     assert [calls[0]["tool"], calls[1]["arguments"]] == [None, "{not json"]
-    assert only(events, Kind.END)[0]["why"] == "done"
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
     await house.say(chat, "again")
-    assert answered_once((await model.journal())[-1]["messages"])
+    assert has_one_result_per_call((await model.journal())[-1]["messages"])
 
 
-async def test_a_name_that_the_model_made_up_spoils_no_later_request(house: House, model: Model) -> None:
+async def test_a_name_that_the_model_made_up_spoils_no_later_request(
+    house: ChatProcess, model: Model
+) -> None:
     chat = await house.chat()
     made_up = ["functions.s_look", "s_look<|channel|>", "x" * 100]
     events = await house.say(chat, *(f"call {name} {{}}" for name in made_up), "then", "say Sorry.")
-    assert [call["name"] for call in only(events, Kind.CALL)] == made_up
+    assert [call["name"] for call in bodies_of_kind(events, Kind.CALL)] == made_up
     await house.say(chat, "again")
     for request in (await model.journal())[-2:]:
         calls = [call for message in request["messages"] for call in message.get("tool_calls") or ()]
@@ -184,62 +202,62 @@ FAULTS = ["401", "429", "500", "html", "nothing", "die", "cut", "garbage", "erro
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_model_that_fails_ends_the_turn_in_words_and_the_chat_goes_on(
-    house: House, model: Model, fault: str
+    house: ChatProcess, model: Model, fault: str
 ) -> None:
     chat = await house.chat()
     events = await house.say(chat, 'call s_look {"text": "a"}', "then", f"fault {fault}")
-    [end] = only(events, Kind.END)
+    [end] = bodies_of_kind(events, Kind.END)
     assert end["why"] == "failed"
     assert end["error"]
-    assert len(only(events, Kind.RESULT)) == 1
+    assert len(bodies_of_kind(events, Kind.RESULT)) == 1
     if fault == "die":
-        assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "Half an ans"
+        assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"] == "Half an ans"
     assert not [event for event in events if event.kind is Kind.TEXT]
     again = await house.say(chat, "still there?")
-    assert only(again, Kind.MODEL_MESSAGE)[-1]["text"] == "You said: still there?"
-    assert answered_once((await model.journal())[-1]["messages"])
+    assert bodies_of_kind(again, Kind.MODEL_MESSAGE)[-1]["text"] == "You said: still there?"
+    assert has_one_result_per_call((await model.journal())[-1]["messages"])
 
 
-async def test_a_fault_in_the_middle_of_a_call_makes_no_call(house: House, model: Model) -> None:
+async def test_a_fault_in_the_middle_of_a_call_makes_no_call(house: ChatProcess, model: Model) -> None:
     chat = await house.chat()
     events = await house.say(chat, "say Well,", 'call s_look {"text": "a"}', "fault die")
     assert kinds(events) == ["user", "said", "end"]
-    assert only(events, Kind.MODEL_MESSAGE)[0]["calls"] == 0
+    assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["calls"] == 0
     assert house.calls() == []
     await house.say(chat, "go on")
-    assert answered_once((await model.journal())[-1]["messages"])
+    assert has_one_result_per_call((await model.journal())[-1]["messages"])
 
 
-async def test_of_two_hundred_calls_at_once_the_first_are_made(house: House) -> None:
+async def test_of_two_hundred_calls_at_once_the_first_are_made(house: ChatProcess) -> None:
     events = await house.say(
         await house.chat(), 'many 200 s_look {"text": "$n"}', "then", "say Enough.", "then"
     )
-    results = {body["id"]: body for body in only(events, Kind.RESULT)}
-    made = [results[call["id"]] for call in only(events, Kind.CALL)]
+    results = {body["id"]: body for body in bodies_of_kind(events, Kind.RESULT)}
+    made = [results[call["id"]] for call in bodies_of_kind(events, Kind.CALL)]
     assert [body["ok"] for body in made] == [True] * 64 + [False] * 136
     assert made[64]["text"].startswith("not called: an answer may contain at most 64 calls")
     assert [body["text"] for body in made[:3]] == ["look: 1", "look: 2", "look: 3"]
     assert len(house.calls()) == 64
-    assert only(events, Kind.END)[0]["why"] == "done"
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
 
 
-async def test_more_calls_than_anybody_means_are_cut_off_with_a_note(house: House) -> None:
+async def test_more_calls_than_anybody_means_are_cut_off_with_a_note(house: ChatProcess) -> None:
     events = await house.say(await house.chat(), 'many 300 s_look {"text": "$n"}', "then", "say Enough.")
-    assert len(only(events, Kind.CALL)) == 256
-    assert "300 calls" in only(events, Kind.NOTE)[0]["text"]
+    assert len(bodies_of_kind(events, Kind.CALL)) == 256
+    assert "300 calls" in bodies_of_kind(events, Kind.NOTE)[0]["text"]
 
 
 # Guards.
 
 
-async def test_the_third_call_of_the_same_is_refused_and_the_fourth_ends_the_turn(house: House) -> None:
+async def test_the_third_call_of_the_same_is_refused_and_the_fourth_ends_the_turn(house: ChatProcess) -> None:
     chat, script = await house.chat(), ['call s_look {"text": "a"}', "then"] * 5
     events = await house.say(chat, *script, "say Never.")
-    results = only(events, Kind.RESULT)
+    results = bodies_of_kind(events, Kind.RESULT)
     assert [body["ok"] for body in results] == [True, True, False, False]
     assert "the same call with the same arguments" in results[2]["text"]
     assert results[3]["text"] == "not called: a limit ended the turn"
-    [end] = only(events, Kind.END)
+    [end] = bodies_of_kind(events, Kind.END)
     assert (end["why"], "too often" in end["error"]) == ("limit", True)
     assert len(house.calls()) == 2
 
@@ -250,10 +268,10 @@ async def test_a_turn_has_so_many_steps_and_an_agent_may_set_them(opened: Openin
     script = [line for n in range(4) for line in (f'call s_look {{"text": "{n}"}}', "then")]
     for chat, steps in ((await house.chat(), 2), (await house.chat(agent="brief"), 1)):
         events = await house.say(chat, *script)
-        [end] = only(events, Kind.END)
+        [end] = bodies_of_kind(events, Kind.END)
         assert (end["why"], f"limit of {steps} model requests" in end["error"]) == ("limit", True)
-        assert len(only(events, Kind.MODEL_MESSAGE)) == steps
-        assert len(only(events, Kind.RESULT)) == steps
+        assert len(bodies_of_kind(events, Kind.MODEL_MESSAGE)) == steps
+        assert len(bodies_of_kind(events, Kind.RESULT)) == steps
 
 
 async def test_a_turn_has_so_many_tokens(opened: Opening) -> None:
@@ -261,7 +279,7 @@ async def test_a_turn_has_so_many_tokens(opened: Opening) -> None:
     events = await house.say(
         await house.chat(), 'call s_big {"size": 8000}', "then", "call s_look {}", "then", "say Never."
     )
-    [end] = only(events, Kind.END)
+    [end] = bodies_of_kind(events, Kind.END)
     assert (end["why"], "tokens; the limit is 1,000" in end["error"]) == ("limit", True)
 
 
@@ -272,11 +290,11 @@ async def test_an_agent_has_its_prompt_its_warmth_and_its_tools(opened: Opening,
     agent = Agent("careful", "Careful", prompt="Be careful.", temperature=0.25, tools=("s_l*",))
     house = await opened(agents=[agent])
     events = await house.say(await house.chat(agent="careful"), "tools?")
-    assert only(events, Kind.MODEL_MESSAGE)[0]["text"] == "s_look"
+    assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"] == "s_look"
     body = (await model.journal())[-1]["body"]
     assert body["temperature"] == 0.25
     assert body["messages"][0]["content"] == "Be careful."
-    assert only(events, Kind.USER)[0]["agent"] == "careful"
+    assert bodies_of_kind(events, Kind.USER)[0]["agent"] == "careful"
 
 
 async def test_an_agent_in_meta_mode_reaches_tools_through_the_meta_tools(
@@ -291,27 +309,27 @@ async def test_an_agent_in_meta_mode_reaches_tools_through_the_meta_tools(
         "then",
         "say Ok.",
     )
-    said = only(events, Kind.MODEL_MESSAGE)[0]["text"]
+    said = bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"]
     assert said == "result_read tools_call tools_describe tools_list tools_search"
-    notes = only(events, Kind.NOTE)
+    notes = bodies_of_kind(events, Kind.NOTE)
     assert [note["text"] for note in notes] == [
         "the model uses tools through the meta tools: agent 'far' uses meta mode"
     ]
-    results = {body["id"]: body for body in only(events, Kind.RESULT)}
-    good, bad = (results[call["id"]] for call in only(events, Kind.CALL))
+    results = {body["id"]: body for body in bodies_of_kind(events, Kind.RESULT)}
+    good, bad = (results[call["id"]] for call in bodies_of_kind(events, Kind.CALL))
     assert (good["ok"], json.loads(good["text"])["result"]) == (True, "look: moon")
     assert (bad["ok"], json.loads(bad["text"])["ok"]) == (False, False)
     told = [m["content"] for m in (await model.journal())[-1]["messages"] if m["role"] == "tool"]
     assert [json.loads(each)["ok"] for each in told] == [True, False]
-    call = only(events, Kind.CALL)[0]
+    call = bodies_of_kind(events, Kind.CALL)[0]
     assert (call["native"], call["server"]) == (True, "Toolyard")
 
 
-async def test_what_the_person_ticked_is_all_that_the_model_gets(house: House) -> None:
+async def test_what_the_person_ticked_is_all_that_the_model_gets(house: ChatProcess) -> None:
     chat = await house.chat(choice=["s/look", "s/fail"])
     events = await house.say(chat, "tools?", "call s_big {}", "then")
-    assert only(events, Kind.MODEL_MESSAGE)[0]["text"] == "s_fail s_look"
-    assert only(events, Kind.RESULT)[0]["text"].startswith("no tool named 's_big' is available")
+    assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"] == "s_fail s_look"
+    assert bodies_of_kind(events, Kind.RESULT)[0]["text"].startswith("no tool named 's_big' is available")
 
 
 async def test_the_picker_says_of_each_tool_whether_it_is_hidden_and_why(opened: Opening) -> None:
@@ -331,7 +349,7 @@ async def test_the_picker_says_of_each_tool_whether_it_is_hidden_and_why(opened:
     )
 
 
-async def test_a_model_that_is_not_there_is_refused_at_once(house: House) -> None:
+async def test_a_model_that_is_not_there_is_refused_at_once(house: ChatProcess) -> None:
     with pytest.raises(NoSuchModel):
         await house.chat(model="nobody")
     chat = await house.chat()
@@ -346,20 +364,20 @@ async def test_a_server_that_cannot_be_listed_is_named_once(opened: Opening, tmp
     house = await opened(servers={"gone": {"command": str(tmp_path / "nothing")}})
     chat = await house.chat()
     events = await house.say(chat, "tools?")
-    [note] = only(events, Kind.NOTE)
+    [note] = bodies_of_kind(events, Kind.NOTE)
     assert note["text"].startswith("the tools of gone cannot be listed: ")
-    assert only(events, Kind.END)[0]["why"] == "done"
-    assert only(await house.say(chat, "tools?"), Kind.NOTE) == []
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
+    assert bodies_of_kind(await house.say(chat, "tools?"), Kind.NOTE) == []
 
 
 async def test_above_the_threshold_a_chat_gets_the_meta_tools(opened: Opening) -> None:
     house = await opened(meta_threshold=50)
     chat = await house.chat()
     events = await house.say(chat, "tools?")
-    said = only(events, Kind.MODEL_MESSAGE)[0]["text"].split()
+    said = bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"].split()
     assert said == sorted(META_TOOLS)
-    assert len(only(events, Kind.NOTE)) == 1
-    assert only(await house.say(chat, "tools?"), Kind.NOTE) == []
+    assert len(bodies_of_kind(events, Kind.NOTE)) == 1
+    assert bodies_of_kind(await house.say(chat, "tools?"), Kind.NOTE) == []
 
 
 # Without a model.
@@ -372,14 +390,24 @@ async def test_without_a_model_tools_are_run_by_hand(opened: Opening) -> None:
         await house.chats.send(ME, chat.id, "hello")
     events = await house.run(chat, "s_look", text="moon")
     assert kinds(events) == ["run", "call", "result", "end"]
-    assert only(events, Kind.RUN)[0] == {"name": "s_look", "arguments": {"text": "moon"}, "again": None}
-    assert only(events, Kind.CALL)[0]["tool"] == "s/look"
-    assert (only(events, Kind.RESULT)[0]["text"], only(events, Kind.END)[0]["why"]) == ("look: moon", "done")
+    assert bodies_of_kind(events, Kind.RUN)[0] == {
+        "name": "s_look",
+        "arguments": {"text": "moon"},
+        "again": None,
+    }
+    assert bodies_of_kind(events, Kind.CALL)[0]["tool"] == "s/look"
+    assert (bodies_of_kind(events, Kind.RESULT)[0]["text"], bodies_of_kind(events, Kind.END)[0]["why"]) == (
+        "look: moon",
+        "done",
+    )
     assert (await house.chats.get(ME, chat.id)).title == "s_look"
     missing = await house.run(chat, "s_nothing")
-    assert only(missing, Kind.RESULT)[0]["ok"] is False
+    assert bodies_of_kind(missing, Kind.RESULT)[0]["ok"] is False
     failing = await house.run(chat, "s_fail")
-    assert (only(failing, Kind.RESULT)[0]["text"], only(failing, Kind.END)[0]["why"]) == ("it failed", "done")
+    assert (bodies_of_kind(failing, Kind.RESULT)[0]["text"], bodies_of_kind(failing, Kind.END)[0]["why"]) == (
+        "it failed",
+        "done",
+    )
 
 
 async def test_progress_is_told_while_a_tool_works(opened: Opening) -> None:
@@ -397,13 +425,13 @@ async def test_progress_is_told_while_a_tool_works(opened: Opening) -> None:
     assert [body["total"] for body in seen] == [20] * len(seen)
     assert [body["progress"] for body in seen] == sorted(body["progress"] for body in seen)  # type: ignore[type-var]
     assert kinds(events) == ["run", "call", "result", "end"]
-    assert not only(events, Kind.PROGRESS)
+    assert not bodies_of_kind(events, Kind.PROGRESS)
 
 
 # What a chat is.
 
 
-async def test_a_chat_is_called_by_its_first_message(house: House) -> None:
+async def test_a_chat_is_called_by_its_first_message(house: ChatProcess) -> None:
     chat = await house.chat()
     await house.say(chat, "", "  What   is\tthis, ", "and that?")
     assert (await house.chats.get(ME, chat.id)).title == "What is this,"
@@ -418,7 +446,7 @@ async def test_a_chat_is_called_by_its_first_message(house: House) -> None:
     assert (await house.chats.get(ME, named.id)).title == "My own"
 
 
-async def test_one_turn_at_a_time(house: House, model: Model) -> None:
+async def test_one_turn_at_a_time(house: ChatProcess, model: Model) -> None:
     chat = await house.chat()
     turn = await house.chats.send(ME, chat.id, "say a\nhold")
     for attempt in (
@@ -433,7 +461,7 @@ async def test_one_turn_at_a_time(house: House, model: Model) -> None:
     assert kinds(events) == ["user", "said", "end"]
 
 
-async def test_a_chat_is_its_owners_alone(house: House) -> None:
+async def test_a_chat_is_its_owners_alone(house: ChatProcess) -> None:
     chat = await house.chat()
     await house.say(chat, "hello")
     chats = house.chats
@@ -458,7 +486,7 @@ async def test_a_chat_is_its_owners_alone(house: House) -> None:
     assert [each.id for each in await chats.list(ME)] == [chat.id]
 
 
-async def test_what_cannot_be_said_is_refused(house: House) -> None:
+async def test_what_cannot_be_said_is_refused(house: ChatProcess) -> None:
     chat = await house.chat()
     for text in ("", "  \n\t ", "x" * 1_000_001):
         with pytest.raises(ChatRefused):
@@ -470,19 +498,19 @@ async def test_what_cannot_be_said_is_refused(house: House) -> None:
     assert await house.chats.list_events(ME, chat.id) == []
 
 
-async def test_texts_that_no_database_takes_are_said_all_the_same(house: House) -> None:
+async def test_texts_that_no_database_takes_are_said_all_the_same(house: ChatProcess) -> None:
     events = await house.say(await house.chat(), "a\0b \ud83d c")
-    assert only(events, Kind.MODEL_MESSAGE)[0]["text"] == "You said: a\ufffdb ? c"
+    assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"] == "You said: a\ufffdb ? c"
 
 
-async def test_the_owner_of_a_chat_must_still_be_there(house: House) -> None:
+async def test_the_owner_of_a_chat_must_still_be_there(house: ChatProcess) -> None:
     chat = await house.chat()
     house.yard.gone.add(ME)
     with pytest.raises(ChatRefused, match="no account"):
         await house.chats.send(ME, chat.id, "hello")
 
 
-async def test_fifty_turns_at_once_lose_nothing_and_keep_their_order(house: House) -> None:
+async def test_fifty_turns_at_once_lose_nothing_and_keep_their_order(house: ChatProcess) -> None:
     chats = [await house.chat() for _ in range(50)]
     turns = [
         await house.chats.send(
@@ -494,6 +522,6 @@ async def test_fifty_turns_at_once_lose_nothing_and_keep_their_order(house: Hous
         events = await house.over(chat, turn)
         assert kinds(events) == ["user", "said", "call", "result", "said", "end"]
         assert [event.seq for event in events] == sorted({event.seq for event in events})
-        first, last = (body["text"] for body in only(events, Kind.MODEL_MESSAGE))
+        first, last = (body["text"] for body in bodies_of_kind(events, Kind.MODEL_MESSAGE))
         assert (first, last) == (f"{n} one two three", f"look: {n} end {n}")
-        assert only(events, Kind.END)[0]["why"] == "done"
+        assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"

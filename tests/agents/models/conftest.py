@@ -26,7 +26,7 @@ KEY = "sk-a-very-secret-key-0123456789"
 
 
 @dataclass
-class Fake:
+class FakeProvider:
     """A running fake: its address, and what came to it since the test began."""
 
     url: str
@@ -58,18 +58,18 @@ def provider_url() -> Iterator[str]:
 
 
 @pytest.fixture
-def openai_fake(openai_url: str) -> Fake:
-    return Fake(openai_url, len(Fake(openai_url).journal))
+def openai_fake(openai_url: str) -> FakeProvider:
+    return FakeProvider(openai_url, len(FakeProvider(openai_url).journal))
 
 
 @pytest.fixture
-def provider_fake(provider_url: str) -> Fake:
+def provider_fake(provider_url: str) -> FakeProvider:
     """Anthropic, Google and OpenAI's Responses, in one program."""
-    return Fake(provider_url, len(Fake(provider_url).journal))
+    return FakeProvider(provider_url, len(FakeProvider(provider_url).journal))
 
 
 @dataclass
-class Heard:
+class ModelReply:
     """What came of asking."""
 
     text: str = ""
@@ -87,10 +87,10 @@ async def ask(
     tools: Sequence[ToolDefinition] = (),
     instructions: str | None = None,
     temperature: float | None = None,
-) -> Heard:
+) -> ModelReply:
     """Ask to the end. An error that comes is in ``error``, beside what had arrived."""
     messages = [ModelRequest.user_text_prompt(words)] if isinstance(words, str) else words
-    heard = Heard()
+    heard = ModelReply()
     asking = models.pick(wanted, LOCAL_PRINCIPAL).stream(
         messages, tools, instructions=instructions, temperature=temperature
     )

@@ -16,7 +16,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.tools import ToolDefinition
-from tests.agents.models.conftest import KEY, Fake, Make, ask
+from tests.agents.models.conftest import KEY, FakeProvider, Make, ask
 
 from toolyard.agents.models import response_stream
 from toolyard.agents.models.available_models import Models
@@ -40,12 +40,12 @@ WEATHER = ToolDefinition(
 )
 
 
-def entry(fake: Fake, **more: object) -> dict[str, object]:
+def entry(fake: FakeProvider, **more: object) -> dict[str, object]:
     return {"model": "openai:fake-1", "base_url": f"{fake.url}/v1", "api_key": "good", **more}
 
 
 @pytest.fixture
-def models(make: Make, openai_fake: Fake) -> Models:
+def models(make: Make, openai_fake: FakeProvider) -> Models:
     return make(models={"fake": entry(openai_fake)})
 
 
@@ -68,7 +68,9 @@ async def test_words_come_one_by_one_and_the_whole_is_there_at_the_end(models: M
     assert heard.stream.cost is None
 
 
-async def test_instructions_tools_and_temperature_reach_the_model(models: Models, openai_fake: Fake) -> None:
+async def test_instructions_tools_and_temperature_reach_the_model(
+    models: Models, openai_fake: FakeProvider
+) -> None:
     heard = await ask(models, "tools?", tools=[WEATHER], instructions="Be brief.", temperature=0.25)
     assert heard.text == "weather"
     (came,) = openai_fake.journal
@@ -82,7 +84,7 @@ async def test_instructions_tools_and_temperature_reach_the_model(models: Models
 
 
 async def test_the_temperature_of_the_entry_counts_where_nobody_names_one(
-    make: Make, openai_fake: Fake
+    make: Make, openai_fake: FakeProvider
 ) -> None:
     models = make(models={"fake": entry(openai_fake, temperature=0.5)})
     await ask(models, "say a")
@@ -121,7 +123,7 @@ async def test_results_and_their_pictures_go_back_with_the_next_step(models: Mod
     assert second.text.endswith("image: yes")
 
 
-async def test_ollama_is_asked_like_the_others(make: Make, openai_fake: Fake) -> None:
+async def test_ollama_is_asked_like_the_others(make: Make, openai_fake: FakeProvider) -> None:
     models = make(models={"llama": entry(openai_fake, model="ollama:fake-llama")})
     heard = await ask(models, 'say hm\ncall weather {"city": "Rom"}', tools=[WEATHER])
     assert (heard.error, heard.text) == (None, "hm")
@@ -133,7 +135,9 @@ async def test_many_at_once_do_not_mix(models: Models) -> None:
     assert [each.text for each in heard] == [f"number {n} is {n}" for n in range(30)]
 
 
-async def test_one_client_is_kept_open_for_all_models_of_an_address(make: Make, openai_fake: Fake) -> None:
+async def test_one_client_is_kept_open_for_all_models_of_an_address(
+    make: Make, openai_fake: FakeProvider
+) -> None:
     models = make(models={"a": entry(openai_fake), "b": entry(openai_fake, model="openai:fake-2")})
     for name in ("a", "b", "a"):
         assert (await ask(models, "say x", wanted=name)).error is None
@@ -145,7 +149,7 @@ async def test_one_client_is_kept_open_for_all_models_of_an_address(make: Make, 
 
 
 async def test_leaving_in_the_middle_ends_the_request_at_the_server(
-    models: Models, openai_fake: Fake, wait_until: Callable[..., Awaitable[None]]
+    models: Models, openai_fake: FakeProvider, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     asking = models.pick(None, LOCAL_PRINCIPAL).stream(
         [ModelRequest.user_text_prompt("say a b\nhold\nsay c")], [], instructions=None, temperature=None
@@ -157,7 +161,7 @@ async def test_leaving_in_the_middle_ends_the_request_at_the_server(
 
 
 async def test_a_cancelled_task_ends_the_request_too(
-    models: Models, openai_fake: Fake, wait_until: Callable[..., Awaitable[None]]
+    models: Models, openai_fake: FakeProvider, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     task = asyncio.create_task(ask(models, "hold"))
     await wait_until(lambda: len(openai_fake.journal) == 1)
@@ -208,7 +212,9 @@ async def test_how_long_to_wait_is_told(models: Models) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
-async def test_what_passes_is_tried_a_second_time(models: Models, openai_fake: Fake, status: int) -> None:
+async def test_what_passes_is_tried_a_second_time(
+    models: Models, openai_fake: FakeProvider, status: int
+) -> None:
     heard = await ask(models, f"fault {status} times=1 after=0\nsay there")
     assert (heard.error, heard.text) == (None, "there")
     assert len(openai_fake.journal) == 2
@@ -227,20 +233,20 @@ async def test_what_passes_is_tried_a_second_time(models: Models, openai_fake: F
     ],
 )
 async def test_tries_are_few_and_none_follows_a_first_word(
-    models: Models, openai_fake: Fake, script: str, requests: int
+    models: Models, openai_fake: FakeProvider, script: str, requests: int
 ) -> None:
     assert isinstance((await ask(models, script)).error, ModelError)
     assert len(openai_fake.journal) == requests
 
 
-async def test_a_model_that_the_address_does_not_have(make: Make, openai_fake: Fake) -> None:
+async def test_a_model_that_the_address_does_not_have(make: Make, openai_fake: FakeProvider) -> None:
     models = make(models={"other": entry(openai_fake, model="openai:other")})
     error = (await ask(models, "say a")).error
     assert isinstance(error, NoSuchModel)
     assert "The model `other` does not exist" in error.cause
 
 
-async def test_a_wrong_key_is_refused_and_never_shown(make: Make, openai_fake: Fake) -> None:
+async def test_a_wrong_key_is_refused_and_never_shown(make: Make, openai_fake: FakeProvider) -> None:
     models = make(models={"fake": entry(openai_fake, api_key=KEY)})
     error = (await ask(models, "say a")).error
     assert isinstance(error, KeyRefused)
@@ -248,7 +254,7 @@ async def test_a_wrong_key_is_refused_and_never_shown(make: Make, openai_fake: F
     assert KEY not in f"{error} {error!r} {error.__cause__!r} {shown!r}"
 
 
-async def test_a_key_that_the_provider_quotes_is_taken_out(make: Make, openai_fake: Fake) -> None:
+async def test_a_key_that_the_provider_quotes_is_taken_out(make: Make, openai_fake: FakeProvider) -> None:
     models = make(models={"leaky": entry(openai_fake, model="openai:good")})
     error = (await ask(models, "say a")).error
     # The server names the model in its error, and here the model has the name of the key.
@@ -290,7 +296,7 @@ async def test_a_host_that_nobody_has(make: Make) -> None:
 
 
 @pytest.mark.parametrize("script", ["hold", "say a b\nhold", 'call weather {"a": 1}\nhold'])
-async def test_silence_ends(make: Make, openai_fake: Fake, script: str) -> None:
+async def test_silence_ends(make: Make, openai_fake: FakeProvider, script: str) -> None:
     models = make(models={"fake": entry(openai_fake)}, model_silence=0.3)
     begin = time.monotonic()
     heard = await ask(models, script, tools=[WEATHER])
@@ -302,7 +308,7 @@ async def test_silence_ends(make: Make, openai_fake: Fake, script: str) -> None:
 
 @pytest.mark.parametrize("order", ["say", "think", "raw weather"])
 async def test_an_answer_without_end_is_ended(
-    models: Models, openai_fake: Fake, order: str, monkeypatch: pytest.MonkeyPatch
+    models: Models, openai_fake: FakeProvider, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(response_stream, "_MAX_ANSWER_CHARACTERS", 1_000)
     heard = await ask(models, f"{order} {'and on ' * 300}\nhold", tools=[WEATHER])
@@ -310,7 +316,7 @@ async def test_an_answer_without_end_is_ended(
     assert "was stopped after 1,000 characters" in heard.error.cause
 
 
-async def test_words_that_keep_coming_are_no_silence(make: Make, openai_fake: Fake) -> None:
+async def test_words_that_keep_coming_are_no_silence(make: Make, openai_fake: FakeProvider) -> None:
     models = make(models={"fake": entry(openai_fake)}, model_silence=4.0)
     heard = await ask(models, f"pace 0.25\nsay {'word ' * 19}end")
     assert (heard.error, heard.pieces) == (None, 20)

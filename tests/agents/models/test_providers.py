@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.tools import ToolDefinition
-from tests.agents.models.conftest import KEY, Fake, Make, ask
+from tests.agents.models.conftest import KEY, FakeProvider, Make, ask
 
 from toolyard.agents.chat.model_history import InputModalities, build_messages
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot
@@ -25,7 +25,7 @@ WEATHER = ToolDefinition(
 NAMES = ["anthropic", "google", "openai"]
 
 
-def entries(fake: Fake, key: str = "good") -> dict[str, dict[str, object]]:
+def entries(fake: FakeProvider, key: str = "good") -> dict[str, dict[str, object]]:
     return {
         "anthropic": {"model": "anthropic:claude-haiku-5-5", "base_url": fake.url, "api_key": key},
         "google": {"model": "google:gemini-2.5-flash", "base_url": fake.url, "api_key": key},
@@ -34,11 +34,11 @@ def entries(fake: Fake, key: str = "good") -> dict[str, dict[str, object]]:
 
 
 @pytest.fixture
-def models(make: Make, provider_fake: Fake) -> Models:
+def models(make: Make, provider_fake: FakeProvider) -> Models:
     return make(models=entries(provider_fake))
 
 
-def journal(fake: Fake, name: str) -> list[dict[str, Any]]:
+def journal(fake: FakeProvider, name: str) -> list[dict[str, Any]]:
     return [came["body"] for came in fake.journal if came["provider"] == name]
 
 
@@ -53,7 +53,9 @@ async def test_words_arrive_with_their_usage(models: Models, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_call_and_its_result_make_two_steps(models: Models, provider_fake: Fake, name: str) -> None:
+async def test_a_call_and_its_result_make_two_steps(
+    models: Models, provider_fake: FakeProvider, name: str
+) -> None:
     said = ModelRequest(parts=[UserPromptPart('say One moment.\ncall weather {"city": "Rom"}')])
     first = await ask(models, [said], wanted=name, tools=[WEATHER])
     assert first.error is None
@@ -73,7 +75,7 @@ async def test_reasoning_is_told_from_words(models: Models, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_instructions_and_tools_reach_the_provider(
-    models: Models, provider_fake: Fake, name: str
+    models: Models, provider_fake: FakeProvider, name: str
 ) -> None:
     # Models that reason take no temperature, and the library warns of one.
     warmth = 0.5 if name == "google" else None
@@ -86,7 +88,7 @@ async def test_instructions_and_tools_reach_the_provider(
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_an_attached_picture_reaches_the_provider_in_its_form(
-    models: Models, provider_fake: Fake, name: str
+    models: Models, provider_fake: FakeProvider, name: str
 ) -> None:
     start = UserMessage("say Seen", attachments=(Attachment("f1", "x.gif", "image/gif", 6),))
     turn = TurnSnapshot(1, 1.0, start)
@@ -102,7 +104,7 @@ async def test_an_attached_picture_reaches_the_provider_in_its_form(
 
 
 async def test_anthropic_is_asked_to_remember_what_every_step_repeats(
-    models: Models, provider_fake: Fake
+    models: Models, provider_fake: FakeProvider
 ) -> None:
     await ask(models, "say x", wanted="anthropic", instructions="Be brief.", tools=[WEATHER])
     (body,) = journal(provider_fake, "anthropic")
@@ -134,7 +136,9 @@ async def test_a_failure_says_what_happened(
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_wrong_key_is_refused_and_never_shown(make: Make, provider_fake: Fake, name: str) -> None:
+async def test_a_wrong_key_is_refused_and_never_shown(
+    make: Make, provider_fake: FakeProvider, name: str
+) -> None:
     models = make(models=entries(provider_fake, KEY))
     error = (await ask(models, "say x", wanted=name)).error
     assert isinstance(error, KeyRefused), error
@@ -143,7 +147,7 @@ async def test_a_wrong_key_is_refused_and_never_shown(make: Make, provider_fake:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_an_address_where_nobody_listens(make: Make, name: str) -> None:
-    models = make(models=entries(Fake("http://127.0.0.1:9")))
+    models = make(models=entries(FakeProvider("http://127.0.0.1:9")))
     error = (await ask(models, "say x", wanted=name)).error
     assert isinstance(error, ModelFailed)
     assert "cannot reach 127.0.0.1:9" in error.cause

@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from tests.agents.models.conftest import KEY, Fake, Make, ask
+from tests.agents.models.conftest import KEY, FakeProvider, Make, ask
 
 from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import KeyRefused, ModelFailed, NoSuchModel
@@ -21,7 +21,7 @@ def ids(models: Models, person: Principal = LOCAL_PRINCIPAL) -> list[str]:
     return [choice.id for choice in models.choices_for(person)]
 
 
-def stored(fake: Fake, **more: object) -> StoredModel:
+def stored(fake: FakeProvider, **more: object) -> StoredModel:
     values = {"base_url": f"{fake.url}/v1", "private_addresses": True, "api_key": "good", **more}
     return StoredModel("house", "openai", "fake-1", **values)  # type: ignore[arg-type]
 
@@ -55,7 +55,7 @@ async def test_an_audience_decides_who_has_a_model(make: Make) -> None:
         assert refused.value.cause == unknown.value.cause.replace("nonexist", hidden)
 
 
-async def test_an_answer_costs_what_was_entered(make: Make, openai_fake: Fake) -> None:
+async def test_an_answer_costs_what_was_entered(make: Make, openai_fake: FakeProvider) -> None:
     models = make()
     await models.set_stored([stored(openai_fake, input_price=2.0, output_price=10.0)])
     heard = await ask(models, "say one two three")
@@ -63,7 +63,7 @@ async def test_an_answer_costs_what_was_entered(make: Make, openai_fake: Fake) -
     assert heard.stream.cost == Decimal(2 * usage.input_tokens + 10 * usage.output_tokens) / 1_000_000
 
 
-async def test_a_changed_key_is_used_at_once(make: Make, openai_fake: Fake) -> None:
+async def test_a_changed_key_is_used_at_once(make: Make, openai_fake: FakeProvider) -> None:
     models = make()
     await models.set_stored([stored(openai_fake, api_key=KEY)])
     assert isinstance((await ask(models, "say x")).error, KeyRefused)

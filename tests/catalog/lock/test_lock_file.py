@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.manual_clock import ManualClock
 
 from toolyard.catalog.lock import (
     ChangeKind,
@@ -271,15 +272,8 @@ def test_what_is_no_lock_is_not_believed(tmp_path: Path, text: str) -> None:
     assert broken(tmp_path / "mcp.lock", text)
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_the_keeper_says_what_is_set_aside_and_follows_the_file(tmp_path: Path) -> None:
-    clock, path = Clock(), tmp_path / "mcp.lock"
+    clock, path = ManualClock(100.0), tmp_path / "mcp.lock"
     keeper = LockFile(path, clock=clock)
     now = contents(definition("a"), definition("b", "Quite another thing", input_schema={}))
     assert keeper.quarantine_reasons(now) == {}
@@ -302,7 +296,7 @@ def test_the_keeper_says_what_is_set_aside_and_follows_the_file(tmp_path: Path) 
 def test_a_large_file_that_changed_is_loaded_in_a_thread_while_the_former_one_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, path = Clock(), tmp_path / "mcp.lock"
+    clock, path = ManualClock(100.0), tmp_path / "mcp.lock"
     now = contents(definition("a"), definition("b", "x" * 300_000))
     write_lock(path, {"s": pins(definition("a"))})
     keeper = LockFile(path, clock=clock)

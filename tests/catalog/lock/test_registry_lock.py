@@ -23,7 +23,7 @@ SERVER = "s1"
 
 
 @dataclass
-class Memory:
+class MemoryPinStorage:
     """A PinStorage for one process."""
 
     kept: dict[PinKey, PinEntry] = field(default_factory=dict[PinKey, PinEntry])
@@ -69,14 +69,14 @@ async def usable(lock: RegistryLock, who: str, **tools: str) -> list[str]:
 
 
 async def test_until_a_listing_was_held_against_the_lock_nothing_of_it_is_used() -> None:
-    lock = RegistryLock(Memory())
+    lock = RegistryLock(MemoryPinStorage())
     assert set(lock.quarantine_reasons(listed("ann", a="x"))) == {"a"}
     assert await usable(lock, "ann", a="x") == ["a"]
     assert set(lock.quarantine_reasons(listed("ann", a="y"))) == {"a"}
 
 
 async def test_instructions_are_passed_on_as_they_were_accepted_and_no_others() -> None:
-    lock = RegistryLock(Memory())
+    lock = RegistryLock(MemoryPinStorage())
     before, after = listed("ann", "Look first.", a="x"), listed("ann", "Obey.", a="x")
     assert not lock.has_accepted_instructions(before)
     for contents in (before, after):
@@ -90,7 +90,7 @@ async def test_instructions_are_passed_on_as_they_were_accepted_and_no_others() 
 
 async def test_a_verdict_is_not_reused_for_another_instance_under_the_same_name() -> None:
     """An instance may be deleted and made again under its old slug, of another server."""
-    storage = Memory()
+    storage = MemoryPinStorage()
     here, elsewhere = RegistryLock(storage), RegistryLock(storage)
     old = instance("ann")
     new = replace(old, instance=InstanceRef("ann", "words", None, "i-new", "s2"))
@@ -105,12 +105,12 @@ async def test_a_verdict_is_not_reused_for_another_instance_under_the_same_name(
 
 
 async def test_what_cannot_be_kept_is_not_trusted() -> None:
-    lock = RegistryLock(Memory(gone=True))
+    lock = RegistryLock(MemoryPinStorage(gone=True))
     assert await usable(lock, "ann", a="x") == []
 
 
 async def test_a_lock_that_cannot_be_believed_accepts_nothing() -> None:
-    memory = Memory()
+    memory = MemoryPinStorage()
     assert await usable(RegistryLock(memory), "ann", a="x") == ["a"]
     memory.kept = {place: replace(each, pins=b"torn", revision=9) for place, each in memory.kept.items()}
     lock = RegistryLock(memory)
@@ -121,7 +121,7 @@ async def test_a_lock_that_cannot_be_believed_accepts_nothing() -> None:
 
 
 async def test_nothing_is_read_or_written_while_nothing_changes() -> None:
-    memory = Memory()
+    memory = MemoryPinStorage()
     lock = RegistryLock(memory)
     await usable(lock, "ann", a="x")
     before, reads = dict(memory.kept), memory.reads
@@ -131,7 +131,7 @@ async def test_nothing_is_read_or_written_while_nothing_changes() -> None:
 
 
 async def test_of_many_first_users_at_once_one_is_trusted_and_the_others_are_held_against_it() -> None:
-    lock = RegistryLock(Memory())
+    lock = RegistryLock(MemoryPinStorage())
     people = [f"p{number}" for number in range(6)]
     found = await asyncio.gather(*(usable(lock, who, same="x", own=who) for who in people))
     assert all("same" in each for each in found)
@@ -139,7 +139,7 @@ async def test_of_many_first_users_at_once_one_is_trusted_and_the_others_are_hel
 
 
 async def test_people_who_see_less_take_nothing_away_from_others() -> None:
-    lock = RegistryLock(Memory())
+    lock = RegistryLock(MemoryPinStorage())
     assert await usable(lock, "ann", a="x", b="y") == ["a", "b"]
     assert await usable(lock, "bob", a="x") == ["a"]
     assert await lock.list_unaccepted_changes(PinKey(SERVER), "S") == []
@@ -154,7 +154,7 @@ async def test_people_who_see_less_take_nothing_away_from_others() -> None:
 
 
 async def test_looking_trusts_nothing_and_tells_what_is_different() -> None:
-    memory = Memory()
+    memory = MemoryPinStorage()
     lock = RegistryLock(memory)
     assert await lock.compare_preview(SERVER, build_pins(listed("", a="x"))) == {}
     assert memory.kept == {}
@@ -166,7 +166,7 @@ async def test_looking_trusts_nothing_and_tells_what_is_different() -> None:
 
 
 async def test_two_who_accept_at_once_both_do() -> None:
-    lock = RegistryLock(Memory())
+    lock = RegistryLock(MemoryPinStorage())
     await usable(lock, "ann", a="x")
     await usable(lock, "ann", a="x", b="y", c="z")
     place = PinKey(SERVER)
@@ -197,7 +197,7 @@ def test_nobody_uses_what_was_not_accepted_for_them(steps: list[tuple[str, Any, 
 
 
 async def _walk(steps: list[tuple[str, Any, Any]]) -> None:
-    memory = Memory()
+    memory = MemoryPinStorage()
     lock = RegistryLock(memory)
     everyone: dict[str, str] | None = None
     """What an admin would say was accepted."""

@@ -20,7 +20,7 @@ from toolyard.store import Database
 from toolyard.types.stored_model import ModelAudience, StoredModel
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Chatting, Cli
+    from tests.cli.conftest import Cli, CliWithChat
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -39,7 +39,7 @@ def script(*lines: str) -> str:
 # What goes where.
 
 
-def test_the_answer_is_on_standard_output_and_all_else_beside_it(chatting: Chatting) -> None:
+def test_the_answer_is_on_standard_output_and_all_else_beside_it(chatting: CliWithChat) -> None:
     ran = chatting(
         "chat",
         "-p",
@@ -53,7 +53,7 @@ def test_the_answer_is_on_standard_output_and_all_else_beside_it(chatting: Chatt
     assert chatting.noted == ['look {"text": "there"}']
 
 
-def test_words_before_and_after_calls_errors_in_full_and_pictures_described(chatting: Chatting) -> None:
+def test_words_before_and_after_calls_errors_in_full_and_pictures_described(chatting: CliWithChat) -> None:
     calls = ("call chat_fail {}", "call chat_none {}", "call chat_picture {}")
     ran = chatting("chat", "-p", "-", input=script("say First.", *calls, "then", "say Sorry."))
     assert (ran.code, ran.out) == (0, "First.\nSorry.\n")
@@ -67,7 +67,7 @@ def test_words_before_and_after_calls_errors_in_full_and_pictures_described(chat
 # How it ends.
 
 
-def test_a_model_that_fails_is_3(chatting: Chatting) -> None:
+def test_a_model_that_fails_is_3(chatting: CliWithChat) -> None:
     ran = chatting("chat", "-p", "fault 401")
     assert (ran.code, ran.out) == (3, "")
     assert ran.err.startswith("error: ")
@@ -76,13 +76,13 @@ def test_a_model_that_fails_is_3(chatting: Chatting) -> None:
     assert (half.code, half.out) == (3, "Half an ans\n")
 
 
-def test_a_limit_is_6(chatting: Chatting) -> None:
+def test_a_limit_is_6(chatting: CliWithChat) -> None:
     ran = chatting("chat", "-p", script("call chat_look {}", "then", "say x"), TOOLYARD_MAX_STEPS="1")
     assert ran.code == 6
     assert "error: " in ran.err
 
 
-def test_where_nobody_can_be_asked_calls_are_refused_and_it_is_4(chatting: Chatting) -> None:
+def test_where_nobody_can_be_asked_calls_are_refused_and_it_is_4(chatting: CliWithChat) -> None:
     words = script('call chat_put {"text": "x"}', "then", "results?")
     ran = chatting("chat", "-p", words, TOOLYARD_WRITE_TOOLS="ask")
     assert ran.code == 4
@@ -95,7 +95,7 @@ def test_where_nobody_can_be_asked_calls_are_refused_and_it_is_4(chatting: Chatt
     assert "chat asked a question, and nobody is here to answer it" in asked.err
 
 
-def test_an_interrupt_stops_the_turn_and_it_is_130(chatting: Chatting) -> None:
+def test_an_interrupt_stops_the_turn_and_it_is_130(chatting: CliWithChat) -> None:
     running = chatting.start("chat", "-p", script("say Wait", "call chat_wait {}"), start_new_session=True)
     try:
         until(lambda: chatting.noted == ["wait {}"])
@@ -111,7 +111,7 @@ def test_an_interrupt_stops_the_turn_and_it_is_130(chatting: Chatting) -> None:
     assert state == "idle"
 
 
-def test_an_interrupt_ends_the_call_of_the_model(chatting: Chatting) -> None:
+def test_an_interrupt_ends_the_call_of_the_model(chatting: CliWithChat) -> None:
     running = chatting.start("chat", "-p", script("say Now", "hold"), start_new_session=True)
     try:
         until(lambda: len(chatting.asked) == 1)
@@ -135,7 +135,7 @@ def test_without_a_model_it_says_how_to_configure_one(cli: Cli) -> None:
     assert not (cli.data / "toolyard.db").exists()
 
 
-def test_a_model_that_is_named_needs_no_entry(chatting: Chatting) -> None:
+def test_a_model_that_is_named_needs_no_entry(chatting: CliWithChat) -> None:
     (chatting.data / "toolyard.toml").unlink()
     env = {"OPENAI_API_KEY": "good", "OPENAI_BASE_URL": f"{chatting.model}/v1"}
     ran = chatting("chat", "--model", "openai:fake-2", "-p", "say Named.", **env)
@@ -143,7 +143,7 @@ def test_a_model_that_is_named_needs_no_entry(chatting: Chatting) -> None:
     assert chatting.asked[0]["model"] == "fake-2"
 
 
-def test_models_of_the_web_app_are_there_unless_they_are_for_others(chatting: Chatting) -> None:
+def test_models_of_the_web_app_are_there_unless_they_are_for_others(chatting: CliWithChat) -> None:
     (chatting.data / "toolyard.toml").unlink()
 
     async def store() -> None:
@@ -185,7 +185,7 @@ def test_models_of_the_web_app_are_there_unless_they_are_for_others(chatting: Ch
         ((), "a conversation requires a terminal"),
     ],
 )
-def test_what_cannot_be_meant_is_told(chatting: Chatting, words: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_meant_is_told(chatting: CliWithChat, words: tuple[str, ...], message: str) -> None:
     ran = chatting("chat", *words)
     assert ran.code == 2
     assert message in ran.err + ran.out
@@ -195,14 +195,14 @@ def test_what_cannot_be_meant_is_told(chatting: Chatting, words: tuple[str, ...]
 # Which chat, with what.
 
 
-def test_an_agent_decides_what_is_there(chatting: Chatting) -> None:
+def test_an_agent_decides_what_is_there(chatting: CliWithChat) -> None:
     chatting.agents("## Looker\n---\ntools: [chat_look]\n---\nLook.\n")
     ran = chatting("chat", "--agent", "Looker", "-p", "tools?")
     assert (ran.code, ran.out) == (0, "chat_look\n")
     assert chatting.asked[0]["messages"][0] == {"role": "system", "content": "Look."}
 
 
-def test_a_bundle_decides_too(chatting: Chatting) -> None:
+def test_a_bundle_decides_too(chatting: CliWithChat) -> None:
     server = json.loads((chatting.data / "mcp.json").read_text())["mcpServers"]["chat"]
     strict = {"trust": "trusted", "transport": {"type": "stdio", **server}}
     bundle = {"serverId": "chat", "mode": "direct", "allowTools": ["look", "fail"]}
@@ -211,7 +211,7 @@ def test_a_bundle_decides_too(chatting: Chatting) -> None:
     assert {"chat_look", "chat_fail"} == set(ran.out.split()) - {"web_fetch"}
 
 
-def test_a_chat_is_gone_on_with_and_listed(chatting: Chatting) -> None:
+def test_a_chat_is_gone_on_with_and_listed(chatting: CliWithChat) -> None:
     (chatting.data / "toolyard.db").unlink()
     assert chatting("chat", "--list").err.startswith("note: no chats yet")
     assert not (chatting.data / "toolyard.db").exists()
@@ -228,7 +228,7 @@ def test_a_chat_is_gone_on_with_and_listed(chatting: Chatting) -> None:
 
 
 @pytest.fixture
-def web(chatting: Chatting) -> Iterator[Callable[..., Any]]:
+def web(chatting: CliWithChat) -> Iterator[Callable[..., Any]]:
     """``web(path)``: ask a Toolyard that serves the same data directory, started when it is first asked."""
     started: list[tuple[subprocess.Popen[str], str]] = []
 
@@ -261,7 +261,7 @@ def web(chatting: Chatting) -> Iterator[Callable[..., Any]]:
         process.stdout.close()
 
 
-def test_the_web_app_and_the_terminal_have_the_same_chats(chatting: Chatting, web: Any) -> None:
+def test_the_web_app_and_the_terminal_have_the_same_chats(chatting: CliWithChat, web: Any) -> None:
     ran = chatting("chat", "-p", script('call chat_look {"text": "x"}', "then", "say Done."), "--json")
     assert (ran.code, ran.err) == (0, "")
     printed = [json.loads(line) for line in ran.lines]

@@ -18,7 +18,7 @@ CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 COMMAND = [sys.executable, "-I", "-m", "toolyard.cli.playground_server"]
 
 
-class Talk:
+class PlaygroundClient:
     """A client that writes lines and reads lines."""
 
     def __init__(self, *args: str) -> None:
@@ -49,7 +49,7 @@ class Talk:
 
 @pytest.fixture
 def talk(request: pytest.FixtureRequest) -> Any:
-    made = Talk(*getattr(request, "param", ()))
+    made = PlaygroundClient(*getattr(request, "param", ()))
     yield made
     made.close()
 
@@ -71,7 +71,7 @@ CALLS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
-def test_its_answers_match_the_official_types(talk: Talk, name: str) -> None:
+def test_its_answers_match_the_official_types(talk: PlaygroundClient, name: str) -> None:
     listed = talk.ask("tools/list", **modern())["result"]
     methods.validate_server_result("tools/list", "2026-07-28", listed)
     assert name in [each["name"] for each in listed["tools"]]
@@ -80,7 +80,7 @@ def test_its_answers_match_the_official_types(talk: Talk, name: str) -> None:
     assert not result.get("isError")
 
 
-def test_a_trip_goes_from_stop_to_stop(talk: Talk) -> None:
+def test_a_trip_goes_from_stop_to_stop(talk: PlaygroundClient) -> None:
     result = talk.ask("tools/call", name="plan_trip", arguments=CALLS["plan_trip"], **modern())["result"]
     trip = result["structuredContent"]
     assert [(each["city"], each["from"], each["to"]) for each in trip["stops"]] == [
@@ -90,14 +90,14 @@ def test_a_trip_goes_from_stop_to_stop(talk: Talk) -> None:
     assert trip["stay"] == {"kind": "tent", "fire": True}
 
 
-def test_a_chart_is_a_picture(talk: Talk) -> None:
+def test_a_chart_is_a_picture(talk: PlaygroundClient) -> None:
     result = talk.ask("tools/call", name="chart", arguments=CALLS["chart"], **modern())["result"]
     picture = base64.b64decode(result["content"][1]["data"])
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     assert result["content"][0]["text"] == "3 bars, the highest is 4."
 
 
-def test_a_modern_client_is_asked_in_a_result_of_its_own(talk: Talk) -> None:
+def test_a_modern_client_is_asked_in_a_result_of_its_own(talk: PlaygroundClient) -> None:
     asked = talk.ask("tools/call", name="greet", **modern(elicitation={}))["result"]
     methods.validate_server_result("tools/call", "2026-07-28", asked)
     assert asked["resultType"] == "input_required"
@@ -115,7 +115,7 @@ def test_a_modern_client_is_asked_in_a_result_of_its_own(talk: Talk) -> None:
     ],
 )
 def test_an_older_client_is_asked_in_the_middle_of_the_call(
-    talk: Talk, reply: dict[str, Any], said: str
+    talk: PlaygroundClient, reply: dict[str, Any], said: str
 ) -> None:
     talk.ask("initialize", protocolVersion="2025-11-25", capabilities={"elicitation": {}})
     talk.send(id=2, method="tools/call", params={"name": "greet"})
@@ -126,7 +126,7 @@ def test_an_older_client_is_asked_in_the_middle_of_the_call(
 
 
 @pytest.mark.parametrize("talk", [("--legacy",)], indirect=True)
-def test_who_cannot_be_asked_is_greeted_all_the_same(talk: Talk) -> None:
+def test_who_cannot_be_asked_is_greeted_all_the_same(talk: PlaygroundClient) -> None:
     talk.ask("initialize", protocolVersion="2025-11-25", capabilities={})
     assert talk.ask("tools/call", name="greet")["result"]["content"][0]["text"] == "Hello, stranger!"
 
@@ -143,7 +143,7 @@ def test_who_cannot_be_asked_is_greeted_all_the_same(talk: Talk) -> None:
         ("plan_trip", {"start": "2026-01-01", "stops": 7}),
     ],
 )
-def test_what_cannot_be_done_is_told(talk: Talk, name: str, arguments: dict[str, Any]) -> None:
+def test_what_cannot_be_done_is_told(talk: PlaygroundClient, name: str, arguments: dict[str, Any]) -> None:
     assert talk.ask("tools/call", name=name, arguments=arguments, **modern())["result"]["isError"]
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.processes import is_running
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Chatting
+    from tests.cli.conftest import CliWithChat
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -28,7 +28,7 @@ def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-class Talk:
+class TerminalSession:
     """A conversation: what is waited for must come after what was seen before."""
 
     def __init__(self, terminal: Any) -> None:
@@ -55,14 +55,14 @@ class Talk:
 
 
 @pytest.fixture
-def talk(chatting: Chatting, terminal: Any) -> Callable[..., Talk]:
-    return lambda *words, **env: Talk(terminal("chat", *words, **env))
+def talk(chatting: CliWithChat, terminal: Any) -> Callable[..., TerminalSession]:
+    return lambda *words, **env: TerminalSession(terminal("chat", *words, **env))
 
 
 # Talking.
 
 
-def test_a_conversation(chatting: Chatting, talk: Callable[..., Talk]) -> None:
+def test_a_conversation(chatting: CliWithChat, talk: Callable[..., TerminalSession]) -> None:
     chatting.agents("## Looker\n---\ndescription: only looks\ntools: [chat_look]\n---\nLook.\n")
     here = talk()
     here.sees("a new chat with fake  (/help; Ctrl-C stops a turn, Ctrl-D quits)")
@@ -109,7 +109,9 @@ def test_a_conversation(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     assert [one["content"] for one in chatting.asked[-1]["messages"]] == ["say Anew."]
 
 
-def test_files_are_attached_to_the_next_message(chatting: Chatting, talk: Callable[..., Talk]) -> None:
+def test_files_are_attached_to_the_next_message(
+    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+) -> None:
     (chatting.home / "notes.txt").write_text("Oslo\nBergen\n")
     (chatting.home / "blob.bin").write_bytes(b"\0\1")
     here = talk()
@@ -131,7 +133,7 @@ def test_files_are_attached_to_the_next_message(chatting: Chatting, talk: Callab
 
 
 def test_the_last_message_is_edited_and_both_versions_are_kept(
-    chatting: Chatting, talk: Callable[..., Talk]
+    chatting: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk()
     here.says("/edit say Too early.")
@@ -150,7 +152,9 @@ def test_the_last_message_is_edited_and_both_versions_are_kept(
     assert last == ["say One.", "One.", "say Other."]
 
 
-def test_the_first_lines_of_help_and_the_end_of_input(chatting: Chatting, talk: Callable[..., Talk]) -> None:
+def test_the_first_lines_of_help_and_the_end_of_input(
+    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+) -> None:
     here = talk()
     here.says("/help")
     for name in ("/help", "/agent", "/model", "/tools", "/attach", "/new", "/retry", "/export", "/quit"):
@@ -164,7 +168,7 @@ def test_the_first_lines_of_help_and_the_end_of_input(chatting: Chatting, talk: 
 
 
 def test_a_model_that_fails_leaves_the_conversation_as_it_is(
-    chatting: Chatting, talk: Callable[..., Talk]
+    chatting: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk()
     here.says("fault 500")
@@ -175,7 +179,9 @@ def test_a_model_that_fails_leaves_the_conversation_as_it_is(
     assert here.terminal.end() == 0
 
 
-def test_words_of_others_cannot_move_the_cursor(chatting: Chatting, talk: Callable[..., Talk]) -> None:
+def test_words_of_others_cannot_move_the_cursor(
+    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+) -> None:
     here = talk("-p", "say a\x1b[2Jb\x07c")
     assert here.terminal.end() == 0
     assert "\x1b[2J" not in here.terminal.seen
@@ -185,7 +191,7 @@ def test_words_of_others_cannot_move_the_cursor(chatting: Chatting, talk: Callab
 # Being asked.
 
 
-def test_a_call_that_writes_asks_first(chatting: Chatting, talk: Callable[..., Talk]) -> None:
+def test_a_call_that_writes_asks_first(chatting: CliWithChat, talk: Callable[..., TerminalSession]) -> None:
     here = talk(**ASK)
     here.says('call chat_put {"text": "one"}', "then", "say Asked.")
     here.sees("chat_put of chat needs your approval: ")
@@ -212,7 +218,7 @@ def test_a_call_that_writes_asks_first(chatting: Chatting, talk: Callable[..., T
     assert here.terminal.end() == 0
 
 
-def test_nothing_is_agreed_to_unseen(chatting: Chatting, talk: Callable[..., Talk]) -> None:
+def test_nothing_is_agreed_to_unseen(chatting: CliWithChat, talk: Callable[..., TerminalSession]) -> None:
     hidden = "x\\u200b\\u202ey\\udb40\\udc41\\udb40\\udd00z"
     here = talk("-p", f'call chat_put {{"text": "{hidden}"}}\nthen\nsay Put.', **ASK)
     here.sees("chat_put of chat needs your approval: ")
@@ -223,7 +229,7 @@ def test_nothing_is_agreed_to_unseen(chatting: Chatting, talk: Callable[..., Tal
 
 
 def test_in_one_turn_with_a_person_there_they_are_asked_too(
-    chatting: Chatting, talk: Callable[..., Talk]
+    chatting: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk("-p", 'call chat_put {"text": "x"}\nthen\nsay Put.', **ASK)
     here.answers("[n] no: ", "y\n")
@@ -232,7 +238,9 @@ def test_in_one_turn_with_a_person_there_they_are_asked_too(
     assert chatting.noted == ['put {"text": "x"}']
 
 
-def test_an_approval_waits_for_another_day(chatting: Chatting, talk: Callable[..., Talk]) -> None:
+def test_an_approval_waits_for_another_day(
+    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+) -> None:
     here = talk(**ASK)
     here.says('call chat_put {"text": "x"}', "then", "say At last.")
     here.answers("[n] no: ", "\x04")
@@ -249,7 +257,9 @@ def test_an_approval_waits_for_another_day(chatting: Chatting, talk: Callable[..
     assert again.terminal.end() == 0
 
 
-def test_a_server_asks_a_form_a_page_and_for_the_model(chatting: Chatting, talk: Callable[..., Talk]) -> None:
+def test_a_server_asks_a_form_a_page_and_for_the_model(
+    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+) -> None:
     here = talk()
     here.says("call chat_ask {}", "then", "results?")
     here.sees("chat asks: Who are you?")
@@ -278,7 +288,7 @@ def test_a_server_asks_a_form_a_page_and_for_the_model(chatting: Chatting, talk:
 
 
 def test_a_form_of_a_real_server_is_asked_field_by_field(
-    chatting: Chatting, talk: Callable[..., Talk], everything_server: str
+    chatting: CliWithChat, talk: Callable[..., TerminalSession], everything_server: str
 ) -> None:
     chatting.write({"mcpServers": {"all": {"command": everything_server}}})
     here = talk(TOOLYARD_WRITE_TOOLS="allow")
@@ -332,7 +342,7 @@ def test_a_form_of_a_real_server_is_asked_field_by_field(
 
 
 def test_what_is_answered_elsewhere_is_not_asked_any_more(
-    chatting: Chatting, talk: Callable[..., Talk]
+    chatting: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk(**ASK)
     here.says('call chat_put {"text": "x"}', "then", "say Done.")
@@ -353,7 +363,7 @@ def test_what_is_answered_elsewhere_is_not_asked_any_more(
 
 
 def test_ctrl_c_stops_the_model_and_the_conversation_goes_on(
-    chatting: Chatting, talk: Callable[..., Talk]
+    chatting: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk()
     here.says("say Begun", "hold")
@@ -368,7 +378,9 @@ def test_ctrl_c_stops_the_model_and_the_conversation_goes_on(
     assert here.terminal.end() == 0
 
 
-def test_ctrl_c_stops_the_tools_and_once_more_leaves(chatting: Chatting, talk: Callable[..., Talk]) -> None:
+def test_ctrl_c_stops_the_tools_and_once_more_leaves(
+    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+) -> None:
     here = talk()
     here.says("call chat_wait {}", "call chat_wait {}")
     until(lambda: chatting.noted == ["wait {}"] * 2)
@@ -382,7 +394,9 @@ def test_ctrl_c_stops_the_tools_and_once_more_leaves(chatting: Chatting, talk: C
     until(lambda: not is_running(child))
 
 
-def test_ctrl_c_at_a_question_stops_the_turn(chatting: Chatting, talk: Callable[..., Talk]) -> None:
+def test_ctrl_c_at_a_question_stops_the_turn(
+    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+) -> None:
     here = talk(**ASK)
     here.says('call chat_put {"text": "x"}', "then", "say Never.")
     here.sees("[n] no: ")
@@ -395,7 +409,7 @@ def test_ctrl_c_at_a_question_stops_the_turn(chatting: Chatting, talk: Callable[
 
 
 def test_a_killed_program_leaves_nothing_behind_and_the_turn_can_be_run_again(
-    chatting: Chatting, talk: Callable[..., Talk]
+    chatting: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk()
     here.says("say Half of it", "call chat_wait {}", "then", "say All of it.")
@@ -422,7 +436,7 @@ def test_a_killed_program_leaves_nothing_behind_and_the_turn_can_be_run_again(
     assert again.terminal.end() == 0
 
 
-def test_the_terminal_is_left_as_it_was(chatting: Chatting, talk: Callable[..., Talk]) -> None:
+def test_the_terminal_is_left_as_it_was(chatting: CliWithChat, talk: Callable[..., TerminalSession]) -> None:
     import termios
 
     here = talk()

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Chatting, Cli
+    from tests.cli.conftest import Cli, CliWithChat
 
 SERVER = {
     "command": sys.executable,
@@ -75,7 +75,7 @@ def test_no_text_of_a_server_controls_the_terminal(cli: Cli, terminal: Any, entr
 
 @pytest.mark.parametrize("trust", ["trusted", "untrusted"])
 def test_no_text_of_a_server_or_model_controls_the_terminal_of_a_chat(
-    chatting: Chatting, terminal: Any, trust: str
+    chatting: CliWithChat, terminal: Any, trust: str
 ) -> None:
     chatting.write({"mcpServers": {"evil": SERVER if trust == "trusted" else UNTRUSTED}})
     attack = "\x1b]0;TITLE\x07\x1b[2J\u202e\x9b"

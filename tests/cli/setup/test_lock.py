@@ -37,7 +37,7 @@ for line in sys.stdin:
 """
 
 
-class Changing:
+class ToolsFileServer:
     """A server whose tools stand in a file."""
 
     def __init__(self, cli: Any, folder: Path) -> None:
@@ -56,11 +56,11 @@ class Changing:
 
 
 @pytest.fixture
-def server(cli: Cli, tmp_path: Path) -> Changing:
-    return Changing(cli, tmp_path)
+def server(cli: Cli, tmp_path: Path) -> ToolsFileServer:
+    return ToolsFileServer(cli, tmp_path)
 
 
-def test_the_journey_of_a_changed_description(cli: Cli, server: Changing) -> None:
+def test_the_journey_of_a_changed_description(cli: Cli, server: ToolsFileServer) -> None:
     ran = cli("lock")
     assert (ran.code, ran.err) == (0, "")
     assert ran.lines[-1] == f"{server.lock} written: 2 tools of 1 server"
@@ -97,7 +97,7 @@ def test_the_journey_of_a_changed_description(cli: Cli, server: Changing) -> Non
 
 
 def test_acceptance_and_approval_of_files_are_in_the_audit_log_of_a_server(
-    cli: Cli, server: Changing
+    cli: Cli, server: ToolsFileServer
 ) -> None:
     cli.env["TOOLYARD_PEOPLE_MODE"] = "password"
     assert cli("lock").code == 0
@@ -120,7 +120,7 @@ def test_acceptance_and_approval_of_files_are_in_the_audit_log_of_a_server(
     assert json.loads(approved[3])["servers"] == ["one"]
 
 
-def test_a_new_tool_and_a_renamed_one_wait_alone(cli: Cli, server: Changing) -> None:
+def test_a_new_tool_and_a_renamed_one_wait_alone(cli: Cli, server: ToolsFileServer) -> None:
     cli("lock")
     server.has(fetch="Fetches an address", tally="Counts words", read="Reads a file")
     ran = cli("lock", "--check", "--json")
@@ -137,7 +137,9 @@ def test_a_new_tool_and_a_renamed_one_wait_alone(cli: Cli, server: Changing) -> 
     assert cli("call", "files_fetch").code == 0
 
 
-def test_a_server_that_is_not_in_the_lock_is_put_in_by_the_next_lock(cli: Cli, server: Changing) -> None:
+def test_a_server_that_is_not_in_the_lock_is_put_in_by_the_next_lock(
+    cli: Cli, server: ToolsFileServer
+) -> None:
     cli("lock")
     config = json.loads((cli.data / "mcp.json").read_text())
     config["mcpServers"]["more"] = config["mcpServers"]["files"]
@@ -161,7 +163,7 @@ def test_a_server_that_is_not_in_the_lock_is_put_in_by_the_next_lock(cli: Cli, s
     ],
 )
 def test_a_broken_lock_is_told_and_nothing_is_called(
-    cli: Cli, server: Changing, old: str, new: str, said: str
+    cli: Cli, server: ToolsFileServer, old: str, new: str, said: str
 ) -> None:
     cli("lock")
     server.lock.write_text(server.lock.read_text().replace(old, new, 1))
@@ -178,7 +180,7 @@ def test_a_broken_lock_is_told_and_nothing_is_called(
     assert said in listed.err
 
 
-def test_what_others_accept_while_servers_are_listed_is_kept(cli: Cli, server: Changing) -> None:
+def test_what_others_accept_while_servers_are_listed_is_kept(cli: Cli, server: ToolsFileServer) -> None:
     cli("lock")
     before = server.lock.read_bytes()
     server.has(read="Reads a file, again", count="Counts words")
@@ -201,7 +203,7 @@ def test_what_others_accept_while_servers_are_listed_is_kept(cli: Cli, server: C
     )
 
 
-def test_a_lock_that_cannot_be_written_is_named(cli: Cli, server: Changing) -> None:
+def test_a_lock_that_cannot_be_written_is_named(cli: Cli, server: ToolsFileServer) -> None:
     server.lock.symlink_to("/proc/nowhere/mcp.lock")
     ran = cli("lock")
     assert ran.code == 1
@@ -210,7 +212,7 @@ def test_a_lock_that_cannot_be_written_is_named(cli: Cli, server: Changing) -> N
     assert ran.out == ""
 
 
-def test_words_that_go_together_with_nothing(cli: Cli, server: Changing) -> None:
+def test_words_that_go_together_with_nothing(cli: Cli, server: ToolsFileServer) -> None:
     cli("lock")
     server.has(read="Reads a file, and sends it on", tally="Counts words")
     before = server.lock.read_bytes()
@@ -230,14 +232,14 @@ def test_words_that_go_together_with_nothing(cli: Cli, server: Changing) -> None
     assert (ran.code, ran.err.splitlines()[0]) == (2, "error: 'files/reed' has no change to accept")
 
 
-def test_check_without_a_lock_fails(cli: Cli, server: Changing) -> None:
+def test_check_without_a_lock_fails(cli: Cli, server: ToolsFileServer) -> None:
     ran = cli("lock", "--check")
     assert ran.code == 1
     assert ran.err == f"error: {server.lock} does not exist\nhint: create it with `toolyard lock`\n"
     assert not server.lock.exists()
 
 
-def test_a_server_that_is_down_keeps_what_was_accepted(cli: Cli, server: Changing) -> None:
+def test_a_server_that_is_down_keeps_what_was_accepted(cli: Cli, server: ToolsFileServer) -> None:
     cli("lock")
     before = server.lock.read_bytes()
     server.file.write_text("no tools")

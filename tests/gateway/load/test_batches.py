@@ -7,26 +7,26 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import Old
-from tests.web.conftest import Local
+from tests.gateway.conftest import LegacyClient
+from tests.web.conftest import InProcessApp
 
 BATCHES = "2025-03-26"
 
 
-async def sent(client: Old, messages: Any) -> tuple[int, Any]:
+async def sent(client: LegacyClient, messages: Any) -> tuple[int, Any]:
     reply = await client.send(messages, client.head("tools/call"))
     return reply.status, reply.messages[0] if reply.messages else None
 
 
-def calls(client: Old, *names: str) -> list[dict[str, Any]]:
+def calls(client: LegacyClient, *names: str) -> list[dict[str, Any]]:
     return [client.message("tools/call", {"name": name, "arguments": {}}) for name in names]
 
 
 @pytest.mark.parametrize("session", [True, False], ids=["session", "no session"])
 async def test_messages_that_come_together_are_answered_together(
-    pair: Local, http: aiohttp.ClientSession, session: bool
+    pair: InProcessApp, http: aiohttp.ClientSession, session: bool
 ) -> None:
-    client = Old(http, f"{pair.url}/mcp", version=BATCHES)
+    client = LegacyClient(http, f"{pair.url}/mcp", version=BATCHES)
     if session:
         await client.begin()
     told = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
@@ -40,15 +40,17 @@ async def test_messages_that_come_together_are_answered_together(
     assert said == ["odd", '{"elicitation": {"form": {}, "url": {}}}']
 
 
-async def test_where_nothing_is_asked_nothing_is_answered(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Old(http, f"{pair.url}/mcp", version=BATCHES)
+async def test_where_nothing_is_asked_nothing_is_answered(
+    pair: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    client = LegacyClient(http, f"{pair.url}/mcp", version=BATCHES)
     await client.begin()
     told = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
     assert await sent(client, [told, {"jsonrpc": "2.0", "id": 7, "result": {}}]) == (202, None)
 
 
-async def test_one_of_them_can_be_cancelled(pair: Local, http: aiohttp.ClientSession) -> None:
-    client = Old(http, f"{pair.url}/mcp", version=BATCHES)
+async def test_one_of_them_can_be_cancelled(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
+    client = LegacyClient(http, f"{pair.url}/mcp", version=BATCHES)
     await client.begin()
     waiting, odd = calls(client, "one_wait", "one_odd")
     both = asyncio.create_task(sent(client, [waiting, odd]))
@@ -59,9 +61,9 @@ async def test_one_of_them_can_be_cancelled(pair: Local, http: aiohttp.ClientSes
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18"])
 async def test_other_revisions_have_no_such_thing(
-    pair: Local, http: aiohttp.ClientSession, version: str
+    pair: InProcessApp, http: aiohttp.ClientSession, version: str
 ) -> None:
-    client = Old(http, f"{pair.url}/mcp", version=version)
+    client = LegacyClient(http, f"{pair.url}/mcp", version=version)
     await client.begin()
     status, answer = await sent(client, calls(client, "one_odd"))
     assert (status, answer["error"]["code"]) == (400, -32600)
@@ -69,9 +71,9 @@ async def test_other_revisions_have_no_such_thing(
 
 @pytest.mark.parametrize("wrong", ["nothing", "too many", "a number", "the handshake"])
 async def test_what_is_no_batch_is_refused_whole(
-    pair: Local, http: aiohttp.ClientSession, wrong: str
+    pair: InProcessApp, http: aiohttp.ClientSession, wrong: str
 ) -> None:
-    client = Old(http, f"{pair.url}/mcp", version=BATCHES)
+    client = LegacyClient(http, f"{pair.url}/mcp", version=BATCHES)
     await client.begin()
     messages: dict[str, Any] = {
         "nothing": [],

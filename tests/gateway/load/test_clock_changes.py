@@ -13,7 +13,7 @@ from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.input_required.request_state import REQUEST_STATE_SECONDS, RequestStateSealer
 from toolyard.types.server import HttpSpec, Server
 
-YEAR = 366 * 86_400.0
+YEAR_SECONDS = 366 * 86_400.0
 SERVER = Server("docs", HttpSpec("https://docs.example/mcp"))
 
 
@@ -30,21 +30,21 @@ def is_fresh(fetched_at: float, changed_at: float = 0.0) -> bool:
 def test_a_listing_fetched_while_the_clock_was_ahead_is_fetched_again() -> None:
     now = time.time()
     assert is_fresh(now - 1)
-    assert not is_fresh(now + YEAR)
+    assert not is_fresh(now + YEAR_SECONDS)
 
 
 def test_a_change_announced_while_the_clock_was_ahead_is_not_fetched_for_ever() -> None:
     now = time.time()
     assert not is_fresh(now - 2, changed_at=now - 1)
-    assert is_fresh(now - 2, changed_at=now + YEAR)
+    assert is_fresh(now - 2, changed_at=now + YEAR_SECONDS)
 
 
 def test_a_request_state_sealed_while_the_clock_was_ahead_is_refused() -> None:
-    now = 1_800_000_000.0 + YEAR
+    now = 1_800_000_000.0 + YEAR_SECONDS
     sealer = RequestStateSealer(clock=lambda: now)
     sealed = sealer.seal({"round": 1}, "ann", "tools/call", {})
     assert sealer.open(sealed, "ann", "tools/call", {}) == {"round": 1}
-    now -= YEAR
+    now -= YEAR_SECONDS
     with pytest.raises(RpcErrorResponse):
         sealer.open(sealed, "ann", "tools/call", {})
-    assert REQUEST_STATE_SECONDS < YEAR
+    assert REQUEST_STATE_SECONDS < YEAR_SECONDS

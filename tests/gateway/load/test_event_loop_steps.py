@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import LARGE, LONG_LIST_DEADLINE, Modern, Old
+from tests.gateway.conftest import LARGE, LONG_LIST_DEADLINE, LegacyClient, ModernClient
 from tests.loop_watch import LoopWatch
 
 from toolyard.clients.call_path import CallPath
@@ -93,7 +93,7 @@ async def test_thousands_of_tools_are_encoded_a_few_at_a_time(
 
         monkeypatch.setattr(owner, "encode_fragment", count_and_encode)
         if interface == "gateway":
-            listed = (await Modern(http, f"{local.url}/mcp").ask("tools/list")).result["tools"]
+            listed = (await ModernClient(http, f"{local.url}/mcp").ask("tools/list")).result["tools"]
             assert len(listed) == 1_000
         else:
             paths = {"api": "tools", "agent": "agents/all/tools", "chat": f"chats/{chat}/tools"}
@@ -107,7 +107,7 @@ async def test_prompts_and_resources_are_prepared_in_threads(
     open_site: Any, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = await open_site({"one": LISTING}, list_deadline=LONG_LIST_DEADLINE)
-    client = Modern(http, f"{local.url}/mcp")
+    client = ModernClient(http, f"{local.url}/mcp")
     calls = note_threads(
         monkeypatch,
         (listing_cache, "repair_list"),
@@ -133,7 +133,7 @@ async def test_large_results_are_shortened_converted_and_encoded_in_threads(
         (tools, "downgrade_result"),
     )
     # A client of a revision to which results are converted.
-    client = Old(http, f"{local.url}/mcp", version="2025-03-26")
+    client = LegacyClient(http, f"{local.url}/mcp", version="2025-03-26")
     await client.begin()
     for name in ("text", "picture", "rows", "loose", "promised"):
         assert "result" in (await client.call(f"large_{name}", {"size": 120_000})).answer
@@ -166,7 +166,7 @@ async def test_a_large_result_reaches_the_client_unchanged_and_its_parts_are_enc
 
     monkeypatch.setattr(endpoint, "encode_large_members", encode)
     # The structure cannot be shortened without violating its schema, so that it is sent in full.
-    reply = await Modern(http, f"{local.url}/mcp").call("large_rows", {"size": 150_000})
+    reply = await ModernClient(http, f"{local.url}/mcp").call("large_rows", {"size": 150_000})
     assert reply.result["structuredContent"] == {"rows": list(range(150_000))}
     assert encoded == [True]
     called = await local.client().post(
@@ -229,7 +229,7 @@ async def test_arguments_that_need_approval_are_decoded_compared_and_shown_in_th
         (call_approvals, "_is_same_call"),
         (approval_review, "_build_review"),
     )
-    client = Modern(http, f"{local.url}/mcp")
+    client = ModernClient(http, f"{local.url}/mcp")
     for number in range(2):
         await client.ask("tools/call", {"name": "one_t0", "arguments": {"a": number}})
     assert (await local.client().get("/ui/approvals")).status == 200

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import Modern, Old, events, odd
+from tests.gateway.conftest import LegacyClient, ModernClient, events, odd
 from tests.web.conftest import environment, write_config
 
 from toolyard.config.settings.table import Settings
@@ -27,7 +27,7 @@ from toolyard.types.server import Configuration
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
-MEBIBYTE = 1024 * 1024
+MEBIBYTE_BYTES = 1024 * 1024
 FLOODING = """
 import json, pathlib, sys
 def send(**message):
@@ -71,7 +71,7 @@ async def test_a_session_without_a_stream_keeps_few_bytes_for_its_client(
 ) -> None:
     marker = tmp_path / "sent"
     services = await open_site({"bad": flooding(marker), "one": odd("one")})
-    client = Old(http, f"{services.url}/mcp")
+    client = LegacyClient(http, f"{services.url}/mcp")
     await client.begin()
     await client.ask("logging/setLevel", {"level": "debug"})
     assert (await client.call("bad_after")).text == "done"
@@ -84,7 +84,7 @@ async def test_a_session_without_a_stream_keeps_few_bytes_for_its_client(
             body += chunk
     logs = [each for each in events(body) if each["method"] == "notifications/message"]
     assert 1 <= len(logs) <= 2
-    assert "elicitation" in (await Modern(http, client.url).call("one_told")).text
+    assert "elicitation" in (await ModernClient(http, client.url).call("one_told")).text
 
 
 async def _next_chunk(response: aiohttp.ClientResponse) -> bytes:
@@ -102,7 +102,7 @@ async def test_over_standard_streams_a_client_that_does_not_read_gets_responses_
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "toolyard", "stdio",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment(tmp_path),
-        limit=MEBIBYTE,
+        limit=MEBIBYTE_BYTES,
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
@@ -202,12 +202,12 @@ def leave_unread(session: HttpSession, size: int) -> Callable[[], bool]:
 
 async def test_unread_responses_of_one_person_use_bounded_memory_in_all_sessions(gateway: Gateway) -> None:
     sessions = HttpSessions()
-    ben = leave_unread(begin(sessions, gateway, "ben"), MEBIBYTE)
-    ann = [leave_unread(begin(sessions, gateway, "ann"), 4 * MEBIBYTE) for _ in range(10)]
+    ben = leave_unread(begin(sessions, gateway, "ben"), MEBIBYTE_BYTES)
+    ann = [leave_unread(begin(sessions, gateway, "ann"), 4 * MEBIBYTE_BYTES) for _ in range(10)]
     kept = [is_there() for is_there in ann]
     assert kept == [False] * 3 + [True] * 7  # 32 MiB hold seven with their framing.
     assert ben()
-    huge = leave_unread(begin(sessions, gateway, "ann"), 33 * MEBIBYTE)
+    huge = leave_unread(begin(sessions, gateway, "ann"), 33 * MEBIBYTE_BYTES)
     assert huge()
     assert not any(is_there() for is_there in ann)
     await sessions.close()

@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 import aiohttp.web
 import pytest
-from tests.gateway.conftest import Modern
+from tests.gateway.conftest import ModernClient
 from tests.meta.scripted_core import server, tool
-from tests.web.conftest import Local
+from tests.web.conftest import InProcessApp
 
 from toolyard.catalog.cache import CatalogueCache
 from toolyard.catalog.exposed_names import ExposedNames, NameAssigner, ServerToolNames
@@ -22,7 +22,7 @@ from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.tool import RawListing
 
 TOOLS_PER_SERVER = PAGE_SIZE // 4
-SERVERS = 6
+SERVER_COUNT = 6
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def many_servers() -> AsyncIterator[tuple[dict[str, Any], list[str]]]:
     await aiohttp.web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     entry = {"protocol": "legacy", "cache": {"ttl": 0}}
-    yield {f"s{n}": {"url": f"{url}/s{n}/mcp", **entry} for n in range(SERVERS)}, added
+    yield {f"s{n}": {"url": f"{url}/s{n}/mcp", **entry} for n in range(SERVER_COUNT)}, added
     await runner.cleanup()
 
 
@@ -60,15 +60,15 @@ async def test_the_pages_of_a_list_belong_to_the_list_of_the_first_page(
     many_servers: tuple[dict[str, Any], list[str]], open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     entries, added = many_servers
-    services: Local = await open_site(entries)
-    client = Modern(http, f"{services.url}/mcp?mode=direct")
+    services: InProcessApp = await open_site(entries)
+    client = ModernClient(http, f"{services.url}/mcp?mode=direct")
     first = (await client.ask("tools/list")).result
     # These would move the tools after them to other pages.
     added.extend(f"a{number}" for number in range(20))
     rest = (await client.ask("tools/list", {"cursor": first["nextCursor"]})).result
     names = [each["name"] for page in (first, rest) for each in page["tools"]]
     own = [name for name in names if name.startswith("s")]
-    assert sorted(own) == sorted(f"s{s}_t{t}" for s in range(SERVERS) for t in range(TOOLS_PER_SERVER))
+    assert sorted(own) == sorted(f"s{s}_t{t}" for s in range(SERVER_COUNT) for t in range(TOOLS_PER_SERVER))
     again = (await client.ask("tools/list")).result
     assert "s0_a0" in [each["name"] for each in again["tools"]]
 

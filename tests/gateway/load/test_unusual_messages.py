@@ -9,14 +9,14 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import HERE, LONG_LIST_DEADLINE, Modern, Old, next_message, odd
-from tests.web.conftest import Local
+from tests.gateway.conftest import HERE, LONG_LIST_DEADLINE, LegacyClient, ModernClient, next_message, odd
+from tests.web.conftest import InProcessApp
 
 STRANGE = {"command": sys.executable, "args": ["-I", "-S", str(HERE / "unusual_messages_server.py")]}
 
 
 @pytest.fixture
-async def services(open_site: Any) -> Local:
+async def services(open_site: Any) -> InProcessApp:
     return await open_site(
         {"one": odd("one"), "strange": STRANGE, "dead": {"command": "/does/not/exist"}},
         list_deadline=LONG_LIST_DEADLINE,
@@ -24,19 +24,21 @@ async def services(open_site: Any) -> Local:
 
 
 async def test_a_call_at_the_address_of_a_dead_server_says_why(
-    services: Local, http: aiohttp.ClientSession
+    services: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    reply = await Modern(http, f"{services.url}/mcp/servers/dead").call("any")
+    reply = await ModernClient(http, f"{services.url}/mcp/servers/dead").call("any")
     assert (reply.status, reply.error["code"], reply.error["data"]["kind"]) == (200, -32603, "unreachable")
 
 
-async def test_prompts_without_a_name_are_left_out(services: Local, http: aiohttp.ClientSession) -> None:
-    listed = await Modern(http, f"{services.url}/mcp").ask("prompts/list")
+async def test_prompts_without_a_name_are_left_out(
+    services: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    listed = await ModernClient(http, f"{services.url}/mcp").ask("prompts/list")
     assert [each["name"] for each in listed.result["prompts"]] == ["one_hello", "strange_plain"]
 
 
-async def test_no_uri_takes_long_to_be_placed(services: Local, http: aiohttp.ClientSession) -> None:
-    client = Modern(http, f"{services.url}/mcp")
+async def test_no_uri_takes_long_to_be_placed(services: InProcessApp, http: aiohttp.ClientSession) -> None:
+    client = ModernClient(http, f"{services.url}/mcp")
     # There are more ways to lay this over the server's template than anybody could try.
     reply = await client.ask("resources/read", {"uri": "strange://" + "/" * 4000})
     assert reply.error["message"] == "Resource not found"
@@ -46,9 +48,9 @@ async def test_no_uri_takes_long_to_be_placed(services: Local, http: aiohttp.Cli
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/servers/strange"])
 async def test_a_mirrored_parameter_must_agree_with_its_header(
-    services: Local, http: aiohttp.ClientSession, path: str
+    services: InProcessApp, http: aiohttp.ClientSession, path: str
 ) -> None:
-    client = Modern(http, f"{services.url}{path}")
+    client = ModernClient(http, f"{services.url}{path}")
     name = "regional" if "servers" in path else "strange_regional"
     params = {"name": name, "arguments": {"region": "eu"}}
     good = {**client.head("tools/call", params), "Mcp-Param-Region": "eu"}
@@ -62,10 +64,10 @@ async def test_a_mirrored_parameter_must_agree_with_its_header(
 
 @pytest.mark.parametrize("depth", [200, 500, 975])
 async def test_what_nests_deeply_passes_both_ways(
-    services: Local, http: aiohttp.ClientSession, depth: int
+    services: InProcessApp, http: aiohttp.ClientSession, depth: int
 ) -> None:
     nested = "[" * depth + "]" * depth
-    for client in (Modern(http, f"{services.url}/mcp"), Old(http, f"{services.url}/mcp")):
+    for client in (ModernClient(http, f"{services.url}/mcp"), LegacyClient(http, f"{services.url}/mcp")):
         for name, argument in (("strange_deep", str(depth)), ("strange_echo", nested)):
             params = {"name": name, "arguments": {"depth": 0}}
             text = json.dumps(client.message("tools/call", params)).replace('h": 0', f'h": {argument}')
@@ -77,9 +79,9 @@ async def test_what_nests_deeply_passes_both_ways(
 
 
 async def test_an_event_that_has_no_number_is_of_no_stream(
-    services: Local, http: aiohttp.ClientSession
+    services: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = Old(http, f"{services.url}/mcp")
+    client = LegacyClient(http, f"{services.url}/mcp")
     await client.begin()
     head = f"GET /mcp HTTP/1.1\r\nHost: {services.url.removeprefix('http://')}\r\nConnection: close\r\n"
     head += f"Mcp-Session-Id: {client.headers['Mcp-Session-Id']}\r\nLast-Event-ID: own/\xb2\r\n\r\n"
@@ -90,11 +92,11 @@ async def test_an_event_that_has_no_number_is_of_no_stream(
     writer.close()
 
 
-async def test_any_number_of_calls_waits_in_one_session(services: Local) -> None:
+async def test_any_number_of_calls_waits_in_one_session(services: InProcessApp) -> None:
     many = 100
     connector, jar = aiohttp.TCPConnector(limit=0), aiohttp.DummyCookieJar()
     async with aiohttp.ClientSession(connector=connector, cookie_jar=jar) as http, asyncio.timeout(60):
-        client = Old(http, f"{services.url}/mcp")
+        client = LegacyClient(http, f"{services.url}/mcp")
         await client.begin()
         # So that the server is there: a stream begins without waiting for it.
         await client.call("strange_echo")
@@ -107,9 +109,9 @@ async def test_any_number_of_calls_waits_in_one_session(services: Local) -> None
 
 
 async def test_a_client_that_comes_back_before_it_is_missed_gets_its_answer(
-    services: Local, http: aiohttp.ClientSession
+    services: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = Old(http, f"{services.url}/mcp")
+    client = LegacyClient(http, f"{services.url}/mcp")
     await client.begin()
     message = client.message("tools/call", {"name": "strange_wait", "arguments": {}})
     head = client.head("tools/call")

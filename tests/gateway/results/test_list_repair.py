@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.conftest import NODE
-from tests.gateway.conftest import HERE, LONG_LIST_DEADLINE, Modern, Old, odd
+from tests.gateway.conftest import HERE, LONG_LIST_DEADLINE, LegacyClient, ModernClient, odd
 from tests.gateway.nonconforming_server import LINK, PICTURE, SOUND, TOOLS
-from tests.web.conftest import Local
+from tests.web.conftest import InProcessApp
 
 from toolyard.gateway.surface.list_repair import repair_list, repair_tool
 from toolyard.protocol.eras import LEGACY, MODERN
@@ -24,7 +24,7 @@ READER = Path(__file__).parents[2] / "real_clients/reads_all.cjs"
 
 
 @pytest.fixture
-async def services(open_site: Any) -> Local:
+async def services(open_site: Any) -> InProcessApp:
     return await open_site(
         {"one": odd("one", allowTools=["odd"]), "sloppy": SLOPPY}, list_deadline=LONG_LIST_DEADLINE
     )
@@ -32,7 +32,7 @@ async def services(open_site: Any) -> Local:
 
 @pytest.mark.parametrize(("path", "prefix"), [("/mcp", "sloppy_"), ("/mcp/servers/sloppy", "")])
 async def test_a_client_that_checks_everything_reads_everything(
-    services: Local, path: str, prefix: str
+    services: InProcessApp, path: str, prefix: str
 ) -> None:
     process = await asyncio.create_subprocess_exec(
         "node", str(READER), services.url + path, env={**os.environ, "NODE_PATH": str(NODE.parent)},
@@ -50,9 +50,9 @@ async def test_a_client_that_checks_everything_reads_everything(
 
 
 async def test_a_modern_client_gets_what_its_revision_has(
-    services: Local, http: aiohttp.ClientSession
+    services: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = Modern(http, f"{services.url}/mcp/servers/sloppy")
+    client = ModernClient(http, f"{services.url}/mcp/servers/sloppy")
     tools = {each["name"]: each for each in (await client.ask("tools/list")).result["tools"]}
     assert tools["listed"]["outputSchema"] == {"type": "array"}
     assert tools["bare"]["inputSchema"] == {"type": "object", "anyOf": [{"type": "object"}]}
@@ -62,9 +62,9 @@ async def test_a_modern_client_gets_what_its_revision_has(
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"])
 async def test_a_legacy_client_gets_what_its_revision_has(
-    services: Local, http: aiohttp.ClientSession, version: str
+    services: InProcessApp, http: aiohttp.ClientSession, version: str
 ) -> None:
-    client = Old(http, f"{services.url}/mcp/servers/sloppy", version=version)
+    client = LegacyClient(http, f"{services.url}/mcp/servers/sloppy", version=version)
     await client.begin()
     words = {"type": "text", "text": '["a"]'}
     assert (await client.call("listed")).result == {"content": [words]}

@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @dataclass
-class Memory:
+class ClientTokenStorage:
     """What the client keeps."""
 
     tokens: OAuthToken | None = None
@@ -60,7 +60,7 @@ class Memory:
 
 
 @dataclass
-class Person:
+class ConsentingUser:
     """Goes where the client sends them, fills in whatever form comes, agrees, and comes back."""
 
     name: str
@@ -116,7 +116,7 @@ def served(start_program: ProgramStarter, tmp_path: Path) -> Iterator[tuple[str,
 
 
 @asynccontextmanager
-async def client(url: str, person: Person, memory: Memory) -> AsyncIterator[Client]:
+async def client(url: str, person: ConsentingUser, memory: ClientTokenStorage) -> AsyncIterator[Client]:
     metadata = OAuthClientMetadata(
         client_name="A client",
         redirect_uris=[BACK],
@@ -135,7 +135,7 @@ async def client(url: str, person: Person, memory: Memory) -> AsyncIterator[Clie
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/servers/demo"])
 async def test_the_official_client_finds_its_way_and_calls(served: tuple[str, str], path: str) -> None:
     url, issuer = served
-    ann, memory = Person("ann"), Memory()
+    ann, memory = ConsentingUser("ann"), ClientTokenStorage()
     async with client(url + path, ann, memory) as made:
         names = {tool.name for tool in (await made.list_tools()).tools}
         name = "demo_weekday" if path == "/mcp" else "weekday"

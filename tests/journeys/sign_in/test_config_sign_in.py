@@ -21,7 +21,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 from tests import prefork
 from tests.conftest import ListeningProgram
-from tests.journeys.sign_in.test_team_signs_in import MODULES, ROOT, Person, Town
+from tests.journeys.sign_in.test_team_signs_in import MODULES, ROOT, BrowserUser, TeamEnvironment
 from tests.ports import free_port
 
 from toolyard.store import Database
@@ -34,7 +34,9 @@ NAME = "Guarded"
 
 
 @pytest.fixture(params=["password", "none"])
-def town(request: pytest.FixtureRequest, tmp_path: Path, start_program: ProgramStarter) -> Iterator[Town]:
+def town(
+    request: pytest.FixtureRequest, tmp_path: Path, start_program: ProgramStarter
+) -> Iterator[TeamEnvironment]:
     """Toolyard with one server in its file, which wants a sign-in, and not one for all."""
     port, mcp = free_port(), free_port()
     url = f"http://localhost:{port}"
@@ -47,7 +49,7 @@ def town(request: pytest.FixtureRequest, tmp_path: Path, start_program: ProgramS
     issuer = start_program("node", ROOT / "tests/oauth/grants.mjs", "{port}", *words).url
     server = [sys.executable, str(ROOT / "tests/oauth/introspection_server.py"), str(mcp), issuer]
     guarded = ListeningProgram(server, mcp, {}).start()
-    made = Town("dynamic", url, issuer, entry["url"], tmp_path, env)
+    made = TeamEnvironment("dynamic", url, issuer, entry["url"], tmp_path, env)
     # Where there are no accounts nobody is invited.
     made.invite = "nobody" if request.param == "none" else ""
     try:
@@ -59,32 +61,32 @@ def town(request: pytest.FixtureRequest, tmp_path: Path, start_program: ProgramS
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def people(town: Town, chromium: Browser) -> AsyncIterator[list[Person]]:
+async def people(town: TeamEnvironment, chromium: Browser) -> AsyncIterator[list[BrowserUser]]:
     """Two people, each in a browser that knows nothing of the other."""
-    made: list[Person] = []
+    made: list[BrowserUser] = []
     for _ in range(2):
         context = await chromium.new_context(base_url=town.url)
         context.set_default_timeout(60_000)
-        person = Person(await context.new_page(), context, town)
+        person = BrowserUser(await context.new_page(), context, town)
         person.page.on("console", person.hear)
         made.append(person)
     yield made
 
 
-async def call(person: Person) -> dict[str, Any]:
+async def call(person: BrowserUser) -> dict[str, Any]:
     """Call the tool as this browser's person."""
     path = "/api/v1/tools/guarded_whoami/call"
     answer = await person.context.request.post(path, data={"arguments": {}})
     return {"status": answer.status, **await answer.json()}
 
 
-async def open_server(person: Person) -> None:
+async def open_server(person: BrowserUser) -> None:
     await person.page.goto("/ui/")
     await person.page.get_by_role("link", name=NAME, exact=True).first.click()
     await expect(person.page.get_by_role("heading", name=NAME)).to_be_visible()
 
 
-async def sign_in(person: Person, button: str, account: str) -> None:
+async def sign_in(person: BrowserUser, button: str, account: str) -> None:
     """From the page of the server to the provider's own pages, and back."""
     await person.forget_provider()
     page = person.page
@@ -98,7 +100,7 @@ async def sign_in(person: Person, button: str, account: str) -> None:
     await expect(page.locator("[data-live='config:guarded']")).to_have_attribute("data-state", "ready")
 
 
-async def token_of(town: Town, key: str) -> str:
+async def token_of(town: TeamEnvironment, key: str) -> str:
     database = await Database.open(town.data, url=None, secret_key=None)
     try:
         kept = await database.auth.get_grant(key)
@@ -108,7 +110,7 @@ async def token_of(town: Town, key: str) -> str:
     return kept.access_token
 
 
-async def is_good(town: Town, token: str) -> bool:
+async def is_good(town: TeamEnvironment, token: str) -> bool:
     """What the provider says of a token."""
     head = {"Authorization": aiohttp.encode_basic_auth("resource", "resource-secret")}
     asked = f"{town.issuer}/token/introspection"
@@ -119,14 +121,16 @@ async def is_good(town: Town, token: str) -> bool:
         return (await told.json())["active"]
 
 
-async def revoked(town: Town, token: str) -> None:
+async def revoked(town: TeamEnvironment, token: str) -> None:
     async with asyncio.timeout(30):
         while await is_good(town, token):
             await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("town", ["password"], indirect=True)
-async def test_two_people_sign_in_to_one_server_of_the_file(town: Town, people: list[Person]) -> None:
+async def test_two_people_sign_in_to_one_server_of_the_file(
+    town: TeamEnvironment, people: list[BrowserUser]
+) -> None:
     admin, ann = people
     await admin.accept_invite(town.invite)
     await admin.page.goto("/ui/admin/people")
@@ -176,7 +180,9 @@ async def test_two_people_sign_in_to_one_server_of_the_file(town: Town, people: 
 
 
 @pytest.mark.parametrize("town", ["none"], indirect=True)
-async def test_alone_the_button_does_what_the_command_does(town: Town, people: list[Person]) -> None:
+async def test_alone_the_button_does_what_the_command_does(
+    town: TeamEnvironment, people: list[BrowserUser]
+) -> None:
     me = people[0]
     await me.page.goto("/ui/")
     assert (await call(me))["status"] == 424

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytes
 
 
 @dataclass
-class Town:
+class TeamEnvironment:
     """Toolyard and its surroundings, each a process of its own."""
 
     registration: str
@@ -74,7 +74,7 @@ class Town:
 
 
 @pytest.fixture(params=["dynamic", "entered", "document"])
-def town(request: pytest.FixtureRequest, tmp_path: Path, start_program: object) -> Iterator[Town]:
+def town(request: pytest.FixtureRequest, tmp_path: Path, start_program: object) -> Iterator[TeamEnvironment]:
     registration = str(request.param)
     port, mcp = free_port(), free_port()
     # A metadata document needs https, so there a proxy of TLS alone stands before Toolyard.
@@ -97,7 +97,9 @@ def town(request: pytest.FixtureRequest, tmp_path: Path, start_program: object) 
         issuer = start_program("node", ROOT / "tests/oauth/grants.mjs", "{port}", *words, **more).url  # type: ignore[operator]
         server = [sys.executable, str(ROOT / "tests/oauth/introspection_server.py"), str(mcp), issuer]
         stack.callback(ListeningProgram(server, mcp, {}).start().stop)
-        made = Town(registration, base, issuer, f"http://127.0.0.1:{mcp}/mcp", tmp_path, env, model)
+        made = TeamEnvironment(
+            registration, base, issuer, f"http://127.0.0.1:{mcp}/mcp", tmp_path, env, model
+        )
         made.start()
         stack.callback(made.stop)
         yield made
@@ -155,12 +157,12 @@ class TlsProxy:
 
 
 @dataclass
-class Person:
+class BrowserUser:
     """Somebody with a browser of their own, and what its console complained of."""
 
     page: Page
     context: BrowserContext
-    town: Town
+    town: TeamEnvironment
     complaints: list[str] = field(default_factory=list[str])
 
     def hear(self, message: ConsoleMessage) -> None:
@@ -219,13 +221,13 @@ class Person:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def people(town: Town, chromium: Browser) -> AsyncIterator[list[Person]]:
+async def people(town: TeamEnvironment, chromium: Browser) -> AsyncIterator[list[BrowserUser]]:
     """Two people, each in a browser that knows nothing of the other."""
-    made: list[Person] = []
+    made: list[BrowserUser] = []
     for _ in range(2):
         context = await chromium.new_context(base_url=town.url, ignore_https_errors=True)
         context.set_default_timeout(60_000)
-        person = Person(await context.new_page(), context, town)
+        person = BrowserUser(await context.new_page(), context, town)
         person.page.on("console", person.hear)
         made.append(person)
     yield made
@@ -235,7 +237,7 @@ async def people(town: Town, chromium: Browser) -> AsyncIterator[list[Person]]:
 
 
 async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
-    town: Town, people: list[Person]
+    town: TeamEnvironment, people: list[BrowserUser]
 ) -> None:
     admin, ann = people
 
@@ -313,7 +315,7 @@ async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
     assert ann.complaints == []
 
 
-async def lose_it_in_a_chat(town: Town, ann: Person) -> None:
+async def lose_it_in_a_chat(town: TeamEnvironment, ann: BrowserUser) -> None:
     """The grant is taken back in the middle of a turn: the model sees an error, the person a way out."""
     page, call = ann.page, "call mcp_work__whoami {}"
     # An instance that was never connected is no reason for a word in any chat.

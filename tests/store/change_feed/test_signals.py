@@ -21,7 +21,7 @@ KEY = "a key for tests, long enough"
 Open = Callable[..., Awaitable[Database]]
 
 
-class Listener:
+class ChannelListener:
     """Somebody who listens to a channel."""
 
     def __init__(self, database: Database, channel: str) -> None:
@@ -44,9 +44,11 @@ class Listener:
 
 
 @asynccontextmanager
-async def listening(database: Database, wait_until: Any, channel: str = "c") -> AsyncIterator[Listener]:
+async def listening(
+    database: Database, wait_until: Any, channel: str = "c"
+) -> AsyncIterator[ChannelListener]:
     """One who listens, and hears others too."""
-    listener = Listener(database, channel)
+    listener = ChannelListener(database, channel)
     try:
         await wait_until(lambda: bool(listener.heard) and database.signals.is_listening)
         yield listener
@@ -159,7 +161,7 @@ async def test_equal_texts_that_wait_are_one(
 async def test_closing_ends_every_listening(
     database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    listeners = [Listener(database, "c") for _ in range(3)]
+    listeners = [ChannelListener(database, "c") for _ in range(3)]
     await wait_until(lambda: all(listener.heard for listener in listeners))
     await database.close()
     for listener in listeners:
@@ -173,7 +175,7 @@ async def test_closing_ends_every_listening(
 async def test_closing_at_any_moment_leaves_nothing(reopen: Open) -> None:
     for pause in (0.0, 0.001, 0.005, 0.02, 0.05):
         database = await reopen()
-        listener = Listener(database, "c")
+        listener = ChannelListener(database, "c")
         await asyncio.sleep(pause)
         await database.close()
         await listener.over()

@@ -17,20 +17,20 @@ from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.types.account import ApiToken, BrowserSession, Invite, Right, Role, TokenScope, User
 from toolyard.types.registry import Instance
 
-NOW = 1_800_000_000.0
-DAY = 86_400.0
+NOW_SECONDS = 1_800_000_000.0
+DAY_SECONDS = 86_400.0
 
 
 def session(user: User, **more: Any) -> BrowserSession:
     return BrowserSession(
-        **{"id": "s-1", "user_id": user.id, "created_at": NOW, "expires_at": NOW + 60, **more}
+        **{"id": "s-1", "user_id": user.id, "created_at": NOW_SECONDS, "expires_at": NOW_SECONDS + 60, **more}
     )
 
 
 def token(user: User, **more: Any) -> ApiToken:
     scope = TokenScope(frozenset({Right.READ, Right.CALL}), ("github",), ("get_*", "!get_secret"), ())
     return ApiToken(
-        **{"id": "t-1", "user_id": user.id, "name": "CI", "scope": scope, "created_at": NOW, **more}
+        **{"id": "t-1", "user_id": user.id, "name": "CI", "scope": scope, "created_at": NOW_SECONDS, **more}
     )
 
 
@@ -98,11 +98,11 @@ async def test_changes_to_a_user_are_seen(database: Database, ann: User) -> None
     people = database.accounts
     await people.set_role(ann.id, Role.ADMIN)
     await people.rename_user(ann.id, "Anna")
-    await people.touch_user(ann.id, NOW)
+    await people.touch_user(ann.id, NOW_SECONDS)
     await people.set_password_hash(ann.id, "$argon2id$x")
     await people.set_disabled(ann.id, True)
     assert await people.get_user(ann.id) == replace(
-        ann, role=Role.ADMIN, name="Anna", last_seen=NOW, has_password=True, disabled=True
+        ann, role=Role.ADMIN, name="Anna", last_seen=NOW_SECONDS, has_password=True, disabled=True
     )
     assert await people.get_password_hash(ann.id) == "$argon2id$x"
     assert await people.find_user_by_name("ann") is None
@@ -126,14 +126,17 @@ async def test_changes_to_nobody_change_nothing(database: Database, ann: User) -
 async def test_a_session_is_found_by_its_digest_until_it_ends(database: Database, ann: User) -> None:
     people = database.accounts
     await people.add_session("d1", session(ann))
-    assert await people.find_session("d1", NOW) == (session(ann), ann)
-    assert await people.find_session("d1", NOW + 60) is None
-    assert await people.find_session("d2", NOW) is None
-    await people.extend_session("d1", NOW + 120)
-    assert await people.find_session("d1", NOW + 60) == (session(ann, expires_at=NOW + 120), ann)
+    assert await people.find_session("d1", NOW_SECONDS) == (session(ann), ann)
+    assert await people.find_session("d1", NOW_SECONDS + 60) is None
+    assert await people.find_session("d2", NOW_SECONDS) is None
+    await people.extend_session("d1", NOW_SECONDS + 120)
+    assert await people.find_session("d1", NOW_SECONDS + 60) == (
+        session(ann, expires_at=NOW_SECONDS + 120),
+        ann,
+    )
     await people.end_session("d1")
-    await people.extend_session("d1", NOW + 240)
-    assert await people.find_session("d1", NOW) is None
+    await people.extend_session("d1", NOW_SECONDS + 240)
+    assert await people.find_session("d1", NOW_SECONDS) is None
 
 
 async def test_sessions_end_with_the_user_disabled_or_all_at_once(
@@ -143,19 +146,19 @@ async def test_sessions_end_with_the_user_disabled_or_all_at_once(
     for number, user in enumerate((ann, ann, bob)):
         await people.add_session(f"d{number}", session(user, id=f"s{number}"))
     await people.set_disabled(ann.id, True)
-    assert await people.find_session("d0", NOW) is None
+    assert await people.find_session("d0", NOW_SECONDS) is None
     await people.set_disabled(ann.id, False)
-    assert await people.find_session("d0", NOW) is None
-    assert await people.find_session("d2", NOW) is not None
+    assert await people.find_session("d0", NOW_SECONDS) is None
+    assert await people.find_session("d2", NOW_SECONDS) is not None
     await people.end_sessions(bob.id)
-    assert await people.find_session("d2", NOW) is None
+    assert await people.find_session("d2", NOW_SECONDS) is None
 
 
 async def test_sessions_that_have_ended_are_forgotten(
     database: Database, ann: User, rows: Callable[[str], Any]
 ) -> None:
     await database.accounts.add_session("old", session(ann, id="old", expires_at=1.0))
-    await database.accounts.add_session("new", session(ann, id="new", expires_at=NOW * 2))
+    await database.accounts.add_session("new", session(ann, id="new", expires_at=NOW_SECONDS * 2))
     assert [row["digest"] for row in await rows("sessions")] == ["new"]
 
 
@@ -170,15 +173,21 @@ async def test_a_session_of_somebody_who_is_gone_is_a_conflict(database: Databas
 
 async def test_a_token_comes_back_with_its_scope(database: Database, ann: User) -> None:
     people = database.accounts
-    wide = token(ann, id="t-2", scope=TokenScope(frozenset(Right)), created_at=NOW + 1, expires_at=NOW + 60)
+    wide = token(
+        ann,
+        id="t-2",
+        scope=TokenScope(frozenset(Right)),
+        created_at=NOW_SECONDS + 1,
+        expires_at=NOW_SECONDS + 60,
+    )
     await people.add_token("d1", token(ann))
     await people.add_token("d2", wide)
-    assert await people.find_token("d1", NOW * 2) == (token(ann), ann)
-    assert await people.find_token("d2", NOW) == (wide, ann)
-    assert await people.find_token("d2", NOW + 60) is None
+    assert await people.find_token("d1", NOW_SECONDS * 2) == (token(ann), ann)
+    assert await people.find_token("d2", NOW_SECONDS) == (wide, ann)
+    assert await people.find_token("d2", NOW_SECONDS + 60) is None
     assert await people.list_tokens(ann.id) == [wide, token(ann)]
-    await people.touch_token("t-1", NOW + 5)
-    assert (await people.list_tokens(ann.id))[1].last_used_at == NOW + 5
+    await people.touch_token("t-1", NOW_SECONDS + 5)
+    assert (await people.list_tokens(ann.id))[1].last_used_at == NOW_SECONDS + 5
 
 
 async def test_a_token_can_be_deleted_by_its_owner_only(database: Database, ann: User, bob: User) -> None:
@@ -188,16 +197,16 @@ async def test_a_token_can_be_deleted_by_its_owner_only(database: Database, ann:
     assert await people.list_tokens(bob.id) == []
     assert await people.delete_token(ann.id, "t-1")
     assert not await people.delete_token(ann.id, "t-1")
-    assert await people.find_token("d1", NOW) is None
+    assert await people.find_token("d1", NOW_SECONDS) is None
 
 
 async def test_a_disabled_user_has_tokens_that_do_not_count(database: Database, ann: User) -> None:
     people = database.accounts
     await people.add_token("d1", token(ann))
     await people.set_disabled(ann.id, True)
-    assert await people.find_token("d1", NOW) is None
+    assert await people.find_token("d1", NOW_SECONDS) is None
     await people.set_disabled(ann.id, False)
-    assert await people.find_token("d1", NOW) is not None
+    assert await people.find_token("d1", NOW_SECONDS) is not None
 
 
 # Invites.
@@ -205,21 +214,21 @@ async def test_a_disabled_user_has_tokens_that_do_not_count(database: Database, 
 
 async def test_an_invite_is_looked_at_often_and_taken_once(database: Database, ann: User) -> None:
     people = database.accounts
-    invite = Invite(ann.id, NOW + 60)
+    invite = Invite(ann.id, NOW_SECONDS + 60)
     await people.put_invite("d1", invite)
-    assert await people.find_invite("d1", NOW) == invite
-    assert await people.take_invite("d1", NOW + 61) is None
-    taken = await asyncio.gather(*(people.take_invite("d1", NOW) for _ in range(10)))
+    assert await people.find_invite("d1", NOW_SECONDS) == invite
+    assert await people.take_invite("d1", NOW_SECONDS + 61) is None
+    taken = await asyncio.gather(*(people.take_invite("d1", NOW_SECONDS) for _ in range(10)))
     assert [one for one in taken if one] == [invite]
-    assert await people.find_invite("d1", NOW) is None
+    assert await people.find_invite("d1", NOW_SECONDS) is None
 
 
 async def test_a_later_invite_for_the_same_user_voids_the_earlier(database: Database, ann: User) -> None:
     people = database.accounts
-    await people.put_invite("d1", Invite(ann.id, NOW * 2))
-    await people.put_invite("d2", Invite(ann.id, NOW * 3))
-    assert await people.find_invite("d1", NOW) is None
-    assert await people.find_invite("d2", NOW) == Invite(ann.id, NOW * 3)
+    await people.put_invite("d1", Invite(ann.id, NOW_SECONDS * 2))
+    await people.put_invite("d2", Invite(ann.id, NOW_SECONDS * 3))
+    assert await people.find_invite("d1", NOW_SECONDS) is None
+    assert await people.find_invite("d2", NOW_SECONDS) == Invite(ann.id, NOW_SECONDS * 3)
 
 
 # Failed sign-ins.
@@ -227,43 +236,43 @@ async def test_a_later_invite_for_the_same_user_voids_the_earlier(database: Data
 
 async def test_the_oldest_attempts_are_forgotten_where_there_are_too_many(database: Database) -> None:
     small = SqlAccountStorage(
-        database.executor, database.cipher, lambda: NOW, database.signals, max_attempts=5
+        database.executor, database.cipher, lambda: NOW_SECONDS, database.signals, max_attempts=5
     )
     for number in range(12):
-        await small.add_attempt(f"name {number}", NOW)
-    counted = [(await small.count_attempts(f"name {number}", NOW - 1)).count for number in range(12)]
+        await small.add_attempt(f"name {number}", NOW_SECONDS)
+    counted = [(await small.count_attempts(f"name {number}", NOW_SECONDS - 1)).count for number in range(12)]
     assert counted == [0] * 7 + [1] * 5
 
 
 async def test_attempts_of_a_clock_that_was_ahead_keep_nobody_out(database: Database) -> None:
     people = database.accounts
-    for ahead in (3_000 * DAY, 2 * 3_600.0):
-        await people.add_attempt("name:ann", NOW + ahead)
-    await people.add_attempt("name:ann", NOW)
-    assert (await people.count_attempts("name:ann", NOW - 300)).count == 1
+    for ahead in (3_000 * DAY_SECONDS, 2 * 3_600.0):
+        await people.add_attempt("name:ann", NOW_SECONDS + ahead)
+    await people.add_attempt("name:ann", NOW_SECONDS)
+    assert (await people.count_attempts("name:ann", NOW_SECONDS - 300)).count == 1
     # The one of a clock that was days ahead is forgotten, the other one has its time.
-    assert (await people.count_attempts("name:ann", NOW + 2 * 3_600.0)).count == 1
-    assert (await people.count_attempts("name:ann", NOW + 3_000 * DAY)).count == 0
+    assert (await people.count_attempts("name:ann", NOW_SECONDS + 2 * 3_600.0)).count == 1
+    assert (await people.count_attempts("name:ann", NOW_SECONDS + 3_000 * DAY_SECONDS)).count == 0
 
 
 async def test_attempts_are_counted_by_key_and_time(database: Database) -> None:
     people = database.accounts
-    for at in (NOW, NOW + 1, NOW + 2):
+    for at in (NOW_SECONDS, NOW_SECONDS + 1, NOW_SECONDS + 2):
         await people.add_attempt("name:ann", at)
-    await people.add_attempt("name:bob", NOW)
-    assert (await people.count_attempts("name:ann", NOW)).count == 3
-    assert (await people.count_attempts("name:ann", NOW + 1)).count == 2
-    await people.add_attempt("name:bob", NOW + 1 + DAY)
-    assert (await people.count_attempts("name:ann", NOW)).count == 2
+    await people.add_attempt("name:bob", NOW_SECONDS)
+    assert (await people.count_attempts("name:ann", NOW_SECONDS)).count == 3
+    assert (await people.count_attempts("name:ann", NOW_SECONDS + 1)).count == 2
+    await people.add_attempt("name:bob", NOW_SECONDS + 1 + DAY_SECONDS)
+    assert (await people.count_attempts("name:ann", NOW_SECONDS)).count == 2
     await people.clear_attempts("name:ann")
-    assert (await people.count_attempts("name:ann", NOW)).count == 0
-    assert (await people.count_attempts("name:bob", NOW + 1 + DAY)).count == 1
+    assert (await people.count_attempts("name:ann", NOW_SECONDS)).count == 0
+    assert (await people.count_attempts("name:bob", NOW_SECONDS + 1 + DAY_SECONDS)).count == 1
 
 
 async def test_the_key_of_an_attempt_may_be_anything(database: Database, rows: Callable[[str], Any]) -> None:
     for key in ("a\0b", "\ud800", "x" * 100_000):
-        await database.accounts.add_attempt(key, NOW)
-        assert (await database.accounts.count_attempts(key, NOW)).count == 1
+        await database.accounts.add_attempt(key, NOW_SECONDS)
+        assert (await database.accounts.count_attempts(key, NOW_SECONDS)).count == 1
     assert all(len(row["digest"]) == 64 for row in await rows("attempts"))
 
 
@@ -272,17 +281,17 @@ async def test_the_key_of_an_attempt_may_be_anything(database: Database, rows: C
 
 async def test_a_sign_in_that_was_begun_is_taken_once(database: Database) -> None:
     people = database.accounts
-    await people.put_sign_in("d1", b"\0nonce\xff", NOW)
-    taken = await asyncio.gather(*(people.take_sign_in("d1", NOW - 1) for _ in range(10)))
+    await people.put_sign_in("d1", b"\0nonce\xff", NOW_SECONDS)
+    taken = await asyncio.gather(*(people.take_sign_in("d1", NOW_SECONDS - 1) for _ in range(10)))
     assert [one for one in taken if one] == [b"\0nonce\xff"]
 
 
 async def test_an_old_sign_in_is_of_no_use(database: Database, rows: Callable[[str], Any]) -> None:
     people = database.accounts
-    await people.put_sign_in("d1", b"x", NOW)
-    assert await people.take_sign_in("d1", NOW + 1) is None
-    await people.put_sign_in("d2", b"x", NOW)
-    await people.put_sign_in("d3", b"x", NOW + DAY + 1)
+    await people.put_sign_in("d1", b"x", NOW_SECONDS)
+    assert await people.take_sign_in("d1", NOW_SECONDS + 1) is None
+    await people.put_sign_in("d2", b"x", NOW_SECONDS)
+    await people.put_sign_in("d3", b"x", NOW_SECONDS + DAY_SECONDS + 1)
     assert [row["digest"] for row in await rows("sign_ins")] == ["d3"]
 
 
@@ -301,7 +310,7 @@ async def test_a_deleted_user_leaves_nothing_but_the_audit_log(
     people, auth = database.accounts, database.auth
     await people.add_session("d1", session(ann))
     await people.add_token("d1", token(ann))
-    await people.put_invite("d1", Invite(ann.id, NOW * 2))
+    await people.put_invite("d1", Invite(ann.id, NOW_SECONDS * 2))
     keys = [instance.grant_key, f"user:{ann.id}:files", f"user:{ann.id}0:files", f"user:{bob.id}:files"]
     for key in keys:
         await auth.put_grant(key, grant)

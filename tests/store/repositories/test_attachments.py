@@ -17,7 +17,7 @@ from toolyard.store.repositories.attachments import AttachmentLimits
 from toolyard.store.repositories.cascades import delete_user_rows
 from toolyard.store.sql.tables import attachment_chunks, attachments
 
-DAY = 86_400.0
+DAY_SECONDS = 86_400.0
 
 
 async def upload(database: Database, *chunks: bytes, owner: str = "local") -> str:
@@ -91,7 +91,7 @@ async def test_an_upload_that_is_not_sent_or_was_cut_off_expires(
     kept = await upload(database, b"sent")
     await database.chats.create(chat(1))
     await store.bind("local", [kept], "chat-1")
-    now += DAY + 1
+    now += DAY_SECONDS + 1
     later = await upload(database, b"later")
     assert set(await store.find("local", [kept, later])) == {kept, later}
     assert await count_rows(database) == (2, 2)
@@ -104,7 +104,7 @@ async def test_the_regular_cleanup_deletes_expired_uploads(
     database = await reopen(clock=lambda: now)
     cleanup = ExpiredRowCleanup(database.executor, lambda: now, monotonic=lambda: now)
     await upload(database, b"unsent")
-    now += DAY - 1
+    now += DAY_SECONDS - 1
     await cleanup.delete_expired(0)
     assert await count_rows(database) == (1, 1)
     now += 2

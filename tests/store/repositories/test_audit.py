@@ -19,11 +19,11 @@ from toolyard.types.registry import Instance, RegistryServer
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-NOW = 1_800_000_000.0
+NOW_SECONDS = 1_800_000_000.0
 
 
 def entry(number: int = 0, **more: Any) -> AuditEntry:
-    return AuditEntry(**{"at": NOW + number, "action": "tool.call", "actor": "ann", **more})
+    return AuditEntry(**{"at": NOW_SECONDS + number, "action": "tool.call", "actor": "ann", **more})
 
 
 async def page(database: Database, **more: Any) -> list[AuditEntry]:
@@ -53,7 +53,7 @@ async def test_what_was_noted_is_there_soon_and_in_order(database: Database) -> 
         while len(seen) < 900:
             await asyncio.sleep(0.02)
             seen = await page(database, limit=1_000)
-    assert [one.at - NOW for one in seen] == list(range(899, -1, -1))
+    assert [one.at - NOW_SECONDS for one in seen] == list(range(899, -1, -1))
 
 
 async def test_entries_about_a_server_are_those_of_its_instances_and_tools_too(
@@ -80,7 +80,7 @@ async def test_a_written_entry_comes_after_all_that_was_noted_before(database: D
         database.audit.record(entry(number))
     await database.audit.write(entry(700, action="sign_in"))
     exported = [one async for one in database.audit.export()]
-    assert [one.at - NOW for one in exported] == list(range(701))
+    assert [one.at - NOW_SECONDS for one in exported] == list(range(701))
 
 
 async def test_those_who_write_at_the_same_time_share_a_transaction(
@@ -97,7 +97,7 @@ async def test_those_who_write_at_the_same_time_share_a_transaction(
     monkeypatch.setattr(database.executor, "write", counted)
     await asyncio.gather(*(database.audit.write(entry(number)) for number in range(100)))
     assert transactions < 5
-    assert [one.at - NOW for one in await page(database)] == list(range(99, -1, -1))
+    assert [one.at - NOW_SECONDS for one in await page(database)] == list(range(99, -1, -1))
 
 
 async def test_pages_go_back_in_time(database: Database) -> None:
@@ -106,8 +106,8 @@ async def test_pages_go_back_in_time(database: Database) -> None:
         await database.audit.write(entry(number, actor=actor, action=f"a{number % 3}"))
     first = await page(database, limit=4)
     second = await page(database, limit=4, before=first[-1].id)
-    assert [one.at - NOW for one in first + second] == [9, 8, 7, 6, 5, 4, 3, 2]
-    assert [one.at - NOW for one in await page(database, actor="bob", action="a0")] == [6, 0]
+    assert [one.at - NOW_SECONDS for one in first + second] == [9, 8, 7, 6, 5, 4, 3, 2]
+    assert [one.at - NOW_SECONDS for one in await page(database, actor="bob", action="a0")] == [6, 0]
     assert await page(database, actor="nobody") == []
 
 
@@ -135,7 +135,7 @@ async def test_an_entry_is_kept_whatever_is_in_it(database: Database) -> None:
     database.audit.record(entry(1, details={hostile[:2]: 1, "deep": {"x": "\0"}}))
     await database.audit.write(entry(2))
     found = await page(database)
-    assert [one.at - NOW for one in found] == [2, 1, 0]
+    assert [one.at - NOW_SECONDS for one in found] == [2, 1, 0]
     assert found[2].target.startswith("\ufffd?xxx")
     assert len(found[2].target) < 5_000
     assert all("not_kept" in one.details for one in found[1:])
@@ -168,7 +168,7 @@ async def test_the_oldest_entries_of_a_full_queue_are_dropped_and_counted(databa
     exported = [one async for one in log.export()]
     await log.close()
     assert (exported[0].action, exported[0].details) == ("audit.lost", {"count": 15})
-    assert [one.at - NOW for one in exported[1:]] == [*range(15, 25), 99]
+    assert [one.at - NOW_SECONDS for one in exported[1:]] == [*range(15, 25), 99]
 
 
 async def test_entries_wait_while_the_database_is_away(
@@ -194,7 +194,7 @@ async def test_entries_wait_while_the_database_is_away(
     away = False
     await log.write(entry(3))
     await log.close()
-    assert [one.at - NOW for one in await page(database)] == [3, 1]
+    assert [one.at - NOW_SECONDS for one in await page(database)] == [3, 1]
 
 
 async def test_an_export_ends_though_entries_keep_coming(database: Database) -> None:

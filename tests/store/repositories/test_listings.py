@@ -10,23 +10,23 @@ import pytest
 from toolyard.catalog.storage import ListingKey, StoredListing
 from toolyard.store import Database
 
-NOW = 1_800_000_000.0
+NOW_SECONDS = 1_800_000_000.0
 KEY = ListingKey("files", "entry", "principal:ann")
-STORED = StoredListing(KEY, "hash", NOW, 60.0, b"\0body\xff")
+STORED = StoredListing(KEY, "hash", NOW_SECONDS, 60.0, b"\0body\xff")
 
 
 async def test_a_listing_comes_back_as_it_was_saved(database: Database) -> None:
     catalogues = database.catalogues
     await catalogues.save(STORED)
     assert await catalogues.load([KEY]) == STORED
-    assert await catalogues.load([KEY], newer_than=NOW) is None
+    assert await catalogues.load([KEY], newer_than=NOW_SECONDS) is None
     assert await catalogues.load([KEY._replace(scope="public")]) is None
     assert await catalogues.load([KEY._replace(entry_hash="other")]) is None
     assert await catalogues.load([]) is None
 
 
 async def test_of_several_keys_the_newest_counts(database: Database) -> None:
-    public = replace(STORED, key=KEY._replace(scope="public"), fetched_at=NOW + 1)
+    public = replace(STORED, key=KEY._replace(scope="public"), fetched_at=NOW_SECONDS + 1)
     await database.catalogues.save(STORED)
     await database.catalogues.save(public)
     assert await database.catalogues.load([KEY, public.key]) == public
@@ -34,7 +34,7 @@ async def test_of_several_keys_the_newest_counts(database: Database) -> None:
 
 
 async def test_an_older_listing_does_not_replace_a_newer(database: Database) -> None:
-    newer = replace(STORED, fetched_at=NOW + 1, body=b"newer")
+    newer = replace(STORED, fetched_at=NOW_SECONDS + 1, body=b"newer")
     await database.catalogues.save(newer)
     await database.catalogues.save(STORED)
     assert await database.catalogues.load([KEY]) == newer
@@ -58,13 +58,13 @@ async def test_listings_expire_and_are_forgotten(database: Database) -> None:
 
 async def test_listings_of_a_season_ago_are_dropped(database: Database) -> None:
     await database.catalogues.save(STORED)
-    later = replace(STORED, key=KEY._replace(server_id="new"), fetched_at=NOW + 91 * 86_400)
+    later = replace(STORED, key=KEY._replace(server_id="new"), fetched_at=NOW_SECONDS + 91 * 86_400)
     await database.catalogues.save(later)
     assert await database.catalogues.load([KEY]) is None
 
 
 async def test_a_listing_of_a_clock_that_was_ahead_makes_room(database: Database) -> None:
-    await database.catalogues.save(replace(STORED, fetched_at=NOW + 3_000 * 86_400))
+    await database.catalogues.save(replace(STORED, fetched_at=NOW_SECONDS + 3_000 * 86_400))
     await database.catalogues.save(STORED)
     assert await database.catalogues.load([KEY]) == STORED
 

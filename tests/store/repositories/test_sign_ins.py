@@ -14,7 +14,7 @@ from toolyard.auth.storage import OAuthClient, OAuthGrant, PendingSignIn, new_se
 from toolyard.store import Database
 from toolyard.store.errors import Unreadable, Unstorable
 
-DAY = 86_400.0
+DAY_SECONDS = 86_400.0
 
 
 async def test_a_pending_sign_in_is_taken_once(database: Database, pending: PendingSignIn) -> None:
@@ -29,7 +29,9 @@ async def test_old_pending_sign_ins_are_forgotten(
     database: Database, pending: PendingSignIn, rows: Callable[[str], Any]
 ) -> None:
     await database.auth.put_pending(pending)
-    await database.auth.put_pending(replace(pending, state="later", began_at=pending.began_at + DAY + 1))
+    await database.auth.put_pending(
+        replace(pending, state="later", began_at=pending.began_at + DAY_SECONDS + 1)
+    )
     assert len(await rows("auth_pending")) == 1
     assert await database.auth.take_pending("later") is not None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.web.conftest import Client
+from tests.web.conftest import HttpClient
 
 from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.gateway.client_subscriptions import Subscription
@@ -231,12 +231,12 @@ async def test_the_native_server_is_nowhere_else(
 
 
 @pytest.fixture
-async def visiting() -> AsyncIterator[Callable[[str], Client]]:
+async def visiting() -> AsyncIterator[Callable[[str], HttpClient]]:
     """``visiting(url)``: somebody who asks that Toolyard."""
-    made: list[Client] = []
+    made: list[HttpClient] = []
 
-    def visit(url: str) -> Client:
-        made.append(Client(url))
+    def visit(url: str) -> HttpClient:
+        made.append(HttpClient(url))
         return made[-1]
 
     yield visit
@@ -272,7 +272,7 @@ async def seen(client: Any, agent: str) -> set[str]:
 
 @pytest.mark.slow
 async def test_a_changed_file_is_in_force_at_once_for_every_caller(
-    serve: Starting, visiting: Callable[[str], Client], demo: dict[str, Any]
+    serve: Starting, visiting: Callable[[str], HttpClient], demo: dict[str, Any]
 ) -> None:
     served = await serve({"demo": demo})
     client, file = visiting(served.url), served.data / "AGENTS.md"
@@ -303,7 +303,7 @@ async def test_a_changed_file_is_in_force_at_once_for_every_caller(
 
 @pytest.mark.slow
 async def test_a_start_with_a_broken_file_has_no_agents_and_says_so(
-    serve: Starting, visiting: Callable[[str], Client], demo: dict[str, Any], tmp_path: Path
+    serve: Starting, visiting: Callable[[str], HttpClient], demo: dict[str, Any], tmp_path: Path
 ) -> None:
     file = tmp_path / "elsewhere.md"
     file.write_text(BROKEN)

@@ -15,11 +15,11 @@ from toolyard.store.errors import DatabaseUnavailable
 from toolyard.types.audit import AuditEntry
 
 if TYPE_CHECKING:
-    from tests.web.conftest import Local
+    from tests.web.conftest import InProcessApp
 
 
 @pytest.fixture
-async def admin(team: Local) -> Any:
+async def admin(team: InProcessApp) -> Any:
     for number in range(1200):
         action = "test.event" if number % 2 else "test.other"
         entry = AuditEntry(1000.0 + number, action, f"user{number % 3}", target="=1+1")
@@ -73,7 +73,7 @@ async def test_a_page_that_there_cannot_be_is_refused(admin: Any, query: str) ->
     assert answer.json["errors"][0]["field"] == query.partition("=")[0]
 
 
-async def test_it_is_for_admins(team: Local) -> None:
+async def test_it_is_for_admins(team: InProcessApp) -> None:
     ada = await team.person("ada")
     for path in ("/api/v1/audit", "/api/v1/audit/export"):
         assert (await ada.token.get(path)).status == 403
@@ -82,7 +82,7 @@ async def test_it_is_for_admins(team: Local) -> None:
 
 
 async def test_a_change_is_written_down_as_soon_as_the_database_takes_it(
-    team: Local, monkeypatch: pytest.MonkeyPatch
+    team: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = await team.person("root", "admin")
     insert, away = team.services.database.audit._insert_entries, [True]

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from fastapi.dependencies.models import Dependant
-from tests.web.changing_tools import SCHEMA, Changing, changing
-from tests.web.conftest import Answer, Local, Opening, Person, Starting
+from tests.web.changing_tools import SCHEMA, ChangingToolsServer, changing
+from tests.web.conftest import HttpReply, InProcessApp, Opening, SignedInUser, Starting
 
 from toolyard.catalog.lock import build_pins, write_lock
 from toolyard.types.audit import AuditEntry
@@ -27,13 +27,13 @@ SAFE = {"GET", "HEAD", "OPTIONS"}
 
 
 @dataclass
-class World:
+class AuditedSite:
     """An admin, and things to change: new ones for each route."""
 
-    local: Local
-    root: Person
+    local: InProcessApp
+    root: SignedInUser
     csrf: str
-    words: Changing
+    words: ChangingToolsServer
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def name(self) -> str:
@@ -67,7 +67,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Case:
+class AuditCase:
     """What to send to a route: JSON to the API, a form to a page. ``KEY`` stands for a change's key."""
 
     sent: Mapping[str, Any] | None = None
@@ -79,31 +79,33 @@ KEY = "the key of a change"
 SERVER = {"name": "NAME", "url": "http://127.0.0.1:9/mcp", "private_addresses": True}
 FORM = {"name": "NAME", "url": "http://127.0.0.1:9/mcp", "do": "save"}
 CASES = {
-    ("POST", "/api/v1/users"): Case({"name": "NAME"}),
-    ("POST", "/api/v1/users/{id}/invite"): Case(),
-    ("PATCH", "/api/v1/users/{id}"): Case({"role": "admin"}),
-    ("DELETE", "/api/v1/users/{id}"): Case(),
-    ("POST", "/api/v1/servers"): Case(SERVER),
-    ("PATCH", "/api/v1/servers/{id}"): Case({"description": "other words"}),
-    ("DELETE", "/api/v1/servers/{id}"): Case(),
-    ("POST", "/api/v1/servers/{id}/enable"): Case(),
-    ("POST", "/api/v1/servers/{id}/disable"): Case(),
-    ("POST", "/api/v1/servers/{id}/changes"): Case({"keys": [KEY]}, of_files=True),
-    ("POST", "/api/v1/servers/{id}/restart"): Case(of_files=True),
-    ("POST", "/ui/admin/people"): Case({"name": "NAME"}),
-    ("POST", "/ui/admin/people/{user_id}/role"): Case({"role": "admin"}),
-    ("POST", "/ui/admin/people/{user_id}/disable"): Case({}),
-    ("POST", "/ui/admin/people/{user_id}/enable"): Case({}),
-    ("POST", "/ui/admin/people/{user_id}/delete"): Case({}),
-    ("POST", "/ui/admin/mcp/new"): Case(FORM),
-    ("POST", "/ui/admin/mcp/{server_id}/edit"): Case(FORM),
-    ("POST", "/ui/admin/mcp/{server_id}/allow-private"): Case({}),
-    ("POST", "/ui/admin/mcp/{server_id}/enable"): Case({}),
-    ("POST", "/ui/admin/mcp/{server_id}/disable"): Case({}),
-    ("POST", "/ui/admin/mcp/{server_id}/delete"): Case({}),
-    ("POST", "/ui/admin/mcp/files/{server_id}/restart"): Case({}, of_files=True),
-    ("POST", "/ui/admin/mcp/files/{server_id}/changes"): Case({"change": KEY}, of_files=True),
-    ("POST", "/ui/admin/mcp/files/{server_id}/tool"): Case({"path": "x"}, of_files=True, query="?name=count"),
+    ("POST", "/api/v1/users"): AuditCase({"name": "NAME"}),
+    ("POST", "/api/v1/users/{id}/invite"): AuditCase(),
+    ("PATCH", "/api/v1/users/{id}"): AuditCase({"role": "admin"}),
+    ("DELETE", "/api/v1/users/{id}"): AuditCase(),
+    ("POST", "/api/v1/servers"): AuditCase(SERVER),
+    ("PATCH", "/api/v1/servers/{id}"): AuditCase({"description": "other words"}),
+    ("DELETE", "/api/v1/servers/{id}"): AuditCase(),
+    ("POST", "/api/v1/servers/{id}/enable"): AuditCase(),
+    ("POST", "/api/v1/servers/{id}/disable"): AuditCase(),
+    ("POST", "/api/v1/servers/{id}/changes"): AuditCase({"keys": [KEY]}, of_files=True),
+    ("POST", "/api/v1/servers/{id}/restart"): AuditCase(of_files=True),
+    ("POST", "/ui/admin/people"): AuditCase({"name": "NAME"}),
+    ("POST", "/ui/admin/people/{user_id}/role"): AuditCase({"role": "admin"}),
+    ("POST", "/ui/admin/people/{user_id}/disable"): AuditCase({}),
+    ("POST", "/ui/admin/people/{user_id}/enable"): AuditCase({}),
+    ("POST", "/ui/admin/people/{user_id}/delete"): AuditCase({}),
+    ("POST", "/ui/admin/mcp/new"): AuditCase(FORM),
+    ("POST", "/ui/admin/mcp/{server_id}/edit"): AuditCase(FORM),
+    ("POST", "/ui/admin/mcp/{server_id}/allow-private"): AuditCase({}),
+    ("POST", "/ui/admin/mcp/{server_id}/enable"): AuditCase({}),
+    ("POST", "/ui/admin/mcp/{server_id}/disable"): AuditCase({}),
+    ("POST", "/ui/admin/mcp/{server_id}/delete"): AuditCase({}),
+    ("POST", "/ui/admin/mcp/files/{server_id}/restart"): AuditCase({}, of_files=True),
+    ("POST", "/ui/admin/mcp/files/{server_id}/changes"): AuditCase({"change": KEY}, of_files=True),
+    ("POST", "/ui/admin/mcp/files/{server_id}/tool"): AuditCase(
+        {"path": "x"}, of_files=True, query="?name=count"
+    ),
 }
 COVERED = {
     ("POST", "/ui/catalog"),
@@ -135,7 +137,7 @@ catalogue a server that answers (``test_server_catalog.py``), those of proposals
 (``test_api_model_entries.py``, ``test_pages_models.py``)."""
 
 
-def admin_routes(local: Local) -> set[tuple[str, str]]:
+def admin_routes(local: InProcessApp) -> set[tuple[str, str]]:
     """Methods that change something, and paths, of all routes that only admins may use."""
     found: set[tuple[str, str]] = set()
 
@@ -151,7 +153,7 @@ def admin_routes(local: Local) -> set[tuple[str, str]]:
 
 
 @pytest.fixture
-async def world(open_site: Opening, tmp_path: Path) -> World:
+async def world(open_site: Opening, tmp_path: Path) -> AuditedSite:
     words, data = changing(tmp_path), tmp_path / "data"
     data.mkdir()
     told = {"read": "Reads a file", "count": "Counts words"}
@@ -162,10 +164,10 @@ async def world(open_site: Opening, tmp_path: Path) -> World:
     page = await root.browser.get("/ui/account")
     found = re.search(r'name="csrf" value="([^"]+)"', page.text)
     assert found is not None
-    return World(local, root, found[1], words)
+    return AuditedSite(local, root, found[1], words)
 
 
-async def _perform(world: World, method: str, path: str, case: Case) -> Answer:
+async def _perform(world: AuditedSite, method: str, path: str, case: AuditCase) -> HttpReply:
     target = "files" if case.of_files else ""
     if not target and "{" in path:
         target = await (world.user() if "/users" in path or "/people" in path else world.server())
@@ -184,7 +186,7 @@ async def _perform(world: World, method: str, path: str, case: Case) -> Answer:
     return await world.root.browser.ask(method, at, data=form, headers=headers)
 
 
-async def test_every_change_that_an_admin_makes_is_in_the_audit_log(world: World) -> None:
+async def test_every_change_that_an_admin_makes_is_in_the_audit_log(world: AuditedSite) -> None:
     routes = admin_routes(world.local)
     assert set(CASES) | COVERED == routes, "a route for admins that is new or gone"
     silent: list[str] = []
@@ -204,7 +206,7 @@ _ADDING = {"/api/v1/servers", "/ui/admin/mcp/new"}
 
 
 async def test_a_change_of_an_account_that_stops_half_way_is_in_the_audit_log(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: AuditedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user = await world.user()
 

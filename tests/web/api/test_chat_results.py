@@ -9,13 +9,13 @@ import pytest
 from markdown_it import MarkdownIt
 from tests.web.chat.chat_client import (
     begin,
-    ended,
     models_at,
     of_kind,
+    open_stream,
     results_server,
     run,
     say,
-    streaming,
+    wait_for_end,
 )
 
 from toolyard.agents.chat.markdown_export import _find_longest_run  # pyright: ignore[reportPrivateUsage]
@@ -38,7 +38,7 @@ async def local(open_site: Opening) -> Any:
 
 async def result_of(client: Any, chat: str, name: str, **arguments: Any) -> Any:
     turn = await run(client, chat, name, **arguments)
-    return next(each for each in await ended(client, chat, turn - 1) if each.name == "result")
+    return next(each for each in await wait_for_end(client, chat, turn - 1) if each.name == "result")
 
 
 @pytest.mark.parametrize("size", [50_000, 5_000_000])
@@ -124,7 +124,7 @@ async def test_a_chat_is_one_markdown_file(open_site: Opening, model_program: Li
     chat = await begin(client, title='Long "things" & more/../')
     text = 'think Hmm.\nsay Let me see.\ncall chat_long {"size": 90000}\nthen\nsay It is **long**.'
     await say(client, chat, text)
-    await ended(client, chat)
+    await wait_for_end(client, chat)
     answer = await client.get(f"/api/v1/chats/{chat}/export")
     assert answer.status == 200
     assert answer.headers["content-type"] == "text/markdown; charset=utf-8"
@@ -163,7 +163,7 @@ async def test_a_question_and_its_answer_are_in_it_without_what_was_answered(loc
     client = local.client()
     chat = await begin(client)
     await run(client, chat, "chat_ask")
-    async with streaming(client, chat) as stream:
+    async with open_stream(client, chat) as stream:
         asked = await stream.until("question")
         reply = {"action": "accept", "content": {"city": "Oslo"}}
         await client.post(f"/api/v1/chats/{chat}/questions/{asked.body['id']}", reply)
@@ -182,7 +182,7 @@ async def test_what_a_running_turn_has_said_so_far_is_in_it(
     client = local.client()
     chat = await begin(client, title="T")
     await say(client, chat, "say Half an answer", "hold")
-    async with streaming(client, chat) as stream:
+    async with open_stream(client, chat) as stream:
         told = ""
         while "answer" not in told:
             told += (await stream.until("text")).body["delta"]

@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import select
 from tests.web.chat.chat_client import (
     begin,
-    ended,
     models_at,
     of_kind,
+    open_stream,
     results_server,
     run,
     say,
-    streaming,
+    wait_for_end,
 )
 
 from toolyard.store.sql.tables import chats
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tests.conftest import ListeningProgram
-    from tests.web.conftest import Local, Opening
+    from tests.web.conftest import InProcessApp, Opening
 
 PLANNER = Agent("planner", "Planner", tools=("demo_w*",))
 
@@ -97,7 +97,7 @@ async def test_chats_are_found_by_words_of_their_titles_and_of_what_was_said(yar
     ada = (await yard.person("ada")).token
     one, two = await begin(ada, title="About cucumbers"), await begin(ada, title="Other things")
     await say(ada, two, "say Pumpkins are large.")
-    await ended(ada, two)
+    await wait_for_end(ada, two)
 
     async def search(words: str) -> list[str]:
         return [each["id"] for each in (await ada.get(f"/api/v1/chats?q={words}")).json["items"]]
@@ -129,7 +129,7 @@ async def test_a_deleted_chat_is_gone_with_all_that_was_said(yard: Any) -> None:
     ada = (await yard.person("ada")).token
     chat = await begin(ada)
     await say(ada, chat, "say Hello")
-    await ended(ada, chat)
+    await wait_for_end(ada, chat)
     assert (await ada.delete(f"/api/v1/chats/{chat}")).status == 204
     for path in ("", "/events", "/stream", "/export", "/results/1", "/tools"):
         answer = await ada.get(f"/api/v1/chats/{chat}{path}")
@@ -142,7 +142,7 @@ async def test_what_somebody_did_is_in_the_audit_log(yard: Any) -> None:
     root, ada = await yard.person("root", "admin"), (await yard.person("ada")).token
     chat = await begin(ada)
     await say(ada, chat, 'call chat_write {"text": "x"}', "then", "say Fine.")
-    async with streaming(ada, chat) as stream:
+    async with open_stream(ada, chat) as stream:
         asked = await stream.until("ask")
         body = {"yes": True, "remember": {"seconds": 60, "arguments": "any", "here": False}}
         assert (await ada.post(f"/api/v1/approvals/{asked.body['approval']}", body)).status == 204
@@ -173,7 +173,7 @@ async def test_a_message_is_answered_at_once_and_its_events_are_streamed(yard: A
     assert (
         answer.headers["location"] == answer.json["stream"] == f"/api/v1/chats/{chat}/stream?after={turn - 1}"
     )
-    events = await ended(ada, chat, turn - 1)
+    events = await wait_for_end(ada, chat, turn - 1)
     assert (events[0].name, events[0].body["text"]) == ("user", text)
     assert {each.data["turn"] for each in events} == {turn}
     kinds = [each.name for each in events if each.name not in ("text", "progress", "usage")]
@@ -188,7 +188,7 @@ async def test_events_come_page_by_page_and_pieces_are_gone_with_their_whole(yar
     ada = (await yard.person("ada")).token
     chat = await begin(ada)
     await say(ada, chat, "say " + "word " * 30)
-    await ended(ada, chat)
+    await wait_for_end(ada, chat)
     whole = (await ada.get(f"/api/v1/chats/{chat}/events")).json
     assert whole["next_after"] is None
     assert [each["kind"] for each in whole["items"]] == ["user", "said", "usage", "end"]
@@ -214,7 +214,7 @@ async def test_a_second_message_waits_for_the_end_of_the_first(yard: Any) -> Non
         assert (answer.status, answer.json["type"]) == (409, "urn:toolyard:problem:chat-busy"), answer.text
         assert answer.json["hint"]
     assert (await ada.get(f"/api/v1/chats/{chat}")).json["state"] == "running"
-    async with streaming(ada, chat) as stream:
+    async with open_stream(ada, chat) as stream:
         await stream.until("text")
         await release(yard)
         await stream.until("end")
@@ -225,7 +225,7 @@ async def test_stop_ends_a_turn_and_retry_begins_it_again(yard: Any) -> None:
     ada = (await yard.person("ada")).token
     chat = await begin(ada)
     first = await say(ada, chat, "say One", "hold", "say , two.")
-    async with streaming(ada, chat) as stream:
+    async with open_stream(ada, chat) as stream:
         await stream.until("text")
         answer = await ada.post(f"/api/v1/chats/{chat}/stop")
         assert (answer.status, answer.json["turn"]) == (202, first)
@@ -244,7 +244,7 @@ async def test_alternatives_are_made_and_chosen_over_the_api(yard: Any) -> None:
     ada, eve = (await yard.person("ada")).token, (await yard.person("eve")).token
     chat = await begin(ada)
     turns = f"/api/v1/chats/{chat}/turns"
-    async with streaming(ada, chat) as stream:
+    async with open_stream(ada, chat) as stream:
         first = await say(ada, chat, "say One.")
         await stream.until("end")
         edited = await ada.post(f"{turns}/{first}/edit", {"text": "say Other."})
@@ -274,16 +274,16 @@ async def test_an_alternative_is_deleted_with_the_turns_that_follow_it(yard: Any
     chat = await begin(ada)
     turns = f"/api/v1/chats/{chat}/turns"
     first = await say(ada, chat, "say One.")
-    await ended(ada, chat)
+    await wait_for_end(ada, chat)
     only = await ada.delete(f"{turns}/{first}")
     assert (only.status, only.json["type"]) == (409, "urn:toolyard:problem:chat-refused")
     size = await stored_bytes(yard, chat)
     other = (await ada.post(f"{turns}/{first}/edit", {"text": "say Other."})).json["turn"]
-    await ended(ada, chat, other)
+    await wait_for_end(ada, chat, other)
     following = await say(ada, chat, "say More.")
-    await ended(ada, chat, following)
+    await wait_for_end(ada, chat, following)
     assert (await eve.delete(f"{turns}/{other}")).status == 404
-    async with streaming(ada, chat) as stream:
+    async with open_stream(ada, chat) as stream:
         deleted = await ada.delete(f"{turns}/{other}")
         assert (deleted.status, deleted.json["turn"]) == (200, first), deleted.text
         assert (await stream.until("switch")).data["turn"] == first
@@ -296,7 +296,7 @@ async def test_an_alternative_is_deleted_with_the_turns_that_follow_it(yard: Any
     for path in (f"{turns}/{other}/choose", f"{turns}/{following}/retry"):
         assert (await ada.post(path)).status == 404
     assert (await ada.delete(f"{turns}/{other}")).status == 404
-    await ended(ada, chat, await say(ada, chat, "say On."))
+    await wait_for_end(ada, chat, await say(ada, chat, "say On."))
     texts = [each["body"]["text"] for each in await of_kind(ada, chat, "user")]
     assert texts == ["say One.", "say On."]
 
@@ -306,9 +306,9 @@ async def test_the_first_of_two_alternatives_is_deleted_while_the_second_is_show
     chat = await begin(ada)
     turns = f"/api/v1/chats/{chat}/turns"
     first = await say(ada, chat, "say One.")
-    await ended(ada, chat)
+    await wait_for_end(ada, chat)
     other = (await ada.post(f"{turns}/{first}/retry")).json["turn"]
-    await ended(ada, chat, other)
+    await wait_for_end(ada, chat, other)
     assert (await ada.delete(f"{turns}/{first}")).json["turn"] == other
     [shown] = (await ada.get(turns)).json["items"]
     assert (shown["turn"], shown["alternatives"]) == (other, [other])
@@ -325,14 +325,14 @@ async def test_there_is_nothing_to_retry_in_an_empty_chat(yard: Any) -> None:
     assert (answer.status, answer.json["type"]) == (409, "urn:toolyard:problem:chat-refused")
 
 
-async def test_without_a_model_a_chat_runs_tools(alone: Local) -> None:
+async def test_without_a_model_a_chat_runs_tools(alone: InProcessApp) -> None:
     client = alone.client()
     assert (await client.get("/api/v1/models")).json == {"items": [], "default": None}
     chat = await begin(client)
     answer = await client.post(f"/api/v1/chats/{chat}/messages", {"text": "Hello"})
     assert (answer.status, answer.json["type"]) == (422, "urn:toolyard:problem:no-such-model")
     turn = await run(client, chat, "demo_weekday", date="2026-07-28")
-    events = await ended(client, chat, turn - 1)
+    events = await wait_for_end(client, chat, turn - 1)
     assert [each.name for each in events if each.name != "progress"] == ["run", "call", "result", "end"]
     assert events[-2].body["text"] == "2026-07-28 is a Tuesday."
 
@@ -359,7 +359,7 @@ async def waiting(person: Any) -> tuple[str, str]:
     """A chat that waits for a yes, and the approval."""
     chat = await begin(person)
     await say(person, chat, 'call chat_write {"text": "x"}', "then", "results?")
-    async with streaming(person, chat) as stream:
+    async with open_stream(person, chat) as stream:
         asked = await stream.until("ask")
     assert asked.body["reason"]
     return chat, asked.body["approval"]
@@ -378,7 +378,7 @@ async def test_a_call_waits_for_its_answer(
     assert (listed[0]["name"], listed[0]["arguments"]) == ("chat_write", {"text": "x"})
     last = (await of_kind(ada, chat, "ask"))[0]["seq"]
     assert (await ada.post(f"/api/v1/approvals/{approval}", {"yes": yes})).status == 204
-    events = await ended(ada, chat, last)
+    events = await wait_for_end(ada, chat, last)
     answer = next(each for each in events if each.name == "answer")
     assert (answer.body["approval"], answer.body["yes"]) == (approval, yes)
     result = next(each for each in events if each.name == "result")
@@ -394,18 +394,18 @@ async def test_a_yes_that_is_remembered_is_listed_and_can_be_taken_back(yard: An
     chat, approval = await waiting(ada)
     body = {"yes": True, "remember": {"seconds": 600, "arguments": "any", "here": True}}
     assert (await ada.post(f"/api/v1/approvals/{approval}", body)).status == 204
-    await ended(ada, chat)
+    await wait_for_end(ada, chat)
     grants = (await ada.get("/api/v1/grants")).json["items"]
     assert [(each["tool"], each["predicate"], each["chat_id"]) for each in grants] == [
         ("chat/write", {}, chat)
     ]
     turn = await say(ada, chat, 'call chat_write {"text": "y"}', "then", "results?")
-    events = await ended(ada, chat, turn - 1)
+    events = await wait_for_end(ada, chat, turn - 1)
     assert "ask" not in [each.name for each in events]
     assert (await ada.delete(f"/api/v1/grants/{grants[0]['id']}")).status == 204
     assert (await ada.delete(f"/api/v1/grants/{grants[0]['id']}")).status == 404
     turn = await say(ada, chat, 'call chat_write {"text": "z"}', "then", "results?")
-    async with streaming(ada, chat, after=turn) as stream:
+    async with open_stream(ada, chat, after=turn) as stream:
         await stream.until("ask")
 
 
@@ -413,7 +413,7 @@ async def test_a_server_asks_and_hears_what_the_person_replied(yard: Any) -> Non
     ada = (await yard.person("ada")).token
     chat = await begin(ada)
     await run(ada, chat, "chat_ask")
-    async with streaming(ada, chat) as stream:
+    async with open_stream(ada, chat) as stream:
         asked = await stream.until("question")
         assert (asked.body["kind"], asked.body["message"]) == ("form", "Where do you live?")
         path = f"/api/v1/chats/{chat}/questions/{asked.body['id']}"
@@ -492,12 +492,12 @@ async def test_a_tool_that_there_is_not_fails_in_the_chat_and_the_chat_goes_on(y
     chat = await begin(ada)
     answer = await ada.post(f"/api/v1/chats/{chat}/runs", {"name": "demo_nothing"})
     if answer.status == 202:
-        events = await ended(ada, chat)
+        events = await wait_for_end(ada, chat)
         assert not next(each for each in events if each.name == "result").body["ok"]
     else:
         assert answer.status == 404
     turn = await run(ada, chat, "demo_weekday", date="2026-07-28")
-    assert (await ended(ada, chat, turn - 1))[-1].body["why"] == "done"
+    assert (await wait_for_end(ada, chat, turn - 1))[-1].body["why"] == "done"
 
 
 # Models.
@@ -553,7 +553,7 @@ async def test_a_token_that_may_call_sees_nothing(yard: Any) -> None:
     for path in SEEING:
         assert (await token.get(f"/api/v1{path.format(chat)}")).status == 403, path
     turn = await run(token, chat, "demo_weekday", date="2026-07-28")
-    assert (await ended(browser, chat, turn - 1))[-1].body["why"] == "done"
+    assert (await wait_for_end(browser, chat, turn - 1))[-1].body["why"] == "done"
 
 
 async def test_what_may_call_cannot_say_yes_to_itself(yard: Any) -> None:
@@ -577,7 +577,7 @@ async def test_a_token_that_is_limited_may_not_use_chats(yard: Any, limit: str) 
     assert (await browser.get(f"/api/v1/chats/{chat}")).json["last"] == 0
 
 
-async def test_a_page_elsewhere_can_do_nothing_with_chats(alone: Local) -> None:
+async def test_a_page_elsewhere_can_do_nothing_with_chats(alone: InProcessApp) -> None:
     client = alone.client()
     chat = await begin(client)
     everything = [("POST", "/approvals/x", {"yes": True}), *DOING, *(("GET", each, None) for each in SEEING)]

@@ -9,14 +9,14 @@ import time
 import zipfile
 from collections.abc import AsyncIterator
 
-from tests.web.conftest import Local, Person
+from tests.web.conftest import InProcessApp, SignedInUser
 
 from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
 
 LONG_TEXT = "a line of a long message\n" * 20_000
 
 
-async def add_chat(team: Local, owner: str, chat_id: str, text: str) -> None:
+async def add_chat(team: InProcessApp, owner: str, chat_id: str, text: str) -> None:
     store = team.services.database.chats
     await store.create(Chat(chat_id, owner, f"About {chat_id}!", time.time(), time.time()))
     message = NewChatEvent(Kind.USER, {"text": text, "model": None, "agent": None, "again": None})
@@ -25,14 +25,14 @@ async def add_chat(team: Local, owner: str, chat_id: str, text: str) -> None:
     await store.append(chat_id, "runner", [end], next_state=TurnState.IDLE)
 
 
-async def download(person: Person) -> zipfile.ZipFile:
+async def download(person: SignedInUser) -> zipfile.ZipFile:
     answer = await person.browser.get("/api/v1/me/export")
     assert answer.status == 200
     assert answer.headers["Content-Disposition"].startswith('attachment; filename="toolyard-data-')
     return await asyncio.to_thread(zipfile.ZipFile, io.BytesIO(answer.body))
 
 
-async def test_the_archive_has_all_chats_of_the_person_and_of_nobody_else(team: Local) -> None:
+async def test_the_archive_has_all_chats_of_the_person_and_of_nobody_else(team: InProcessApp) -> None:
     ann, bob = await team.person("ann"), await team.person("bob")
     await add_chat(team, ann.user.id, "first", "Hello there")
     await add_chat(team, ann.user.id, "second", LONG_TEXT)
@@ -68,7 +68,7 @@ async def test_the_archive_has_all_chats_of_the_person_and_of_nobody_else(team: 
     assert json.loads(archive.read("account.json"))["name"] == "ann"
 
 
-async def test_the_archive_contains_no_secret_of_a_token(team: Local) -> None:
+async def test_the_archive_contains_no_secret_of_a_token(team: InProcessApp) -> None:
     ann = await team.person("ann")
     archive = await download(ann)
     assert json.loads(archive.read("tokens.json"))["items"][0]["name"] == "test"

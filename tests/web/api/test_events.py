@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tests.conftest import ListeningProgram
-    from tests.web.conftest import Local
+    from tests.web.conftest import InProcessApp
 
 
 @asynccontextmanager
@@ -38,7 +38,7 @@ async def events(client: Any) -> AsyncIterator[Any]:
         yield following
 
 
-async def test_everything_is_told_first_and_then_what_changes(alone: Local) -> None:
+async def test_everything_is_told_first_and_then_what_changes(alone: InProcessApp) -> None:
     client = alone.client()
     async with events(client) as following:
         kind, record = await following()
@@ -51,7 +51,7 @@ async def test_everything_is_told_first_and_then_what_changes(alone: Local) -> N
         assert set(record) == set(status)
 
 
-async def test_an_instance_comes_and_goes(team: Local, hostile_http: ListeningProgram) -> None:
+async def test_an_instance_comes_and_goes(team: InProcessApp, hostile_http: ListeningProgram) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/api-events", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json
@@ -73,11 +73,11 @@ async def test_an_instance_comes_and_goes(team: Local, hostile_http: ListeningPr
             await asyncio.wait_for(others(), 1.5)
 
 
-async def test_a_stream_is_for_those_who_are_signed_in(team: Local) -> None:
+async def test_a_stream_is_for_those_who_are_signed_in(team: InProcessApp) -> None:
     assert (await team.client().get("/api/v1/events")).status == 401
 
 
-async def test_a_stream_ends_with_the_sign_in(team: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_ends_with_the_sign_in(team: InProcessApp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolyard.web.api.events.HEARTBEAT_SECONDS", 0.1)
     ada, bob = await team.person("ada"), await team.person("bob")
     for person in (ada, bob):
@@ -97,7 +97,7 @@ async def test_a_stream_ends_with_the_sign_in(team: Local, monkeypatch: pytest.M
 
 
 async def test_nobody_looks_when_nobody_listens(
-    alone: Local, wait_until: Callable[..., Awaitable[None]]
+    alone: InProcessApp, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     live = alone.part(StatusUpdates)
     async with events(alone.client()) as following:

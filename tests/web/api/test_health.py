@@ -13,7 +13,7 @@ from toolyard.store.errors import DatabaseUnavailable
 from toolyard.web.server import health
 
 if TYPE_CHECKING:
-    from tests.web.conftest import Local, Opening
+    from tests.web.conftest import InProcessApp, Opening
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -24,12 +24,14 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
-async def test_alive_and_ready_need_no_account(team: Local) -> None:
+async def test_alive_and_ready_need_no_account(team: InProcessApp) -> None:
     assert (await team.client().get("/healthz")).text == "ok\n"
     assert (await team.client().get("/readyz")).text == "ready\n"
 
 
-async def test_it_is_not_ready_without_its_database(team: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_not_ready_without_its_database(
+    team: InProcessApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def away() -> None:
         raise DatabaseUnavailable("postgresql://root:hunter2@db does not answer")
 
@@ -53,7 +55,9 @@ async def test_it_says_what_to_do_when_the_database_uses_another_key(open_site: 
     assert str(local.services.data_dir) not in answer.text
 
 
-async def test_it_is_not_ready_while_its_database_hangs(team: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_not_ready_while_its_database_hangs(
+    team: InProcessApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(health, "_DATABASE_TIMEOUT_SECONDS", 0.05)
     monkeypatch.setattr(team.services.database, "ping", asyncio.Event().wait)
     async with asyncio.timeout(30):
@@ -61,12 +65,12 @@ async def test_it_is_not_ready_while_its_database_hangs(team: Local, monkeypatch
     assert (answer.status, answer.text) == (503, "the database does not answer\n")
 
 
-async def test_it_is_not_ready_while_it_stops(team: Local) -> None:
+async def test_it_is_not_ready_while_it_stops(team: InProcessApp) -> None:
     team.services.stop()
     assert (await team.client().get("/readyz")).status == 503
 
 
-async def test_numbers_are_by_route_state_and_outcome(alone: Local) -> None:
+async def test_numbers_are_by_route_state_and_outcome(alone: InProcessApp) -> None:
     client = alone.client()
     await client.get("/api/v1/servers/one")
     await client.get("/api/v1/servers/two")
@@ -90,7 +94,7 @@ async def test_numbers_are_by_route_state_and_outcome(alone: Local) -> None:
     assert labels <= {"GET", "POST", "other"}, "nobody may make labels up"
 
 
-async def test_numbers_are_for_admins(team: Local) -> None:
+async def test_numbers_are_for_admins(team: InProcessApp) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     assert (await admin.token.get("/metrics")).status == 200
     assert (await admin.browser.get("/metrics")).status == 200

@@ -13,7 +13,7 @@ from yarl import URL
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram, ProgramStarter
-    from tests.web.conftest import Local
+    from tests.web.conftest import InProcessApp
 
 ROOT = Path(__file__).parents[3]
 
@@ -21,12 +21,12 @@ VALUE = "my-very-secret-value"
 
 
 @pytest.fixture
-async def admin(team: Local) -> Any:
+async def admin(team: InProcessApp) -> Any:
     return (await team.person("root", "admin")).token
 
 
 @pytest.fixture
-async def ada(team: Local) -> Any:
+async def ada(team: InProcessApp) -> Any:
     return await team.person("ada")
 
 
@@ -111,7 +111,7 @@ async def test_its_tools_are_called_by_the_slug(ada: Any, good: Any) -> None:
 
 
 async def test_a_value_is_sent_in_its_header_and_never_shown(
-    ada: Any, admin: Any, hostile_http: ListeningProgram, team: Local
+    ada: Any, admin: Any, hostile_http: ListeningProgram, team: InProcessApp
 ) -> None:
     key = uuid.uuid4().hex
     choices = [{"kind": "header", "key": "X-Api-Key"}]
@@ -172,7 +172,7 @@ async def test_a_slug_is_proposed_from_the_domain(ada: Any, good: Any) -> None:
     assert (await proposed()).lower() != "github"
 
 
-async def test_a_slug_is_one_persons_own(ada: Any, team: Local, good: Any) -> None:
+async def test_a_slug_is_one_persons_own(ada: Any, team: InProcessApp, good: Any) -> None:
     await create(ada.token, good, slug="work")
     taken = await ada.token.post("/api/v1/instances", {"server_id": good["id"], "slug": "WORK"})
     assert taken.status == 409
@@ -219,7 +219,7 @@ async def test_a_program_cannot_begin_a_sign_in(ada: Any, admin: Any, hostile_ht
 
 
 async def test_a_script_signs_in_by_oauth_and_the_sign_in_ends_when_it_is_taken_back(
-    ada: Any, admin: Any, start_program: ProgramStarter, team: Local, monkeypatch: pytest.MonkeyPatch
+    ada: Any, admin: Any, start_program: ProgramStarter, team: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)

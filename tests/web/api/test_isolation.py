@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.archives import join_files
-from tests.web.chat.chat_client import begin, ended, results_server, run, streaming
+from tests.web.chat.chat_client import begin, open_stream, results_server, run, wait_for_end
 
 from toolyard.types.agent import Agent
 from toolyard.types.approval import PageQuestion
@@ -20,7 +20,7 @@ from toolyard.types.chat import Question
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
-    from tests.web.conftest import Local, Opening
+    from tests.web.conftest import InProcessApp, Opening
 
 ADMINS_ONLY = {
     *("add_server", "edit_server", "delete_server", "enable_server", "disable_server", "preview_server"),
@@ -94,7 +94,7 @@ PAGE_QUESTION = "fedcba987654321001234567"
 
 
 @dataclass
-class Talk:
+class BobsChat:
     """What Bob has said, run and been asked."""
 
     chat: str
@@ -107,12 +107,12 @@ class Talk:
     attachment: str
 
     @classmethod
-    async def begin(cls, bob: Any) -> Talk:
+    async def begin(cls, bob: Any) -> BobsChat:
         chat, asking = await begin(bob, title=PLANS), await begin(bob, title=PLANS)
         turn = await run(bob, chat, "chat_media", mime="image/png", data="aGVsbG8=")
-        result = next(each for each in await ended(bob, chat, turn - 1) if each.name == "result")
+        result = next(each for each in await wait_for_end(bob, chat, turn - 1) if each.name == "result")
         turn = await run(bob, chat, "chat_write", text=PLANS)
-        async with streaming(bob, chat, after=turn) as stream:
+        async with open_stream(bob, chat, after=turn) as stream:
             first = (await stream.until("ask")).body["approval"]
             remember = {"seconds": 3600, "arguments": "these", "here": False}
             answer = await bob.post(f"/api/v1/approvals/{first}", {"yes": True, "remember": remember})
@@ -121,7 +121,7 @@ class Talk:
             await run(bob, chat, "chat_write", text="something else")
             approval = (await stream.until("ask")).body["approval"]
         turn = await run(bob, asking, "chat_ask")
-        async with streaming(bob, asking, after=turn) as stream:
+        async with open_stream(bob, asking, after=turn) as stream:
             question = (await stream.until("question")).body["id"]
         grant = (await bob.get("/api/v1/grants")).json["items"][0]["id"]
         media = await bob.get(f"/api/v1/chats/{chat}/results/{result.seq}/media/0")
@@ -133,7 +133,7 @@ class Talk:
 
 
 @dataclass
-class World:
+class TwoUserSite:
     """Ada walks; Bob has things."""
 
     team: Any
@@ -145,7 +145,7 @@ class World:
     token: str
     session: str
     agent: str
-    talk: Talk
+    talk: BobsChat
 
     @property
     def of_bob(self) -> list[str]:
@@ -189,7 +189,7 @@ class World:
 
 
 @pytest.fixture
-async def world(open_site: Opening, demo: dict[str, Any], hostile_http: ListeningProgram) -> World:
+async def world(open_site: Opening, demo: dict[str, Any], hostile_http: ListeningProgram) -> TwoUserSite:
     servers = {"demo": demo, "chat": results_server()}
     team = await open_site(servers, people_mode="password", write_tools="ask", agents=[AGENT])
     root, ada, bob = (
@@ -217,7 +217,9 @@ async def world(open_site: Opening, demo: dict[str, Any], hostile_http: Listenin
     own = {"name": "Bobs agent", "prompt": PLANS}
     agent = (await bob.token.post("/api/v1/agents", own)).json["stored_id"]
     assert PLANS in (await bob.token.get(f"/api/v1/agents/{agent}")).text
-    return World(team, root, ada, bob, server, instance, token, session, agent, await Talk.begin(bob.token))
+    return TwoUserSite(
+        team, root, ada, bob, server, instance, token, session, agent, await BobsChat.begin(bob.token)
+    )
 
 
 async def operations(client: Any) -> list[tuple[str, str, str]]:
@@ -229,14 +231,14 @@ async def operations(client: Any) -> list[tuple[str, str, str]]:
     ]
 
 
-async def test_every_operation_is_in_one_list(team: Local) -> None:
+async def test_every_operation_is_in_one_list(team: InProcessApp) -> None:
     found = {name for name, _, _ in await operations(team.client())}
     assert found == ADMINS_ONLY | ANOTHERS | OWN
     assert len(ADMINS_ONLY) + len(ANOTHERS) + len(OWN) == len(found)
 
 
 @pytest.mark.parametrize("way", ["token", "browser"])
-async def test_a_walk_over_every_route_reaches_nothing_of_anybody_else(world: World, way: str) -> None:
+async def test_a_walk_over_every_route_reaches_nothing_of_anybody_else(world: TwoUserSite, way: str) -> None:
     client = getattr(world.ada, way)
     before = await kept_by_bob(world)
     # Signing out everywhere ends the walk of a browser.
@@ -274,7 +276,7 @@ async def test_a_walk_over_every_route_reaches_nothing_of_anybody_else(world: Wo
     assert await kept_by_bob(world) == before
 
 
-async def test_nobody_gets_in_without_an_account(world: World) -> None:
+async def test_nobody_gets_in_without_an_account(world: TwoUserSite) -> None:
     stranger = world.team.client()
     for name, method, template in await operations(stranger):
         body = BODIES.get(name) or ({"server_id": world.server} if name == "create_instance" else None)
@@ -284,7 +286,7 @@ async def test_nobody_gets_in_without_an_account(world: World) -> None:
         assert not shown(world, answer.text)
 
 
-async def test_not_even_an_admin_uses_anothers_connection(world: World) -> None:
+async def test_not_even_an_admin_uses_anothers_connection(world: TwoUserSite) -> None:
     chat = f"/api/v1/chats/{world.talk.chat}"
     paths = (f"/api/v1/instances/{world.instance}", "/api/v1/tools/mcp_bobs-own__echo", chat)
     for path in (*paths, f"{chat}/events", f"{chat}/stream", f"{chat}/results/{world.talk.result}"):
@@ -294,7 +296,7 @@ async def test_not_even_an_admin_uses_anothers_connection(world: World) -> None:
     assert SECRET not in (await world.root.token.get("/api/v1/audit/export")).text
 
 
-def shown(world: World, text: str) -> list[str]:
+def shown(world: TwoUserSite, text: str) -> list[str]:
     return [each for each in world.of_bob if each in text or json.dumps(each)[1:-1] in text]
 
 
@@ -306,7 +308,7 @@ async def first_events(client: Any) -> str:
         return text.decode()
 
 
-async def kept_by_bob(world: World) -> Any:
+async def kept_by_bob(world: TwoUserSite) -> Any:
     bob = world.bob.token
     me = (await bob.get("/api/v1/me")).json
     sessions = [each["id"] for each in (await world.bob.browser.get("/api/v1/sessions")).json["items"]]

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import pytest
 from tests import prefork
 from tests.conftest import ProgramStarter
-from tests.web.changing_tools import Changing, changing
+from tests.web.changing_tools import ChangingToolsServer, changing
 from tests.web.conftest import Opening, environment
 
 Ran: TypeAlias = subprocess.CompletedProcess[str]
@@ -35,12 +35,15 @@ def lock(tmp_path: Path) -> Callable[..., Awaitable[Ran]]:
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> Changing:
+def words(tmp_path: Path) -> ChangingToolsServer:
     return changing(tmp_path)
 
 
 async def test_each_sees_and_accepts_what_is_theirs(
-    open_site: Opening, words: Changing, start_program: ProgramStarter, lock: Callable[..., Awaitable[Ran]]
+    open_site: Opening,
+    words: ChangingToolsServer,
+    start_program: ProgramStarter,
+    lock: Callable[..., Awaitable[Ran]],
 ) -> None:
     team = await open_site(people_mode="password")
     root, ada = await team.person("root", "admin"), await team.person("ada")

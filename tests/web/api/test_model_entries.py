@@ -13,7 +13,7 @@ from aiohttp import web
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
-    from tests.web.conftest import Answer, Client, Local, Opening
+    from tests.web.conftest import HttpClient, HttpReply, InProcessApp, Opening
 
 ENTRIES = "/api/v1/model-entries"
 KEY = "sk-a-very-secret-key-0123456789"
@@ -32,17 +32,17 @@ def entry(url: str, **more: Any) -> dict[str, Any]:
     }
 
 
-async def names(client: Client) -> list[str]:
+async def names(client: HttpClient) -> list[str]:
     return [each["id"] for each in (await client.get("/api/v1/models")).json["items"]]
 
 
-async def add(client: Client, **values: Any) -> dict[str, Any]:
+async def add(client: HttpClient, **values: Any) -> dict[str, Any]:
     answer = await client.post(ENTRIES, values)
     assert answer.status == 201, answer.text
     return answer.json
 
 
-async def finish_turn(client: Client, text: str, **options: Any) -> list[dict[str, Any]]:
+async def finish_turn(client: HttpClient, text: str, **options: Any) -> list[dict[str, Any]]:
     """Start a chat, wait for the end of its first turn, and return the events."""
     chat = (await client.post("/api/v1/chats", options)).json["id"]
     assert (await client.post(f"/api/v1/chats/{chat}/messages", {"text": text})).status == 202
@@ -88,7 +88,7 @@ async def test_an_added_model_answers_at_once_and_costs_what_the_admin_said(
     assert [(each["key"], each["cost"]) for each in spent.json["items"]] == [("fake", usage["cost"])]
 
 
-async def test_only_admins_see_and_change_entries(team: Local) -> None:
+async def test_only_admins_see_and_change_entries(team: InProcessApp) -> None:
     ann = await team.person("ann")
     for method, path in (
         ("GET", ""),
@@ -102,7 +102,7 @@ async def test_only_admins_see_and_change_entries(team: Local) -> None:
         assert (await ann.token.ask(method, ENTRIES + path, body)).status == 403
 
 
-async def test_the_default_is_one_model_that_the_person_may_use(team: Local) -> None:
+async def test_the_default_is_one_model_that_the_person_may_use(team: InProcessApp) -> None:
     root, ann = await team.person("root", "admin"), await team.person("ann")
     await add(root.token, name="a", provider="ollama", model="a")
     await add(root.token, name="b", provider="ollama", model="b", is_default=True, audience="admins")
@@ -169,7 +169,7 @@ async def test_a_model_of_a_file_wins_and_the_row_is_shown_as_overridden(
 
 
 async def test_a_key_is_never_returned_and_goes_to_the_address_that_it_was_entered_for(
-    team: Local, model_program: ListeningProgram
+    team: InProcessApp, model_program: ListeningProgram
 ) -> None:
     root = await team.person("root", "admin")
     heard = list[str]()
@@ -197,7 +197,7 @@ async def test_a_key_is_never_returned_and_goes_to_the_address_that_it_was_enter
 
 
 async def test_a_key_may_be_in_a_variable_for_keys_of_models(
-    team: Local, model_program: ListeningProgram, monkeypatch: pytest.MonkeyPatch
+    team: InProcessApp, model_program: ListeningProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = await team.person("root", "admin")
     by_variable = entry(model_program.url, api_key=None, key_variable="TOOLYARD_MODEL_KEY_FAKE")
@@ -246,7 +246,7 @@ async def test_a_key_may_be_in_a_variable_for_keys_of_models(
     ],
 )
 async def test_input_that_is_not_valid_names_its_field(
-    alone: Local, change: dict[str, Any], field: str
+    alone: InProcessApp, change: dict[str, Any], field: str
 ) -> None:
     refused = await alone.client().post(ENTRIES, entry("http://127.0.0.1:1", **change))
     assert refused.status == 422
@@ -254,7 +254,7 @@ async def test_input_that_is_not_valid_names_its_field(
     assert (await alone.client().get(ENTRIES)).json["items"] == []
 
 
-async def test_a_name_is_taken_once_and_derived_from_the_model(alone: Local) -> None:
+async def test_a_name_is_taken_once_and_derived_from_the_model(alone: InProcessApp) -> None:
     client = alone.client()
     model = {"provider": "ollama", "model": "Qwen/Qwen3:8b"}
     assert (await add(client, **model))["name"] == "Qwen3-8b"
@@ -262,7 +262,7 @@ async def test_a_name_is_taken_once_and_derived_from_the_model(alone: Local) -> 
     assert (again.status, again.json["type"]) == (409, "urn:toolyard:problem:taken")
 
 
-async def test_of_two_admins_who_edit_one_version_the_second_gets_the_newer_one(alone: Local) -> None:
+async def test_of_two_admins_who_edit_one_version_the_second_gets_the_newer_one(alone: InProcessApp) -> None:
     client = alone.client()
     added = await add(client, name="m", provider="ollama", model="one", api_key=KEY)
     first = await client.patch(f"{ENTRIES}/m", {"model": "two", "revision": added["revision"]})
@@ -304,7 +304,7 @@ async def listening(
         await runner.cleanup()
 
 
-async def _failed_test(client: Client, url: str, **more: Any) -> Answer:
+async def _failed_test(client: HttpClient, url: str, **more: Any) -> HttpReply:
     await add(client, **entry(url, **more))
     failed = await client.post(f"{ENTRIES}/fake/test")
     assert failed.status == 502, failed.text
@@ -314,13 +314,13 @@ async def _failed_test(client: Client, url: str, **more: Any) -> Answer:
     return failed
 
 
-async def test_a_wrong_key_says_so(alone: Local, model_program: ListeningProgram) -> None:
+async def test_a_wrong_key_says_so(alone: InProcessApp, model_program: ListeningProgram) -> None:
     failed = await _failed_test(alone.client(), model_program.url, api_key=KEY)
     assert "refused the key" in failed.json["detail"]
     assert KEY not in failed.text
 
 
-async def test_an_address_without_a_server_says_so(alone: Local) -> None:
+async def test_an_address_without_a_server_says_so(alone: InProcessApp) -> None:
     failed = await _failed_test(alone.client(), "http://127.0.0.1:9")
     assert failed.json["detail"].startswith("cannot reach 127.0.0.1:9")
 
@@ -337,13 +337,13 @@ async def test_an_address_without_a_server_says_so(alone: Local) -> None:
     ids=["html", "garbage", "garbage-events", "endless-event", "long-error"],
 )
 async def test_an_answer_that_is_none_of_a_model_is_an_error_in_few_words(
-    alone: Local, answer: Callable[[web.Request], web.Response]
+    alone: InProcessApp, answer: Callable[[web.Request], web.Response]
 ) -> None:
     async with listening(answer) as url:
         await _failed_test(alone.client(), url)
 
 
-async def test_a_redirect_to_another_host_is_not_followed(alone: Local) -> None:
+async def test_a_redirect_to_another_host_is_not_followed(alone: InProcessApp) -> None:
     heard = list[str]()
     async with (
         listening(lambda request: _note(request, heard)) as other,
@@ -354,7 +354,7 @@ async def test_a_redirect_to_another_host_is_not_followed(alone: Local) -> None:
     assert heard == []
 
 
-async def test_an_address_that_hangs_ends_the_test(alone: Local) -> None:
+async def test_an_address_that_hangs_ends_the_test(alone: InProcessApp) -> None:
     release = asyncio.Event()
 
     async def hang(_: web.Request) -> web.StreamResponse:
@@ -370,7 +370,7 @@ async def test_an_address_that_hangs_ends_the_test(alone: Local) -> None:
 
 
 async def test_a_name_that_resolves_to_a_private_address_is_refused_at_the_socket(
-    alone: Local, monkeypatch: pytest.MonkeyPatch
+    alone: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = list[str]()
 

@@ -20,7 +20,7 @@ from toolyard.store import errors as store_errors
 from toolyard.web.problem_details import PROBLEM_KINDS, describe_error, find_problem_kind
 
 if TYPE_CHECKING:
-    from tests.web.conftest import Local
+    from tests.web.conftest import InProcessApp
 
 
 def is_problem(answer: Any, status: int) -> Any:
@@ -34,18 +34,18 @@ def is_problem(answer: Any, status: int) -> Any:
     return problem
 
 
-async def test_what_there_is_not(alone: Local) -> None:
+async def test_what_there_is_not(alone: InProcessApp) -> None:
     for path in ("/api/v1/nothing", "/api/v2/status", "/nothing", "/api/v1/servers/"):
         is_problem(await alone.client().get(path), 404)
 
 
-async def test_a_method_that_is_not_taken_names_those_that_are(alone: Local) -> None:
+async def test_a_method_that_is_not_taken_names_those_that_are(alone: InProcessApp) -> None:
     answer = await alone.client().delete("/api/v1/status")
     is_problem(answer, 405)
     assert answer.headers["allow"] == "GET, HEAD"
 
 
-async def test_an_answer_that_nobody_accepts(alone: Local) -> None:
+async def test_an_answer_that_nobody_accepts(alone: InProcessApp) -> None:
     client = alone.client()
     problem = is_problem(await client.get("/api/v1/status", headers={"Accept": "text/html"}), 406)
     assert "application/json" in problem["detail"]
@@ -56,7 +56,7 @@ async def test_an_answer_that_nobody_accepts(alone: Local) -> None:
         assert answer.status == 200, accepted
 
 
-async def test_a_body_that_is_too_long(alone: Local) -> None:
+async def test_a_body_that_is_too_long(alone: InProcessApp) -> None:
     body = json.dumps({"arguments": {"date": "x" * 9_000_000}}).encode()
     headers = {"Content-Type": "application/json"}
     path = "/api/v1/tools/demo_weekday/call"
@@ -64,7 +64,7 @@ async def test_a_body_that_is_too_long(alone: Local) -> None:
     is_problem(answer, 413)
 
 
-async def test_a_body_of_another_type(alone: Local, team: Local) -> None:
+async def test_a_body_of_another_type(alone: InProcessApp, team: InProcessApp) -> None:
     ada = await team.person("ada")
     for client in (alone.client(), ada.token):
         for kind in ("text/plain", "application/x-www-form-urlencoded", "application/xml"):
@@ -75,7 +75,7 @@ async def test_a_body_of_another_type(alone: Local, team: Local) -> None:
             assert "application/json" in problem["detail"]
 
 
-async def test_a_body_that_is_no_json(alone: Local) -> None:
+async def test_a_body_that_is_no_json(alone: InProcessApp) -> None:
     client = alone.client()
     for body in (b"{", b"", b"\xff\xfe", b"[" * 100_000, b'{"arguments": NaN}'):
         answer = await client.post(
@@ -86,7 +86,7 @@ async def test_a_body_that_is_no_json(alone: Local) -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "[{}, [Infinity]]"])
-async def test_a_number_that_json_does_not_have(alone: Local, number: str) -> None:
+async def test_a_number_that_json_does_not_have(alone: InProcessApp, number: str) -> None:
     answer = await alone.client().post(
         "/api/v1/tools/demo_weekday/call",
         data=f'{{"arguments": {{"date": {number}}}}}',
@@ -96,20 +96,20 @@ async def test_a_number_that_json_does_not_have(alone: Local, number: str) -> No
     assert "a number that is not valid in JSON" in problem["errors"][0]["message"]
 
 
-MILLION = 1_000_000
+VALUE_COUNT = 1_000_000
 MANY = {
-    "lists": b"[" + b"[]," * MILLION + b"[]]",
-    "numbers": b"[" + b"1," * MILLION + b"1]",
-    "texts": b"[" + b'"",' * MILLION + b'""]',
-    "backslashes": b"[" + rb'"\\",' * MILLION + b'""]',
-    "keys": b"{" + b",".join(b'"%d":{}' % number for number in range(MILLION // 2)) + b"}",
-    "no end": b'["' + b"," * MILLION + rb"\"" + b"]," * MILLION + b'"' + b"[]," * MILLION,
+    "lists": b"[" + b"[]," * VALUE_COUNT + b"[]]",
+    "numbers": b"[" + b"1," * VALUE_COUNT + b"1]",
+    "texts": b"[" + b'"",' * VALUE_COUNT + b'""]',
+    "backslashes": b"[" + rb'"\\",' * VALUE_COUNT + b'""]',
+    "keys": b"{" + b",".join(b'"%d":{}' % number for number in range(VALUE_COUNT // 2)) + b"}",
+    "no end": b'["' + b"," * VALUE_COUNT + rb"\"" + b"]," * VALUE_COUNT + b'"' + b"[]," * VALUE_COUNT,
 }
 
 
 @pytest.mark.parametrize("path", ["/api/v1/tools/demo_weekday/call", "/mcp"])
 @pytest.mark.parametrize("kind", MANY)
-async def test_a_body_of_very_many_values_is_not_read(alone: Local, kind: str, path: str) -> None:
+async def test_a_body_of_very_many_values_is_not_read(alone: InProcessApp, kind: str, path: str) -> None:
     body = b'{"arguments": {"date": ' + MANY[kind] + b"}}"
     assert len(body) < 8 * 1024 * 1024
     headers = {"Content-Type": "application/json"}
@@ -118,14 +118,14 @@ async def test_a_body_of_very_many_values_is_not_read(alone: Local, kind: str, p
 
 
 @pytest.mark.parametrize("text", ["a,b,[{\n", '{"a": ["b", "c\\"]},', '\\",['])
-async def test_a_long_text_may_hold_anything(alone: Local, text: str) -> None:
+async def test_a_long_text_may_hold_anything(alone: InProcessApp, text: str) -> None:
     body = io.BytesIO(json.dumps({"arguments": {"date": text * 150_000}}).encode())
     headers = {"Content-Type": "application/json"}
     answer = await alone.client().post("/api/v1/tools/demo_weekday/call", data=body, headers=headers)
     assert answer.status == 200
 
 
-async def test_what_was_sent_is_not_told_back(alone: Local) -> None:
+async def test_what_was_sent_is_not_told_back(alone: InProcessApp) -> None:
     body = {"name": "S", "url": 3, "choices": [{"kind": "oauth", "client_secret": ["hunter2-hunter2"]}]}
     problem = is_problem(await alone.client().post("/api/v1/servers", body), 422)
     assert {each["field"] for each in problem["errors"]} >= {"url", "choices.0.client_secret"}
@@ -133,7 +133,7 @@ async def test_what_was_sent_is_not_told_back(alone: Local) -> None:
 
 
 async def test_what_nobody_expected_has_an_id_and_no_trace(
-    alone: Local, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    alone: InProcessApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(*_: object) -> None:
         raise RuntimeError("the password is hunter2-hunter2")
@@ -151,7 +151,7 @@ async def test_what_nobody_expected_has_an_id_and_no_trace(
     assert (await alone.client().get("/api/v1/status")).status == 200
 
 
-async def test_a_person_in_a_browser_gets_a_page(alone: Local) -> None:
+async def test_a_person_in_a_browser_gets_a_page(alone: InProcessApp) -> None:
     answer = await alone.client().get("/ui/nothing-here", headers={"Accept": "text/html"})
     assert answer.status == 404
     assert answer.headers["content-type"].startswith("text/html")

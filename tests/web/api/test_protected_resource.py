@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from joserfc.jwk import RSAKey
-from tests.accounts.hostile_oidc_provider import CLIENT, SECRET, Forger
-from tests.web.conftest import Answer, Local, Opening
+from tests.accounts.hostile_oidc_provider import CLIENT, SECRET, HostileOidcProvider
+from tests.web.conftest import HttpReply, InProcessApp, Opening
 
 from toolyard.accounts.effective_role import effective_role
 from toolyard.types.account import Role
@@ -33,11 +33,11 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
 @dataclass
-class Resource:
+class ProtectedSite:
     """A Toolyard whose people have accounts at a provider that can lie."""
 
-    local: Local
-    forger: Forger
+    local: InProcessApp
+    forger: HostileOidcProvider
 
     @property
     def url(self) -> str:
@@ -56,14 +56,14 @@ class Resource:
         }
         return self.forger._signed({key: one for key, one in (right | claims).items() if one is not None})
 
-    async def come(self, token: str | None, path: str = "/mcp") -> Answer:
+    async def come(self, token: str | None, path: str = "/mcp") -> HttpReply:
         headers = ACCEPT if token is None else {**ACCEPT, "Authorization": f"Bearer {token}"}
         return await self.local.client(**headers).post(path, REQUEST)
 
 
 @pytest.fixture
-async def resource(open_site: Opening, demo: dict[str, Any]) -> AsyncIterator[Resource]:
-    forger = Forger(header={"alg": "RS256", "kid": "one", "typ": "at+jwt"})
+async def resource(open_site: Opening, demo: dict[str, Any]) -> AsyncIterator[ProtectedSite]:
+    forger = HostileOidcProvider(header={"alg": "RS256", "kid": "one", "typ": "at+jwt"})
     runner = web.ServerRunner(web.Server(forger.answer), shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -76,7 +76,7 @@ async def resource(open_site: Opening, demo: dict[str, Any]) -> AsyncIterator[Re
         oidc_client_secret=SECRET,
         admins=["ann@example.org"],
     )
-    yield Resource(local, forger)
+    yield ProtectedSite(local, forger)
     await runner.cleanup()
 
 
@@ -84,7 +84,9 @@ async def resource(open_site: Opening, demo: dict[str, Any]) -> AsyncIterator[Re
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/agents/a%20b", "/mcp/servers/demo?mode=meta"])
-async def test_who_comes_with_nothing_is_told_where_tokens_are_given(resource: Resource, path: str) -> None:
+async def test_who_comes_with_nothing_is_told_where_tokens_are_given(
+    resource: ProtectedSite, path: str
+) -> None:
     answer = await resource.come(None, path)
     assert answer.status == 401
     plain = path.partition("?")[0]
@@ -101,7 +103,7 @@ async def test_who_comes_with_nothing_is_told_where_tokens_are_given(resource: R
     }
 
 
-async def test_the_root_has_a_document_too_and_nothing_else_has(resource: Resource) -> None:
+async def test_the_root_has_a_document_too_and_nothing_else_has(resource: ProtectedSite) -> None:
     client = resource.local.client()
     found = await client.get("/.well-known/oauth-protected-resource")
     assert found.json["resource"] == resource.url
@@ -109,7 +111,7 @@ async def test_the_root_has_a_document_too_and_nothing_else_has(resource: Resour
         assert (await client.get(f"/.well-known/oauth-protected-resource{path}")).status == 404, path
 
 
-async def test_where_no_provider_is_nothing_is_promised(team: Local) -> None:
+async def test_where_no_provider_is_nothing_is_promised(team: InProcessApp) -> None:
     client = team.client(**ACCEPT)
     assert (await client.get("/.well-known/oauth-protected-resource/mcp")).status == 404
     answer = await client.post("/mcp", REQUEST)
@@ -122,7 +124,7 @@ async def test_where_no_provider_is_nothing_is_promised(team: Local) -> None:
 
 
 @pytest.mark.parametrize("audience", ["{}/mcp", "{}", "{}/", ["https://other.example", "{}/mcp"]], ids=str)
-async def test_a_person_of_the_provider_is_let_in(resource: Resource, audience: Any) -> None:
+async def test_a_person_of_the_provider_is_let_in(resource: ProtectedSite, audience: Any) -> None:
     filled = (
         audience.format(resource.url)
         if isinstance(audience, str)
@@ -135,14 +137,14 @@ async def test_a_person_of_the_provider_is_let_in(resource: Resource, audience: 
     assert len(await resource.local.services.database.accounts.list_users()) == 1
 
 
-async def test_a_token_for_one_address_opens_no_other(resource: Resource) -> None:
+async def test_a_token_for_one_address_opens_no_other(resource: ProtectedSite) -> None:
     token = resource.token(aud=f"{resource.url}/mcp/servers/demo")
     assert (await resource.come(token, "/mcp/servers/demo")).status == 200
     for path in ("/mcp", "/mcp/servers/other", "/mcp/servers/demo/x"):
         assert (await resource.come(token, path)).status == 401, path
 
 
-async def test_the_audience_is_checked_for_every_request(resource: Resource) -> None:
+async def test_the_audience_is_checked_for_every_request(resource: ProtectedSite) -> None:
     """The audience depends on the Host header, so an earlier decision does not hold for the next."""
     token = resource.token()
     assert (await resource.come(token)).status == 200
@@ -155,7 +157,7 @@ async def test_the_audience_is_checked_for_every_request(resource: Resource) -> 
     assert (await resource.come(token)).status == 200
 
 
-async def test_it_is_good_for_the_gateway_alone(resource: Resource) -> None:
+async def test_it_is_good_for_the_gateway_alone(resource: ProtectedSite) -> None:
     token = resource.token()
     client = resource.local.client(Authorization=f"Bearer {token}")
     for path in ("/api/v1/me", "/api/v1/tools", "/metrics"):
@@ -164,7 +166,7 @@ async def test_it_is_good_for_the_gateway_alone(resource: Resource) -> None:
     assert (await resource.local.client(**ACCEPT).post(f"/mcp?access_token={token}", REQUEST)).status == 401
 
 
-async def test_who_is_known_keeps_role_and_standing(resource: Resource) -> None:
+async def test_who_is_known_keeps_role_and_standing(resource: ProtectedSite) -> None:
     people = resource.local.services.database.accounts
     ann = await people.add_user("Ann", Role.USER, subject=f"{resource.forger.issuer}|ann")
     await people.set_verified_email(ann.id, "ann@example.org")
@@ -205,7 +207,7 @@ async def test_who_is_known_keeps_role_and_standing(resource: Resource) -> None:
     ids=lambda claims: str(claims)[:40],
 )
 async def test_a_token_that_says_something_wrong_lets_nobody_in(
-    resource: Resource, claims: dict[str, Any]
+    resource: ProtectedSite, claims: dict[str, Any]
 ) -> None:
     # Numbers are seconds from now: names of tests must be the same in every process that collects them.
     now = int(time.time())
@@ -220,42 +222,42 @@ async def test_a_token_that_says_something_wrong_lets_nobody_in(
     assert await resource.local.services.database.accounts.list_users() == []
 
 
-def _stolen(forger: Forger) -> None:
+def _stolen(forger: HostileOidcProvider) -> None:
     forger.sign_with = RSAKey.generate_key(2048, {"kid": "one"})
 
 
-def _nothing(forger: Forger) -> None:
+def _nothing(forger: HostileOidcProvider) -> None:
     forger.header = {"alg": "none", "kid": "one"}
 
 
-def _our_secret(forger: Forger) -> None:
+def _our_secret(forger: HostileOidcProvider) -> None:
     forger.header = {"alg": "HS256"}
     forger.sign_with = SECRET.encode()
 
 
-def _own_key(forger: Forger) -> None:
+def _own_key(forger: HostileOidcProvider) -> None:
     forger.sign_with = RSAKey.generate_key(2048, {"kid": "one"})
     forger.header["jwk"] = forger.sign_with.as_dict(private=False)
 
 
-def _unknown(forger: Forger) -> None:
+def _unknown(forger: HostileOidcProvider) -> None:
     forger.header["kid"] = "another"
 
 
-def _other_kind(forger: Forger) -> None:
+def _other_kind(forger: HostileOidcProvider) -> None:
     forger.header["typ"] = "logout+jwt"
 
 
 @pytest.mark.parametrize("forge", [_stolen, _nothing, _our_secret, _own_key, _unknown, _other_kind])
 async def test_a_token_that_the_provider_did_not_give_lets_nobody_in(
-    resource: Resource, forge: Callable[[Forger], None]
+    resource: ProtectedSite, forge: Callable[[HostileOidcProvider], None]
 ) -> None:
     forge(resource.forger)
     assert (await resource.come(resource.token())).status == 401
     assert await resource.local.services.database.accounts.list_users() == []
 
 
-async def test_a_public_key_is_no_secret(resource: Resource) -> None:
+async def test_a_public_key_is_no_secret(resource: ProtectedSite) -> None:
     """Signed symmetrically, with the provider's public key as the secret."""
     _, claims, _ = resource.token().split(".")
     head = base64.urlsafe_b64encode(json.dumps({"alg": "HS256", "kid": "one"}).encode()).rstrip(b"=").decode()
@@ -268,11 +270,11 @@ async def test_a_public_key_is_no_secret(resource: Resource) -> None:
 @pytest.mark.parametrize(
     "token", ["x", "a.b.c", "..", "e30.e30.", "x" * 20_000, "a.b." + "c" * 20_000, "é.b.c"]
 )
-async def test_what_is_no_token_at_all(resource: Resource, token: str) -> None:
+async def test_what_is_no_token_at_all(resource: ProtectedSite, token: str) -> None:
     assert (await resource.come(token.encode().decode("latin-1"))).status == 401
 
 
-async def test_a_provider_that_cannot_be_asked_is_said(resource: Resource) -> None:
+async def test_a_provider_that_cannot_be_asked_is_said(resource: ProtectedSite) -> None:
     token = resource.token()
     resource.forger.metadata = {"jwks_uri": "http://127.0.0.1:1/nothing"}
     answer = await resource.come(token)
@@ -280,7 +282,7 @@ async def test_a_provider_that_cannot_be_asked_is_said(resource: Resource) -> No
     assert "key set" in answer.text
 
 
-async def test_our_own_tokens_count_as_ever(resource: Resource) -> None:
+async def test_our_own_tokens_count_as_ever(resource: ProtectedSite) -> None:
     from tests.web.conftest import EVERY_RIGHT
 
     people = resource.local.services.database.accounts

@@ -18,13 +18,13 @@ from toolyard.types.account import Right, TokenScope
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
-    from tests.web.conftest import Local, Opening
+    from tests.web.conftest import InProcessApp, Opening
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @dataclass
-class Ran:
+class RemoteCommandResult:
     code: int
     out: str
     err: str
@@ -34,7 +34,7 @@ class Ran:
 def remote(tmp_path: Path) -> Any:
     """``await remote(url, "tools", …, TOOLYARD_REMOTE_TOKEN=…)``: the command, as a process of its own."""
 
-    async def run(url: str, *words: str, **env: str) -> Ran:
+    async def run(url: str, *words: str, **env: str) -> RemoteCommandResult:
         keep = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TOOLYARD_DATA_DIR": str(tmp_path / "own")}
         done = await asyncio.to_thread(
             prefork.run,
@@ -44,18 +44,20 @@ def remote(tmp_path: Path) -> Any:
             env={**keep, **env},
         )
         assert "Traceback" not in done.stderr, done.stderr
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return RemoteCommandResult(done.returncode, done.stdout, done.stderr)
 
     return run
 
 
-def local(data: Path, *words: str) -> Ran:
+def local(data: Path, *words: str) -> RemoteCommandResult:
     env = {"PATH": os.environ["PATH"], "HOME": str(data), "TOOLYARD_DATA_DIR": str(data)}
     done = prefork.run([sys.executable, "-m", "toolyard", *words], timeout=60, cwd=data, env=env)
-    return Ran(done.returncode, done.stdout, done.stderr)
+    return RemoteCommandResult(done.returncode, done.stdout, done.stderr)
 
 
-async def test_the_output_is_that_of_the_local_commands(alone: Local, remote: Any, tmp_path: Path) -> None:
+async def test_the_output_is_that_of_the_local_commands(
+    alone: InProcessApp, remote: Any, tmp_path: Path
+) -> None:
     data = alone.services.data_dir
     for words in (("tools",), ("tools", "--all"), ("call", "demo_weekday", "date=2026-07-28"), ("servers",)):
         here = await asyncio.to_thread(local, data, *words)
@@ -85,7 +87,7 @@ async def test_the_output_is_that_of_the_local_commands(alone: Local, remote: An
     assert not (tmp_path / "own").exists(), "nothing of our own is touched"
 
 
-async def test_errors_end_as_they_do_locally(alone: Local, remote: Any) -> None:
+async def test_errors_end_as_they_do_locally(alone: InProcessApp, remote: Any) -> None:
     refused = await remote(alone.url, "call", "demo_forget")
     assert refused.code == 4
     assert refused.err.startswith("error: 'demo_forget' is hidden: this tool can change data ")
@@ -136,7 +138,7 @@ async def test_a_server_that_offers_nothing_says_what_is_missing_as_it_does_loca
     }
 
 
-async def test_a_server_is_restarted(alone: Local, remote: Any) -> None:
+async def test_a_server_is_restarted(alone: InProcessApp, remote: Any) -> None:
     await remote(alone.url, "tools")
     before = alone.services.core.manager.status("demo").pid
     ran = await remote(alone.url, "restart", "demo")
@@ -159,7 +161,9 @@ async def test_other_commands_do_not_take_it(remote: Any) -> None:
     assert "does not work with --remote" in ran.err
 
 
-async def test_a_token_comes_from_the_environment_or_a_file(team: Local, remote: Any, tmp_path: Path) -> None:
+async def test_a_token_comes_from_the_environment_or_a_file(
+    team: InProcessApp, remote: Any, tmp_path: Path
+) -> None:
     ada = await team.person("ada", scope=TokenScope(frozenset({Right.READ}), tools=("demo_w*",)))
     nobody = await remote(team.url, "tools")
     assert nobody.code == 5
@@ -202,7 +206,7 @@ async def test_media_are_written_to_files(
 
 
 async def test_instances_are_among_the_servers(
-    team: Local, remote: Any, hostile_http: ListeningProgram
+    team: InProcessApp, remote: Any, hostile_http: ListeningProgram
 ) -> None:
     admin = await team.person("root", "admin")
     body = {"name": "S", "url": f"{hostile_http.url}/good/api-remote", "private_addresses": True}
@@ -217,7 +221,7 @@ async def test_instances_are_among_the_servers(
     assert (answer.code, answer.out) == (0, "hi\n")
 
 
-async def test_a_token_file_that_every_user_can_read_is_reported(team: Local, remote: Any) -> None:
+async def test_a_token_file_that_every_user_can_read_is_reported(team: InProcessApp, remote: Any) -> None:
     ada = await team.person("ada")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.web.chat.chat_client import begin, ended, results_server, run
+from tests.web.chat.chat_client import begin, results_server, run, wait_for_end
 
 from toolyard.types.agent import Agent
 from toolyard.web.problem_details import PROBLEM_KINDS
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
-    from tests.web.conftest import Local, Opening
+    from tests.web.conftest import InProcessApp, Opening
 
 EXAMPLES, SEED = os.environ.get("SCHEMATHESIS_EXAMPLES", "15"), os.environ.get("SCHEMATHESIS_SEED", "1")
 """More, for a longer search."""
@@ -73,7 +73,7 @@ async def known(team: Any, admin: Any, url: str) -> str:
     model = (await admin.token.post("/api/v1/model-entries", {"provider": "ollama", "model": "m"})).json[
         "name"
     ]
-    result = next(each for each in await ended(admin.token, chat, turn - 1) if each.name == "result")
+    result = next(each for each in await wait_for_end(admin.token, chat, turn - 1) if each.name == "result")
     found = {
         ("id", chat): ["get_chat", "list_chat_tools", "list_chat_events", "export_chat", "retry_turn"],
         ("id", spare): ["edit_chat", "send_message", "run_chat_tool", "stop_turn"],
@@ -128,12 +128,12 @@ async def test_schemathesis_finds_nothing_route_by_route(
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-async def test_schemathesis_finds_nothing_from_route_to_route(team: Local, tmp_path: Path) -> None:
+async def test_schemathesis_finds_nothing_from_route_to_route(team: InProcessApp, tmp_path: Path) -> None:
     admin = await team.person("root", "admin")
     await schemathesis(team, admin, CONFIG, tmp_path, "stateful")
 
 
-async def test_the_document_says_everything(team: Local) -> None:
+async def test_the_document_says_everything(team: InProcessApp) -> None:
     document = (await team.client().get("/api/v1/openapi.json")).json
     assert document["openapi"].startswith("3.1")
     names: list[str] = []
@@ -157,7 +157,7 @@ async def test_the_document_says_everything(team: Local) -> None:
     assert not [name for name in schemas if "HTTPValidationError" in name]
 
 
-async def test_every_route_and_every_problem_is_in_the_documentation(team: Local) -> None:
+async def test_every_route_and_every_problem_is_in_the_documentation(team: InProcessApp) -> None:
     document = (await team.client().get("/api/v1/openapi.json")).json
     page = (Path(__file__).parents[3] / "docs/api.md").read_text()
     routes = {

@@ -8,18 +8,18 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram, ProgramStarter
-    from tests.web.conftest import Local
+    from tests.web.conftest import InProcessApp
 
 SECRET = "very-secret-client-secret"
 
 
 @pytest.fixture
-async def admin(team: Local) -> Any:
+async def admin(team: InProcessApp) -> Any:
     return (await team.person("root", "admin")).token
 
 
 @pytest.fixture
-async def user(team: Local) -> Any:
+async def user(team: InProcessApp) -> Any:
     return (await team.person("ada")).token
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from tests.web.conftest import Client, Local, Person
+from tests.web.conftest import HttpClient, InProcessApp, SignedInUser
 
 from toolyard.web.access.cookies import cookie_name
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
 
 
-async def _another_browser(team: Local, person: Person) -> Client:
+async def _another_browser(team: InProcessApp, person: SignedInUser) -> HttpClient:
     text = await team.services.people.begin_session(person.user, "192.0.2.7", FIREFOX)
     return team.client(Cookie=f"{cookie_name(team.services.settings)}={text}")
 
 
-async def test_people_list_their_browsers_and_sign_out_one_or_all(team: Local) -> None:
+async def test_people_list_their_browsers_and_sign_out_one_or_all(team: InProcessApp) -> None:
     ann, bob = await team.person("ann"), await team.person("bob")
     other = await _another_browser(team, ann)
     items = (await ann.browser.get("/api/v1/sessions")).json["items"]
@@ -32,7 +32,7 @@ async def test_people_list_their_browsers_and_sign_out_one_or_all(team: Local) -
     assert (await bob.browser.get("/api/v1/me")).status == 200
 
 
-async def test_the_account_page_lists_browsers_with_a_button_for_each(team: Local) -> None:
+async def test_the_account_page_lists_browsers_with_a_button_for_each(team: InProcessApp) -> None:
     ann = await team.person("ann")
     await _another_browser(team, ann)
     page = (await ann.browser.get("/ui/account")).text
@@ -42,5 +42,5 @@ async def test_the_account_page_lists_browsers_with_a_button_for_each(team: Loca
     assert page.count(">this one<") == 1
 
 
-async def test_without_sessions_the_list_is_empty(alone: Local) -> None:
+async def test_without_sessions_the_list_is_empty(alone: InProcessApp) -> None:
     assert (await alone.client().get("/api/v1/sessions")).json == {"items": []}

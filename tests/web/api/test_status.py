@@ -10,7 +10,7 @@ from toolyard.types.call import Caller
 from toolyard.web.server_status import ServerRecords
 
 if TYPE_CHECKING:
-    from tests.web.conftest import Local, Opening
+    from tests.web.conftest import InProcessApp, Opening
 
 FIELDS = {
     *("kind", "id", "label", "description", "transport", "trust", "enabled", "state", "reason", "cause"),
@@ -36,7 +36,7 @@ async def status_of(client: Any, server: str) -> Any:
     return next(each for each in answer.json["items"] if each["id"] == server)
 
 
-async def test_there_is_one_record_for_each_server_with_everything_about_it(alone: Local) -> None:
+async def test_there_is_one_record_for_each_server_with_everything_about_it(alone: InProcessApp) -> None:
     client = alone.client()
     before = await status_of(client, "demo")
     assert set(before) == FIELDS
@@ -80,7 +80,7 @@ async def test_the_file_of_an_invalid_entry_is_shown_to_admins_only(open_site: O
     assert "mcpServers.bad.command" in shown[1]["cause"]
 
 
-async def test_users_do_not_see_where_entries_stand_and_what_servers_print(team: Local) -> None:
+async def test_users_do_not_see_where_entries_stand_and_what_servers_print(team: InProcessApp) -> None:
     await team.person("root", "admin")
     ada = await team.person("ada")
     await ada.token.get("/api/v1/tools")
@@ -89,7 +89,7 @@ async def test_users_do_not_see_where_entries_stand_and_what_servers_print(team:
     assert record["state"] == "ready"
 
 
-async def test_a_call_is_no_change_that_a_stream_would_tell(alone: Local) -> None:
+async def test_a_call_is_no_change_that_a_stream_would_tell(alone: InProcessApp) -> None:
     client, server = alone.client(), alone.services.config.configuration.servers["demo"]
     await client.get("/api/v1/tools")
     before = alone.part(ServerRecords).build_config_record(Caller(), server)
@@ -109,14 +109,14 @@ async def test_when_a_shared_server_was_used_by_others_is_for_admins(
     assert (await status_of(ada.token, "demo"))["last_call"] is None
 
 
-async def test_each_person_has_a_connection_of_their_own(team: Local) -> None:
+async def test_each_person_has_a_connection_of_their_own(team: InProcessApp) -> None:
     ada, bob = await team.person("ada"), await team.person("bob")
     await ada.token.get("/api/v1/tools")
     assert (await status_of(ada.token, "demo"))["state"] == "ready"
     assert (await status_of(bob.token, "demo"))["state"] == "idle"
 
 
-async def test_a_restart_makes_a_new_process(alone: Local) -> None:
+async def test_a_restart_makes_a_new_process(alone: InProcessApp) -> None:
     client = alone.client()
     await client.get("/api/v1/tools")
     before = (await status_of(client, "demo"))["pid"]
@@ -129,7 +129,7 @@ async def test_a_restart_makes_a_new_process(alone: Local) -> None:
     assert [entry["target"] for entry in entries] == ["demo"]
 
 
-async def test_only_admins_restart_and_only_what_there_is(team: Local) -> None:
+async def test_only_admins_restart_and_only_what_there_is(team: InProcessApp) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     assert (await ada.token.post("/api/v1/servers/demo/restart")).status == 403
     assert (await ada.browser.post("/api/v1/servers/demo/restart")).status == 403

@@ -11,7 +11,7 @@ from toolyard.types.account import Right, TokenScope
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
-    from tests.web.conftest import Local, Opening
+    from tests.web.conftest import InProcessApp, Opening
 
 SCOPE = {"rights": ["read", "call"], "servers": ["demo"], "tools": ["demo_w*"], "agents": None}
 
@@ -22,7 +22,7 @@ async def make(person: Any, **more: Any) -> Any:
     return answer.json
 
 
-async def test_a_token_is_made_shown_once_used_listed_and_deleted(team: Local) -> None:
+async def test_a_token_is_made_shown_once_used_listed_and_deleted(team: InProcessApp) -> None:
     ada = await team.person("ada")
     made = await make(ada, expires_in=3600)
     assert made["token"].startswith("ty_")
@@ -41,7 +41,7 @@ async def test_a_token_is_made_shown_once_used_listed_and_deleted(team: Local) -
     assert (await ada.browser.delete(f"/api/v1/tokens/{made['id']}")).status == 404
 
 
-async def test_no_token_makes_or_deletes_tokens(team: Local) -> None:
+async def test_no_token_makes_or_deletes_tokens(team: InProcessApp) -> None:
     ada = await team.person("ada")
     made = await make(ada)
     body = {"name": "more", "scope": {"rights": ["read"]}}
@@ -49,20 +49,20 @@ async def test_no_token_makes_or_deletes_tokens(team: Local) -> None:
     assert (await ada.token.delete(f"/api/v1/tokens/{made['id']}")).status == 403
 
 
-async def test_a_user_cannot_give_a_token_more_than_they_have(team: Local) -> None:
+async def test_a_user_cannot_give_a_token_more_than_they_have(team: InProcessApp) -> None:
     ada = await team.person("ada")
     answer = await ada.browser.post("/api/v1/tokens", {"name": "root", "scope": {"rights": ["admin"]}})
     assert answer.status == 403
 
 
-async def test_a_token_can_have_every_right(team: Local) -> None:
+async def test_a_token_can_have_every_right(team: InProcessApp) -> None:
     boss = await team.person("boss", "admin")
     rights = [right.value for right in Right]
     made = await boss.browser.post("/api/v1/tokens", {"name": "all", "scope": {"rights": rights}})
     assert (made.status, made.json["scope"]["rights"]) == (201, rights)
 
 
-async def test_an_admins_token_needs_the_right_as_well(team: Local) -> None:
+async def test_an_admins_token_needs_the_right_as_well(team: InProcessApp) -> None:
     admin = await team.person("root", "admin")
     weak = await make(admin)
     client = team.client(Authorization=f"Bearer {weak['token']}")
@@ -86,14 +86,14 @@ async def test_an_admins_token_needs_the_right_as_well(team: Local) -> None:
         ({"name": "a", "scope": {**SCOPE, "servers": "demo"}}, "scope.servers"),
     ],
 )
-async def test_what_cannot_be_used_is_named(team: Local, body: Any, field: str) -> None:
+async def test_what_cannot_be_used_is_named(team: InProcessApp, body: Any, field: str) -> None:
     ada = await team.person("ada")
     answer = await ada.browser.post("/api/v1/tokens", body)
     assert answer.status == 422, answer.text
     assert any(each["field"].startswith(field) for each in answer.json["errors"]), answer.text
 
 
-async def test_a_token_that_is_nonsense_is_refused(team: Local) -> None:
+async def test_a_token_that_is_nonsense_is_refused(team: InProcessApp) -> None:
     for text in ("nonsense", "ty_", "ty_" + "x" * 43, ""):
         answer = await team.client(Authorization=f"Bearer {text}").get("/api/v1/me")
         assert answer.status == 401, text
@@ -101,7 +101,7 @@ async def test_a_token_that_is_nonsense_is_refused(team: Local) -> None:
 
 
 async def test_a_limited_token_reaches_the_instances_that_it_names(
-    team: Local, hostile_http: ListeningProgram
+    team: InProcessApp, hostile_http: ListeningProgram
 ) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/token-scope", "private_addresses": True}
@@ -131,7 +131,7 @@ async def test_a_limited_token_reaches_the_instances_that_it_names(
 
 
 async def test_a_limited_token_makes_no_instance_that_it_does_not_name(
-    team: Local, hostile_http: ListeningProgram
+    team: InProcessApp, hostile_http: ListeningProgram
 ) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/token-slugs", "private_addresses": True}

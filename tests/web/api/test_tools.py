@@ -15,7 +15,7 @@ from toolyard.types.agent import Agent
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.web.conftest import Local, Opening
+    from tests.web.conftest import InProcessApp, Opening
 
 READ_AND_CALL = frozenset({Right.READ, Right.CALL})
 DEEP = '{"a":' * 600 + "1" + "}" * 600
@@ -27,7 +27,7 @@ async def names(client: Any, query: str = "") -> list[str]:
     return [each["name"] for each in answer.json["items"]]
 
 
-async def test_tools_are_listed_with_everything_about_them(alone: Local) -> None:
+async def test_tools_are_listed_with_everything_about_them(alone: InProcessApp) -> None:
     answer = await alone.client().get("/api/v1/tools")
     assert answer.status == 200
     assert [each["name"] for each in answer.json["items"]] == ["demo_count", "demo_weekday"]
@@ -41,7 +41,7 @@ async def test_tools_are_listed_with_everything_about_them(alone: Local) -> None
     assert one.json == tool
 
 
-async def test_a_call_answers_in_both_views(alone: Local) -> None:
+async def test_a_call_answers_in_both_views(alone: InProcessApp) -> None:
     answer = await alone.client().post(
         "/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}}
     )
@@ -51,7 +51,7 @@ async def test_a_call_answers_in_both_views(alone: Local) -> None:
     assert result["raw"]["content"][0]["text"] == result["text"]
 
 
-async def test_a_tools_own_failure_is_a_result(alone: Local) -> None:
+async def test_a_tools_own_failure_is_a_result(alone: InProcessApp) -> None:
     answer = await alone.client().post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "soon"}})
     assert (answer.status, answer.json["is_error"]) == (200, True)
 
@@ -70,7 +70,7 @@ async def test_an_answer_that_nests_deeply_is_an_answer(
     assert answer.json["raw"]["structuredContent"] == json.loads(DEEP)
 
 
-async def test_a_hidden_tool_is_refused_with_the_rule(alone: Local) -> None:
+async def test_a_hidden_tool_is_refused_with_the_rule(alone: InProcessApp) -> None:
     client = alone.client()
     hidden = await client.post("/api/v1/tools/demo_forget/call", {})
     missing = await client.post("/api/v1/tools/demo_nothing/call", {})
@@ -85,7 +85,7 @@ async def test_a_hidden_tool_is_refused_with_the_rule(alone: Local) -> None:
     assert (listed["name"], listed["rule"]) == ("demo_forget", "write tools")
 
 
-async def test_why_tells_the_chain(alone: Local) -> None:
+async def test_why_tells_the_chain(alone: InProcessApp) -> None:
     answer = await alone.client().get("/api/v1/tools/demo_forget/why")
     assert answer.status == 200, answer.text
     assert (answer.json["verdict"], answer.json["tool"]) == ("refuse", "demo/forget")
@@ -114,13 +114,13 @@ async def test_a_server_that_cannot_be_listed_is_among_the_failures(
     "body",
     [{"arguments": []}, {"arguments": "date"}, {"argument": {}}, [], 1, {"agent": 3}, {"bundles": "a"}],
 )
-async def test_a_call_of_the_wrong_shape_is_refused(alone: Local, body: Any) -> None:
+async def test_a_call_of_the_wrong_shape_is_refused(alone: InProcessApp, body: Any) -> None:
     answer = await alone.client().post("/api/v1/tools/demo_weekday/call", body)
     assert answer.status == 422
     assert answer.json["errors"]
 
 
-async def test_an_agent_or_a_bundle_that_there_is_not_is_told(alone: Local) -> None:
+async def test_an_agent_or_a_bundle_that_there_is_not_is_told(alone: InProcessApp) -> None:
     for query in ("agent=nobody", "bundle=nothing"):
         answer = await alone.client().get(f"/api/v1/tools?{query}")
         assert answer.status == 404
@@ -128,7 +128,7 @@ async def test_an_agent_or_a_bundle_that_there_is_not_is_told(alone: Local) -> N
 
 
 async def test_who_hangs_up_cancels_the_call(
-    alone: Local, wait_until: Callable[..., Awaitable[None]]
+    alone: InProcessApp, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     client = alone.client()
     await client.get("/api/v1/tools")
@@ -146,7 +146,7 @@ async def test_who_hangs_up_cancels_the_call(
 # Tokens.
 
 
-async def test_a_token_without_the_right_may_not(team: Local) -> None:
+async def test_a_token_without_the_right_may_not(team: InProcessApp) -> None:
     reader = await team.person("ada", scope=TokenScope(frozenset({Right.READ})))
     assert await names(reader.token)
     call = await reader.token.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
@@ -171,7 +171,7 @@ async def test_a_token_without_the_right_may_not(team: Local) -> None:
     ],
 )
 async def test_a_token_is_limited_on_the_call_path_itself(
-    team: Local, limits: dict[str, Any], seen: list[str]
+    team: InProcessApp, limits: dict[str, Any], seen: list[str]
 ) -> None:
     person = await team.person("ada", scope=TokenScope(READ_AND_CALL, **limits))
     assert await names(person.token) == seen
@@ -193,7 +193,7 @@ async def test_a_token_is_limited_on_the_call_path_itself(
     assert shown == ([] if limits.get("servers") == ("other",) else ["demo"])
 
 
-async def test_why_names_the_token(team: Local) -> None:
+async def test_why_names_the_token(team: InProcessApp) -> None:
     person = await team.person("ada", scope=TokenScope(READ_AND_CALL, tools=("demo_w*",)))
     answer = (await person.token.get("/api/v1/tools/demo_count/why")).json
     assert answer["verdict"] == "hide"
@@ -218,7 +218,7 @@ async def test_a_token_for_an_agent_works_as_that_agent_only(
     assert answer.status == 200
 
 
-async def test_calls_are_in_the_audit_log_with_who_and_what(team: Local) -> None:
+async def test_calls_are_in_the_audit_log_with_who_and_what(team: InProcessApp) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     await ada.token.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
     await ada.token.post("/api/v1/tools/demo_forget/call", {})

@@ -9,17 +9,17 @@ from toolyard.types.account import Right, TokenScope
 from toolyard.types.audit import AuditEntry
 
 if TYPE_CHECKING:
-    from tests.web.conftest import Local, Person
+    from tests.web.conftest import InProcessApp, SignedInUser
 
 
-async def record_call(team: Local, person: Person, tool: str, outcome: str = "ok") -> None:
+async def record_call(team: InProcessApp, person: SignedInUser, tool: str, outcome: str = "ok") -> None:
     entry = AuditEntry(
         time.time(), "tool.call", person.user.id, target=tool, outcome=outcome, details={"seconds": 1.0}
     )
     await team.services.database.audit.write(entry)
 
 
-async def test_people_see_their_own_usage_and_admins_that_of_everyone(team: Local) -> None:
+async def test_people_see_their_own_usage_and_admins_that_of_everyone(team: InProcessApp) -> None:
     root, ann, bob = [await team.person(*each) for each in (("root", "admin"), ("ann",), ("bob",))]
     await record_call(team, ann, "github/search")
     await record_call(team, ann, f"@{ann.user.id}/gh/find", "tool error")
@@ -38,7 +38,7 @@ async def test_people_see_their_own_usage_and_admins_that_of_everyone(team: Loca
     assert "github/search" not in of_bob
 
 
-async def test_the_api_sums_by_every_group(team: Local) -> None:
+async def test_the_api_sums_by_every_group(team: InProcessApp) -> None:
     root, ann = await team.person("root", "admin"), await team.person("ann")
     await record_call(team, ann, "github/search", "Unreachable")
     own = (await ann.token.get("/api/v1/usage?group=tool")).json
@@ -51,6 +51,6 @@ async def test_the_api_sums_by_every_group(team: Local) -> None:
     assert (await ann.token.get("/api/v1/usage?group=secret")).status == 422
 
 
-async def test_a_token_for_some_servers_cannot_read_the_usage_of_others(team: Local) -> None:
+async def test_a_token_for_some_servers_cannot_read_the_usage_of_others(team: InProcessApp) -> None:
     limited = await team.person("ann", "user", TokenScope(frozenset({Right.READ}), servers=("github",)))
     assert (await limited.token.get("/api/v1/usage")).status == 403

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.web.conftest import Local, Opening
+    from tests.web.conftest import InProcessApp, Opening
 
 
 @pytest.fixture
-async def root(team: Local) -> Any:
+async def root(team: InProcessApp) -> Any:
     return await team.person("root", "admin")
 
 
-async def test_me_says_who_is_asking(team: Local, root: Any, alone: Local) -> None:
+async def test_me_says_who_is_asking(team: InProcessApp, root: Any, alone: InProcessApp) -> None:
     mine = (await root.browser.get("/api/v1/me")).json
     assert (mine["name"], mine["role"], mine["is_admin"], mine["token"]) == ("root", "admin", True, None)
     assert mine["people_mode"] == "password"
@@ -26,7 +26,7 @@ async def test_me_says_who_is_asking(team: Local, root: Any, alone: Local) -> No
     assert nobody.json["hint"]
 
 
-async def test_an_admin_invites_changes_and_deletes_people(root: Any, team: Local) -> None:
+async def test_an_admin_invites_changes_and_deletes_people(root: Any, team: InProcessApp) -> None:
     answer = await root.token.post("/api/v1/users", {"name": "ada"})
     assert answer.status == 201, answer.text
     ada = answer.json
@@ -44,7 +44,7 @@ async def test_an_admin_invites_changes_and_deletes_people(root: Any, team: Loca
     assert (await root.token.get(place)).status == 404
 
 
-async def test_whoever_is_disabled_is_out_at_once(root: Any, team: Local) -> None:
+async def test_whoever_is_disabled_is_out_at_once(root: Any, team: InProcessApp) -> None:
     ada = await team.person("ada")
     await ada.token.get("/api/v1/tools")
     assert (await root.token.patch(f"/api/v1/users/{ada.user.id}", {"disabled": True})).status == 200
@@ -85,7 +85,7 @@ async def test_a_name_that_is_taken_is_a_conflict(root: Any) -> None:
     assert answer.json["errors"][0]["field"] == "name"
 
 
-async def test_in_the_mode_none_nobody_is_invited(alone: Local) -> None:
+async def test_in_the_mode_none_nobody_is_invited(alone: InProcessApp) -> None:
     answer = await alone.client().post("/api/v1/users", {"name": "ada"})
     assert answer.status == 403
     assert "none" in answer.json["detail"]

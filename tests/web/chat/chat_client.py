@@ -15,7 +15,7 @@ import aiohttp
 
 ROOT = Path(__file__).parents[3]
 RESULTS_SERVER = ROOT / "tests/servers/results_server.py"
-PATIENCE = 30.0
+EVENT_DEADLINE_SECONDS = 30.0
 """Seconds that the next event may take."""
 
 
@@ -30,7 +30,7 @@ def results_server() -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Sent:
+class ReceivedEvent:
     """One event of a stream."""
 
     seq: int
@@ -47,18 +47,18 @@ class Stream:
     """What arrives, one after the other, each within a deadline. None: the stream ended."""
 
     response: aiohttp.ClientResponse
-    seen: list[Sent] = field(default_factory=list[Sent])
+    seen: list[ReceivedEvent] = field(default_factory=list[ReceivedEvent])
     comments: int = 0
 
-    async def following(self) -> Sent | None:
+    async def following(self) -> ReceivedEvent | None:
         fields: dict[str, str] = {}
         while True:
-            line = (await asyncio.wait_for(self.response.content.readline(), PATIENCE)).decode()
+            line = (await asyncio.wait_for(self.response.content.readline(), EVENT_DEADLINE_SECONDS)).decode()
             if not line:
                 return None
             name, _, value = line.rstrip("\n").partition(": ")
             if line == "\n" and "data" in fields:
-                sent = Sent(int(fields.get("id", 0)), fields["event"], json.loads(fields["data"]))
+                sent = ReceivedEvent(int(fields.get("id", 0)), fields["event"], json.loads(fields["data"]))
                 self.seen.append(sent)
                 return sent
             if line == "\n":
@@ -68,7 +68,7 @@ class Stream:
             else:
                 self.comments += 1
 
-    async def until(self, *names: str, times: int = 1) -> Sent:
+    async def until(self, *names: str, times: int = 1) -> ReceivedEvent:
         """Go on until an event of such a name came, so many times."""
         while (sent := await self.following()) is not None:
             if sent.name in names:
@@ -79,13 +79,13 @@ class Stream:
 
 
 @asynccontextmanager
-async def streaming(
+async def open_stream(
     client: Any, chat: str, *, after: int | None = None, last: int | None = None
 ) -> AsyncIterator[Stream]:
     """The stream of a chat, from an event on that the address names, or the header."""
     query = "" if after is None else f"?after={after}"
     headers = {**client.headers, **({} if last is None else {"Last-Event-ID": str(last)})}
-    timeout = aiohttp.ClientTimeout(total=None, sock_read=PATIENCE)
+    timeout = aiohttp.ClientTimeout(total=None, sock_read=EVENT_DEADLINE_SECONDS)
     url = f"{client.url}/api/v1/chats/{chat}/stream{query}"
     async with client.session.get(url, headers=headers, timeout=timeout) as response:
         assert response.status == 200, await response.text()
@@ -115,9 +115,9 @@ async def run(client: Any, chat: str, name: str, **arguments: Any) -> int:
     return answer.json["turn"]
 
 
-async def ended(client: Any, chat: str, after: int = 0) -> list[Sent]:
+async def wait_for_end(client: Any, chat: str, after: int = 0) -> list[ReceivedEvent]:
     """All events of a stream up to the end of a turn that begins after a number."""
-    async with streaming(client, chat, after=after) as stream:
+    async with open_stream(client, chat, after=after) as stream:
         await stream.until("end")
         return stream.seen
 
@@ -128,7 +128,7 @@ async def of_kind(client: Any, chat: str, kind: str) -> list[dict[str, Any]]:
     return [each for each in found if each["kind"] == kind]
 
 
-def said(events: Iterable[Sent]) -> str:
+def answer_text(events: Iterable[ReceivedEvent]) -> str:
     """What the model says to somebody who reads these events one after the other: pieces as they come, and
     the whole in their place."""
     parts: dict[tuple[int, str], str] = {}

@@ -14,14 +14,14 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 from sqlalchemy import func, select
-from tests.web.chat.chat_client import begin, ended, models_at, of_kind
+from tests.web.chat.chat_client import begin, models_at, of_kind, wait_for_end
 from tests.web.server.test_request_bodies import Upload, as_token
 
 from toolyard.store.sql.tables import attachment_chunks, attachments
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
-    from tests.web.conftest import Local, Opening, Starting
+    from tests.web.conftest import InProcessApp, Opening, Starting
 
 
 def chunk(name: bytes, data: bytes) -> bytes:
@@ -65,7 +65,7 @@ async def send(client: Any, chat: str, text: str, *ids: str) -> Any:
     return await client.post(f"/api/v1/chats/{chat}/messages", {"text": text, "attachments": list(ids)})
 
 
-async def count_rows(local: Local) -> tuple[int, ...]:
+async def count_rows(local: InProcessApp) -> tuple[int, ...]:
     def work(connection: Any) -> tuple[int, ...]:
         tables = attachments, attachment_chunks
         return tuple(
@@ -88,9 +88,11 @@ async def test_a_model_that_sees_gets_the_picture_now_and_in_later_turns(yard: A
     chat, id = await begin(ada, model="seeing"), await attach(ada, "sun set.png", png())
     answer = await send(ada, chat, "image?", id)
     assert answer.status == 202, answer.text
-    assert [each.body["text"] for each in await ended(ada, chat) if each.name == "said"] == ["image: yes"]
+    assert [each.body["text"] for each in await wait_for_end(ada, chat) if each.name == "said"] == [
+        "image: yes"
+    ]
     turn = (await send(ada, chat, "say later")).json["turn"]
-    await ended(ada, chat, turn)
+    await wait_for_end(ada, chat, turn)
     for request in await journal(yard):
         content = request["messages"][0]["content"]
         assert [part["type"] for part in content] == ["text", "text", "image_url"]
@@ -108,7 +110,7 @@ async def test_the_model_reads_a_text_file_in_parts(yard: Any) -> None:
     script = f'call result_read {{"handle": "{id}", "offset": 20, "length": 30}}'
     script += f'\ncall result_read {{"handle": "{id}", "grep": "line 1999"}}\nthen\nresults?'
     assert (await send(ada, chat, script, id)).status == 202
-    results = [each.body for each in await ended(ada, chat) if each.name == "result"]
+    results = [each.body for each in await wait_for_end(ada, chat) if each.name == "result"]
     assert [each["ok"] for each in results] == [True, True]
     texts = " ".join(each["text"].replace("\\n", "\n") for each in results)
     assert NOTES[20:40] in texts
@@ -133,11 +135,11 @@ async def test_a_model_that_does_not_see_is_refused_pictures_before_the_message_
     # It stays for another model.
     await ada.patch(f"/api/v1/chats/{chat}", {"model": "seeing"})
     assert (await send(ada, chat, "image?", id)).status == 202
-    await ended(ada, chat)
+    await wait_for_end(ada, chat)
     # After a change back, the picture is named only.
     await ada.patch(f"/api/v1/chats/{chat}", {"model": "fake"})
     turn = (await send(ada, chat, "image?")).json["turn"]
-    assert [each.body["text"] for each in await ended(ada, chat, turn) if each.name == "said"] == [
+    assert [each.body["text"] for each in await wait_for_end(ada, chat, turn) if each.name == "said"] == [
         "image: no"
     ]
     assert "which is not included here" in str((await journal(yard))[-1]["messages"][0])
@@ -147,9 +149,9 @@ async def test_a_retry_sends_the_attachments_again_and_the_export_names_them(yar
     ada = (await yard.person("ada")).token
     chat, id = await begin(ada, model="seeing"), await attach(ada, "x.gif", GIF)
     await send(ada, chat, "image?", id)
-    await ended(ada, chat)
+    await wait_for_end(ada, chat)
     turn = (await ada.post(f"/api/v1/chats/{chat}/retry")).json["turn"]
-    assert [each.body["text"] for each in await ended(ada, chat, turn) if each.name == "said"] == [
+    assert [each.body["text"] for each in await wait_for_end(ada, chat, turn) if each.name == "said"] == [
         "image: yes"
     ]
     exported = (await ada.get(f"/api/v1/chats/{chat}/export")).text
@@ -160,12 +162,12 @@ async def test_an_edited_message_keeps_its_attachments_and_gets_more(yard: Any) 
     ada = (await yard.person("ada")).token
     chat, first = await begin(ada, model="seeing"), await attach(ada, "x.gif", GIF)
     turn = (await send(ada, chat, "say One.", first)).json["turn"]
-    await ended(ada, chat)
+    await wait_for_end(ada, chat)
     second = await attach(ada, "notes.txt", b"Oslo")
     body = {"text": "image?", "attachments": [second]}
     edited = await ada.post(f"/api/v1/chats/{chat}/turns/{turn}/edit", body)
     assert edited.status == 202, edited.text
-    events = await ended(ada, chat, edited.json["turn"])
+    events = await wait_for_end(ada, chat, edited.json["turn"])
     assert [each.body["text"] for each in events if each.name == "said"] == ["image: yes"]
     old, new = await of_kind(ada, chat, "user")
     assert [each["name"] for each in old["body"]["attachments"]] == ["x.gif"]
@@ -176,8 +178,8 @@ async def test_a_refused_edit_leaves_its_attachments_unsent(yard: Any) -> None:
     ada = (await yard.person("ada")).token
     chat = await begin(ada)
     turn = (await send(ada, chat, "say One.")).json["turn"]
-    await ended(ada, chat)
-    await ended(ada, chat, (await ada.post(f"/api/v1/chats/{chat}/retry")).json["turn"])
+    await wait_for_end(ada, chat)
+    await wait_for_end(ada, chat, (await ada.post(f"/api/v1/chats/{chat}/retry")).json["turn"])
     id = await attach(ada, "notes.txt", b"Oslo")
     body = {"text": "say Two.", "attachments": [id]}
     assert (await ada.post(f"/api/v1/chats/{chat}/turns/{turn}/edit", body)).status == 409
@@ -214,7 +216,7 @@ async def test_only_its_owner_reads_sends_or_deletes_an_attachment(yard: Any) ->
     assert (await send(bob.token, chat, "Hello", id)).status == 422
     script = f'call result_read {{"handle": "{id}"}}'
     await send(bob.token, chat, script)
-    result = next(each for each in await ended(bob.token, chat) if each.name == "result")
+    result = next(each for each in await wait_for_end(bob.token, chat) if each.name == "result")
     assert not result.body["ok"]
     assert "hers" not in result.body["text"]
     assert (await yard.client().get(f"/api/v1/attachments/{id}")).status == 401
@@ -227,14 +229,14 @@ async def test_an_attachment_is_sent_in_one_chat_and_deleted_with_it(yard: Any) 
     ada = (await yard.person("ada")).token
     one, other, id = await begin(ada), await begin(ada), await attach(ada, "x.txt", b"text")
     assert (await send(ada, one, "Hello", id)).status == 202
-    await ended(ada, one)
+    await wait_for_end(ada, one)
     answer = await send(ada, other, "Hello", id)
     assert (answer.status, answer.json["type"]) == (422, "urn:toolyard:problem:attachment-refused")
     assert "sent in another chat" in answer.json["detail"]
     assert (await ada.delete(f"/api/v1/attachments/{id}")).status == 404, "it belongs to the message"
     # In the same chat it can be sent again.
     turn = (await send(ada, one, "Again", id)).json["turn"]
-    await ended(ada, one, turn)
+    await wait_for_end(ada, one, turn)
     assert (await ada.delete(f"/api/v1/chats/{one}")).status == 204
     assert (await ada.get(f"/api/v1/attachments/{id}")).status == 404
     assert await count_rows(yard) == (0, 0)
@@ -435,7 +437,7 @@ async def test_files_in_the_form_are_sent_without_the_script(yard: Any) -> None:
     )
     assert answer.status == 303, answer.text
     chat = answer.headers["location"].split("/")[-1].partition("#")[0]
-    assert [each.body["text"] for each in await ended(ada.token, chat) if each.name == "said"] == [
+    assert [each.body["text"] for each in await wait_for_end(ada.token, chat) if each.name == "said"] == [
         "image: yes"
     ]
     (message,) = await of_kind(ada.token, chat, "user")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.agents.chat.chat_harness import chat_server, fake_model, kinds, only
+from tests.agents.chat.chat_harness import bodies_of_kind, chat_server, fake_model, kinds
 
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.core.services import Services
@@ -19,7 +19,7 @@ from toolyard.web.account_admin import AccountAdmin
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
-    from tests.web.conftest import Local
+    from tests.web.conftest import InProcessApp
 
 Opening = Callable[..., Awaitable[Any]]
 
@@ -51,13 +51,13 @@ async def test_in_the_mode_none_the_owner_is_whoever_sits_there(
     )
     assert kinds(events) == ["user", "said", "call", "ask"]
     await services.chats.answer_approval(
-        "local", only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
+        "local", bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
     )
     async with asyncio.timeout(30):
         while events[-1].kind is not Kind.END:
             await asyncio.sleep(0.01)
             events = await services.chats.list_events("local", chat.id)
-    assert only(events, Kind.RESULT)[0]["text"] == "put: a"
+    assert bodies_of_kind(events, Kind.RESULT)[0]["text"] == "put: a"
     assert (tmp_path / "journal").read_text() == 'put {"text": "a"}\n'
 
 
@@ -92,7 +92,7 @@ async def test_who_is_gone_or_disabled_has_no_chats_any_more(
     turn = await services.chats.send(ann.id, chat.id, "say a\nhold")
     await local.part(AccountAdmin).change_user(admin, ann.id, disabled=True)
     events = await over(services, ann.id, chat.id, turn)
-    assert only(events, Kind.END)[0]["why"] == "stopped"
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "stopped"
     with pytest.raises(ChatRefused, match="disabled"):
         await services.chats.send(ann.id, chat.id, "hello")
     with pytest.raises(ChatRefused):
@@ -121,10 +121,10 @@ async def test_turns_that_run_end_when_the_site_does(open_site: Opening, model: 
     turn = await local.services.chats.send("local", chat.id, "say a\nhold")
     await local.services.end_work()
     events = await local.services.chats.list_events("local", chat.id, after=turn - 1)
-    assert only(events, Kind.END)[0]["why"] == "interrupted"
+    assert bodies_of_kind(events, Kind.END)[0]["why"] == "interrupted"
 
 
-async def test_one_tool_of_a_chat_is_found_as_it_is_in_the_whole_list(alone: Local) -> None:
+async def test_one_tool_of_a_chat_is_found_as_it_is_in_the_whole_list(alone: InProcessApp) -> None:
     chats = alone.services.chats
     tools = await chats.list_tools("local", None)
     (wanted,) = [each for each in tools if each.name == "demo_weekday"]

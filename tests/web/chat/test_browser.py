@@ -18,9 +18,9 @@ import pytest
 from playwright.async_api import Browser, Locator, Page, Route, expect
 from tests.conftest import ListeningProgram, ProgramStarter
 from tests.demo_chats import fill_chats
-from tests.gateway.conftest import Modern
+from tests.gateway.conftest import ModernClient
 from tests.web.chat.test_markdown import ATTACKS
-from tests.web.pages.test_browser import CONTRAST, Looking, schemes, window
+from tests.web.pages.test_browser import CONTRAST, BrowserWindow, schemes, window
 
 from toolyard.agents.chat.result_event import result_event
 from toolyard.store import Database
@@ -146,7 +146,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatYard]:
 @contextlib.asynccontextmanager
 async def looking_at(
     chromium: Browser, yard: ChatYard, path: str = "/ui/chat", **options: object
-) -> AsyncIterator[Looking]:
+) -> AsyncIterator[BrowserWindow]:
     async with window(chromium, yard, **options) as looking:  # type: ignore[arg-type]
         await looking.page.goto(path)
         await looking.page.evaluate("window.stillThere = true")
@@ -452,7 +452,7 @@ async def test_a_chat_says_who_waits_what_broke_and_where_an_approval_applies(
         await page.get_by_role("button", name="Decline").click()
         await ended(page)
     async with aiohttp.ClientSession() as http:
-        client = Modern(http, f"{yard.url}/mcp", {})
+        client = ModernClient(http, f"{yard.url}/mcp", {})
         assert not (await client.call("playground_note", {"text": "everywhere"})).result.get("isError")
         assert (await client.call("playground_note", {"text": "other"})).result["isError"]
 

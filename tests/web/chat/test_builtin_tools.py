@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.web.chat.chat_client import begin, ended, run
+from tests.web.chat.chat_client import begin, run, wait_for_end
 
 from toolyard.types.agent import Agent
 
@@ -29,7 +29,7 @@ async def alone(open_site: Opening, demo: dict[str, Any], tmp_path: Path) -> Any
 async def outcome(client: Any, name: str, **arguments: Any) -> Any:
     chat = await begin(client)
     turn = await run(client, chat, name, **arguments)
-    return next(each.body for each in await ended(client, chat, turn - 1) if each.name == "result")
+    return next(each.body for each in await wait_for_end(client, chat, turn - 1) if each.name == "result")
 
 
 async def test_a_chat_reads_a_file_and_nothing_beside_it(alone: Any) -> None:

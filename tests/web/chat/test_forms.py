@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.web.chat.chat_client import ROOT, models_at
-from tests.web.conftest import Local, Opening
+from tests.web.conftest import InProcessApp, Opening
 from tests.web.pages.test_render import check
-from tests.web.scriptless_browser import Browser, Node, Page
+from tests.web.scriptless_browser import PageElement, ScriptlessBrowser, ScriptlessPage
 
 from toolyard.agents.chat.result_event import result_event
 from toolyard.types.agent import Agent
@@ -36,13 +36,15 @@ RESEARCHER = Agent("researcher", "Researcher", tools=("demo_*",))
 
 
 @dataclass
-class Yard:
+class ChatFormSite:
     """A Toolyard with a model, and a browser of the one person."""
 
-    local: Local
-    browser: Browser
+    local: InProcessApp
+    browser: ScriptlessBrowser
 
-    async def settled(self, page: Page, wanted: Callable[[Page], bool] | None = None) -> Page:
+    async def settled(
+        self, page: ScriptlessPage, wanted: Callable[[ScriptlessPage], bool] | None = None
+    ) -> ScriptlessPage:
         """The page, once its turn is over, or once it shows what is wanted."""
         ready = wanted or (
             lambda each: bool(each.root.all("div", class_="foot-line")) and "Working" not in each.text
@@ -54,11 +56,11 @@ class Yard:
         check(page)
         return page
 
-    async def say(self, text: str, page: Page | None = None, **more: str) -> Page:
+    async def say(self, text: str, page: ScriptlessPage | None = None, **more: str) -> ScriptlessPage:
         page = page or await self.browser.get("/ui/chat")
         return await self.browser.send(page, page.form_with("text"), {"text": text, **more})
 
-    async def press(self, page: Page, **named: str) -> Page:
+    async def press(self, page: ScriptlessPage, **named: str) -> ScriptlessPage:
         """Press a button that belongs to the form at the page's end, by its text or value."""
         for button in page.root.all("button", form="act"):
             if named["value"] == button.attrs.get("value"):
@@ -73,27 +75,27 @@ class Yard:
 @pytest.fixture
 async def yard(
     open_site: Opening, model_program: ListeningProgram, demo: dict[str, Any], tmp_path: Path
-) -> Yard:
+) -> ChatFormSite:
     asking = {**demo, "args": ["-I", "-S", str(CHAT_SERVER), str(tmp_path / "journal")]}
     servers = {"demo": {**demo, "label": "Demo"}, "playground": PLAYGROUND, "asking": asking}
     local = await open_site(
         servers, models=models_at(model_program.url), agents=[RESEARCHER], write_tools="ask"
     )
-    return Yard(local, Browser(local.client()))
+    return ChatFormSite(local, ScriptlessBrowser(local.client()))
 
 
 @pytest.fixture
-async def console(open_site: Opening, demo: dict[str, Any]) -> Yard:
+async def console(open_site: Opening, demo: dict[str, Any]) -> ChatFormSite:
     """Without a model."""
     servers = {"demo": {**demo, "label": "Demo"}, "playground": PLAYGROUND}
     local = await open_site(servers, write_tools="ask")
-    return Yard(local, Browser(local.client()))
+    return ChatFormSite(local, ScriptlessBrowser(local.client()))
 
 
 # Talking.
 
 
-async def test_a_message_begins_a_chat_and_its_answer_is_there_after_a_reload(yard: Yard) -> None:
+async def test_a_message_begins_a_chat_and_its_answer_is_there_after_a_reload(yard: ChatFormSite) -> None:
     page = await yard.say(
         'say Here is **it**.\ncall demo_weekday {"date": "2026-07-28"}\nthen\nsay A Tuesday.'
     )
@@ -109,7 +111,7 @@ async def test_a_message_begins_a_chat_and_its_answer_is_there_after_a_reload(ya
     assert page.path in [each.attrs["href"] for each in page.root.one("div", id="chat-list").all("a")]
 
 
-async def test_a_message_in_a_chat_goes_on_in_it(yard: Yard) -> None:
+async def test_a_message_in_a_chat_goes_on_in_it(yard: ChatFormSite) -> None:
     page = await yard.settled(await yard.say("say One."))
     again = await yard.settled(await yard.say("say Two.", page), lambda each: "Two." in each.text)
     assert again.path == page.path
@@ -117,7 +119,7 @@ async def test_a_message_in_a_chat_goes_on_in_it(yard: Yard) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  \n "])
-async def test_nothing_at_all_is_not_sent(yard: Yard, text: str) -> None:
+async def test_nothing_at_all_is_not_sent(yard: ChatFormSite, text: str) -> None:
     page = await yard.say(text)
     assert page.status == 409
     assert "The message is empty" in page.text or "the message is empty" in page.text
@@ -125,7 +127,7 @@ async def test_nothing_at_all_is_not_sent(yard: Yard, text: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body")
-async def test_as_many_characters_as_the_page_takes_can_be_sent_whatever_they_are(yard: Yard) -> None:
+async def test_as_many_characters_as_the_page_takes_can_be_sent_whatever_they_are(yard: ChatFormSite) -> None:
     page = await yard.say("say Read.\n" + "字" * (200_000 - 10))
     assert page.status == 200
     [chat] = await yard.local.services.chats.list("local")
@@ -133,7 +135,7 @@ async def test_as_many_characters_as_the_page_takes_can_be_sent_whatever_they_ar
     assert len(begun.body["text"]) == 200_000
 
 
-async def test_what_was_written_is_kept_when_it_cannot_be_sent(yard: Yard) -> None:
+async def test_what_was_written_is_kept_when_it_cannot_be_sent(yard: ChatFormSite) -> None:
     page = await yard.say("Some long thoughts", model="gone:nothing")
     assert page.status >= 400
     assert page.value("text") == "Some long thoughts"
@@ -141,32 +143,32 @@ async def test_what_was_written_is_kept_when_it_cannot_be_sent(yard: Yard) -> No
     assert (await yard.local.services.chats.list("local")) == []
 
 
-async def test_what_was_chosen_is_kept_when_it_cannot_be_sent(yard: Yard) -> None:
+async def test_what_was_chosen_is_kept_when_it_cannot_be_sent(yard: ChatFormSite) -> None:
     page = await yard.say("", agent="researcher", model="fake")
     assert page.status == 409
     assert page.value("agent") == "researcher"
     assert page.value("model") == "fake"
 
 
-def bubbles(page: Page) -> list[str]:
+def bubbles(page: ScriptlessPage) -> list[str]:
     return [each.text for each in page.root.all("div", class_="bubble")]
 
 
-def places(page: Page) -> list[str]:
+def places(page: ScriptlessPage) -> list[str]:
     """The places among alternatives that the page shows."""
     return [each.text.strip() for each in page.root.all("span", class_="alternatives")]
 
 
-def is_over_after(text: str) -> Callable[[Page], bool]:
+def is_over_after(text: str) -> Callable[[ScriptlessPage], bool]:
     """Whether the turn of the last message, which has this text, is over."""
     return lambda page: bubbles(page)[-1:] == [text] and "Working" not in page.text
 
 
-def is_at(place: str) -> Callable[[Page], bool]:
+def is_at(place: str) -> Callable[[ScriptlessPage], bool]:
     return lambda page: places(page) == [place] and "Working" not in page.text
 
 
-async def test_a_turn_is_tried_again_and_the_first_try_is_one_press_away(yard: Yard) -> None:
+async def test_a_turn_is_tried_again_and_the_first_try_is_one_press_away(yard: ChatFormSite) -> None:
     page = await yard.settled(await yard.say("fault 500 times=9"))
     assert "The model request failed" in page.text
     assert places(page) == []
@@ -177,7 +179,7 @@ async def test_a_turn_is_tried_again_and_the_first_try_is_one_press_away(yard: Y
     assert (places(page), page.root.one("article", class_="turn").attrs["id"]) == (["1 of 2"], "t1")
 
 
-async def test_a_message_is_edited_without_a_script_and_both_versions_are_kept(yard: Yard) -> None:
+async def test_a_message_is_edited_without_a_script_and_both_versions_are_kept(yard: ChatFormSite) -> None:
     page = await yard.settled(await yard.say("say One.\nhold-not"))
     page = await yard.settled(await yard.say("say Two.", page), is_over_after("say Two."))
     first = page.root.all("a", class_="edit")[0].attrs["href"]
@@ -195,7 +197,7 @@ async def test_a_message_is_edited_without_a_script_and_both_versions_are_kept(y
     assert (bubbles(page), places(page)) == (["say One. hold-not", "say Two."], ["1 of 2"])
 
 
-async def test_the_second_of_two_tabs_that_edit_a_message_gets_the_newer_version(yard: Yard) -> None:
+async def test_the_second_of_two_tabs_that_edit_a_message_gets_the_newer_version(yard: ChatFormSite) -> None:
     page = await yard.settled(await yard.say("say One."))
     chat = page.path.split("#")[0]
     forms = [await yard.browser.get(f"{chat}?edit=1") for _ in range(2)]
@@ -214,7 +216,7 @@ async def test_the_second_of_two_tabs_that_edit_a_message_gets_the_newer_version
     assert bubbles(page) == ["say Second tab."]
 
 
-async def test_an_edit_in_a_chat_that_is_busy_or_gone_ends_clearly(yard: Yard) -> None:
+async def test_an_edit_in_a_chat_that_is_busy_or_gone_ends_clearly(yard: ChatFormSite) -> None:
     page = await yard.settled(await yard.say("say One."))
     chat = page.path.split("#")[0]
     form = await yard.browser.get(f"{chat}?edit=1")
@@ -235,7 +237,7 @@ async def test_an_edit_in_a_chat_that_is_busy_or_gone_ends_clearly(yard: Yard) -
     assert (gone.status, "Chat not found" in gone.text or "chat not found" in gone.text) == (404, True)
 
 
-async def test_a_turn_is_stopped(yard: Yard) -> None:
+async def test_a_turn_is_stopped(yard: ChatFormSite) -> None:
     page = await yard.say("say Begins\nhold")
     page = await yard.settled(
         page,
@@ -251,7 +253,7 @@ async def test_a_turn_is_stopped(yard: Yard) -> None:
     assert "Begins" in page.text
 
 
-async def test_agent_and_model_are_chosen_and_no_key_is_shown(yard: Yard) -> None:
+async def test_agent_and_model_are_chosen_and_no_key_is_shown(yard: ChatFormSite) -> None:
     page = await yard.settled(await yard.say("tools?", agent="researcher"))
     assert "demo_weekday" in page.text
     assert "playground_chart" not in page.text
@@ -265,7 +267,7 @@ async def test_agent_and_model_are_chosen_and_no_key_is_shown(yard: Yard) -> Non
 # The tools of a chat.
 
 
-async def test_tools_are_ticked_and_a_hidden_one_says_why(yard: Yard) -> None:
+async def test_tools_are_ticked_and_a_hidden_one_says_why(yard: ChatFormSite) -> None:
     page = await yard.settled(await yard.say("say Hello.", agent="researcher"))
     panel = await yard.browser.get(f"{page.path}/tools")
     check(panel)
@@ -291,7 +293,7 @@ async def test_tools_are_ticked_and_a_hidden_one_says_why(yard: Yard) -> None:
 # Approvals and questions.
 
 
-async def test_a_call_that_writes_waits_for_a_yes(yard: Yard) -> None:
+async def test_a_call_that_writes_waits_for_a_yes(yard: ChatFormSite) -> None:
     page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
     page = await yard.settled(page, lambda each: "Needs approval" in each.text)
     assert page.root.one("section", id="chat").attrs["data-state"] == "waiting"
@@ -306,7 +308,7 @@ async def test_a_call_that_writes_waits_for_a_yes(yard: Yard) -> None:
     assert "Noted." in page.text
 
 
-async def test_no_is_an_answer(yard: Yard) -> None:
+async def test_no_is_an_answer(yard: ChatFormSite) -> None:
     page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Well.')
     page = await yard.settled(page, lambda each: "Needs approval" in each.text)
     page = await yard.settled(await yard.press(page, value="no"))
@@ -314,7 +316,7 @@ async def test_no_is_an_answer(yard: Yard) -> None:
     assert "Well." in page.text
 
 
-async def test_approvals_are_answered_on_their_page_and_taken_back(yard: Yard) -> None:
+async def test_approvals_are_answered_on_their_page_and_taken_back(yard: ChatFormSite) -> None:
     page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
     await yard.settled(page, lambda each: "Needs approval" in each.text)
     approvals = await yard.browser.get("/ui/approvals")
@@ -341,7 +343,7 @@ async def test_approvals_are_answered_on_their_page_and_taken_back(yard: Yard) -
     assert twice.status == 404
 
 
-async def test_an_approval_is_answered_once(yard: Yard) -> None:
+async def test_an_approval_is_answered_once(yard: ChatFormSite) -> None:
     page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
     page = await yard.settled(page, lambda each: "Needs approval" in each.text)
     await yard.press(page, value="once")
@@ -349,13 +351,13 @@ async def test_an_approval_is_answered_once(yard: Yard) -> None:
     assert "is no longer waiting for an answer" in after.flash
 
 
-def question(page: Page) -> tuple[Node, list[str]]:
+def question(page: ScriptlessPage) -> tuple[PageElement, list[str]]:
     """The form of a question, and the names of its fields."""
     form = page.root.one("section", class_="question").one("form")
     return form, [name for name, _ in page.fields(form) if re.match(r"q\d", name)]
 
 
-async def test_a_reply_that_lacks_something_is_shown_again_with_what_was_typed(yard: Yard) -> None:
+async def test_a_reply_that_lacks_something_is_shown_again_with_what_was_typed(yard: ChatFormSite) -> None:
     page = await yard.say("call playground_greet {}\nthen\nsay Greeted.")
     page = await yard.settled(page, lambda each: "is asking" in each.text)
     form, (name, language) = question(page)
@@ -369,7 +371,7 @@ async def test_a_reply_that_lacks_something_is_shown_again_with_what_was_typed(y
     assert "Hallo, Ada!" in (await yard.settled(page)).text
 
 
-async def test_a_reply_reaches_the_server(yard: Yard) -> None:
+async def test_a_reply_reaches_the_server(yard: ChatFormSite) -> None:
     page = await yard.say("call playground_greet {}\nthen\nsay Greeted.")
     page = await yard.settled(page, lambda each: "is asking" in each.text)
     form, (name, language) = question(page)
@@ -381,7 +383,7 @@ async def test_a_reply_reaches_the_server(yard: Yard) -> None:
     assert late.status == 409
 
 
-async def test_a_reply_can_be_declined(yard: Yard) -> None:
+async def test_a_reply_can_be_declined(yard: ChatFormSite) -> None:
     page = await yard.say("call playground_greet {}\nthen\nsay Greeted.")
     page = await yard.settled(page, lambda each: "is asking" in each.text)
     form = page.root.one("section", class_="question").one("form")
@@ -390,7 +392,7 @@ async def test_a_reply_can_be_declined(yard: Yard) -> None:
     assert "You declined." in page.text
 
 
-async def test_a_server_asks_to_open_a_page_and_the_person_sees_whose_it_is(yard: Yard) -> None:
+async def test_a_server_asks_to_open_a_page_and_the_person_sees_whose_it_is(yard: ChatFormSite) -> None:
     page = await yard.say('call asking_ask {"url": "https://evil.test:8443/x?y=1"}\nthen\nsay Ok.')
     page = await yard.settled(page, lambda each: "asks you to open a page" in each.text)
     asked = page.root.one("section", class_="question")
@@ -405,7 +407,7 @@ async def test_a_server_asks_to_open_a_page_and_the_person_sees_whose_it_is(yard
 @pytest.mark.parametrize(
     "url", ["javascript:alert(1)", "data:text/html,x", "//evil.test", "https://", "file:///x"]
 )
-async def test_an_address_that_is_no_page_is_only_shown(yard: Yard, url: str) -> None:
+async def test_an_address_that_is_no_page_is_only_shown(yard: ChatFormSite, url: str) -> None:
     page = await yard.say(f'call asking_ask {{"url": "{url}"}}\nthen\nsay Ok.')
     page = await yard.settled(page, lambda each: "Working" not in each.text or "asks you" in each.text)
     assert not [
@@ -416,7 +418,9 @@ async def test_an_address_that_is_no_page_is_only_shown(yard: Yard, url: str) ->
 @pytest.mark.parametrize(
     ("reply", "said"), [("accept", "You said: Be brief and kind"), ("decline", "did not")]
 )
-async def test_a_server_that_wants_the_model_is_allowed_or_not(yard: Yard, reply: str, said: str) -> None:
+async def test_a_server_that_wants_the_model_is_allowed_or_not(
+    yard: ChatFormSite, reply: str, said: str
+) -> None:
     page = await yard.say('call asking_think {"text": "Be brief and kind"}\nthen\nsay Ok.')
     page = await yard.settled(page, lambda each: "wants to use your model" in each.text)
     asked = page.root.one("section", class_="question")
@@ -428,12 +432,12 @@ async def test_a_server_that_wants_the_model_is_allowed_or_not(yard: Yard, reply
 # Cost.
 
 
-def reads(yard: Yard) -> int:
+def reads(yard: ChatFormSite) -> int:
     """How often the instances of the one person were read for the core."""
     return vars(yard.local.services.instances)["_synced_read_by_user"].get("local", 0)
 
 
-async def test_a_message_that_begins_a_chat_reads_the_instances_once(yard: Yard) -> None:
+async def test_a_message_that_begins_a_chat_reads_the_instances_once(yard: ChatFormSite) -> None:
     page = await yard.browser.get("/ui/chat")
     before = reads(yard)
     sent = await yard.say("say Hello.", page)
@@ -442,7 +446,7 @@ async def test_a_message_that_begins_a_chat_reads_the_instances_once(yard: Yard)
     await yard.settled(sent)
 
 
-async def test_a_tool_that_begins_a_chat_reads_the_instances_once(console: Yard) -> None:
+async def test_a_tool_that_begins_a_chat_reads_the_instances_once(console: ChatFormSite) -> None:
     tool = await console.browser.get("/ui/chat/console?tool=demo_weekday")
     before = reads(console)
     sent = await console.browser.send(tool, tool.form_with("tool"), {"arg-0": "2026-07-28"})
@@ -450,7 +454,7 @@ async def test_a_tool_that_begins_a_chat_reads_the_instances_once(console: Yard)
     assert "2026-07-28 is a Tuesday." in (await console.settled(sent)).text
 
 
-async def test_the_tokens_of_a_turn_are_in_the_usage(yard: Yard) -> None:
+async def test_the_tokens_of_a_turn_are_in_the_usage(yard: ChatFormSite) -> None:
     await yard.settled(await yard.say('call demo_weekday {"date": "2026-07-28"}\nthen\nsay Done.'))
     database, today = yard.local.services.database, datetime.now(UTC).date()
     await database.audit.write(AuditEntry(0.0, "test.flush", ""))
@@ -464,7 +468,9 @@ async def test_the_tokens_of_a_turn_are_in_the_usage(yard: Yard) -> None:
     assert min(model.input_tokens, model.output_tokens) > 0
 
 
-async def test_each_request_of_the_api_that_begins_a_chat_reads_the_instances_once(yard: Yard) -> None:
+async def test_each_request_of_the_api_that_begins_a_chat_reads_the_instances_once(
+    yard: ChatFormSite,
+) -> None:
     client, before = yard.local.client(), reads(yard)
     chat = (await client.post("/api/v1/chats", {})).json["id"]
     assert reads(yard) == before + 1
@@ -472,7 +478,7 @@ async def test_each_request_of_the_api_that_begins_a_chat_reads_the_instances_on
     assert reads(yard) == before + 2
 
 
-async def test_a_form_that_begins_no_chat_leaves_none_behind(console: Yard) -> None:
+async def test_a_form_that_begins_no_chat_leaves_none_behind(console: ChatFormSite) -> None:
     tool = await console.browser.get("/ui/chat/console?tool=playground_plan_trip")
     page = await console.browser.send(tool, tool.form_with("tool"), {})
     assert page.status == 422
@@ -489,7 +495,7 @@ async def test_the_console_names_the_rule_that_hides_a_tool(
 ) -> None:
     shy = Agent("shy", "Shy", mode="meta", tools=("demo_*",))
     local = await open_site({"demo": demo}, models=models_at(model_program.url), agents=[shy])
-    browser = Browser(local.client())
+    browser = ScriptlessBrowser(local.client())
     for query in ("", "?find=forget+a+thing"):
         hidden = (await browser.get(f"/ui/chat/console{query}")).root.one("details", id="console-hidden")
         assert hidden.one("summary").text == "1 hidden tool (write tools)"
@@ -503,7 +509,7 @@ async def test_the_console_names_the_rule_that_hides_a_tool(
     assert (tool.status, tool.form_with("tool") is not None) == (200, True)
 
 
-async def test_without_a_model_the_page_is_the_console(console: Yard) -> None:
+async def test_without_a_model_the_page_is_the_console(console: ChatFormSite) -> None:
     page = await console.browser.get("/ui/chat")
     assert page.h1 == "Run a tool"
     assert not page.root.all("textarea", name="text")
@@ -522,7 +528,7 @@ async def test_without_a_model_the_page_is_the_console(console: Yard) -> None:
     assert again.value("arg-0") == "2026-07-28"
 
 
-async def test_a_nested_form_grows_and_is_run(console: Yard) -> None:
+async def test_a_nested_form_grows_and_is_run(console: ChatFormSite) -> None:
     page = await console.browser.get("/ui/chat/console?tool=playground_plan_trip")
     names = {label.attrs["for"]: label.text for label in page.root.all("label") if "for" in label.attrs}
     city = next(name for name, text in names.items() if text == "city")
@@ -543,7 +549,7 @@ async def test_a_nested_form_grows_and_is_run(console: Yard) -> None:
     assert "home 2026-12-27" in page.text
 
 
-async def test_what_was_filled_in_is_kept_when_the_tool_cannot_be_run(console: Yard) -> None:
+async def test_what_was_filled_in_is_kept_when_the_tool_cannot_be_run(console: ChatFormSite) -> None:
     page = await console.browser.get("/ui/chat/console?tool=demo_count")
     page = await console.browser.send(page, page.form_with("tool"), {"arg-0": str(2**70)})
     assert page.status == 409
@@ -552,7 +558,7 @@ async def test_what_was_filled_in_is_kept_when_the_tool_cannot_be_run(console: Y
     assert (await console.local.services.chats.list("local")) == []
 
 
-async def test_a_picture_is_shown_as_a_picture(console: Yard) -> None:
+async def test_a_picture_is_shown_as_a_picture(console: ChatFormSite) -> None:
     tool = await console.browser.get("/ui/chat/console?tool=playground_chart")
     page = await console.settled(await console.browser.send(tool, tool.form_with("tool")))
     picture = page.root.one("ul", class_="pictures").one("img")
@@ -561,7 +567,7 @@ async def test_a_picture_is_shown_as_a_picture(console: Yard) -> None:
     assert answer.body.startswith(b"\x89PNG")
 
 
-async def test_a_tool_that_there_is_not_is_told(console: Yard) -> None:
+async def test_a_tool_that_there_is_not_is_told(console: ChatFormSite) -> None:
     assert (await console.browser.get("/ui/chat/console?tool=nothing")).status == 404
     nothing = await console.browser.get("/ui/chat/console?find=zzzzqqqq")
     check(nothing)
@@ -570,7 +576,7 @@ async def test_a_tool_that_there_is_not_is_told(console: Yard) -> None:
 # Keeping chats.
 
 
-async def test_chats_are_found_renamed_and_deleted(yard: Yard) -> None:
+async def test_chats_are_found_renamed_and_deleted(yard: ChatFormSite) -> None:
     one = await yard.settled(await yard.say("say Cucumbers."))
     two = await yard.settled(await yard.say("say Pumpkins."))
     found = await yard.browser.get(f"{one.path}?q=pumpkins")
@@ -597,7 +603,7 @@ async def test_chats_are_found_renamed_and_deleted(yard: Yard) -> None:
     assert "Pumpkins." in exported.text
 
 
-async def long_chat(yard: Yard, turns: int) -> str:
+async def long_chat(yard: ChatFormSite, turns: int) -> str:
     """A chat of so many turns, as the database has it."""
     services = yard.local.services
     chat = await services.chats.create("local", title="Long")
@@ -620,7 +626,7 @@ async def long_chat(yard: Yard, turns: int) -> str:
     return chat.id
 
 
-async def test_a_long_chat_opens_at_its_end_and_has_the_rest_on_demand(yard: Yard) -> None:
+async def test_a_long_chat_opens_at_its_end_and_has_the_rest_on_demand(yard: ChatFormSite) -> None:
     chat = await long_chat(yard, 95)
     page = await yard.browser.get(f"/ui/chat/{chat}")
     check(page)
@@ -634,7 +640,7 @@ async def test_a_long_chat_opens_at_its_end_and_has_the_rest_on_demand(yard: Yar
     assert seen == [f"Question {number}" for number in range(95)]
 
 
-async def test_a_long_result_shows_its_head_and_the_rest_on_demand(yard: Yard) -> None:
+async def test_a_long_result_shows_its_head_and_the_rest_on_demand(yard: ChatFormSite) -> None:
     services = yard.local.services
     chat = await services.chats.create("local")
     text = "".join(f"line {number} <script>\n" for number in range(40_000))

@@ -35,7 +35,7 @@ UNSEEN = re.compile(
 )
 
 
-class Checked(HTMLParser):
+class AllowedMarkupParser(HTMLParser):
     """Every element and attribute must be one of the few that there are."""
 
     def __init__(self, html: str) -> None:
@@ -74,9 +74,9 @@ class Checked(HTMLParser):
         self.text += data
 
 
-def check(text: str) -> Checked:
+def check(text: str) -> AllowedMarkupParser:
     html = str(render_markdown(text))
-    checked = Checked(html)
+    checked = AllowedMarkupParser(html)
     assert not UNSEEN.search(checked.text), ascii(checked.text)
     return checked
 
@@ -299,9 +299,9 @@ def test_c_is_coloured_all_the_same(language: str) -> None:
 @given(st.text(max_size=200), st.sampled_from(["python", "js", "html", "bash", "json", "", "nothing"]))
 def test_colours_change_no_character(code: str, language: str) -> None:
     html = highlight_code(code.replace("\r", ""), resolve_language(language))
-    assert Checked(f"<code>{html}</code>").text.replace("\x00", "") == code.replace("\r", "").replace(
-        "\x00", ""
-    )
+    assert AllowedMarkupParser(f"<code>{html}</code>").text.replace("\x00", "") == code.replace(
+        "\r", ""
+    ).replace("\x00", "")
 
 
 # Blocks.

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 from tests.web.chat.chat_client import (
-    Sent,
+    ReceivedEvent,
     Stream,
+    answer_text,
     begin,
     models_at,
     of_kind,
+    open_stream,
     results_server,
     run,
-    said,
     say,
-    streaming,
 )
 
 from toolyard.types.chat import Kind, NewChatEvent, TurnState
@@ -52,7 +52,7 @@ async def release(client: Any, model: Any) -> None:
         assert (await response.json())["released"] == 1
 
 
-async def read_pieces(stream: Stream, seen: list[Sent], most: int) -> None:
+async def read_pieces(stream: Stream, seen: list[ReceivedEvent], most: int) -> None:
     """Read so many pieces, or up to the last word."""
     for _ in range(most):
         event = await stream.until("text")
@@ -69,20 +69,20 @@ async def test_who_connects_again_in_the_middle_misses_and_repeats_nothing(local
     client = local.client()
     chat = await begin(client)
     turn = await say(client, chat, "pace 0.002", f"say {WORDS}", "hold", "say .")
-    seen: list[Sent] = []
+    seen: list[ReceivedEvent] = []
     place, most = turn, 1
-    while said(seen) != WORDS:
-        assert WORDS.startswith(said(seen))
-        async with streaming(client, chat, **{way: place}) as stream:
+    while answer_text(seen) != WORDS:
+        assert WORDS.startswith(answer_text(seen))
+        async with open_stream(client, chat, **{way: place}) as stream:
             await read_pieces(stream, seen, most)
         place, most = seen[-1].seq, most + 1
     assert most > 3, "it has to be in the middle, or this proves nothing"
     numbers = [each.seq for each in seen]
     assert numbers == sorted(set(numbers))
-    async with streaming(client, chat, **{way: place}) as stream:
+    async with open_stream(client, chat, **{way: place}) as stream:
         await release(client, local.model)
         await stream.until("end")
-    assert said([*seen, *stream.seen]) == f"{WORDS}."
+    assert answer_text([*seen, *stream.seen]) == f"{WORDS}."
     assert min(each.seq for each in stream.seen) > place
 
 
@@ -91,9 +91,9 @@ async def test_the_header_counts_more_than_the_address(local: Any) -> None:
     client = local.client()
     chat = await begin(client)
     await run(client, chat, "demo_weekday", date="2026-07-28")
-    async with streaming(client, chat) as stream:
+    async with open_stream(client, chat) as stream:
         await stream.until("end")
-    async with streaming(client, chat, after=0, last=stream.seen[-2].seq) as again:
+    async with open_stream(client, chat, after=0, last=stream.seen[-2].seq) as again:
         assert (await again.following()) == stream.seen[-1]
     for value in ("x", "-1", str(2**63)):
         headers = {"Last-Event-ID": value}
@@ -104,25 +104,25 @@ async def test_who_comes_after_the_end_of_a_turn_gets_the_whole_in_place_of_the_
     client = local.client()
     chat = await begin(client)
     await say(client, chat, "pace 0.002", f"say {WORDS}", "hold")
-    async with streaming(client, chat) as early:
-        seen: list[Sent] = []
-        while said(seen) != WORDS:
+    async with open_stream(client, chat) as early:
+        seen: list[ReceivedEvent] = []
+        while answer_text(seen) != WORDS:
             seen.append(await early.until("text"))
         await release(client, local.model)
         await early.until("end")
-    async with streaming(client, chat, last=seen[1].seq) as late:
+    async with open_stream(client, chat, last=seen[1].seq) as late:
         await late.until("end")
     assert "text" not in [each.name for each in late.seen]
-    assert said([*seen[:2], *late.seen]) == said(late.seen) == WORDS
+    assert answer_text([*seen[:2], *late.seen]) == answer_text(late.seen) == WORDS
 
 
 async def test_two_listeners_see_the_same(local: Any) -> None:
     client = local.client()
     chat = await begin(client)
-    async with streaming(client, chat) as one, streaming(local.client(), chat) as two:
+    async with open_stream(client, chat) as one, open_stream(local.client(), chat) as two:
         await say(client, chat, 'call demo_count {"to": 3, "pause": 0}', "then", f"say {WORDS}", "hold")
         for stream in (one, two):
-            while WORDS not in said(stream.seen):
+            while WORDS not in answer_text(stream.seen):
                 await stream.following()
         await release(client, local.model)
         for stream in (one, two):
@@ -135,7 +135,7 @@ async def test_two_listeners_see_the_same(local: Any) -> None:
 async def test_a_stream_goes_on_from_turn_to_turn(local: Any) -> None:
     client = local.client()
     chat = await begin(client)
-    async with streaming(client, chat) as stream:
+    async with open_stream(client, chat) as stream:
         for _ in range(2):
             await run(client, chat, "demo_weekday", date="2026-07-28")
             await stream.until("end")
@@ -156,7 +156,7 @@ async def test_a_stream_ends_with_its_chat(local: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr("toolyard.web.api.chat_stream.HEARTBEAT_SECONDS", 600.0)
     client = local.client()
     chat = await begin(client)
-    async with streaming(client, chat) as stream:
+    async with open_stream(client, chat) as stream:
         await run(client, chat, "demo_weekday", date="2026-07-28")
         await stream.until("end")
         assert (await client.delete(f"/api/v1/chats/{chat}")).status == 204
@@ -169,7 +169,7 @@ async def test_a_stream_ends_with_its_chat(local: Any, monkeypatch: pytest.Monke
 async def test_a_stream_ends_when_toolyard_stops(local: Any) -> None:
     client = local.client()
     chat = await begin(client)
-    async with streaming(client, chat) as stream:
+    async with open_stream(client, chat) as stream:
         await run(client, chat, "demo_weekday", date="2026-07-28")
         await stream.until("end")
         local.services.stop()
@@ -181,7 +181,7 @@ async def test_a_stream_ends_in_order_when_the_database_does(
 ) -> None:
     client = local.client()
     chat = await begin(client)
-    async with streaming(client, chat) as stream:
+    async with open_stream(client, chat) as stream:
         await run(client, chat, "demo_weekday", date="2026-07-28")
         await stream.until("end")
         await local.services.database.close()
@@ -197,7 +197,7 @@ async def test_a_stream_ends_with_the_sign_in_and_beats_until_then(
     team = await open_site(people_mode="password")
     ada = await team.person("ada")
     chat = await begin(ada.token)
-    async with streaming(ada.token, chat) as stream:
+    async with open_stream(ada.token, chat) as stream:
         reading = asyncio.create_task(stream.following())
         async with asyncio.timeout(30):
             while stream.comments < 3:
@@ -230,7 +230,7 @@ async def test_who_leaves_is_forgotten_at_once(
     client = local.client()
     chat = await begin(client)
     before = asyncio.all_tasks()
-    async with streaming(client, chat) as stream:
+    async with open_stream(client, chat) as stream:
         await run(client, chat, "demo_weekday", date="2026-07-28")
         await stream.until("end")
         waiting = [each for each in asyncio.all_tasks() - before if "wait" in str(each.get_coro())]
@@ -321,13 +321,13 @@ async def test_a_listener_on_another_replica_sees_the_same_in_the_same_order(
     one, two = (client_of(each.url) for each in replicas)
     try:
         chat = await begin(one)
-        async with streaming(one, chat) as here, streaming(two, chat) as there:
+        async with open_stream(one, chat) as here, open_stream(two, chat) as there:
             turn = await say(one, chat, 'call chat_write {"text": "x"}', "then", f"say {WORDS}", "hold")
             asked = await there.until("ask")
             answer = await two.post(f"/api/v1/approvals/{asked.body['approval']}", {"yes": True})
             assert answer.status == 204, answer.text
             for stream in (here, there):
-                while WORDS not in said(stream.seen):
+                while WORDS not in answer_text(stream.seen):
                     assert await stream.following() is not None
             await release(one, model_program)
             for stream in (here, there):
@@ -352,15 +352,15 @@ async def test_a_listener_on_another_replica_sees_the_same_in_the_same_order(
         await two.close()
 
 
-def lasting(stream: Stream) -> list[Sent]:
+def lasting(stream: Stream) -> list[ReceivedEvent]:
     """What everybody sees: a piece that was gone before somebody looked is in the whole."""
     return [each for each in stream.seen if each.name not in ("progress", "text")]
 
 
 def client_of(url: str) -> Any:
-    from tests.web.conftest import Client
+    from tests.web.conftest import HttpClient
 
-    return Client(url, dict(ANN))
+    return HttpClient(url, dict(ANN))
 
 
 @pytest.mark.slow
@@ -374,9 +374,9 @@ async def test_a_killed_server_leaves_an_interrupted_turn_that_can_be_retried(
     client = client_of(served.url)
     chat = await begin(client)
     turn = await say(client, chat, "pace 0.002", f"say {WORDS}", "hold", "say .")
-    seen: list[Sent] = []
-    async with streaming(client, chat, after=turn - 1) as stream:
-        while said(seen) != WORDS:
+    seen: list[ReceivedEvent] = []
+    async with open_stream(client, chat, after=turn - 1) as stream:
+        while answer_text(seen) != WORDS:
             seen.append(await stream.until("text"))
         os.kill(served.process.pid, signal.SIGKILL)
         with contextlib.suppress(aiohttp.ClientError):
@@ -388,15 +388,15 @@ async def test_a_killed_server_leaves_an_interrupted_turn_that_can_be_retried(
     served = await serve({"demo": demo}, data=data, **env)
     client = client_of(served.url)
     try:
-        async with streaming(client, chat, last=seen[2].seq) as stream:
+        async with open_stream(client, chat, last=seen[2].seq) as stream:
             end = await stream.until("end")
             assert (end.body["why"], end.data["turn"]) == ("interrupted", turn)
-            assert said([*seen[:3], *stream.seen]) == WORDS, "what had arrived is kept"
+            assert answer_text([*seen[:3], *stream.seen]) == WORDS, "what had arrived is kept"
             assert (await client.get(f"/api/v1/chats/{chat}")).json["state"] == "idle"
             answer = await client.post(f"/api/v1/chats/{chat}/retry")
             assert answer.status == 202, answer.text
-            again: list[Sent] = []
-            while said(again) != WORDS:
+            again: list[ReceivedEvent] = []
+            while answer_text(again) != WORDS:
                 again.append(await stream.until("text"))
             await release_all(client, model_program)
             assert (await stream.until("end")).body["why"] == "done"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.web.chat.chat_events import CHAT, Log, logs, stored
-from tests.web.scriptless_browser import Node, read
+from tests.web.scriptless_browser import PageElement, read
 
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.types.chat import ChatEvent, Kind
@@ -18,23 +18,25 @@ FEWER = settings(max_examples=40)
 """Whole pages are made and compared each time."""
 
 
-def page(view: ChatSnapshot) -> Node:
+def page(view: ChatSnapshot) -> PageElement:
     """The turns as the page shows them."""
     inner = "".join(str(render_turn(turn, FRAME)) for turn in view.turns)
     return read(f'<div id="{TURNS_ELEMENT_ID}">{inner}</div>')
 
 
-def tree(node: Node) -> object:
+def tree(node: PageElement) -> object:
     """What is compared: elements, attributes and texts, without the blanks between elements."""
-    children = [tree(each) if isinstance(each, Node) else " ".join(each.split()) for each in node.children]
+    children = [
+        tree(each) if isinstance(each, PageElement) else " ".join(each.split()) for each in node.children
+    ]
     return (node.tag, sorted(node.attrs.items()), [each for each in children if each != ""])
 
 
-def apply(root: Node, changes: list[PageChange]) -> None:
+def apply(root: PageElement, changes: list[PageChange]) -> None:
     """What the script does."""
     for change in changes:
         if "html" in change:
-            made = next(each for each in read(change["html"]).children if isinstance(each, Node))
+            made = next(each for each in read(change["html"]).children if isinstance(each, PageElement))
             assert made.attrs["id"] == change["id"]
             if not replaced(root, change["id"], made):
                 root.one(id=change["into"]).children.append(made)
@@ -42,9 +44,9 @@ def apply(root: Node, changes: list[PageChange]) -> None:
             root.one(id=change["id"]).children.append(change["text"])
 
 
-def replaced(node: Node, id_: str, made: Node) -> bool:
+def replaced(node: PageElement, id_: str, made: PageElement) -> bool:
     for at, child in enumerate(node.children):
-        if isinstance(child, Node):
+        if isinstance(child, PageElement):
             if child.attrs.get("id") == id_:
                 node.children[at] = made
                 return True

@@ -18,7 +18,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 from tests.conftest import ROOT, ProgramStarter
 from tests.demo_data import fill, write_files
-from tests.web.pages.test_browser import Yard, settled, window
+from tests.web.pages.test_browser import BrowserSite, settled, window
 
 from toolyard.web.ui import router
 
@@ -65,27 +65,27 @@ MOVING = """() => [...document.querySelectorAll("*")].filter((one) => {
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserSite]:
     data, programs = tmp_path_factory.mktemp("accessible"), ProgramStarter()
     docs = programs(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}")
     write_files(data)
     ids = asyncio.run(fill(data, f"{docs.url}/mcp"))
     served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield Yard(served.url, ids, docs)
+    yield BrowserSite(served.url, ids, docs)
     programs.stop()
 
 
-def get_json(yard: Yard, path: str) -> Any:
+def get_json(yard: BrowserSite, path: str) -> Any:
     return json.loads(urllib.request.urlopen(f"{yard.url}/api/v1{path}", timeout=30).read())
 
 
-def upload(yard: Yard) -> Any:
+def upload(yard: BrowserSite) -> Any:
     headers = {"Content-Type": "application/octet-stream"}
     request = urllib.request.Request(f"{yard.url}/api/v1/attachments?name=a.txt", b"words", headers)
     return json.loads(urllib.request.urlopen(request, timeout=30).read())
 
 
-def list_pages(yard: Yard) -> list[str]:
+def list_pages(yard: BrowserSite) -> list[str]:
     """The path of every page, with values that exist."""
     model = {"name": "stored", "provider": "openai", "model": "gpt-5-mini", "key_variable": "OPENAI_API_KEY"}
     yard.post("/api/v1/model-entries", model)
@@ -142,7 +142,7 @@ async def find_problems(page: Page) -> list[str]:
     return found
 
 
-async def test_no_page_has_findings_or_scrolls_to_the_side(chromium: Browser, yard: Yard) -> None:
+async def test_no_page_has_findings_or_scrolls_to_the_side(chromium: Browser, yard: BrowserSite) -> None:
     problems: dict[str, list[str]] = {}
     async with window(chromium, yard, viewport={"width": 1280, "height": 900}) as looking:
         for path in list_pages(yard):
@@ -154,7 +154,7 @@ async def test_no_page_has_findings_or_scrolls_to_the_side(chromium: Browser, ya
     assert problems == {}, json.dumps(problems, indent=1)
 
 
-async def test_results_have_no_findings_in_any_view(chromium: Browser, yard: Yard) -> None:
+async def test_results_have_no_findings_in_any_view(chromium: Browser, yard: BrowserSite) -> None:
     async with window(chromium, yard) as looking:
         page = looking.page
         await page.goto("/ui/admin/mcp/files/demo/tool?name=weekday")
@@ -170,7 +170,7 @@ async def test_results_have_no_findings_in_any_view(chromium: Browser, yard: Yar
 
 
 async def test_pages_before_the_sign_in_have_no_findings(
-    chromium: Browser, yard: Yard, tmp_path_factory: pytest.TempPathFactory
+    chromium: Browser, yard: BrowserSite, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     data, programs = tmp_path_factory.mktemp("signed-out"), ProgramStarter()
     (data / "toolyard.toml").write_text('people_mode = "password"\n', "utf-8")
@@ -180,7 +180,7 @@ async def test_pages_before_the_sign_in_have_no_findings(
     token = re.search(r"/ui/invite/([^\s/]+)", told)
     assert token is not None
     try:
-        async with window(chromium, Yard(served.url, {}, served)) as looking:
+        async with window(chromium, BrowserSite(served.url, {}, served)) as looking:
             for path in SIGNED_OUT:
                 await looking.page.goto(path.replace("{token}", token[1]))
                 assert await find_problems(looking.page) == [], path

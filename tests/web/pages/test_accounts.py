@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 import time
 
-from tests.web.conftest import PASSWORD, Local
-from tests.web.scriptless_browser import Browser
+from tests.web.conftest import PASSWORD, InProcessApp
+from tests.web.scriptless_browser import ScriptlessBrowser
 
 from toolyard.types.account import Right, Role
 from toolyard.types.audit import AuditEntry
 from toolyard.types.registry import InstanceDraft, ServerDraft
 
 
-async def admin_of(team: Local) -> Browser:
-    return Browser((await team.person("ada", Role.ADMIN)).browser)
+async def admin_of(team: InProcessApp) -> ScriptlessBrowser:
+    return ScriptlessBrowser((await team.person("ada", Role.ADMIN)).browser)
 
 
 # People.
 
 
-async def test_somebody_is_invited_and_the_link_is_shown_once(team: Local) -> None:
+async def test_somebody_is_invited_and_the_link_is_shown_once(team: InProcessApp) -> None:
     ada = await admin_of(team)
     page = await ada.get("/ui/admin/people")
     page = await ada.send(page, page.form_with("role"), {"name": "Grace", "role": "admin"})
@@ -30,14 +30,14 @@ async def test_somebody_is_invited_and_the_link_is_shown_once(team: Local) -> No
     assert "Invite link for Grace" in page.text
     assert link not in (await ada.get("/ui/admin/people")).html
     assert "no password yet" in (await ada.get("/ui/admin/people")).text
-    grace = Browser(team.client())
+    grace = ScriptlessBrowser(team.client())
     page = await grace.get(link.removeprefix(team.url))
     page = await grace.send(page, page.form_with("password"), {"password": PASSWORD, "again": PASSWORD})
     assert page.path == "/ui/"
     assert "Registry" in page.root.one("nav").text
 
 
-async def test_bad_names_are_told_beside_the_field(team: Local) -> None:
+async def test_bad_names_are_told_beside_the_field(team: InProcessApp) -> None:
     ada = await admin_of(team)
     page = await ada.get("/ui/admin/people")
     for name in ("", "ADA", "x" * 200, "with\u202econtrol"):
@@ -48,7 +48,7 @@ async def test_bad_names_are_told_beside_the_field(team: Local) -> None:
         assert again.value("role") == "admin"
 
 
-async def test_roles_disabling_and_deleting(team: Local) -> None:
+async def test_roles_disabling_and_deleting(team: InProcessApp) -> None:
     ada = await admin_of(team)
     bob = await team.person("bob")
     at = f"/ui/admin/people/{bob.user.id}"
@@ -58,7 +58,7 @@ async def test_roles_disabling_and_deleting(team: Local) -> None:
     assert "“bob” is now a user." in page.flash
     page = await ada.press(page, f"{at}/disable")
     assert "“bob” is disabled and signed out." in page.flash
-    assert (await Browser(bob.browser).get("/ui/")).path.startswith("/ui/sign-in")
+    assert (await ScriptlessBrowser(bob.browser).get("/ui/")).path.startswith("/ui/sign-in")
     page = await ada.press(page, f"{at}/enable")
     button = next(each for each in page.root.all("button") if each.text == "New invite link")
     pairs = [*page.fields(page.root.one("form", id="act")), ("again", button.attrs["value"])]
@@ -69,9 +69,9 @@ async def test_roles_disabling_and_deleting(team: Local) -> None:
     assert await team.services.database.accounts.get_user(bob.user.id) is None
 
 
-async def test_nobody_locks_themselves_out(team: Local) -> None:
+async def test_nobody_locks_themselves_out(team: InProcessApp) -> None:
     person = await team.person("ada", Role.ADMIN)
-    ada, at = Browser(person.browser), f"/ui/admin/people/{person.user.id}"
+    ada, at = ScriptlessBrowser(person.browser), f"/ui/admin/people/{person.user.id}"
     page = await ada.get("/ui/admin/people")
     assert not page.root.all("button", formaction=f"{at}/disable")
     csrf = dict(page.fields(page.root.one("form", id="act")))["csrf"]
@@ -81,8 +81,8 @@ async def test_nobody_locks_themselves_out(team: Local) -> None:
     assert (await ada.get("/ui/admin/people")).status == 200
 
 
-async def test_where_nobody_is_invited_the_page_says_so(alone: Local) -> None:
-    page = await Browser(alone.client()).get("/ui/admin/people")
+async def test_where_nobody_is_invited_the_page_says_so(alone: InProcessApp) -> None:
+    page = await ScriptlessBrowser(alone.client()).get("/ui/admin/people")
     assert "Sign-in is off" in page.text
     assert not page.root.all("input", id="name")
     assert page.root.one("td", data_label="Last seen").text == "now"
@@ -91,7 +91,7 @@ async def test_where_nobody_is_invited_the_page_says_so(alone: Local) -> None:
 # Tokens.
 
 
-async def test_a_token_is_made_shown_once_and_revoked(team: Local) -> None:
+async def test_a_token_is_made_shown_once_and_revoked(team: InProcessApp) -> None:
     ada = await admin_of(team)
     page = await ada.get("/ui/tokens")
     sent = {
@@ -123,8 +123,8 @@ async def test_a_token_is_made_shown_once_and_revoked(team: Local) -> None:
     assert (await ada.get(at)).status == 404
 
 
-async def test_bad_tokens_are_told_beside_the_fields(team: Local) -> None:
-    bob = Browser((await team.person("bob")).browser)
+async def test_bad_tokens_are_told_beside_the_fields(team: InProcessApp) -> None:
+    bob = ScriptlessBrowser((await team.person("bob")).browser)
     page = await bob.get("/ui/tokens")
     assert not page.root.all("input", value="admin")
     again = await bob.send(page, page.form_with("expires"), {"name": "", "rights": [], "tools": "a" * 300})
@@ -138,9 +138,9 @@ async def test_bad_tokens_are_told_beside_the_fields(team: Local) -> None:
     assert "only admins" in again.error("rights").lower()
 
 
-async def test_another_persons_token_is_not_there(team: Local) -> None:
+async def test_another_persons_token_is_not_there(team: InProcessApp) -> None:
     ada = await team.person("ada", Role.ADMIN)
-    bob = Browser((await team.person("bob")).browser)
+    bob = ScriptlessBrowser((await team.person("bob")).browser)
     (token,) = await team.services.database.accounts.list_tokens(ada.user.id)
     assert (await bob.get(f"/ui/tokens/{token.id}/delete")).status == 404
 
@@ -148,7 +148,7 @@ async def test_another_persons_token_is_not_there(team: Local) -> None:
 # The audit log.
 
 
-async def test_the_log_can_be_filtered_paged_and_exported(team: Local) -> None:
+async def test_the_log_can_be_filtered_paged_and_exported(team: InProcessApp) -> None:
     ada = await admin_of(team)
     markup = "<b>bold</b>"
     for number in range(230):
@@ -177,7 +177,7 @@ async def test_the_log_can_be_filtered_paged_and_exported(team: Local) -> None:
         assert "target 229" in answer.text
 
 
-async def test_what_pages_change_is_in_the_log(team: Local) -> None:
+async def test_what_pages_change_is_in_the_log(team: InProcessApp) -> None:
     ada = await admin_of(team)
     page = await ada.get("/ui/admin/mcp/new")
     sent = {"name": "Docs", "url": "https://d.test/mcp", "choices-0-kind": "public"}
@@ -188,7 +188,7 @@ async def test_what_pages_change_is_in_the_log(team: Local) -> None:
         assert words in text
 
 
-async def test_the_log_names_people_and_things_and_filters_by_them(team: Local) -> None:
+async def test_the_log_names_people_and_things_and_filters_by_them(team: InProcessApp) -> None:
     ada, bob = await admin_of(team), await team.person("bob")
     registry, audit = team.services.registry, team.services.database.audit
     server = await registry.add_server(ServerDraft("Docs", "https://d.test/mcp"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.web.pages.test_render import check
-from tests.web.scriptless_browser import Browser
+from tests.web.scriptless_browser import ScriptlessBrowser
 
 from toolyard.agents.definitions.watch import LoadedAgents, load_agents
 from toolyard.types.agent import Agent
@@ -43,7 +43,7 @@ async def alone(open_site: Opening, demo: dict[str, Any], tmp_path: Path) -> Any
 
 
 async def test_the_list_has_every_agent_and_a_way_to_it(alone: Any) -> None:
-    browser = Browser(alone.client())
+    browser = ScriptlessBrowser(alone.client())
     page = await browser.get("/ui/agents")
     check(page)
     rows = [row.text for row in page.root.one("ul", id="agent-list").all("li")]
@@ -59,7 +59,7 @@ async def test_the_list_has_every_agent_and_a_way_to_it(alone: Any) -> None:
 
 async def test_without_agents_the_page_says_what_one_is(open_site: Opening) -> None:
     empty = await open_site({})
-    page = await Browser(empty.client()).get("/ui/agents")
+    page = await ScriptlessBrowser(empty.client()).get("/ui/agents")
     check(page)
     assert "No agents yet" in page.text
     assert "which does not exist yet" in page.text
@@ -71,7 +71,7 @@ async def test_the_page_says_where_agents_are_loaded_from_only_if_the_file_exist
     site = await open_site({})
     file = tmp_path / "AGENTS.md"
     site.services.apply_agents(load_agents(file, tmp_path))
-    me = Browser(site.client())
+    me = ScriptlessBrowser(site.client())
     assert f"the file {file}, which does not exist yet" in (await me.get("/ui/agents")).text
     file.write_text("## A\n---\ndescription: reads\n---\n")
     assert f"are loaded from {file}" in (await me.get("/ui/agents")).text
@@ -86,21 +86,21 @@ async def test_a_broken_file_is_told_with_its_lines_to_admins_alone(
     services = team.services
     services.apply_agents(load_agents(file, tmp_path, services.config.loaded_agents))
     root, ada = await team.person("root", "admin"), await team.person("ada")
-    told = await Browser(root.browser).get("/ui/agents")
+    told = await ScriptlessBrowser(root.browser).get("/ui/agents")
     check(told)
     assert "AGENTS.md has errors" in told.text
     assert "Line 3, A.tools" in told.text
     assert "Reader" in told.text
-    others = await Browser(ada.browser).get("/ui/agents")
+    others = await ScriptlessBrowser(ada.browser).get("/ui/agents")
     check(others)
     assert "cannot be used" not in others.text
     assert str(file) not in others.text
     services.apply_agents(LoadedAgents(file, (LOST,)))
-    assert "Reader" not in (await Browser(ada.browser).get("/ui/agents")).text
+    assert "Reader" not in (await ScriptlessBrowser(ada.browser).get("/ui/agents")).text
 
 
 async def test_an_agents_page_has_its_prompt_and_its_tools_by_server(alone: Any) -> None:
-    browser = Browser(alone.client())
+    browser = ScriptlessBrowser(alone.client())
     first = await browser.get("/ui/agents/reader")
     check(first)
     assert "Read <b>well</b>." in first.text
@@ -128,7 +128,7 @@ async def test_an_agents_page_has_its_prompt_and_its_tools_by_server(alone: Any)
 
 
 async def test_an_agent_that_cannot_be_used_says_why_on_its_page(alone: Any) -> None:
-    browser = Browser(alone.client())
+    browser = ScriptlessBrowser(alone.client())
     for path in ("/ui/agents/lost", "/ui/agents/lost/tools"):
         page = await browser.get(path)
         check(page)
@@ -137,7 +137,7 @@ async def test_an_agent_that_cannot_be_used_says_why_on_its_page(alone: Any) -> 
 
 
 async def test_nothing_of_an_agent_is_html(alone: Any) -> None:
-    browser = Browser(alone.client())
+    browser = ScriptlessBrowser(alone.client())
     for path in ("/ui/agents", "/ui/agents/hostile", "/ui/agents/hostile/tools"):
         page = await browser.get(path)
         check(page)
@@ -147,7 +147,7 @@ async def test_nothing_of_an_agent_is_html(alone: Any) -> None:
 
 
 async def test_an_agent_that_there_is_not_is_a_page_that_says_so(alone: Any) -> None:
-    browser = Browser(alone.client())
+    browser = ScriptlessBrowser(alone.client())
     for path in ("/ui/agents/nobody", "/ui/agents/nobody/tools", "/ui/agents/%3Cb%3E"):
         page = await browser.get(path)
         assert page.status == 404

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from playwright.async_api import Browser, expect
-from tests.web.pages.test_browser import Yard, schemes, window, yard
+from tests.web.pages.test_browser import BrowserSite, schemes, window, yard
 
 __all__ = ["yard"]
 
@@ -12,7 +12,9 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytes
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-async def test_an_agent_is_found_and_shows_its_tools(chromium: Browser, yard: Yard, width: int) -> None:
+async def test_an_agent_is_found_and_shows_its_tools(
+    chromium: Browser, yard: BrowserSite, width: int
+) -> None:
     size = {"width": width, "height": 844}
     async with window(chromium, yard, viewport=size) as looking:
         page = looking.page
@@ -34,7 +36,7 @@ async def test_an_agent_is_found_and_shows_its_tools(chromium: Browser, yard: Ya
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, scheme
 
 
-async def test_without_script_the_tools_are_one_link_away(chromium: Browser, yard: Yard) -> None:
+async def test_without_script_the_tools_are_one_link_away(chromium: Browser, yard: BrowserSite) -> None:
     async with window(chromium, yard, java_script_enabled=False) as looking:
         await looking.page.goto("/ui/agents/everything")
         await looking.page.get_by_role("link", name="Show tools").click()

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytes
 
 
 @dataclass
-class Yard:
+class BrowserSite:
     """A real ``toolyard serve`` with something in it, and the servers behind it."""
 
     url: str
@@ -53,19 +53,19 @@ async def _fill(data: Path, docs: str, words: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserSite]:
     data, programs = tmp_path_factory.mktemp("yard"), ProgramStarter()
     docs = programs(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}")
     words = programs(sys.executable, ROOT / "tests/servers/hostile_markup_server.py", "{port}")
     write_files(data)
     ids = asyncio.run(_fill(data, f"{docs.url}/mcp", words.url))
     served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield Yard(served.url, ids, words)
+    yield BrowserSite(served.url, ids, words)
     programs.stop()
 
 
 @dataclass
-class Looking:
+class BrowserWindow:
     """A browser window, and what its console complained of."""
 
     page: Page
@@ -73,10 +73,10 @@ class Looking:
 
 
 @contextlib.asynccontextmanager
-async def window(chromium: Browser, yard: Yard, **options: object) -> AsyncIterator[Looking]:
+async def window(chromium: Browser, yard: BrowserSite, **options: object) -> AsyncIterator[BrowserWindow]:
     context: BrowserContext = await chromium.new_context(base_url=yard.url, **options)  # type: ignore[arg-type]
     context.set_default_timeout(60_000)
-    looking = Looking(await context.new_page())
+    looking = BrowserWindow(await context.new_page())
     looking.page.on(
         "console", lambda each: looking.said.append(each.text) if each.type in ("error", "warning") else None
     )
@@ -91,7 +91,7 @@ async def settled(page: Page) -> None:
     await expect(page.locator("[data-load][aria-busy]")).to_have_count(0)
 
 
-def everything(yard: Yard) -> list[str]:
+def everything(yard: BrowserSite) -> list[str]:
     """Every page, and those with hostile words."""
     found = {name: path for name, path in pages(yard.ids).items() if name != "not-found"}
     return [
@@ -114,7 +114,7 @@ async def schemes(page: Page) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("width", [1280, 360])
 async def test_no_page_complains_or_is_wider_than_the_window(
-    chromium: Browser, yard: Yard, width: int
+    chromium: Browser, yard: BrowserSite, width: int
 ) -> None:
     size = {"width": width, "height": 844}
     async with window(chromium, yard, viewport=size) as looking:
@@ -128,7 +128,9 @@ async def test_no_page_complains_or_is_wider_than_the_window(
             assert looking.said == [], path
 
 
-async def test_a_long_word_in_the_log_is_broken_and_a_moment_is_not(chromium: Browser, yard: Yard) -> None:
+async def test_a_long_word_in_the_log_is_broken_and_a_moment_is_not(
+    chromium: Browser, yard: BrowserSite
+) -> None:
     server = {"name": "W" * 80, "url": f"https://{'w' * 60}.example/mcp", "choices": [{"kind": "public"}]}
     made = json.loads(yard.post("/api/v1/servers", server))
     async with window(chromium, yard) as looking:
@@ -168,7 +170,7 @@ CONTRAST = """() => {
 }"""
 
 
-async def test_all_text_stands_out_from_what_is_behind_it(chromium: Browser, yard: Yard) -> None:
+async def test_all_text_stands_out_from_what_is_behind_it(chromium: Browser, yard: BrowserSite) -> None:
     docs = f"/ui/mcp/{yard.ids['docs']}"
     async with window(chromium, yard) as looking:
         for path in ("/ui/dev/parts", "/ui/", "/ui/admin/mcp", docs, "/ui/tokens", "/ui/connect"):
@@ -200,7 +202,7 @@ async def reach(page: Page, name: str, role: str = "") -> None:
     raise AssertionError(f"Tab does not lead to {name}")
 
 
-async def test_the_main_flow_works_by_keyboard_alone(chromium: Browser, yard: Yard) -> None:
+async def test_the_main_flow_works_by_keyboard_alone(chromium: Browser, yard: BrowserSite) -> None:
     async with window(chromium, yard) as looking:
         page = looking.page
         await page.goto("/ui/mcp")
@@ -251,7 +253,7 @@ async def test_the_main_flow_works_by_keyboard_alone(chromium: Browser, yard: Ya
         await expect(page.locator("#flash")).to_contain_text("“By keys” is deleted.")
 
 
-async def test_a_form_that_is_refused_leads_to_its_errors(chromium: Browser, yard: Yard) -> None:
+async def test_a_form_that_is_refused_leads_to_its_errors(chromium: Browser, yard: BrowserSite) -> None:
     async with window(chromium, yard) as looking:
         page = looking.page
         await page.goto("/ui/admin/mcp/new")
@@ -272,7 +274,7 @@ async def marked(page: Page) -> bool:
     return await page.evaluate("window.stillThere === true")
 
 
-async def test_status_changes_without_a_reload(chromium: Browser, yard: Yard) -> None:
+async def test_status_changes_without_a_reload(chromium: Browser, yard: BrowserSite) -> None:
     id_ = yard.ids["words"]
     async with window(chromium, yard) as looking:
         page = looking.page
@@ -293,7 +295,7 @@ async def test_status_changes_without_a_reload(chromium: Browser, yard: Yard) ->
             assert await marked(page), path
 
 
-async def test_a_search_stays_while_status_changes(chromium: Browser, yard: Yard) -> None:
+async def test_a_search_stays_while_status_changes(chromium: Browser, yard: BrowserSite) -> None:
     id_ = yard.ids["words"]
     async with window(chromium, yard) as looking:
         page = looking.page
@@ -324,7 +326,7 @@ SHOW = """() => {
 
 
 async def test_what_changed_while_nobody_looked_is_there_when_somebody_does(
-    chromium: Browser, yard: Yard
+    chromium: Browser, yard: BrowserSite
 ) -> None:
     server = {"name": "Brief", "url": "https://brief.example/mcp", "choices": [{"kind": "public"}]}
     made = json.loads(yard.post("/api/v1/servers", server))
@@ -341,7 +343,7 @@ async def test_what_changed_while_nobody_looked_is_there_when_somebody_does(
         await expect(page.locator(f"#i-{mine['id']}")).to_have_count(0)
 
 
-async def test_the_home_page_follows_too(chromium: Browser, yard: Yard) -> None:
+async def test_the_home_page_follows_too(chromium: Browser, yard: BrowserSite) -> None:
     id_ = yard.ids["words"]
     async with window(chromium, yard) as looking:
         page = looking.page
@@ -357,7 +359,7 @@ async def test_the_home_page_follows_too(chromium: Browser, yard: Yard) -> None:
         assert await marked(page)
 
 
-async def test_a_restart_of_a_files_server_is_followed_live(chromium: Browser, yard: Yard) -> None:
+async def test_a_restart_of_a_files_server_is_followed_live(chromium: Browser, yard: BrowserSite) -> None:
     async with window(chromium, yard) as looking:
         page = looking.page
         await page.goto("/ui/admin/mcp/files/demo")
@@ -370,7 +372,7 @@ async def test_a_restart_of_a_files_server_is_followed_live(chromium: Browser, y
         assert await marked(page)
 
 
-async def test_one_press_changes_one_row(chromium: Browser, yard: Yard) -> None:
+async def test_one_press_changes_one_row(chromium: Browser, yard: BrowserSite) -> None:
     id_ = yard.ids["docs"]
     async with window(chromium, yard) as looking:
         page = looking.page
@@ -391,7 +393,9 @@ async def test_one_press_changes_one_row(chromium: Browser, yard: Yard) -> None:
         assert await marked(page)
 
 
-async def test_a_press_is_not_lost_when_the_row_changes_under_it(chromium: Browser, yard: Yard) -> None:
+async def test_a_press_is_not_lost_when_the_row_changes_under_it(
+    chromium: Browser, yard: BrowserSite
+) -> None:
     id_, asked, answer = yard.ids["words"], asyncio.Event(), asyncio.Event()
 
     async def held(route: Route) -> None:
@@ -425,7 +429,7 @@ async def test_a_press_is_not_lost_when_the_row_changes_under_it(chromium: Brows
 
 
 async def test_what_was_searched_last_is_shown_though_it_was_answered_first(
-    chromium: Browser, yard: Yard
+    chromium: Browser, yard: BrowserSite
 ) -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
 
@@ -451,7 +455,7 @@ async def test_what_was_searched_last_is_shown_though_it_was_answered_first(
         assert page.url.endswith("/ui/mcp?q=words")
 
 
-async def test_tools_are_filtered_while_one_types_and_picked(chromium: Browser, yard: Yard) -> None:
+async def test_tools_are_filtered_while_one_types_and_picked(chromium: Browser, yard: BrowserSite) -> None:
     async with window(chromium, yard) as looking:
         page = looking.page
         await page.goto(f"/ui/mcp/{yard.ids['docs']}")
@@ -476,7 +480,7 @@ async def test_tools_are_filtered_while_one_types_and_picked(chromium: Browser, 
         await expect(page.locator("#flash")).to_contain_text("All tools enabled")
 
 
-async def test_a_tool_is_tried_in_place(chromium: Browser, yard: Yard) -> None:
+async def test_a_tool_is_tried_in_place(chromium: Browser, yard: BrowserSite) -> None:
     async with window(chromium, yard) as looking:
         page = looking.page
         await page.goto(f"/ui/mcp/{yard.ids['docs']}/tool?name=query-docs")
@@ -490,7 +494,7 @@ async def test_a_tool_is_tried_in_place(chromium: Browser, yard: Yard) -> None:
         assert await page.evaluate("window.hacked") is None
 
 
-async def test_ways_to_sign_in_are_added_in_place(chromium: Browser, yard: Yard) -> None:
+async def test_ways_to_sign_in_are_added_in_place(chromium: Browser, yard: BrowserSite) -> None:
     async with window(chromium, yard) as looking:
         page = looking.page
         await page.goto("/ui/admin/mcp/new")
@@ -509,7 +513,9 @@ async def test_ways_to_sign_in_are_added_in_place(chromium: Browser, yard: Yard)
         await expect(page.get_by_role("button", name="Add sign-in method")).to_be_focused()
 
 
-async def test_the_check_of_a_slug_survives_a_page_that_has_changed(chromium: Browser, yard: Yard) -> None:
+async def test_the_check_of_a_slug_survives_a_page_that_has_changed(
+    chromium: Browser, yard: BrowserSite
+) -> None:
     async with window(chromium, yard) as looking:
         page = looking.page
         answered = asyncio.Event()
@@ -532,7 +538,7 @@ async def test_the_check_of_a_slug_survives_a_page_that_has_changed(chromium: Br
         )
 
 
-async def test_relative_times_go_on_while_a_page_is_open(chromium: Browser, yard: Yard) -> None:
+async def test_relative_times_go_on_while_a_page_is_open(chromium: Browser, yard: BrowserSite) -> None:
     async with window(chromium, yard) as looking:
         page = looking.page
         await page.clock.install()
@@ -543,7 +549,7 @@ async def test_relative_times_go_on_while_a_page_is_open(chromium: Browser, yard
         await expect(moment).to_have_text("3 h ago")
 
 
-async def test_the_token_can_be_copied(chromium: Browser, yard: Yard) -> None:
+async def test_the_token_can_be_copied(chromium: Browser, yard: BrowserSite) -> None:
     async with window(chromium, yard, permissions=["clipboard-read", "clipboard-write"]) as looking:
         page = looking.page
         await page.goto("/ui/tokens")
@@ -557,7 +563,7 @@ async def test_the_token_can_be_copied(chromium: Browser, yard: Yard) -> None:
         assert json.loads(urllib.request.urlopen(request).read())["token"]["rights"] == ["read", "call"]
 
 
-async def test_over_plain_http_the_token_can_be_copied_too(chromium: Browser, yard: Yard) -> None:
+async def test_over_plain_http_the_token_can_be_copied_too(chromium: Browser, yard: BrowserSite) -> None:
     async with window(chromium, yard) as looking:
         page = looking.page
         # As browsers have it where a page came unencrypted from another machine.
@@ -573,7 +579,9 @@ async def test_over_plain_http_the_token_can_be_copied_too(chromium: Browser, ya
         await expect(page.get_by_label("Name")).to_have_value(text)
 
 
-async def test_a_snippet_follows_what_is_chosen_and_can_be_copied(chromium: Browser, yard: Yard) -> None:
+async def test_a_snippet_follows_what_is_chosen_and_can_be_copied(
+    chromium: Browser, yard: BrowserSite
+) -> None:
     async with window(chromium, yard, permissions=["clipboard-read", "clipboard-write"]) as looking:
         page = looking.page
         await page.goto("/ui/")
@@ -593,7 +601,7 @@ async def test_a_snippet_follows_what_is_chosen_and_can_be_copied(chromium: Brow
 # Light and dark, wide and narrow, with and without script.
 
 
-async def test_colours_follow_the_system_until_one_chooses(chromium: Browser, yard: Yard) -> None:
+async def test_colours_follow_the_system_until_one_chooses(chromium: Browser, yard: BrowserSite) -> None:
     background = "getComputedStyle(document.body).backgroundColor + getComputedStyle(document.body).color"
     async with window(chromium, yard, color_scheme="dark") as looking:
         page = looking.page
@@ -611,7 +619,7 @@ async def test_colours_follow_the_system_until_one_chooses(chromium: Browser, ya
         assert await page.evaluate(background) == light
 
 
-async def test_on_a_phone_the_menu_opens_and_closes(chromium: Browser, yard: Yard) -> None:
+async def test_on_a_phone_the_menu_opens_and_closes(chromium: Browser, yard: BrowserSite) -> None:
     async with window(chromium, yard, viewport={"width": 390, "height": 844}, has_touch=True) as looking:
         page = looking.page
         await page.goto("/ui/")
@@ -627,7 +635,7 @@ async def test_on_a_phone_the_menu_opens_and_closes(chromium: Browser, yard: Yar
         assert box["x"] + box["width"] <= 390
 
 
-async def test_without_script_everything_is_still_there(chromium: Browser, yard: Yard) -> None:
+async def test_without_script_everything_is_still_there(chromium: Browser, yard: BrowserSite) -> None:
     async with window(
         chromium, yard, java_script_enabled=False, viewport={"width": 390, "height": 844}
     ) as looking:
@@ -647,7 +655,7 @@ async def test_without_script_everything_is_still_there(chromium: Browser, yard:
         await expect(page.locator("h1")).to_have_text("Library docs")
 
 
-async def test_a_press_on_a_later_page_stays_there(chromium: Browser, yard: Yard) -> None:
+async def test_a_press_on_a_later_page_stays_there(chromium: Browser, yard: BrowserSite) -> None:
     async with window(chromium, yard) as looking:
         page = looking.page
         await page.goto("/ui/mcp")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.web.conftest import Opening
-from tests.web.scriptless_browser import Browser
+from tests.web.scriptless_browser import ScriptlessBrowser
 
 from toolyard.types.agent import Agent
 from toolyard.types.audit import AuditEntry
@@ -27,7 +27,7 @@ async def test_costs_are_shown_for_agents_and_only_own_calls_count(
     for person, tool in ((bob, "demo/count"), (eve, "demo/weekday")):
         entry = AuditEntry(at=time.time(), action="tool.call", actor=person.user.id, target=tool)
         await local.services.database.audit.write(entry)
-    page = await Browser(bob.browser).get("/ui/budget")
+    page = await ScriptlessBrowser(bob.browser).get("/ui/budget")
     assert page.status == 200
     assert "within the budget of 20000" in page.text
     assert "Counter" in page.text
@@ -37,7 +37,7 @@ async def test_costs_are_shown_for_agents_and_only_own_calls_count(
     assert "demo_count" not in names
 
 
-async def turn_off_unused(browser: Browser) -> str:
+async def turn_off_unused(browser: ScriptlessBrowser) -> str:
     """Follow the link of the page, confirm, and return the message."""
     page = await browser.get("/ui/budget")
     (link,) = [each for each in page.root.all("a") if "Turn off unused tools" in each.text]
@@ -57,8 +57,8 @@ async def test_an_admin_turns_off_unused_tools_in_the_configuration_file(
     used = AuditEntry(at=time.time(), action="tool.call", actor=eve.user.id, target="demo/weekday")
     await local.services.database.audit.write(used)
     # What others use is kept, and nobody else can turn off tools for all.
-    assert "Turn off unused tools" not in (await Browser(eve.browser).get("/ui/budget")).text
-    assert "1 tool turned off." in await turn_off_unused(Browser(admin.browser))
+    assert "Turn off unused tools" not in (await ScriptlessBrowser(eve.browser).get("/ui/budget")).text
+    assert "1 tool turned off." in await turn_off_unused(ScriptlessBrowser(admin.browser))
     assert json.loads(file.read_text())["mcpServers"]["demo"]["denyTools"] == ["x", "count"]
 
 
@@ -73,6 +73,6 @@ async def test_a_person_turns_off_unused_tools_of_their_instances(
     await bob.token.get("/api/v1/tools")
     used = AuditEntry(at=time.time(), action="tool.call", actor=bob.user.id, target="demo/weekday")
     await local.services.database.audit.write(used)
-    assert "1 tool turned off." in await turn_off_unused(Browser(bob.browser))
+    assert "1 tool turned off." in await turn_off_unused(ScriptlessBrowser(bob.browser))
     assert (await bob.token.get(f"/api/v1/instances/{instance}")).json["tool_filter"] == []
-    assert "Turn off unused tools" not in (await Browser(bob.browser).get("/ui/budget")).text
+    assert "Turn off unused tools" not in (await ScriptlessBrowser(bob.browser).get("/ui/budget")).text

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from tests.gateway.test_client_snippets import URL_KEYS
-from tests.web.conftest import Local, Opening
-from tests.web.scriptless_browser import Browser, Page
+from tests.web.conftest import InProcessApp, Opening
+from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
 
 from toolyard.gateway.client_snippets import CLIENT_FORMATS
 from toolyard.types.account import Right, TokenScope
@@ -32,7 +32,7 @@ REQUEST = {
 }
 
 
-def entry(page: Page, label: str = "the entry") -> Any:
+def entry(page: ScriptlessPage, label: str = "the entry") -> Any:
     """What a snippet says, read as the client would."""
     (block,) = page.root.all("pre", aria_label=label)
     text = "".join(child for child in block.one("code").children if isinstance(child, str))
@@ -42,8 +42,8 @@ def entry(page: Page, label: str = "the entry") -> Any:
     return servers["toolyard"]
 
 
-async def test_alone_no_token_is_needed_and_a_program_can_be_started(alone: Local) -> None:
-    me = Browser(alone.client())
+async def test_alone_no_token_is_needed_and_a_program_can_be_started(alone: InProcessApp) -> None:
+    me = ScriptlessBrowser(alone.client())
     for client in CLIENT_FORMATS:
         page = await me.get(f"/ui/connect?client={client}")
         assert page.status == 200
@@ -57,8 +57,8 @@ async def test_alone_no_token_is_needed_and_a_program_can_be_started(alone: Loca
     assert answer.status == 200
 
 
-async def test_a_program_that_a_client_starts_uses_what_this_one_uses(alone: Local) -> None:
-    page = await Browser(alone.client()).get("/ui/connect?client=cursor")
+async def test_a_program_that_a_client_starts_uses_what_this_one_uses(alone: InProcessApp) -> None:
+    page = await ScriptlessBrowser(alone.client()).get("/ui/connect?client=cursor")
     made, folder = entry(page, "the entry for the local command"), alone.services.data_dir
     places = ["--data-dir", str(folder), "--config", str(folder / "mcp.json")]
     program = [str(Path(sys.executable).with_name("toolyard"))]
@@ -66,9 +66,9 @@ async def test_a_program_that_a_client_starts_uses_what_this_one_uses(alone: Loc
     assert f"{' '.join([*program, *places])} connect cursor --write" in page.text
 
 
-async def test_a_local_command_works_as_copied(alone: Local, tmp_path: Path) -> None:
+async def test_a_local_command_works_as_copied(alone: InProcessApp, tmp_path: Path) -> None:
     for client in ("claude-desktop", "codex", "vscode"):
-        page = await Browser(alone.client()).get(f"/ui/connect?client={client}")
+        page = await ScriptlessBrowser(alone.client()).get(f"/ui/connect?client={client}")
         made = entry(page, "the entry for the local command")
         # A client that a desktop starts has neither the PATH nor the folder of this process.
         process = await asyncio.create_subprocess_exec(
@@ -96,9 +96,9 @@ async def test_a_local_command_works_as_copied(alone: Local, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("client", [name for name in CLIENT_FORMATS if name != "claude-desktop"])
-async def test_a_token_is_made_for_the_client_and_opens_the_address(team: Local, client: str) -> None:
+async def test_a_token_is_made_for_the_client_and_opens_the_address(team: InProcessApp, client: str) -> None:
     person = await team.person("bob")
-    bob = Browser(person.browser)
+    bob = ScriptlessBrowser(person.browser)
     page = await bob.get(f"/ui/connect?client={client}&offer=server%2Fdemo")
     assert not page.root.all("pre", aria_label="the entry for the local command")
     made = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))
@@ -127,7 +127,7 @@ async def test_a_token_is_made_for_the_client_and_opens_the_address(team: Local,
 async def test_each_offer_has_its_address_and_its_bounds(open_site: Opening, demo: dict[str, Any]) -> None:
     agent = Agent(id="code-reader", name="Code Reader", prompt="Read.")
     local = await open_site({"demo": demo}, people_mode="password", agents=(agent,))
-    bob = Browser((await local.person("bob")).browser)
+    bob = ScriptlessBrowser((await local.person("bob")).browser)
     page = await bob.get("/ui/connect?client=cursor&offer=agent%2Fcode-reader")
     assert entry(page)["url"] == f"{local.url}/mcp/agents/code-reader"
     page = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))
@@ -144,9 +144,9 @@ async def test_each_offer_has_its_address_and_its_bounds(open_site: Opening, dem
         assert entry(page)["url"] == f"{local.url}/mcp"
 
 
-async def test_where_there_are_too_many_tokens_the_page_says_so(team: Local) -> None:
+async def test_where_there_are_too_many_tokens_the_page_says_so(team: InProcessApp) -> None:
     person = await team.person("bob")
-    bob = Browser(person.browser)
+    bob = ScriptlessBrowser(person.browser)
     page = await bob.get("/ui/connect")
     for number in range(199):
         await team.services.people.create_token(
@@ -157,7 +157,7 @@ async def test_where_there_are_too_many_tokens_the_page_says_so(team: Local) -> 
     assert "already have 200 tokens" in again.text
 
 
-async def test_a_form_of_elsewhere_and_a_token_make_none(team: Local) -> None:
+async def test_a_form_of_elsewhere_and_a_token_make_none(team: InProcessApp) -> None:
     person = await team.person("bob")
     answer = await team.client(**person.browser.headers, Origin=team.url).ask(
         "POST",

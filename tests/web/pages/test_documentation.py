@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from tests.docs.pages import anchors
-from tests.web.conftest import ROOT, Local
+from tests.web.conftest import ROOT, InProcessApp
 from tests.web.pages.test_render import check
-from tests.web.scriptless_browser import Browser
+from tests.web.scriptless_browser import ScriptlessBrowser
 
 from toolyard.web.rendering.documents import render_document
 from toolyard.web.ui.components.help_topics import HELP_TOPICS
@@ -64,8 +64,8 @@ def test_code_is_highlighted_and_comments_for_tests_are_left_out() -> None:
     assert "run by" not in html
 
 
-async def test_a_stranger_reads_the_documentation_and_nothing_else_of_the_files(team: Local) -> None:
-    stranger = Browser(team.client())
+async def test_a_stranger_reads_the_documentation_and_nothing_else_of_the_files(team: InProcessApp) -> None:
+    stranger = ScriptlessBrowser(team.client())
     sign_in = await stranger.get("/ui/sign-in")
     page = await stranger.get(sign_in.root.one("a", class_="help-link").attrs["href"])
     assert (page.status, page.root.one("h1").text, page.root.all("nav")) == (200, "People", [])
@@ -76,8 +76,8 @@ async def test_a_stranger_reads_the_documentation_and_nothing_else_of_the_files(
         assert (await team.client().get(f"/ui/docs/{name}")).status in (404, 400), name
 
 
-async def test_the_list_of_pages_has_the_navigation_for_people_who_are_signed_in(team: Local) -> None:
-    ann = Browser((await team.person("ann")).browser)
+async def test_the_list_of_pages_has_the_navigation_for_people_who_are_signed_in(team: InProcessApp) -> None:
+    ann = ScriptlessBrowser((await team.person("ann")).browser)
     page = await ann.get("/ui/docs")
     check(page)
     assert page.root.one("nav", aria_label="Main")

@@ -11,9 +11,9 @@ from typing import Any
 
 from sqlalchemy import delete
 from tests.web.chat.chat_client import models_at
-from tests.web.conftest import Client, Local, Opening, Person, environment
+from tests.web.conftest import HttpClient, InProcessApp, Opening, SignedInUser, environment
 from tests.web.pages.test_connect import REQUEST
-from tests.web.scriptless_browser import Browser
+from tests.web.scriptless_browser import ScriptlessBrowser
 
 from toolyard.store.sql.tables import usage
 from toolyard.types.account import Role
@@ -23,7 +23,7 @@ from toolyard.types.registry import InstanceDraft, ServerDraft
 MCP = {"Accept": "application/json, text/event-stream"}
 
 
-async def steps(browser: Browser) -> dict[str, bool]:
+async def steps(browser: ScriptlessBrowser) -> dict[str, bool]:
     """The steps that the page shows, and whether each is done."""
     page = await browser.get("/ui/")
     assert page.status == 200
@@ -32,17 +32,17 @@ async def steps(browser: Browser) -> dict[str, bool]:
     return {title.removesuffix(" (done)"): title.endswith(" (done)") for title in titles}
 
 
-async def call_tool(local: Local, user_id: str, outcome: str) -> None:
+async def call_tool(local: InProcessApp, user_id: str, outcome: str) -> None:
     entry = AuditEntry(time.time(), "tool.call", user_id, target="demo/weekday", outcome=outcome)
     await local.services.database.audit.write(entry)
 
 
-async def connect_client(client: Client) -> None:
+async def connect_client(client: HttpClient) -> None:
     assert (await client.post("/mcp", REQUEST, headers=MCP)).status == 200
 
 
-async def test_each_step_of_the_local_user_is_done_by_what_happens(alone: Local) -> None:
-    me, user = Browser(alone.client()), await alone.services.people.local_user()
+async def test_each_step_of_the_local_user_is_done_by_what_happens(alone: InProcessApp) -> None:
+    me, user = ScriptlessBrowser(alone.client()), await alone.services.people.local_user()
     undone = dict.fromkeys(("Try a tool", "Add a server", "Choose a model", "Connect your editor"), False)
     assert await steps(me) == undone
     await call_tool(alone, user.id, "Unreachable")
@@ -56,7 +56,7 @@ async def test_each_step_of_the_local_user_is_done_by_what_happens(alone: Local)
 async def test_steps_that_are_all_done_do_not_come_back(open_site: Opening, demo: dict[str, Any]) -> None:
     own = {**demo, "args": ["-c", "pass"]}
     local = await open_site({"demo": demo, "own": own}, models=models_at("http://127.0.0.1:9"))
-    me, user = Browser(local.client()), await local.services.people.local_user()
+    me, user = ScriptlessBrowser(local.client()), await local.services.people.local_user()
     expected = {
         "Try a tool": False,
         "Add a server": True,
@@ -74,37 +74,40 @@ async def test_steps_that_are_all_done_do_not_come_back(open_site: Opening, demo
 
 async def test_without_any_server_adding_one_comes_first(open_site: Opening) -> None:
     local = await open_site({})
-    assert list(await steps(Browser(local.client())))[:2] == ["Add a server", "Try a tool"]
+    assert list(await steps(ScriptlessBrowser(local.client())))[:2] == ["Add a server", "Try a tool"]
 
 
-async def test_people_see_only_their_own_steps(team: Local) -> None:
+async def test_people_see_only_their_own_steps(team: InProcessApp) -> None:
     root = await team.person("root", Role.ADMIN)
-    admin = Browser(root.browser)
+    admin = ScriptlessBrowser(root.browser)
     assert (await steps(admin))["Invite people"] is False
     ann = await team.person("ann")
     assert (await steps(admin))["Invite people"] is True
-    assert await steps(Browser(ann.browser)) == {"Try a tool": False, "Connect your editor": False}
+    assert await steps(ScriptlessBrowser(ann.browser)) == {"Try a tool": False, "Connect your editor": False}
     server = await team.services.registry.add_server(ServerDraft("Docs", "https://docs.example/mcp"))
     await connect_client(root.token)
     expected = {"Try a tool": False, "Connect to a server": False, "Connect your editor": False}
-    assert await steps(Browser(ann.browser)) == expected
+    assert await steps(ScriptlessBrowser(ann.browser)) == expected
     await team.services.registry.create_instance(ann.user.id, InstanceDraft(server.id, server.choices[0].id))
     await connect_client(ann.token)
-    assert await steps(Browser(ann.browser)) == {**dict.fromkeys(expected, True), "Try a tool": False}
+    assert await steps(ScriptlessBrowser(ann.browser)) == {
+        **dict.fromkeys(expected, True),
+        "Try a tool": False,
+    }
     await call_tool(team, ann.user.id, "ok")
-    assert await steps(Browser(ann.browser)) == {}
+    assert await steps(ScriptlessBrowser(ann.browser)) == {}
     assert (await steps(admin))["Try a tool"] is False
 
 
-async def test_who_hides_the_steps_hides_them_for_nobody_else(team: Local) -> None:
-    people: list[Person] = [await team.person("ann"), await team.person("bob")]
-    ann, bob = (Browser(each.browser) for each in people)
+async def test_who_hides_the_steps_hides_them_for_nobody_else(team: InProcessApp) -> None:
+    people: list[SignedInUser] = [await team.person("ann"), await team.person("bob")]
+    ann, bob = (ScriptlessBrowser(each.browser) for each in people)
     await ann.press(await ann.get("/ui/"), "/ui/first-steps/hide")
     assert await steps(ann) == {}
     assert len(await steps(bob)) == 2
 
 
-async def test_a_client_of_the_local_command_connects_the_editor(alone: Local) -> None:
+async def test_a_client_of_the_local_command_connects_the_editor(alone: InProcessApp) -> None:
     program = (sys.executable, "-m", "toolyard", "stdio")
     data = alone.services.data_dir
     process = await asyncio.create_subprocess_exec(
@@ -114,14 +117,14 @@ async def test_a_client_of_the_local_command_connects_the_editor(alone: Local) -
     assert process.stdout is not None
     process.stdin.write(json.dumps(REQUEST).encode() + b"\n")
     assert "result" in json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
-    assert (await steps(Browser(alone.client())))["Connect your editor"] is True
+    assert (await steps(ScriptlessBrowser(alone.client())))["Connect your editor"] is True
     process.stdin.close()
     assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
-async def test_hidden_steps_can_be_shown_again(team: Local) -> None:
+async def test_hidden_steps_can_be_shown_again(team: InProcessApp) -> None:
     ann = await team.person("ann")
-    me = Browser(ann.browser)
+    me = ScriptlessBrowser(ann.browser)
     undone = await steps(me)
     page = await me.get("/ui/")
     assert "Show first steps" not in page.text
@@ -130,9 +133,9 @@ async def test_hidden_steps_can_be_shown_again(team: Local) -> None:
     assert await steps(me) == undone
 
 
-async def test_steps_that_are_all_done_are_not_shown_again(team: Local) -> None:
+async def test_steps_that_are_all_done_are_not_shown_again(team: InProcessApp) -> None:
     ann = await team.person("ann")
-    me = Browser(ann.browser)
+    me = ScriptlessBrowser(ann.browser)
     await me.press(await me.get("/ui/"), "/ui/first-steps/hide")
     await connect_client(ann.token)
     await call_tool(team, ann.user.id, "ok")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.conftest import ListeningProgram, ProgramStarter
-from tests.web.conftest import ROOT, Local
-from tests.web.scriptless_browser import Browser, Page
+from tests.web.conftest import ROOT, InProcessApp
+from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
 
 from toolyard.types.registry import ChoiceDraft, InstanceDraft, InstanceState, RegistryServer, ServerDraft
 
@@ -18,7 +18,7 @@ def words(start_program: ProgramStarter) -> ListeningProgram:
 
 
 @pytest.fixture
-async def server(alone: Local, words: ListeningProgram) -> RegistryServer:
+async def server(alone: InProcessApp, words: ListeningProgram) -> RegistryServer:
     """A server that offers no sign-in, a header, and OAuth."""
     choices = (
         ChoiceDraft("public", "Open"),
@@ -30,11 +30,11 @@ async def server(alone: Local, words: ListeningProgram) -> RegistryServer:
 
 
 @pytest.fixture
-async def me(alone: Local) -> Browser:
-    return Browser(alone.client())
+async def me(alone: InProcessApp) -> ScriptlessBrowser:
+    return ScriptlessBrowser(alone.client())
 
 
-async def created(alone: Local, server: RegistryServer, slug: str = "words", choice: int = 0) -> str:
+async def created(alone: InProcessApp, server: RegistryServer, slug: str = "words", choice: int = 0) -> str:
     user = await alone.services.people.local_user()
     value = SECRET if server.choices[choice].kind == "header" else None
     draft = InstanceDraft(server.id, server.choices[choice].id, slug, "Words", value=value)
@@ -44,7 +44,7 @@ async def created(alone: Local, server: RegistryServer, slug: str = "words", cho
 # Creating.
 
 
-async def test_an_instance_is_created_in_two_steps(me: Browser, server: RegistryServer) -> None:
+async def test_an_instance_is_created_in_two_steps(me: ScriptlessBrowser, server: RegistryServer) -> None:
     page = await me.get("/ui/mcp/new")
     card = page.root.one("a", href=f"/ui/mcp/new?server={server.id}")
     assert "Words" in card.text
@@ -59,7 +59,9 @@ async def test_an_instance_is_created_in_two_steps(me: Browser, server: Registry
     assert "My words" in (await me.get("/ui/mcp")).text
 
 
-async def test_bad_input_is_told_beside_its_field_and_kept(me: Browser, server: RegistryServer) -> None:
+async def test_bad_input_is_told_beside_its_field_and_kept(
+    me: ScriptlessBrowser, server: RegistryServer
+) -> None:
     page = await me.get(f"/ui/mcp/new?server={server.id}")
     bad = {"slug": "not a slug!", "name": "n" * 81, "choice_id": server.choices[1].id}
     page = await me.send(page, page.form_with("slug"), bad)
@@ -74,7 +76,9 @@ async def test_bad_input_is_told_beside_its_field_and_kept(me: Browser, server: 
     assert page.root.one("input", id="slug").attrs["aria-invalid"] == "true"
 
 
-async def test_a_slug_that_is_taken_is_told(me: Browser, alone: Local, server: RegistryServer) -> None:
+async def test_a_slug_that_is_taken_is_told(
+    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+) -> None:
     await created(alone, server, "Words")
     page = await me.get(f"/ui/mcp/new?server={server.id}")
     page = await me.send(page, page.form_with("slug"), {"slug": "wORDS"})
@@ -86,7 +90,9 @@ async def test_a_slug_that_is_taken_is_told(me: Browser, alone: Local, server: R
     assert "1 to 24" in (await me.client.get("/ui/mcp/slug?slug=%21", headers=me.cookie())).text
 
 
-async def test_a_value_is_never_sent_back(me: Browser, alone: Local, server: RegistryServer) -> None:
+async def test_a_value_is_never_sent_back(
+    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+) -> None:
     key = server.choices[1].id
     page = await me.get(f"/ui/mcp/new?server={server.id}")
     sent = {"slug": "bad slug", "choice_id": key, f"value-{key}": SECRET}
@@ -106,7 +112,7 @@ async def test_a_value_is_never_sent_back(me: Browser, alone: Local, server: Reg
 
 
 async def test_an_instance_that_signs_in_elsewhere_says_that_a_step_is_left(
-    me: Browser, server: RegistryServer
+    me: ScriptlessBrowser, server: RegistryServer
 ) -> None:
     page = await me.get(f"/ui/mcp/new?server={server.id}")
     page = await me.send(page, page.form_with("slug"), {"slug": "acc", "choice_id": server.choices[2].id})
@@ -118,7 +124,9 @@ async def test_an_instance_that_signs_in_elsewhere_says_that_a_step_is_left(
     assert row.all("button", formaction=f"{page.path}/connect")
 
 
-async def test_a_disabled_server_is_not_offered(me: Browser, alone: Local, server: RegistryServer) -> None:
+async def test_a_disabled_server_is_not_offered(
+    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+) -> None:
     await alone.services.registry.set_server_enabled(server.id, False)
     assert "Words" not in (await me.get("/ui/mcp/new")).text
     page = await me.get(f"/ui/mcp/new?server={server.id}")
@@ -128,7 +136,9 @@ async def test_a_disabled_server_is_not_offered(me: Browser, alone: Local, serve
 # Seeing and changing.
 
 
-async def test_the_list_can_be_searched_and_paged(me: Browser, alone: Local, server: RegistryServer) -> None:
+async def test_the_list_can_be_searched_and_paged(
+    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+) -> None:
     user = await alone.services.people.local_user()
     for number in range(120):
         draft = InstanceDraft(server.id, server.choices[0].id, f"n-{number:03}", f"Number {number:03}")
@@ -151,7 +161,7 @@ async def test_the_list_can_be_searched_and_paged(me: Browser, alone: Local, ser
 
 
 async def test_an_instance_is_switched_off_and_on_again(
-    me: Browser, alone: Local, server: RegistryServer
+    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
 ) -> None:
     at = f"/ui/mcp/{await created(alone, server)}"
     page = await me.press(await me.get("/ui/mcp"), f"{at}/disable")
@@ -165,7 +175,7 @@ async def test_an_instance_is_switched_off_and_on_again(
 
 
 async def test_a_test_tells_what_came_of_it(
-    me: Browser, alone: Local, server: RegistryServer, words: ListeningProgram
+    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer, words: ListeningProgram
 ) -> None:
     at = f"/ui/mcp/{await created(alone, server)}"
     page = await me.press(await me.get("/ui/mcp"), f"{at}/test")
@@ -182,7 +192,9 @@ async def test_a_test_tells_what_came_of_it(
     assert page.root.all("li", data_state="ready")
 
 
-async def test_deleting_asks_again(me: Browser, alone: Local, server: RegistryServer) -> None:
+async def test_deleting_asks_again(
+    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+) -> None:
     at = f"/ui/mcp/{await created(alone, server)}"
     page = await me.get(f"{at}/delete")
     assert page.h1 == "Delete “Words”?"
@@ -196,7 +208,9 @@ async def test_deleting_asks_again(me: Browser, alone: Local, server: RegistrySe
 # Tools.
 
 
-async def test_the_tools_are_those_of_now(me: Browser, alone: Local, server: RegistryServer) -> None:
+async def test_the_tools_are_those_of_now(
+    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+) -> None:
     at = f"/ui/mcp/{await created(alone, server)}"
     page = await me.get(at)
     assert "echo" not in page.text
@@ -216,7 +230,7 @@ async def test_the_tools_are_those_of_now(me: Browser, alone: Local, server: Reg
 
 
 async def test_a_server_that_fails_is_told_in_full(
-    me: Browser, alone: Local, hostile_http: ListeningProgram
+    me: ScriptlessBrowser, alone: InProcessApp, hostile_http: ListeningProgram
 ) -> None:
     draft = ServerDraft("Web page", f"{hostile_http.url}/html/k?when=always", private_addresses=True)
     server = await alone.services.registry.add_server(draft)
@@ -229,12 +243,12 @@ async def test_a_server_that_fails_is_told_in_full(
 
 
 async def test_a_filter_lets_all_some_or_none_through(
-    me: Browser, alone: Local, server: RegistryServer
+    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
 ) -> None:
     at = f"/ui/mcp/{await created(alone, server)}"
     user = await alone.services.people.local_user()
 
-    async def send(kind: str, tools: list[str]) -> Page:
+    async def send(kind: str, tools: list[str]) -> ScriptlessPage:
         page = await me.get(f"{at}/tools")
         return await me.send(page, page.form_with("filter"), {"filter": kind, "tool": tools})
 
@@ -266,7 +280,7 @@ async def test_a_filter_lets_all_some_or_none_through(
 
 
 async def test_the_home_page_counts_the_tools_of_all_instances(
-    me: Browser, alone: Local, server: RegistryServer
+    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
 ) -> None:
     for number in range(7):
         await created(alone, server, f"words-{number}")
@@ -281,7 +295,7 @@ async def test_the_home_page_counts_the_tools_of_all_instances(
 
 
 async def test_a_tool_is_tried_with_a_form_from_its_schema(
-    me: Browser, alone: Local, server: RegistryServer
+    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
 ) -> None:
     at = f"/ui/mcp/{await created(alone, server)}"
     page = await me.get(f"{at}/tool?name=echo")
@@ -309,7 +323,7 @@ async def test_a_tool_is_tried_with_a_form_from_its_schema(
 
 
 async def test_a_tool_that_may_not_be_called_says_why(
-    me: Browser, alone: Local, server: RegistryServer
+    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
 ) -> None:
     at = f"/ui/mcp/{await created(alone, server)}"
     page = await me.get(f"{at}/tool?name=wipe")
@@ -327,7 +341,7 @@ async def test_a_tool_that_may_not_be_called_says_why(
 
 
 async def test_a_tools_own_error_and_a_dead_server_are_told_in_full(
-    me: Browser, alone: Local, server: RegistryServer, words: ListeningProgram
+    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer, words: ListeningProgram
 ) -> None:
     at = f"/ui/mcp/{await created(alone, server)}"
     page = await me.get(f"{at}/tools")
@@ -342,7 +356,9 @@ async def test_a_tools_own_error_and_a_dead_server_are_told_in_full(
     assert "refused" in page.text
 
 
-async def test_a_state_that_is_stored_is_shown(me: Browser, alone: Local, server: RegistryServer) -> None:
+async def test_a_state_that_is_stored_is_shown(
+    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+) -> None:
     id_ = await created(alone, server, choice=2)
     reason = "The provider no longer accepts it"
     await alone.services.database.registry.set_instance_state(id_, InstanceState.NEEDS_REAUTH, reason)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.web.api.test_isolation import SECRET, World, kept_by_bob, shown, world
+from tests.web.api.test_isolation import SECRET, TwoUserSite, kept_by_bob, shown, world
 
 from toolyard.web.ui import router
 
@@ -23,7 +23,7 @@ def routes() -> Iterator[tuple[str, str]]:
         yield from ((method, each.path) for method in sorted(each.methods - {"HEAD"}))
 
 
-def filled(path: str, world: World, *, missing: bool) -> str:
+def filled(path: str, world: TwoUserSite, *, missing: bool) -> str:
     """A path about Bob's things, or about things that there are not."""
     tool = "?tool=echo" if path.endswith("/tool") else ""
     values = {"instance_id": world.instance, "token_id": world.token, "user_id": world.bob.user.id}
@@ -55,7 +55,7 @@ def test_there_are_pages_to_walk() -> None:
     assert {"/ui/mcp", "/ui/mcp/{instance_id}", "/ui/admin/mcp/{server_id}/edit", "/ui/tokens"} <= found
 
 
-async def test_a_walk_over_every_page_reaches_nothing_of_anybody_else(world: World) -> None:
+async def test_a_walk_over_every_page_reaches_nothing_of_anybody_else(world: TwoUserSite) -> None:
     client, csrf = world.ada.browser, await csrf_of(world.ada.browser)
     before = await kept_by_bob(world)
     for method, path in routes():
@@ -82,7 +82,7 @@ async def test_a_walk_over_every_page_reaches_nothing_of_anybody_else(world: Wor
     assert await kept_by_bob(world) == before
 
 
-async def test_the_owner_sees_what_the_walk_did_not(world: World) -> None:
+async def test_the_owner_sees_what_the_walk_did_not(world: TwoUserSite) -> None:
     """Otherwise the walk would prove nothing."""
     for path in (
         "/ui/mcp",
@@ -99,7 +99,7 @@ async def test_the_owner_sees_what_the_walk_did_not(world: World) -> None:
 
 
 @pytest.mark.parametrize("path", ["/ui/mcp", "/ui/mcp/{instance_id}"])
-async def test_an_admin_sees_no_instance_of_somebody_else(world: World, path: str) -> None:
+async def test_an_admin_sees_no_instance_of_somebody_else(world: TwoUserSite, path: str) -> None:
     asked = filled(path, world, missing=False)
     text = words_of(await world.root.browser.get(asked), asked)
     assert world.instance not in text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.web.conftest import Local, Opening
-from tests.web.scriptless_browser import Browser
+from tests.web.conftest import InProcessApp, Opening
+from tests.web.scriptless_browser import ScriptlessBrowser
 
 from toolyard.types.account import Role
 
@@ -16,12 +16,12 @@ AT = "/ui/admin/models"
 KEY = "sk-a-very-secret-key-0123456789"
 
 
-async def admin_of(team: Local) -> Browser:
-    return Browser((await team.person("ada", Role.ADMIN)).browser)
+async def admin_of(team: InProcessApp) -> ScriptlessBrowser:
+    return ScriptlessBrowser((await team.person("ada", Role.ADMIN)).browser)
 
 
 async def test_a_model_is_tested_added_edited_and_deleted(
-    team: Local, model_program: ListeningProgram
+    team: InProcessApp, model_program: ListeningProgram
 ) -> None:
     ada, ann = await admin_of(team), await team.person("ann")
     page = await ada.get(f"{AT}/new")
@@ -68,7 +68,7 @@ async def test_a_model_is_tested_added_edited_and_deleted(
     assert done == ["model.test", "model.add", "model.test", *["model.edit"] * 2, "model.delete"]
 
 
-async def test_what_is_wrong_is_said_beside_its_field(team: Local) -> None:
+async def test_what_is_wrong_is_said_beside_its_field(team: InProcessApp) -> None:
     ada = await admin_of(team)
     page = await ada.get(f"{AT}/new")
     bad = {
@@ -107,7 +107,7 @@ async def test_models_of_files_are_shown_and_win(open_site: Opening) -> None:
     assert f"{AT}/twice/default" not in page.html
 
 
-async def test_one_of_several_is_made_the_default(team: Local) -> None:
+async def test_one_of_several_is_made_the_default(team: InProcessApp) -> None:
     ada, ann = await admin_of(team), await team.person("ann")
     for name in ("a", "b"):
         page = await ada.get(f"{AT}/new")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.web.conftest import Local
-from tests.web.scriptless_browser import Browser, Page
+from tests.web.conftest import InProcessApp
+from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
 
 from toolyard.types.account import Role
 from toolyard.web.ui.components.navigation import PAGES, Section
@@ -12,18 +12,18 @@ from toolyard.web.ui.components.navigation import PAGES, Section
 ADMIN_PAGES = {each.href for each in PAGES if each.section is Section.ADMIN}
 
 
-def navigation(page: Page) -> set[str]:
+def navigation(page: ScriptlessPage) -> set[str]:
     return {each.attrs["href"] for each in page.root.one("div", id="nav").one("nav").all("a")}
 
 
-async def found_pages(browser: Browser) -> set[str]:
+async def found_pages(browser: ScriptlessBrowser) -> set[str]:
     """The addresses of the group "Pages" of the search without a query."""
     page = await browser.get("/ui/search")
     group = next(each for each in page.root.all("h2") if each.text == "Pages")
     return {each.attrs["href"] for each in page.root.one("ul", aria_labelledby=group.attrs["id"]).all("a")}
 
 
-async def check_pages(browser: Browser) -> set[str]:
+async def check_pages(browser: ScriptlessBrowser) -> set[str]:
     found = await found_pages(browser)
     shown = navigation(await browser.get("/ui/"))
     assert shown <= found
@@ -33,24 +33,24 @@ async def check_pages(browser: Browser) -> set[str]:
     return found
 
 
-async def test_an_admin_of_a_team_finds_all_pages(team: Local) -> None:
-    admin = Browser((await team.person("root", Role.ADMIN)).browser)
+async def test_an_admin_of_a_team_finds_all_pages(team: InProcessApp) -> None:
+    admin = ScriptlessBrowser((await team.person("root", Role.ADMIN)).browser)
     assert await check_pages(admin) == {each.href for each in PAGES}
 
 
-async def test_people_find_no_page_of_admins(team: Local) -> None:
-    found = await check_pages(Browser((await team.person("ann")).browser))
+async def test_people_find_no_page_of_admins(team: InProcessApp) -> None:
+    found = await check_pages(ScriptlessBrowser((await team.person("ann")).browser))
     assert found == {each.href for each in PAGES} - ADMIN_PAGES
 
 
-async def test_the_only_user_finds_no_proposals(alone: Local) -> None:
-    found = await check_pages(Browser(alone.client()))
+async def test_the_only_user_finds_no_proposals(alone: InProcessApp) -> None:
+    found = await check_pages(ScriptlessBrowser(alone.client()))
     assert found == {each.href for each in PAGES} - {"/ui/proposals", "/ui/admin/proposals"}
 
 
 @pytest.mark.parametrize("panel", ["nav", "chats"])
-async def test_a_collapsed_panel_is_remembered_without_script(alone: Local, panel: str) -> None:
-    me = Browser(alone.client())
+async def test_a_collapsed_panel_is_remembered_without_script(alone: InProcessApp, panel: str) -> None:
+    me = ScriptlessBrowser(alone.client())
     path = "/ui/chat?run="
     other = {"nav": "chats", "chats": "nav"}[panel]
     for state in ("closed", "open"):
@@ -60,7 +60,7 @@ async def test_a_collapsed_panel_is_remembered_without_script(alone: Local, pane
         assert (attributes[f"data-{panel}"], attributes[f"data-{other}"]) == (state, "open")
 
 
-async def test_an_invalid_state_of_a_panel_changes_nothing(alone: Local) -> None:
-    me = Browser(alone.client())
+async def test_an_invalid_state_of_a_panel_changes_nothing(alone: InProcessApp) -> None:
+    me = ScriptlessBrowser(alone.client())
     page = await me.send(await me.get("/ui/"), "/ui/panels", press=("nav", 'closed"><script>'))
     assert page.root.one("html").attrs["data-nav"] == "open"

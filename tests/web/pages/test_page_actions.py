@@ -29,7 +29,7 @@ FOCUSED = "(one) => one === (document.activeElement.getAttribute('aria-label') ?
 
 
 @dataclass(frozen=True)
-class Team:
+class SiteWithLongLog:
     """A Toolyard of many people, with a long log."""
 
     url: str
@@ -64,7 +64,7 @@ async def _fill(data: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
+def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteWithLongLog]:
     data, programs = tmp_path_factory.mktemp("pressed"), ProgramStarter()
     model = programs(sys.executable, ROOT / "tests/servers/openai_server.py", "{port}")
     (data / "toolyard.toml").write_text(
@@ -74,12 +74,12 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
     )
     ann = asyncio.run(_fill(data))
     served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield Team(served.url, data, ann)
+    yield SiteWithLongLog(served.url, data, ann)
     programs.stop()
 
 
 @pytest.fixture(scope="module")
-def url(team: Team) -> str:
+def url(team: SiteWithLongLog) -> str:
     return team.url
 
 
@@ -140,7 +140,7 @@ async def test_whoever_used_a_rows_menu_goes_on_there(windows: Windows) -> None:
 
 
 async def test_what_waits_is_there_when_somebody_comes_back_and_no_yes_goes_elsewhere(
-    windows: Windows, team: Team
+    windows: Windows, team: SiteWithLongLog
 ) -> None:
     page = windows.page
     async with page.expect_response("**/api/v1/events"):

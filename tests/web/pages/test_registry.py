@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import ListeningProgram, ProgramStarter
-from tests.web.conftest import ROOT, Local, Opening
-from tests.web.scriptless_browser import Browser
+from tests.web.conftest import ROOT, InProcessApp, Opening
+from tests.web.scriptless_browser import ScriptlessBrowser
 
 from toolyard.auth.storage import issuer_digest
 from toolyard.types.account import Role
@@ -19,11 +19,11 @@ SECRET = "client-s3cret"
 
 
 @pytest.fixture
-async def me(alone: Local) -> Browser:
-    return Browser(alone.client())
+async def me(alone: InProcessApp) -> ScriptlessBrowser:
+    return ScriptlessBrowser(alone.client())
 
 
-async def test_a_server_is_added(me: Browser, alone: Local) -> None:
+async def test_a_server_is_added(me: ScriptlessBrowser, alone: InProcessApp) -> None:
     page = await me.get("/ui/admin/mcp/new")
     sent = {
         "name": "GitHub",
@@ -57,7 +57,7 @@ async def test_a_server_is_added(me: Browser, alone: Local) -> None:
 
 
 async def test_a_server_that_cannot_be_reached_is_added_if_the_admin_insists(
-    me: Browser, alone: Local
+    me: ScriptlessBrowser, alone: InProcessApp
 ) -> None:
     at = "/ui/admin/mcp/new"
     sent = {"url": "http://127.0.0.1:9/mcp", "private_addresses": "yes"}
@@ -84,7 +84,7 @@ async def test_a_private_address_is_allowed_in_place(
     open_site: Opening, start_program: ProgramStarter
 ) -> None:
     site = await open_site({}, people_mode="password")
-    ada = Browser((await site.person("ada", "admin")).browser)
+    ada = ScriptlessBrowser((await site.person("ada", "admin")).browser)
     docs = start_program(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}").url
     server = await site.services.registry.add_server(ServerDraft("Docs", f"{docs}/mcp"))
     at = f"/ui/admin/mcp/{server.id}"
@@ -99,7 +99,7 @@ async def test_a_preview_leads_to_the_sign_in_that_the_server_asks_for(
     open_site: Opening, start_program: ProgramStarter
 ) -> None:
     site = await open_site({}, people_mode="password")
-    ada = Browser((await site.person("ada", "admin")).browser)
+    ada = ScriptlessBrowser((await site.person("ada", "admin")).browser)
     program = start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     at = "/ui/admin/mcp/new"
     sent = {"url": f"{program}/mcp", "private_addresses": "yes"}
@@ -126,13 +126,15 @@ async def test_a_server_without_sign_in_connects_though_its_entry_expects_one(
     draft = ServerDraft("Docs", f"{docs}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),))
     server = await site.services.registry.add_server(draft)
     instance = await site.services.registry.create_instance(ann.user.id, InstanceDraft(server.id))
-    browser = Browser(ann.browser)
+    browser = ScriptlessBrowser(ann.browser)
     page = await browser.press(await browser.get("/ui/mcp"), f"/ui/mcp/{instance.id}/connect")
     assert page.path == f"/ui/mcp/{instance.id}"
     assert "“Docs” is connected. The server needs no sign-in." in page.flash
 
 
-async def test_bad_input_is_told_beside_its_field_and_kept(me: Browser, alone: Local) -> None:
+async def test_bad_input_is_told_beside_its_field_and_kept(
+    me: ScriptlessBrowser, alone: InProcessApp
+) -> None:
     await alone.services.registry.add_server(ServerDraft("Taken", "https://x.test/mcp"))
     page = await me.get("/ui/admin/mcp/new")
     sent = {
@@ -165,7 +167,9 @@ async def test_bad_input_is_told_beside_its_field_and_kept(me: Browser, alone: L
     assert len(await alone.services.registry.list_servers()) == 1
 
 
-async def test_ways_to_sign_in_are_added_and_removed_without_script(me: Browser, alone: Local) -> None:
+async def test_ways_to_sign_in_are_added_and_removed_without_script(
+    me: ScriptlessBrowser, alone: InProcessApp
+) -> None:
     page = await me.get("/ui/admin/mcp/new")
     page = await me.send(
         page,
@@ -189,7 +193,7 @@ async def test_ways_to_sign_in_are_added_and_removed_without_script(me: Browser,
     assert server.choices[0].key == "X-Key"
 
 
-async def test_editing_keeps_what_is_not_changed(me: Browser, alone: Local) -> None:
+async def test_editing_keeps_what_is_not_changed(me: ScriptlessBrowser, alone: InProcessApp) -> None:
     choices = (
         ChoiceDraft("oauth", "Account", client_id="abc", client_secret=SECRET),
         ChoiceDraft("header", key="X-K"),
@@ -217,7 +221,7 @@ async def test_editing_keeps_what_is_not_changed(me: Browser, alone: Local) -> N
     ].registration is RegistrationMethod.AUTO
 
 
-async def test_a_server_is_disabled_enabled_and_deleted(me: Browser, alone: Local) -> None:
+async def test_a_server_is_disabled_enabled_and_deleted(me: ScriptlessBrowser, alone: InProcessApp) -> None:
     server = await alone.services.registry.add_server(ServerDraft("Docs", "https://d.test/mcp"))
     user = await alone.services.people.local_user()
     await alone.services.registry.create_instance(user.id, InstanceDraft(server.id))
@@ -239,7 +243,7 @@ async def test_a_server_is_disabled_enabled_and_deleted(me: Browser, alone: Loca
 
 
 async def test_viewing_shows_what_the_server_has(
-    me: Browser, alone: Local, start_program: ProgramStarter
+    me: ScriptlessBrowser, alone: InProcessApp, start_program: ProgramStarter
 ) -> None:
     words = start_program("python3", ROOT / "tests/servers/hostile_markup_server.py", "{port}")
     server = await alone.services.registry.add_server(
@@ -257,7 +261,7 @@ async def test_viewing_shows_what_the_server_has(
 
 
 async def test_viewing_shows_the_whole_error(
-    me: Browser, alone: Local, hostile_http: ListeningProgram
+    me: ScriptlessBrowser, alone: InProcessApp, hostile_http: ListeningProgram
 ) -> None:
     for mode, words in (("html", "HTML"), ("redirects_for_ever", "redirect"), ("bad_json", "JSON")):
         url = f"{hostile_http.url}/{mode.replace('_', '-')}/k?when=always"
@@ -268,7 +272,9 @@ async def test_viewing_shows_the_whole_error(
         assert words.lower() in page.root.one("section", id="contents").text.lower()
 
 
-async def test_hostile_words_stay_words(me: Browser, alone: Local, start_program: ProgramStarter) -> None:
+async def test_hostile_words_stay_words(
+    me: ScriptlessBrowser, alone: InProcessApp, start_program: ProgramStarter
+) -> None:
     """The reader of ``browsing`` fails where markup of a server gets into the page: its tags do not nest."""
     words = start_program("python3", ROOT / "tests/servers/hostile_markup_server.py", "{port}")
     markup = '"><script>x</script>'
@@ -320,7 +326,7 @@ async def test_servers_from_files_stand_beside_with_their_place(
     local = await open_site(
         {"demo": demo, "broken": {"command": "no-such-command"}, "off": {**demo, "enabled": False}}
     )
-    me = Browser(local.client())
+    me = ScriptlessBrowser(local.client())
     await local.services.configured_servers.connect_shared()
     page = await me.get("/ui/admin/mcp")
     row = page.root.one("li", id="f-broken")
@@ -345,7 +351,7 @@ async def test_arguments_and_environment_of_a_command_are_not_shown(open_site: O
     entry = {"command": sys.executable, "args": ["-c", "0", "--key", SECRET], "env": {"KEY": SECRET}}
     web = {"url": f"https://x.test/mcp?key={SECRET}", "headers": {"X": SECRET}}
     local = await open_site({"it": entry, "web": web})
-    me = Browser(local.client())
+    me = ScriptlessBrowser(local.client())
     for path in (
         "/ui/admin/mcp",
         "/ui/admin/mcp/files/it",
@@ -355,14 +361,16 @@ async def test_arguments_and_environment_of_a_command_are_not_shown(open_site: O
         assert SECRET not in (await me.get(path)).html
 
 
-async def test_others_see_files_servers_without_their_place(team: Local) -> None:
-    bob = Browser((await team.person("bob", Role.USER)).browser)
+async def test_others_see_files_servers_without_their_place(team: InProcessApp) -> None:
+    bob = ScriptlessBrowser((await team.person("bob", Role.USER)).browser)
     page = await bob.get("/ui/")
     assert "demo" in page.text
     assert str(Path(team.services.data_dir)) not in page.html
 
 
-async def test_the_redirect_address_of_the_issuer_is_shown_and_confirmed(me: Browser, alone: Local) -> None:
+async def test_the_redirect_address_of_the_issuer_is_shown_and_confirmed(
+    me: ScriptlessBrowser, alone: InProcessApp
+) -> None:
     issuer = "https://login.example"
     choice = ChoiceDraft("oauth", registration="entered", client_id="abc", issuer=issuer)
     server = await alone.services.registry.add_server(
@@ -376,7 +384,9 @@ async def test_the_redirect_address_of_the_issuer_is_shown_and_confirmed(me: Bro
     assert (saved.issuer, saved.issuer_redirect) == (issuer, True)
 
 
-async def test_two_issuers_on_the_shared_redirect_address_are_a_warning(me: Browser, alone: Local) -> None:
+async def test_two_issuers_on_the_shared_redirect_address_are_a_warning(
+    me: ScriptlessBrowser, alone: InProcessApp
+) -> None:
     for name in ("One", "Two"):
         issuer = f"https://login.{name.lower()}.example"
         choice = ChoiceDraft("oauth", registration="entered", client_id="abc", issuer=issuer)

@@ -17,7 +17,7 @@ from toolyard.web.api.openapi import build_openapi_document
 from toolyard.web.routes import RouteIndex
 
 if TYPE_CHECKING:
-    from tests.web.conftest import Local
+    from tests.web.conftest import InProcessApp
 
 SHOWN = {
     "ServerShown": "id name url transport trust enabled description private_addresses allow_tools deny_tools "
@@ -119,7 +119,7 @@ def test_secrets_are_not_in_the_text_of_a_record(record: type[Any]) -> None:
     assert all(not by_name[each.name].repr for each in record_fields(record) if each.spec.secret)
 
 
-async def test_responses_give_users_the_same_fields_with_null_for_those_of_admins(team: Local) -> None:
+async def test_responses_give_users_the_same_fields_with_null_for_those_of_admins(team: InProcessApp) -> None:
     admin = (await team.person("root", "admin")).token
     user = (await team.person("ada")).token
     choice = {"kind": "oauth", "registration": "entered", "client_id": "us", "client_secret": "hidden"}
@@ -137,7 +137,7 @@ async def test_responses_give_users_the_same_fields_with_null_for_those_of_admin
             assert {name for name in NULL_FOR_USERS if values[name] is None} == hidden
 
 
-async def test_a_user_sets_the_fields_of_their_instance_and_no_others(team: Local) -> None:
+async def test_a_user_sets_the_fields_of_their_instance_and_no_others(team: InProcessApp) -> None:
     admin = (await team.person("root", "admin")).token
     user = (await team.person("ada")).token
     choice = {"kind": "header", "key": "X-Key"}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 from tests.conftest import ListeningProgram, ProgramStarter
-from tests.web.conftest import ROOT, Local, Opening
-from tests.web.scriptless_browser import Browser, Node, Page
+from tests.web.conftest import ROOT, InProcessApp, Opening
+from tests.web.scriptless_browser import PageElement, ScriptlessBrowser, ScriptlessPage
 
 from toolyard.types.account import Role
 from toolyard.types.registry import ChoiceDraft, InstanceDraft, InstanceState, ServerDraft
@@ -73,12 +73,12 @@ ADMIN_PAGES = (
 
 
 @dataclass
-class Filled:
+class SiteWithInstances:
     """A Toolyard with a server, and an instance of it for each of two people."""
 
-    local: Local
+    local: InProcessApp
     server: str
-    browsers: dict[str, Browser]
+    browsers: dict[str, ScriptlessBrowser]
     users: dict[str, str]
     instances: dict[str, tuple[str, str]]
     chats: dict[str, str]
@@ -92,13 +92,13 @@ class Filled:
 
 
 @pytest.fixture
-async def filled(team: Local, start_program: ProgramStarter) -> Filled:
+async def filled(team: InProcessApp, start_program: ProgramStarter) -> SiteWithInstances:
     words: ListeningProgram = start_program("python3", WORDS, "{port}")
     registry = team.services.registry
     choices = (ChoiceDraft("public"), ChoiceDraft("oauth", client_id="abc", client_secret="s3cret"))
     draft = ServerDraft("Words", f"{words.url}/mcp", private_addresses=True, choices=choices)
     server = await registry.add_server(draft)
-    found = Filled(team, server.id, {}, {}, {}, {})
+    found = SiteWithInstances(team, server.id, {}, {}, {}, {})
     for name, role in (("ada", Role.ADMIN), ("bob", Role.USER)):
         person = await team.person(name, role)
         ready = await registry.create_instance(
@@ -108,21 +108,21 @@ async def filled(team: Local, start_program: ProgramStarter) -> Filled:
             person.user.id, InstanceDraft(server.id, server.choices[1].id, "waiting", "Waiting")
         )
         assert waiting.state is InstanceState.PENDING
-        found.browsers[name] = Browser(person.browser)
+        found.browsers[name] = ScriptlessBrowser(person.browser)
         found.users[name] = person.user.id
         found.instances[name] = (ready.id, waiting.id)
         found.chats[name] = (await team.services.chats.create(person.user.id, title=f"Words of {name}")).id
     return found
 
 
-async def test_every_page_is_there_for_an_admin(filled: Filled) -> None:
+async def test_every_page_is_there_for_an_admin(filled: SiteWithInstances) -> None:
     for template in (*PAGES, *ADMIN_PAGES):
         page = await filled.browsers["ada"].get(filled.path(template, "ada"))
         assert page.status == 200, (template, page.text)
         check(page)
 
 
-async def test_a_user_has_every_page_but_the_admins(filled: Filled) -> None:
+async def test_a_user_has_every_page_but_the_admins(filled: SiteWithInstances) -> None:
     for template in PAGES:
         page = await filled.browsers["bob"].get(filled.path(template, "bob"))
         assert page.status == 200, (template, page.text)
@@ -134,7 +134,7 @@ async def test_a_user_has_every_page_but_the_admins(filled: Filled) -> None:
         check(page)
 
 
-async def test_another_persons_instance_is_not_there(filled: Filled) -> None:
+async def test_another_persons_instance_is_not_there(filled: SiteWithInstances) -> None:
     for template in PAGES:
         if "{instance}" in template or "{chat}" in template:
             page = await filled.browsers["bob"].get(filled.path(template, "ada"))
@@ -142,7 +142,7 @@ async def test_another_persons_instance_is_not_there(filled: Filled) -> None:
             assert "Words" not in page.text
 
 
-async def test_no_form_of_an_admin_works_for_others(filled: Filled) -> None:
+async def test_no_form_of_an_admin_works_for_others(filled: SiteWithInstances) -> None:
     bob, server = filled.browsers["bob"], filled.server
     page = await bob.get("/ui/mcp")
     csrf = dict(page.fields(page.root.one("form", id="act")))["csrf"]
@@ -174,9 +174,9 @@ async def test_no_form_of_an_admin_works_for_others(filled: Filled) -> None:
     assert await filled.local.services.database.accounts.get_user(filled.users["ada"]) is not None
 
 
-async def test_who_is_not_signed_in_is_sent_to_sign_in(filled: Filled) -> None:
+async def test_who_is_not_signed_in_is_sent_to_sign_in(filled: SiteWithInstances) -> None:
     for template in (*PAGES, *ADMIN_PAGES):
-        stranger = Browser(filled.local.client())
+        stranger = ScriptlessBrowser(filled.local.client())
         page = await stranger.get(filled.path(template, "ada"))
         assert page.path.startswith("/ui/sign-in"), template
         check(page)
@@ -186,7 +186,7 @@ async def test_who_is_not_signed_in_is_sent_to_sign_in(filled: Filled) -> None:
 async def test_errors_are_pages_for_people_and_problems_for_programs(open_site: Opening, mode: str) -> None:
     local = await open_site({}, people_mode=mode)
     for path, status in (("/ui/nothing", 404), ("/ui/theme", 405)):
-        page = await Browser(local.client()).get(path)
+        page = await ScriptlessBrowser(local.client()).get(path)
         assert page.status == status
         assert "OpenAPI" not in page.text
         check(page)
@@ -194,26 +194,28 @@ async def test_errors_are_pages_for_people_and_problems_for_programs(open_site: 
     assert answer.headers["Content-Type"] == "application/problem+json"
 
 
-async def test_a_mistake_of_ours_is_a_page_with_an_id(alone: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mistake_of_ours_is_a_page_with_an_id(
+    alone: InProcessApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def broken(*_: object) -> None:
         raise RuntimeError("a mistake")
 
     monkeypatch.setattr(alone.services.registry, "list_servers", broken)
-    page = await Browser(alone.client()).get("/ui/admin/mcp")
+    page = await ScriptlessBrowser(alone.client()).get("/ui/admin/mcp")
     assert page.status == 500
     assert "a mistake" not in page.html
     assert re.search(r"under the id [0-9a-f]{12}", page.text)
 
 
-async def test_the_root_leads_to_the_home_page(alone: Local) -> None:
+async def test_the_root_leads_to_the_home_page(alone: InProcessApp) -> None:
     for path in ("/", "/ui"):
-        assert (await Browser(alone.client()).get(path)).path == "/ui/"
+        assert (await ScriptlessBrowser(alone.client()).get(path)).path == "/ui/"
 
 
 async def test_nothing_at_all_yet_says_what_to_do_next(open_site: Opening) -> None:
     local = await open_site({}, people_mode="password")
-    admin = Browser((await local.person("ada", Role.ADMIN)).browser)
-    user = Browser((await local.person("bob")).browser)
+    admin = ScriptlessBrowser((await local.person("ada", Role.ADMIN)).browser)
+    user = ScriptlessBrowser((await local.person("bob")).browser)
     for path, words, way in (
         ("/ui/", "Add a server", "/ui/catalog"),
         ("/ui/mcp", "The registry is empty", "/ui/admin/mcp/new"),
@@ -237,7 +239,7 @@ async def test_nothing_at_all_yet_says_what_to_do_next(open_site: Opening) -> No
 # What is true of every page.
 
 
-def check(page: Page) -> None:
+def check(page: ScriptlessPage) -> None:
     """It is a proper page for everybody, of our own."""
     root = page.root
     assert len(root.all("h1")) == 1, page.path
@@ -270,7 +272,7 @@ def check(page: Page) -> None:
     assert set(described) <= set(ids), f"{page.path}: {set(described) - set(ids)}"
 
 
-def _named(page: Page) -> None:
+def _named(page: ScriptlessPage) -> None:
     """Whatever can be used has a name."""
     labels = {each.attrs["for"] for each in page.root.all("label") if "for" in each.attrs}
     within = {id(inner) for label in page.root.all("label") for inner in label.all()}
@@ -286,5 +288,5 @@ def _named(page: Page) -> None:
         assert _label(nav), f"{page.path}: a nav without a label"
 
 
-def _label(node: Node) -> str:
+def _label(node: PageElement) -> str:
     return node.attrs.get("aria-label") or node.attrs.get("aria-labelledby", "")

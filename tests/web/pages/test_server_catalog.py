@@ -8,9 +8,9 @@ import sys
 import pytest
 from tests.conftest import ProgramStarter
 from tests.ports import free_port
-from tests.web.conftest import ROOT, Local, Opening
+from tests.web.conftest import ROOT, InProcessApp, Opening
 from tests.web.pages.test_render import check
-from tests.web.scriptless_browser import Browser, Page
+from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
 
 from toolyard.config.known_servers import KnownServer, KnownVariable, SignInMethod
 from toolyard.types.account import Role
@@ -26,7 +26,7 @@ def known(
     return KnownServer(id, id.title(), f"Tools of {id}.", entry, sign_in, variables)
 
 
-def offer(local: Local, *servers: KnownServer) -> None:
+def offer(local: InProcessApp, *servers: KnownServer) -> None:
     local.part(ServerCatalog).known = {each.id: each for each in servers}
 
 
@@ -35,13 +35,13 @@ def docs(start_program: ProgramStarter) -> str:
     return f"{start_program(sys.executable, ROOT / 'tests/servers/docs_server.py', '{port}').url}/mcp"
 
 
-async def press_add(browser: Browser, known_id: str, **values: str) -> Page:
+async def press_add(browser: ScriptlessBrowser, known_id: str, **values: str) -> ScriptlessPage:
     page = await browser.get("/ui/catalog")
     return await browser.send(page, f"/ui/catalog/{known_id}", values)
 
 
-async def test_every_known_server_has_a_card_and_words_find_some(alone: Local) -> None:
-    me = Browser(alone.client())
+async def test_every_known_server_has_a_card_and_words_find_some(alone: InProcessApp) -> None:
+    me = ScriptlessBrowser(alone.client())
     page = await me.get("/ui/catalog")
     check(page)
     cards = page.root.all("li", class_="known")
@@ -55,8 +55,8 @@ async def test_every_known_server_has_a_card_and_words_find_some(alone: Local) -
         assert (await me.get(path)).root.one("main").all("a", href="/ui/catalog")
 
 
-async def test_a_local_server_shows_the_command_and_no_button(alone: Local) -> None:
-    card = (await Browser(alone.client()).get("/ui/catalog?q=filesystem")).root.one(
+async def test_a_local_server_shows_the_command_and_no_button(alone: InProcessApp) -> None:
+    card = (await ScriptlessBrowser(alone.client()).get("/ui/catalog?q=filesystem")).root.one(
         "li", id="known-filesystem"
     )
     assert not card.all("form")
@@ -75,7 +75,7 @@ async def test_one_press_adds_a_remote_server_and_ends_at_its_tools(
     local = await open_site({}, people_mode=mode)
     offer(local, known("docs", docs))
     client = local.client() if mode == "none" else (await local.person("root", Role.ADMIN)).browser
-    me = Browser(client)
+    me = ScriptlessBrowser(client)
     page = await press_add(me, "docs")
     assert "is a private address" in page.text
     page = await me.send(page, "/ui/admin/mcp/new", press=("do", "allow-private"))
@@ -92,9 +92,9 @@ async def test_one_press_adds_a_remote_server_and_ends_at_its_tools(
         assert [each.action for each in entries][:2] == ["instance.create", "server.add"]
 
 
-async def test_a_server_with_a_key_asks_for_the_key_alone(alone: Local, docs: str) -> None:
+async def test_a_server_with_a_key_asks_for_the_key_alone(alone: InProcessApp, docs: str) -> None:
     offer(alone, known("docs", docs, sign_in=SignInMethod.KEY))
-    page = await press_add(Browser(alone.client()), "docs")
+    page = await press_add(ScriptlessBrowser(alone.client()), "docs")
     assert page.path.startswith("/ui/mcp/new?server=")
     assert "Value for the header Authorization" in page.text
     assert "the word Bearer" in page.text
@@ -102,21 +102,21 @@ async def test_a_server_with_a_key_asks_for_the_key_alone(alone: Local, docs: st
     assert [each.kind for each in server.choices] == [AuthKind.HEADER]
 
 
-async def test_a_value_in_the_address_is_asked_for(alone: Local) -> None:
+async def test_a_value_in_the_address_is_asked_for(alone: InProcessApp) -> None:
     port = free_port()
     offer(
         alone, known("own", "http://127.0.0.1:${PORT}/mcp", KnownVariable("PORT", "its port", secret=False))
     )
-    me = Browser(alone.client())
+    me = ScriptlessBrowser(alone.client())
     page = await press_add(me, "own", **{"value-PORT": str(port)})
     assert page.root.one("input", id="url").attrs["value"] == f"http://127.0.0.1:{port}/mcp"
     assert (await press_add(me, "own")).status == 422
 
 
-async def test_an_address_that_does_not_answer_ends_in_a_message(alone: Local) -> None:
+async def test_an_address_that_does_not_answer_ends_in_a_message(alone: InProcessApp) -> None:
     url = f"http://127.0.0.1:{free_port()}/mcp"
     offer(alone, known("gone", url))
-    me = Browser(alone.client())
+    me = ScriptlessBrowser(alone.client())
     page = await me.send(await press_add(me, "gone"), "/ui/admin/mcp/new", press=("do", "allow-private"))
     assert "Couldn’t find out how to sign in" in page.text
     assert "refused" in page.text
@@ -136,11 +136,11 @@ async def test_servers_of_files_are_recognised(open_site: Opening) -> None:
     items = (await local.client().get("/api/v1/catalog")).json["items"]
     added = {each["id"]: each["added"] and each["added"]["id"] for each in items}
     assert added == {"pkg": "mine", "far-away": "far", "other": None}
-    page = await Browser(local.client()).get("/ui/catalog")
+    page = await ScriptlessBrowser(local.client()).get("/ui/catalog")
     assert page.root.one("li", id="known-pkg").all("a", href="/ui/admin/mcp/files/mine")
 
 
-async def test_the_api_adds_a_server_once(team: Local, docs: str) -> None:
+async def test_the_api_adds_a_server_once(team: InProcessApp, docs: str) -> None:
     root, ann = await team.person("root", Role.ADMIN), await team.person("ann")
     offer(team, known("docs", docs))
     assert (await ann.token.post("/api/v1/catalog/docs", {})).status == 403
@@ -155,10 +155,10 @@ async def test_the_api_adds_a_server_once(team: Local, docs: str) -> None:
     assert item["added"] == {"origin": "registry", "id": made.json["id"], "name": "Docs"}
 
 
-async def test_people_connect_to_what_was_added(team: Local) -> None:
+async def test_people_connect_to_what_was_added(team: InProcessApp) -> None:
     offer(team, known("docs", "https://docs.example/mcp"), known("other", "https://other.example/mcp"))
     server = await team.services.registry.add_server(ServerDraft("D", "https://docs.example/mcp/"))
-    page = await Browser((await team.person("ann")).browser).get("/ui/catalog")
+    page = await ScriptlessBrowser((await team.person("ann")).browser).get("/ui/catalog")
     check(page)
     assert page.root.one("li", id="known-docs").all("a", href=f"/ui/mcp/new?server={server.id}")
     assert not page.root.one("main").all("form", method="post")
@@ -167,12 +167,12 @@ async def test_people_connect_to_what_was_added(team: Local) -> None:
 # Pasted texts.
 
 
-async def paste(browser: Browser, text: str) -> Page:
+async def paste(browser: ScriptlessBrowser, text: str) -> ScriptlessPage:
     return await browser.send(await browser.get("/ui/catalog"), "/ui/catalog", {"text": text})
 
 
-async def test_a_pasted_url_or_entry_is_added(alone: Local, docs: str) -> None:
-    me = Browser(alone.client())
+async def test_a_pasted_url_or_entry_is_added(alone: InProcessApp, docs: str) -> None:
+    me = ScriptlessBrowser(alone.client())
     for name, text in (("docs-server", docs), ("Mine", json.dumps({"mcpServers": {"Mine": {"url": docs}}}))):
         page = await paste(me, text)
         page = await me.send(page, "/ui/admin/mcp/new", press=("do", "allow-private"))
@@ -180,8 +180,8 @@ async def test_a_pasted_url_or_entry_is_added(alone: Local, docs: str) -> None:
         assert page.root.one("h1").text == name
 
 
-async def test_a_key_in_a_pasted_entry_is_left_out_and_said_so(alone: Local) -> None:
-    me, secret = Browser(alone.client()), "sk-abcdefghijklmnopqrst"
+async def test_a_key_in_a_pasted_entry_is_left_out_and_said_so(alone: InProcessApp) -> None:
+    me, secret = ScriptlessBrowser(alone.client()), "sk-abcdefghijklmnopqrst"
     page = await paste(me, json.dumps({"url": "https://x.example/mcp", "headers": {"X-Key": secret}}))
     assert "The key in the entry is not stored." in page.text
     assert secret not in page.html
@@ -200,8 +200,8 @@ async def test_a_key_in_a_pasted_entry_is_left_out_and_said_so(alone: Local) -> 
         ("https://a.example https://b.example", "neither a URL"),
     ],
 )
-async def test_a_text_that_is_not_one_server_is_explained(alone: Local, text: str, words: str) -> None:
-    page = await paste(Browser(alone.client()), text)
+async def test_a_text_that_is_not_one_server_is_explained(alone: InProcessApp, text: str, words: str) -> None:
+    page = await paste(ScriptlessBrowser(alone.client()), text)
     assert page.status == 422
     assert words in page.root.one("div", class_="alert").text
     assert page.root.one("textarea", id="text").text == " ".join(text.split())

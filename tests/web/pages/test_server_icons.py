@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.web.conftest import Local, Opening
-from tests.web.scriptless_browser import Browser
+from tests.web.conftest import InProcessApp, Opening
+from tests.web.scriptless_browser import ScriptlessBrowser
 
 from toolyard.types.registry import InstanceDraft, ServerDraft
 
@@ -70,10 +70,10 @@ def entry(*icons: Any) -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-I", "-S", "-c", SERVER, json.dumps(icons)]}
 
 
-async def listed(local: Local) -> Browser:
+async def listed(local: InProcessApp) -> ScriptlessBrowser:
     """Somebody who has listed the tools of all servers."""
     await local.client().get("/api/v1/tools?fresh=true")
-    return Browser(local.client())
+    return ScriptlessBrowser(local.client())
 
 
 @pytest.mark.parametrize(

@@ -7,34 +7,34 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.web.pages.test_render import check
-from tests.web.scriptless_browser import Browser, Page
+from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
 
 from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.types.agent import Agent
 
 if TYPE_CHECKING:
-    from tests.web.conftest import Local, Opening
+    from tests.web.conftest import InProcessApp, Opening
 
 NEW = "/ui/agents/_new"
 
 
-async def create(browser: Browser, **values: Any) -> Page:
+async def create(browser: ScriptlessBrowser, **values: Any) -> ScriptlessPage:
     """Create an agent; its page, or the form with what is wrong."""
     page = await browser.get(NEW)
     return await browser.send(page, NEW, {"name": "Reader", **values}, ("do", "save"))
 
 
-async def stored(local: Local) -> list[Agent]:
+async def stored(local: InProcessApp) -> list[Agent]:
     return [each.agent for each in await local.services.database.agents.list_agents("local")]
 
 
-def ticked(page: Page) -> list[str]:
+def ticked(page: ScriptlessPage) -> list[str]:
     form = page.root.one("form", id="agent-form")
     return [each.attrs["value"] for each in form.all("input", name="tool") if "checked" in each.attrs]
 
 
-async def test_ticks_come_before_patterns_and_both_are_shown_again(alone: Local) -> None:
-    browser = Browser(alone.client())
+async def test_ticks_come_before_patterns_and_both_are_shown_again(alone: InProcessApp) -> None:
+    browser = ScriptlessBrowser(alone.client())
     made = await create(browser, tool=["demo_weekday", "demo_count"], patterns="demo_*\n!demo_count,\n\n")
     assert made.flash == "“Reader” is created."
     [agent] = await stored(alone)
@@ -49,8 +49,8 @@ async def test_ticks_come_before_patterns_and_both_are_shown_again(alone: Local)
     ]
 
 
-async def test_a_pattern_before_a_name_keeps_its_place(alone: Local) -> None:
-    browser = Browser(alone.client())
+async def test_a_pattern_before_a_name_keeps_its_place(alone: InProcessApp) -> None:
+    browser = ScriptlessBrowser(alone.client())
     tools = ["!demo_*", "demo_count"]
     made = (await browser.client.post("/api/v1/agents", {"name": "A", "tools": tools})).json
     page = await browser.get(f"/ui/agents/{made['stored_id']}/edit")
@@ -73,7 +73,7 @@ async def test_the_preview_shows_what_patterns_lead_to(
     open_site: Opening, demo: dict[str, Any], patterns: str, said: str
 ) -> None:
     local = await open_site({"demo": demo}, write_tools="ask")
-    browser = Browser(local.client())
+    browser = ScriptlessBrowser(local.client())
     page = await browser.get(NEW)
     shown = await browser.send(page, NEW, {"name": "A", "patterns": patterns}, ("do", "preview"))
     check(shown)
@@ -83,16 +83,16 @@ async def test_the_preview_shows_what_patterns_lead_to(
     assert await stored(local) == []
 
 
-async def test_the_preview_says_which_rule_hides_a_chosen_tool(alone: Local) -> None:
-    browser = Browser(alone.client())
+async def test_the_preview_says_which_rule_hides_a_chosen_tool(alone: InProcessApp) -> None:
+    browser = ScriptlessBrowser(alone.client())
     page = await browser.get(NEW)
     shown = await browser.send(page, NEW, {"name": "A", "tool": ["demo_forget"]}, ("do", "preview"))
     assert "0 of 1" in shown.root.one("div", id="preview").text
     assert "write" in shown.root.one("div", id="preview").one("details").text
 
 
-async def test_tools_of_a_server_that_went_away_are_kept_until_they_are_unticked(alone: Local) -> None:
-    browser = Browser(alone.client())
+async def test_tools_of_a_server_that_went_away_are_kept_until_they_are_unticked(alone: InProcessApp) -> None:
+    browser = ScriptlessBrowser(alone.client())
     made = await create(browser, tool=["gone_tool", "demo_count"])
     page = await browser.get(f"{made.path}/edit")
     check(page)
@@ -105,12 +105,12 @@ async def test_tools_of_a_server_that_went_away_are_kept_until_they_are_unticked
     assert (await stored(alone))[0].tools == ("demo_count",)
 
 
-async def test_a_thousand_ticks_are_saved(alone: Local) -> None:
+async def test_a_thousand_ticks_are_saved(alone: InProcessApp) -> None:
     names = [f"tool_{number}" for number in range(1_000)]
-    made = await create(Browser(alone.client()), tool=names)
+    made = await create(ScriptlessBrowser(alone.client()), tool=names)
     assert made.status == 200
     assert (await stored(alone))[0].tools == tuple(names)
-    check(await Browser(alone.client()).get(f"{made.path}/edit"))
+    check(await ScriptlessBrowser(alone.client()).get(f"{made.path}/edit"))
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ async def test_a_thousand_ticks_are_saved(alone: Local) -> None:
     ],
 )
 async def test_what_is_wrong_is_said_beside_its_field(
-    alone: Local, field: str, values: dict[str, str], said: str
+    alone: InProcessApp, field: str, values: dict[str, str], said: str
 ) -> None:
-    browser = Browser(alone.client())
+    browser = ScriptlessBrowser(alone.client())
     page = await create(browser, **{"description": "<b>kept</b>", "starter": ["What now?"], **values})
     assert page.status == 422
     check(page)
@@ -146,16 +146,16 @@ async def test_what_is_wrong_is_said_beside_its_field(
     ],
 )
 async def test_what_is_wrong_in_a_list_is_said_above_the_form(
-    alone: Local, values: dict[str, Any], said: str
+    alone: InProcessApp, values: dict[str, Any], said: str
 ) -> None:
-    page = await create(Browser(alone.client()), **values)
+    page = await create(ScriptlessBrowser(alone.client()), **values)
     assert page.status == 422
     assert said in page.text
 
 
 async def test_a_name_is_taken_once_also_by_the_file(open_site: Opening, demo: dict[str, Any]) -> None:
     local = await open_site({"demo": demo}, agents=[Agent("filed", "Filed")])
-    browser = Browser(local.client())
+    browser = ScriptlessBrowser(local.client())
     assert (await create(browser, name="Ünïcode ✓ 名前")).status == 200
     for name, said in (("ünïcode – 名前", "You have an agent named"), ("FILED", "AGENTS.md has an agent")):
         page = await create(browser, name=name)
@@ -164,7 +164,7 @@ async def test_a_name_is_taken_once_also_by_the_file(open_site: Opening, demo: d
 
 
 async def test_the_limit_of_agents_is_explained(open_site: Opening) -> None:
-    browser = Browser((await open_site({}, agent_limit=1)).client())
+    browser = ScriptlessBrowser((await open_site({}, agent_limit=1)).client())
     await create(browser)
     page = await create(browser, name="Second")
     assert page.status == 409
@@ -178,7 +178,7 @@ async def test_an_agent_of_the_file_is_read_only_and_can_be_duplicated(
         "filed", "Filed", "d", "Count.", None, 0.5, ("demo_*",), (), "meta", 3, "AGENTS.md", 1, ("Hello?",)
     )
     local = await open_site({"demo": demo}, agents=[filed])
-    browser = Browser(local.client())
+    browser = ScriptlessBrowser(local.client())
     for path in ("/ui/agents/filed/edit", "/ui/agents/filed/delete"):
         assert (await browser.get(path)).status == 404
     page = await browser.get("/ui/agents/filed")
@@ -195,8 +195,8 @@ async def test_an_agent_of_the_file_is_read_only_and_can_be_duplicated(
     assert again.value("name") == "Filed copy 2"
 
 
-async def test_a_stored_agent_that_the_file_overrides_is_shown_as_such(alone: Local) -> None:
-    browser = Browser(alone.client())
+async def test_a_stored_agent_that_the_file_overrides_is_shown_as_such(alone: InProcessApp) -> None:
+    browser = ScriptlessBrowser(alone.client())
     made = await create(browser)
     filed = Agent("reader", "Reader", file="AGENTS.md", line=1)
     alone.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (filed,)))
@@ -207,8 +207,8 @@ async def test_a_stored_agent_that_the_file_overrides_is_shown_as_such(alone: Lo
     assert not page.root.all("a", href="/ui/chat?agent=reader")
 
 
-async def test_an_import_says_where_the_text_is_wrong(alone: Local) -> None:
-    browser, path = Browser(alone.client()), "/ui/agents/_import"
+async def test_an_import_says_where_the_text_is_wrong(alone: InProcessApp) -> None:
+    browser, path = ScriptlessBrowser(alone.client()), "/ui/agents/_import"
     page = await browser.get(path)
     broken = await browser.send(page, path, {"text": "## A\n---\ntools: all\n---\n"})
     assert broken.status == 422
@@ -220,8 +220,8 @@ async def test_an_import_says_where_the_text_is_wrong(alone: Local) -> None:
     assert "You have an agent named 'A' already" in taken.error("text")
 
 
-async def test_an_imported_agent_says_that_its_model_is_not_available(alone: Local) -> None:
-    browser, path = Browser(alone.client()), "/ui/agents/_import"
+async def test_an_imported_agent_says_that_its_model_is_not_available(alone: InProcessApp) -> None:
+    browser, path = ScriptlessBrowser(alone.client()), "/ui/agents/_import"
     text = "---\nname: A\nmodel: openai:not-here\n---\n"
     page = await browser.send(await browser.get(path), path, {"text": text})
     assert "openai:not-here" in page.root.one("div", class_="warn").text
@@ -232,26 +232,26 @@ async def test_an_imported_agent_says_that_its_model_is_not_available(alone: Loc
     assert saved.flash == "“A” is saved."
 
 
-async def test_only_admins_are_offered_to_share(team: Local) -> None:
+async def test_only_admins_are_offered_to_share(team: InProcessApp) -> None:
     for name, role, offered in (("ada", "user", False), ("root", "admin", True)):
-        browser = Browser((await team.person(name, role)).browser)
+        browser = ScriptlessBrowser((await team.person(name, role)).browser)
         for path in (NEW, "/ui/agents/_import"):
             page = await browser.get(path)
             check(page)
             assert bool(page.root.all("input", name="shared")) is offered
     # Whoever sends the field nevertheless is refused.
-    ada = Browser((await team.person("eve")).browser)
+    ada = ScriptlessBrowser((await team.person("eve")).browser)
     refused = await create(ada, shared="yes")
     assert refused.status == 403
     made = await create(ada)
     page = await ada.get(f"{made.path}/edit")
     await ada.send(page, f"{made.path}/edit", {"shared": "yes", "can_share": "yes"}, ("do", "save"))
-    bob = Browser((await team.person("bob")).browser)
+    bob = ScriptlessBrowser((await team.person("bob")).browser)
     assert "No agents yet" in (await bob.get("/ui/agents")).text
 
 
-async def test_the_second_of_two_editors_sees_it_and_may_save_again(alone: Local) -> None:
-    browser = Browser(alone.client())
+async def test_the_second_of_two_editors_sees_it_and_may_save_again(alone: InProcessApp) -> None:
+    browser = ScriptlessBrowser(alone.client())
     made = await create(browser)
     path = f"{made.path}/edit"
     first, second = await browser.get(path), await browser.get(path)

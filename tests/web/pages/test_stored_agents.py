@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.agents.chat.chat_harness import chat_server, fake_model
-from tests.web.chat.chat_client import begin, ended, of_kind, say
+from tests.web.chat.chat_client import begin, of_kind, say, wait_for_end
 
 from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.gateway.client_subscriptions import Subscription
@@ -19,7 +19,7 @@ from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
-    from tests.web.conftest import Answer, Client, Local, Opening
+    from tests.web.conftest import HttpClient, HttpReply, InProcessApp, Opening
 
 READER = {
     "name": "Reader",
@@ -29,17 +29,17 @@ READER = {
 }
 
 
-async def create(client: Client, **given: Any) -> Any:
+async def create(client: HttpClient, **given: Any) -> Any:
     answer = await client.post("/api/v1/agents", {**READER, **given})
     assert answer.status == 201, answer.text
     return answer.json
 
 
-async def list_ids(client: Client) -> list[str]:
+async def list_ids(client: HttpClient) -> list[str]:
     return [each["id"] for each in (await client.get("/api/v1/agents")).json["items"]]
 
 
-async def list_tools(client: Client, agent: str) -> set[str]:
+async def list_tools(client: HttpClient, agent: str) -> set[str]:
     """The tools of an agent, as the API and the gateway agree on them."""
     answer = await client.get(f"/api/v1/tools?agent={agent}")
     seen = {tool["name"] for tool in answer.json["items"]} if answer.status == 200 else set[str]()
@@ -51,11 +51,11 @@ async def list_tools(client: Client, agent: str) -> set[str]:
     return seen
 
 
-def problem(answer: Answer) -> tuple[int, str]:
+def problem(answer: HttpReply) -> tuple[int, str]:
     return answer.status, answer.json["type"].rpartition(":")[2]
 
 
-async def test_an_agent_is_created_changed_and_deleted(alone: Local) -> None:
+async def test_an_agent_is_created_changed_and_deleted(alone: InProcessApp) -> None:
     client = alone.client()
     made = await create(client)
     assert (made["id"], made["origin"], made["version"], made["editable"]) == ("reader", "own", 1, True)
@@ -74,7 +74,7 @@ async def test_an_agent_is_created_changed_and_deleted(alone: Local) -> None:
     assert (await client.get("/mcp/agents/reader")).status == 404
 
 
-async def test_the_second_of_two_editors_is_refused(alone: Local) -> None:
+async def test_the_second_of_two_editors_is_refused(alone: InProcessApp) -> None:
     client = alone.client()
     made = await create(client)
     path = f"/api/v1/agents/{made['stored_id']}"
@@ -85,7 +85,7 @@ async def test_the_second_of_two_editors_is_refused(alone: Local) -> None:
     assert (await client.get(path)).json["description"] == "first"
 
 
-async def test_a_private_agent_exists_for_its_owner_alone(team: Local) -> None:
+async def test_a_private_agent_exists_for_its_owner_alone(team: InProcessApp) -> None:
     ada, bob, root = [
         await team.person(name, role) for name, role in (("ada", "user"), ("bob", "user"), ("root", "admin"))
     ]
@@ -110,7 +110,7 @@ async def test_a_private_agent_exists_for_its_owner_alone(team: Local) -> None:
     assert (await create(bob.token))["id"] == "reader"
 
 
-async def test_admins_share_agents_that_everybody_uses_and_only_admins_change(team: Local) -> None:
+async def test_admins_share_agents_that_everybody_uses_and_only_admins_change(team: InProcessApp) -> None:
     ada, root = await team.person("ada"), await team.person("root", "admin")
     refused = await ada.token.post("/api/v1/agents", {**READER, "shared": True})
     assert problem(refused) == (403, "not-allowed")
@@ -156,7 +156,7 @@ async def test_an_agent_never_gets_more_than_its_user(
     assert await list_tools(ada.token, "own") <= {each["name"] for each in without}
 
 
-async def test_a_limited_token_sees_what_it_is_for_and_changes_no_agent(team: Local) -> None:
+async def test_a_limited_token_sees_what_it_is_for_and_changes_no_agent(team: InProcessApp) -> None:
     ada = await team.person(
         "ada", scope=TokenScope(frozenset({Right.READ, Right.CALL, Right.MANAGE}), agents=("read*",))
     )
@@ -177,7 +177,7 @@ async def test_a_limited_token_sees_what_it_is_for_and_changes_no_agent(team: Lo
     assert (await ada.token.get("/ui/agents/_new")).status in (403, 404)
 
 
-async def test_the_file_wins_by_name_and_the_other_is_shown_as_overridden(team: Local) -> None:
+async def test_the_file_wins_by_name_and_the_other_is_shown_as_overridden(team: InProcessApp) -> None:
     ada, root = await team.person("ada"), await team.person("root", "admin")
     made = await create(ada.token)
     await create(root.token, name="READER", shared=True, tools=[])
@@ -214,7 +214,9 @@ async def test_the_file_wins_by_name_and_the_other_is_shown_as_overridden(team: 
         ("starters", {"starters": ["s"] * 11}),
     ],
 )
-async def test_an_invalid_field_is_refused_and_named(alone: Local, field: str, given: dict[str, Any]) -> None:
+async def test_an_invalid_field_is_refused_and_named(
+    alone: InProcessApp, field: str, given: dict[str, Any]
+) -> None:
     answer = await alone.client().post("/api/v1/agents", {**READER, **given})
     assert problem(answer) == (422, "invalid")
     assert [each["field"].replace("[", ".").rstrip("]") for each in answer.json["errors"]] == [field]
@@ -228,7 +230,7 @@ async def test_a_person_has_as_many_agents_as_allowed(open_site: Opening) -> Non
     assert problem(await client.post("/api/v1/agents", {"name": "C"})) == (409, "limit-reached")
 
 
-async def test_a_thousand_tools_and_hostile_texts_are_kept_as_they_are(alone: Local) -> None:
+async def test_a_thousand_tools_and_hostile_texts_are_kept_as_they_are(alone: InProcessApp) -> None:
     client = alone.client()
     html = "<script>alert(1)</script>\"'&"
     tools = [f"tool_{number}" for number in range(1_000)]
@@ -242,7 +244,7 @@ async def test_a_thousand_tools_and_hostile_texts_are_kept_as_they_are(alone: Lo
         assert "<script>alert" not in page.text
 
 
-async def test_an_export_reads_back_equal(alone: Local) -> None:
+async def test_an_export_reads_back_equal(alone: InProcessApp) -> None:
     client = alone.client()
     made = await create(
         client,
@@ -264,13 +266,13 @@ async def test_an_export_reads_back_equal(alone: Local) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no agent", "## A\n---\ntools: all\n---\n", "## A\n---\nmodel: x\n"])
-async def test_a_text_that_is_not_valid_imports_nothing(alone: Local, text: str) -> None:
+async def test_a_text_that_is_not_valid_imports_nothing(alone: InProcessApp, text: str) -> None:
     client = alone.client()
     assert problem(await client.post("/api/v1/agents/import", {"text": text})) == (422, "invalid")
     assert await list_ids(client) == []
 
 
-async def test_every_change_is_in_the_audit_log(team: Local) -> None:
+async def test_every_change_is_in_the_audit_log(team: InProcessApp) -> None:
     ada = await team.person("ada")
     made = await create(ada.token)
     await ada.token.patch(f"/api/v1/agents/{made['stored_id']}", {"version": 1, "name": "R2"})
@@ -285,7 +287,7 @@ async def test_every_change_is_in_the_audit_log(team: Local) -> None:
     ]
 
 
-async def test_gateway_clients_are_told_when_an_agent_changes(alone: Local) -> None:
+async def test_gateway_clients_are_told_when_an_agent_changes(alone: InProcessApp) -> None:
     client, told = alone.client(), asyncio.Event()
     made = await create(client)
     watch = Subscription(LOCAL_PRINCIPAL, lambda _: True, lambda *_: told.set(), {"tools"})
@@ -311,27 +313,27 @@ async def test_another_replica_uses_a_change_at_once(
 
 
 @pytest.fixture
-async def chatting(open_site: Opening, model_program: ListeningProgram, tmp_path: Path) -> Local:
+async def chatting(open_site: Opening, model_program: ListeningProgram, tmp_path: Path) -> InProcessApp:
     config = {"s": chat_server(tmp_path / "journal")}
     return await open_site(config, models={"fake": fake_model(model_program.url)}, write_tools="ask")
 
 
-async def calls(client: Client, chat: str) -> Sequence[str]:
+async def calls(client: HttpClient, chat: str) -> Sequence[str]:
     return [each["body"]["name"] for each in await of_kind(client, chat, "call")]
 
 
-async def test_a_chat_uses_a_stored_agent(chatting: Local) -> None:
+async def test_a_chat_uses_a_stored_agent(chatting: InProcessApp) -> None:
     client = chatting.client()
     await create(client, name="Looker", tools=["s_look"])
     chat = await begin(client, agent="looker")
     await say(client, chat, "call s_look {}")
-    await ended(client, chat)
+    await wait_for_end(client, chat)
     assert await calls(client, chat) == ["s_look"]
     tools = (await client.get(f"/api/v1/chats/{chat}/tools")).json["items"]
     assert [each["name"] for each in tools if each["shown"]] == ["s_look"]
 
 
-async def test_a_running_turn_keeps_the_agent_that_it_began_with(chatting: Local) -> None:
+async def test_a_running_turn_keeps_the_agent_that_it_began_with(chatting: InProcessApp) -> None:
     client = chatting.client()
     made = await create(client, name="Looker", tools=["s_*"])
     chat = await begin(client, agent="looker")
@@ -341,20 +343,20 @@ async def test_a_running_turn_keeps_the_agent_that_it_began_with(chatting: Local
     assert (await client.delete(f"/api/v1/agents/{made['stored_id']}")).status == 204
     answer = await client.post(f"/api/v1/approvals/{asked['body']['approval']}", {"yes": True})
     assert answer.status < 300, answer.text
-    events = await ended(client, chat, turn - 1)
+    events = await wait_for_end(client, chat, turn - 1)
     assert events[-1].body["why"] == "done"
     refused = await client.post(f"/api/v1/chats/{chat}/messages", {"text": "more"})
     assert problem(refused) == (409, "chat-refused")
 
 
-async def wait_for_kind(client: Client, chat: str, kind: str) -> list[dict[str, Any]]:
+async def wait_for_kind(client: HttpClient, chat: str, kind: str) -> list[dict[str, Any]]:
     async with asyncio.timeout(30):
         while not (found := await of_kind(client, chat, kind)):
             await asyncio.sleep(0.02)
         return found
 
 
-async def test_a_chat_whose_agent_was_deleted_says_so_and_offers_a_choice(chatting: Local) -> None:
+async def test_a_chat_whose_agent_was_deleted_says_so_and_offers_a_choice(chatting: InProcessApp) -> None:
     client = chatting.client()
     gone, other = await create(client, name="Gone"), await create(client, name="Other", tools=["s_look"])
     chat = await begin(client, agent="gone")
@@ -365,16 +367,16 @@ async def test_a_chat_whose_agent_was_deleted_says_so_and_offers_a_choice(chatti
     assert "Continue without agent" in page
     assert (await client.patch(f"/api/v1/chats/{chat}", {"agent": other["id"]})).status == 200
     await say(client, chat, "call s_look {}")
-    await ended(client, chat)
+    await wait_for_end(client, chat)
     assert "no longer exists" not in (await client.get(f"/ui/chat/{chat}")).text
 
 
-async def test_chats_follow_an_agent_to_its_new_name(chatting: Local) -> None:
+async def test_chats_follow_an_agent_to_its_new_name(chatting: InProcessApp) -> None:
     client = chatting.client()
     made = await create(client, name="Before", tools=["s_look"])
     chat = await begin(client, agent="before")
     await client.patch(f"/api/v1/agents/{made['stored_id']}", {"version": 1, "name": "After"})
     assert (await client.get(f"/api/v1/chats/{chat}")).json["agent"] == "after"
     await say(client, chat, "call s_look {}")
-    await ended(client, chat)
+    await wait_for_end(client, chat)
     assert await calls(client, chat) == ["s_look"]

@@ -14,7 +14,7 @@ import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 from tests.conftest import ProgramStarter
 from tests.web.conftest import password_hash
-from tests.web.pages.test_browser import Looking, schemes, window
+from tests.web.pages.test_browser import BrowserWindow, schemes, window
 
 from toolyard.accounts import AccountService
 from toolyard.config.settings.table import PeopleMode, Settings
@@ -71,7 +71,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentYard]:
 @asynccontextmanager
 async def signed_in(
     chromium: Browser, yard: AgentYard, name: str, path: str, **options: object
-) -> AsyncIterator[Looking]:
+) -> AsyncIterator[BrowserWindow]:
     async with window(chromium, yard, **options) as looking:  # type: ignore[arg-type]
         cookie = {"name": cookie_name(SETTINGS), "value": yard.sessions[name], "url": yard.url}
         await looking.page.context.add_cookies([cookie])  # type: ignore[list-item]

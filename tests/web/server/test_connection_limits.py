@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from tests.web.conftest import Client, Local
+from tests.web.conftest import HttpClient, InProcessApp
 
 from toolyard.config import load_settings
 from toolyard.config.settings.table import Settings
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-class Peer:
+class LoopbackClient:
     """A client that connects from any address of loopback."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -34,7 +34,7 @@ class Peer:
         self._writer = writer
 
     @classmethod
-    async def open(cls, port: int, address: str = "127.0.0.1") -> Peer:
+    async def open(cls, port: int, address: str = "127.0.0.1") -> LoopbackClient:
         return cls(*await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0)))
 
     async def ask(self) -> int:
@@ -66,7 +66,7 @@ async def bounded(open_site: Opening) -> AsyncIterator[Any]:
     running: list[HttpServer] = []
 
     async def start(limits: ConnectionLimits) -> int:
-        local: Local = await open_site()
+        local: InProcessApp = await open_site()
         listener = open_listener("127.0.0.1", 0)
         running.append(HttpServer(make_app(local.services), listener, limits))
         await running[-1].start()
@@ -84,14 +84,14 @@ def settings(tmp_path: Any, **chosen: Any) -> Settings:
 
 async def test_one_address_has_so_many_connections_and_no_more(bounded: Any) -> None:
     port = await bounded(ConnectionLimits(max_connections=100, max_per_address=3))
-    first = [await Peer.open(port, "127.0.0.2") for _ in range(3)]
-    refused = await Peer.open(port, "127.0.0.2")
+    first = [await LoopbackClient.open(port, "127.0.0.2") for _ in range(3)]
+    refused = await LoopbackClient.open(port, "127.0.0.2")
     assert await refused.ask() == 503
-    other = await Peer.open(port, "127.0.0.3")
+    other = await LoopbackClient.open(port, "127.0.0.3")
     assert await other.ask() == 200
     first.pop().close()
     async with asyncio.timeout(30):
-        while (await (again := await Peer.open(port, "127.0.0.2")).ask()) != 200:
+        while (await (again := await LoopbackClient.open(port, "127.0.0.2")).ask()) != 200:
             again.close()
     for peer in (*first, refused, other, again):
         peer.close()
@@ -99,10 +99,10 @@ async def test_one_address_has_so_many_connections_and_no_more(bounded: Any) -> 
 
 async def test_where_all_places_are_taken_the_longest_idle_connection_makes_room(bounded: Any) -> None:
     port = await bounded(ConnectionLimits(max_connections=4, max_per_address=100))
-    silent = [await Peer.open(port) for _ in range(2)]
-    served = [await Peer.open(port) for _ in range(2)]
+    silent = [await LoopbackClient.open(port) for _ in range(2)]
+    served = [await LoopbackClient.open(port) for _ in range(2)]
     assert [await peer.ask() for peer in served] == [200, 200]
-    newcomers = [await Peer.open(port) for _ in range(3)]
+    newcomers = [await LoopbackClient.open(port) for _ in range(3)]
     assert [await peer.ask() for peer in newcomers] == [200, 200, 200]
     assert [await peer.closed() for peer in (*silent, served[0])] == [True, True, True]
     assert await served[1].ask() == 200
@@ -119,7 +119,7 @@ async def test_busy_connections_make_no_room(bounded: Any) -> None:
     async with asyncio.timeout(30):
         while len(limits) < 2 or vars(limits)["_idle_connections"]:
             await asyncio.sleep(0.01)
-    refused = await Peer.open(port)
+    refused = await LoopbackClient.open(port)
     assert await refused.ask() == 503
     for reader, writer in busy:
         writer.write(HEALTH[-2:])
@@ -145,20 +145,20 @@ def test_proxies_and_the_local_user_are_bounded_by_the_total_alone(
     limits = create_connection_limits(
         settings(tmp_path, max_connections=64, max_connections_per_address=16, **chosen), None
     )
-    taken = [limits.add(Unused(), address) for _ in range(64)]
+    taken = [limits.add(ProtectedConnection(), address) for _ in range(64)]
     assert taken.count(True) == (16 if bounded_alone else 64)
 
 
-class Unused:
+class ProtectedConnection:
     def evict(self) -> None:
         raise AssertionError("it was to stay")
 
 
 def test_ipv6_addresses_of_one_network_count_as_one() -> None:
     limits = ConnectionLimits(max_connections=100, max_per_address=2)
-    assert [limits.add(Unused(), f"2001:db8::{n}") for n in range(3)] == [True, True, False]
-    assert limits.add(Unused(), "2001:db8:0:1::1")
-    assert [limits.add(Unused(), f"::ffff:192.0.2.{n}") for n in range(3)] == [True, True, True]
+    assert [limits.add(ProtectedConnection(), f"2001:db8::{n}") for n in range(3)] == [True, True, False]
+    assert limits.add(ProtectedConnection(), "2001:db8:0:1::1")
+    assert [limits.add(ProtectedConnection(), f"::ffff:192.0.2.{n}") for n in range(3)] == [True, True, True]
 
 
 def test_half_of_the_descriptors_are_left_for_calls(tmp_path: Any) -> None:
@@ -176,7 +176,7 @@ async def test_the_first_byte_is_waited_for_a_shorter_time_than_the_rest(open_si
         first_byte_seconds = 0.2
         head_seconds = 600.0
 
-    local: Local = await open_site()
+    local: InProcessApp = await open_site()
     listener = open_listener("127.0.0.1", 0)
     running = HttpServer(make_app(local.services), listener, protocol=Hasty)
     await running.start()
@@ -184,7 +184,7 @@ async def test_the_first_byte_is_waited_for_a_shorter_time_than_the_rest(open_si
         port = urlsplit(listener.address).port or 0
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(HEALTH[:10])
-        silent = await Peer.open(port)
+        silent = await LoopbackClient.open(port)
         assert await silent.closed()
         # A request that has begun is not held to that.
         writer.write(HEALTH[10:])
@@ -212,11 +212,11 @@ async def test_idle_connections_of_strangers_keep_nobody_from_calling(
     program = ("-c", LIMITED.format(soft=soft, hard=hard))
     served = await serve({"tiny": tiny}, program=program, TOOLYARD_WARM="false")
     port = urlsplit(served.url).port or 0
-    peers: list[Peer] = []
+    peers: list[LoopbackClient] = []
     for number in range(400):
         with contextlib.suppress(OSError):
-            peers.append(await Peer.open(port, f"127.0.1.{1 + number % addresses}"))
-    client = Client(served.url)
+            peers.append(await LoopbackClient.open(port, f"127.0.1.{1 + number % addresses}"))
+    client = HttpClient(served.url)
     try:
         answer = await client.post("/api/v1/tools/tiny_echo/call", {"arguments": {"needed": 1}})
         assert answer.status == 200, answer.text

@@ -9,10 +9,12 @@ from toolyard.types.registry import InstanceDraft, ServerDraft
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
-    from tests.web.conftest import Local
+    from tests.web.conftest import InProcessApp
 
 
-async def test_a_read_that_began_earlier_does_not_undo_a_later_one(alone: Local, monkeypatch: Any) -> None:
+async def test_a_read_that_began_earlier_does_not_undo_a_later_one(
+    alone: InProcessApp, monkeypatch: Any
+) -> None:
     services = alone.services
     me = (await services.people.local_user()).principal
     server = await services.registry.add_server(ServerDraft("S", "https://s.example/mcp"))
@@ -35,7 +37,9 @@ async def test_a_read_that_began_earlier_does_not_undo_a_later_one(alone: Local,
     assert services.core.manager.find(made.core_id, me) is not None, "the later read counts"
 
 
-async def test_many_at_once_end_with_what_is_stored(team: Local, hostile_http: ListeningProgram) -> None:
+async def test_many_at_once_end_with_what_is_stored(
+    team: InProcessApp, hostile_http: ListeningProgram
+) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/api-holdings", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.web.conftest import Client, Local, Opening
+from tests.web.conftest import HttpClient, InProcessApp, Opening
 
 from toolyard.gateway.http.exchange import HttpRequestRejected, ListenRequests
 from toolyard.store import Database
@@ -38,14 +38,14 @@ HEADERS = {
 }
 
 
-async def listed(client: Client) -> int:
+async def listed(client: HttpClient) -> int:
     """The status of a request to the gateway."""
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
     return (await client.post("/mcp", body, headers=HEADERS)).status
 
 
 @contextlib.asynccontextmanager
-async def listening(local: Local, token: str) -> AsyncIterator[aiohttp.ClientResponse]:
+async def listening(local: InProcessApp, token: str) -> AsyncIterator[aiohttp.ClientResponse]:
     """A stream of the gateway that was opened with a token, and has begun."""
     client = local.client(Authorization=f"Bearer {token}")
     params = {"_meta": META, "notifications": {"toolsListChanged": True}}
@@ -58,7 +58,7 @@ async def listening(local: Local, token: str) -> AsyncIterator[aiohttp.ClientRes
 
 
 @pytest.fixture
-async def team(open_site: Opening, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Local:
+async def team(open_site: Opening, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InProcessApp:
     """It would believe a token for an hour, if it did not hear."""
     monkeypatch.setattr(gateway_mount, "_ADMISSION_CACHE_SECONDS", 3_600.0)
     local = await open_site({}, data=tmp_path / "data", people_mode="password")
@@ -69,21 +69,21 @@ async def team(open_site: Opening, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-async def elsewhere(team: Local, tmp_path: Path) -> AsyncIterator[Database]:
+async def elsewhere(team: InProcessApp, tmp_path: Path) -> AsyncIterator[Database]:
     """The same database, as another process has it."""
     database = await Database.open(tmp_path / "data", url=None, secret_key=None)
     yield database
     await database.close()
 
 
-async def until_refused(client: Client) -> None:
+async def until_refused(client: HttpClient) -> None:
     async with asyncio.timeout(30):
         while await listed(client) != 401:
             await asyncio.sleep(0.02)
 
 
 async def test_a_token_that_is_revoked_anywhere_opens_nothing_any_more(
-    team: Local, elsewhere: Database
+    team: InProcessApp, elsewhere: Database
 ) -> None:
     ann, bob = await team.person("ann"), await team.person("bob")
     for person in (ann, bob, ann, bob):
@@ -95,7 +95,7 @@ async def test_a_token_that_is_revoked_anywhere_opens_nothing_any_more(
         await until_refused(person.token)
 
 
-async def test_a_long_address_is_not_remembered(team: Local) -> None:
+async def test_a_long_address_is_not_remembered(team: InProcessApp) -> None:
     ann = await team.person("ann")
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
     for number in range(3):
@@ -104,7 +104,7 @@ async def test_a_long_address_is_not_remembered(team: Local) -> None:
     assert not team.part(GatewayMount)._admissions
 
 
-async def test_whoever_is_disabled_anywhere_is_refused(team: Local, elsewhere: Database) -> None:
+async def test_whoever_is_disabled_anywhere_is_refused(team: InProcessApp, elsewhere: Database) -> None:
     ann = await team.person("ann")
     assert await listed(ann.token) == 200
     await elsewhere.accounts.set_disabled(ann.user.id, True)
@@ -112,7 +112,7 @@ async def test_whoever_is_disabled_anywhere_is_refused(team: Local, elsewhere: D
 
 
 async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_in(
-    team: Local, elsewhere: Database, wait_until: Callable[..., Awaitable[None]]
+    team: InProcessApp, elsewhere: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     ann = await team.person("ann")
     assert await listed(ann.token) == 200
@@ -121,7 +121,7 @@ async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_
 
 
 async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
-    team: Local, monkeypatch: pytest.MonkeyPatch
+    team: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann = await team.person("ann")
     enter, looked_up, go_on = team.services.instances.sync, asyncio.Event(), asyncio.Event()

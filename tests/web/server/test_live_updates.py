@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 
-class World:
+class LiveUpdateCounter:
     """What each person sees, and how often somebody looked."""
 
     def __init__(self) -> None:
@@ -31,12 +31,12 @@ class World:
 
 
 @pytest.fixture
-async def world() -> World:
-    return World()
+async def world() -> LiveUpdateCounter:
+    return LiveUpdateCounter()
 
 
 @pytest.fixture
-async def live(world: World) -> AsyncGenerator[LiveUpdates[str, int]]:
+async def live(world: LiveUpdateCounter) -> AsyncGenerator[LiveUpdates[str, int]]:
     live = LiveUpdates(world.look, interval_seconds=0.01)
     yield live
     live.close()
@@ -46,7 +46,9 @@ async def following(stream: AsyncGenerator[Any]) -> Any:
     return await asyncio.wait_for(anext(stream), 30)
 
 
-async def test_each_hears_of_their_own_and_of_nothing_else(world: World, live: LiveUpdates[str, int]) -> None:
+async def test_each_hears_of_their_own_and_of_nothing_else(
+    world: LiveUpdateCounter, live: LiveUpdates[str, int]
+) -> None:
     ada, bob = live.subscribe("ada", heartbeat_seconds=9), live.subscribe("bob", heartbeat_seconds=9)
     assert await following(ada) == LiveUpdate("one", 1)
     assert await following(bob) == LiveUpdate("two", 2)
@@ -60,7 +62,7 @@ async def test_each_hears_of_their_own_and_of_nothing_else(world: World, live: L
     await bob.aclose()
 
 
-async def test_one_look_serves_all_who_see_the_same(world: World) -> None:
+async def test_one_look_serves_all_who_see_the_same(world: LiveUpdateCounter) -> None:
     live = LiveUpdates(world.look, interval_seconds=0.2)
     streams = [live.subscribe("ada", heartbeat_seconds=9) for _ in range(50)]
     for stream in streams:
@@ -74,7 +76,9 @@ async def test_one_look_serves_all_who_see_the_same(world: World) -> None:
     live.close()
 
 
-async def test_who_comes_later_hears_everything_first(world: World, live: LiveUpdates[str, int]) -> None:
+async def test_who_comes_later_hears_everything_first(
+    world: LiveUpdateCounter, live: LiveUpdates[str, int]
+) -> None:
     first = live.subscribe("ada", heartbeat_seconds=9)
     await following(first)
     world.seen["ada"] = {"one": 7}
@@ -93,7 +97,7 @@ async def test_a_sign_of_life_comes_when_nothing_else_does(live: LiveUpdates[str
 
 
 async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
-    world: World, live: LiveUpdates[str, int], wait_until: Callable[..., Awaitable[None]]
+    world: LiveUpdateCounter, live: LiveUpdates[str, int], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     slow, quick = live.subscribe("ada", heartbeat_seconds=9), live.subscribe("ada", heartbeat_seconds=9)
     await following(slow)
@@ -117,7 +121,7 @@ async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
 
 
 async def test_a_look_that_fails_is_tried_again(
-    world: World, live: LiveUpdates[str, int], wait_until: Callable[..., Awaitable[None]]
+    world: LiveUpdateCounter, live: LiveUpdates[str, int], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     stream = live.subscribe("ada", heartbeat_seconds=9)
     await following(stream)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.web.conftest import Local, Person
+from tests.web.conftest import InProcessApp, SignedInUser
 
 from toolyard.web.middleware.request_body import RequestBodyLimits
 
 if TYPE_CHECKING:
     from tests.web.conftest import Opening, Starting
 
-MIB = 1024 * 1024
+MEBIBYTE_BYTES = 1024 * 1024
 JSON = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
 
 
@@ -50,20 +50,20 @@ class Upload:
         self.writer.close()
 
 
-def as_token(person: Person) -> str:
+def as_token(person: SignedInUser) -> str:
     return f"Authorization: Bearer {person.secret}"
 
 
-def as_browser(person: Person) -> str:
+def as_browser(person: SignedInUser) -> str:
     return f"Cookie: {person.browser.headers['Cookie']}"
 
 
 @pytest.fixture
-async def team(open_site: Opening) -> Local:
+async def team(open_site: Opening) -> InProcessApp:
     return await open_site(people_mode="password")
 
 
-async def held(local: Local, count: int) -> None:
+async def held(local: InProcessApp, count: int) -> None:
     """Wait until the bodies of known users hold so many bytes."""
     async with asyncio.timeout(30):
         while local.part(RequestBodyLimits).user_memory.held_bytes != count:
@@ -88,22 +88,22 @@ REFUSED = [
 
 @pytest.mark.parametrize(("method", "path", "status"), REFUSED)
 async def test_a_stranger_is_answered_before_the_body_is_read(
-    team: Local, method: str, path: str, status: int
+    team: InProcessApp, method: str, path: str, status: int
 ) -> None:
     for proof in ("X: y", "Authorization: Bearer ty_" + "x" * 43, "Cookie: toolyard=" + "x" * 43):
         if path.startswith("/ui") and proof.startswith("Authorization"):
             continue
-        upload = await Upload(team, path, MIB, proof, method=method).open()
+        upload = await Upload(team, path, MEBIBYTE_BYTES, proof, method=method).open()
         assert await upload.status() == status, proof
         assert "connection: close" not in upload.headers
         # What comes of the body all the same is discarded, and the connection stays usable.
-        await upload.send(b" " * MIB + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await upload.send(b" " * MEBIBYTE_BYTES + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert await upload.status() == 200
         upload.close()
 
 
 async def test_in_the_mode_proxy_the_proxys_header_is_enough_to_be_read(open_site: Opening) -> None:
-    local: Local = await open_site(people_mode="proxy", trusted_proxies=("127.0.0.1",))
+    local: InProcessApp = await open_site(people_mode="proxy", trusted_proxies=("127.0.0.1",))
     stranger = await Upload(local, "/api/v1/chats", 2).open()
     assert await stranger.status() == 401
     known = await Upload(local, "/api/v1/chats", 2, "Remote-User: ann").open()
@@ -114,7 +114,7 @@ async def test_in_the_mode_proxy_the_proxys_header_is_enough_to_be_read(open_sit
 
 
 async def test_open_forms_hold_little_and_take_nothing_from_known_users(open_site: Opening) -> None:
-    local: Local = await open_site(people_mode="password")
+    local: InProcessApp = await open_site(people_mode="password")
     ann = await local.person("ann")
     full = local.part(RequestBodyLimits).anonymous_memory
     forms = [await Upload(local, "/ui/sign-in", 60_000).open() for _ in range(17)]
@@ -141,10 +141,10 @@ async def test_strangers_with_large_bodies_do_not_fill_the_memory(serve: Startin
     piece = b" " * (64 * 1024)
 
     async def push(path: str) -> None:
-        upload = await Upload(served, path, 8 * MIB).open()
+        upload = await Upload(served, path, 8 * MEBIBYTE_BYTES).open()
         # All but the last byte, as fast as the server takes it, or until it hangs up.
         with contextlib.suppress(ConnectionError):
-            for _ in range(8 * MIB // len(piece) - 1):
+            for _ in range(8 * MEBIBYTE_BYTES // len(piece) - 1):
                 await upload.send(piece)
             await upload.send(piece[1:])
         uploads.append(upload)
@@ -158,7 +158,7 @@ async def test_strangers_with_large_bodies_do_not_fill_the_memory(serve: Startin
     grown = _resident(served.process.pid) - before
     for upload in (*uploads, last):
         upload.close()
-    assert grown < 64 * MIB
+    assert grown < 64 * MEBIBYTE_BYTES
 
 
 def _resident(pid: int) -> int:
@@ -173,11 +173,13 @@ def _resident(pid: int) -> int:
 
 @pytest.mark.parametrize("path", ["/api/v1/chats", "/mcp", "/ui/chat"])
 async def test_one_person_holds_so_much_and_no_more(open_site: Opening, path: str) -> None:
-    local: Local = await open_site(people_mode="password", request_memory_per_person=8 * MIB)
+    local: InProcessApp = await open_site(
+        people_mode="password", request_memory_per_person=8 * MEBIBYTE_BYTES
+    )
     ann, ben = await local.person("ann"), await local.person("ben")
-    first = await Upload(local, "/api/v1/chats", 8 * MIB, as_token(ann)).open()
-    await first.send(b" " * (8 * MIB - 100))
-    await held(local, 8 * MIB - 100)
+    first = await Upload(local, "/api/v1/chats", 8 * MEBIBYTE_BYTES, as_token(ann)).open()
+    await first.send(b" " * (8 * MEBIBYTE_BYTES - 100))
+    await held(local, 8 * MEBIBYTE_BYTES - 100)
     proof = as_browser if path.startswith("/ui") else as_token
     second = await Upload(local, path, 200, proof(ann)).open()
     await second.send(b" " * 200)
@@ -197,33 +199,35 @@ async def test_one_person_holds_so_much_and_no_more(open_site: Opening, path: st
 
 
 async def test_all_together_hold_so_much_and_no_more(open_site: Opening) -> None:
-    local: Local = await open_site(people_mode="password", request_memory=9 * MIB)
+    local: InProcessApp = await open_site(people_mode="password", request_memory=9 * MEBIBYTE_BYTES)
     ann, ben = await local.person("ann"), await local.person("ben")
-    first = await Upload(local, "/mcp", 8 * MIB, as_token(ann)).open()
-    await first.send(b" " * (8 * MIB - 1))
-    await held(local, 8 * MIB - 1)
-    second = await Upload(local, "/mcp", 2 * MIB, as_token(ben)).open()
-    await second.send(b" " * 2 * MIB)
+    first = await Upload(local, "/mcp", 8 * MEBIBYTE_BYTES, as_token(ann)).open()
+    await first.send(b" " * (8 * MEBIBYTE_BYTES - 1))
+    await held(local, 8 * MEBIBYTE_BYTES - 1)
+    second = await Upload(local, "/mcp", 2 * MEBIBYTE_BYTES, as_token(ben)).open()
+    await second.send(b" " * 2 * MEBIBYTE_BYTES)
     assert await second.status() == 503
     # Who leaves in the middle leaves nothing behind.
     first.close()
     await held(local, 0)
-    third = await Upload(local, "/mcp", 2 * MIB, as_token(ben)).open()
-    await third.send(b" " * 2 * MIB)
+    third = await Upload(local, "/mcp", 2 * MEBIBYTE_BYTES, as_token(ben)).open()
+    await third.send(b" " * 2 * MEBIBYTE_BYTES)
     assert await third.status() == 400
     for each in (second, third):
         each.close()
 
 
 async def test_the_local_user_is_known_without_credentials(open_site: Opening) -> None:
-    local: Local = await open_site()
+    local: InProcessApp = await open_site()
     upload = await Upload(local, "/api/v1/chats", 100_000).open()
     await upload.send(b"{" + b" " * 99_998 + b"}")
     assert await upload.status() == 201
     upload.close()
 
 
-async def test_a_request_that_expects_to_be_asked_for_its_body_is_asked_only_when_known(team: Local) -> None:
+async def test_a_request_that_expects_to_be_asked_for_its_body_is_asked_only_when_known(
+    team: InProcessApp,
+) -> None:
     ann = await team.person("ann")
     for proof, first in ((as_token(ann), 100), ("X: y", 401)):
         upload = await Upload(team, "/api/v1/chats", 2, "Expect: 100-continue", proof).open()
@@ -237,7 +241,7 @@ async def test_a_request_that_expects_to_be_asked_for_its_body_is_asked_only_whe
 
 
 async def test_the_clock_of_a_body_runs_for_known_users_too(open_site: Opening) -> None:
-    local: Local = await open_site(people_mode="password")
+    local: InProcessApp = await open_site(people_mode="password")
     ann = await local.person("ann")
     local.part(RequestBodyLimits).timeout_seconds = 0.2
     for path in ("/api/v1/chats", "/mcp"):

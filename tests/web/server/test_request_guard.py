@@ -25,7 +25,7 @@ Headers = Sequence[tuple[str, str]]
 
 
 @dataclass
-class Raw:
+class RawReply:
     """What came back."""
 
     status: int
@@ -53,7 +53,7 @@ async def send(
     *,
     host: str | None = OWN,
     source: str = "127.0.0.1",
-) -> Raw:
+) -> RawReply:
     """One request on a connection of its own; ``{port}`` is the server's."""
     port = urlsplit(local.url).port
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
@@ -68,13 +68,13 @@ async def send(
         writer.close()
 
 
-def _read(answer: bytes) -> Raw:
+def _read(answer: bytes) -> RawReply:
     head, _, body = answer.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     pairs = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
     if ("transfer-encoding", "chunked") in pairs:
         body = b"".join(body.split(b"\r\n")[1::2])
-    return Raw(int(first.split()[1]), pairs, body)
+    return RawReply(int(first.split()[1]), pairs, body)
 
 
 # Names.

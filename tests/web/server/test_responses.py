@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import aiohttp
 import pytest
-from tests.web.conftest import Local, Opening
-from tests.web.scriptless_browser import Browser, read
+from tests.web.conftest import InProcessApp, Opening
+from tests.web.scriptless_browser import ScriptlessBrowser, read
 
 from toolyard.types.registry import ServerDraft
 from toolyard.web.ui.components.render import STATIC_FOLDER, static_url
@@ -30,7 +30,7 @@ INITIALIZE = {
 
 
 async def fetch(
-    local: Local, path: str, headers: Mapping[str, str], method: str = "GET", body: object = None
+    local: InProcessApp, path: str, headers: Mapping[str, str], method: str = "GET", body: object = None
 ) -> tuple[int, Mapping[str, str], bytes]:
     """A response as it is sent, not decompressed."""
     async with (
@@ -43,7 +43,7 @@ async def fetch(
 
 
 @pytest.mark.parametrize("path", ["/ui/", "/api/v1/openapi.json", "/static/app.js", "/ui/nothing"])
-async def test_pages_api_and_static_files_are_compressed(alone: Local, path: str) -> None:
+async def test_pages_api_and_static_files_are_compressed(alone: InProcessApp, path: str) -> None:
     _, plain_headers, plain = await fetch(alone, path, {})
     assert "Content-Encoding" not in plain_headers
     status, headers, body = await fetch(alone, path, GZIP)
@@ -57,13 +57,15 @@ async def test_pages_api_and_static_files_are_compressed(alone: Local, path: str
     assert "Content-Encoding" not in headers
 
 
-async def test_a_compressed_static_file_is_not_sent_again(alone: Local) -> None:
+async def test_a_compressed_static_file_is_not_sent_again(alone: InProcessApp) -> None:
     _, headers, _ = await fetch(alone, "/static/app.css", GZIP)
     status, _, body = await fetch(alone, "/static/app.css", {**GZIP, "If-None-Match": headers["ETag"]})
     assert (status, body) == (304, b"")
 
 
-async def test_a_static_file_of_this_version_is_compressed_once_and_cached_for_a_year(alone: Local) -> None:
+async def test_a_static_file_of_this_version_is_compressed_once_and_cached_for_a_year(
+    alone: InProcessApp,
+) -> None:
     path, plain = static_url("app.css"), (STATIC_FOLDER / "app.css").read_bytes()
     bodies = set[bytes]()
     for _ in range(3):
@@ -84,7 +86,7 @@ async def test_a_static_file_of_this_version_is_compressed_once_and_cached_for_a
     assert (await fetch(alone, "/static/none.css?v=1", GZIP))[0] == 404
 
 
-async def test_files_that_pages_load_together_are_sent_as_one(alone: Local) -> None:
+async def test_files_that_pages_load_together_are_sent_as_one(alone: InProcessApp) -> None:
     path = static_url("requests.js", "app.js")
     plain = b"\n".join((STATIC_FOLDER / name).read_bytes() for name in ("requests.js", "app.js"))
     for _ in range(2):
@@ -98,7 +100,7 @@ async def test_files_that_pages_load_together_are_sent_as_one(alone: Local) -> N
         assert (await fetch(alone, f"/static/{wrong}", {}))[0] == 404
 
 
-async def test_a_long_answer_is_compressed_too(alone: Local) -> None:
+async def test_a_long_answer_is_compressed_too(alone: InProcessApp) -> None:
     registry = alone.services.registry
     for number in range(200):
         draft = ServerDraft(f"Server {number}", f"https://s{number}.test/mcp", description="words " * 300)
@@ -110,7 +112,7 @@ async def test_a_long_answer_is_compressed_too(alone: Local) -> None:
 
 
 async def test_event_streams_and_the_gateway_are_not_compressed(
-    alone: Local, monkeypatch: pytest.MonkeyPatch
+    alone: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*arguments: object, **options: object) -> object:
         raise AssertionError("a compressor takes memory for as long as the stream is open")
@@ -128,15 +130,15 @@ async def test_event_streams_and_the_gateway_are_not_compressed(
     assert "Content-Encoding" not in headers
 
 
-async def test_each_page_masks_the_csrf_value_differently(alone: Local) -> None:
-    me = Browser(alone.client())
+async def test_each_page_masks_the_csrf_value_differently(alone: InProcessApp) -> None:
+    me = ScriptlessBrowser(alone.client())
     pages = [await me.get("/ui/") for _ in range(2)]
     values = {page.root.one("input", name="csrf").attrs["value"] for page in pages}
     assert len(values) == 2
 
 
 @pytest.mark.parametrize("path", ["/ui/", "/ui/mcp", "/api/v1/me", "/api/v1/openapi.json", "/static/app.js"])
-async def test_head_answers_like_get_without_a_body(alone: Local, path: str) -> None:
+async def test_head_answers_like_get_without_a_body(alone: InProcessApp, path: str) -> None:
     status, headers, _ = await fetch(alone, path, {})
     head_status, head_headers, body = await fetch(alone, path, {}, "HEAD")
     assert (head_status, body) == (status, b"") == (200, b"")
@@ -145,19 +147,19 @@ async def test_head_answers_like_get_without_a_body(alone: Local, path: str) -> 
             assert head_headers.get(name) == headers.get(name)
 
 
-async def test_head_of_an_event_stream_ends(alone: Local) -> None:
+async def test_head_of_an_event_stream_ends(alone: InProcessApp) -> None:
     async with asyncio.timeout(20):
         status, headers, body = await fetch(alone, "/api/v1/events", {}, "HEAD")
     assert (status, headers["Content-Type"].partition(";")[0], body) == (200, "text/event-stream", b"")
 
 
-async def test_head_needs_the_same_rights(team: Local) -> None:
+async def test_head_needs_the_same_rights(team: InProcessApp) -> None:
     assert (await fetch(team, "/api/v1/me", {}, "HEAD"))[0] == 401
     assert (await fetch(team, "/api/v1/chats", {}, "HEAD"))[0] == 401
 
 
 @pytest.mark.parametrize("path", ["/ui/nothing", "/nothing", "/ui/mcp/nothing"])
-async def test_a_missing_page_keeps_the_navigation(team: Local, path: str) -> None:
+async def test_a_missing_page_keeps_the_navigation(team: InProcessApp, path: str) -> None:
     ann = (await team.person("ann")).browser
     answer = await ann.get(path, headers=HTML)
     assert (answer.status, answer.headers["Content-Type"]) == (404, "text/html; charset=utf-8")
@@ -170,7 +172,7 @@ async def test_a_missing_page_keeps_the_navigation(team: Local, path: str) -> No
     assert "<nav" not in stranger.text
 
 
-async def test_programs_are_told_of_a_missing_path_in_json(team: Local, open_site: Opening) -> None:
+async def test_programs_are_told_of_a_missing_path_in_json(team: InProcessApp, open_site: Opening) -> None:
     for path, headers in (("/nothing", {}), ("/api/v1/nothing", HTML)):
         answer = await team.client().get(path, headers=headers)
         assert (answer.status, answer.headers["Content-Type"]) == (404, "application/problem+json")

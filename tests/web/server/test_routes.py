@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fastapi import Depends, FastAPI, Request
-from tests.web.conftest import Local
+from tests.web.conftest import InProcessApp
 
 from toolyard.web.routes import RouteIndex, Routes, list_routes
 
@@ -13,20 +13,20 @@ def analysed(app: FastAPI) -> list[str]:
     return [each.path for each in list_routes(app) if "api_route" in vars(each)]
 
 
-async def test_a_route_is_analysed_at_its_first_request(alone: Local) -> None:
+async def test_a_route_is_analysed_at_its_first_request(alone: InProcessApp) -> None:
     assert analysed(alone.app) == []
     for _ in range(2):
         assert (await alone.client().get("/api/v1/status")).status == 200
         assert analysed(alone.app) == ["/api/v1/status"]
 
 
-def test_every_route_can_be_analysed(alone: Local) -> None:
+def test_every_route_can_be_analysed(alone: InProcessApp) -> None:
     routes = [each.api_route for each in list_routes(alone.app)]
     assert len(routes) > 150
     assert all(each.dependant.call is each.endpoint for each in routes)
 
 
-async def test_of_routes_with_one_path_the_method_decides(alone: Local) -> None:
+async def test_of_routes_with_one_path_the_method_decides(alone: InProcessApp) -> None:
     client = alone.client()
     refused = await client.ask("DELETE", "/api/v1/tokens")
     assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD, POST")

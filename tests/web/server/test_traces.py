@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.conftest import ListeningProgram
 from tests.web.chat import chat_client
-from tests.web.conftest import Client, Served, Starting, environment
+from tests.web.conftest import HttpClient, Starting, ToolyardProcess, environment
 
 from toolyard.auth.errors import TokenRefused
 from toolyard.auth.oauth_http import AddressPolicy, OAuthHttpClient
@@ -62,7 +62,7 @@ for line in sys.stdin:
 
 
 @dataclass
-class Collector:
+class OtlpReceiver:
     """An OTLP/HTTP receiver, and the spans that it decoded."""
 
     url: str = ""
@@ -85,8 +85,8 @@ class Collector:
 
 
 @pytest.fixture
-async def collector() -> AsyncIterator[Collector]:
-    received = Collector()
+async def collector() -> AsyncIterator[OtlpReceiver]:
+    received = OtlpReceiver()
     app = web.Application()
     app.router.add_post("/v1/traces", received.receive)
     async with TestServer(app) as server:
@@ -140,11 +140,11 @@ def reporting_entry(folder: Path) -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-I", "-S", str(script)], "env": {"KEY": SECRET}}
 
 
-def traced(collector: Collector, **more: str) -> dict[str, str]:
+def traced(collector: OtlpReceiver, **more: str) -> dict[str, str]:
     return {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "50", **more}
 
 
-async def call_gateway(served: Served, meta: Any, arguments: Any = None, **headers: str) -> Any:
+async def call_gateway(served: ToolyardProcess, meta: Any, arguments: Any = None, **headers: str) -> Any:
     """The result of a call of the tool ``it_report`` by a client of the modern era."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -170,7 +170,11 @@ async def call_gateway(served: Served, meta: Any, arguments: Any = None, **heade
 
 
 async def test_one_trace_leads_from_an_api_request_to_the_server_that_was_called(
-    serve: Starting, collector: Collector, model_program: ListeningProgram, tmp_path: Path, wait_until: Until
+    serve: Starting,
+    collector: OtlpReceiver,
+    model_program: ListeningProgram,
+    tmp_path: Path,
+    wait_until: Until,
 ) -> None:
     served = await serve(
         {"it": reporting_entry(tmp_path)},
@@ -181,7 +185,7 @@ async def test_one_trace_leads_from_an_api_request_to_the_server_that_was_called
         TOOLYARD_WARM="false",
         **traced(collector),
     )
-    client = Client(served.url, {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1"})
+    client = HttpClient(served.url, {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1"})
     try:
         chat = await chat_client.begin(client)
         await chat_client.say(client, chat, f'call it_report {{"word": "{SECRET}"}}', "then", "say done")
@@ -230,7 +234,7 @@ async def test_one_trace_leads_from_an_api_request_to_the_server_that_was_called
 
 
 async def test_the_gateway_continues_the_trace_of_its_client(
-    serve: Starting, collector: Collector, reporting_url: str, wait_until: Until
+    serve: Starting, collector: OtlpReceiver, reporting_url: str, wait_until: Until
 ) -> None:
     served = await serve({"it": {"type": "http", "url": reporting_url}}, **traced(collector))
     header = f"00-{OTHER_TRACE}-{PARENT}-01"
@@ -257,7 +261,7 @@ async def test_the_gateway_continues_the_trace_of_its_client(
 
 
 async def test_an_invalid_trace_context_begins_a_new_trace(
-    serve: Starting, collector: Collector, reporting_url: str, wait_until: Until
+    serve: Starting, collector: OtlpReceiver, reporting_url: str, wait_until: Until
 ) -> None:
     served = await serve({"it": {"type": "http", "url": reporting_url}}, **traced(collector))
     for meta in (
@@ -273,7 +277,7 @@ async def test_an_invalid_trace_context_begins_a_new_trace(
 
 
 async def test_a_failed_tool_is_an_error_without_its_text(
-    serve: Starting, collector: Collector, tmp_path: Path, wait_until: Until
+    serve: Starting, collector: OtlpReceiver, tmp_path: Path, wait_until: Until
 ) -> None:
     served = await serve({"it": reporting_entry(tmp_path)}, **traced(collector))
     result = await call_gateway(served, {"note": SECRET}, {"fail": True})
@@ -288,7 +292,11 @@ async def test_a_failed_tool_is_an_error_without_its_text(
 
 
 async def test_content_is_recorded_where_the_operator_asks_for_it(
-    serve: Starting, collector: Collector, model_program: ListeningProgram, tmp_path: Path, wait_until: Until
+    serve: Starting,
+    collector: OtlpReceiver,
+    model_program: ListeningProgram,
+    tmp_path: Path,
+    wait_until: Until,
 ) -> None:
     served = await serve(
         {"it": reporting_entry(tmp_path)},
@@ -298,7 +306,7 @@ async def test_content_is_recorded_where_the_operator_asks_for_it(
         TOOLYARD_CHAT_TITLES="false",
         **traced(collector, OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="SPAN_ONLY"),
     )
-    client = Client(served.url, {"traceparent": f"00-{TRACE}-{PARENT}-01"})
+    client = HttpClient(served.url, {"traceparent": f"00-{TRACE}-{PARENT}-01"})
     try:
         chat = await chat_client.begin(client)
         await chat_client.say(client, chat, f'call it_report {{"word": "blue", "key": "{SECRET}"}}')

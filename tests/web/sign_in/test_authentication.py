@@ -25,7 +25,7 @@ PASSWORD = "correct horse battery staple"
 
 
 @dataclass
-class Page:
+class FetchedPage:
     """What a browser got."""
 
     status: int
@@ -57,7 +57,7 @@ class Page:
 
 
 @dataclass
-class Browser:
+class CookieBrowser:
     """Keeps cookies, follows nothing by itself, and says where its forms come from."""
 
     url: str
@@ -70,16 +70,16 @@ class Browser:
             connector=aiohttp.TCPConnector(local_addr=(self.source, 0)),
         )
 
-    async def ask(self, method: str, path: str, headers: Any = None, **more: Any) -> Page:
+    async def ask(self, method: str, path: str, headers: Any = None, **more: Any) -> FetchedPage:
         sent = {**self.headers, **(headers or {})}
         at = URL(self.url + path, encoded=True)
         async with self.session.request(method, at, headers=sent, allow_redirects=False, **more) as answer:
-            return Page(answer.status, await answer.text(), answer.headers, str(answer.url))
+            return FetchedPage(answer.status, await answer.text(), answer.headers, str(answer.url))
 
-    async def get(self, path: str, **headers: str) -> Page:
+    async def get(self, path: str, **headers: str) -> FetchedPage:
         return await self.ask("GET", path, {name.replace("_", "-"): value for name, value in headers.items()})
 
-    async def post(self, path: str, **form: str) -> Page:
+    async def post(self, path: str, **form: str) -> FetchedPage:
         return await self.ask("POST", path, {"Origin": self.url}, data=form)
 
     @property
@@ -91,18 +91,18 @@ class Browser:
     def cookie(self, text: str) -> None:
         self.session.cookie_jar.update_cookies({"toolyard": text}, URL(self.url))
 
-    async def sign_in(self, name: str, password: str = PASSWORD, to: str = "") -> Page:
+    async def sign_in(self, name: str, password: str = PASSWORD, to: str = "") -> FetchedPage:
         page = await self.get("/ui/sign-in")
         return await self.post("/ui/sign-in", name=name, password=password, next=to, csrf=page.csrf)
 
 
 @pytest.fixture
-async def browse() -> AsyncIterator[Callable[..., Browser]]:
+async def browse() -> AsyncIterator[Callable[..., CookieBrowser]]:
     """``browse(local)``: a new browser."""
-    open_: list[Browser] = []
+    open_: list[CookieBrowser] = []
 
-    def start(local: Any, **more: Any) -> Browser:
-        open_.append(Browser(local.url, **more))
+    def start(local: Any, **more: Any) -> CookieBrowser:
+        open_.append(CookieBrowser(local.url, **more))
         return open_[-1]
 
     yield start
@@ -115,7 +115,7 @@ async def team(open_site: Callable[..., Awaitable[Any]]) -> Any:
     return await open_site(people_mode="password")
 
 
-async def me(browser: Browser) -> Any:
+async def me(browser: CookieBrowser) -> Any:
     return await browser.get("/api/v1/me")
 
 
@@ -130,7 +130,7 @@ async def _actions(local: Any) -> list[tuple[str, str, str, str]]:
 # Signing in.
 
 
-async def test_somebody_signs_in_and_out(team: Any, browse: Callable[..., Browser]) -> None:
+async def test_somebody_signs_in_and_out(team: Any, browse: Callable[..., CookieBrowser]) -> None:
     await team.person("ann")
     browser = browse(team)
     page = await browser.get("/ui/mcp?q=1")
@@ -149,7 +149,9 @@ async def test_somebody_signs_in_and_out(team: Any, browse: Callable[..., Browse
     assert (await _actions(team))[-2:] == [("sign_in", "ann", "ann", "ok"), ("sign_out", "ann", "", "ok")]
 
 
-async def test_what_was_wrong_is_told_without_saying_which(team: Any, browse: Callable[..., Browser]) -> None:
+async def test_what_was_wrong_is_told_without_saying_which(
+    team: Any, browse: Callable[..., CookieBrowser]
+) -> None:
     await team.person("ann")
     pages = []
     for name, password in (("ann", "a wrong one"), ("nobody", PASSWORD), ('"><script>', "x" * 20)):
@@ -173,7 +175,7 @@ async def _guess(local: Any, name: str, address: str, times: int = 14) -> None:
 
 
 async def test_too_many_failures_are_told_with_the_time_to_wait(
-    team: Any, browse: Callable[..., Browser]
+    team: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
     await team.person("ann")
     browser = browse(team)
@@ -185,7 +187,7 @@ async def test_too_many_failures_are_told_with_the_time_to_wait(
 
 
 async def test_a_browser_that_was_signed_in_before_is_let_in_while_strangers_guess(
-    team: Any, browse: Callable[..., Browser]
+    team: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
     await team.person("ann")
     await team.person("bob")
@@ -203,12 +205,12 @@ async def test_a_browser_that_was_signed_in_before_is_let_in_while_strangers_gue
 
 
 async def test_failures_are_counted_by_who_is_behind_a_trusted_proxy(
-    open_site: Opening, browse: Callable[..., Browser]
+    open_site: Opening, browse: Callable[..., CookieBrowser]
 ) -> None:
     local = await open_site(people_mode="password", trusted_proxies=["127.0.0.2"])
     await local.person("ann")
 
-    async def fail(browser: Browser, behind: str) -> int:
+    async def fail(browser: CookieBrowser, behind: str) -> int:
         csrf = (await browser.get("/ui/sign-in")).csrf
         form = {"name": "ann", "password": "wrong", "csrf": csrf}
         headers = {"Origin": browser.url, "X-Forwarded-For": behind}
@@ -226,7 +228,7 @@ async def test_failures_are_counted_by_who_is_behind_a_trusted_proxy(
 
 
 async def test_a_session_begins_with_a_cookie_that_nobody_had_before(
-    team: Any, browse: Callable[..., Browser]
+    team: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
     """Session fixation: a cookie that somebody planted is worth nothing afterwards."""
     await team.person("ann")
@@ -247,7 +249,9 @@ async def test_a_session_begins_with_a_cookie_that_nobody_had_before(
     assert (await me(attacker)).status == 401
 
 
-async def test_signing_in_again_ends_the_session_before(team: Any, browse: Callable[..., Browser]) -> None:
+async def test_signing_in_again_ends_the_session_before(
+    team: Any, browse: Callable[..., CookieBrowser]
+) -> None:
     await team.person("ann")
     await team.person("bob")
     browser, other = browse(team), browse(team)
@@ -261,7 +265,7 @@ async def test_signing_in_again_ends_the_session_before(team: Any, browse: Calla
 
 
 async def test_a_sign_in_page_from_before_another_windows_sign_in_works_at_the_second_try(
-    team: Any, browse: Callable[..., Browser]
+    team: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
     await team.person("ann")
     browser = browse(team)
@@ -285,7 +289,7 @@ async def test_a_sign_in_page_from_before_another_windows_sign_in_works_at_the_s
     ],
 )
 async def test_what_the_cookie_is_like(
-    open_site: Opening, browse: Callable[..., Browser], public_url: str | None, name: str, secure: bool
+    open_site: Opening, browse: Callable[..., CookieBrowser], public_url: str | None, name: str, secure: bool
 ) -> None:
     local = await open_site(people_mode="password", **({"public_url": public_url} if public_url else {}))
     await local.person("ann")
@@ -304,13 +308,15 @@ async def test_what_the_cookie_is_like(
     assert before.value != after.value
 
 
-async def test_programs_get_no_cookie(open_site: Opening, team: Any, browse: Callable[..., Browser]) -> None:
+async def test_programs_get_no_cookie(
+    open_site: Opening, team: Any, browse: Callable[..., CookieBrowser]
+) -> None:
     for local in (team, await open_site()):
         for path in ("/api/v1/me", "/healthz"):
             assert "Set-Cookie" not in (await browse(local).get(path)).headers
 
 
-async def test_a_cookie_that_is_none_of_ours(team: Any, browse: Callable[..., Browser]) -> None:
+async def test_a_cookie_that_is_none_of_ours(team: Any, browse: Callable[..., CookieBrowser]) -> None:
     for text in ("", "x", "A" * 43, "A" * 5000, "é", "a;b"):
         browser = browse(team)
         page = await browser.ask("GET", "/api/v1/me", {"Cookie": f"toolyard={text}"})
@@ -322,7 +328,9 @@ async def test_a_cookie_that_is_none_of_ours(team: Any, browse: Callable[..., Br
 # Forms.
 
 
-async def test_a_form_without_the_proof_changes_nothing(team: Any, browse: Callable[..., Browser]) -> None:
+async def test_a_form_without_the_proof_changes_nothing(
+    team: Any, browse: Callable[..., CookieBrowser]
+) -> None:
     await team.person("ann")
     await team.person("eve")
     ann, eve = browse(team), browse(team)
@@ -349,7 +357,7 @@ async def test_a_form_without_the_proof_changes_nothing(team: Any, browse: Calla
     assert (await me(ann)).status == 401
 
 
-async def test_signing_in_needs_the_proof_too(team: Any, browse: Callable[..., Browser]) -> None:
+async def test_signing_in_needs_the_proof_too(team: Any, browse: Callable[..., CookieBrowser]) -> None:
     """Otherwise a page elsewhere could sign somebody in as its author, and read what they do."""
     await team.person("eve")
     browser = browse(team)
@@ -362,7 +370,7 @@ async def test_signing_in_needs_the_proof_too(team: Any, browse: Callable[..., B
 
 
 async def test_the_proof_outlives_a_restart_and_holds_on_every_replica(
-    open_site: Opening, browse: Callable[..., Browser], tmp_path: Any
+    open_site: Opening, browse: Callable[..., CookieBrowser], tmp_path: Any
 ) -> None:
     one = await open_site(people_mode="password", data=tmp_path / "shared")
     other = await open_site(people_mode="password", data=tmp_path / "shared")
@@ -376,7 +384,7 @@ async def test_the_proof_outlives_a_restart_and_holds_on_every_replica(
 
 
 async def test_the_api_takes_no_types_that_a_form_elsewhere_could_send(
-    open_site: Opening, browse: Callable[..., Browser]
+    open_site: Opening, browse: Callable[..., CookieBrowser]
 ) -> None:
     local = await open_site()
     body = b'{"name": "x", "scope": {"rights": ["read"]}}'
@@ -411,7 +419,7 @@ ELSEWHERE = [
 ]
 
 
-async def test_a_sign_in_leads_nowhere_else(team: Any, browse: Callable[..., Browser]) -> None:
+async def test_a_sign_in_leads_nowhere_else(team: Any, browse: Callable[..., CookieBrowser]) -> None:
     await team.person("ann")
     browser = browse(team)
     for to in ELSEWHERE:
@@ -427,7 +435,7 @@ async def test_a_sign_in_leads_nowhere_else(team: Any, browse: Callable[..., Bro
 # Links.
 
 
-async def test_a_link_sets_a_password_once(team: Any, browse: Callable[..., Browser]) -> None:
+async def test_a_link_sets_a_password_once(team: Any, browse: Callable[..., CookieBrowser]) -> None:
     text = await team.services.people.invite("bob", Role.USER)
     browser = browse(team)
     page = await browser.get(f"/ui/invite/{text}")
@@ -452,7 +460,7 @@ async def test_a_link_sets_a_password_once(team: Any, browse: Callable[..., Brow
     assert ("invite.accept", "bob", "bob", "ok") in await _actions(team)
 
 
-async def test_a_link_that_was_never_made(team: Any, browse: Callable[..., Browser]) -> None:
+async def test_a_link_that_was_never_made(team: Any, browse: Callable[..., CookieBrowser]) -> None:
     for text in ("x", "A" * 43, "..%2f..%2fetc", "%00", "é", "A" * 5000):
         assert (await browse(team).get(f"/ui/invite/{quote(text, safe='%')}")).status == 404, text
 
@@ -460,14 +468,14 @@ async def test_a_link_that_was_never_made(team: Any, browse: Callable[..., Brows
 # The account.
 
 
-async def test_changing_the_password(team: Any, browse: Callable[..., Browser]) -> None:
+async def test_changing_the_password(team: Any, browse: Callable[..., CookieBrowser]) -> None:
     await team.person("ann")
     one, other = browse(team), browse(team)
     await one.sign_in("ann")
     await other.sign_in("ann")
     csrf = (await one.get("/ui/account")).csrf
 
-    async def change(old: str, new: str, again: str) -> Page:
+    async def change(old: str, new: str, again: str) -> FetchedPage:
         return await one.post(
             "/ui/account/password", csrf=csrf, old_password=old, new_password=new, again=again
         )
@@ -490,7 +498,7 @@ async def test_changing_the_password(team: Any, browse: Callable[..., Browser]) 
 # Tokens.
 
 
-async def test_a_token_opens_the_api_and_no_page(team: Any, browse: Callable[..., Browser]) -> None:
+async def test_a_token_opens_the_api_and_no_page(team: Any, browse: Callable[..., CookieBrowser]) -> None:
     ann = await team.person("ann")
     browser = browse(team, headers={"Authorization": f"Bearer {ann.secret}"})
     assert (await me(browser)).status == 200
@@ -504,7 +512,7 @@ async def test_a_token_opens_the_api_and_no_page(team: Any, browse: Callable[...
 
 @pytest.mark.parametrize("mode", ["none", "password", "proxy"])
 async def test_a_wrong_token_is_refused_in_every_mode(
-    open_site: Opening, browse: Callable[..., Browser], mode: str
+    open_site: Opening, browse: Callable[..., CookieBrowser], mode: str
 ) -> None:
     local = await open_site(people_mode=mode, trusted_proxies=["127.0.0.1"])
     for sent in ("Bearer ty_" + "A" * 43, "Bearer x", "bearer ", "Bearer  ty_x y"):
@@ -513,7 +521,7 @@ async def test_a_wrong_token_is_refused_in_every_mode(
         assert page.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-async def test_a_token_does_what_its_rights_say(team: Any, browse: Callable[..., Browser]) -> None:
+async def test_a_token_does_what_its_rights_say(team: Any, browse: Callable[..., CookieBrowser]) -> None:
     def scope(*rights: Right) -> TokenScope:
         return TokenScope(frozenset(rights))
 
@@ -534,7 +542,9 @@ async def test_a_token_does_what_its_rights_say(team: Any, browse: Callable[...,
     assert page.status == 403, "a token makes no tokens"
 
 
-async def test_another_scheme_is_not_our_business(open_site: Opening, browse: Callable[..., Browser]) -> None:
+async def test_another_scheme_is_not_our_business(
+    open_site: Opening, browse: Callable[..., CookieBrowser]
+) -> None:
     page = await browse(await open_site()).get("/api/v1/me", Authorization="Basic YTpi")
     assert page.status == 200
 
@@ -542,7 +552,9 @@ async def test_another_scheme_is_not_our_business(open_site: Opening, browse: Ca
 # Admins.
 
 
-async def test_to_others_the_pages_of_admins_do_not_exist(team: Any, browse: Callable[..., Browser]) -> None:
+async def test_to_others_the_pages_of_admins_do_not_exist(
+    team: Any, browse: Callable[..., CookieBrowser]
+) -> None:
     await team.person("ann")
     await team.person("root", Role.ADMIN)
     ann, root = browse(team), browse(team)
@@ -558,7 +570,7 @@ async def test_to_others_the_pages_of_admins_do_not_exist(team: Any, browse: Cal
 
 
 async def test_the_local_user_needs_nothing_and_forms_need_the_proof_all_the_same(
-    open_site: Opening, browse: Callable[..., Browser]
+    open_site: Opening, browse: Callable[..., CookieBrowser]
 ) -> None:
     local = await open_site()
     browser = browse(local)
@@ -579,7 +591,7 @@ async def test_the_local_user_needs_nothing_and_forms_need_the_proof_all_the_sam
 # The mode proxy.
 
 
-async def test_the_proxy_says_who_it_is(open_site: Opening, browse: Callable[..., Browser]) -> None:
+async def test_the_proxy_says_who_it_is(open_site: Opening, browse: Callable[..., CookieBrowser]) -> None:
     local = await open_site(people_mode="proxy", trusted_proxies=["127.0.0.2"], admins=["root"])
     proxied = browse(local, source="127.0.0.2")
     assert (await proxied.get("/api/v1/me", Remote_User="ann")).status == 200
@@ -595,7 +607,7 @@ async def test_the_proxy_says_who_it_is(open_site: Opening, browse: Callable[...
 
 
 async def test_a_forged_header_from_anywhere_else_is_refused_with_the_reason(
-    open_site: Opening, browse: Callable[..., Browser]
+    open_site: Opening, browse: Callable[..., CookieBrowser]
 ) -> None:
     local = await open_site(people_mode="proxy", trusted_proxies=["127.0.0.2"], admins=["root"])
     forger = browse(local)
@@ -625,7 +637,7 @@ async def test_two_names_are_none(open_site: Opening) -> None:
     writer.close()
 
 
-async def test_another_header_may_be_chosen(open_site: Opening, browse: Callable[..., Browser]) -> None:
+async def test_another_header_may_be_chosen(open_site: Opening, browse: Callable[..., CookieBrowser]) -> None:
     local = await open_site(people_mode="proxy", trusted_proxies=["127.0.0.1"], proxy_header="X-Who")
     assert (await browse(local).get("/api/v1/me", Remote_User="ann")).status == 401
     assert (await browse(local).get("/api/v1/me", X_Who="ann")).status == 200
@@ -664,7 +676,7 @@ def _routes(local: Any) -> list[tuple[str, str]]:
 
 
 async def test_without_a_sign_in_nothing_but_the_way_in_answers(
-    team: Any, browse: Callable[..., Browser]
+    team: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
     browser, routes, wrong = browse(team), _routes(team), []
     assert len(routes) > 40, "the routes were not found"
@@ -679,7 +691,7 @@ async def test_without_a_sign_in_nothing_but_the_way_in_answers(
 
 
 async def test_no_two_pages_carry_the_same_proof_and_each_counts(
-    team: Any, browse: Callable[..., Browser]
+    team: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
     """Otherwise the lengths of compressed pages would give it away, piece by piece (BREACH)."""
     await team.person("ann")
@@ -700,7 +712,7 @@ async def test_no_two_pages_carry_the_same_proof_and_each_counts(
 
 
 async def test_no_form_of_any_page_counts_without_the_proof(
-    open_site: Opening, browse: Callable[..., Browser]
+    open_site: Opening, browse: Callable[..., CookieBrowser]
 ) -> None:
     local, wrong = await open_site(), []
     browser = browse(local)

@@ -35,7 +35,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @dataclass
-class Town:
+class ConfigSignInSite:
     """A Toolyard whose file has a server that wants a sign-in, and the program that gives it."""
 
     local: Any
@@ -97,15 +97,15 @@ def program(start_program: ProgramStarter) -> str:
 
 
 @pytest.fixture
-async def town(open_site: Opening, program: str) -> Town:
+async def town(open_site: Opening, program: str) -> ConfigSignInSite:
     config = {"guarded": {"url": f"{program}/mcp"}}
-    return Town(await open_site(config, people_mode="password"), program)
+    return ConfigSignInSite(await open_site(config, people_mode="password"), program)
 
 
 SIGN_IN = (424, "sign-in-needed")
 
 
-async def test_one_persons_sign_in_never_serves_another(town: Town) -> None:
+async def test_one_persons_sign_in_never_serves_another(town: ConfigSignInSite) -> None:
     ann, bob = await town.local.person("ann"), await town.local.person("bob")
     assert await whoami(ann.token) == SIGN_IN
     assert await state(ann.token) == "needs_auth"
@@ -120,7 +120,7 @@ async def test_one_persons_sign_in_never_serves_another(town: Town) -> None:
     assert await whoami(ann.token) == (200, "ann-there")
 
 
-async def test_the_page_has_the_button_that_fits(town: Town) -> None:
+async def test_the_page_has_the_button_that_fits(town: ConfigSignInSite) -> None:
     ann, root = await town.local.person("ann"), await town.local.person("root", "admin")
     # Nobody knows yet that it wants one.
     assert buttons(await ann.browser.get("/ui/servers/guarded")) == []
@@ -141,7 +141,7 @@ async def test_the_page_has_the_button_that_fits(town: Town) -> None:
     assert buttons(await root.browser.get("/ui/admin/mcp/files/guarded")) == ["connect"]
 
 
-async def test_who_signs_out_leaves_nothing_behind(town: Town) -> None:
+async def test_who_signs_out_leaves_nothing_behind(town: ConfigSignInSite) -> None:
     ann, bob = await town.local.person("ann"), await town.local.person("bob")
     await town.sign_in(ann.browser, "ann-there")
     await town.sign_in(bob.browser, "bob-there")
@@ -156,7 +156,7 @@ async def test_who_signs_out_leaves_nothing_behind(town: Town) -> None:
 
 
 @pytest.mark.parametrize("how", ["delete", "disable"])
-async def test_an_account_that_ends_leaves_nothing_behind_either(town: Town, how: str) -> None:
+async def test_an_account_that_ends_leaves_nothing_behind_either(town: ConfigSignInSite, how: str) -> None:
     root, ann = await town.local.person("root", "admin"), await town.local.person("ann")
     await town.sign_in(ann.browser, "ann-there")
     place = f"/api/v1/users/{ann.user.id}"
@@ -167,7 +167,7 @@ async def test_an_account_that_ends_leaves_nothing_behind_either(town: Town, how
     await town.revoked(2)
 
 
-async def test_a_provider_that_does_not_answer_keeps_nobody_from_leaving(town: Town) -> None:
+async def test_a_provider_that_does_not_answer_keeps_nobody_from_leaving(town: ConfigSignInSite) -> None:
     ann = await town.local.person("ann")
     await town.sign_in(ann.browser, "ann-there")
     async with aiohttp.ClientSession() as session:
@@ -176,7 +176,7 @@ async def test_a_provider_that_does_not_answer_keeps_nobody_from_leaving(town: T
     assert await whoami(ann.token) == SIGN_IN
 
 
-async def test_only_the_browser_that_began_can_finish(town: Town) -> None:
+async def test_only_the_browser_that_began_can_finish(town: ConfigSignInSite) -> None:
     ann, bob = await town.local.person("ann"), await town.local.person("bob")
     path = await town.agree(await town.begin(ann.browser), "ann-there")
     page = await bob.browser.get(path)
@@ -186,7 +186,7 @@ async def test_only_the_browser_that_began_can_finish(town: Town) -> None:
     assert await whoami(ann.token) == await whoami(bob.token) == SIGN_IN
 
 
-async def test_a_sign_in_that_fails_offers_to_try_again(town: Town) -> None:
+async def test_a_sign_in_that_fails_offers_to_try_again(town: ConfigSignInSite) -> None:
     ann = await town.local.person("ann")
     url = await town.begin(ann.browser)
     async with aiohttp.ClientSession() as session:
@@ -197,7 +197,7 @@ async def test_a_sign_in_that_fails_offers_to_try_again(town: Town) -> None:
     assert await whoami(ann.token) == SIGN_IN
 
 
-async def test_an_entry_that_leads_elsewhere_meanwhile_gets_no_sign_in(town: Town) -> None:
+async def test_an_entry_that_leads_elsewhere_meanwhile_gets_no_sign_in(town: ConfigSignInSite) -> None:
     ann, services = await town.local.person("ann"), town.local.services
     path = await town.agree(await town.begin(ann.browser), "ann-there")
     server = services.config.configuration.servers["guarded"]
@@ -211,7 +211,7 @@ async def test_an_entry_that_leads_elsewhere_meanwhile_gets_no_sign_in(town: Tow
     assert await services.database.auth.get_grant(f"user:{ann.user.id}:guarded") is None
 
 
-async def test_it_survives_a_restart(open_site: Opening, town: Town, tmp_path: Path) -> None:
+async def test_it_survives_a_restart(open_site: Opening, town: ConfigSignInSite, tmp_path: Path) -> None:
     ann = await town.local.person("ann")
     await town.sign_in(ann.browser, "ann-there")
     kept = await town.local.services.database.auth.get_grant(f"user:{ann.user.id}:guarded")
@@ -222,7 +222,7 @@ async def test_it_survives_a_restart(open_site: Opening, town: Town, tmp_path: P
 
 
 async def test_in_the_mode_for_one_the_same_button_signs_in(open_site: Opening, program: str) -> None:
-    town = Town(await open_site({"guarded": {"url": f"{program}/mcp", "shared": True}}), program)
+    town = ConfigSignInSite(await open_site({"guarded": {"url": f"{program}/mcp", "shared": True}}), program)
     page = await town.local.client().get("/ui/servers/guarded")
     browser = town.local.client(Cookie=page.headers["set-cookie"].partition(";")[0])
     await town.sign_in(browser, "me-there")
@@ -245,7 +245,7 @@ async def test_a_server_that_nobody_signs_in_to(
     open_site: Opening, program: str, entry: dict[str, Any]
 ) -> None:
     config = {"guarded": {"url": f"{program}/mcp", **entry}}
-    town = Town(await open_site(config, people_mode="password"), program)
+    town = ConfigSignInSite(await open_site(config, people_mode="password"), program)
     ann = await town.local.person("ann")
     await whoami(ann.token)
     assert buttons(await ann.browser.get("/ui/servers/guarded")) == []
@@ -254,7 +254,7 @@ async def test_a_server_that_nobody_signs_in_to(
     assert not await town.log("authorize")
 
 
-async def test_scripts_of_pages_begin_and_end_it_by_the_api(town: Town) -> None:
+async def test_scripts_of_pages_begin_and_end_it_by_the_api(town: ConfigSignInSite) -> None:
     ann = await town.local.person("ann")
     refused = await ann.token.post("/api/v1/servers/guarded/sign-in")
     assert refused.status == 403
@@ -274,7 +274,7 @@ async def test_scripts_of_pages_begin_and_end_it_by_the_api(town: Town) -> None:
 # Instances.
 
 
-async def oauth_instance(town: Town, person: Any) -> Any:
+async def oauth_instance(town: ConfigSignInSite, person: Any) -> Any:
     registry = town.local.services.registry
     draft = ServerDraft(
         "Guarded too", f"{town.program}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),)
@@ -287,7 +287,7 @@ async def oauth_instance(town: Town, person: Any) -> Any:
 
 
 @pytest.mark.parametrize("way", ["page", "api"])
-async def test_an_instance_that_is_deleted_gives_its_tokens_back(town: Town, way: str) -> None:
+async def test_an_instance_that_is_deleted_gives_its_tokens_back(town: ConfigSignInSite, way: str) -> None:
     ann = await town.local.person("ann")
     instance = await oauth_instance(town, ann)
     if way == "page":
@@ -298,7 +298,9 @@ async def test_an_instance_that_is_deleted_gives_its_tokens_back(town: Town, way
 
 
 @pytest.mark.parametrize("way", ["page", "api"])
-async def test_a_server_that_is_deleted_gives_back_the_tokens_of_its_instances(town: Town, way: str) -> None:
+async def test_a_server_that_is_deleted_gives_back_the_tokens_of_its_instances(
+    town: ConfigSignInSite, way: str
+) -> None:
     ann, root = await town.local.person("ann"), await town.local.person("root", "admin")
     server = (await oauth_instance(town, ann)).server_id
     if way == "page":
@@ -308,7 +310,9 @@ async def test_a_server_that_is_deleted_gives_back_the_tokens_of_its_instances(t
     await town.revoked(2)
 
 
-async def test_an_instance_that_lacks_scopes_is_not_ready_because_another_tool_works(town: Town) -> None:
+async def test_an_instance_that_lacks_scopes_is_not_ready_because_another_tool_works(
+    town: ConfigSignInSite,
+) -> None:
     ann = await town.local.person("ann")
     instance = await oauth_instance(town, ann)
 
@@ -331,7 +335,7 @@ async def test_an_instance_that_lacks_scopes_is_not_ready_because_another_tool_w
     assert await shown() == InstanceState.READY
 
 
-async def damage(town: Town) -> None:
+async def damage(town: ConfigSignInSite) -> None:
     """As a disk or a backup does that is not whole."""
     for table in (auth_grants, auth_clients):
         spoiling = update(table).values(body=b"\x01 not what was written")
@@ -339,7 +343,7 @@ async def damage(town: Town) -> None:
 
 
 @pytest.mark.parametrize("way", ["again", "out"])
-async def test_a_sign_in_that_cannot_be_read_stands_in_nobodys_way(town: Town, way: str) -> None:
+async def test_a_sign_in_that_cannot_be_read_stands_in_nobodys_way(town: ConfigSignInSite, way: str) -> None:
     ann = await town.local.person("ann")
     await town.sign_in(ann.browser, "ann-there")
     await damage(town)

@@ -67,7 +67,7 @@ def hostile_url(start_program: ProgramStarter) -> str:
 
 
 @dataclass
-class Yard:
+class ConfirmIssuerSite:
     local: Any
     root: Any
 
@@ -98,9 +98,9 @@ class Yard:
 
 
 @pytest.fixture
-async def yard(open_site: Opening) -> Yard:
+async def yard(open_site: Opening) -> ConfirmIssuerSite:
     local = await open_site({}, people_mode="password")
-    return Yard(local, await local.person("root", "admin"))
+    return ConfirmIssuerSite(local, await local.person("root", "admin"))
 
 
 def confirm_button(text: str) -> tuple[str, str]:
@@ -110,7 +110,9 @@ def confirm_button(text: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
-async def test_the_page_shows_the_issuer_and_a_press_confirms_it(yard: Yard, honest: Honest) -> None:
+async def test_the_page_shows_the_issuer_and_a_press_confirms_it(
+    yard: ConfirmIssuerSite, honest: Honest
+) -> None:
     server, issuer = await yard.add(honest.url), honest.issuers["as1"]
     text = await yard.contents(server)
     assert (
@@ -142,7 +144,7 @@ async def test_the_page_shows_the_issuer_and_a_press_confirms_it(yard: Yard, hon
 
 
 async def test_an_issuer_that_changed_since_the_page_was_shown_is_not_stored(
-    yard: Yard, honest: Honest
+    yard: ConfirmIssuerSite, honest: Honest
 ) -> None:
     server = await yard.add(honest.url)
     path, shown = confirm_button(await yard.contents(server))
@@ -154,12 +156,14 @@ async def test_an_issuer_that_changed_since_the_page_was_shown_is_not_stored(
     assert await yard.audited() == []
 
 
-def flash_of(yard: Yard, answer: Any) -> str:
+def flash_of(yard: ConfirmIssuerSite, answer: Any) -> str:
     """Return the admin's cookies with the message that a redirect sets."""
     return f"{yard.root.browser.headers['Cookie']}; {answer.headers['set-cookie'].partition(';')[0]}"
 
 
-async def test_finding_an_issuer_sends_no_secret_to_a_hostile_server(yard: Yard, hostile_url: str) -> None:
+async def test_finding_an_issuer_sends_no_secret_to_a_hostile_server(
+    yard: ConfirmIssuerSite, hostile_url: str
+) -> None:
     server = await yard.add(hostile_url)
     _, shown = confirm_button(await yard.contents(server))
     assert shown == hostile_url
@@ -176,7 +180,7 @@ async def test_finding_an_issuer_sends_no_secret_to_a_hostile_server(yard: Yard,
         assert await response.json() == []
 
 
-async def test_the_api_confirms_an_issuer_for_admins_alone(yard: Yard, honest: Honest) -> None:
+async def test_the_api_confirms_an_issuer_for_admins_alone(yard: ConfirmIssuerSite, honest: Honest) -> None:
     server, issuer = await yard.add(honest.url), honest.issuers["as1"]
     path, sent = f"/api/v1/servers/{server.id}/issuer", {"choice_id": server.choices[0].id, "issuer": issuer}
     ann = await yard.local.person("ann")
@@ -197,7 +201,9 @@ async def test_the_api_confirms_an_issuer_for_admins_alone(yard: Yard, honest: H
     assert await yard.stored(server) == issuer
 
 
-async def test_an_issuer_in_other_letters_cannot_be_confirmed_by_a_press(yard: Yard, honest: Honest) -> None:
+async def test_an_issuer_in_other_letters_cannot_be_confirmed_by_a_press(
+    yard: ConfirmIssuerSite, honest: Honest
+) -> None:
     server = await yard.add(honest.url)
     # The first letter of the path is Cyrillic.
     places = ["/.well-known/oauth-authorization-server/\u0430cme"]
@@ -207,7 +213,9 @@ async def test_an_issuer_in_other_letters_cannot_be_confirmed_by_a_press(yard: Y
     assert "contains characters outside ASCII" in text
 
 
-async def test_a_server_that_names_no_issuer_says_why_on_its_page(yard: Yard, honest: Honest) -> None:
+async def test_a_server_that_names_no_issuer_says_why_on_its_page(
+    yard: ConfirmIssuerSite, honest: Honest
+) -> None:
     server = await yard.add(honest.url)
     await honest.control("PATCH", {"servers": []})
     text = await yard.contents(server)

@@ -33,7 +33,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @dataclass
-class Team:
+class OAuthTeam:
     """Two people, one server with an authorization server, and what their browsers do."""
 
     local: Any
@@ -95,18 +95,18 @@ class Team:
 
 
 @pytest.fixture
-async def team(open_site: Opening, start_program: ProgramStarter, no_proxies: None) -> Team:
+async def team(open_site: Opening, start_program: ProgramStarter, no_proxies: None) -> OAuthTeam:
     program = start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     local = await open_site({}, people_mode="password")
     draft = ServerDraft("Guarded", f"{program}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),))
     server = await local.services.registry.add_server(draft)
-    return Team(local, program, await local.person("ann"), await local.person("bob"), server.id)
+    return OAuthTeam(local, program, await local.person("ann"), await local.person("bob"), server.id)
 
 
 # It works.
 
 
-async def test_somebody_goes_to_their_provider_and_comes_back_ready(team: Team) -> None:
+async def test_somebody_goes_to_their_provider_and_comes_back_ready(team: OAuthTeam) -> None:
     instance = await team.instance()
     url = await team.begin(instance)
     async with aiohttp.ClientSession() as session, session.get(f"{team.program}/control") as response:
@@ -123,7 +123,7 @@ async def test_somebody_goes_to_their_provider_and_comes_back_ready(team: Team) 
     assert (called.status, called.json["text"]) == (200, "somebody")
 
 
-async def test_the_page_names_where_it_leads_and_lets_nothing_else_in(team: Team) -> None:
+async def test_the_page_names_where_it_leads_and_lets_nothing_else_in(team: OAuthTeam) -> None:
     page = await team.press(await team.instance())
     host = URL(team.program).host
     assert f"Continue to {host}" in page.text
@@ -131,14 +131,14 @@ async def test_the_page_names_where_it_leads_and_lets_nothing_else_in(team: Team
     assert page.headers["Cache-Control"] == "no-store"
 
 
-async def test_scripts_get_the_address_as_json(team: Team) -> None:
+async def test_scripts_get_the_address_as_json(team: OAuthTeam) -> None:
     answer = await team.press(await team.instance(), headers={"Accept": "application/json"})
     assert list(answer.json) == ["url"]
     back = await team.ann.browser.get(await team.agree(answer.json["url"]))
     assert back.status == 303
 
 
-async def test_the_audit_log_tells_of_it_without_secrets(team: Team) -> None:
+async def test_the_audit_log_tells_of_it_without_secrets(team: OAuthTeam) -> None:
     instance = await team.instance()
     path = await team.agree(await team.begin(instance))
     await team.ann.browser.get(path)
@@ -162,7 +162,7 @@ def problem(page: Any, *words: str) -> str:
     return said
 
 
-async def test_the_provider_says_no(team: Team) -> None:
+async def test_the_provider_says_no(team: OAuthTeam) -> None:
     instance = await team.instance()
     url = await team.begin(instance)
     await team.control(authorize_error="access_denied")
@@ -175,14 +175,14 @@ async def test_the_provider_says_no(team: Team) -> None:
 @pytest.mark.parametrize(
     "query", ["", "?code=c", "?code=c&state=", "?code=c&state=made-up", "?state=%00&code=%ff"]
 )
-async def test_a_state_that_is_missing_or_unknown(team: Team, query: str) -> None:
+async def test_a_state_that_is_missing_or_unknown(team: OAuthTeam, query: str) -> None:
     page = await team.ann.browser.get(CALLBACK + query)
     assert page.status == 400
     problem(page, "Can’t complete this sign-in")
     assert not await team.log("token")
 
 
-async def test_a_state_that_was_used(team: Team) -> None:
+async def test_a_state_that_was_used(team: OAuthTeam) -> None:
     instance = await team.instance()
     path = await team.agree(await team.begin(instance))
     assert (await team.ann.browser.get(path)).status == 303
@@ -193,7 +193,7 @@ async def test_a_state_that_was_used(team: Team) -> None:
     assert await team.state(instance) is InstanceState.READY
 
 
-async def test_a_parameter_that_is_there_twice(team: Team) -> None:
+async def test_a_parameter_that_is_there_twice(team: OAuthTeam) -> None:
     path = await team.agree(await team.begin(await team.instance()))
     page = await team.ann.browser.get(f"{path}&code=other")
     assert page.status == 400
@@ -201,7 +201,7 @@ async def test_a_parameter_that_is_there_twice(team: Team) -> None:
     assert not await team.log("token")
 
 
-async def test_another_person_comes_back(team: Team) -> None:
+async def test_another_person_comes_back(team: OAuthTeam) -> None:
     instance = await team.instance()
     path = await team.agree(await team.begin(instance))
     page = await team.bob.browser.get(path)
@@ -212,7 +212,7 @@ async def test_another_person_comes_back(team: Team) -> None:
     assert (await team.ann.browser.get(path)).status == 400
 
 
-async def test_another_browser_of_the_same_person_comes_back(team: Team) -> None:
+async def test_another_browser_of_the_same_person_comes_back(team: OAuthTeam) -> None:
     instance = await team.instance()
     path = await team.agree(await team.begin(instance))
     session = await team.local.services.people.begin_session(team.ann.user)
@@ -222,20 +222,20 @@ async def test_another_browser_of_the_same_person_comes_back(team: Team) -> None
     assert not await team.kept(instance)
 
 
-async def test_nobody_is_signed_in(team: Team) -> None:
+async def test_nobody_is_signed_in(team: OAuthTeam) -> None:
     path = await team.agree(await team.begin(await team.instance()))
     answer = await team.local.client().get(path)
     assert answer.status == 303
     assert answer.headers["location"].startswith("/ui/sign-in?next=")
 
 
-async def test_the_record_was_lost(team: Team) -> None:
+async def test_the_record_was_lost(team: OAuthTeam) -> None:
     path = await team.agree(await team.begin(await team.instance()))
     await team.local.services.database.auth.take_pending(URL(path).query["state"])
     problem(await team.ann.browser.get(path), "unknown or has already been completed")
 
 
-async def test_the_issuer_is_another(team: Team) -> None:
+async def test_the_issuer_is_another(team: OAuthTeam) -> None:
     instance = await team.instance()
     await team.control(iss="https://other.example")
     path = await team.agree(await team.begin(instance))
@@ -256,7 +256,7 @@ async def test_the_issuer_is_another(team: Team) -> None:
         ("invalid_client", 424, "no longer recognizes Toolyard"),
     ],
 )
-async def test_the_token_endpoint_fails(team: Team, trouble: int | str, status: int, words: str) -> None:
+async def test_the_token_endpoint_fails(team: OAuthTeam, trouble: int | str, status: int, words: str) -> None:
     instance = await team.instance()
     path = await team.agree(await team.begin(instance))
     await team.control(token_trouble=[trouble])
@@ -269,7 +269,7 @@ async def test_the_token_endpoint_fails(team: Team, trouble: int | str, status: 
     assert (await team.ann.browser.get(await team.agree(await team.begin(instance)))).status == 303
 
 
-async def test_the_instance_was_deleted_meanwhile(team: Team) -> None:
+async def test_the_instance_was_deleted_meanwhile(team: OAuthTeam) -> None:
     instance = await team.instance()
     path = await team.agree(await team.begin(instance))
     storage = team.local.services.database.auth
@@ -285,7 +285,7 @@ async def test_the_instance_was_deleted_meanwhile(team: Team) -> None:
 # It cannot begin.
 
 
-async def test_it_cannot_begin_and_says_why(team: Team) -> None:
+async def test_it_cannot_begin_and_says_why(team: OAuthTeam) -> None:
     instance = await team.instance()
     await team.control(metadata={"registration_endpoint": None})
     page = await team.press(instance)
@@ -296,14 +296,14 @@ async def test_it_cannot_begin_and_says_why(team: Team) -> None:
     assert "does not support dynamic client registration" in as_json.json["detail"]
 
 
-async def test_another_persons_instance_cannot_be_connected(team: Team) -> None:
+async def test_another_persons_instance_cannot_be_connected(team: OAuthTeam) -> None:
     instance = await team.instance()
     page = await team.press(instance, team.bob)
     assert page.status == 404
     assert not await team.log("authorize")
 
 
-async def test_an_instance_without_oauth_cannot_be_connected(team: Team) -> None:
+async def test_an_instance_without_oauth_cannot_be_connected(team: OAuthTeam) -> None:
     services = team.local.services
     server = await services.registry.add_server(ServerDraft("Public", f"{team.program}/mcp"))
     instance = await services.registry.create_instance(team.ann.user.id, InstanceDraft(server.id))
@@ -312,7 +312,7 @@ async def test_an_instance_without_oauth_cannot_be_connected(team: Team) -> None
     problem(page, "does not use OAuth")
 
 
-async def test_a_form_of_another_page_begins_nothing(team: Team) -> None:
+async def test_a_form_of_another_page_begins_nothing(team: OAuthTeam) -> None:
     instance = await team.instance()
     for data in ({}, {"csrf": "made-up"}):
         answer = await team.ann.browser.post(f"/ui/mcp/{instance.id}/connect", data=data)
@@ -320,7 +320,7 @@ async def test_a_form_of_another_page_begins_nothing(team: Team) -> None:
     assert not await team.log("register")
 
 
-async def test_a_token_begins_nothing(team: Team) -> None:
+async def test_a_token_begins_nothing(team: OAuthTeam) -> None:
     instance = await team.instance()
     assert (await team.ann.token.post(f"/ui/mcp/{instance.id}/connect")).status == 403
 

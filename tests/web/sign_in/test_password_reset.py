@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.web.conftest import Answer, Client, Local, Person
+from tests.web.conftest import HttpClient, HttpReply, InProcessApp, SignedInUser
 
 from toolyard.auth.storage import OAuthClient, OAuthGrant
 from toolyard.types.registry import Instance
@@ -19,12 +19,12 @@ NEW = "a password that somebody else chose"
 
 
 @dataclass
-class Team:
+class PasswordResetTeam:
     """An admin, and Ann, who stored credentials for three servers."""
 
-    local: Local
-    root: Person
-    ann: Person
+    local: InProcessApp
+    root: SignedInUser
+    ann: SignedInUser
     instances: dict[str, str]
     """Ids by the kind of sign-in."""
 
@@ -60,7 +60,7 @@ def _grant() -> OAuthGrant:
 
 
 @pytest.fixture
-async def two(team: Local) -> Team:
+async def two(team: InProcessApp) -> PasswordResetTeam:
     root, ann = await team.person("root", "admin"), await team.person("ann")
     made: dict[str, str] = {}
     for kind, auth in (
@@ -76,19 +76,19 @@ async def two(team: Local) -> Team:
         instance = await ann.token.post("/api/v1/instances", given | more)
         assert instance.status == 201, instance.text
         made[kind] = instance.json["id"]
-    here = Team(team, root, ann, made)
+    here = PasswordResetTeam(team, root, ann, made)
     for key in here.keys:
         await team.services.database.auth.put_grant(key, _grant())
     return here
 
 
-async def _link(two: Team) -> str:
+async def _link(two: PasswordResetTeam) -> str:
     answer = await two.root.token.post(f"/api/v1/users/{two.ann.user.id}/invite")
     assert answer.status == 200, answer.text
     return answer.json["url"].removeprefix(two.local.url)
 
 
-async def _use(two: Team, link: str, **form: str) -> tuple[Client, Answer]:
+async def _use(two: PasswordResetTeam, link: str, **form: str) -> tuple[HttpClient, HttpReply]:
     """Open a link in a new browser and set a password with it."""
     first = await two.local.client().get(link)
     assert first.status == 200, first.text
@@ -99,19 +99,21 @@ async def _use(two: Team, link: str, **form: str) -> tuple[Client, Answer]:
     return browser, first
 
 
-def _cookie(answer: Answer) -> str:
+def _cookie(answer: HttpReply) -> str:
     sent = answer.headers.getall("Set-Cookie")  # type: ignore[attr-defined]
     (found,) = (each.partition(";")[0] for each in sent if each.startswith("toolyard="))
     return found
 
 
-def _csrf(answer: Answer) -> str:
+def _csrf(answer: HttpReply) -> str:
     found = re.search(r'name="csrf" value="([^"]+)"', answer.text)
     assert found is not None
     return found[1]
 
 
-async def test_who_sets_a_password_by_a_link_gets_none_of_the_persons_credentials(two: Team) -> None:
+async def test_who_sets_a_password_by_a_link_gets_none_of_the_persons_credentials(
+    two: PasswordResetTeam,
+) -> None:
     assert await two.grants() == 2
     link = await _link(two)
     assert (await two.instance("header")).value == VALUE, "nothing is lost before the link is used"
@@ -125,13 +127,15 @@ async def test_who_sets_a_password_by_a_link_gets_none_of_the_persons_credential
     assert (await two.ann.token.get("/api/v1/me")).status == 200, "tokens stay unless they are revoked too"
 
 
-async def test_tokens_can_be_revoked_with_the_link(two: Team) -> None:
+async def test_tokens_can_be_revoked_with_the_link(two: PasswordResetTeam) -> None:
     _, page = await _use(two, await _link(two), revoke_tokens="yes")
     assert "Also revoke my API tokens (1)" in page.text
     assert (await two.ann.token.get("/api/v1/me")).status == 401
 
 
-async def test_the_person_is_told_of_the_link_and_of_its_use_until_they_dismiss_it(two: Team) -> None:
+async def test_the_person_is_told_of_the_link_and_of_its_use_until_they_dismiss_it(
+    two: PasswordResetTeam,
+) -> None:
     assert "link" not in (await two.ann.browser.get("/ui/account")).text.partition("<main")[2]
     link = await _link(two)
     told = (await two.ann.browser.get("/ui/account")).text
@@ -154,7 +158,7 @@ async def test_the_person_is_told_of_the_link_and_of_its_use_until_they_dismiss_
     assert actions["invite.accept"]["details"]["link_made_by"] == "root"
 
 
-async def test_somebody_new_is_told_nothing(two: Team) -> None:
+async def test_somebody_new_is_told_nothing(two: PasswordResetTeam) -> None:
     made = await two.root.token.post("/api/v1/users", {"name": "new"})
     browser, page = await _use(two, made.json["invite"]["url"].removeprefix(two.local.url))
     assert "revoke" not in page.text
