@@ -142,7 +142,7 @@ async def test_a_wrong_secret_is_the_operators_business(
 
 @pytest.fixture
 async def forger() -> AsyncIterator[Any]:
-    made = hostile_oidc_provider.Forger()
+    made = hostile_oidc_provider.HostileOidcProvider()
     runner = web.ServerRunner(web.Server(made.answer), shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -189,7 +189,7 @@ async def test_one_trace_leads_from_an_api_request_to_the_server_that_was_called
     try:
         chat = await chat_client.begin(client)
         await chat_client.say(client, chat, f'call it_report {{"word": "{SECRET}"}}', "then", "say done")
-        await chat_client.ended(client, chat)
+        await chat_client.wait_for_end(client, chat)
         results = await chat_client.of_kind(client, chat, "result")
     finally:
         await client.close()
@@ -310,7 +310,7 @@ async def test_content_is_recorded_where_the_operator_asks_for_it(
     try:
         chat = await chat_client.begin(client)
         await chat_client.say(client, chat, f'call it_report {{"word": "blue", "key": "{SECRET}"}}')
-        await chat_client.ended(client, chat)
+        await chat_client.wait_for_end(client, chat)
     finally:
         await client.close()
     await wait_until(lambda: {"chat fake-1", "tools/call report"} <= collector.of_trace(TRACE).keys())
