@@ -32,7 +32,7 @@ async def test_a_fault_is_told_in_one_sentence_and_disturbs_nobody(
 async def test_a_case_that_leaves_a_task_behind_is_wrong(
     hostile_http: ListeningProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suite, "PATIENCE", 0.5)
+    monkeypatch.setattr(suite, "CLEANUP_DEADLINE_SECONDS", 0.5)
 
     async def run(room: CaseContext) -> str:
         run.task = asyncio.create_task(asyncio.sleep(60), name="forgotten")  # type: ignore[attr-defined]
