@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.gateway.surface.result_limits import is_text_equivalent
-from toolyard.results import MemoryResultStore, ResultLimits, shape, shape_and_store
+from toolyard.results import MemoryResultStore, ResultLimits, model_result, shape_and_store
 from toolyard.results import readable_json as readable_module
 from toolyard.results.content_blocks import decode_base64, normalize_base64
 from toolyard.results.partial_read import ResultReadError, has_more_values, read_path
@@ -52,13 +52,13 @@ async def test_a_large_result_is_read_in_a_thread_and_a_small_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     threads: list[bool] = []
-    real = shape.parse_result
+    real = model_result.parse_result
 
     def read(raw: object) -> Any:
         threads.append(threading.current_thread() is threading.main_thread())
         return real(raw)
 
-    monkeypatch.setattr(shape, "parse_result", read)
+    monkeypatch.setattr(model_result, "parse_result", read)
     for numbers in ([1.5] * 10, [1.5] * 100_000):
         raw = {"content": [], "structuredContent": {"a": numbers}}
         result = await shape_and_store(raw, ResultLimits(), Trust.TRUSTED, MemoryResultStore())
