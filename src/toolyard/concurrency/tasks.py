@@ -20,6 +20,7 @@ _log = logging.getLogger("toolyard.concurrency")
 
 async def cancel_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks and wait until they have ended. Their exceptions are ignored."""
+    # A copy: callbacks of ended tasks remove them from the collection of the caller during the wait.
     tasks = list(tasks)
     for task in tasks:
         task.cancel()
@@ -48,11 +49,14 @@ class BackgroundTasks:
 
     def add(self, task: asyncio.Task[Any]) -> None:
         """Take over a running task."""
+        # The event loop refers to its tasks weakly: without this set the garbage collector could remove a
+        # task that is still running.
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
 
     async def wait(self) -> None:
         """Wait until no task is running."""
+        # A loop, because a task may spawn another one before it ends.
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -82,6 +86,8 @@ class SingleFlight(Generic[_K, _T]):
     def __init__(self, *, cancel_when_abandoned: bool) -> None:
         """With ``cancel_when_abandoned``, a task is cancelled with its last caller."""
         self._cancel_when_abandoned = cancel_when_abandoned
+        # An abandoned task leaves ``_shared_tasks`` at once but stays in ``_tasks`` until it has ended, so
+        # that ``close`` waits for it too.
         self._shared_tasks: dict[_K, _SharedTask[_T]] = {}
         self._tasks: set[asyncio.Task[_T]] = set()
 
@@ -134,6 +140,8 @@ class SingleFlight(Generic[_K, _T]):
             task.exception()
 
     def _remove_task(self, key: _K, task: asyncio.Task[_T]) -> None:
+        # An abandoned task was removed when it was cancelled. When it ends, its key may already belong to the
+        # task of a later caller, which must stay.
         shared = self._shared_tasks.get(key)
         if shared is not None and shared.task is task:
             del self._shared_tasks[key]

@@ -101,6 +101,8 @@ class LineFramer:
         if self._buffer.size:
             before = _keep_edges(self._buffer.take())
             self._head, self._tail = before.head, before.tail
+        # The limit may be smaller than the edge, and chunks may be single bytes: the head grows until it is
+        # full, and the tail always holds the latest bytes.
         if len(self._head) < _EDGE_BYTES:
             self._head += piece[: _EDGE_BYTES - len(self._head)]
         self._tail = (self._tail + piece[-_EDGE_BYTES:])[-_EDGE_BYTES:]
@@ -177,6 +179,8 @@ class SseParser:
         self._stray_bytes += self._framer.excess_bytes
         for line in lines:
             first, self._is_started = not self._is_started, True
+            # An oversize line can still be the data of an event. Its ends identify the request to which it
+            # responds, so that this request fails instead of waiting for its timeout.
             if isinstance(line, OversizeLine):
                 self._parse_oversize_field(line)
                 continue
@@ -261,4 +265,5 @@ class SseParser:
     def _add_oversize_data(self, value: OversizeLine) -> None:
         before = self._oversize or (None if self._data is None else _keep_edges(self._data))
         self._oversize = value if before is None else before.append_line(value)
+        # Release the data collected so far: the event is refused, and more lines may follow for long.
         self._data = None

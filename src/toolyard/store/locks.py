@@ -136,6 +136,8 @@ class SharedFileLock:
         if descriptor is None:
             return
         with contextlib.suppress(OSError):
+            # An exclusive lock proves that there are no other users. A process that opens the file in between
+            # finds in ``_try`` that it was removed, and opens a new one.
             if _try_lock(descriptor):
                 os.unlink(self._path)
         os.close(descriptor)
@@ -235,6 +237,8 @@ class RefreshLocks:
                 yield
         finally:
             queue.length -= 1
+            # Counted, because the lock itself cannot tell that a task is about to wait for it: between the
+            # release and the next task the lock is free, and a newcomer would create a second queue.
             if not queue.length:
                 del self._queues[key]
 

@@ -154,6 +154,8 @@ class IndexView:
         try:
             return self._concepts[key]
         except KeyError:
+            # Clearing all is cheaper than tracking the order of use, and a full cache is rare: it takes as
+            # many different query words.
             if len(self._concepts) >= self._max_concepts:
                 self._concepts.clear()
             matches = [(term, 1.0)] if known else self._find_substitutes(term, allow_fuzzy)
@@ -394,6 +396,10 @@ def _match_terms(view: IndexView, query: ParsedQuery) -> list[_MatchedTerm]:
 def _select_candidates(
     matched: Iterable[_MatchedTerm], minimum: int, maximum: int, names: Mapping[int, str]
 ) -> list[int]:
+    # Scoring every document in Python would be slow for thousands of tools. Each plane is an integer with one
+    # bit per document, and bit n of all planes is the counter of document n: one addition of a step to all
+    # documents that contain a term costs a few operations on large integers. The counters are approximate;
+    # only the selected candidates are scored exactly.
     planes = [0] * _COUNTER_BITS
     for *_, concept in matched:
         add_to_counters(planes, concept.steps)

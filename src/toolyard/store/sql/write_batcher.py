@@ -58,6 +58,8 @@ class WriteBatcher(Generic[_I, _O]):
         """Write the queue; items that are not written in time fail with StoreClosed."""
         self._closed = True
         if self._task is not None:
+            # ``wait`` does not cancel the task at the deadline: a commit under way would have an unknown
+            # outcome.
             await asyncio.wait([self._task], timeout=self._close_timeout)
         while self._queue:
             _fail_future(self._queue.popleft()[1], _store_closed_error())
