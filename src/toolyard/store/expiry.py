@@ -13,10 +13,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, select, text
+from sqlalchemy import ColumnElement, Connection, Table, delete, func, select, text
 
 from toolyard.store.sql import tables
 from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.types.audit import UsageGroup
 
 __all__ = ["ExpiredRowCleanup"]
 
@@ -60,7 +61,13 @@ class ExpiredRowCleanup:
         """
         if self._is_paused_after_clock_change():
             return 0
-        await self._executor.write(lambda connection: self._delete_expired_rows(connection, usage_days))
+        await self._executor.write(self._delete_expired_rows)
+        is_expired = usage_days > 0
+        while is_expired:
+            is_expired = await self._executor.write(
+                lambda connection: self._delete_usage_day(connection, usage_days)
+            )
+            await asyncio.sleep(self._pause_seconds if is_expired else 0)
         deleted, after = 0, 0 if audit_days else None
         while after is not None:
             count, after = await self._executor.write(
@@ -78,16 +85,32 @@ class ExpiredRowCleanup:
             self._clock_offset, self._paused_until = offset, now + _DAY_SECONDS
         return now < self._paused_until
 
-    def _delete_expired_rows(self, connection: Connection, usage_days: int) -> None:
+    def _delete_expired_rows(self, connection: Connection) -> None:
         # Tried and not awaited: if another replica deletes, nothing is left to do here. The lock ends with
         # the transaction, so that each batch takes it again.
         if not _try_expiry_lock(connection):
             return
         for table, due in _expiry_conditions(self._clock()):
             connection.execute(delete(table).where(due))
-        if usage_days:
-            first_kept = datetime.fromtimestamp(self._clock() - usage_days * _DAY_SECONDS, UTC).date()
-            connection.execute(delete(tables.usage).where(tables.usage.c.day < first_kept.isoformat()))
+
+    def _delete_usage_day(self, connection: Connection, days: int) -> bool:
+        """Delete the sums of the oldest day if it has expired, and return whether it had.
+
+        The total of a month is deleted with the first of its days, once all of them have expired.
+        """
+        if not _try_expiry_lock(connection):
+            return False
+        first_kept = datetime.fromtimestamp(self._clock() - days * _DAY_SECONDS, UTC).date().isoformat()
+        oldest = connection.execute(select(func.min(tables.usage.c.day))).scalar()
+        if oldest is None or oldest >= first_kept:
+            return False
+        connection.execute(delete(tables.usage).where(tables.usage.c.day == oldest))
+        period = tables.usage_totals.c.period
+        is_expired = (period <= oldest) & (period != first_kept[:7])
+        connection.execute(
+            delete(tables.usage_totals).where(tables.usage_totals.c.category.in_(UsageGroup), is_expired)
+        )
+        return True
 
     def _delete_audit_batch(self, connection: Connection, days: int, after: int) -> tuple[int, int | None]:
         """Delete one batch of the oldest entries after an id.

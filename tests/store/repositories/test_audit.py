@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.store.sql.test_migrations import code_of_revision, insert_old_entries, open_database
 
 from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable, StoreClosed
 from toolyard.store.repositories.audit import SqlAuditLog
-from toolyard.types.account import User
+from toolyard.types.account import Role, User
 from toolyard.types.audit import AuditEntry
 from toolyard.types.registry import Instance, RegistryServer
 
@@ -68,11 +70,80 @@ async def test_entries_about_a_server_are_those_of_its_instances_and_tools_too(
     about += [f"@{ann.id}/a-longer-one/tool"]
     others = [f"{server.id}0", f"{server.id}0/tool", f"{core}0", f"{core}0/tool", f"@{ann.id}/tw/tool"]
     for target in (*about, *others, "", "@"):
-        database.audit.record(entry(target=target))
+        action = "instance.edit" if target == "instance-0" else "tool.call"
+        database.audit.record(entry(action=action, target=target))
+    database.audit.record(entry(action="user.add", target=server.id))
     await database.audit.write(entry(target="50%_/tool"))
     assert [one.target for one in await page(database, server=server.id)] == about[::-1]
     assert [one.target for one in await page(database, server="50%_")] == ["50%_/tool"]
     assert await page(database, server="50__") == []
+    # Entries stay with the server when the instance is gone.
+    await database.registry.delete_instance(ann.id, "instance-0")
+    assert len(await page(database, server=server.id)) == len(about)
+
+
+async def test_filters_can_be_combined(database: Database) -> None:
+    for number in range(40):
+        await database.audit.write(
+            entry(
+                number,
+                actor="ann" if number % 2 else "bob",
+                action="server.edit" if number % 5 == 0 else "tool.call",
+                target="github" if number % 5 == 0 else "github/x" if number % 3 else "files/x",
+                outcome="Unreachable" if number % 7 == 0 else "ok",
+            )
+        )
+
+    async def numbers(**filters: Any) -> list[int]:
+        return [int(one.at - NOW_SECONDS) for one in await page(database, **filters)]
+
+    assert await numbers(actor="ann", succeeded=False) == [35, 21, 7]
+    assert await numbers(action="server.edit", actor="ann") == [35, 25, 15, 5]
+    assert await numbers(action="tool.call", actor="bob", server="files", since=NOW_SECONDS + 10) == [
+        36,
+        24,
+        18,
+        12,
+    ]
+    assert await numbers(action="server.edit", server="github", succeeded=False) == [35, 0]
+    assert await numbers(succeeded=True, server="files", actor="ann") == [39, 33, 27, 9, 3]
+    assert await numbers(since=NOW_SECONDS + 38) == [39, 38]
+    assert await numbers(since=NOW_SECONDS + 40) == []
+
+
+async def test_entries_that_were_written_out_of_order_are_found_by_time(database: Database) -> None:
+    """Replicas write their batches when they like, so that ids follow time only roughly."""
+    for number in (5, 9, 3, 8, 1, 7):
+        await database.audit.write(entry(number))
+    assert [one.at - NOW_SECONDS for one in await page(database, since=NOW_SECONDS + 7)] == [7, 8, 9]
+
+
+async def test_entries_of_an_older_database_get_their_server(
+    database_url: str | None, tmp_path: Path, server: RegistryServer
+) -> None:
+    with code_of_revision("0019"):
+        old = await open_database(tmp_path, database_url)
+        ann = await old.accounts.add_user("Ann", Role.USER)
+        await old.registry.add_server(server)
+        await old.registry.add_instance(
+            Instance(server.id, "c-public", "gh", "gh", id="instance-0", user_id=ann.id)
+        )
+        about = [
+            ("tool.call", f"@{ann.id}/gh/a/b"),
+            ("instance.edit", "instance-0"),
+            ("server.edit", server.id),
+        ]
+        others = [("tool.call", f"@{ann.id}/other/a"), ("tool.call", "github/find"), ("user.add", server.id)]
+        await insert_old_entries(
+            old,
+            [entry(action=action, target=target, outcome="failed") for action, target in (*about, *others)],
+        )
+        await old.close()
+    database = await open_database(tmp_path, database_url)
+    found = await page(database, server=server.id, succeeded=False)
+    assert [(one.action, one.target) for one in found] == about[::-1]
+    assert [one.target for one in await page(database, server="github")] == ["github/find"]
+    await database.close()
 
 
 async def test_a_written_entry_comes_after_all_that_was_noted_before(database: Database) -> None:

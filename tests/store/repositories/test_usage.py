@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.sql.test_migrations import code_of_revision, open_database
+from tests.store.sql.test_migrations import code_of_revision, insert_old_entries, open_database
 
 from toolyard.store import Database
 from toolyard.types.audit import AuditEntry, ToolUsage, UsageGroup, UsageSums, server_of_tool
@@ -83,16 +83,55 @@ async def test_names_that_callers_made_up_are_not_counted(database: Database) ->
     assert await read(database, UsageGroup.TOOL) == {}
 
 
-async def test_old_sums_are_deleted_and_newer_ones_kept(database: Database) -> None:
+@pytest.mark.parametrize("person", [None, "ann"])
+async def test_old_sums_are_deleted_and_newer_ones_kept(database: Database, person: str | None) -> None:
     now = datetime.now(UTC)
-    for days in (0, 9, 11):
+    for days in (0, 9, 11, 12, 75):
         at = (now - timedelta(days)).timestamp()
         await database.audit.write(AuditEntry(at, "tool.call", "ann", target="a/b"))
-    first, last = now.date() - timedelta(20), now.date()
-    await database.expiry.delete_expired(0, 10)
-    assert len(await database.usage.sum_by(UsageGroup.DAY, first, last)) == 2
-    await database.expiry.delete_expired(0, 0)
-    assert len(await database.usage.sum_by(UsageGroup.DAY, first, last)) == 2
+    # From the first of a month on, so that the sums of whole months count.
+    first, last = (now.date() - timedelta(100)).replace(day=1), now.date()
+    for kept_days in (10, 0):
+        await database.expiry.delete_expired(0, kept_days)
+        assert len(await database.usage.sum_by(UsageGroup.DAY, first, last, person=person)) == 2
+    (left,) = await database.usage.sum_by(UsageGroup.TOOL, last - timedelta(9), last, person=person)
+    assert left.calls == 2
+
+
+async def test_whole_months_and_single_days_add_up(database: Database) -> None:
+    """Sums of everybody are read from those of months where the period covers them."""
+    for days_ago in range(100):
+        database.audit.record(make_call(days_ago=days_ago, seconds=days_ago))
+    await database.audit.write(make_call("files/read", actor="bob"))
+    for days in (1, 10, 38, 39, 68, 100):
+        for group in UsageGroup:
+            everybody = await read(database, group, days=days)
+            by_person = [await read(database, group, days=days, person=each) for each in ("ann", "bob")]
+            keys = {key for each in by_person for key in each}
+            assert set(everybody) == keys
+            for key, total in everybody.items():
+                parts = [each[key] for each in by_person if key in each]
+                assert total.calls == sum(each.calls for each in parts)
+                assert total.slowest_seconds == max(each.slowest_seconds for each in parts)
+        assert everybody_calls(await read(database, UsageGroup.SERVER, days=days)) == days + 1
+
+
+def everybody_calls(sums: dict[str, UsageSums]) -> int:
+    return sum(each.calls for each in sums.values())
+
+
+async def test_totals_of_an_older_database_are_made_from_its_sums(
+    database_url: str | None, tmp_path: Path
+) -> None:
+    with code_of_revision("0009"):
+        old = await open_database(tmp_path, database_url)
+        await insert_old_entries(old, [make_call(days_ago=each, agent="helper") for each in range(60)])
+        await old.close()
+    database = await open_database(tmp_path, database_url)
+    await database.audit.write(make_call(seconds=9.0))
+    for group in UsageGroup:
+        assert await read(database, group, days=60) == await read(database, group, days=60, person="ann")
+    await database.close()
 
 
 async def test_sums_of_an_older_database_are_made_from_its_audit_log(
@@ -101,10 +140,7 @@ async def test_sums_of_an_older_database_are_made_from_its_audit_log(
     entries = [make_call(), make_call(outcome="tool error"), make_call("x", "ToolRefused")]
     with code_of_revision("0009"):
         old = await open_database(tmp_path, database_url)
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("toolyard.store.repositories.audit.add_usage", lambda *_: None)
-            for entry in entries:
-                await old.audit.write(entry)
+        await insert_old_entries(old, entries)
         await old.close()
     database = await open_database(tmp_path, database_url)
     await database.audit.write(make_call())

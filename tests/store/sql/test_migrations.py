@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import inspect, text
+from sqlalchemy import Connection, inspect, text
 
 from toolyard.store import Database
 from toolyard.store.errors import DatabaseOutdated
 from toolyard.store.sql import dialects, migrate, open
 from toolyard.types.account import Invite, Role
+from toolyard.types.audit import AuditEntry
 from toolyard.types.chat import Chat
 
 KEY = "a key for tests, long enough"
@@ -39,6 +41,21 @@ def code_of_revision(revision: str) -> Iterator[None]:
             migrate, "_create_schema", lambda connection: migrate._upgrade_schema(connection, None)
         )
         yield
+
+
+async def insert_old_entries(database: Database, entries: Iterable[AuditEntry]) -> None:
+    """Write audit entries with the columns of the first version."""
+    names = ("at", "action", "actor", "actor_name", "target", "outcome", "address", "details")
+    statement = text(f"INSERT INTO audit ({', '.join(names)}) VALUES (:{', :'.join(names)})")
+    rows = [
+        {**{name: getattr(one, name) for name in names}, "details": json.dumps(one.details)}
+        for one in entries
+    ]
+
+    def work(connection: Connection) -> None:
+        connection.execute(statement, rows)
+
+    await database.executor.write(work)
 
 
 @pytest.fixture

@@ -11,20 +11,20 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence, Set
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, false, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, TextClause, func, select, text, tuple_
 
 from toolyard.store.errors import AuditUnavailable, StoreError
-from toolyard.store.repositories.usage import add_usage
+from toolyard.store.repositories.usage import MODEL_REQUEST_ACTION, TOOL_CALL_ACTION, add_usage
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.repeated_warning import RepeatedWarning
-from toolyard.store.sql.stored_values import clean_text
-from toolyard.store.sql.tables import audit, instances
+from toolyard.store.sql.stored_values import MAX_INDEXED_CHARACTERS, clean_text
+from toolyard.store.sql.tables import AUDIT_FAILURE_CONDITION, audit, instances
 from toolyard.store.sql.write_batcher import WriteBatcher
-from toolyard.types.audit import AuditEntry
+from toolyard.types.audit import AuditEntry, server_of_tool
 
 __all__ = ["SqlAuditLog"]
 
@@ -36,6 +36,11 @@ _MAX_PAGE_ENTRIES = 1_000
 _MAX_ENTRY_ID = 2**63 - 1
 _CLOSE_TIMEOUT_SECONDS = 10.0
 """Time that ``close`` allows for writing queued entries."""
+_INSTANCE_ACTIONS = ("instance.",)
+"""Actions whose target is the id of an instance."""
+_SERVER_ACTIONS = ("tool.", "server.", "lock.", "config.", *_INSTANCE_ACTIONS)
+"""Actions whose target is a server, an instance, or a tool of either."""
+_FREQUENT_ACTIONS = (TOOL_CALL_ACTION, f"{TOOL_CALL_ACTION}.start", MODEL_REQUEST_ACTION)
 
 _log = logging.getLogger("toolyard.store.audit")
 
@@ -119,27 +124,26 @@ class SqlAuditLog:
     ) -> Sequence[AuditEntry]:
         """Return up to ``limit`` entries, newest first, with ids lower than ``before``.
 
-        ``server`` is the id of a configured or registry server: entries about it, its tools, and its existing
+        ``server`` is the id of a configured or registry server: entries about it, its tools, and its
         instances and their tools. ``succeeded`` False selects entries that failed or were refused.
         """
         query = select(audit).order_by(audit.c.id.desc()).limit(max(0, min(limit, _MAX_PAGE_ENTRIES)))
         if before is not None and before <= _MAX_ENTRY_ID:
             query = query.where(audit.c.id < max(0, before))
-        if action is not None:
-            query = query.where(audit.c.action == action)
-        if actor is not None:
-            query = query.where(audit.c.actor == actor)
-        if since is not None:
-            query = query.where(audit.c.at >= since)
-        if succeeded is not None:
-            outcomes = ("ok",) if succeeded else ("ok", "")
-            query = query.where(
-                audit.c.outcome.in_(outcomes) if succeeded else ~audit.c.outcome.in_(outcomes)
-            )
+        if succeeded is True:
+            query = query.where(audit.c.outcome == "ok")
+        query = query.where(
+            *_build_conditions(action=action, actor=actor, server=server, only_failures=succeeded is False)
+        )
 
         def read(connection: Connection) -> Sequence[Any]:
-            found = query if server is None else query.where(_concerns_server(connection, server))
-            return connection.execute(found).all()
+            if since is None:
+                return connection.execute(query).all()
+            first_id = connection.execute(_first_id_query(since)).scalar()
+            if first_id is None:
+                return ()
+            recent = query.where(audit.c.id > first_id - _MAX_BATCH_ENTRIES, audit.c.at >= since)
+            return connection.execute(recent).all()
 
         return [_entry_from_row(row) for row in await self._executor.read_or_default(read, ())]
 
@@ -226,7 +230,10 @@ class SqlAuditLog:
 def _insert_rows(
     connection: Connection, rows: Sequence[dict[str, Any]], entries: Sequence[AuditEntry]
 ) -> None:
-    connection.execute(audit.insert(), rows)
+    servers = _find_servers(connection, entries)
+    connection.execute(
+        audit.insert(), [{**row, "server": server} for row, server in zip(rows, servers, strict=True)]
+    )
     add_usage(connection, entries)
 
 
@@ -259,23 +266,65 @@ def _details_json(entry: AuditEntry) -> str:
     return body.decode()
 
 
-def _concerns_server(connection: Connection, server: str) -> ColumnElement[bool]:
-    """Return the condition for entries about a server, its instances and the tools of both."""
-    query = select(instances.c.id, instances.c.user_id, instances.c.slug).where(
-        instances.c.server_id == server
+def _find_servers(connection: Connection, entries: Sequence[AuditEntry]) -> list[str]:
+    """Return the id of the server that each entry is about; empty for entries about something else."""
+    names = [
+        server_of_tool(entry.target) if entry.action.startswith(_SERVER_ACTIONS) else "" for entry in entries
+    ]
+    server_by_instance = _find_instances(connection, {name for name in names if name.startswith("@")})
+    ids = {entry.target for entry in entries if entry.action.startswith(_INSTANCE_ACTIONS)}
+    if ids:
+        query = select(instances.c.id, instances.c.server_id).where(instances.c.id.in_(ids))
+        server_by_instance |= {row.id: row.server_id for row in connection.execute(query)}
+    return [clean_text(server_by_instance.get(name, name), MAX_INDEXED_CHARACTERS) for name in names]
+
+
+def _find_instances(connection: Connection, names: Set[str]) -> dict[str, str]:
+    """Return the servers of instances by name, such as ``@ann/github``."""
+    keys = [tuple(name[1:].split("/", 1)) for name in names if "/" in name]
+    if not keys:
+        return {}
+    query = select(instances.c.user_id, instances.c.slug, instances.c.server_id).where(
+        tuple_(instances.c.user_id, instances.c.slug).in_(keys)
     )
-    rows = connection.execute(query).all()
-    core_ids = [f"@{row.user_id}/{row.slug}" for row in rows]
-    # By length, so that each entry is compared a few times and not once for each instance.
-    prefixes: dict[int, list[str]] = {}
-    for name in core_ids:
-        prefixes.setdefault(len(name) + 1, []).append(f"{name}/")
-    of_instances = (func.substr(audit.c.target, 1, size).in_(names) for size, names in prefixes.items())
-    return or_(
-        audit.c.target.in_([server, *(row.id for row in rows), *core_ids]),
-        audit.c.target.startswith(f"{server}/", autoescape=True),
-        audit.c.target.startswith("@") & or_(false(), *of_instances),
-    )
+    return {f"@{row.user_id}/{row.slug}": row.server_id for row in connection.execute(query)}
+
+
+def _build_conditions(
+    *, action: str | None, actor: str | None, server: str | None, only_failures: bool
+) -> list[ColumnElement[bool] | TextClause]:
+    """Return the conditions of a page, of which only the most selective one may use an index.
+
+    Each index has the id as its last column, so that the newest matches are found at once. A planner does not
+    know that most entries are calls, and may read all of them for a person who made none.
+    """
+    conditions: list[ColumnElement[bool] | TextClause] = []
+
+    def add(column: ColumnElement[str], value: str | None) -> None:
+        if value is not None:
+            # An expression in place of the column cannot use its index.
+            conditions.append((column.concat("") if conditions else column) == value)
+
+    is_frequent = action in _FREQUENT_ACTIONS
+    add(audit.c.action, None if is_frequent else action)
+    if only_failures:
+        is_failure = text(AUDIT_FAILURE_CONDITION)
+        conditions.append(is_failure if not conditions else ~audit.c.outcome.in_(("ok", "")))
+    add(audit.c.server, server)
+    add(audit.c.actor, actor)
+    add(audit.c.action, action if is_frequent else None)
+    return conditions
+
+
+def _first_id_query(since: float) -> Select[Any]:
+    """Return the query for the lowest id among the first entries since a time.
+
+    Ids grow with time, except among entries that were written in one batch or at once by several processes:
+    so the id of the very first entry is not enough. With a bound of ids, an index by something else need not
+    be read to its end.
+    """
+    first = select(audit.c.id).where(audit.c.at >= since).order_by(audit.c.at).limit(_MAX_BATCH_ENTRIES)
+    return select(func.min(first.subquery().c.id))
 
 
 def _entry_from_row(row: Any) -> AuditEntry:

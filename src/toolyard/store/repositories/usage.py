@@ -1,22 +1,23 @@
 """Daily sums of tool calls and model requests.
 
 The audit log writes them in the transaction of its entries, so that both always agree, and pages stay fast
-however many calls there were. The sums outlive the entries: each has its own retention.
+however many calls there were. Sums of everybody are stored by day and by month for each group, since those of
+each person add up to a million rows a year. The sums outlive the entries: each has its own retention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection, Select, Table, case, func, select
 
 from toolyard.store.sql.dialects import build_insert
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.stored_values import MAX_INDEXED_CHARACTERS, clean_text, compute_digest
-from toolyard.store.sql.tables import usage
+from toolyard.store.sql.tables import usage, usage_totals
 from toolyard.types.audit import AuditEntry, ToolUsage, UsageGroup, UsageSums, server_of_tool
 
 __all__ = ["MODEL_REQUEST_ACTION", "TOOL_CALL_ACTION", "SqlUsage", "add_usage"]
@@ -24,7 +25,9 @@ __all__ = ["MODEL_REQUEST_ACTION", "TOOL_CALL_ACTION", "SqlUsage", "add_usage"]
 TOOL_CALL_ACTION = "tool.call"
 MODEL_REQUEST_ACTION = "model.request"
 
-_SUM_COLUMNS = [usage.c[each.name] for each in fields(UsageSums) if each.name != "key"]
+_SUM_NAMES = [each.name for each in fields(UsageSums) if each.name != "key"]
+_NAMED_GROUPS = (UsageGroup.SERVER, UsageGroup.TOOL, UsageGroup.MODEL)
+"""Groups without a row for calls, or requests, that they are not about."""
 _MAX_TEXT_CHARACTERS = 2_000
 
 
@@ -42,29 +45,19 @@ class SqlUsage:
         Days are in order; other groups start with the one that has most calls and requests. Tools and
         servers have only calls, and models only requests.
         """
-        column = usage.c[group]
-        sums = [
-            (func.max(each) if each is usage.c.slowest_seconds else func.sum(each)).label(each.name)
-            for each in _SUM_COLUMNS
-        ]
         query = (
-            select(column.label("key"), *sums)
-            .where(usage.c.day.between(first_day.isoformat(), last_day.isoformat()))
-            .group_by(column)
+            _select_totals(group, first_day, last_day)
+            if person is None
+            else _select_sums(group, first_day, last_day, person)
         )
-        if person is not None:
-            query = query.where(usage.c.person == person)
-        if group in (UsageGroup.SERVER, UsageGroup.TOOL, UsageGroup.MODEL):
-            query = query.where(column != "")
-        order = column if group is UsageGroup.DAY else func.sum(usage.c.calls + usage.c.requests).desc()
-        rows = await self._executor.fetch_all(query.order_by(order, column))
+        rows = await self._executor.fetch_all(query)
         # PostgreSQL returns sums of integers as decimals.
         return [UsageSums(row.key, *(_as_number(each) for each in row[1:])) for row in rows]
 
     async def count_calls(self, since: float, *, person: str | None = None) -> ToolUsage:
         """Return the calls of each tool since the day of a time, of one person or of everybody."""
         first_day = datetime.fromtimestamp(since, UTC).date()
-        sums = await self.sum_by(UsageGroup.TOOL, first_day, date.max, person=person)
+        sums = await self.sum_by(UsageGroup.TOOL, first_day, datetime.now(UTC).date(), person=person)
         oldest = await self._executor.fetch_value(select(func.min(usage.c.day)))
         if oldest is None:
             return ToolUsage()
@@ -79,37 +72,118 @@ class SqlUsage:
         )
 
 
+def _select_sums(group: UsageGroup, first_day: date, last_day: date, person: str) -> Select[*tuple[Any, ...]]:
+    column = usage.c[group]
+    query = (
+        select(column.label("key"), *_build_sums(usage))
+        .where(usage.c.day.between(first_day.isoformat(), last_day.isoformat()), usage.c.person == person)
+        .group_by(column)
+    )
+    if group in _NAMED_GROUPS:
+        query = query.where(column != "")
+    return query.order_by(*([column] if group is UsageGroup.DAY else _order_by_use(usage, column)))
+
+
+def _select_totals(group: UsageGroup, first_day: date, last_day: date) -> Select[*tuple[Any, ...]]:
+    key, periods = (
+        usage_totals.c.key,
+        _list_periods(first_day, last_day, with_months=group is not UsageGroup.DAY),
+    )
+    query = (
+        select(key, *_build_sums(usage_totals))
+        .where(usage_totals.c.category == group, usage_totals.c.period.in_(periods))
+        .group_by(key)
+    )
+    return query.order_by(*([key] if group is UsageGroup.DAY else _order_by_use(usage_totals, key)))
+
+
+def _build_sums(table: Table) -> list[Any]:
+    return [
+        (func.max if name == "slowest_seconds" else func.sum)(table.c[name]).label(name)
+        for name in _SUM_NAMES
+    ]
+
+
+def _order_by_use(table: Table, key: Any) -> list[Any]:
+    return [func.sum(table.c.calls + table.c.requests).desc(), key]
+
+
+def _list_periods(first_day: date, last_day: date, *, with_months: bool) -> list[str]:
+    """Return the months and the remaining days that make up a period."""
+    periods: list[str] = []
+    day = first_day
+    while day <= last_day:
+        next_month = (day.replace(day=1) + timedelta(31)).replace(day=1)
+        if with_months and day.day == 1 and next_month - timedelta(1) <= last_day:
+            periods.append(day.isoformat()[:7])
+            day = next_month
+        else:
+            periods.append(day.isoformat())
+            day += timedelta(1)
+    return periods
+
+
 def _as_number(value: Any) -> Any:
     return value if isinstance(value, float) else int(value)
 
 
 def add_usage(connection: Connection, entries: Iterable[AuditEntry]) -> None:
     """Add audit entries about tool calls and model requests to the sums of their days."""
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for entry in entries:
         row = _build_row(entry)
-        if row is None:
-            continue
-        known = rows.setdefault((row["day"], row["digest"]), row)
-        if known is not row:
-            _merge_row(known, row)
-    if not rows:
-        return
-    statement = build_insert(connection, usage)
-    added = {each.name: each + statement.excluded[each.name] for each in _SUM_COLUMNS}
-    slowest, added_slowest = usage.c.slowest_seconds, statement.excluded.slowest_seconds
+        if row is not None:
+            key = (row["day"], row["digest"])
+            if key in rows:
+                _merge_sums(rows[key], row)
+            else:
+                rows[key] = row
+    if rows:
+        _store_rows(connection, usage, rows)
+        _store_rows(connection, usage_totals, _build_totals(rows.values()))
+
+
+def _merge_sums(known: dict[str, Any], row: Mapping[str, Any]) -> None:
+    for name in _SUM_NAMES:
+        known[name] = max(known[name], row[name]) if name == "slowest_seconds" else known[name] + row[name]
+
+
+def _store_rows(connection: Connection, table: Table, rows: dict[tuple[str, ...], dict[str, Any]]) -> None:
+    """Add rows to those that are stored; their keys are the primary key of the table."""
+    statement = build_insert(connection, table)
+    added = {name: table.c[name] + statement.excluded[name] for name in _SUM_NAMES}
+    slowest, added_slowest = table.c.slowest_seconds, statement.excluded.slowest_seconds
     added[slowest.name] = case((added_slowest > slowest, added_slowest), else_=slowest)
     # In one order for all replicas, because two that lock the same rows in different orders would deadlock.
     connection.execute(
-        statement.on_conflict_do_update(index_elements=["day", "digest"], set_=added),
+        statement.on_conflict_do_update(index_elements=[each.name for each in table.primary_key], set_=added),
         [rows[key] for key in sorted(rows)],
     )
 
 
-def _merge_row(known: dict[str, Any], row: dict[str, Any]) -> None:
-    for column in _SUM_COLUMNS:
-        name = column.name
-        known[name] = max(known[name], row[name]) if name == "slowest_seconds" else known[name] + row[name]
+def _build_totals(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
+    """Return the rows of totals that rows of sums add to, by primary key."""
+    totals: dict[tuple[UsageGroup, str, str], dict[str, Any]] = {}
+
+    def add(key: tuple[UsageGroup, str, str], row: Mapping[str, Any]) -> None:
+        if key in totals:
+            _merge_sums(totals[key], row)
+        else:
+            totals[key] = {name: row[name] for name in _SUM_NAMES}
+
+    for row in rows:
+        for group in UsageGroup:
+            if row[group] or group not in _NAMED_GROUPS:
+                add((group, row["day"], row[group]), row)
+    for (group, day, key), sums in list(totals.items()):
+        if group is not UsageGroup.DAY:
+            add((group, day[:7], key), sums)
+    built: dict[tuple[str, ...], dict[str, Any]] = {}
+    for (group, period, key), sums in totals.items():
+        digest = compute_digest(key)
+        row = {"category": group.value, "period": period, "digest": digest, "key": key, **sums}
+        built[group.value, period, digest] = row
+    return built
 
 
 def _build_row(entry: AuditEntry) -> dict[str, Any] | None:
@@ -122,7 +196,7 @@ def _build_row(entry: AuditEntry) -> dict[str, Any] | None:
         "tool": "",
         "agent": clean_text(str(details.get("agent") or ""), _MAX_TEXT_CHARACTERS),
         "model": "",
-        **{column.name: 0 for column in _SUM_COLUMNS},
+        **dict.fromkeys(_SUM_NAMES, 0),
     }
     if entry.action == MODEL_REQUEST_ACTION:
         row["model"] = clean_text(entry.target, _MAX_TEXT_CHARACTERS)

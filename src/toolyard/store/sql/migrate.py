@@ -17,7 +17,7 @@ from toolyard.store.sql.tables import metadata
 
 __all__ = ["HEAD", "migrate", "read_schema_version"]
 
-HEAD = "0019"
+HEAD = "0021"
 """The newest revision in ``migrations/versions``."""
 
 _MIGRATION_LOCK_ID = 0x746F6F6C79617264

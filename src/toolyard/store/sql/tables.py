@@ -44,6 +44,7 @@ from toolyard.types.registry import AuthChoice, Instance, RegistryServer
 from toolyard.types.stored_model import StoredModel
 
 __all__ = [
+    "AUDIT_FAILURE_CONDITION",
     "agents",
     "api_tokens",
     "approvals",
@@ -76,8 +77,13 @@ __all__ = [
     "sessions",
     "sign_ins",
     "usage",
+    "usage_totals",
     "users",
 ]
+
+AUDIT_FAILURE_CONDITION = "outcome NOT IN ('ok', '')"
+"""Condition of the index of audit entries about failures and refusals. A query uses the index only if it has
+the condition word for word."""
 
 metadata = MetaData(
     naming_convention={
@@ -91,6 +97,19 @@ metadata = MetaData(
 
 def _digest_column() -> Column[str]:
     return Column("digest", LimitedText(64), primary_key=True)
+
+
+def _usage_columns() -> list[Column[Any]]:
+    return [
+        Column("calls", BigInteger, nullable=False),
+        Column("failures", BigInteger, nullable=False),
+        Column("seconds", Seconds(), nullable=False),
+        Column("slowest_seconds", Seconds(), nullable=False),
+        Column("requests", BigInteger, nullable=False),
+        Column("input_tokens", BigInteger, nullable=False),
+        Column("output_tokens", BigInteger, nullable=False),
+        Column("cost", Dollars(), nullable=False),
+    ]
 
 
 def _user_column() -> Column[str]:
@@ -509,9 +528,18 @@ audit = Table(
     Column("outcome", LimitedText(), nullable=False),
     Column("address", LimitedText(), nullable=False),
     Column("details", LimitedText(), nullable=False),
+    # Id of the configured or registry server that the entry is about, also if its target is an instance.
+    Column("server", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False, server_default=""),
     Index(None, "action", "id"),
     Index(None, "actor", "id"),
     Index(None, "at"),
+    Index(None, "server", "id"),
+    Index(
+        "ix_audit_failures",
+        "id",
+        sqlite_where=text(AUDIT_FAILURE_CONDITION),
+        postgresql_where=text(AUDIT_FAILURE_CONDITION),
+    ),
 )
 
 # Daily sums of the tool calls and model requests in the audit log. The digest covers person, server, tool,
@@ -527,16 +555,25 @@ usage = Table(
     Column("tool", LimitedText(), nullable=False),
     Column("agent", LimitedText(), nullable=False),
     Column("model", LimitedText(), nullable=False),
-    Column("calls", BigInteger, nullable=False),
-    Column("failures", BigInteger, nullable=False),
-    Column("seconds", Seconds(), nullable=False),
-    Column("slowest_seconds", Seconds(), nullable=False),
-    Column("requests", BigInteger, nullable=False),
-    Column("input_tokens", BigInteger, nullable=False),
-    Column("output_tokens", BigInteger, nullable=False),
-    Column("cost", Dollars(), nullable=False),
+    *_usage_columns(),
     PrimaryKeyConstraint("day", "digest"),
     Index(None, "person", "day"),
+)
+
+# The same sums of everybody, by day and by month, for each day, person, server, tool, agent and model. The
+# digest is that of the key.
+
+usage_totals = Table(
+    "usage_totals",
+    metadata,
+    Column("category", LimitedText(20), nullable=False),
+    Column("period", LimitedText(10), nullable=False),
+    Column("digest", LimitedText(64), nullable=False),
+    Column("key", LimitedText(), nullable=False),
+    *_usage_columns(),
+    PrimaryKeyConstraint("category", "period", "digest"),
+    # The rows of a query are next to each other.
+    sqlite_with_rowid=False,
 )
 
 # Questions of servers that wait for an answer on the page; deleted with the answer.
