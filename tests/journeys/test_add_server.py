@@ -96,6 +96,65 @@ async def test_a_server_with_an_api_key_asks_for_the_name_of_the_header(page: Pa
     await expect(page.locator("#flash")).to_contain_text("is created.")
 
 
+async def test_an_edited_server_is_asked_again_how_to_sign_in(
+    page: Page, guarded: str, start_program: ProgramStarter
+) -> None:
+    await page.get_by_label("Kind").select_option("public")
+    await add_without_check(page, f"{guarded}/mcp")
+    await open_edit_form(page)
+    await page.get_by_label("Kind").select_option("Automatic: ask the server")
+    await expect(page.get_by_label("Label")).to_be_hidden()
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("127.0.0.1 is a private address")).to_be_visible()
+    await expect(page.get_by_label("Kind")).to_have_value("auto")
+    await page.get_by_role("button", name="Allow and save").click()
+    await expect(page.locator("#flash")).to_contain_text("is saved.")
+    await page.get_by_role("button", name="Connect", exact=True).click()
+    await expect(page.locator("[data-live^='instance:'][data-state='ready']")).to_have_count(1)
+
+    # The admin is signed in by now, and stays so; the server is asked as a stranger would.
+    await open_edit_form(page)
+    await expect(page.get_by_label("Kind")).to_have_value("oauth")
+    await page.get_by_label("Kind").select_option("auto")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.locator("#flash")).to_contain_text("is saved.")
+    await page.goto("/ui/mcp")
+    await expect(page.locator("[data-live^='instance:'][data-state='ready']")).to_have_count(1)
+
+    # Another address has another answer.
+    docs = start_program(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}").url
+    await open_edit_form(page)
+    await page.get_by_label("URL", exact=True).fill(f"{docs}/mcp")
+    await page.get_by_label("Kind").select_option("auto")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.locator("#flash")).to_contain_text("is saved.")
+    await open_edit_form(page)
+    await expect(page.get_by_label("Kind")).to_have_value("public")
+
+    # One that does not answer is saved only on request.
+    await page.get_by_label("URL", exact=True).fill("http://127.0.0.1:9/mcp")
+    await page.get_by_label("Kind").select_option("auto")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("Couldn’t find out how to sign in")).to_be_visible()
+    await expect(page.get_by_role("button", name="Save anyway")).to_be_visible()
+
+
+async def add_without_check(page: Page, url: str) -> None:
+    """Add a server whose kind of sign-in is chosen, so that nothing is asked."""
+    await page.get_by_label("URL", exact=True).fill(url)
+    await page.get_by_label("Name", exact=True).fill("Guarded")
+    await page.get_by_role("button", name="Add server").click()
+    await expect(page.locator("#flash")).to_contain_text("was added.")
+
+
+async def open_edit_form(page: Page) -> None:
+    """Go to the form of the only registry server."""
+    await page.goto("/ui/admin/mcp")
+    await page.locator("#list .row-main a").click()
+    await page.get_by_role("link", name="Edit").click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Edit")
+
+
 async def test_the_redirect_address_is_beside_the_choice_to_register_by_hand(page: Page) -> None:
     await page.get_by_label("Kind").select_option("oauth")
     address = page.get_by_label("Redirect address to register")

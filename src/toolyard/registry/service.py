@@ -173,9 +173,9 @@ class Registry:
         """Return the number of instances of each server, by server id."""
         return await self.storage.count_instances()
 
-    def check_server(self, draft: ServerDraft) -> RegistryServer:
+    def check_server(self, draft: ServerDraft, old: RegistryServer | None = None) -> RegistryServer:
         """Return the server that a draft describes, without storing it. Raises Invalid."""
-        return validate_server(draft, None, self._clock())
+        return validate_server(draft, old, self._clock())
 
     async def add_server(self, draft: ServerDraft) -> RegistryServer:
         """Add a server, without contacting it. Raises Invalid or Taken."""

@@ -1,4 +1,4 @@
-"""Adding a server to the registry: the server itself is asked how to sign in, unless that was chosen."""
+"""Servers that admins add or edit: the server itself is asked how to sign in, unless that was chosen."""
 
 from __future__ import annotations
 
@@ -57,24 +57,30 @@ class NewServers:
         self._previews = previews
         self._audit = audit
 
-    async def find_sign_in(self, me: RequestUser, draft: ServerDraft) -> tuple[ServerDraft, Obstacle | None]:
-        """Replace an automatic sign-in method by the one that the server asks for. Raises Invalid."""
+    async def find_sign_in(
+        self, me: RequestUser, draft: ServerDraft, old: RegistryServer | None = None
+    ) -> tuple[ServerDraft, Obstacle | None]:
+        """Replace an automatic sign-in method by the one that the server asks for. Raises Invalid.
+
+        ``old`` is the server that the draft replaces, if there is one.
+        """
         if all(choice.kind != AUTOMATIC for choice in draft.choices):
             return draft, None
-        checked = self._registry.check_server(replace(draft, name=draft.name.strip() or "-", choices=()))
-        preview = await self._previews.fetch_server_preview(me, checked)
+        named = replace(draft, name=draft.name.strip() or "-", choices=())
+        checked = self._registry.check_server(named, old)
+        preview = await self._previews.fetch_server_preview(me, checked, use_instance=False)
         error, offered = preview.error, preview.offered_issuer
         if isinstance(error, PrivateAddress):
             return draft, Obstacle(ObstacleKind.PRIVATE_ADDRESS, error)
         if isinstance(error, SignInNeeded) and offered is not None:
             if offered.issuer:
-                return fill_draft(draft, AuthKind.OAUTH, preview), None
+                return fill_draft(draft, AuthKind.OAUTH, preview, old), None
             if isinstance(offered.error, AuthUnavailable):
                 return draft, Obstacle(ObstacleKind.UNKNOWN_SIGN_IN, offered.error)
-            filled = fill_draft(draft, AuthKind.HEADER, preview)
+            filled = fill_draft(draft, AuthKind.HEADER, preview, old)
             return filled, Obstacle(ObstacleKind.NEEDS_KEY, error)
         if error is None or preview.protocol_version is not None:
-            return fill_draft(draft, AuthKind.PUBLIC, preview), None
+            return fill_draft(draft, AuthKind.PUBLIC, preview, old), None
         return draft, Obstacle(ObstacleKind.UNKNOWN_SIGN_IN, error)
 
     async def add(self, me: RequestUser, draft: ServerDraft) -> RegistryServer:
@@ -94,11 +100,24 @@ class NewServers:
         return made.id
 
 
-def fill_draft(draft: ServerDraft, kind: AuthKind, preview: ServerPreview) -> ServerDraft:
-    """Return the draft with the sign-in method that was found, and a name."""
-    found = ChoiceDraft(kind.value, key=_KEY_HEADER if kind is AuthKind.HEADER else None)
-    choices = tuple(found if choice.kind == AUTOMATIC else choice for choice in draft.choices)
+def fill_draft(
+    draft: ServerDraft, kind: AuthKind, preview: ServerPreview, old: RegistryServer | None = None
+) -> ServerDraft:
+    """Return the draft with the sign-in method that was found, and a name.
+
+    A method of ``old`` that has the kind already is kept, with the credentials that people entered for it.
+    """
+    choices = tuple(
+        _fill_choice(choice, kind, old) if choice.kind == AUTOMATIC else choice for choice in draft.choices
+    )
     return replace(draft, choices=choices, name=draft.name.strip() or _choose_name(draft.url, preview))
+
+
+def _fill_choice(choice: ChoiceDraft, kind: AuthKind, old: RegistryServer | None) -> ChoiceDraft:
+    known = None if old is None or choice.id is None else old.find_choice(choice.id)
+    if known is not None and known.kind is kind:
+        return replace(choice, kind=kind.value)
+    return ChoiceDraft(kind.value, id=choice.id, key=_KEY_HEADER if kind is AuthKind.HEADER else None)
 
 
 def _choose_name(url: str, preview: ServerPreview) -> str:

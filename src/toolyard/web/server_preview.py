@@ -76,14 +76,15 @@ class ServerPreviews:
         self._net = net
 
     async def fetch_server_preview(
-        self, request_user: RequestUser, registered: RegistryServer
+        self, request_user: RequestUser, registered: RegistryServer, *, use_instance: bool = True
     ) -> ServerPreview:
         """Connect to a server and list its contents, with the user's own sign-in if they have one.
 
-        A ServerError is returned in the preview, not raised.
+        Without ``use_instance``, connect without credentials. A ServerError is returned in the preview, not
+        raised.
         """
         started = time.perf_counter()
-        own_server = await self._find_usable_instance(request_user, registered)
+        own_server = await self._find_usable_instance(request_user, registered) if use_instance else None
         if own_server is not None:
             preview = await _list_contents(self._manager, own_server, request_user.principal)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,29 @@ async def test_editing_keeps_what_is_not_changed(me: ScriptlessBrowser, alone: I
     assert (await alone.services.registry.get_server(server.id)).choices[
         0
     ].registration is RegistrationMethod.AUTO
+
+
+async def test_automatic_sign_in_keeps_a_method_of_the_kind_that_is_found(
+    me: ScriptlessBrowser, alone: InProcessApp, start_program: ProgramStarter
+) -> None:
+    program = start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
+    account = ChoiceDraft("oauth", "Account", client_id="abc", client_secret=SECRET, issuer=program)
+    registry = alone.services.registry
+    server = await registry.add_server(
+        ServerDraft("Guarded", f"{program}/mcp", choices=(account,), private_addresses=True)
+    )
+    at = f"/ui/admin/mcp/{server.id}/edit"
+    page = await me.send(await me.get(at), at, {"choices-0-kind": "auto"}, press=("do", "save"))
+    assert "“Guarded” is saved." in page.flash
+    assert (await registry.get_server(server.id)).choices == server.choices
+
+    # Of another kind, it becomes a new method, without the label of the former.
+    key = ChoiceDraft("header", "Key of the team", key="X-Key")
+    server = await registry.edit_server(server.id, replace(server.to_draft(), choices=(key,)))
+    page = await me.send(await me.get(at), at, {"choices-0-kind": "auto"}, press=("do", "save"))
+    (choice,) = (await registry.get_server(server.id)).choices
+    assert (choice.kind, choice.label) == (AuthKind.OAUTH, "Sign in with OAuth")
+    assert choice.id != server.choices[0].id
 
 
 async def test_a_server_is_disabled_enabled_and_deleted(me: ScriptlessBrowser, alone: InProcessApp) -> None:

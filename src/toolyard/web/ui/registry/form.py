@@ -13,12 +13,15 @@ from starlette.responses import Response
 
 from toolyard.errors import ToolyardError
 from toolyard.store.repositories.sign_ins import SqlAuthStorage
-from toolyard.types.registry import AuthChoice, ChoiceDraft, RegistryServer, ServerDraft
+from toolyard.types.registry import AuthChoice, AuthKind, ChoiceDraft, RegistryServer, ServerDraft
 from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web.new_servers import NewServers, Obstacle, ObstacleKind, fill_draft
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AuditDep, AuthStorageDep, RegistryDep, UrlsDep
+from toolyard.web.server_preview import ServerPreview
+from toolyard.web.service_dependencies import AuditDep, AuthStorageDep, NewServersDep, RegistryDep, UrlsDep
 from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.formatting import extract_host
 from toolyard.web.ui.components.forms import (
     FORM_ERRORS,
     SubmittedForm,
@@ -37,6 +40,8 @@ AdminUser = Annotated[RequestUser, Depends(require_admin)]
 _SERVER_SPECS = form_specs(RegistryServer)
 _CHOICE_SPECS = form_specs(AuthChoice)
 _OPTIONS = frozenset(_SERVER_SPECS) - {"name", "url", "choices"}
+_ALLOW_PRIVATE, _SKIP_CHECK = "allow-private", "add-anyway"
+"""Buttons of notices: accept a private address; save without knowing how to sign in."""
 _CHOICE_KIND_PATTERN = re.compile(r"choices-(\d{1,4})-kind")
 
 
@@ -111,9 +116,12 @@ class ServerForm:
 class ServerForms:
     """Builds the form for one request."""
 
-    def __init__(self, request: Request, urls: PublicUrls, auth_storage: SqlAuthStorage) -> None:
+    def __init__(
+        self, request: Request, urls: PublicUrls, auth_storage: SqlAuthStorage, new_servers: NewServers
+    ) -> None:
         self._client_identity = urls.build_client_identity(urls.base_url(request))
         self._auth_storage = auth_storage
+        self._new_servers = new_servers
 
     async def build(
         self,
@@ -140,18 +148,31 @@ class ServerForms:
         errors = {} if error is None else field_errors(error, _build_field_labels(len(rows)))
         return ServerForm(draft, rows, self._client_identity.redirect_uri, server, errors, notice)
 
-    async def apply_choice_button(
-        self, pressed: str, draft: ServerDraft, server: RegistryServer | None = None
-    ) -> ServerForm | None:
-        """Return the form after a button that adds or removes a sign-in method; None for other buttons."""
+    async def apply_button(
+        self, me: RequestUser, pressed: str, draft: ServerDraft, server: RegistryServer | None = None
+    ) -> tuple[ServerDraft, ServerForm | None]:
+        """Return the draft to save, and the form if it has to be shown first. Raises Invalid.
+
+        The form is shown after a button that adds or removes a sign-in method, and if something has to be
+        decided before the way to sign in is known.
+        """
         if pressed == "add":
-            more = replace(draft, choices=(*draft.choices, ServerForm.new_choice.draft))
-            return replace(await self.build(more, server), added=True)
+            draft = replace(draft, choices=(*draft.choices, ServerForm.new_choice.draft))
+            return draft, replace(await self.build(draft, server), added=True)
         if pressed.startswith("remove-"):
             removed = pressed.removeprefix("remove-")
             remaining = tuple(each for index, each in enumerate(draft.choices) if str(index) != removed)
-            return await self.build(replace(draft, choices=remaining), server)
-        return None
+            draft = replace(draft, choices=remaining)
+            return draft, await self.build(draft, server)
+        if pressed == _ALLOW_PRIVATE:
+            draft = replace(draft, private_addresses=True)
+        elif pressed == _SKIP_CHECK:
+            draft = fill_draft(draft, AuthKind.OAUTH, ServerPreview(), server)
+        draft, obstacle = await self._new_servers.find_sign_in(me, draft, server)
+        if obstacle is None:
+            return draft, None
+        verb = "add" if server is None else "save"
+        return draft, await self.build(draft, server, notice=_build_notice(draft, obstacle, verb))
 
 
 @router.get("/ui/admin/mcp/{server_id}/edit")
@@ -162,10 +183,11 @@ async def show_edit_form(
     urls: UrlsDep,
     registry: RegistryDep,
     auth_storage: AuthStorageDep,
+    new_servers: NewServersDep,
 ) -> Response:
     """Show the form of an existing server."""
     server = await registry.get_server(server_id)
-    page = await ServerForms(request, urls, auth_storage).build(server.to_draft(), server)
+    page = await ServerForms(request, urls, auth_storage, new_servers).build(server.to_draft(), server)
     return render_page(request, "server_form.html", page=page)
 
 
@@ -178,14 +200,16 @@ async def save_server(
     urls: UrlsDep,
     registry: RegistryDep,
     auth_storage: AuthStorageDep,
+    new_servers: NewServersDep,
 ) -> Response:
     """Save the server. An empty client secret keeps the stored one."""
     form = await read_submitted_form(request)
     old = await registry.get_server(server_id)
-    draft, forms = read_draft(form), ServerForms(request, urls, auth_storage)
-    if (changed := await forms.apply_choice_button(form.text("do", "save"), draft, old)) is not None:
-        return render_page(request, "server_form.html", page=changed)
+    draft, forms = read_draft(form), ServerForms(request, urls, auth_storage, new_servers)
     try:
+        draft, shown = await forms.apply_button(me, form.text("do", "save"), draft, old)
+        if shown is not None:
+            return render_page(request, "server_form.html", page=shown)
         server = await registry.edit_server(server_id, draft)
     except FORM_ERRORS as error:
         page = await forms.build(draft, old, error=error)
@@ -223,3 +247,29 @@ def _build_field_labels(choices: int) -> dict[str, str]:
         for name, spec in _CHOICE_SPECS.items()
     }
     return {name: spec.label for name, spec in _SERVER_SPECS.items()} | numbered
+
+
+def _build_notice(draft: ServerDraft, obstacle: Obstacle, verb: str) -> FormNotice:
+    error = obstacle.error
+    if obstacle.kind is ObstacleKind.PRIVATE_ADDRESS:
+        return FormNotice(
+            f"{extract_host(draft.url)} is a private address",
+            "Toolyard connects to servers in your own network only if you allow it for each of them.",
+            "Allow it only for a server that you run: it may then refer to private addresses as well.",
+            f"Allow and {verb}",
+            _ALLOW_PRIVATE,
+        )
+    if obstacle.kind is ObstacleKind.NEEDS_KEY:
+        return FormNotice(
+            "The server needs an API key",
+            f"It {error.cause}. It does not offer OAuth.",
+            "Enter the name of the header or query parameter that carries the key. Each person enters their"
+            " own key.",
+        )
+    return FormNotice(
+        "Couldn’t find out how to sign in",
+        error.cause,
+        error.hint or "",
+        f"{verb.capitalize()} anyway",
+        _SKIP_CHECK,
+    )

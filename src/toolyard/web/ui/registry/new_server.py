@@ -23,13 +23,11 @@ from toolyard.store.repositories.sign_ins import SqlAuthStorage
 from toolyard.types.registry import AuthKind, ChoiceDraft, RegistryServer, ServerDraft
 from toolyard.web.access.dependencies import RequestUser, require_admin
 from toolyard.web.access.services import uses
-from toolyard.web.new_servers import AUTOMATIC, NewServers, Obstacle, ObstacleKind, fill_draft
+from toolyard.web.new_servers import AUTOMATIC, NewServers
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
-from toolyard.web.server_preview import ServerPreview
 from toolyard.web.service_dependencies import ProposalsDep, ServerCatalogDep
 from toolyard.web.ui.components.flash import redirect_with_message
-from toolyard.web.ui.components.formatting import extract_host
 from toolyard.web.ui.components.forms import FORM_ERRORS, read_submitted_form
 from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.registry.form import FormNotice, ServerForms, read_draft
@@ -78,8 +76,7 @@ class NewServerForm:
         notice: FormNotice | None = None,
     ) -> Response:
         """Show the form with these values."""
-        forms = ServerForms(request, self._urls, self._auth_storage)
-        page = replace(await forms.build(draft, notice=notice), carried=carried)
+        page = replace(await self._forms(request).build(draft, notice=notice), carried=carried)
         return render_page(request, "server_form.html", page=page)
 
     async def submit(
@@ -92,17 +89,11 @@ class NewServerForm:
     ) -> Response:
         """Add the server, and redirect to its page or to that of the user's instance. If something has to be
         decided or corrected first, show the form."""
-        forms = ServerForms(request, self._urls, self._auth_storage)
-        if (changed := await forms.apply_choice_button(pressed, draft)) is not None:
-            return render_page(request, "server_form.html", page=replace(changed, carried=carried))
-        if pressed == "allow-private":
-            draft = replace(draft, private_addresses=True)
+        forms = self._forms(request)
         try:
-            if pressed == "add-anyway":
-                draft = fill_draft(draft, AuthKind.OAUTH, ServerPreview())
-            draft, obstacle = await self._new_servers.find_sign_in(me, draft)
-            if obstacle is not None:
-                return await self.show(request, draft, carried, notice=_build_notice(draft, obstacle))
+            draft, shown = await forms.apply_button(me, pressed, draft)
+            if shown is not None:
+                return render_page(request, "server_form.html", page=replace(shown, carried=carried))
             server = await self._new_servers.add(me, draft)
         except FORM_ERRORS as error:
             page = replace(await forms.build(draft, error=error), carried=carried)
@@ -110,6 +101,9 @@ class NewServerForm:
         if carried.get(_PROPOSAL):
             await self._accept_proposal(me, carried[_PROPOSAL], server)
         return await self._redirect(me, server, bool(carried.get(OWN_INSTANCE)))
+
+    def _forms(self, request: Request) -> ServerForms:
+        return ServerForms(request, self._urls, self._auth_storage, self._new_servers)
 
     async def _accept_proposal(self, me: RequestUser, proposal_id: str, server: RegistryServer) -> None:
         # The server is added already, so that a proposal that was withdrawn meanwhile is no error.
@@ -156,25 +150,3 @@ async def add_server(request: Request, me: AdminUser, new_server: NewServerFormD
     form = await read_submitted_form(request)
     carried = {name: form.text(name) for name in _CARRIED_FIELDS if form.text(name)}
     return await new_server.submit(request, me, read_draft(form), carried, form.text("do", "save"))
-
-
-def _build_notice(draft: ServerDraft, obstacle: Obstacle) -> FormNotice:
-    error = obstacle.error
-    if obstacle.kind is ObstacleKind.PRIVATE_ADDRESS:
-        return FormNotice(
-            f"{extract_host(draft.url)} is a private address",
-            "Toolyard connects to servers in your own network only if you allow it for each of them.",
-            "Allow it only for a server that you run: it may then refer to private addresses as well.",
-            "Allow and add",
-            "allow-private",
-        )
-    if obstacle.kind is ObstacleKind.NEEDS_KEY:
-        return FormNotice(
-            "The server needs an API key",
-            f"It {error.cause}. It does not offer OAuth.",
-            "Enter the name of the header or query parameter that carries the key. Each person enters their"
-            " own key.",
-        )
-    return FormNotice(
-        "Couldn’t find out how to sign in", error.cause, error.hint or "", "Add anyway", "add-anyway"
-    )
