@@ -40,6 +40,7 @@ from toolyard.web.problem_details import PROBLEM_TYPE_PREFIX, ProblemDetails, ad
 from toolyard.web.protected_resource import ResourceServer
 from toolyard.web.protected_resource import router as resource_routes
 from toolyard.web.public_urls import PublicUrls
+from toolyard.web.registry_icons import RegistryIcons
 from toolyard.web.rendering.child import RenderingProcess
 from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.rendering.result_renderer import ResultRenderer
@@ -175,6 +176,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
     )
     notices = GatewayNotices(gateway, services.instances, core.manager, core.tool_directory, core.locks)
     records = ServerRecords(services.instances, core.manager, core.tool_directory, core.updates)
+    icons = ServerIcons(services.net)
     live_updates = StatusUpdates(records)
     rendering = RenderingProcess()
     services.stop_callbacks += [live_updates.close, mount.stop]
@@ -267,7 +269,8 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
             new_servers, settings, urls, database.auth, services.instances, services.proposals, services.audit
         ),
         ServerCatalog(services.registry, services.config),
-        ServerIcons(services.net),
+        icons,
+        RegistryIcons(services.registry, services.instances, services.callers, records, previews, icons),
         ServerContent(gateway),
         FirstSteps(
             services.config,

@@ -50,8 +50,11 @@ def find_icon_urls(server_info: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the addresses of the icons that a server names (``icons`` of its ``Implementation``)."""
     icons: object = server_info.get("icons")
     entries = cast("Sequence[object]", icons)[:_MAX_ICONS_TRIED] if isinstance(icons, list) else ()
-    found = [cast("Mapping[str, object]", each).get("src") for each in entries if isinstance(each, dict)]
-    return tuple(src for src in found if isinstance(src, str) and _is_usable_length(src))
+    found = [cast("Mapping[str, object]", each) for each in entries if isinstance(each, dict)]
+    # Pages show icons on a light ground in both themes.
+    found.sort(key=lambda each: each.get("theme") == "dark")
+    urls = (each.get("src") for each in found)
+    return tuple(src for src in urls if isinstance(src, str) and _is_usable_length(src))
 
 
 def _is_usable_length(src: str) -> bool:

@@ -12,6 +12,7 @@ from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_validation import validate_tools
 from toolyard.clients import ConnectionManager
 from toolyard.clients.server_secrets import find_secrets, redact_error
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.core.instances import InstanceSync
 from toolyard.errors import RpcError, ServerError, SignInNeeded, Unreachable
 from toolyard.net import OutboundHttp
@@ -21,6 +22,7 @@ from toolyard.types.account import Principal
 from toolyard.types.registry import InstanceState, RegistryServer
 from toolyard.types.server import Server, Timeouts
 from toolyard.types.tool import Definition
+from toolyard.web.server_icons import find_icon_urls
 
 if TYPE_CHECKING:
     from toolyard.types.account import RequestUser
@@ -29,6 +31,7 @@ __all__ = ["ServerPreview", "ServerPreviews"]
 
 _PREVIEW_TIMEOUT_SECONDS = 20.0
 """Total time for a preview, in seconds. Short, because a user waits for the page."""
+_MAX_SERVERS_WITH_ICONS = 128
 _CONNECTION_TIMEOUTS = Timeouts(connect=10.0, silence=10.0, call=15.0)
 
 
@@ -74,6 +77,7 @@ class ServerPreviews:
         self._instances = instances
         self._manager = manager
         self._net = net
+        self._icon_urls: LruCache[str, tuple[str, ...]] = LruCache(_MAX_SERVERS_WITH_ICONS)
 
     async def fetch_server_preview(
         self, request_user: RequestUser, registered: RegistryServer, *, use_instance: bool = True
@@ -91,10 +95,16 @@ class ServerPreviews:
             server = replace(self._registry.build_preview_server(registered), timeouts=_CONNECTION_TIMEOUTS)
             async with ConnectionManager([server], net=self._net) as manager:
                 preview = await _list_contents(manager, server, request_user.principal)
+            if preview.protocol_version is not None:
+                self._icon_urls[registered.url] = find_icon_urls(preview.server_info)
             if isinstance(preview.error, SignInNeeded):
                 offered = await self._issuers.find_offered(registered, preview.error)
                 preview = replace(preview, offered_issuer=offered)
         return replace(preview, seconds=time.perf_counter() - started)
+
+    def find_icon_urls(self, registered: RegistryServer) -> tuple[str, ...]:
+        """Return the addresses of the icons that a server named in its last preview without a sign-in."""
+        return self._icon_urls.get(registered.url) or ()
 
     async def _find_usable_instance(
         self, request_user: RequestUser, registered: RegistryServer

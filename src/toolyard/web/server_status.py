@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.clients import ConnectionManager
@@ -61,6 +62,8 @@ class ServerRecord:
     slug: str | None = None
     registry_id: str | None = None
     """Registry server of an instance."""
+    icon: str = ""
+    """Path of the icon that the server publishes, or empty."""
     last_call: float | None = field(default=None, compare=False)
     """Time of the last request to the server. Not compared, because a request does not change the status.
 
@@ -144,11 +147,21 @@ class ServerRecords:
         """Return the addresses of the icons that a server is known to publish."""
         return find_icon_urls(self._get_server_info(caller, server))
 
-    def find_instance_icon_urls(
-        self, caller: Caller, instance: Instance, registered: RegistryServer
-    ) -> tuple[str, ...]:
-        """Return the addresses of the icons of an instance's server."""
-        return self.find_icon_urls(caller, self._instances.get_server(instance, registered))
+    def find_instance_icon_path(self, caller: Caller, instance: Instance, registered: RegistryServer) -> str:
+        """Return the path of the icon of an instance's server, or an empty string."""
+        server = self._instances.get_server(instance, registered)
+        return _build_icon_path(server, self._get_server_info(caller, server))
+
+    def find_icon_path(self, caller: Caller, server_id: str) -> str:
+        """Return the path of the icon of a server whose tools the caller has listed; empty if there is none.
+
+        It may be called from a thread.
+        """
+        server = self._manager.find(server_id, caller.principal)
+        catalogue = self._tool_directory.known_listing(caller.principal).catalogues.get(server_id)
+        if server is None or catalogue is None:
+            return ""
+        return _build_icon_path(server, catalogue.listing.server_info)
 
     def _get_server_info(self, caller: Caller, server: Server) -> Mapping[str, Any]:
         catalogue = self._tool_directory.known_listing(caller.principal).catalogues.get(server.id)
@@ -201,6 +214,7 @@ class ServerRecords:
             if catalogue is None
             else sum(map(estimate_definition_tokens, catalogue.definitions)),
             shared=server.shared,
+            icon=_build_icon_path(server, info),
             restarts=status.restarts,
             next_retry=status.next_retry,
             last_call=status.last_call if caller.principal.admin or not server.shared else None,
@@ -237,6 +251,14 @@ _HINTS_BY_STATE = {
     InstanceState.NEEDS_REAUTH: "sign in again, or enter the key again, to reconnect",
     InstanceState.FAILED: "test the connection; the next call retries, too",
 }
+
+
+def _build_icon_path(server: Server, server_info: Mapping[str, Any]) -> str:
+    if not find_icon_urls(server_info):
+        return ""
+    if server.instance is not None:
+        return f"/ui/mcp/{server.instance.id}/icon"
+    return f"/ui/servers/{quote(server.id, safe='')}/icon"
 
 
 _UNCONNECTED_STATES = (State.IDLE, State.DISABLED)

@@ -41,6 +41,7 @@ from toolyard.web.approval_review import ApprovalReviewer
 from toolyard.web.config_sign_ins import ConfigServerSignIns
 from toolyard.web.new_servers import NewServers
 from toolyard.web.public_urls import PublicUrls
+from toolyard.web.registry_icons import RegistryIcons
 from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.server.metrics import Metrics
@@ -86,6 +87,7 @@ __all__ = [
     "ProposalsDep",
     "QuestionsDep",
     "RegistryDep",
+    "RegistryIconsDep",
     "ResultRendererDep",
     "ServerCatalogDep",
     "ServerContentDep",
@@ -134,6 +136,7 @@ MarkdownDep = Annotated[MarkdownRenderer, uses(MarkdownRenderer)]
 MetricsDep = Annotated[Metrics, uses(Metrics)]
 NewServersDep = Annotated[NewServers, uses(NewServers)]
 ModelRegistryDep = Annotated[ModelRegistry, uses(ModelRegistry)]
+RegistryIconsDep = Annotated[RegistryIcons, uses(RegistryIcons)]
 NotifierDep = Annotated[ChangeNotifier, uses(ChangeNotifier)]
 PendingItemsDep = Annotated[SqlPendingItems, uses(SqlPendingItems)]
 PeopleDep = Annotated[AccountService, uses(AccountService)]

@@ -8,13 +8,15 @@ import json
 import sys
 import zlib
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.web.conftest import InProcessApp, Opening
-from tests.web.scriptless_browser import ScriptlessBrowser
+from tests.web.chat.chat_client import begin, run, wait_for_end
+from tests.web.conftest import HttpClient, InProcessApp, Opening
+from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
 
 from toolyard.types.registry import InstanceDraft, ServerDraft
 
@@ -58,6 +60,7 @@ for line in sys.stdin:
     results = {
         "initialize": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info},
         "tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "done"}]},
     }
     result = results.get(message["method"])
     more = {"result": result} if result else {"error": {"code": -32601, "message": "no"}}
@@ -68,6 +71,25 @@ for line in sys.stdin:
 def entry(*icons: Any) -> dict[str, Any]:
     """A stdio server that publishes these icons."""
     return {"command": sys.executable, "args": ["-I", "-S", "-c", SERVER, json.dumps(icons)]}
+
+
+def data_url(content: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(content).decode()
+
+
+def icons_of(page: ScriptlessPage) -> list[str]:
+    """The paths of the icons of servers on a page."""
+    return [each.attrs["src"] for each in page.root.all("img", class_="server-icon")]
+
+
+async def read_streamed_card(client: HttpClient, chat: str, after: int) -> str:
+    """The first change of the chat's page that has a tool card."""
+    url = f"{client.url}/ui/chat/{chat}/stream?after={after}"
+    async with client.session.get(url, headers=client.headers) as response:
+        async for line in response.content:
+            if b"tool-card" in line:
+                return line.decode()
+    raise AssertionError("the stream ended")
 
 
 async def listed(local: InProcessApp) -> ScriptlessBrowser:
@@ -110,24 +132,29 @@ async def test_anything_else_is_not_served(open_site: Opening, content: bytes) -
     assert (await local.client().get("/ui/servers/art/icon")).status == 404
 
 
-async def test_an_icon_is_fetched_through_the_address_guard(
-    open_site: Opening, serve_http: Callable[[web.Application], Awaitable[str]]
-) -> None:
-    asked: list[str] = []
+class ArtServer:
+    """An MCP server with pictures; it keeps the paths that were requested."""
 
-    async def icon(request: web.Request) -> web.Response:
-        asked.append(request.path)
+    def __init__(self, *icon_paths: str) -> None:
+        self._icon_paths = icon_paths
+        self.asked: list[str] = []
+        self.app = web.Application()
+        self.app.router.add_post("/mcp", self._answer)
+        self.app.router.add_get(r"/{name:\w+\.png}", self._send_icon)
+
+    async def _send_icon(self, request: web.Request) -> web.Response:
+        self.asked.append(request.path)
         if request.path == "/moved.png":
             raise web.HTTPFound("/icon.png")
         if request.path == "/bomb.png":
             return web.Response(body=zlib.compress(PNG * 50_000), headers={"Content-Encoding": "deflate"})
         return web.Response(body=PNG, content_type="text/html")
 
-    async def mcp(request: web.Request) -> web.Response:
+    async def _answer(self, request: web.Request) -> web.Response:
         message = await request.json()
         if "id" not in message:
             return web.Response(status=202)
-        urls = [{"src": f"http://{request.host}{path}"} for path in ("/moved.png", "/bomb.png", "/icon.png")]
+        urls = [{"src": f"http://{request.host}{path}"} for path in self._icon_paths]
         info = {"name": "icons", "version": "1", "icons": urls}
         version = (message.get("params") or {}).get("protocolVersion", "2025-11-25")
         results: dict[str, Any] = {
@@ -138,10 +165,12 @@ async def test_an_icon_is_fetched_through_the_address_guard(
         more = {"result": result} if result else {"error": {"code": -32601, "message": "no"}}
         return web.json_response({"jsonrpc": "2.0", "id": message["id"], **more})
 
-    app = web.Application()
-    app.router.add_post("/mcp", mcp)
-    app.router.add_get("/{name}", icon)
-    url = await serve_http(app)
+
+async def test_an_icon_is_fetched_through_the_address_guard(
+    open_site: Opening, serve_http: Callable[[web.Application], Awaitable[str]]
+) -> None:
+    art = ArtServer("/moved.png", "/bomb.png", "/icon.png")
+    url = await serve_http(art.app)
     local = await open_site({"spy": entry({"src": f"{url}/icon.png"})})
     registry = local.services.registry
     server = await registry.add_server(ServerDraft("Art", f"{url}/mcp", private_addresses=True))
@@ -151,15 +180,66 @@ async def test_an_icon_is_fetched_through_the_address_guard(
 
     # A server that may not name private addresses makes us ask nothing.
     assert (await local.client().get("/ui/servers/spy/icon")).status == 404
-    assert asked == ["/mcp"] * asked.count("/mcp")
+    assert art.asked == []
     (image,) = (await me.get("/ui/mcp")).root.all("img", class_="server-icon")
     assert image.attrs["src"] == f"/ui/mcp/{made.id}/icon"
     # Requests at the same time share those that leave, and later ones the cache.
     answers = await asyncio.gather(*(local.client().get(image.attrs["src"]) for _ in range(10)))
     for answer in [*answers, await local.client().get(image.attrs["src"])]:
         assert (answer.status, answer.headers["Content-Type"], answer.body) == (200, "image/png", PNG)
-    fetched = [path for path in asked if path != "/mcp"]
-    assert fetched == ["/moved.png", "/bomb.png", "/icon.png"]
+    assert art.asked == ["/moved.png", "/bomb.png", "/icon.png"]
+
+
+async def test_registry_pages_show_icons(
+    open_site: Opening, serve_http: Callable[[web.Application], Awaitable[str]]
+) -> None:
+    url = await serve_http(ArtServer("/icon.png").app)
+    local = await open_site({"file": entry({"src": data_url(PNG)})}, people_mode="password")
+    root, bob = await local.person("root", "admin"), await local.person("bob")
+    registry = local.services.registry
+    shut = await registry.add_server(ServerDraft("Shut", f"{url}/mcp?shut"))
+    open_server = await registry.add_server(ServerDraft("Open", f"{url}/mcp", private_addresses=True))
+    admin, user = ScriptlessBrowser(root.browser), ScriptlessBrowser(bob.browser)
+    await root.browser.get("/api/v1/tools?fresh=true")
+    assert icons_of(await admin.get("/ui/admin/mcp")) == ["/ui/servers/file/icon"]
+
+    # The preview names the icon of a server that is open; others may see it then, too.
+    path = f"/ui/registry/{open_server.id}/icon"
+    for server in (shut, open_server):
+        page = await admin.get(f"/ui/admin/mcp/{server.id}/contents")
+        assert icons_of(page) == ([path] if server is open_server else [])
+    assert icons_of(await admin.get("/ui/admin/mcp")) == [path, "/ui/servers/file/icon"]
+    assert icons_of(await user.get("/ui/mcp/new")) == [path]
+    for person in (root, bob):
+        answer = await person.browser.get(path)
+        assert (answer.status, answer.headers["Content-Type"], answer.body) == (200, "image/png", PNG)
+    assert (await bob.browser.get(f"/ui/registry/{shut.id}/icon")).status == 404
+    assert (await local.client().get(path)).status == 303
+    # What the person's own instance names comes first.
+    made = await registry.create_instance(bob.user.id, InstanceDraft(open_server.id))
+    await bob.browser.get("/api/v1/tools?fresh=true")
+    assert icons_of(await user.get("/ui/mcp/new")) == [f"/ui/mcp/{made.id}/icon"]
+    assert icons_of(await admin.get("/ui/admin/mcp"))[0] == path
+    # A server with another address has named no icon yet.
+    await registry.edit_server(open_server.id, replace(open_server.to_draft(), url=f"{url}/mcp?other"))
+    assert icons_of(await admin.get("/ui/admin/mcp")) == ["/ui/servers/file/icon"]
+
+
+async def test_a_call_in_a_chat_has_the_icon_of_its_server(open_site: Opening) -> None:
+    dark = {"src": data_url(png(9, 9)), "theme": "dark"}
+    local = await open_site({"art": entry(dark, {"src": data_url(PNG)}), "plain": entry()})
+    me, client = await listed(local), local.client()
+    chat = await begin(client)
+    for name, expected in (("art_t", ["/ui/servers/art/icon"]), ("plain_t", [])):
+        turn = await run(client, chat, name)
+        await wait_for_end(client, chat, turn - 1)
+        streamed = await read_streamed_card(client, chat, turn - 1)
+        assert all(path in streamed for path in expected)
+        assert ("server-icon" in streamed) == bool(expected)
+        card = (await me.get(f"/ui/chat/{chat}")).root.all("article", class_="tool-card")[-1]
+        assert [each.attrs["src"] for each in card.all("img", class_="server-icon")] == expected
+    # Pages show it on a light ground.
+    assert (await client.get("/ui/servers/art/icon")).body == PNG
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from datetime import datetime
 from typing import Literal
 
@@ -139,7 +138,7 @@ def build_status_model(record: ServerRecord) -> ServerStatus:
     return ServerStatus.model_construct(**values)
 
 
-_RECORD_FIELDS = tuple(each.name for each in fields(ServerRecord))
+_RECORD_FIELDS = tuple(ServerStatus.model_fields)
 
 
 @router.get("/status", responses=problem_responses(), summary="Get the status of all servers")

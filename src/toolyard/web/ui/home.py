@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote
@@ -73,8 +73,6 @@ class HomePage:
     steps: list[NextStep]
     tools: int
     tokens: int
-    icons: Collection[str]
-    """Ids of configured servers that publish an icon."""
     changed: Mapping[str, int]
     """Number of tools in quarantine, by id of a configured server or core id of an instance."""
     talks: bool
@@ -151,11 +149,6 @@ async def show_home(
         ],
         tools=sum(each.tool_count or 0 for each in records),
         tokens=sum(each.token_cost or 0 for each in records),
-        icons=[
-            each.id
-            for each in config.configuration.servers.values()
-            if server_records.find_icon_urls(caller, each)
-        ],
         changed=changed,
         talks=bool(chats.models.choices_for(me.user.principal)),
     )

@@ -21,6 +21,7 @@ from toolyard.agents.chat.turn_snapshot import (
     TurnSnapshot,
 )
 from toolyard.config.value_checks import url_fault
+from toolyard.types.audit import server_of_tool
 from toolyard.types.chat import Attachment, CallProgress, CallResult, TurnTree
 from toolyard.web.middleware.request_body import UPLOAD_PATH
 from toolyard.web.rendering.highlighting import highlight_code
@@ -76,10 +77,21 @@ class FragmentContext:
     """All turns of the chat, for their alternatives."""
     fixed_media_url: str = ""
     """URL of all media of an example chat; empty to use the URLs of results."""
+    find_icon_path: Callable[[str], str] = lambda _: ""
+    """Returns the path of a server's icon, or an empty string. Called from threads."""
 
     def media(self, seq: int, number: int) -> str:
         """Return the URL of an image, audio or file of a result."""
         return self.fixed_media_url or f"/api/v1/chats/{self.chat}/results/{seq}/media/{number}"
+
+    def icon(self, card: CallSnapshot) -> str:
+        """Return the path of the icon of the server that a call goes to, or an empty string."""
+        request = card.request
+        return (
+            ""
+            if request.tool is None or request.native
+            else self.find_icon_path(server_of_tool(request.tool))
+        )
 
     @staticmethod
     def attachment(attachment: Attachment) -> str:
@@ -214,7 +226,7 @@ def render_item_fragments(item: TurnItem, frame: FragmentContext) -> dict[str, M
             return {f"{item.key}-think": render_macro(_TEMPLATE_NAME, "think", item)}
         case CallSnapshot():
             return {
-                f"{item.key}-head": render_macro(_TEMPLATE_NAME, "card_head", item),
+                f"{item.key}-head": render_macro(_TEMPLATE_NAME, "card_head", item, frame),
                 f"{item.key}-progress": render_macro(_TEMPLATE_NAME, "card_progress", item, frame),
                 f"{item.key}-ask": render_macro(_TEMPLATE_NAME, "card_ask", item, frame),
                 **{each.key: render_question(each, frame) for each in item.questions},

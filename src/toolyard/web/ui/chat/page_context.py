@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -15,6 +16,7 @@ from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, TurnSnapshot
 from toolyard.agents.models.model_ref import ModelChoice
 from toolyard.core.agents import AgentRoster
+from toolyard.core.callers import CallerCache
 from toolyard.store.repositories.attachments import AttachmentLimits
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.account import Principal
@@ -23,6 +25,7 @@ from toolyard.types.chat import Chat, ChatEvent, TurnTree, UserMessage
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.access.services import get_service
 from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
+from toolyard.web.server_status import ServerRecords
 from toolyard.web.ui.chat.actions import ChatFormState
 from toolyard.web.ui.chat.console import ToolConsole
 from toolyard.web.ui.chat.context_bar import find_context_usage, render_context_bar
@@ -36,6 +39,7 @@ __all__ = [
     "ChatSettings",
     "build_chat_settings",
     "build_fragment_context",
+    "icon_finder",
     "load_chat_list",
     "load_chat_view",
     "render_chat_page",
@@ -151,7 +155,7 @@ async def render_chat_page(
         start = await chats.get_turn_start(me.user.id, chat.id, edited_turn)
         if isinstance(start, UserMessage):
             form_state = replace(form_state, text=start.text, edited_turn=edited_turn)
-    frame = build_fragment_context(me, chat, tree, form_state)
+    frame = build_fragment_context(request, me, chat, tree, form_state)
     page = ChatPageContext(
         chat,
         await render_turns(markdown, view.turns, frame),
@@ -190,6 +194,7 @@ async def render_turns(
 
 
 def build_fragment_context(
+    request: Request,
     me: RequestUser,
     chat: Chat | None,
     tree: TurnTree = TurnTree(),  # noqa: B008 - frozen
@@ -199,7 +204,14 @@ def build_fragment_context(
     forms = {}
     if form_state is not None and form_state.question is not None and form_state.form is not None:
         forms = {form_state.question.key: form_state.form}
-    return FragmentContext("" if chat is None else chat.id, me.csrf, forms, tree=tree)
+    chat_id = "" if chat is None else chat.id
+    return FragmentContext(chat_id, me.csrf, forms, tree=tree, find_icon_path=icon_finder(request, me))
+
+
+def icon_finder(request: Request, me: RequestUser) -> Callable[[str], str]:
+    """Return a function that finds the path of the icon of one of the person's servers."""
+    caller = get_service(request, CallerCache).get(me)
+    return partial(get_service(request, ServerRecords).find_icon_path, caller)
 
 
 async def load_chat_view(

@@ -78,7 +78,7 @@ async def show_earlier_turns(
     """Show turns before those of a page."""
     chat = await chats.get(me.user.id, chat_id)
     view, earlier, tree = await load_chat_view(chats, chat, before)
-    frame = build_fragment_context(me, chat, tree)
+    frame = build_fragment_context(request, me, chat, tree)
     turns = await render_turns(markdown, view.turns, frame)
     return render_page(request, "chat_earlier.html", chat=chat, turns=turns, earlier=earlier)
 
@@ -187,7 +187,8 @@ async def _render_form_again(
     if form_state.console is not None:
         html = render_macro("chat_console.html", "console", form_state.console, me.csrf)
     elif form_state.question is not None:
-        html = render_question(form_state.question, build_fragment_context(me, chat, form_state=form_state))
+        frame = build_fragment_context(request, me, chat, form_state=form_state)
+        html = render_question(form_state.question, frame)
     elif form_state.told is not None:
         html = render_macro(
             "chat_alternatives.html",

@@ -32,6 +32,7 @@ from toolyard.web.service_dependencies import (
     StreamLimitsDep,
 )
 from toolyard.web.ui.chat.fragments import FragmentContext
+from toolyard.web.ui.chat.page_context import icon_finder
 from toolyard.web.ui.chat.page_updates import ChatPageUpdater, PageChange
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components.render import render_macro
@@ -68,7 +69,7 @@ async def stream_page(
         await chats.list_latest_events(me.user.id, chat_id, last_turn=last_turn, before=seen + 1, limit=1)
     )
     deferred = DeferredMarkdown(markdown)
-    frame = FragmentContext(chat_id, me.csrf, to_html=deferred)
+    frame = FragmentContext(chat_id, me.csrf, to_html=deferred, find_icon_path=icon_finder(request, me))
     updater = ChatPageUpdater(frame, ChatSnapshot(shown.turns, max(shown.last, seen)))
     stream = _count_open_stream(
         request.app.state,

@@ -16,8 +16,15 @@ from toolyard.registry import Registry
 from toolyard.registry.field_validation import slug_fault
 from toolyard.types.registry import AuthKind, Instance, InstanceDraft, RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.registry_icons import RegistryIcons
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AuditDep, InstanceSyncDep, RegistryDep, SettingsDep
+from toolyard.web.service_dependencies import (
+    AuditDep,
+    InstanceSyncDep,
+    RegistryDep,
+    RegistryIconsDep,
+    SettingsDep,
+)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import (
     FORM_ERRORS,
@@ -49,6 +56,8 @@ class ServerChoicePage:
     servers: Sequence[RegistryServer]
     counts: Mapping[str, int]
     """Number of the person's instances, by server id."""
+    icons: Mapping[str, str]
+    """Paths of icons, by server id; empty for a server without one."""
     pages: Pagination
     query: str
     any_servers: bool
@@ -86,6 +95,7 @@ async def show_new_instance_form(
     request: Request,
     me: CurrentUser,
     registry: RegistryDep,
+    registry_icons: RegistryIconsDep,
     settings: SettingsDep,
     server: str = "",
     q: str = "",
@@ -93,7 +103,7 @@ async def show_new_instance_form(
 ) -> Response:
     """Show the list of servers, or the form if ``server`` is given."""
     if not server:
-        return await _render_server_choice(registry, request, me, q, page)
+        return await _render_server_choice(registry, registry_icons, request, me, q, page)
     chosen = await registry.get_server(server)
     if not chosen.enabled:
         return redirect_with_message(
@@ -113,7 +123,12 @@ async def show_new_instance_form(
 
 
 async def _render_server_choice(
-    registry: Registry, request: Request, me: RequestUser, query: str, page: str
+    registry: Registry,
+    registry_icons: RegistryIcons,
+    request: Request,
+    me: RequestUser,
+    query: str,
+    page: str,
 ) -> Response:
     words = query.casefold().split()
     offered = [server for server in await registry.list_servers() if server.enabled]
@@ -126,8 +141,9 @@ async def _render_server_choice(
     for _, server in await registry.list_instances(me.user.id):
         counts[server.id] = counts.get(server.id, 0) + 1
     shown, pages = paginate(matches, page, "/ui/mcp/new", {"q": query}, per_page=_SERVERS_PER_PAGE)
+    icons = await registry_icons.list_paths(me, shown)
     return render_page(
-        request, "instance_new.html", page=ServerChoicePage(shown, counts, pages, query, bool(offered))
+        request, "instance_new.html", page=ServerChoicePage(shown, counts, icons, pages, query, bool(offered))
     )
 
 

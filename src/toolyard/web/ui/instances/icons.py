@@ -12,12 +12,13 @@ from toolyard.core.callers import CallerCache
 from toolyard.types.server import Server
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.routes import Routes
-from toolyard.web.server_icons import ServerIcons
+from toolyard.web.server_icons import Icon, ServerIcons
 from toolyard.web.server_status import ServerRecords
 from toolyard.web.service_dependencies import (
     CallersDep,
     InstanceSyncDep,
     RegistryDep,
+    RegistryIconsDep,
     ServerIconsDep,
     ServerRecordsDep,
     ServerSignInsDep,
@@ -61,10 +62,19 @@ async def show_config_server_icon(
     return await _respond(callers, server_records, server_icons, me, server)
 
 
+@router.get("/ui/registry/{server_id}/icon")
+async def show_registry_icon(me: CurrentUser, server_id: str, registry_icons: RegistryIconsDep) -> Response:
+    """Return the icon of a registry server. Everyone who signs in may see these servers."""
+    return _respond_with(await registry_icons.fetch(server_id))
+
+
 async def _respond(
     callers: CallerCache, records: ServerRecords, icons: ServerIcons, me: RequestUser, server: Server
 ) -> Response:
-    icon = await icons.fetch(server, records.find_icon_urls(callers.get(me), server))
+    return _respond_with(await icons.fetch(server, records.find_icon_urls(callers.get(me), server)))
+
+
+def _respond_with(icon: Icon | None) -> Response:
     if icon is None:
         raise HTTPException(404)
     return Response(icon.content, media_type=icon.media_type, headers={"Cache-Control": _CACHE_CONTROL})

@@ -57,8 +57,6 @@ class InstanceRow:
     enabled: bool
     changed: int = 0
     """Number of tools in quarantine."""
-    icon: str = ""
-    """Path of the icon that the server publishes, or empty."""
 
     @property
     def id(self) -> str:
@@ -99,9 +97,8 @@ def build_instance_row(
     changed: int = 0,
 ) -> InstanceRow:
     """Return an instance as a row. ``changed`` is the number of its tools in quarantine."""
-    choice, caller = server.find_choice(instance.choice_id), callers.get(me)
-    record = server_records.build_instance_record(caller, instance, server)
-    has_icon = bool(server_records.find_instance_icon_urls(caller, instance, server))
+    choice = server.find_choice(instance.choice_id)
+    record = server_records.build_instance_record(callers.get(me), instance, server)
     template = settings.instance_naming_template
     return InstanceRow(
         record=record,
@@ -111,7 +108,6 @@ def build_instance_row(
         oauth=choice is not None and choice.kind is AuthKind.OAUTH,
         enabled=instance.enabled,
         changed=changed,
-        icon=f"/ui/mcp/{instance.id}/icon" if has_icon else "",
     )
 
 

@@ -36,6 +36,7 @@ from toolyard.web.service_dependencies import (
     NewServersDep,
     PreviewsDep,
     RegistryDep,
+    RegistryIconsDep,
     ServerRecordsDep,
     ServerSignInsDep,
     SignInsDep,
@@ -87,6 +88,8 @@ class ServerContents:
     """Issuer of the client id in an entry of a file."""
     redirect_uri: str = ""
     """Redirect address of ``file_issuer`` if people sign in through these pages, else empty."""
+    icon: str = ""
+    """Path of the icon that the server publishes, or empty."""
 
     @property
     def issuer_line(self) -> str:
@@ -153,6 +156,7 @@ async def show_contents(
     issuers: IssuersDep,
     tool_acceptance: ToolAcceptanceDep,
     previews: PreviewsDep,
+    registry_icons: RegistryIconsDep,
 ) -> Response:
     """Show a registry server with its capabilities, or only those as a fragment for the script."""
     page = await _build_page(registry, tool_acceptance, server_id)
@@ -186,6 +190,7 @@ async def show_contents(
         await tool_acceptance.find_registry_changes(page.server),
         unconfirmed,
         preview.offered_issuer,
+        icon=(await registry_icons.list_paths(me, [page.server]))[page.server.id],
     )
     if is_fragment_request(request):
         return await render_large_page(
@@ -312,6 +317,7 @@ async def show_file_contents(
             capabilities=listing.capabilities,
             protocol_version=listing.protocol_version,
             server_info=listing.server_info,
+            icon=server_records.find_icon_path(callers.get(me), page.server.id),
             instructions=listing.instructions,
             changes=await tool_acceptance.find_known_file_changes(me, page.server),
         )

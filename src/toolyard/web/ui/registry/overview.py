@@ -29,6 +29,7 @@ from toolyard.web.service_dependencies import (
     ConfiguredServersDep,
     ManagerDep,
     RegistryDep,
+    RegistryIconsDep,
     ServerRecordsDep,
     SignOutsDep,
     ToolAcceptanceDep,
@@ -64,6 +65,8 @@ class RegistryPage:
     config_problem: str | None
     changed: Mapping[str, int]
     """Number of tools with changes that are not accepted, by server id, also for servers from files."""
+    icons: Mapping[str, str]
+    """Paths of icons, by server id; empty for a server without one."""
     sharing: Sequence[str]
     """Names of servers whose client ids share a redirect address although their issuers differ."""
 
@@ -77,6 +80,7 @@ async def list_servers(
     registry: RegistryDep,
     tool_acceptance: ToolAcceptanceDep,
     server_records: ServerRecordsDep,
+    registry_icons: RegistryIconsDep,
     q: str = "",
     page: str = "1",
 ) -> Response:
@@ -106,6 +110,7 @@ async def list_servers(
                 **await tool_acceptance.count_unaccepted_tools(shown),
                 **tool_acceptance.count_unaccepted_file_tools(me),
             },
+            await registry_icons.list_paths(me, shown),
             find_servers_sharing_redirect(
                 shared_redirect_issuers_in_registry(servers),
                 shared_redirect_issuers_in_files(config.configuration.servers.values()),
