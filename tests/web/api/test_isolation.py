@@ -39,7 +39,8 @@ ANOTHERS = {
     *("get_tool", "explain_tool", "call_tool", "sign_in_to_server", "sign_out_of_server"),
     *("get_chat", "edit_chat", "delete_chat", "list_chat_tools", "list_chat_events", "stream_chat"),
     *("send_message", "run_chat_tool", "retry_turn", "stop_turn", "answer_question"),
-    *("list_turns", "edit_message", "retry_chat_turn", "choose_turn"),
+    *("list_turns", "edit_message", "retry_chat_turn", "choose_turn", "delete_turn"),
+    *("insert_prompt", "insert_resource"),
     *("get_chat_result", "get_chat_media", "export_chat", "answer_approval", "revoke_grant"),
     *("get_attachment", "delete_attachment", "answer_page_question"),
     *("get_agent", "change_agent", "delete_agent", "export_agent"),
@@ -53,7 +54,7 @@ OWN = {
     *("list_catalog", "list_proposals", "create_proposal"),
     *("create_agent", "import_agents", "list_agents", "list_agent_tools"),
     *("list_sessions", "end_sessions", "get_usage"),
-    "upload_attachment",
+    *("upload_attachment", "list_prompts", "list_resources"),
 }
 """They work, and show nothing of anybody else."""
 BROWSERS_ONLY = {"delete_token", "make_token", "list_sessions", "end_session", "end_sessions"}
@@ -75,6 +76,8 @@ BODIES: dict[str, Any] = {
     "send_message": {"text": "Hello"},
     "edit_message": {"text": "Hello"},
     "run_chat_tool": {"name": "demo_weekday", "arguments": {"date": "2026-07-28"}},
+    "insert_prompt": {"server": "mcp_bobs-own", "name": "greeting"},
+    "insert_resource": {"server": "mcp_bobs-own", "name": "test://static-text"},
     "answer_question": {"action": "accept", "content": {"city": "Oslo"}},
     "answer_approval": {"yes": True},
     "answer_page_question": {"action": "accept", "content": {"city": "Oslo"}},

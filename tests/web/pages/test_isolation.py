@@ -30,7 +30,7 @@ def filled(path: str, world: TwoUserSite, *, missing: bool) -> str:
     values |= {"ref": world.agent, "server_id": "demo" if "/files/" in path else world.server}
     values |= {"token": "x" * 43, "chat_id": world.talk.chat}
     values |= {"approval_id": world.talk.approval, "grant_id": world.talk.grant}
-    path = path.replace("{seq}", str(world.talk.result))
+    path = path.replace("{seq}", str(world.talk.result)).replace("{turn}", "1")
     for name, value in values.items():
         path = path.replace(f"{{{name}}}", "0" * len(value) if missing else value)
     return path + tool + ("?before=9" if path.endswith("/earlier") else "")

@@ -10,24 +10,22 @@ import asyncio
 import hashlib
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from fastapi import Form
+from fastapi import Depends, Form
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from toolyard.types.server import URL_TRANSPORT_LABELS
+from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components.flash import clear_flash, read_flash, redirect_with_message
 from toolyard.web.ui.components.formatting import TEMPLATE_FILTERS
 from toolyard.web.ui.components.help_topics import HELP_TOPICS
 from toolyard.web.ui.components.navigation import build_navigation
 from toolyard.web.ui.components.safe_redirect import safe_redirect_path
-
-if TYPE_CHECKING:
-    from toolyard.web.access.dependencies import RequestUser
 
 __all__ = [
     "FRAGMENT_HEADER",
@@ -183,7 +181,10 @@ def _read_panel(request: Request, cookie: str) -> str:
 
 @router.post("/ui/panels")
 async def toggle_panel(
-    nav: Annotated[str, Form()] = "", chats: Annotated[str, Form()] = "", next: Annotated[str, Form()] = ""
+    me: Annotated[RequestUser, Depends(require_user)],
+    nav: Annotated[str, Form()] = "",
+    chats: Annotated[str, Form()] = "",
+    next: Annotated[str, Form()] = "",
 ) -> Response:
     """Collapse or expand the navigation or the list of chats, for browsers without JavaScript."""
     response = redirect_with_message(safe_redirect_path(next, "/ui/"))
