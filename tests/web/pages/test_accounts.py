@@ -177,6 +177,16 @@ async def test_the_log_can_be_filtered_paged_and_exported(team: InProcessApp) ->
         assert "target 229" in answer.text
 
 
+async def test_outcomes_are_shown_in_words(team: InProcessApp) -> None:
+    ada = await admin_of(team)
+    for outcome in ("SignInNeeded", "HttpStatus", "outcome_unknown"):
+        entry = AuditEntry(time.time(), "tool.call", "u1", "bob", "demo/count", outcome)
+        await team.services.database.audit.write(entry)
+    text = (await ada.get("/ui/admin/audit")).text
+    for words in ("Sign in needed", "HTTP error", "Outcome unknown"):
+        assert words in text
+
+
 async def test_what_pages_change_is_in_the_log(team: InProcessApp) -> None:
     ada = await admin_of(team)
     page = await ada.get("/ui/admin/mcp/new")

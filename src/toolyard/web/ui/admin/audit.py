@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ _PERIODS = {
     "30d": ("Last 30 days", 30 * 86_400),
 }
 _OUTCOMES = {"ok": "Succeeded", "failed": "Failed or refused"}
-_OUTCOME_WORDS = {"ok": "OK", "": "Started"}
+_OUTCOME_WORDS = {"ok": "OK", "": "Started", "HttpStatus": "HTTP error", "RpcError": "Protocol error"}
 _NAMED_BY_DETAIL = ("name", "slug")
 """Details that name the target, whose id is not shown then."""
 _UNNAMED_TARGETS = ("chat.", "approval.", "grant.", "sign_out")
@@ -185,8 +186,14 @@ def _build_row(entry: AuditEntry, names: Mapping[str, str]) -> AuditRow:
             (key, names.get(value, value) if isinstance(value, str) else value)
             for key, value in details.items()
         ],
-        _OUTCOME_WORDS.get(entry.outcome, entry.outcome.replace("_", " ").capitalize()),
+        _describe_outcome(entry.outcome),
     )
+
+
+def _describe_outcome(outcome: str) -> str:
+    """Return an outcome in words. That of a failed call is the class name of its error."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", outcome)
+    return _OUTCOME_WORDS.get(outcome, words.capitalize())
 
 
 def _shorten_target(target: str, names: Mapping[str, str]) -> str:
