@@ -29,7 +29,7 @@ async def test_costs_are_shown_for_agents_and_only_own_calls_count(
         await local.services.database.audit.write(entry)
     page = await ScriptlessBrowser(bob.browser).get("/ui/budget")
     assert page.status == 200
-    assert "within the budget of 20000" in page.text
+    assert "within the budget of 20,000" in page.text
     assert "Counter" in page.text
     (unused,) = page.root.all("details")
     names = [code.text for code in unused.all("code")]
