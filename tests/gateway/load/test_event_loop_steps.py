@@ -14,6 +14,7 @@ import pytest
 from tests.gateway.conftest import LARGE, LONG_LIST_DEADLINE, LegacyClient, ModernClient
 from tests.loop_watch import LoopWatch
 
+from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core import call_approvals
@@ -201,14 +202,19 @@ async def test_rows_of_thousands_of_tools_are_built_a_few_at_a_time(
     client = local.client()
     chat = (await client.post("/api/v1/chats", {})).json["id"]
     explained: Counter[int] = Counter()
-    real = CallPath.explain
     async with LoopWatch() as watch:
 
-        def explain(*arguments: Any) -> Any:
-            explained[watch.turns] += 1
-            return real(*arguments)
+        def count_calls(owner: type, name: str) -> None:
+            real = getattr(owner, name)
 
-        monkeypatch.setattr(CallPath, "explain", explain)
+            def call(*arguments: Any) -> Any:
+                explained[watch.turns] += 1
+                return real(*arguments)
+
+            monkeypatch.setattr(owner, name, call)
+
+        count_calls(CallPath, "explain")
+        count_calls(ToolSet, "find_visible")
         for path in ("/ui/admin/mcp/files/one/contents", "/ui/agents/all/tools", f"/ui/chat/{chat}/tools"):
             assert (await client.get(path)).status == 200
     assert explained.total() >= 3 * 4_000
