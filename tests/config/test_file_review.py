@@ -106,6 +106,7 @@ def test_the_review_names_entries_that_would_not_be_used(project: Path, write: W
     broken, fine = review_file(write(project / ".mcp.json", content)).servers
     assert broken.problem is not None
     assert "mcpServers.a.command" in broken.problem
+    assert (broken.command, broken.project_code) == ((), ())
     assert fine.problem is None
 
 

@@ -262,6 +262,8 @@ def _review_server(
             headers=_escape_names(spec.headers),
             key_file=None if key_file is None else escape_line(key_file),
         )
+    if not spec.command:
+        return reviewed  # An invalid entry, which starts nothing.
     return replace(
         reviewed,
         command=tuple(map(escape_line, (spec.command, *spec.args))),

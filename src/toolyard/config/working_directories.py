@@ -54,7 +54,7 @@ def _place_server(server: Server, data_dir: Path, resolve: Callable[[str], str])
 
 def _find_relative_arguments(server: Server) -> Iterator[Problem]:
     spec = server.transport
-    if not isinstance(spec, StdioSpec) or spec.cwd is not None:
+    if not isinstance(spec, StdioSpec) or spec.cwd is not None or not server.enabled:
         return
     for word in spec.args:
         # Names of packages may contain slashes, too, but have no such beginning or end.

@@ -48,3 +48,4 @@ def test_a_relative_argument_is_noted(load: Any, write: Any, data_dir: Path, wor
     )
     assert (note.file, note.path) == (str(file), "mcpServers.one.args")
     assert load(write(file, entry(args=[word], cwd="/srv"))).hints == ()
+    assert load(write(file, entry(args=[word], enabled=False))).hints == ()
