@@ -1,4 +1,4 @@
-"""Archives under test."""
+"""Archives in tests."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ ROOT = Path(__file__).parent.parent
 NODE = ROOT / ".envs/node/node_modules/.bin"
 LEGACY = ROOT / ".envs/legacy/bin"
 SLOW_FOLDERS = {"cli", "docs", "faults"}
-"""Folders whose tests nearly all start programs, and take as long as several other tests."""
+"""Folders with many tests that start programs, and take as long as several other tests."""
 
 
 # Event loops.

@@ -1,4 +1,4 @@
-"""People on a real database, with a clock that the test moves and passwords that cost little."""
+"""Accounts in a real database, with a clock that the test sets and cheap password hashes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def cheap() -> AsyncPasswordHasher:
-    """Real Argon2, with the least that it takes."""
+    """Real Argon2 with its lowest cost."""
     return AsyncPasswordHasher(PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
 
 
@@ -40,5 +40,5 @@ def make_people(
 
 @pytest.fixture
 def people(make_people: Callable[..., AccountService]) -> AccountService:
-    """In password mode."""
+    """The accounts of a process in password mode."""
     return make_people()

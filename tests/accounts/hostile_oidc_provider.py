@@ -1,4 +1,4 @@
-"""An identity provider that lies in whatever way a test asks for."""
+"""An identity provider that sends wrong values on request of a test."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ __all__ = ["CLIENT", "SECRET", "HostileOidcProvider"]
 
 @dataclass
 class HostileOidcProvider:
-    """What it says, unless a test changes it, is right."""
+    """An OIDC provider. It behaves correctly unless a test changes one of its attributes."""
 
     issuer: str = ""
     key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, {"kid": "one", "use": "sig"}))
     header: dict[str, Any] = field(default_factory=lambda: {"alg": "RS256", "kid": "one"})
     claims: dict[str, Any] = field(default_factory=dict)
-    """Over the right ones; None leaves a claim out."""
+    """Claims that replace the correct ones; None removes a claim."""
     userinfo: dict[str, Any] | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     sign_with: Any = None
     token: Any = None
-    """What the token endpoint answers instead of what is right."""
+    """A response of the token endpoint that replaces the correct one."""
     token_status: int = 200
     published: list[Any] | None = None
     asked: list[str] = field(default_factory=list)
     nonce: str = ""
     silent: asyncio.Event | None = None
-    """Nothing is answered before it is set."""
+    """If present, no request is answered before this event is set."""
 
     def redirected(self, url: str) -> dict[str, str]:
-        """As a browser that goes there and comes back."""
+        """Return the parameters with which the provider would redirect the browser back."""
         query = URL(url, encoded=True).query
         self.nonce = query["nonce"]
         assert query["code_challenge_method"] == "S256"

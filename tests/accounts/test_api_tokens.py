@@ -1,4 +1,4 @@
-"""API tokens: made once, shown once, limited."""
+"""API tokens: created and shown once, with limited rights."""
 
 from __future__ import annotations
 
@@ -154,7 +154,8 @@ async def test_tokens_of_password_accounts_after_a_change_of_mode_are_judged_by_
     # An identity provider names people by their subject, which an account with a password does not have.
     oidc = make_people("oidc", admins=("ann",), oidc_issuer="https://id.example", oidc_client_id="x")
     assert await oidc.authenticate_token(text) is None
-    # A proxy names people by the account's name: the same person, whose role now comes from the setting.
+    # A proxy names people by the account's name: it is the same person, and the setting now decides on the
+    # role.
     for admins, role in (((), Role.USER), (("ann",), Role.ADMIN)):
         found = await make_people("proxy", admins=admins).authenticate_token(text)
         assert found is not None
@@ -178,6 +179,6 @@ async def test_tokens_of_people_whom_the_proxy_no_longer_names_stop_working(
     assert await make_people("proxy", proxy_token_days=0).authenticate_token(text) is not None
     await people.authenticate_proxy_name("ann")
     assert await people.authenticate_token(text) is not None
-    # A clock that is set back takes nobody's access.
+    # Access does not end when the clock is set back.
     clock.now -= 365 * 86_400.0
     assert await people.authenticate_token(text) is not None

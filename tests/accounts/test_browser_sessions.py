@@ -1,4 +1,4 @@
-"""Browsers that are signed in: what is stored, and for how long."""
+"""Browser sessions: the stored data and its lifetime."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def test_a_session_of_another_mode_opens_nothing(
     assert await later.authenticate_cookie(cookie) is None
 
 
-# Recognising one's browsers.
+# Recognition of a user's own browsers.
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
 

@@ -1,4 +1,4 @@
-"""A clock that was set back or ahead by a year extends nothing and blocks nobody."""
+"""A clock that was set back or ahead by a year neither extends access nor locks people out."""
 
 from __future__ import annotations
 

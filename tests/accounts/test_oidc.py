@@ -1,4 +1,4 @@
-"""Signing in at an identity provider: a real one, and one that lies."""
+"""Sign-in at an identity provider: a real one, and one that sends wrong values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HERE = "192.0.2.1"
 
 @pytest.fixture
 def database_url() -> None:
-    """SQLite alone: what is stored is tested on both elsewhere."""
+    """SQLite only: the storage is tested on both databases elsewhere."""
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def make_oidc(database: Any, net: OutboundHttp) -> Callable[..., OidcSignIn]:
 
 
 async def person(url: str, name: str) -> dict[str, str]:
-    """Fills in whatever form comes, and agrees; what the browser brings back."""
+    """Complete the forms of the provider with consent; return the parameters of the redirect."""
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
         method, at, data = "GET", URL(url, encoded=True), dict[str, str]()
         for _ in range(20):
@@ -94,7 +94,7 @@ OURS = {"oidc_client_id": "toolyard: team", "oidc_client_secret": "a secret/with
 
 @pytest.fixture(params=["client_secret_basic", "client_secret_post"])
 def provider(start_program: ProgramStarter, request: pytest.FixtureRequest) -> str:
-    """A provider that takes our secret in one way only."""
+    """A provider that accepts our secret by one method only."""
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
     words = ("node", Path(__file__).with_name("oidc.mjs"), "{port}", MODULES, REDIRECT, request.param)
@@ -137,7 +137,7 @@ async def test_a_wrong_secret_is_the_operators_business(
         await oidc.finish(await person(url, "ann"), browser=browser)
 
 
-# One that lies.
+# A provider that sends wrong values.
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ async def test_a_token_that_says_something_wrong_signs_nobody_in(
 
 
 def _stolen(forger: Any) -> None:
-    """Signed with a key of the attacker's own, under the provider's key id."""
+    """Return a token signed with the attacker's own key under the provider's key id."""
     forger.sign_with = RSAKey.generate_key(2048, {"kid": "one"})
 
 
@@ -217,7 +217,7 @@ def _nothing_with_kid(forger: Any) -> None:
 
 
 def _confused(forger: Any) -> None:
-    """Signed symmetrically, with the provider's public key as the secret."""
+    """Return a token signed symmetrically, with the provider's public key as the secret."""
     forger.header = {"alg": "HS256", "kid": "one"}
     forger.sign_with = forger.key.as_pem(private=False)
 
@@ -228,7 +228,7 @@ def _our_secret(forger: Any) -> None:
 
 
 def _own_key(forger: Any) -> None:
-    """With its own public key in the header."""
+    """Return a token with the attacker's own public key in its header."""
     forger.sign_with = RSAKey.generate_key(2048, {"kid": "one"})
     forger.header["jwk"] = forger.sign_with.as_dict(private=False)
 
@@ -274,7 +274,7 @@ async def test_an_unknown_key_is_looked_up_once_more(
     oidc._provider._clock = lambda: now
     await _sign_in(oidc, forger)
     assert forger.asked.count("/jwks") == 2
-    # A key that the provider does not have is not looked for again and again.
+    # A key that the provider does not have is not fetched repeatedly.
     forger.header["kid"] = "three"
     for _ in range(3):
         with pytest.raises(ProviderFailed, match="not in its key set"):
@@ -307,7 +307,7 @@ EMAIL = {"preferred_username": "ann", "email": "Ann@Example.org", "email_verifie
 
 
 async def _roles(people: AccountService, cookie: str, token: str) -> set[Role]:
-    """The roles that a browser and an API token of one person have now."""
+    """Return the current roles of a browser session and an API token of one person."""
     by_cookie, by_token = await people.authenticate_cookie(cookie), await people.authenticate_token(token)
     assert by_cookie is not None
     assert by_token is not None
@@ -353,7 +353,7 @@ async def test_an_address_that_another_account_has_now_is_not_the_first_accounts
     assert found[1].role is Role.USER
 
 
-# The two steps.
+# The two steps of a sign-in.
 
 
 async def test_a_state_works_once_in_its_own_browser_and_for_a_while(
@@ -439,7 +439,7 @@ async def test_too_many_begun_from_one_address(forger: Any, make_oidc: Callable[
     await begin("198.51.100.7")
 
 
-# A provider that does not do its work.
+# A provider that fails.
 
 
 @pytest.mark.parametrize(
@@ -496,7 +496,7 @@ async def test_a_provider_that_is_not_there(make_oidc: Callable[..., OidcSignIn]
 async def test_a_provider_that_does_not_answer_is_waited_for_once(
     forger: Any, make_oidc: Callable[..., OidcSignIn]
 ) -> None:
-    """Not by one after the other: the last of many would wait for many times as long."""
+    """Concurrent sign-ins share one wait. One after the other, the last would wait many times as long."""
     oidc, forger.silent = make_oidc(forger.issuer), asyncio.Event()
     oidc._provider._http_client._timeout_seconds = 1.0
     failed = await asyncio.gather(*(oidc._provider.get_metadata() for _ in range(10)), return_exceptions=True)

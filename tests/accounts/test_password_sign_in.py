@@ -1,4 +1,4 @@
-"""Names and passwords: signing in, links, changing the password, on each database."""
+"""Names and passwords on each database: sign-in, invitation links, password changes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_passwords_count_in_no_other_mode(
             await doing
 
 
-# How often.
+# Rate limits.
 
 
 async def _fail(people: AccountService, name: str, address: str, times: int) -> None:
@@ -113,7 +113,7 @@ async def _fail(people: AccountService, name: str, address: str, times: int) -> 
 
 
 async def _wait(people: AccountService, address: str, device: Device | None = None) -> float:
-    """The seconds for which an attempt with the right password is refused."""
+    """Return the seconds for which an attempt with the right password is refused."""
     with pytest.raises(TooManySignIns) as caught:
         await people.sign_in("aNN", PASSWORD, address, device=device)
     return caught.value.retry_after
@@ -127,7 +127,7 @@ async def test_each_failure_makes_the_next_attempt_from_there_wait_longer(
     waits: list[float] = []
     for _ in range(10):
         waits.append(await _wait(people, THERE))
-        # Attempts that come too early do not count.
+        # Attempts during the delay do not count.
         assert await _wait(people, THERE) == waits[-1]
         clock.now += waits[-1]
         await _fail(people, "Ann", THERE, 1)
@@ -371,7 +371,7 @@ async def test_names_that_cannot_be_one(people: AccountService, name: str) -> No
     assert caught.value.problems[0].path == "name"
 
 
-# Changing the password.
+# Password changes.
 
 
 async def test_changing_the_password_needs_the_old_one_and_signs_other_browsers_out(

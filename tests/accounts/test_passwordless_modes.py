@@ -1,4 +1,4 @@
-"""The modes without passwords of ours: the local user, whom a proxy names, whom a provider vouches for."""
+"""Modes without passwords of our own: the local user, users of a proxy, users of an identity provider."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_in_other_modes_nobody_is_named_by_a_proxy(people: AccountService)
         await people.local_user()
 
 
-# At a provider.
+# Users of an identity provider.
 
 ANN = Identity(ISSUER, "248289761001", "ann", "Ann@Example.org")
 

@@ -1,4 +1,4 @@
-"""Passwords: what is accepted, what is stored, what it costs."""
+"""Passwords: accepted values, stored hashes, computing cost."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_other_parameters_are_outdated(cheap: AsyncPasswordHasher) -> None:
 
 
 class CountingPasswordHasher(PasswordHasher):
-    """Notes how often it does the work that a password costs."""
+    """Counts the expensive password hashes that it computes."""
 
     work = 0
 

@@ -1,4 +1,4 @@
-"""Which peers are proxies of ours, and for whom they call."""
+"""Recognition of our own proxies, and the client address that they forward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings about people that do not fit together are refused before anything is served."""
+"""Contradictory account settings are refused before anything is served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A yard with real servers, and models on loopback ports to use it."""
+"""A yard with real servers, and models on loopback ports that use it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ You know the days.
 
 @pytest.fixture(scope="session", autouse=True)
 def libraries() -> None:
-    """Loaded once, and apart from what a test opens."""
+    """Load the libraries once, before the resources of a test are counted."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in ("pydantic_ai.models.openai", "openai.types.responses", "anthropic"):
@@ -41,7 +41,7 @@ def libraries() -> None:
 
 @pytest.fixture
 async def yard(leaks: None, tmp_path: Path, everything_server: str) -> AsyncIterator[Toolyard]:
-    """The demo server and one that has pictures; the agent ``narrow`` sees one tool."""
+    """A yard with the demo server and a server with images; the agent ``narrow`` has one tool."""
     config = json.loads(demo_config())
     config["mcpServers"]["every"] = {"command": everything_server, "args": ["stdio"]}
     (tmp_path / "AGENTS.md").write_text(AGENTS)
@@ -51,11 +51,11 @@ async def yard(leaks: None, tmp_path: Path, everything_server: str) -> AsyncIter
 
 @pytest.fixture
 def chat_model(model_program: ListeningProgram) -> str:
-    """The address of a model that speaks Chat Completions and does what it is told."""
+    """The address of a Chat Completions model that follows the script in its prompt."""
     return model_program.url
 
 
 @pytest.fixture
 def other_models(start_program: Callable[..., Any]) -> str:
-    """The address of models that speak Anthropic's Messages and OpenAI's Responses."""
+    """The address of models with Anthropic's Messages API and OpenAI's Responses API."""
     return start_program(sys.executable, "-I", SERVERS / "providers_server.py", "{port}").url

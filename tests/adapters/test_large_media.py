@@ -1,4 +1,4 @@
-"""A picture that providers do not take goes to no model: they would refuse the whole request."""
+"""An image that providers do not accept is not sent to a model: they would reject the whole request."""
 
 from __future__ import annotations
 

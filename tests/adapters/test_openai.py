@@ -27,7 +27,7 @@ async def responses(yard: Toolyard, other_models: str) -> AsyncIterator[AsyncOpe
 
 
 async def talk(client: AsyncOpenAI, tools: ChatTools, script: str) -> tuple[str, list[Any]]:
-    """Two requests, as a program would make them: what is said in the end, and all messages."""
+    """Make the two requests of a program; return the final text and all messages."""
     messages: list[Any] = [{"role": "user", "content": script}]
     for _ in range(5):
         request = {"model": "fake-1", "messages": messages, "tools": await tools.list()}
@@ -70,7 +70,7 @@ async def test_strict_tools_are_called_without_what_strictness_added(
 
 async def test_a_picture_follows_the_messages_of_the_tools(yard: Toolyard, chat: AsyncOpenAI) -> None:
     said, messages = await talk(chat, ChatTools(yard), "call every_get-tiny-image {}\nthen\nimage?")
-    # The picture stands in a message of the user's, which the model takes for the last thing that was said.
+    # The image is in a user message, which the model treats as the latest input.
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "user", "assistant"]
     assert messages[3]["content"][1]["image_url"]["url"].startswith("data:image/png;base64,")
     assert said.startswith("You said: Image from every_get-tiny-image, call call_")

@@ -17,7 +17,7 @@ from toolyard.adapters.pydantic_ai import YardToolset
 
 
 async def run(url: str, toolset: YardToolset, script: str) -> tuple[str, list[ToolReturnPart]]:
-    """What the agent says in the end, and what its tools returned."""
+    """Return the agent's final text and the results of its tools."""
     async with OpenAIProvider(base_url=f"{url}/v1", api_key="good") as provider:
         agent = Agent(OpenAIChatModel("fake-1", provider=provider), toolsets=[toolset])
         done = await agent.run(script)

@@ -1,4 +1,4 @@
-"""AGENTS.md: where agents begin, what their front matter says, and every mistake at once."""
+"""AGENTS.md: the beginnings of agents, their front matter, and all mistakes reported at once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def matter(*lines: str) -> str:
 
 
 def parsed(text: str) -> AgentsFile | AgentsError:
-    """What comes of a text. Any other error than the one with problems fails the test."""
+    """Return the parsed text. An error other than AgentsError fails the test."""
     try:
         return parse_agents(text, "AGENTS.md")
     except AgentsError as error:

@@ -1,4 +1,4 @@
-"""AGENTS.md while Toolyard runs: what counts, and what stays where the file cannot be used."""
+"""Changes of AGENTS.md while Toolyard runs, and the last valid version while the file is invalid."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_every_change_is_told_once_and_nothing_else(tmp_path: Path) -> Non
         for text, agents, wrong in ((GOOD, ["reader"], 0), (BROKEN, ["reader"], 1), ("none\n", [], 0)):
             waiting = asyncio.ensure_future(anext(changes))
             await asyncio.sleep(0)
-            # In one step: who looks sees the old text or the new one, and never half of it.
+            # Replaced atomically: a reader sees the old or the new text, never half of it.
             (tmp_path / "next").write_text(text)
             (tmp_path / "next").replace(file)
             found = await waiting

@@ -1,4 +1,4 @@
-"""The list reader of ``tools:``, for what YAML cannot read."""
+"""The list reader of ``tools:``, for lists that YAML cannot parse."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ MEANINGS = {
     "approval": "with `write_tools` at `ask`, the tool does not run without a person, and a message says so",
     "question": "nobody can answer a server's question here: the call ends with `decline` or `cancel`",
 }
-"""What a cell with "yes" says, by column."""
+"""The meaning of "yes" in each column."""
 
 LIMITS = {
     ("codex", "long result"): (
@@ -153,7 +153,7 @@ def see_changed_tools(session: AgentSession) -> Cell:
         client = machine.clients[0]
         wait_until(lambda: "more_weekday" in json.dumps(client.ask("tools/list")))
 
-    # The agent learns of it by a notification, and lists again: the model takes its time.
+    # The agent is notified and lists the tools again, because the model takes its time.
     later = [weekday(30, lambda: time.sleep(1)) for _ in range(5)]
     model = session.run(weekday(28), weekday(29, add_server), *later)
     return Cell(model.requests[-1].find("more_weekday") is not None)
@@ -190,7 +190,7 @@ def check(agent: CodingAgent, column: str) -> Cell:
             cell = CHECKS[column](AgentSession(agent, machine))
         except AssertionError as error:
             cell = Cell(False, str(error))
-        # Without what differs from run to run.
+        # Without the parts that differ from run to run.
         note = re.sub(rf"{re.escape(str(machine.home.parent))}\S+", "FILE", cell.note)
         note = re.sub(r"Wall time: [\d.]+ seconds", "", note)
     return Cell(cell.passed, re.sub(r"\s+", " ", note).strip()[-MAX_NOTE:])

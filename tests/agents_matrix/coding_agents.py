@@ -1,4 +1,4 @@
-"""The coding agents: how each is installed, configured and run without a network."""
+"""The coding agents: installation, configuration, and runs without a network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.background.conftest import Machine
 
 MODULES = Path(__file__).parents[2] / ".envs/agents/node_modules"
-"""Where `make agents` installs them."""
+"""The folder in which `make agents` installs them."""
 PROMPT = "Do the next step."
 
 
@@ -85,7 +85,7 @@ def _codex_arguments(model: str) -> list[str]:
     settings = [
         'model_provider="scripted"',
         f"model_providers.scripted={provider}",
-        # Codex passes only few variables to servers. Without those of the test it would not find the process.
+        # Codex passes few variables to servers. Without those of the test it would not find the process.
         'mcp_servers.toolyard.env_vars=["XDG_RUNTIME_DIR","TOOLYARD_DATA_DIR","TOOLYARD_IDLE_EXIT"]',
     ]
     options = [word for each in settings for word in ("-c", each)]

@@ -35,7 +35,7 @@ class ModelRequest:
     results: tuple[str, ...]
 
     def find(self, tool: str) -> tuple[str | None, str] | None:
-        """Return the declared tool whose name is, or ends with, this name."""
+        """Return the declared tool with this name or this ending of its name."""
         return next((each for each in self.tools if each[1].endswith(tool)), None)
 
 
@@ -62,7 +62,7 @@ class ScriptedModel:
                 self.send_error(404)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Write nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -92,7 +92,7 @@ class ScriptedModel:
         else:
             return
         request = read(body)
-        # Requests without tools are of the agent itself, such as that for a title of the session.
+        # Requests without tools are internal to the agent, such as that for a title of the session.
         order, namespace = self._take_step(request) if request.tools else (Order(say="A title"), None)
         for event in events(body, order):
             item = event.get("item", {})

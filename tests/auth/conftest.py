@@ -40,12 +40,12 @@ class OAuthFixture:
     # The program.
 
     async def set(self, **settings: Any) -> None:
-        """Forget everything and behave like this."""
+        """Reset the program and set this behaviour."""
         async with self.session.put(f"{self.url}/control", json=settings) as response:
             assert response.status == 200
 
     async def change(self, **settings: Any) -> None:
-        """Behave like this from now on."""
+        """Change the behaviour from now on."""
         async with self.session.patch(f"{self.url}/control", json=settings) as response:
             assert response.status == 200
 
@@ -54,7 +54,7 @@ class OAuthFixture:
             assert response.status == 200
 
     async def run_out(self, seconds: float) -> None:
-        """So much time passes that access tokens have run out, for us and for the server."""
+        """Advance the time so far that access tokens have expired, for us and for the server."""
         self.clock.now += seconds
         await self.forget("access")
 
@@ -76,7 +76,7 @@ class OAuthFixture:
         return SignInTarget(self.mcp, OAuthSpec(**oauth), private_addresses, key)
 
     async def browse(self, url: str) -> AuthorizationResponse:
-        """A person who agrees to everything."""
+        """Act as a person who consents to everything."""
         self.urls.append(url)
         async with self.session.get(URL(url, encoded=True), allow_redirects=False) as response:
             assert response.status == 302, await response.text()
@@ -103,7 +103,7 @@ class OAuthFixture:
         return SignInFlow(self.net, self.storage, self.ourselves(**more), clock=self.clock)
 
     async def call(self, provider: OAuthProvider) -> dict[str, Any]:
-        """One request as connections make it: what the resource answers, or the error."""
+        """Make one request as connections do; return the response of the resource, or the error."""
         requests = ServerHttpClient(HttpSpec(self.mcp), self.net, provider)
         response = await requests.send("POST", requests.url, {}, b"{}")
         if response.status != 200:
@@ -111,7 +111,7 @@ class OAuthFixture:
         return json.loads(await read_body_excerpt(response))
 
     async def failure(self, provider: OAuthProvider) -> ServerError:
-        """The error that a request ends with."""
+        """Return the error with which a request ends."""
         with pytest.raises(ServerError) as caught:
             await self.call(provider)
         return caught.value
@@ -119,7 +119,7 @@ class OAuthFixture:
 
 @pytest.fixture(scope="session")
 def oauth_program() -> Iterator[str]:
-    """The address of the resource of the program, one for all tests of a worker."""
+    """The address of the program's resource; one program for all tests of a worker."""
     programs = ProgramStarter()
     yield programs(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     programs.stop()

@@ -56,10 +56,10 @@ def test_what_a_server_names_is_guarded_unless_the_operator_allows_it(
         (None, "https://auth.example.com/\u202e", False),
         (None, "auth.example.com", False),
         (None, "", False),
-        # Browsers read %31 in a host as a letter.
+        # Browsers decode %31 in a host.
         (None, "https://%31%32%37.0.0.1/authorize", False),
         (True, "https://localhost%2e/authorize", False),
-        # Where the address goes to stands at its end.
+        # The end of the address shows its target.
         (None, f"https://{'a' * 5000}@127.0.0.1/authorize", False),
         (None, f"https://auth.example.com/{'a' * 4000}", True),
     ],

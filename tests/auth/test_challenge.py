@@ -105,7 +105,7 @@ def test_any_header_is_read(header: str) -> None:
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("piece", ["a", 'a="', 'a="\\', "a ", "a=", '"', "\\", "=", " ", "a\t=", "a-_"])
 def test_a_hostile_header_takes_no_time(piece: str) -> None:
-    # A reader that begins anew at every character takes more than a second for one of them.
+    # A parser that starts again at every character takes more than a second for one of them.
     header = (piece * 100_000)[:100_000]
     for _ in range(100):
         assert parse_challenge(401, header).header == header

@@ -161,7 +161,7 @@ async def test_an_entered_client_keeps_the_shared_address_until_its_own_is_regis
     assert query(started.url)["redirect_uri"] == (own if registered else REDIRECT)
 
 
-# What the operator entered.
+# The client that the operator entered.
 
 
 async def test_what_the_operator_entered_wins(
@@ -228,7 +228,7 @@ async def test_a_document_is_our_client_id_where_the_server_takes_it(
 
 
 async def test_a_document_is_not_used_where_the_server_does_not_promise_iss(world: OAuthFixture) -> None:
-    # Anybody can present the document of a hostile issuer to an honest one: only iss tells them apart.
+    # The document of a hostile issuer can be presented to an honest one: only iss distinguishes them.
     await world.set(iss=None, metadata={"client_id_metadata_document_supported": True})
     who = world.ourselves(document_url=DOCUMENT)
     await world.call(world.provider(who=who))
@@ -274,7 +274,7 @@ async def test_a_forgotten_client_is_registered_again_once(world: OAuthFixture) 
     await world.forget("clients")
     await world.call(world.provider())
     assert len(await world.log("register")) == 2
-    # Nobody was sent there in vain.
+    # No sign-in was started in vain.
     assert len(world.urls) == 2
 
 
@@ -317,7 +317,7 @@ async def test_after_a_move_the_new_authorization_server_never_sees_the_old_clie
     assert second["client"].startswith("as2-")
     seen = [entry["client_id"] for entry in await world.log("token", "as2")]
     assert seen == [second["client"]]
-    # The old refresh token was not offered to anyone.
+    # The old refresh token was not sent.
     assert [entry["grant_type"] for entry in await world.log("token")] == ["authorization_code"] * 2
 
 

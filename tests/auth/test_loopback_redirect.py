@@ -81,7 +81,7 @@ async def test_what_is_no_redirect_is_not_taken_for_one(browser: aiohttp.ClientS
             headers = {"Host": host} if host else {}
             async with browser.request(method, base + path, headers=headers) as response:
                 assert response.status == 404
-        # A picture on a page elsewhere, whose address names us.
+        # An image on another site that has our address.
         picture = {"Sec-Fetch-Dest": "image", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Site": "cross-site"}
         async with browser.get(f"{listener.redirect_uri}?state=s&code=c", headers=picture) as response:
             assert response.status == 404

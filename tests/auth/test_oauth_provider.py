@@ -211,7 +211,7 @@ async def test_requests_that_are_refused_at_once_for_other_reasons_hear_their_ow
     heard = await asyncio.gather(*(refused(*reason) for reason in reasons * 2))
     assert heard == [("a",), ("b",), True] * 2
     assert len(await world.log("token")) == 2
-    # The next sign-in asks for all that was wanted.
+    # The next sign-in requests all wanted scopes.
     assert (await world.storage.get_grant(world.mcp)).wanted == ("a", "b")
 
 
@@ -253,7 +253,7 @@ async def test_the_token_of_another_sign_in_is_tried_before_a_step_up(world: OAu
     assert len(await world.log("authorize")) == 2
 
 
-# By ourselves.
+# Client credentials.
 
 
 @pytest.fixture

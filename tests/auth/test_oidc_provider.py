@@ -1,4 +1,4 @@
-"""Against an authorization server that others wrote: its own registration, pages, consent and rotation."""
+"""Against a third-party authorization server: its registration, pages, consent and rotation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RESOURCE = "/.well-known/oauth-protected-resource"
 
 @dataclass
 class ScopedResourceServer:
-    """A server that takes the tokens of one issuer, as far as their scopes reach."""
+    """A server that accepts the tokens of one issuer, within their scopes."""
 
     needs: str = "read"
     issuer: str = ""
@@ -78,7 +78,7 @@ async def net() -> AsyncIterator[OutboundHttp]:
 
 
 async def person(url: str) -> AuthorizationResponse:
-    """Fills in whatever form comes, and agrees."""
+    """Complete the forms of the provider with consent."""
     return AuthorizationResponse.parse(str(await agree(url, lambda at: at.path.startswith("/callback"))))
 
 

@@ -1,4 +1,4 @@
-"""Tokens are given back to who gave them, and to nobody else; whatever happens, whoever signs out goes on."""
+"""Tokens are revoked at their own issuer only, and a failed revocation does not prevent the sign-out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def signed_in(world: Any, **oauth: Any) -> OAuthGrant:
 
 
 async def works(world: Any) -> bool:
-    """Whether the resource still takes what the sign-in gave."""
+    """Return whether the resource still accepts the tokens of the sign-in."""
     provider = world.provider(person=False)
     await world.storage.put_grant(world.mcp, await world.storage.get_grant("k"))
     try:

@@ -1,4 +1,4 @@
-"""A whole yard against an MCP server of the official SDK that wants a sign-in."""
+"""A whole yard against an MCP server of the official SDK that requires a sign-in."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ async def test_another_issuer_is_refused_before_anything_else(
     )
     failed = await world.failure(world.provider())
     assert isinstance(failed, AnswerRejected)
-    # Not even what it says about an error is believed.
+    # Even its description of an error is not trusted.
     assert "said no" not in str(failed)
     assert not await world.log("token")
     assert await world.storage.get_grant(world.mcp) is None
@@ -322,7 +322,7 @@ async def test_no_secret_shows_in_a_repr(world: OAuthFixture) -> None:
         "the-key",
     ]
     assert not [secret for secret in hidden if secret in shown]
-    # What the operator entered is not copied into what is stored for a user.
+    # The client that the operator entered is not copied into the stored data of a user.
     assert grant.client.secret is None
 
 

@@ -65,7 +65,7 @@ async def test_tokens_are_refreshed_before_they_run_out(world: OAuthFixture) -> 
     [entry] = await refreshes(world)
     assert entry["resource"] == world.mcp
     assert entry["method"] == "none"
-    # Nobody was refused on the way.
+    # No request was refused meanwhile.
     assert len(await world.log("call")) == 3
 
 
@@ -96,7 +96,7 @@ async def test_fifty_refused_tasks_share_one_refresh(world: OAuthFixture) -> Non
     await world.call(provider)
     await world.forget("access")
     await asyncio.gather(*(world.call(provider) for _ in range(50)))
-    # One after the sign-in of this very provider would not be tried: the token is brand new.
+    # A provider that has just signed in would not refresh: its token is brand new.
     assert len(await refreshes(world)) + len(world.urls) == 2
 
 
@@ -144,7 +144,7 @@ async def test_a_token_endpoint_in_trouble_loses_nothing(world: OAuthFixture, tr
         assert isinstance(await world.failure(provider), AuthUnavailable)
         after = await world.storage.get_grant(world.mcp)
         assert after is not None
-        # Only the attempt is noted: the endpoint may have replaced the token before it failed.
+        # Only the attempt is recorded: the endpoint may have replaced the token before it failed.
         assert after.refresh_began_at is not None
         assert replace(after, refresh_began_at=None) == before
     await world.change(token_trouble=[])
@@ -162,7 +162,7 @@ async def test_while_a_token_still_works_trouble_is_not_noticed(world: OAuthFixt
     world.clock.now += 3550
     for _ in range(5):
         await world.call(provider)
-    # It is not asked at every request either.
+    # It is not contacted at every request either.
     assert len(await refreshes(world)) == 1
     world.clock.now += 31
     await world.call(provider)
@@ -335,7 +335,7 @@ async def test_a_binding_can_be_taken_back() -> None:
     assert await storage.get_bound_issuer("u", "c") is None
 
 
-# Where tokens go.
+# Recipients of tokens.
 
 
 async def test_tokens_of_a_server_whose_address_changed_are_dropped(world: OAuthFixture) -> None:

@@ -99,7 +99,7 @@ class StdioClient:
                 return id
 
     def close(self) -> str:
-        """Disconnect, and return what was written to standard error."""
+        """Disconnect, and return the text written to standard error."""
         if self._error is not None:
             return self._error
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A server whose only tool returns its first argument and its working directory."""
+"""A server with one tool, which returns its first argument and its working directory."""
 
 from __future__ import annotations
 

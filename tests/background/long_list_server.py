@@ -1,4 +1,4 @@
-"""A server whose list of tools is longer than a pipe holds."""
+"""A server with a list of tools that is longer than a pipe buffer."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def demo_servers(machine: Machine) -> list[psutil.Process]:
 
 
 def comparable(ran: Any) -> tuple[int, Any, str]:
-    """Return exit code and output, without what differs between two runs of any command."""
+    """Return exit code and output, without the parts that differ between two runs of any command."""
     try:
         found = json.loads(ran.stdout)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the tests of this room share: a clock that is set by hand, servers, and a source of listings."""
+"""Shared fixtures: a clock that is set by hand, servers, and a source of listings."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ BASE = Definition(
 
 
 def turned(value: Any) -> Any:
-    """The same JSON value with the keys of every object in the opposite order."""
+    """Return the same JSON value with the keys of every object in the opposite order."""
     if isinstance(value, dict):
         return {key: turned(value[key]) for key in reversed(value)}
     return [turned(item) for item in value] if isinstance(value, list) else value
@@ -72,7 +72,7 @@ def test_whose_tool_it_is_and_what_else_the_server_sent_does_not_count() -> None
 
 
 def test_the_hash_is_that_of_a_text_which_never_changes() -> None:
-    """Lock files and approvals hold it: a change breaks them all."""
+    """Lock files and approvals store it: a change breaks them all."""
     text = (
         '{"annotations":{"readOnlyHint":true},"description":"Finds.","inputSchema":{"properties":'
         '{"a":{"type":"string"},"b":{"maximum":1180591620717411303424}},"type":"object"},'

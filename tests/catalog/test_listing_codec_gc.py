@@ -18,7 +18,7 @@ def collector() -> Iterator[None]:
     assert gc.isenabled()
     gc.unfreeze()
     yield
-    gc.freeze()  # As it is in all other tests.
+    gc.freeze()  # As in all other tests.
     gc.enable()
 
 

@@ -28,7 +28,7 @@ def server(id: str, *tools: str) -> ServerToolNames:
 
 
 def exposed(*groups: ServerToolNames, naming: NameAssigner | None = None) -> dict[str, str]:
-    """Canonical id to exposed name."""
+    """Return a map from canonical ids to exposed names."""
     names = (naming or NameAssigner()).names(groups)
     return {target.id: name for name, target in names.targets.items()}
 
@@ -203,7 +203,7 @@ def test_another_process_gives_the_same_names() -> None:
     assert len(printed) == 1
 
 
-# The laws. Few letters, so that collisions are common; odd ones, so that replacing is.
+# Properties. Few letters, so that collisions are common; odd ones, so that replacements are.
 words = st.text(alphabet="ab_.é-", min_size=1, max_size=6) | st.text(alphabet="ab.", min_size=50, max_size=90)
 anything = words | st.text(min_size=1, max_size=20) | st.sampled_from(["fetch", "search", "call", "read"])
 labels = st.sampled_from(["a", "b", "a_b", "a.b", "web", "tools", "result", "x" * 70])

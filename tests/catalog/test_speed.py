@@ -1,4 +1,4 @@
-"""Ten thousand tools, within the budgets that the room promises.
+"""Ten thousand tools, within the time budgets of the catalogue.
 
 The best of some rounds counts, in processor time, beside that of work that is known, so that a busy or slow
 machine does not decide.
@@ -31,7 +31,7 @@ REFERENCE_MILLISECONDS = 7.0
 
 @pytest.fixture(autouse=True)
 def collector() -> Iterator[None]:
-    """As it is where nobody froze anything."""
+    """Run with the garbage collector's normal state, without frozen objects."""
     gc.unfreeze()
     yield
     gc.freeze()
@@ -67,7 +67,7 @@ def tool(number: int) -> dict[str, Any]:
 
 
 async def best(rounds: int, work: Callable[[], Awaitable[object]]) -> float:
-    """Milliseconds."""
+    """Return the shortest time, in milliseconds."""
     times: list[float] = []
     for _ in range(rounds):
         begun = time.process_time()
@@ -77,8 +77,9 @@ async def best(rounds: int, work: Callable[[], Awaitable[object]]) -> float:
 
 
 async def slowness() -> float:
-    """How many times as long this machine may take at this moment; at least twice, since machines differ in
-    what they are slow at."""
+    """Return how much slower this machine may be at this moment: at least twice, since machines differ in
+    their weak points.
+    """
 
     async def known() -> None:
         tools = [

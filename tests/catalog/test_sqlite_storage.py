@@ -1,4 +1,4 @@
-"""The file itself: who may read it, who else may use it, and what happens when it is broken."""
+"""The SQLite file: permissions, concurrent users, and recovery when it is damaged."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ async def test_a_corrupt_file_is_set_aside_and_a_new_one_begun(
 
 async def test_the_log_of_a_corrupt_file_goes_with_it(path: Path, storage: SqliteListingStorage) -> None:
     await storage.save(STORED)
-    reader = sqlite3.connect(path)  # While somebody reads, SQLite leaves the log where it is.
+    reader = sqlite3.connect(path)  # During a read, SQLite leaves the log in place.
     reader.execute("SELECT * FROM catalogue").fetchall()
     assert path.with_name(f"{CATALOGUE_FILE_NAME}-wal").exists()
     storage._replace_corrupt_file(sqlite3.DatabaseError("malformed"))  # pyright: ignore[reportPrivateUsage]

@@ -1,4 +1,4 @@
-"""What every storage promises, kept by the one in memory and the one in SQLite alike."""
+"""The contract of every storage, tested with the one in memory and the one in SQLite."""
 
 from __future__ import annotations
 

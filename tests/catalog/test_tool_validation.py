@@ -44,7 +44,7 @@ near_tools = st.fixed_dictionaries(
 
 
 def nested(levels: int) -> dict[str, Any]:
-    """A tool of exactly so many levels."""
+    """Return a tool with exactly so many levels."""
     inner: Any = {}
     for _ in range(levels - 3):
         inner = [inner]

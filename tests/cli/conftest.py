@@ -1,4 +1,4 @@
-"""The command as people run it: a process of its own, in a folder and with a data directory of its own."""
+"""The command as people run it: a separate process, with a folder and a data directory of its own."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Cli:
         return CompletedCommand(done.returncode, done.stdout, done.stderr)
 
     def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
-        """One that does not end by itself; the caller ends it."""
+        """Start a command that does not end by itself; the caller ends it."""
         return prefork.Popen(
             self.words(*arguments),
             stdin=subprocess.PIPE,
@@ -90,7 +90,7 @@ class Cli:
         )
 
     def write(self, config: object, name: str = "mcp.json") -> Path:
-        """Write a configuration, by default where it is used without being named."""
+        """Write a configuration, by default to the path that is used without an option."""
         path = (self.data if name == "mcp.json" else self.home) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(config if isinstance(config, str) else json.dumps(config, indent=2), "utf-8")
@@ -112,7 +112,7 @@ def cli(tmp_path: Path) -> Cli:
 
 @pytest.fixture
 def starts(tmp_path: Path) -> Path:
-    """The file in which the odd server notes each of its starts."""
+    """The file in which the odd server records each of its starts."""
     return tmp_path / "starts"
 
 
@@ -148,7 +148,7 @@ class Terminal:
     process: subprocess.Popen[bytes]
     side: int
     seen: str = ""
-    # What is read may end in the middle of a character.
+    # A read may end in the middle of a character.
     decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
     )
@@ -158,7 +158,7 @@ class Terminal:
         return ESCAPE.sub("", self.seen).replace("\r\n", "\n")
 
     def until(self, condition: Callable[[], bool], seconds: float = 90.0) -> None:
-        """Read until it is so, or the command is gone."""
+        """Read until the condition holds, or the command has ended."""
         deadline = time.monotonic() + seconds
         while not condition():
             ready, _, _ = select.select([self.side], [], [], max(0.0, deadline - time.monotonic()))
@@ -220,19 +220,19 @@ CHAT_SERVER = HERE.parent / "servers/chat_server.py"
 
 @dataclass
 class CliWithChat(Cli):
-    """The command with a model that does what it is told, and a server for chats."""
+    """The command with a model that follows a script, and a server for chats."""
 
     model: str = ""
     journal: Path = Path()
 
     @property
     def noted(self) -> list[str]:
-        """What the server was asked to do."""
+        """The actions that the server was asked for."""
         return self.journal.read_text().splitlines() if self.journal.exists() else []
 
     @property
     def chats(self) -> list[tuple[str, str]]:
-        """Title and state of every chat that is stored, the last one first."""
+        """Title and state of every stored chat, the latest first."""
         if not (self.data / "toolyard.db").exists():
             return []
         with contextlib.closing(sqlite3.connect(self.data / "toolyard.db")) as database:
@@ -240,12 +240,12 @@ class CliWithChat(Cli):
 
     @property
     def asked(self) -> list[dict[str, Any]]:
-        """What the model was asked."""
+        """The requests that the model received."""
         with urllib.request.urlopen(f"{self.model}/journal", timeout=30) as answer:
             return json.loads(answer.read())
 
     def release(self) -> None:
-        """Let the model go on where it was told to hold."""
+        """Release the model where its script holds."""
         urllib.request.urlopen(
             urllib.request.Request(f"{self.model}/release", method="POST"), timeout=30
         ).close()

@@ -1,4 +1,4 @@
-"""A small Streamable HTTP server of the legacy era, whose first argument is its port.
+"""A small Streamable HTTP server of the legacy era. Its first argument is the port.
 
 ``/mcp`` answers, ``/500`` fails, and a GET of ``/silent`` opens a stream without events. A GET of
 ``/user-agents`` returns the User-Agent of each POST.

@@ -1,4 +1,4 @@
-"""``toolyard approvals``: listed and revoked in the database itself."""
+"""``toolyard approvals``: list and revoke approvals in the database."""
 
 from __future__ import annotations
 

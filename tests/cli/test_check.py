@@ -1,4 +1,4 @@
-"""``toolyard check``, when nothing is wrong, and what it has to say all the same."""
+"""``toolyard check`` of a valid configuration, and its remarks."""
 
 from __future__ import annotations
 

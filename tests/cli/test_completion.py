@@ -1,4 +1,4 @@
-"""Names complete from files and the stored catalogue, and nothing is started for it."""
+"""Names are completed from files and the stored catalogue, without starting servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def complete(cli: Any, line: str, **env: str) -> list[str]:
-    """What bash would offer at the end of the line."""
+    """Return the words that bash would offer at the end of the line."""
     words = line.split(" ")
     ran = cli(_TOOLYARD_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1), **env)
     assert ran.err == ""

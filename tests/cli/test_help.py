@@ -1,4 +1,4 @@
-"""The help is quick, complete, and loads no more than it shows."""
+"""The help is fast, complete, and loads only the modules that it needs."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_long_commands_start_without_the_libraries_that_only_later_work_needs(
 
 
 def _cpu(*words: str) -> float:
-    """The least of some runs, in seconds of processor time: what else runs on the machine does not count."""
+    """Return the smallest CPU time of some runs, in seconds, so that other load does not count."""
 
     def once() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""``toolyard stdio`` with streams that nobody is at the other end of."""
+"""``toolyard stdio`` with streams that are closed at the other end."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def test_a_file_in_place_of_a_pipe_is_refused_with_the_reason(cli: Cli, stream: 
 
 @pytest.mark.parametrize("asked", [2_000, 60_000])
 def test_a_client_that_hangs_up_and_never_reads_does_not_keep_us(cli: Cli, asked: int) -> None:
-    """So much is asked that the answers fill the pipe; in the second case, more than we read ahead."""
+    """The answers fill the pipe; in the second case there are more requests than we read ahead."""
     process = cli.start("stdio")
     os.set_blocking(process.stdin.fileno(), False)
     ping = b'{"jsonrpc":"2.0","id":1,"method":"no such thing"}\n'
     waiting, deadline = memoryview(ping * asked), time.monotonic() + 30
     try:
-        # What the pipe does not take within some seconds is never taken: nobody reads the answers.
+        # Bytes that the pipe does not accept within some seconds are lost: the other side does not read.
         while waiting and time.monotonic() < deadline:
             if not select.select([], [process.stdin], [], 3)[1]:
                 break

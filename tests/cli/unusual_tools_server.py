@@ -1,4 +1,4 @@
-"""A legacy server with tools of every kind, good and odd. It notes its start in the file that it is given."""
+"""A legacy server with ordinary and odd tools. It records its start in the given file."""
 
 import base64
 import json

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(leaks: None) -> None:
-    """Every test of this room ends with the tasks, descriptors and processes that it began with."""
+    """Fail a test of this folder that leaks tasks, descriptors or processes."""
 
 
 @pytest.fixture
@@ -49,14 +49,14 @@ def short() -> Timeouts:
 
 
 PATIENT = Timeouts(connect=20.0, silence=20.0, call=30.0)
-"""For servers that end their calls themselves, however busy the machine is."""
+"""For servers that end their calls themselves, even on a busy machine."""
 BUSY_MACHINE_SECONDS = 15.0
-"""Seconds that a busy machine may take longer; with what takes no time this is less than ``PATIENT``."""
+"""Seconds of delay on a busy machine; less than ``PATIENT`` for operations that take no time."""
 
 
 @dataclass
 class Journal:
-    """What a bad server wrote down about itself, one JSON object a line."""
+    """The journal that a bad server writes, one JSON object per line."""
 
     path: Path
 
@@ -83,7 +83,7 @@ def journal(tmp_path: Path) -> Journal:
 
 @pytest.fixture
 def bad(hostile_stdio: str, journal: Journal) -> Callable[..., Server]:
-    """``bad(mode, *flags, **keys)``: the definition of a stdio server that misbehaves in that way."""
+    """``bad(mode, *flags, **keys)``: the definition of a stdio server with that misbehaviour."""
 
     def make(mode: str, *flags: str, **keys: Any) -> Server:
         words = ("-I", "-S", hostile_stdio, mode, "--journal", str(journal.path), *flags)
@@ -95,7 +95,7 @@ def bad(hostile_stdio: str, journal: Journal) -> Callable[..., Server]:
 
 @dataclass
 class HostileHttp:
-    """``web(mode, **options)``: the definition of an HTTP server that misbehaves so, and what it saw."""
+    """``web(mode, **options)``: the definition of an HTTP server with that misbehaviour, and its journal."""
 
     base: str
     key: str = field(default_factory=lambda: secrets.token_hex(6))
@@ -113,13 +113,13 @@ class HostileHttp:
             return json.load(answer)
 
     def messages(self, method: str) -> list[dict[str, Any]]:
-        """What came in of one method; each with the ``headers`` and ``connection`` it came with."""
+        """Return the received messages of one method, each with its ``headers`` and ``connection``."""
         return [entry for entry in self.seen() if entry.get("message", {}).get("method") == method]
 
 
 @pytest.fixture
 def web(hostile_http: ListeningProgram) -> HostileHttp:
-    """Bad HTTP servers, under a key of this test's own."""
+    """Bad HTTP servers, under a key of this test."""
     return HostileHttp(hostile_http.url)
 
 
@@ -152,7 +152,7 @@ async def echo(manager: ConnectionManager, text: str = "before") -> str:
 
 @pytest.fixture
 def within() -> Callable[[float], contextlib.AbstractContextManager[None]]:
-    """``with within(seconds)``: what is inside takes no longer, but for what a busy machine adds."""
+    """``with within(seconds)``: fail if the block takes longer, apart from the delay of a busy machine."""
 
     @contextlib.contextmanager
     def measure(seconds: float) -> Iterator[None]:
@@ -166,7 +166,7 @@ def within() -> Callable[[float], contextlib.AbstractContextManager[None]]:
 
 @pytest.fixture
 def says() -> Callable[[Status | ServerError, str], None]:
-    """``says(status, words)``: its cause is one sentence that has these words."""
+    """``says(status, words)``: assert that the cause is one sentence with these words."""
 
     def check(told: Status | ServerError, words: str) -> None:
         cause = told.cause
@@ -189,37 +189,37 @@ def says() -> Callable[[Status | ServerError, str], None]:
 
 @dataclass
 class Accounts:
-    """A legacy server over HTTP that knows its users by the header ``X-Key``, and what came in, by user.
+    """A legacy HTTP server that identifies users by the header ``X-Key``, with the received requests by user.
 
-    Everyone has ``whoami``, ``complain`` and a tool of their own, ``only_NAME``; each connection a session.
+    Everyone has ``whoami``, ``complain`` and a personal tool ``only_NAME``. Each connection is a session.
     """
 
     url: str = ""
     users: dict[str, str] = field(default_factory=dict[str, str])
-    """Names, by key."""
+    """Names by key."""
     methods: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     sessions: dict[str, str] = field(default_factory=dict[str, str])
-    """Names, by the sessions that are open."""
+    """Names by open session."""
     more: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Further tools, for everyone."""
     failing: set[str] = field(default_factory=set[str])
-    """Users whose lists cannot be had."""
+    """Users for whom listing tools fails."""
     held: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict[Any, asyncio.Event])
-    """What waits until it is set: a user's ``tools/list`` or ``DELETE``."""
+    """Events that hold a user's ``tools/list`` or ``DELETE`` until they are set."""
 
     def key(self, name: str) -> str:
-        """A key that is this user's."""
+        """Return a key of this user."""
         key = f"key-of-{name}-{secrets.token_hex(4)}"
         self.users[key] = name
         return key
 
     def server(self, id: str, **keys: Any) -> Server:
-        """A definition for everyone, of the user ``common``."""
+        """Return a definition for everyone, with the user ``common``."""
         spec = HttpSpec(self.url, {"X-Key": self.key("common")})
         return Server(id, spec, **{"protocol": ProtocolEra.LEGACY, "timeouts": PATIENT, **keys})
 
     def instance(self, owner: str, slug: str = "desk", **keys: Any) -> Server:
-        """An owner's instance, with a key of their own."""
+        """Return an owner's instance, with a key of its own."""
         spec = InstanceRef(owner, slug, keys.pop("tool_filter", None))
         keys = {"protocol": ProtocolEra.LEGACY, "timeouts": PATIENT, "cache_ttl": 0.0, **keys}
         headers = {"X-Key": self.key(owner)}
@@ -278,7 +278,7 @@ class Accounts:
 
 @pytest.fixture
 async def accounts() -> AsyncIterator[Accounts]:
-    """A server with accounts that listens on loopback."""
+    """A server with accounts on a loopback port."""
     found = Accounts()
     app = aiohttp.web.Application()
     app.router.add_route("*", "/mcp", found.answer)

@@ -1,4 +1,4 @@
-"""HTTP servers that misbehave: each says why in one sentence, its calls end, and the others go on."""
+"""HTTP servers that misbehave: each status has a short cause, calls end, other servers keep working."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
     mode: str, web: HostileHttp, beside: Beside, within: Within, says: Says
 ) -> None:
     kind, words = BROKEN[mode]
-    # While connecting nothing was executed, whatever happened.
+    # Nothing was executed while connecting.
     kind = Unreachable if kind is OutcomeUnknown else kind
     async with beside(web(mode, when="always"), message_limit=1_000_000) as manager:
         with within(3), pytest.raises(ServerError) as caught:
@@ -209,7 +209,7 @@ async def test_a_server_that_went_away_and_came_back_is_found_again(
         if era == "sse":  # Its stream ends with it.
             await wait_until(lambda: manager.status("bad").state is not State.READY)
         with within(2), pytest.raises(ServerError) as caught:
-            for _ in range(3):  # The first ones may find a kept connection just broken.
+            for _ in range(3):  # The first ones may use a kept connection that has just broken.
                 with contextlib.suppress(OutcomeUnknown):
                     await call_tool(manager, "bad", "echo")
         assert type(caught.value) is Unreachable
@@ -262,12 +262,12 @@ async def test_many_bad_servers_at_once_fail_alone(
         for mode, record in records.items():
             assert record.state in (State.FAILED, State.NEEDS_AUTH)
             assert record.cause is not None
-            # Some fill the second with so many bytes that they are disconnected before it is over.
+            # Some fill that second with so many bytes that they are disconnected before it ends.
             is_flood = mode in STANDING and "of unsolicited messages" in record.cause
             assert is_flood or BROKEN.get(mode, (None, "did not answer within 1 s"))[1] in record.cause
 
 
-# What a refusal tells.
+# Information in refusals.
 
 
 async def test_a_refusal_keeps_what_the_server_said_about_coming_back(

@@ -1,4 +1,6 @@
-"""Children that misbehave: each says why in one sentence, its calls end, and the others go on."""
+"""Child processes that misbehave: each status has a one-sentence cause, calls end, other servers keep
+working.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def unusable(bad: Bad, mode: str, id: str = "bad") -> Server:
     words = UNUSABLE[mode]
     if "did not answer" not in words:
         return bad(mode, id=id)
-    # What it says has to come in time, on a busy machine too.
+    # The answer must arrive in time on a busy machine as well.
     return bad(mode, id=id, timeouts=Timeouts(4.0 if "lines" in words else 1.0, 0.5, 2.0))
 
 
@@ -132,7 +134,7 @@ async def test_many_bad_servers_at_once_fail_alone(bad: Bad, beside: Beside, wit
             assert UNUSABLE[mode] in record.cause
 
 
-# Servers that are odd, and usable all the same.
+# Servers that are odd but usable.
 
 
 @pytest.mark.parametrize("flags", [(), ("--modern",)], ids=["legacy", "modern"])
@@ -333,7 +335,7 @@ async def test_an_answer_with_neither_result_nor_error_is_none(bad: Bad, beside:
             )
 
 
-# Calls that end though nobody answers.
+# Unanswered calls end.
 
 
 @pytest.mark.parametrize(
@@ -364,7 +366,7 @@ async def test_a_server_that_ends_in_the_middle_of_calls_leaves_their_outcome_un
             )
         assert isinstance(ends[0], OutcomeUnknown)
         for end in ends:
-            # Of those that came too late to be written it is known that they were not executed.
+            # Calls that were not written in time are known not to have been executed.
             assert isinstance(end, OutcomeUnknown | Unreachable)
             says(end, words)
         status = manager.status("bad")
@@ -507,7 +509,7 @@ async def test_while_a_server_waits_for_us_its_silence_does_not_count(bad: Bad, 
     assert told["elicitation/create"]["result"] == {"action": "decline"}
 
 
-# Beginning.
+# Start.
 
 
 async def test_concurrent_first_users_share_one_connect(bad: Bad, journal: Journal, beside: Beside) -> None:
@@ -564,7 +566,7 @@ async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(
         assert not journal.messages("initialize")
 
 
-# Ending.
+# End.
 
 
 async def test_a_server_that_will_not_go_is_killed_within_bounds(
@@ -675,7 +677,7 @@ async def main():
 async def test_a_program_with_many_servers_ends_however_it_ends(
     loop: str, end: str, hostile_stdio: str, wait_until: Until
 ) -> None:
-    # Who closes everything is not warned of anything.
+    # Closing everything causes no warnings.
     strict = ("-W", "default") if end == "closed" else ()
     words = (sys.executable, *strict, "-c", PROGRAM, hostile_stdio, loop, end)
     program = await asyncio.create_subprocess_exec(*words, stdout=-1, stderr=-1)
@@ -697,7 +699,7 @@ def carriers(marker: bytes) -> list[str]:
     return found
 
 
-# Coming back.
+# Reconnection.
 
 
 async def test_a_server_that_exits_stays_away_until_someone_restarts_it(
@@ -767,7 +769,7 @@ async def test_a_crash_loop_is_left_alone_in_the_end(
 
 
 class LostAtOnce(MemoryTransport):
-    """Is lost in the very moment in which both sides agree."""
+    """A connection that is lost at the moment of its handshake."""
 
     async def send(self, message: dict[str, Any], headers: Mapping[str, str] | None = None) -> None:
         if message["method"] == "notifications/initialized" and self._receiver is not None:

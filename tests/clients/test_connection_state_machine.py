@@ -1,4 +1,4 @@
-"""Calls from one task, cancels from another, closes from a third, deaths from outside, in every order."""
+"""Calls from one task, cancellations from another, closes from a third, and crashes, in every order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TINY = Path(__file__).parent.parent / "servers" / "tiny_server.py"
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Every call ends with its result, a typed error or its own cancellation, and nothing is left."""
+    """Every call ends with its result, a typed error or its own cancellation, and nothing leaks."""
 
     loops = staticmethod(asyncio.new_event_loop)
 
@@ -116,7 +116,7 @@ async def first_child() -> None:
     await (await asyncio.create_subprocess_exec("true")).wait()
 
 
-# libuv makes a pipe for signals with the first child of a process, and keeps it.
+# libuv creates a pipe for signals with the first child of a process, and keeps it.
 uvloop.run(first_child())
 
 

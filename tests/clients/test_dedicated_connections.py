@@ -1,4 +1,4 @@
-"""Chats and the connections that are their own: to each instance one, fresh, closed with the chat."""
+"""Dedicated connections of chats: one per instance, fresh, closed with the chat."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def call(core: Core, caller: Caller, name: str = WHOAMI) -> str:
     return (await core.call_path.call(ToolCall(name), caller)).text
 
 
-# Whose connection.
+# Ownership of connections.
 
 
 async def test_each_chat_has_a_connection_of_its_own_to_an_instance(accounts: Accounts, core: Core) -> None:
@@ -67,7 +67,7 @@ async def test_each_chat_has_a_connection_of_its_own_to_an_instance(accounts: Ac
             assert await call(core, caller) == "ann whoami"
             sessions.append(accounts.opened("ann"))
         assert [len(each) for each in sessions] == [1, 2, 3]
-        # The next turn of a chat goes on where the last one was.
+        # The next turn of a chat continues on the same connection.
         assert await call(core, ONE) == "ann whoami"
         assert accounts.opened("ann") == sessions[-1]
 
@@ -100,12 +100,12 @@ async def test_the_chat_of_one_never_reaches_the_instance_of_another(accounts: A
     async with core() as core:
         await core.updates.sync_instances("ann", [accounts.instance("ann")])
         await core.updates.sync_instances("bob", [accounts.instance("bob")])
-        # Ids of chats are no secret, and here somebody uses the same.
+        # Ids of chats are not secret; here another user uses the same one.
         assert await call(core, ONE) == "ann whoami"
         assert await call(core, Caller(Principal("bob"), chat="one")) == "bob whoami"
 
 
-# Their end.
+# End of connections.
 
 
 async def test_ending_a_chat_closes_its_connections_and_no_others(
@@ -165,7 +165,7 @@ async def test_another_filter_leaves_the_connection_of_a_chat_and_another_key_cl
         assert await call(core, ONE) == "ann whoami"
 
 
-# What is learned over them.
+# Listings over dedicated connections.
 
 
 async def test_a_sign_in_that_ended_in_a_chat_is_the_state_of_the_instance(
@@ -184,7 +184,7 @@ async def test_a_sign_in_that_ended_in_a_chat_is_the_state_of_the_instance(
         status = core.manager.status(DESK, principal=ANN)
         assert status.state is State.NEEDS_AUTH
         assert status.cause
-        # Another sign-in, and nothing is left of it.
+        # A new sign-in leaves nothing of the old one.
         accounts.users.update({desk.transport.headers["X-Key"]: "ann"})
         await core.updates.reconnect(DESK, ANN)
         assert core.manager.state(DESK, ANN) is State.IDLE
@@ -208,7 +208,7 @@ async def test_the_latest_of_several_connections_says_how_an_instance_is(
         assert [status.state for status in core.manager.statuses(ANN)] == [State.READY]
 
 
-# Who answers servers.
+# Handlers of server requests.
 
 
 async def test_callbacks_are_those_of_the_principal_and_the_chat(accounts: Accounts, core: Core) -> None:
@@ -224,7 +224,7 @@ async def test_callbacks_are_those_of_the_principal_and_the_chat(accounts: Accou
         await core.updates.sync_instances("ann", [accounts.instance("ann")])
         for name in (WHOAMI, "one_whoami", "own_whoami"):
             await call(core, ONE, name)
-        # The connection that is everybody's is nobody's in particular.
+        # The shared connection has no owner.
         assert sorted(asked, key=str) == [("ann", "one"), ("ann", None), ("local", None)]
 
 
@@ -233,8 +233,7 @@ WHO: ContextVar[str | None] = ContextVar("who", default=None)
 
 @pytest.mark.parametrize("first", [None, "somebody else"])
 async def test_a_question_over_one_channel_for_all_is_heard_in_nobodys_context(first: str | None) -> None:
-    """Over standard streams nothing says whose call a question belongs to. Whoever connected first must not
-    be taken for the one."""
+    """On stdio a question does not name its call. It must not be attributed to the first user."""
     heard: list[str | None] = []
 
     async def answer(server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:

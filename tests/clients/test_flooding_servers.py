@@ -1,4 +1,4 @@
-"""Servers that say more than anybody can answer: they are held back, and nobody else notices."""
+"""Servers that send more than can be answered: they are throttled, and others do not notice."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from toolyard.types.server import Configuration, HttpSpec, ProtocolEra, Server, 
 Beside = Callable[..., AbstractAsyncContextManager[ConnectionManager]]
 
 _REQUEST_COUNT = 300
-"""More than may wait to be answered, and in three calls fewer than a connection may receive unasked."""
+"""More than may wait for an answer, and in three calls fewer than a connection may receive unsolicited."""
 
 
 @dataclass
 class Flood:
-    """A legacy server that says one thing very often before it answers a call, and takes no answers."""
+    """A legacy server that repeats one message very often before it answers a call, and reads no answers."""
 
     method: str
     url: str = ""
@@ -113,7 +113,7 @@ async def test_a_server_that_takes_no_answers_gets_few_at_a_time(
 
 
 class BlockedCatalogueStorage(MemoryListingStorage):
-    """Writes when it is allowed to."""
+    """Writes only while it is allowed to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ async def test_a_server_that_always_says_that_its_tools_changed_is_noted_once_an
             for _ in range(2):
                 await call_tool(core.manager, "bad", "say", {})
             assert (len(tasks), storage.expired) == (1, 1)
-            # Notifications after the first ones are merged into one, which comes a second later.
+            # Notifications after the first are merged into one, which follows a second later.
             async with asyncio.timeout(60):
                 while not core.updates.pending_list_changes["bad"]:
                     await asyncio.sleep(0.02)

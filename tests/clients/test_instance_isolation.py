@@ -1,4 +1,4 @@
-"""Two people with instances of one server under one slug, in one core: nothing of one reaches the other."""
+"""Two users with instances of one server under one slug, in one core: they stay isolated."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def core(tmp_path: Path, records: list[CallRecord]) -> Core:
 
 
 async def names(core: Core, caller: Caller) -> list[str]:
-    """What a listing shows this caller."""
+    """Return the tool names that this caller sees."""
     return list(core.call_path.visible_tools(await core.tool_directory.refresh(caller.principal), caller))
 
 
@@ -66,7 +66,7 @@ async def text(core: Core, name: str, caller: Caller) -> str:
 
 
 async def both(core: Core, accounts: Any) -> None:
-    """Ann and Bob, each with an instance under the slug ``desk``."""
+    """Return Ann and Bob, each with an instance under the slug ``desk``."""
     await core.updates.sync_instances("ann", [accounts.instance("ann")])
     await core.updates.sync_instances("bob", [accounts.instance("bob")])
 
@@ -139,7 +139,7 @@ async def test_a_tool_that_only_another_has_is_one_that_there_is_not(accounts: A
                 errors.append(str(caught.value).replace("tom", "bob"))
             assert errors[0] == errors[1]
         assert accounts.count("bob", "tools/call") == 0
-        # Nor may one learn by guessing how another's server fares.
+        # Guessing does not reveal the state of another user's server either.
         for server_id, own in (("@ann/desk", True), ("@bob/desk", False), ("@tom/desk", False)):
             assert core.call_path.can_see_unknown_tool(server_id, "mcp_desk__guess", ANN) is own
 
@@ -307,7 +307,7 @@ async def test_what_was_too_long_is_kept_for_the_one_who_called(accounts: Accoun
         assert core.call_path.result_store(Principal("ann")) is mine
 
 
-# Fresh, and nothing kept.
+# Fresh connections, without stored state.
 
 
 async def test_an_instance_is_listed_anew_for_each_listing_and_call_and_nothing_is_stored(
@@ -488,11 +488,11 @@ async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
             await text(core, "one_whoami", callers[0])
         known = [caller for caller in callers if core.tool_directory.known_listing(caller.principal).tools]
         assert known == [callers[0], *callers[-3:]]
-        # Whoever is there all the time is not the one who has to go.
+        # An instance in constant use is not evicted.
         assert core.tool_directory.known_listing(callers[0].principal) is first
         kept = vars(core.call_path)
         sizes = {name: len(kept[name]) for name in ("_visible_tools", "_policy_cache", "_result_stores")}
-        # They all bring the same to it.
+        # All callers have equal inputs.
         assert sizes == {"_visible_tools": 4, "_policy_cache": 1, "_result_stores": 4}
         assert len(accounts.opened("common")) == 1
 

@@ -1,4 +1,4 @@
-"""What policy says is prepared once for all who bring the same, and goes with the last of them."""
+"""Compiled policies are shared by callers with equal inputs, and removed with the last of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OTHER = Server("two", HttpSpec("https://two.example/mcp"))
 
 
 def chat(number: int, **more: object) -> Caller:
-    """A caller as each chat has one."""
+    """Return the caller of a chat."""
     return Caller(Principal(f"p{number % 3}"), Surface.MODEL_DIRECT, chat=f"chat-{number}", **more)  # pyright: ignore[reportArgumentType]
 
 

@@ -1,4 +1,4 @@
-"""Many principals in one manager: whose connection is whose, and what closes when something changes."""
+"""Many principals in one manager: ownership of connections, and their end after a change."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def use(manager: ConnectionManager, server_id: str, principals: Iterable[P
     await asyncio.gather(*(call_tool(manager, server_id, "whoami", principal=each) for each in principals))
 
 
-# Whose connection.
+# Ownership of connections.
 
 
 async def test_a_server_has_a_connection_for_each_principal(accounts: Accounts) -> None:
@@ -129,7 +129,7 @@ def test_a_slug_cannot_make_two_ids_the_same(slug: str) -> None:
         InstanceRef("ann", slug)
 
 
-# Changing.
+# Changes.
 
 
 async def test_sync_closes_only_what_changed_and_is_the_owners(accounts: Accounts) -> None:
@@ -233,7 +233,7 @@ async def test_a_restart_may_be_for_one_principal_alone(accounts: Accounts) -> N
         assert accounts.sessions == {}
 
 
-# Not for ever.
+# Limited lifetime.
 
 
 async def test_connections_of_others_close_when_nobody_uses_them(
@@ -263,7 +263,7 @@ async def test_a_connection_that_is_used_again_and_again_stays(
             await use(manager, "one", [ANN])
             rested = time.monotonic()
             await asyncio.sleep(0.1)
-            # Where the machine did something else meanwhile, it was left alone for too long.
+            # On a machine that was busy meanwhile, it was idle for too long.
             late += time.monotonic() - rested > 0.3
         assert accounts.count("common", "initialize") <= 1 + late
 
@@ -293,7 +293,7 @@ async def test_connections_that_nobody_uses_make_room_for_others(
 
 
 class Key:
-    """An auth provider with one key, which knows whether it was closed."""
+    """An auth provider with one key, which records that it was closed."""
 
     def __init__(self, name: str, key: str) -> None:
         self.name, self.key, self.closed = name, key, 0
@@ -392,7 +392,7 @@ async def test_a_net_that_is_given_is_used_and_stays_open(accounts: Accounts) ->
 
 
 class MissingSignIn(Key):
-    """A provider whose sign-in is missing or over."""
+    """A provider with a missing or expired sign-in."""
 
     def __init__(self, error: ServerError) -> None:
         super().__init__("nobody", "wrong")

@@ -1,4 +1,4 @@
-"""A key in the query of an address: on every request to that server, to nobody else, in no words of ours."""
+"""A key in the query of an address: sent with every request to that server, to no other, and never shown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HINT = {"mode": "a"}
 
 @dataclass
 class Site:
-    """A server that writes down what it is asked, and answers as ``mode`` says."""
+    """A server that records its requests, and answers as ``mode`` says."""
 
     mode: str
     url: str = ""

@@ -1,4 +1,4 @@
-"""HTTP servers that are another one since, or for a while: the next call finds its way again."""
+"""HTTP servers that were replaced: the next call reconnects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MISSING = bare(-32600, "Bad Request: Missing session ID")
 
 @dataclass
 class EraSwitchingServer:
-    """A server on loopback that speaks ``era`` for now, and how often each path was asked."""
+    """A server on loopback that currently speaks ``era``, with request counts by path."""
 
     era: str = "modern"
     refusal: Refusal = MISSING
@@ -71,7 +71,7 @@ class EraSwitchingServer:
     _slash = _modern
 
     def _picky(self, message: dict[str, Any], request: aiohttp.web.Request) -> aiohttp.web.Response:
-        """Knows nothing of its own version the first time that it is asked."""
+        """Reject its own version at the first request."""
         if len(self.asked) > 1:
             return self._modern(message, request)
         data = {"supported": ["2026-07-28"], "requested": "2026-07-28"}

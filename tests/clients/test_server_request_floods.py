@@ -1,4 +1,4 @@
-"""Servers that ask without end, whatever answers them."""
+"""Servers that send requests without end, with every kind of handler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client that a question of a legacy server belongs to, found by the calls that are not answered."""
+"""The client that a question of a legacy server belongs to, found by its unanswered calls."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_an_abandoned_call_counts_until_the_server_answers_it() -> None:
     abandoned.on_answer(2)
     abandoned.on_answer(None)
     assert [call.name for call in abandoned.list_calls(0.0)] == ["a"]
-    # A cancelled call need not be answered, and is over when its time is.
+    # A cancelled call need not be answered, and is removed after its timeout.
     assert abandoned.list_calls(10.0) == []
 
 

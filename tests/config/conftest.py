@@ -12,7 +12,7 @@ from toolyard.errors import ConfigError, Problem
 
 @pytest.fixture
 def problems() -> Callable[..., list[Problem]]:
-    """Parse something that is wrong, and get what is wrong with it."""
+    """``problems(text)``: parse an invalid configuration, and return its problems."""
 
     def parse(source: object, **options: object) -> list[Problem]:
         try:
@@ -42,7 +42,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def load(project: Path, data_dir: Path) -> Callable[..., Configuration]:
-    """``load_config`` in a project and with a data directory of its own, blind to the real environment."""
+    """``load_config`` in a project and data directory of the test, without the real environment."""
 
     def call(path: str | Path | None = None, **options: object) -> Configuration:
         options = {"env": {}, "cwd": project, "data_dir": data_dir, **options}
@@ -65,7 +65,7 @@ def write() -> Callable[[Path, object], Path]:
 
 @pytest.fixture
 def http() -> Callable[..., Mapping[str, object]]:
-    """A whole configuration of one http server in the strict dialect, with further keys of its entry."""
+    """A configuration of one HTTP server in the strict dialect, with further keys of its entry."""
 
     def call(
         server_id: str = "repo", url: str = "http://localhost:4010/mcp", **keys: object

@@ -1,4 +1,4 @@
-"""Two who change one file at the same time: nothing that was said to be written is lost."""
+"""Concurrent changes of one file: no confirmed write is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BLOCKED_SECONDS = 0.3
 
 
 def beside(file: Path, others: bytes, work: Callable[[], Any]) -> Future[Any]:
-    """``work``, begun while somebody else, who is about to write ``others``, holds the file."""
+    """Start ``work`` while another process holds the file and is about to write ``others``."""
     with ThreadPoolExecutor(1) as threads:
         with lock_for_editing(file):
             begun = threads.submit(work)

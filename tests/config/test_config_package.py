@@ -1,4 +1,4 @@
-"""The room as a whole: what it offers, how quick it is, what it ships."""
+"""The package as a whole: public names, speed, shipped files."""
 
 from __future__ import annotations
 
@@ -113,5 +113,5 @@ def test_a_thousand_servers_load_in_a_blink(tmp_path: Path, write: Write) -> Non
         configuration = load_config(file, env={"T": "t"}, cwd=tmp_path, data_dir=tmp_path)
         spent.append(time.process_time() - begin)
     assert len(configuration.servers) == 1000
-    # More than ten times what it takes on a quiet machine.
+    # More than ten times the duration on a quiet machine.
     assert min(spent) < 1.0

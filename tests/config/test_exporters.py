@@ -1,4 +1,4 @@
-"""Our entry in a file of somebody else: everything else in it stays, or nothing is written."""
+"""Our entry in a file of another program: everything else in it stays, or nothing is written."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_what_would_be_lost_is_refused(tmp_path: Path, text: str) -> None:
         if entry is None and "toolyard" not in text:
             continue
         if "//" in text and entry is not None:
-            continue  # A value that is replaced alone leaves what stands before it.
+            continue  # A value that is replaced alone leaves the text before it.
         with pytest.raises(EditRefused) as refused:
             plan_entry(file, PATH, entry)
         assert refused.value.problems[0].file == str(file)
@@ -142,7 +142,7 @@ _gaps = st.sampled_from(["", " ", "\n", "\n  ", " // note, {\n", " /* } */ ", "\
 
 @st.composite
 def _written(draw: st.DrawFn, value: Any) -> str:
-    """A value as somebody might write it, with comments and odd spaces anywhere."""
+    """A strategy for a value as people might write it, with comments and odd spaces anywhere."""
     if isinstance(value, dict | list):
         pairs = isinstance(value, dict)
         items: list[Any] = [*value.items()] if pairs else [*value]  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Files that are not what they seem: links of others, pipes, folders, permissions, names that are taken."""
+"""Unexpected files: links of other users, pipes, folders, permissions, names that are taken."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_temporary_files_of_a_killed_process_are_removed_and_no_others(tmp_path:
     for name in others:
         (tmp_path / name).write_text("x")
     (tmp_path / ".link.0123456789ab").symlink_to(target)
-    # A file that another process is writing now is young.
+    # A file that another process is writing now has a recent time.
     remove_stale_temporary_files(tmp_path)
     assert stale.exists()
     remove_stale_temporary_files(tmp_path, min_age_seconds=-1.0)

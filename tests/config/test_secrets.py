@@ -1,4 +1,4 @@
-"""No message shows what may be a secret."""
+"""Messages show no possible secrets."""
 
 from __future__ import annotations
 

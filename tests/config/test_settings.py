@@ -345,7 +345,7 @@ def test_a_data_directory_that_everyone_can_replace_is_refused(tmp_path: Path, e
     assert f"{parent} is writable for all (mode 777)" in problem.message
     assert f"chmod o-w {parent}" in str(problem.hint)
     assert load_settings(folder, env={"TOOLYARD_DATA_DIR_SHARED": "1"}).hints == ()
-    parent.chmod(0o1777)  # Like /tmp: others cannot rename what is not theirs.
+    parent.chmod(0o1777)  # Like /tmp: users cannot rename files of others.
     assert load_settings(folder, env={}).hints == ()
 
 

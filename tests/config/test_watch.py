@@ -20,17 +20,17 @@ def text(**commands: str) -> str:
 
 
 def replace(path: Path, content: str) -> None:
-    """What editors do that never leave half a file: write beside it, then rename."""
+    """Replace a file atomically like an editor: write beside it, then rename."""
     beside = path.with_name(f"{path.name}.swp")
     beside.write_text(content)
     os.replace(beside, path)
 
 
 class Watch:
-    """A running watch, and the next thing it says.
+    """A running watch and its events.
 
-    The first look is taken as soon as the folders are watched; who wants to see an event at work has to
-    make two changes, since the first may be found by that look.
+    The first check runs as soon as the folders are watched and may find the first change. To see an event, a
+    test makes two changes.
     """
 
     def __init__(self, events: AsyncGenerator[ConfigChange | ConfigBroken, None]) -> None:
@@ -60,7 +60,7 @@ class Watch:
 async def watch(
     project: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[Callable[..., Any]]:
-    """Load, then watch with the same arguments, by events alone."""
+    """Load, then watch with the same arguments, by events only."""
     monkeypatch.setattr("toolyard.config.watch._POLL_SECONDS", 600)
     running: list[Watch] = []
     stack: list[Any] = []

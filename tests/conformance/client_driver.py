@@ -1,7 +1,7 @@
 """Toolyard as the client that the official conformance suite tests: ``client_driver.py URL``.
 
 It does what a curious user would: connects, lists the tools, calls each of them with arguments made from
-its schema, answers what it is asked. The suite's own variables say which revision to speak and carry the
+its schema, answers elicitations. The suite's own variables name the revision and carry the
 context that a scenario gives.
 """
 
@@ -33,14 +33,14 @@ REDIRECT = "http://localhost:3000/callback"
 
 
 async def authorize(url: str) -> AuthorizationResponse:
-    """The suite's authorization server redirects at once; no browser is needed to read where to."""
+    """Return the redirect of the suite's authorization server, which needs no browser."""
     address = URL(url, encoded=True)
     async with aiohttp.ClientSession() as session, session.get(address, allow_redirects=False) as response:
         return AuthorizationResponse.parse(response.headers["Location"])
 
 
 class Operator(OAuthProvider):
-    """Confirms the issuer of the client that a scenario gives, as the operator would."""
+    """Confirms the issuer of the scenario's client, as the operator would."""
 
     async def challenged(self, challenge: Challenge) -> bool:
         try:
@@ -72,7 +72,7 @@ def provider(url: str, context: Mapping[str, Any], net: OutboundHttp) -> OAuthPr
 
 
 def example(schema: Mapping[str, Any]) -> Any:
-    """A value that fits a schema: its default, its first choice, or something plain of its type."""
+    """Return a value that fits a schema: its default, its first choice, or a plain value of its type."""
     if "default" in schema:
         return schema["default"]
     if schema.get("enum"):
@@ -99,13 +99,13 @@ async def roots(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def calls(tools: list[Any], context: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """What to call: what the context asks for, else every tool once."""
+    """Return the calls: those of the context, else every tool once."""
     if isinstance(wanted := context.get("toolCalls"), list):
         return [(f"s_{call['name']}", call.get("arguments", {})) for call in wanted]
     made = {tool.name: example({"type": "object", **tool.input_schema}) for tool in tools}
     for name, arguments in made.items():
         if "schema" in arguments:
-            # A tool that wants a schema gets one that we were given.
+            # A tool that requires a schema gets one of the known schemas.
             arguments["schema"] = next(tool.input_schema for tool in tools if tool.name != name)
     return list(made.items())
 

@@ -68,7 +68,7 @@ class Suites:
         self._modules = modules
 
     async def ask(self, suite: str, *words: str) -> tuple[int | None, str]:
-        """Run the suite's own program; its exit code (None: the deadline passed) and all it printed."""
+        """Run the suite's own program; return its exit code (None after the deadline) and its output."""
         program = self._modules / SUITES[suite] / "dist" / "index.js"
         process = await asyncio.create_subprocess_exec(
             str(self._modules / "node" / "bin" / "node"),
@@ -106,7 +106,7 @@ class Suites:
 
 
 def _runs(suite: str, listed: str) -> Iterator[ClientScenarioRun]:
-    """One run for each revision that a scenario is for; the first version of the suite knows only one era."""
+    """Return one run for each revision of a scenario; the first version of the suite knows only one era."""
     for line in listed.splitlines():
         found = _LISTED.match(line)
         if found is None or OUT_OF_SCOPE.search(found[1]):
@@ -119,7 +119,7 @@ def _runs(suite: str, listed: str) -> Iterator[ClientScenarioRun]:
 
 
 def table(outcomes: list[ClientScenarioOutcome]) -> str:
-    """One line a scenario, one column for each suite and revision."""
+    """Return one line per scenario, with one column for each suite and revision."""
     columns = sorted({(o.run.suite, o.run.revision or "") for o in outcomes})
     cells = {(o.run.scenario, o.run.suite, o.run.revision or ""): o for o in outcomes}
     titles = [f"{suite} {revision}".strip() for suite, revision in columns]

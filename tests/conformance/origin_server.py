@@ -1,6 +1,6 @@
 """A server with the fixtures of the official suite, by the official SDK: ``origin_server.py [--port N]``.
 
-It speaks both eras. What it asks its client, it asks in the way of the era: in rounds in the modern one, by
+It speaks both eras. It requests input of its client by the rules of the era: in rounds in the modern one, by
 requests of its own in the legacy one, which then carry the name that the question has in the modern era.
 """
 
@@ -32,7 +32,7 @@ from mcp.shared.message import ServerMessageMetadata
 
 from toolyard.clients.callbacks import INPUT_NAME_META_KEY
 
-warnings.simplefilter("ignore")  # The suite asks for what the SDK calls deprecated.
+warnings.simplefilter("ignore")  # The suite uses parts that the SDK has deprecated.
 
 MODERN = "2026-07-28"
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
@@ -58,7 +58,7 @@ def text(words: str, **more: Any) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=words)], **more)
 
 
-# Asking the client.
+# Client input.
 
 
 def form(message: str, properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
@@ -84,7 +84,7 @@ KINDS: dict[str, tuple[type[Any], type[Any]]] = {
 async def inputs(
     ctx: Any, params: Any, wanted: Mapping[str, dict[str, Any]], state: str | None = None
 ) -> Mapping[str, Any] | types.InputRequiredResult:
-    """The client's answers by name; in the modern era first the result that asks for them."""
+    """Return the client's answers by name; in the modern era first return the result that requests them."""
     if ctx.protocol_version >= MODERN:
         given = params.input_responses or {}
         if all(name in given for name in wanted):
@@ -536,7 +536,7 @@ async def complete(ctx: Any, params: Any) -> types.CompleteResult:
 
 
 class Events(EventStore):
-    """Everything that was sent, for clients that come back."""
+    """All sent events, for clients that reconnect."""
 
     def __init__(self) -> None:
         self._events: list[tuple[str, Any]] = []

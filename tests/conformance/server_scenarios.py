@@ -29,7 +29,7 @@ from client_scenarios import DOCS, SUITES, Suites
 HERE = Path(__file__).parent
 MAX_PARALLEL_SCENARIOS = 2
 BACKENDS = ("direct", "legacy", "modern", "auto")
-"""Without a gateway, and with one that speaks to the origin in this era; ``auto`` finds out."""
+"""Without a gateway, and with one that uses this era for the origin; ``auto`` detects it."""
 COLUMNS = (("0.1.16", None), ("0.2.0-alpha.12", "2025-11-25"), ("0.2.0-alpha.12", "2026-07-28"))
 OUT_OF_SCOPE = re.compile(r"^tasks-|sep-2640")
 """Extensions that Toolyard does not carry: tasks and skills."""
@@ -56,7 +56,7 @@ class ServerScenarioOutcome:
 
 
 async def scenarios(suites: Suites) -> list[tuple[str, str | None, str]]:
-    """Suite, revision and name of all that are in scope."""
+    """Return suite, revision and name of all scenarios in scope."""
     found: list[tuple[str, str | None, str]] = []
     for suite, revision in COLUMNS:
         _, listed = await suites.ask(suite, "list", "--server")
@@ -82,8 +82,10 @@ async def one(suites: Suites, url: str, run: ServerScenarioRun) -> ServerScenari
 
 
 async def together(suites: Suites, url: str, runs: list[ServerScenarioRun]) -> list[ServerScenarioOutcome]:
-    """What one process says of these, which are of one suite and one revision. It does not say why one fails:
-    that one is run alone."""
+    """Return the outcomes of scenarios of one suite and revision, run by one process.
+
+    The process gives no reasons for failures: failed scenarios are run alone.
+    """
     revision = [] if runs[0].revision is None else ["--spec-version", runs[0].revision]
     code, printed = await suites.ask(runs[0].suite, "server", "--url", url, "--suite", "all", *revision)
     said = {name: (int(good), int(bad)) for name, good, bad in _SUMMED.findall(printed)}
@@ -98,7 +100,7 @@ async def together(suites: Suites, url: str, runs: list[ServerScenarioRun]) -> l
     return outcomes
 
 
-# What is tested.
+# Servers under test.
 
 
 def free_port() -> int:
@@ -109,7 +111,7 @@ def free_port() -> int:
 
 @contextlib.asynccontextmanager
 async def running(url: str, *words: str, **environment: str) -> AsyncGenerator[None]:
-    """A process that answers at this address."""
+    """Start a process that answers at this address."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, *words, env={**os.environ, **environment}, stdout=asyncio.subprocess.DEVNULL
     )
@@ -129,7 +131,7 @@ async def running(url: str, *words: str, **environment: str) -> AsyncGenerator[N
 
 @contextlib.asynccontextmanager
 async def gateway(origin: str, protocol: str) -> AsyncGenerator[str]:
-    """A Toolyard in front of the origin; the address of the origin in it."""
+    """Start a Toolyard in front of the origin; return the address of the origin in it."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         entry = {"type": "http", "url": origin, "protocol": protocol}
@@ -140,11 +142,11 @@ async def gateway(origin: str, protocol: str) -> AsyncGenerator[str]:
             yield f"{url}/mcp/servers/origin"
 
 
-# What comes of it.
+# Outcomes.
 
 
 def table(outcomes: list[ServerScenarioOutcome]) -> str:
-    """How many scenarios pass, by backend; and one line for each that does not everywhere."""
+    """Return the number of passing scenarios by backend, and one line for each that fails somewhere."""
     titles = [" ".join(filter(None, column)) for column in COLUMNS]
     lines = ["| origin | " + " | ".join(titles) + " |", "|---|" + "---|" * len(COLUMNS)]
     names = {"direct": "directly", "legacy": "as legacy", "modern": "as modern", "auto": "automatic"}

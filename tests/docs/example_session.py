@@ -1,4 +1,4 @@
-"""A reader at a terminal, who does what a page says from its first line to its last, in a new home."""
+"""A reader at a terminal, who follows a page from its first line to its last, in a new home."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pathlib import Path
 from tests.docs.pages import Example
 
 HOME = "/home/ann"
-"""What pages call the reader's home."""
+"""The reader's home in the pages."""
 EXAMPLE_DEADLINE_SECONDS = 120
-# What one block exports, and the folder that it ends in, is there in the next one.
+# Exported variables and the final folder of a block are kept for the next one.
 _KEEPS = 'trap \'export -p > "$STATE"; pwd >> "$STATE.folder"\' EXIT\n'
 
 
@@ -49,7 +49,7 @@ class ExampleSession:
         }
 
     def run(self, example: Example) -> None:
-        """Run it, and compare what it prints with what the page shows."""
+        """Run an example, and compare its output with that of the page."""
         screen = Screen(self._command(example), self._folder, self._env)
         if example.marker == "keeps running":
             self._running.append(screen)
@@ -82,14 +82,14 @@ class ExampleSession:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Is this what was printed? ``…`` stands for anything within a line, and alone for any lines."""
+    """Return whether the output matches. ``…`` stands for anything within a line, and alone for any lines."""
     lines = [line for line in _lines(shown) if line]
     parts = [r"(?:.*\n)*?" if line == "…" else f"{_pattern(line)}\n" for line in lines]
     return re.fullmatch("".join(parts), "".join(f"{line}\n" for line in _lines(printed) if line)) is not None
 
 
 def on_screen(written: str) -> str:
-    """What stands on a terminal in the end, where progress was drawn and wiped away."""
+    """Return the final text of a terminal, without progress that was erased."""
     lines, row, column = [""], 0, 0
     for count, order, text in re.findall(r"\x1b\[([0-9;?]*)([A-Za-z])|([\r\n]|[^\x1b\r\n]+)", written):
         if text == "\n":
@@ -117,7 +117,7 @@ def _lines(text: str) -> list[str]:
 
 
 class Screen:
-    """One command in a terminal of its own, with nobody at the keyboard."""
+    """One command in a terminal of its own, without keyboard input."""
 
     def __init__(self, command: list[str], folder: Path, env: Mapping[str, str]) -> None:
         ours, theirs = pty.openpty()
@@ -139,7 +139,7 @@ class Screen:
         self._reader.start()
 
     def _read(self, descriptor: int) -> None:
-        with contextlib.suppress(OSError):  # how a terminal says that everybody has left it
+        with contextlib.suppress(OSError):  # the end of a terminal that has no more writers
             while piece := os.read(descriptor, 65_536):
                 with self._changed:
                     self._printed += piece
@@ -153,13 +153,13 @@ class Screen:
         return on_screen(self._printed.decode(errors="replace"))
 
     def wait_for(self, condition: Callable[[str], bool], place: str) -> None:
-        """Until what it has printed is as it should be."""
+        """Wait until the output matches."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended or condition(self.text()), EXAMPLE_DEADLINE_SECONDS)
         assert condition(self.text()), f"{place} keeps running, and one sees\n{self.text()}"
 
     def end(self, place: str) -> tuple[int, str]:
-        """Its exit code and what it printed."""
+        """Wait for the end; return the exit code and the output."""
         try:
             code = self._process.wait(EXAMPLE_DEADLINE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -169,7 +169,7 @@ class Screen:
         return code, self.text()
 
     def stop(self) -> None:
-        """End it and all that it started; what does not go is killed."""
+        """Terminate it and its child processes; kill those that remain."""
         for sent in (signal.SIGTERM, signal.SIGKILL):
             if self._reader.is_alive():
                 with contextlib.suppress(ProcessLookupError):

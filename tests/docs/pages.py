@@ -1,4 +1,4 @@
-"""What stands in the pages of the documentation: examples in fences, headings, links.
+"""Contents of the pages of the documentation: examples in fences, headings, links.
 
 A comment on the line above a fence says how an example is run, where it is not run like any other:
 
@@ -28,7 +28,7 @@ _FENCE = re.compile(
 
 @dataclass(frozen=True)
 class Example:
-    """One fenced block, and what the page says that one sees: the block ``text`` right below."""
+    """One fenced block, and its expected output: the block ``text`` right below."""
 
     page: str
     line: int
@@ -47,7 +47,7 @@ def read(page: str) -> str:
 
 
 def examples(page: str) -> list[Example]:
-    """All that a test has to run or check, in order."""
+    """Return all examples that a test has to run or check, in order."""
     return [each for each in _blocks(page) if each.language in CHECKED]
 
 
@@ -67,14 +67,14 @@ def remove_fences(page: str) -> str:
 
 
 def links(page: str) -> Iterator[str]:
-    """Where the page leads: links and pictures, of Markdown and of HTML."""
+    """Return the targets of links and images, of Markdown and of HTML."""
     text = remove_fences(page)
     yield from re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text))
     yield from re.findall(r'(?:src|srcset|href)="([^"]+)"', text)
 
 
 def anchors(page: str) -> set[str]:
-    """The anchors of its headings, as GitHub makes them."""
+    """Return the anchors of its headings, as GitHub makes them."""
     found: set[str] = set()
     for heading in re.findall(r"^#+ (.+)$", remove_fences(page), re.MULTILINE):
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()

@@ -1,7 +1,7 @@
 """``python -m tests.docs.reference``: writes docs/reference and docs/packages.svg from the code, so that they
 cannot drift.
 
-A test compares what stands there with what this would write.
+A test compares the files with the output of this program.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def routes() -> str:
 
 
 def statuses(said: dict[str, Any]) -> Iterator[str]:
-    """What the statuses mean that say no, once for all routes."""
+    """Return the meaning of the error statuses, once for all routes."""
     told: dict[str, str] = {}
     for methods in said["paths"].values():
         for route in methods.values():
@@ -154,7 +154,7 @@ def resolve_reference(schema: dict[str, Any], said: dict[str, Any]) -> dict[str,
 
 
 def kind(schema: dict[str, Any]) -> str:
-    """The type of a value in a word or two."""
+    """Return the type of a value in a word or two."""
     if "$ref" in schema:
         return schema["$ref"].rpartition("/")[2]
     if "anyOf" in schema:

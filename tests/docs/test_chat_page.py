@@ -1,4 +1,4 @@
-"""What docs/chat.md says of the terminal, and docs/api.md of the events of a chat, is what the code has."""
+"""The commands in docs/chat.md and the chat events in docs/api.md match the code."""
 
 from __future__ import annotations
 

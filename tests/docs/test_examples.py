@@ -19,7 +19,7 @@ from tests.ports import free_port
 from toolyard.config import load_settings, parse_config
 
 MEASURED = {"docs/benchmarks.md", "docs/conformance.md", "docs/reliability.md"}
-"""Pages whose commands take hours, and write the pages."""
+"""Pages with commands that take hours, and write the pages."""
 FOUND = {page: found for page in PAGES if page not in MEASURED and (found := examples(page))}
 WITH_DATABASE = "docs/guides/postgresql.md"
 NOT_RUN = {
@@ -29,10 +29,10 @@ NOT_RUN = {
     "docs/guides/postgresql.md": 1,
     "docs/guides/sign-in-to-servers.md": 1,
 }
-"""How many examples of a page are not run, each with its reason above it. Keep them few."""
+"""The number of examples per page that are not run, each with its reason above it. Keep them few."""
 QUESTION = "On which day does 2026-07-28 fall?"
 ORDER = r"call demo_weekday {\"date\": \"2026-07-28\"}"
-"""What the model is told here in place of the question: it does what it is told, and knows nothing."""
+"""The prompt for the scripted model in place of the question."""
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -42,7 +42,7 @@ def is_run(example: Example) -> bool:
 
 
 def models(page: str, start_program: ProgramStarter) -> Mapping[str, str]:
-    """Models of our own, at the addresses that the libraries of the providers look at."""
+    """Start models of our own, at the addresses that the libraries of the providers use."""
     if "_API_KEY" not in read(page):
         return {}
     chat = start_program(sys.executable, "-I", ROOT / "tests/servers/openai_server.py", "{port}").url
@@ -52,7 +52,7 @@ def models(page: str, start_program: ProgramStarter) -> Mapping[str, str]:
 
 
 def here(example: Example, ports: Mapping[str, str], database: str) -> Example:
-    """The example with what is another here: ports, the database, the models and their keys."""
+    """Return the example with replaced ports, database, models and keys."""
     then = "\n" if example.language == "sh" else r"\n"
     script = ORDER if "anthropic" in example.text else f"{ORDER}{then}then{then}results?"
     words = {

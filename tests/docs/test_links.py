@@ -1,4 +1,4 @@
-"""Every link between pages leads somewhere, to the heading that it names."""
+"""Every link between pages leads to an existing page and heading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page about models shows can be used as it stands."""
+"""The examples of the page about models work unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference says what the code says: settings, commands, routes, and keys of a configuration."""
+"""The reference matches the code: settings, commands, routes, and keys of a configuration."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What happens when everything goes wrong: `make faults` runs it all and writes docs/reliability.md."""
+"""Fault injection: `make faults` runs all cases and writes docs/reliability.md."""

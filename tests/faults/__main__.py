@@ -20,7 +20,7 @@ async def run(only: str) -> tuple[list[CaseOutcome], str, bool]:
     programs = ProgramStarter()
     bad = programs(sys.executable, "-I", ROOT / "tests/hostile/http_server.py", "{port}")
     wanted = [each for each in CASES if only in f"{each.group}: {each.fault}"]
-    await run_case(wanted[0], bad)  # What is loaded once is no leak.
+    await run_case(wanted[0], bad)  # Modules that are loaded once are not a leak.
     before, memory_before, began = ResourceSnapshot.take(), memory(), time.monotonic()
     outcomes: list[CaseOutcome] = []
     for each in wanted:

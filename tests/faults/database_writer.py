@@ -1,6 +1,6 @@
-"""Writes to a database without end and says what was accepted: ``database_writer.py FOLDER [URL]``.
+"""Write to a database without end and print the confirmed writes: ``database_writer.py FOLDER [URL]``.
 
-Each line on its output is a promise: whoever kills it finds all of that in the database afterwards.
+Each line of output is a confirmed write, which must be in the database after the process is killed.
 """
 
 from __future__ import annotations

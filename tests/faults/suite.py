@@ -1,4 +1,4 @@
-"""Cases, and how one is run: with a deadline, beside others that must not notice, counted at the end."""
+"""Cases, and their execution: with a deadline, beside other calls that must not notice, with a leak check."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from toolyard.errors import ToolyardError
 HOSTILE = ROOT / "tests/hostile/stdio_server.py"
 TIMEOUTS = {"connect": 6, "silence": 3, "call": 8}
 CLEANUP_DEADLINE_SECONDS = 20.0
-"""Seconds for what is left behind to go."""
+"""Seconds for resources to be released."""
 
 
 @dataclass
 class CaseContext:
-    """What a case works with: a folder of its own, and the HTTP server that misbehaves."""
+    """The context of a case: a folder, and the HTTP server that misbehaves."""
 
     folder: Path
     http: ListeningProgram
     others: int = 0
-    """Calls of others that were answered rightly while the fault was there."""
+    """Calls to other servers that were answered correctly during the fault."""
 
 
 Run = Callable[[CaseContext], Awaitable[str]]
@@ -39,7 +39,7 @@ Run = Callable[[CaseContext], Awaitable[str]]
 
 @dataclass(frozen=True)
 class FaultCase:
-    """One fault. ``run`` gives what the caller sees, and raises AssertionError where that is wrong."""
+    """One fault. ``run`` returns the effect for the caller, and raises AssertionError if it is wrong."""
 
     group: str
     fault: str
@@ -60,7 +60,7 @@ def case(group: str, fault: str, seconds: float = 40.0) -> Callable[[Run], Run]:
 
 @dataclass
 class CaseOutcome:
-    """What became of a case."""
+    """The outcome of a case."""
 
     case: FaultCase
     seen: str = ""
@@ -88,7 +88,7 @@ async def run_case(each: FaultCase, http: ListeningProgram) -> CaseOutcome:
 
 
 async def find_leaks(before: ResourceSnapshot) -> list[str]:
-    """What is there that was not, once there was time for it to go."""
+    """Return the resources that were not released in time."""
     me, deadline = asyncio.current_task(), time.monotonic() + CLEANUP_DEADLINE_SECONDS
     while True:
         now = ResourceSnapshot.take()
@@ -104,7 +104,7 @@ def memory() -> int:
     return psutil.Process().memory_info().rss
 
 
-# A yard with a server that misbehaves and one that does not.
+# A yard with a server that misbehaves and a good one.
 
 
 def child(mode: str, *more: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A workspace with what people and attackers put into one, and secrets beside it."""
+"""A workspace with files of users and attackers, and secrets beside it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolyard.agents.builtin_tools.bounded_thread import CancellationToken
 from toolyard.agents.builtin_tools.workspace import Workspace
 
 CANARY = "CANARY-7f3a"
-"""Stands in every file outside, and in none inside."""
+"""Text in every file outside the workspace, and in none inside."""
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de"
     "0000000c4944415408d763f8cfc000000301010018dd8db00000000049454e44ae426082"
@@ -44,7 +44,7 @@ class WorkspaceFixture:
 
 
 def create_tree(folder: Path) -> WorkspaceFixture:
-    """The tree, with every kind of way out of it."""
+    """Create the tree, with every kind of link out of it."""
     tree = WorkspaceFixture(folder / "work", folder / "outside", folder / "work" / "state")
     for each in (
         tree.root,
@@ -104,7 +104,7 @@ def tree(tmp_path: Path) -> WorkspaceFixture:
 
 @pytest.fixture(scope="module")
 def lasting_tree(tmp_path_factory: pytest.TempPathFactory) -> WorkspaceFixture:
-    """One for many examples, which only read."""
+    """One tree for many examples, which only read it."""
     return create_tree(tmp_path_factory.mktemp("tree"))
 
 
@@ -125,18 +125,18 @@ def rg() -> str:
 
 @pytest.fixture(params=["own", "ripgrep"])
 def program(request: pytest.FixtureRequest) -> str:
-    """What to grep with: ``""`` for our own engine, else ripgrep."""
+    """The grep engine: ``""`` for our own, else the path of ripgrep."""
     return "" if request.param == "own" else request.getfixturevalue("rg")
 
 
 @pytest.fixture
 def matchers() -> Callable[[], int]:
-    """``matchers()``: how many children of ours match patterns right now."""
+    """``matchers()``: the number of our child processes that match patterns now."""
     return _matchers
 
 
 def _matchers() -> int:
-    """Our children that match patterns."""
+    """Return our child processes that match patterns."""
     mine = 0
     for name in os.listdir("/proc"):
         if name.isdigit():

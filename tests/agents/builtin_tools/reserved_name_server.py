@@ -1,4 +1,4 @@
-"""A server whose id and tool make a name that is ours: ``web`` has ``fetch``. Standard library alone."""
+"""A server with a reserved tool name: its id ``web`` and its tool ``fetch``. Standard library only."""
 
 import json
 import sys

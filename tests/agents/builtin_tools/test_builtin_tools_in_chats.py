@@ -1,4 +1,4 @@
-"""Built-in tools among the others: one list, one call path, for chats alone, and in nobody's way."""
+"""Built-in tools beside other tools: one list, one call path, only in chats."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def shown(core: Core, caller: Caller) -> list[str]:
     return list(core.call_path.visible_tools(await core.tool_directory.refresh(caller.principal), caller))
 
 
-# Who sees them.
+# Visibility.
 
 
 async def test_a_chat_has_them_in_one_list_with_the_others_by_name(core: Core) -> None:
@@ -168,7 +168,7 @@ async def test_every_rule_of_the_chain_counts_for_them(
     assert [name for name in await shown(core, caller) if name in ALL] == expected
 
 
-# What they do.
+# Calls.
 
 
 async def test_a_call_goes_the_one_way_and_is_recorded(core: Core, records: list[CallRecord]) -> None:
@@ -291,7 +291,7 @@ async def test_closing_in_the_middle_ends_everything(
         await task
 
 
-# Names that are ours.
+# Reserved names.
 
 
 async def test_a_servers_tool_that_wants_a_reserved_name_gets_the_hash(core: Core) -> None:

@@ -1,4 +1,4 @@
-"""The page about chats, as far as it is about built-in tools."""
+"""The sections about built-in tools in the page about chats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a page: what a reader sees, in the encoding that it is in."""
+"""The visible text of a page, decoded with the page's encoding."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Fetching pages: real servers, names that lead where the test says, and no way to a private address.
+"""Fetching pages: real servers, a fake resolver, and no access to private addresses.
 
-Names lead to public addresses by a resolver of the test, and sockets to those addresses end on this machine.
-Whatever else would be dialled is noted and refused.
+A resolver of the test gives public addresses to names, and sockets to those addresses end on this machine.
+Connections to other addresses are recorded and refused.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LITERALS = [
 
 @dataclass
 class FakeInternet:
-    """A small internet: what is dialled, where it really ends, and what the pages say."""
+    """A small internet: names, the loopback ports behind them, the pages, and a record of all connections."""
 
     fetching: PageFetcher
     names: FakeResolver
@@ -86,7 +86,7 @@ class FakeInternet:
         return await self.fetching.fetch(address, offset, room)
 
     async def text(self, address: str = f"http://{PAGES}/") -> str:
-        """What stands between the marks."""
+        """Return the page text between the markers of untrusted content."""
         told = await self.fetch(address)
         return told.split(">\n", 1)[1].rpartition("\n</untrusted-data")[0]
 
@@ -125,7 +125,7 @@ async def world(leaks: None) -> AsyncIterator[FakeInternet]:
     await runner.cleanup()
 
 
-# What comes back.
+# Results.
 
 
 async def test_a_page_comes_as_text_between_marks_that_say_whose_words_it_is(world: FakeInternet) -> None:
@@ -233,7 +233,7 @@ async def test_a_page_that_is_made_to_keep_a_reader_busy_ends(world: FakeInterne
     assert said
 
 
-# What does not.
+# Refusals.
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ async def test_a_failure_has_no_words_of_the_page(
     world: FakeInternet, status: int, headers: dict[str, str]
 ) -> None:
     async def say(request: web.Request) -> web.StreamResponse:
-        # By hand: the framework sends nothing as odd as this.
+        # Written by hand: the framework cannot send such a malformed response.
         assert request.transport is not None
         lines = [f"HTTP/1.1 {status} {WORDS}", *(f"{name}: {value}" for name, value in headers.items())]
         request.transport.write("\r\n".join([*lines, "Content-Length: 1", "", "x"]).encode())

@@ -1,4 +1,4 @@
-"""Whatever path a model gives, nothing outside the workspace is read."""
+"""Nothing outside the workspace is read, for every path that a model gives."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ PATHS = st.builds(
 
 
 def everything(workspace: Workspace, path: str) -> str:
-    """All that the tools that read files say about a path."""
+    """Return the output of all file tools for a path."""
 
     def said(work: Any, *arguments: Any) -> str:
         try:
@@ -122,7 +122,7 @@ def test_no_path_leads_out(lasting_tree: WorkspaceFixture, path: str) -> None:
 
 
 def test_the_canary_would_be_seen(tree: WorkspaceFixture) -> None:
-    """The law above can fail: where the root is one folder further up, the canary is read."""
+    """The property above can fail: with a root one folder further up, the canary is read."""
     assert tree.canary in everything(Workspace(tree.root.parent, None), "outside/secret.txt")
     assert tree.canary in everything(Workspace(tree.root, None), "state/secret.key")
 
@@ -239,7 +239,7 @@ def test_a_long_way_in_and_out_holds_few_descriptors(tree: WorkspaceFixture) -> 
 def test_what_is_swapped_for_a_link_while_it_is_read_leads_nowhere(
     tree: WorkspaceFixture, monkeypatch: pytest.MonkeyPatch, path: str, moment: str
 ) -> None:
-    """Between the look at a name and its opening, or after it, somebody puts a link to the outside there."""
+    """A link to the outside replaces the file before or after it is opened."""
     place = tree.root / "swap"
     (place / "deep").mkdir(parents=True)
     for name in ("secret.txt", "deep/secret.txt"):
@@ -365,7 +365,7 @@ def test_a_hard_link_to_a_file_of_the_data_directory_is_not_read(tmp_path: Path,
 
 
 def test_other_hard_links_are_read(tmp_path: Path) -> None:
-    """Package stores and worktrees are made of them."""
+    """Package stores and worktrees consist of hard links."""
     root, data = tmp_path / "work", tmp_path / "data"
     root.mkdir()
     data.mkdir()
@@ -376,7 +376,7 @@ def test_other_hard_links_are_read(tmp_path: Path) -> None:
 
 
 def test_the_data_directory_is_recognised_under_any_name(tmp_path: Path) -> None:
-    """By its identity and not by its name, which file systems may compare without regard to case."""
+    """It is compared by identity, not by name, because file systems may ignore case."""
     root, data = tmp_path / "work", tmp_path / "work/.toolyard"
     data.mkdir(parents=True)
     (data / "secret.key").write_text("the key\n")

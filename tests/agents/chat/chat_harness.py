@@ -1,4 +1,4 @@
-"""Chats over the real store, a model that does what it is told, and real servers."""
+"""Chats over the real store, with a model that follows a script and real servers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ME = LOCAL_PRINCIPAL.id
 
 @dataclass
 class Model:
-    """The fake model, and what came to it."""
+    """The fake model, and the requests that it received."""
 
     url: str
 
@@ -52,7 +52,7 @@ class Model:
         return await asyncio.to_thread(self._ask, "/journal", "GET")
 
     async def release(self) -> None:
-        """Let go of answers that are held, once there is one."""
+        """Release a held answer, once there is one."""
         async with asyncio.timeout(30):
             while not (await asyncio.to_thread(self._ask, "/release", "POST"))["released"]:
                 await asyncio.sleep(0.01)
@@ -63,7 +63,7 @@ class Model:
 
 @dataclass
 class FakeChatBackend:
-    """A ChatYard: everybody has the same servers, ``gone`` have no account."""
+    """A ChatYard in which everybody has the same servers. Users in ``gone`` have no account."""
 
     core: Core
     bundles: Mapping[str, Any]
@@ -71,7 +71,7 @@ class FakeChatBackend:
     gone: set[str] = field(default_factory=set[str])
     left: list[str] = field(default_factory=list[str])
     loads: int = 0
-    """How often tools were loaded."""
+    """The number of times that tools were loaded."""
     callers: dict[object, Caller] = field(default_factory=dict[object, Caller])
 
     async def load_tool_set(
@@ -101,7 +101,7 @@ class FakeChatBackend:
 
 @dataclass
 class ChatProcess:
-    """One process's chats. Another one may be opened on the same data."""
+    """The chats of one process. Another one may be opened on the same data."""
 
     database: Database
     core: Core
@@ -111,7 +111,7 @@ class ChatProcess:
     journal: Path
 
     def calls(self) -> list[str]:
-        """What the server was made to do, line by line."""
+        """Return the actions of the server, one per line."""
         return self.journal.read_text().splitlines() if self.journal.exists() else []
 
     async def chat(self, **options: Any) -> Chat:
@@ -125,11 +125,11 @@ class ChatProcess:
         return await self.over(chat, await self.chats.run_tool(ME, chat.id, name, arguments))
 
     async def over(self, chat: Chat, turn: int) -> list[ChatEvent]:
-        """The events of a turn, once it is over."""
+        """Return the events of a turn, once it has ended."""
         return await self.until(chat, turn, lambda events: events[-1].kind is Kind.END)
 
     async def waits(self, chat: Chat, turn: int) -> list[ChatEvent]:
-        """The events of a turn, once it waits for approvals."""
+        """Return the events of a turn, once it waits for approvals."""
         await self.until(
             chat, turn, lambda events: any(each.kind is Kind.APPROVAL_REQUEST for each in events)
         )
@@ -139,7 +139,7 @@ class ChatProcess:
         return list(await self.chats.list_events(chat.owner, chat.id, after=turn - 1))
 
     async def until(self, chat: Chat, turn: int, enough: Callable[[list[ChatEvent]], Any]) -> list[ChatEvent]:
-        """The events from a turn on, once there are enough."""
+        """Return the events from a turn on, once there are enough."""
         async with asyncio.timeout(30):
             found: list[ChatEvent] = []
             while not found or not enough(found):
@@ -169,7 +169,7 @@ async def open_chat_process(
     writes_titles: bool = False,
     **settings: Any,
 ) -> ChatProcess:
-    """A house with the server ``s`` and the model ``fake``, unless others are named."""
+    """Open chats with the server ``s`` and the model ``fake``, unless others are named."""
     known = load_settings(
         data,
         env={},
@@ -212,28 +212,28 @@ async def open_chat_process(
 
 
 def chat_server(journal: Path, **more: Any) -> dict[str, Any]:
-    """The entry of the server ``s``."""
+    """Return the entry of the server ``s``."""
     words = ["-I", "-S", str(SERVERS / "chat_server.py"), str(journal)]
     return {"command": sys.executable, "args": words, **more}
 
 
 def fake_model(url: str, **more: Any) -> dict[str, Any]:
-    """The entry of the model."""
+    """Return the entry of the model."""
     return {"model": "openai:fake-1", "base_url": f"{url}/v1", "api_key": "good", "sees": True, **more}
 
 
 def kinds(events: Iterable[ChatEvent]) -> list[str]:
-    """The kinds of events, without pieces, usage and notes."""
+    """Return the kinds of events, without pieces, usage and notes."""
     return [e.kind.value for e in events if e.kind not in {*TRANSIENT_KINDS, Kind.USAGE, Kind.NOTE}]
 
 
 def bodies_of_kind(events: Iterable[ChatEvent], kind: Kind) -> list[dict[str, Any]]:
-    """The bodies of the events of one kind."""
+    """Return the bodies of the events of one kind."""
     return [dict(event.body) for event in events if event.kind is kind]
 
 
 def has_one_result_per_call(messages: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether each call in a request to a model has exactly one result, right after it."""
+    """Return whether each call in a model request is followed directly by exactly one result."""
     waiting: list[str] = []
     for message in messages:
         if message["role"] == "tool":

@@ -1,4 +1,4 @@
-"""Chats over the real store, a model that does what it is told, and real servers."""
+"""Chats over the real store, with a model that follows a script and real servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session", autouse=True)
 def libraries() -> None:
-    """The library of the provider, loaded once; its source has a warning in it."""
+    """Load the provider's library once; its source raises a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import_module("pydantic_ai.models.openai")
@@ -26,7 +26,7 @@ def libraries() -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(leaks: None) -> None:
-    """Every test of this room ends with the tasks, descriptors and processes that it began with."""
+    """Fail a test of this folder that leaks tasks, descriptors or processes."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ Opening = Callable[..., Awaitable[ChatProcess]]
 
 @pytest.fixture
 async def opened(tmp_path: Path, model: Model) -> AsyncIterator[Opening]:
-    """``await opened(agents=…, servers=…, **settings)``: chats, on the same data each time."""
+    """``await opened(agents=…, servers=…, **settings)``: open chats, each time on the same data."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(**options: Any) -> ChatProcess:

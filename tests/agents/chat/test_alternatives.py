@@ -1,4 +1,4 @@
-"""Retries and edited messages: all alternatives are kept, the chosen branch counts everywhere."""
+"""Retries and edited messages: all alternatives are stored, and the chosen branch is used everywhere."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from toolyard.types.chat import Chat, Kind
 
 
 async def shown(house: ChatProcess, chat: Chat) -> list[str]:
-    """The messages that a page shows."""
+    """Return the messages that a page shows."""
     return [
         each["text"] for each in bodies_of_kind(await house.chats.list_latest_events(ME, chat.id), Kind.USER)
     ]
 
 
 async def sent(model: Model) -> list[str]:
-    """The messages of the user that the model got last."""
+    """Return the user messages of the last request to the model."""
     return [each["content"] for each in (await model.journal())[-1]["messages"] if each["role"] == "user"]
 
 
@@ -42,14 +42,14 @@ async def test_an_edited_message_starts_a_branch_and_the_earlier_one_is_kept(
     assert await shown(house, chat) == await sent(model) == ["one", "two, but better"]
     tree = await house.chats.get_turn_tree(ME, chat.id)
     assert (tree.parents[edited], tree.alternatives(edited)) == (first, [second, edited])
-    # The branch goes on from where it is.
+    # The branch continues from its current end.
     await house.say(chat, "four")
     assert await sent(model) == ["one", "two, but better", "four"]
     await house.chats.choose(ME, chat.id, second)
     assert await shown(house, chat) == ["one", "two", "three"]
     await house.say(chat, "five")
     assert await sent(model) == ["one", "two", "three", "five"]
-    # The first message can be edited, too.
+    # The first message can be edited as well.
     await edit(house, chat, first, "another")
     assert await shown(house, chat) == await sent(model) == ["another"]
 
@@ -57,7 +57,7 @@ async def test_an_edited_message_starts_a_branch_and_the_earlier_one_is_kept(
 async def test_any_sequence_of_messages_edits_retries_and_switches_shows_and_sends_its_branch(
     house: ChatProcess, model: Model
 ) -> None:
-    """A simple model: each turn knows its path, as a list of texts."""
+    """A simple model: each turn has its path, as a list of texts."""
     chosen, chat = random.Random(20), await house.chat()
     paths: dict[int, list[str]] = {}
     branches: dict[int, list[int]] = {}
@@ -118,7 +118,7 @@ async def test_who_edits_a_message_that_was_replaced_gets_the_newer_version(hous
     with pytest.raises(ChatChanged) as caught:
         await house.chats.edit(ME, chat.id, second, "two by the second tab")
     assert (caught.value.turn, caught.value.text) == (newer, "two by the first tab")
-    # A message whose branch was left further up.
+    # A message on a branch that was left further up.
     other = await edit(house, chat, first, "one by the first tab")
     for action in (house.chats.edit(ME, chat.id, second, "x"), house.chats.retry(ME, chat.id, newer)):
         with pytest.raises(ChatChanged) as caught:

@@ -1,4 +1,4 @@
-"""Calls that need somebody's yes: asked, waited for, through restarts, and bounded."""
+"""Calls that need approval: the request, the wait, restarts, limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PUT = 'call s_put {"text": "a"}'
 
 
 async def asked(house: ChatProcess, *lines: str, **options: Any) -> tuple[Chat, int, list[ChatEvent]]:
-    """A turn that waits."""
+    """Start a turn that waits for an approval."""
     chat = await house.chat(**options)
     turn = await house.chats.send(ME, chat.id, "\n".join(lines))
     return chat, turn, await house.waits(chat, turn)
@@ -133,7 +133,7 @@ async def test_a_yes_can_reach_further_and_be_taken_back(house: ChatProcess) -> 
     more = await house.say(chat, 'call s_put {"text": "b"}', 'call s_put {"text": "c"}')
     assert kinds(more).count("ask") == 0
     assert len(house.calls()) == 3
-    # Another chat has to ask.
+    # Another chat needs an approval of its own.
     await asked(house, PUT)
     [grant] = await house.database.approvals.list_grants(ME, time.time())
     assert await house.database.approvals.revoke(ME, grant.id)
@@ -164,7 +164,7 @@ async def test_a_tool_that_changed_since_the_yes_is_not_called(opened: Opening, 
     events = await house.over(chat, turn)
     assert bodies_of_kind(events, Kind.RESULT)[0]["text"] == "the call to 's_put' was not approved"
     assert house.calls() == []
-    # Asked again, it is about what the tool is now.
+    # The second request refers to the current definition of the tool.
     waiting = await house.waits(chat, await house.chats.send(ME, chat.id, PUT))
     [approval] = [
         each
@@ -209,7 +209,7 @@ async def test_a_turn_that_waits_can_be_stopped(house: ChatProcess) -> None:
     await house.chats.stop(ME, chat.id)
     events = await house.over(chat, turn)
     assert (bodies_of_kind(events, Kind.END)[0]["why"], house.calls()) == ("stopped", [])
-    # It is known what the tool did.
+    # The outcome of the call is known.
     [result] = bodies_of_kind(events, Kind.RESULT)
     assert result["text"] == "not called: the turn ended before the user approved or denied it"
     assert await house.database.approvals.list_pending(ME) == []
@@ -252,7 +252,7 @@ async def test_answers_from_several_tabs_at_once_make_one_call(opened: Opening) 
 
 
 async def test_an_answer_that_the_chat_was_not_told_of_is_told_later(house: ChatProcess) -> None:
-    """The process that took the answer died before it could say so."""
+    """The process that accepted the answer died before it could publish it."""
     chat, turn, events = await asked(house, PUT, "then", "say Well.")
     id = bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"]
     assert await house.database.approvals.answer(ME, id, yes=False, at=1.0, grant=None)

@@ -1,4 +1,4 @@
-"""A chat that is longer than its model takes at once: what is sent of it, and what people are told."""
+"""Chats longer than the model's context window: the part that is sent, and the notice for people."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WORDS = "several words of a rather long text " * 40
 
 
 def turn_of(number: int, *results: object) -> list[ModelMessage]:
-    """A turn in which the model called a tool for each result."""
+    """Return a turn in which the model called one tool for each result."""
     made: list[ModelMessage] = [ModelRequest([UserPromptPart(f"question {number}")])]
     for step, content in enumerate(results):
         id = f"{number}-{step}"
@@ -48,7 +48,7 @@ def turn_of(number: int, *results: object) -> list[ModelMessage]:
 
 
 def asked(number: int, *results: object) -> list[ModelMessage]:
-    """The same, while it is under way."""
+    """Return the same turn, while it is running."""
     return turn_of(number, *results)[:-1]
 
 
@@ -193,7 +193,7 @@ async def test_a_chat_that_is_too_long_goes_on_and_says_so_once(opened: Opening,
     assert (sent[0]["role"], sent[0]["content"]) == ("system", "Be brief.")
     assert "note 0:" not in str(sent)
     assert has_one_result_per_call(sent)
-    # What is stored is whole.
+    # The stored history is complete.
     stored = await house.chats.list_events(chat.owner, chat.id, limit=1_000)
     assert len(bodies_of_kind(stored, Kind.USER)) == 5
 

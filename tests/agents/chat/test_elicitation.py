@@ -1,4 +1,4 @@
-"""Servers that ask in the middle of a call."""
+"""Servers that send an elicitation during a call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Opening = Callable[..., Awaitable[ChatProcess]]
 
 
 async def asking(house: ChatProcess, *lines: str) -> tuple[Chat, int, list[ChatEvent]]:
-    """A turn in which a server asks something."""
+    """Start a turn in which a server sends an elicitation."""
     chat = await house.chat()
     turn = await house.chats.send(ME, chat.id, "\n".join(lines))
     events = await house.until(chat, turn, lambda found: any(e.kind is Kind.QUESTION for e in found))
@@ -43,7 +43,7 @@ async def test_a_form_is_put_to_the_person_and_the_server_gets_what_they_say(hou
         "action": "accept",
         "content": {"name": "Ann"},
     }
-    # The page learns that it was answered, and not what.
+    # The page learns that the question was answered, but not the answer.
     assert bodies_of_kind(events, Kind.QUESTION_ANSWER) == [{"id": question["id"], "action": "accept"}]
 
 
@@ -72,7 +72,7 @@ async def test_a_person_can_be_sent_to_a_page_and_nowhere_else(house: ChatProces
 
 
 async def ask_for_page(request: aiohttp.web.Request) -> aiohttp.web.Response:
-    """A server of the modern era, whose tool asks the person to open the page in its argument ``url``."""
+    """A modern server. Its tool requests that the person opens the page in the argument ``url``."""
     message = await request.json()
     params = message.get("params") or {}
     result: dict[str, Any] = {"resultType": "complete"}
@@ -210,7 +210,7 @@ async def test_a_model_answers_a_server_if_the_person_allows_it(house: ChatProce
     asked = (await model.journal())[before]
     assert asked["tools"] == []
     assert [m["content"] for m in asked["messages"]] == ["Be brief.", "call s_put {}"]
-    # A model that wants a tool all the same gets none: it is asked for words.
+    # A model that requests a tool anyway gets none: the request is for text.
     assert not any(line.startswith("put") for line in house.calls())
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
 
@@ -249,7 +249,7 @@ async def test_tokens_that_servers_use_count_for_the_limit_of_a_turn(opened: Ope
     chat, turn, events = await asking(house, *calls, "then", "say Ok.")
     events = await house.until(chat, turn, lambda found: len(bodies_of_kind(found, Kind.QUESTION)) == 2)
     before = len(await model.journal())
-    # Over standard streams both questions may count for the second call, whose end would cancel the other.
+    # Over stdio both questions may belong to the second call, and its end would cancel the other question.
     questions = sorted(
         bodies_of_kind(events, Kind.QUESTION), key=lambda question: "2xx" in question["request"]
     )

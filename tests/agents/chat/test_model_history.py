@@ -1,4 +1,4 @@
-"""From events to messages: whatever happened, a provider can be sent it."""
+"""Conversion of events to messages: every history can be sent to a provider."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TEXTS = st.text(max_size=8)
 
 
 def written(news: Iterable[NewChatEvent]) -> tuple[list[ChatEvent], dict[int, bytes]]:
-    """Events as a store would number them, and what was kept aside."""
+    """Return events numbered as by a store, and the texts stored separately."""
     events: list[ChatEvent] = []
     kept: dict[int, bytes] = {}
     turn = 0
@@ -103,7 +103,9 @@ NEWS = st.lists(
 
 
 def check(messages: Sequence[ModelMessage]) -> None:
-    """Requests and answers take turns; each call has one result, in the request right after it."""
+    """Assert that requests and responses alternate, and that each call has one result in the following
+    request.
+    """
     assert all(message.parts for message in messages)
     assert [type(message) for message in messages] == [
         kind for kind, _ in zip(itertools.cycle((ModelRequest, ModelResponse)), messages, strict=False)
@@ -125,7 +127,7 @@ def test_whatever_happened_every_call_has_exactly_one_result(news: list[NewChatE
     events, kept = written(news)
     messages = messages_of(events, kept)
     check(messages)
-    # A turn that goes on is added to those before it.
+    # A running turn is added to the earlier ones.
     last = events[-1].turn if events else 0
     before = messages_of([e for e in events if e.turn != last], kept)
     check(merge_messages(before, messages_of([e for e in events if e.turn == last], {})))
@@ -167,7 +169,7 @@ TEXT_ONLY = InputModalities()
 def returned(
     result: Result, *, ok: bool = True, senses: InputModalities = TEXT_ONLY, name: str = "s_look"
 ) -> Any:
-    """What a model gets of a result."""
+    """Return the part of a result that a model gets."""
     tool = {"id": "x", "name": name, "tool": f"toolyard/{name}", "arguments": {}}
     events, kept = written(
         [
@@ -191,7 +193,7 @@ def test_what_a_model_gets_of_a_result() -> None:
         "output": "MCP server unreachable",
         "cause": "it exited",
     }
-    # A meta tool says itself whether it is ok.
+    # A meta tool reports itself whether it succeeded.
     assert returned(Result(None, '{"ok":false}'), ok=False, name="tools_call") == '{"ok":false}'
     seen = returned(Result(None, "here", blocks=(picture(),)), senses=sees)
     assert seen == ["here", BinaryContent(b"png", media_type="image/png")]
@@ -201,7 +203,7 @@ def test_what_a_model_gets_of_a_result() -> None:
         (picture(mime="image/tiff"), sees),
     ):
         assert returned(Result(None, "here", blocks=(media,)), senses=senses) == f"here\n{media}"
-    # What is kept under a handle says so in the text already, and once is enough.
+    # The text already mentions the handle of a stored result; once is enough.
     kept = replace(picture(6_000_000), handle="r0", digest="00")
     assert returned(Result(None, f"here\n{kept}", blocks=(kept,)), senses=sees) == f"here\n{kept}"
 
@@ -222,7 +224,7 @@ def test_an_answer_comes_back_as_the_provider_wants_it() -> None:
     assert ModelMessagesTypeAdapter.validate_json(event.kept) == [response]
     events, kept = written([user("a"), event])
     assert messages_of(events, kept)[1] == response
-    # Of an answer that is text alone, the text says it all.
+    # For a text-only answer the text is enough.
     plain = ModelResponse([TextPart("a"), TextPart("b")])
     events, kept = written([user("a"), model_message_event(plain, "step-1")])
     assert kept == {}

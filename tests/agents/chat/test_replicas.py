@@ -1,4 +1,4 @@
-"""Two processes with one database: whoever is asked, the same chat."""
+"""Two processes with one database show the same chat."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_a_turn_is_seen_and_answered_from_both(
     here, there = await opened(url=database_url), await opened(url=database_url)
     chat = await here.chat()
 
-    # What is said here is heard there, piece by piece.
+    # Text produced here is streamed there, piece by piece.
     turn = await here.chats.send(ME, chat.id, "say One two\nhold\nsay  three")
     await there.until(
         chat, turn, lambda found: "One two" in "".join(str(e.body.get("delta", "")) for e in found)
@@ -32,7 +32,7 @@ async def test_a_turn_is_seen_and_answered_from_both(
     await model.release()
     assert bodies_of_kind(await there.over(chat, turn), Kind.MODEL_MESSAGE)[0]["text"] == "One two three"
 
-    # An approval that is asked for here is given there, and the turn goes on there.
+    # An approval requested here is given there, and the turn continues there.
     turn = await here.chats.send(ME, chat.id, 'call s_put {"text": "a"}\nthen\nresults?')
     events = await there.waits(chat, turn)
     await there.chats.answer_approval(
@@ -40,7 +40,7 @@ async def test_a_turn_is_seen_and_answered_from_both(
     )
     assert bodies_of_kind(await here.over(chat, turn), Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
 
-    # A question that is asked here is answered there.
+    # A question asked here is answered there.
     turn = await here.chats.send(ME, chat.id, "call s_ask {}\nthen\nresults?")
     events = await there.until(chat, turn, lambda found: bodies_of_kind(found, Kind.QUESTION))
     await there.chats.answer_question(
@@ -48,7 +48,7 @@ async def test_a_turn_is_seen_and_answered_from_both(
     )
     assert '"Ann"' in bodies_of_kind(await here.over(chat, turn), Kind.MODEL_MESSAGE)[-1]["text"]
 
-    # What runs here is stopped there.
+    # A turn that runs here is stopped there.
     turn = await here.chats.send(ME, chat.id, "call s_wait {}")
     await wait_until(lambda: "wait {}" in here.calls())
     await there.chats.stop(ME, chat.id)

@@ -1,4 +1,4 @@
-"""Stored events: earlier versions' are read as they were written, later versions' are left alone."""
+"""Stored events: those of earlier versions are read unchanged, those of later versions are left alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from toolyard.types.chat import (
 from toolyard.web.api.chat_models import build_event_model
 
 STORED = json.loads((Path(__file__).parent / "stored_events.json").read_text())
-"""Events that turns have stored, before events had classes: every kind, with every type that a key had."""
+"""Events stored by turns before events had classes: every kind, with every type that a key had."""
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ async def test_kinds_and_keys_of_a_later_version_survive(database: Database, tmp
     assert (unknown.kind, unknown.data, unknown.body) == ("later", UnknownEvent(), {"a": [None, "b"]})
     shown = json.loads(build_event_model(unknown).model_dump_json())
     assert (shown["kind"], shown["body"]) == ("later", {"a": [None, "b"]})
-    # Written again, it is still the same.
+    # Serialised again, it is unchanged.
     again = NewChatEvent(unknown.kind, dict(unknown.body), unknown.part)
     (copy,) = await database.chats.append("c", "me", [again])
     assert (copy.kind, copy.body) == (unknown.kind, unknown.body)

@@ -1,4 +1,4 @@
-"""Titles that the model writes."""
+"""Titles written by the model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_title_is_one_short_line_without_decoration(written: str, title: str) 
 
 
 async def read_title(house: ChatProcess, chat: Chat) -> str:
-    """Return the title of the event that the model's title leaves, once it is there."""
+    """Return the title that the model wrote, once its event is stored."""
     events = await house.until(chat, 1, lambda events: events[-1].kind is Kind.TITLE)
     return events[-1].body["title"]
 

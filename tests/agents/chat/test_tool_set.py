@@ -21,7 +21,7 @@ Opening = Callable[..., Awaitable[ChatProcess]]
 
 @dataclass
 class SignInServer:
-    """A server that wants a sign-in from some moment on."""
+    """A server that starts to require a sign-in during a test."""
 
     url: str = ""
     shut: bool = False
@@ -141,7 +141,8 @@ async def test_a_dead_server_is_not_waited_for_in_every_turn(opened: Opening) ->
         house = await opened(servers={"hole": {"url": url, "timeouts": limits}}, list_deadline=0.2)
         chat = await house.chat()
         async with asyncio.timeout(60):
-            # It ends every connection, which is told at once. From then on it takes them and says nothing.
+            # It closes every connection, which is noticed at once. Later it accepts connections and never
+            # answers.
             await house.say(chat, "hello")
             dead.set()
             before = len(came)

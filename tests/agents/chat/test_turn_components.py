@@ -1,4 +1,4 @@
-"""The small parts: what bounds a turn, how far it is, what can be stored, how pieces are written."""
+"""Small parts of a turn: limits, progress, storable values, and the writing of text pieces."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RULES = ChatLimits()
 
 
 def turn(*made: Any, asks: Any = (), steps: int = 0, tokens: int = 0) -> TurnSnapshot:
-    """A turn with calls that have a result, and then calls of which none has, called c0, c1, ..."""
+    """Return a turn with calls that have a result, followed by calls c0, c1, ... without one."""
     events = [event(1, Kind.USER, text="a"), event(2, Kind.USAGE, input=tokens)]
     events += [event(10 + n, Kind.MODEL_MESSAGE, f"step-{n}", text="b") for n in range(steps)]
     for n, arguments in enumerate(made):
@@ -77,7 +77,7 @@ def test_who_asks_again_after_being_refused_has_reached_a_limit() -> None:
     assert find_repeated_call(turn(*[{"a": 1}] * 3, asks=[{"a": 2}])) is None
     again = turn(*[{"a": 1}] * 3, asks=[{"a": 1}])
     assert find_repeated_call(again) is not None
-    # It was looked at before the person was asked.
+    # It was checked before the person was asked.
     assert find_repeated_call(again.apply([event(300, Kind.APPROVAL_REQUEST, id="c0", approval="x")])) is None
 
 
@@ -88,7 +88,7 @@ def test_the_rules_come_from_the_settings(tmp_path: Path) -> None:
     assert ChatLimits.from_settings(load_settings(tmp_path, env={})).token_budget == 1_000_000
 
 
-# What can be stored.
+# Storable values.
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_clean_texts_can_be_stored_and_are_left_alone(text: str) -> None:
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=20))
 def test_what_fits_in_json_can_be_written(value: object) -> None:
     if is_storable_json(value):
-        # Not a number is equal to nothing, but is written and read.
+        # NaN is not equal to itself, but is written and read.
         assert repr(json.loads(json.dumps(value))) == repr(value)
 
 
-# How far a turn is.
+# Progress of a turn.
 
 
 def event(seq: int, kind: Kind, part: str = "", **body: Any) -> ChatEvent:
@@ -170,19 +170,19 @@ def test_how_far_a_turn_is_stands_in_its_events() -> None:
     assert (partial.part, partial.text, partial.reasoning, partial.seq) == ("step-2", "Hey", "hm", None)
     said = event(16, Kind.MODEL_MESSAGE, "step-2", text="Hey")
     assert TurnSnapshot.from_events([*events, said]).answers[-1].seq == 16
-    # One event at a time, or all of them: the same.
+    # Applying events one at a time or all at once gives the same.
     assert functools.reduce(lambda turn, each: turn.apply([each]), events, TurnSnapshot()) == standing
 
 
 def test_items_that_did_not_change_stay_the_same_objects() -> None:
-    """By that a page that follows a turn knows what to send again."""
+    """A page that follows a turn uses identity to find out which items to send again."""
     before = turn({"a": 1}, {"a": 2}, asks=[{"a": 3}], steps=2)
     after = before.apply([event(300, Kind.PROGRESS, "c0", id="c0", progress=1)])
     changed = [new.key for old, new in zip(before.items, after.items, strict=True) if old is not new]
     assert changed == ["c200"]
 
 
-# How it is written down.
+# Storage of text pieces.
 
 
 @pytest.fixture
@@ -261,7 +261,7 @@ async def test_a_write_that_began_is_seen_through(database: Database, scribe: Tu
 
 
 async def test_once_it_has_settled_nothing_more_is_written(database: Database, scribe: TurnLog) -> None:
-    """Whoever ends the turn reads what there is and adds what is missing: nothing may come in between."""
+    """The end of a turn reads the stored events and adds the missing ones: nothing is written in between."""
     began = asyncio.ensure_future(scribe.append([NewChatEvent(Kind.NOTE, {"text": "began"})]))
     await asyncio.sleep(0)
     settled = asyncio.ensure_future(scribe.finish())

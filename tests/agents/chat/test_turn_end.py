@@ -1,4 +1,4 @@
-"""Turns that end before they are done: stopped, failed, interrupted; and run again."""
+"""Turns that end early: stopped, failed, interrupted, and run again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_stop_ends_the_models_answer_and_keeps_what_came(
     assert kinds(events) == ["user", "said", "end"]
     assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"] == "One two"
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "stopped"
-    # The provider is told by the connection's end.
+    # The provider notices the closed connection.
     async with asyncio.timeout(30):
         while (await model.journal())[-1]["ended"] != "aborted":
             await asyncio.sleep(0.01)
@@ -109,7 +109,7 @@ async def test_a_chat_that_is_deleted_stops(house: ChatProcess, wait_until: Unti
         await house.chats.get(ME, chat.id)
 
 
-# Again.
+# Run again.
 
 
 async def test_a_turn_that_failed_is_run_again_as_if_for_the_first_time(
@@ -127,7 +127,7 @@ async def test_a_turn_that_failed_is_run_again_as_if_for_the_first_time(
     sent = (await model.journal())[-1]["messages"]
     assert [m["role"] for m in sent] == ["user", "assistant", "user", "assistant", "tool"]
     assert has_one_result_per_call(sent)
-    # What it came to the first time is still there for the person.
+    # The result of the first attempt is still visible to the person.
     assert [event.seq for event in failed] == [
         event.seq for event in await house.chats.list_events(ME, chat.id) if event.turn == failed[0].seq
     ]
@@ -176,7 +176,7 @@ async def test_a_turn_is_interrupted_when_its_process_closes(opened: Opening) ->
 async def test_a_turn_whose_process_was_killed_is_ended_on_the_next_start(
     opened: Opening, model: Model, tmp_path: Path, wait_until: Until
 ) -> None:
-    """The process dies in the middle of a call, after a step that was done."""
+    """The process dies during a call, after a completed step."""
     script = 'say Looking\ncall s_look {"text": "a"}\nthen\nsay Waiting\ncall s_wait {}\nthen\nsay Never.'
     chat_id = await _killed(tmp_path, model, script, lambda lines: "wait {}" in lines, wait_until)
     house = await opened()
@@ -222,7 +222,7 @@ async def _killed(
     wait_until: Until,
     arrived: Callable[[str], Awaitable[bool]] | None = None,
 ) -> str:
-    """The id of a chat whose process was killed in the middle of a turn."""
+    """Return the id of a chat after its process was killed during a turn."""
     journal = tmp_path / "journal"
     words = [sys.executable, str(VICTIM), str(tmp_path / "data"), str(journal), model.url, script]
     victim = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
@@ -287,12 +287,12 @@ async def test_after_the_database_was_away_others_have_time_to_say_that_they_liv
         return (await house.chats.get(ME, alive.id)).state, (await house.chats.get(ME, silent.id)).state
 
     try:
-        # Nobody could beat for a minute; then one of the two does.
+        # No heartbeat was written for a minute; then one of the two processes writes one.
         assert await states(60.0) == (TurnState.RUNNING, TurnState.RUNNING)
         await database.chats.record_heartbeat(f"elsewhere:1:1:{alive.id}")
         assert await states(10.0) == (TurnState.RUNNING, TurnState.RUNNING)
         assert await states(10.0) == (TurnState.RUNNING, TurnState.IDLE)
-        # The one that went silent while the database was there is not waited for.
+        # There is no wait for the process that went silent while the database was available.
         assert await states(11.0) == (TurnState.IDLE, TurnState.IDLE)
     finally:
         await database.close()

@@ -1,4 +1,4 @@
-"""Whoever answered is gone before the turn went on: another process sees that nothing is left to wait for."""
+"""The process that received an answer dies before the turn continues: another process continues it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT = ('call s_put {"text": "a"}', "then", "results?")
 
 
 async def waiting(house: ChatProcess) -> tuple[Chat, int, str]:
-    """A chat whose turn waits, the turn, and the approval."""
+    """Return a chat with a waiting turn, the turn, and the approval."""
     chat = await house.chat()
     turn = await house.chats.send(ME, chat.id, "\n".join(SCRIPT))
     [ask] = bodies_of_kind(await house.waits(chat, turn), Kind.APPROVAL_REQUEST)
@@ -24,7 +24,7 @@ async def waiting(house: ChatProcess) -> tuple[Chat, int, str]:
 
 
 async def stored(house: ChatProcess, approval: str) -> None:
-    """A yes of a minute ago."""
+    """Store an approval of a minute ago."""
     asked, now = await house.database.approvals.find(ME, approval), time.time()
     assert asked is not None
     grant = create_grant(asked, None, now)

@@ -106,7 +106,7 @@ async def test_a_picture_reaches_a_model_that_sees(house: ChatProcess) -> None:
     kept = await house.chats.get_full_result(ME, chat.id, seq)
     assert kept is not None
     assert (kept.text, [each.mime for each in kept.media]) == ("a picture", ["image/png"])
-    # Once more, in the next turn: what was seen stays seen.
+    # The next turn does not send the image again.
     again = await house.say(chat, "image?")
     assert bodies_of_kind(again, Kind.MODEL_MESSAGE)[-1]["text"] == "image: no"
 
@@ -145,7 +145,7 @@ async def test_a_long_result_is_kept_whole_and_can_be_read_on(house: ChatProcess
 async def test_a_tools_failure_goes_to_the_model_and_the_turn_goes_on(
     house: ChatProcess, model: Model
 ) -> None:
-    # One after the other: who is called while the server dies hears of that.
+    # One after the other: a call during the server's death reports that death.
     lines = ("call s_fail {}", "then", "call s_die {}", "then", "say On.")
     failed, died = bodies_of_kind(events := await house.say(await house.chat(), *lines), Kind.RESULT)
     assert (failed["ok"], failed["text"]) == (False, "it failed")
@@ -193,7 +193,7 @@ async def test_a_name_that_the_model_made_up_spoils_no_later_request(
     for request in (await model.journal())[-2:]:
         calls = [call for message in request["messages"] for call in message.get("tool_calls") or ()]
         names = [call["function"]["name"] for call in calls]
-        # What providers take; any other name ends the whole request.
+        # Providers accept these names; any other name fails the whole request.
         assert names == ["functions_s_look", "s_look__channel__", "x" * 64]
 
 
@@ -428,7 +428,7 @@ async def test_progress_is_told_while_a_tool_works(opened: Opening) -> None:
     assert not bodies_of_kind(events, Kind.PROGRESS)
 
 
-# What a chat is.
+# Properties of a chat.
 
 
 async def test_a_chat_is_called_by_its_first_message(house: ChatProcess) -> None:

@@ -1,4 +1,4 @@
-"""Models that speak the protocols of providers, on loopback ports, and short ways to ask them."""
+"""Fake models with the protocols of providers on loopback ports, and helpers to call them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY = "sk-a-very-secret-key-0123456789"
 
 @dataclass
 class FakeProvider:
-    """A running fake: its address, and what came to it since the test began."""
+    """A running fake: its address, and the requests that it received during the test."""
 
     url: str
     before: int = 0
@@ -64,13 +64,13 @@ def openai_fake(openai_url: str) -> FakeProvider:
 
 @pytest.fixture
 def provider_fake(provider_url: str) -> FakeProvider:
-    """Anthropic, Google and OpenAI's Responses, in one program."""
+    """A fake of Anthropic, Google and OpenAI's Responses, in one program."""
     return FakeProvider(provider_url, len(FakeProvider(provider_url).journal))
 
 
 @dataclass
 class ModelReply:
-    """What came of asking."""
+    """The collected reply of a model."""
 
     text: str = ""
     reasoning: str = ""
@@ -88,7 +88,7 @@ async def ask(
     instructions: str | None = None,
     temperature: float | None = None,
 ) -> ModelReply:
-    """Ask to the end. An error that comes is in ``error``, beside what had arrived."""
+    """Request a reply and read it to its end. An error is in ``error``, beside the parts that arrived."""
     messages = [ModelRequest.user_text_prompt(words)] if isinstance(words, str) else words
     heard = ModelReply()
     asking = models.pick(wanted, LOCAL_PRINCIPAL).stream(
@@ -126,7 +126,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
 
 @pytest.fixture(scope="session", autouse=True)
 def libraries() -> None:
-    """The libraries of the providers, loaded once; the source of one has a warning in it."""
+    """Load the libraries of the providers once; the source of one raises a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in ("anthropic", "google", "openai"):

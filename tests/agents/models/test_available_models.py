@@ -1,4 +1,4 @@
-"""Which models there are, which one is meant, and where its key may go. Nothing is asked here."""
+"""The available models, the selected one, and the use of its key. No model is called here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolyard.types.account import LOCAL_PRINCIPAL
 
 
 def access(models: Models, wanted: str | None = None) -> tuple[str | None, str | None]:
-    """The address and the key with which a model would be asked."""
+    """Return the address and the key with which a model would be called."""
     name = wanted or models.default_for(LOCAL_PRINCIPAL) or ""
     entry = models._configured.get(name) or models._entry_for_unlisted(name, LOCAL_PRINCIPAL)
     found = models._resolve_access(entry)
@@ -30,7 +30,7 @@ def of(tmp_path: Path, toml: str = "", **env: str) -> Models:
     return Models.from_settings(load_settings(tmp_path, env=env))
 
 
-# What there is.
+# Available models.
 
 
 async def test_without_any_setting_there_is_no_model(make: Make) -> None:
@@ -102,7 +102,7 @@ async def test_models_from_the_environment_alone(tmp_path: Path) -> None:
     assert access(models) == ("http://10.0.0.5/v1", "abcd")
 
 
-# Which one is meant.
+# The selected model.
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ async def test_what_is_no_model_is_refused_with_a_hint(tmp_path: Path, wanted: s
     assert "fast" in (caught.value.hint or "")
 
 
-# Where keys go.
+# Use of keys.
 
 
 async def test_a_providers_key_goes_to_its_own_address_only(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ async def test_no_key_is_in_any_words(tmp_path: Path) -> None:
     assert KEY not in f"{shown!r} {picked!r} {models._configured!r} {models._accesses!r}"
 
 
-# Senses.
+# Input types of models.
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ async def test_nothing_is_heard_over_a_protocol_that_carries_no_sound(make: Make
     assert [choice.hears for choice in models.choices_for(LOCAL_PRINCIPAL)] == [False, False, True]
 
 
-# What is loaded.
+# Loaded libraries.
 
 
 def test_picking_loads_neither_pydantic_ai_nor_a_providers_library(tmp_path: Path) -> None:

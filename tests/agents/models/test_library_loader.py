@@ -1,4 +1,4 @@
-"""The libraries for models are loaded by several threads at once, as at the first message."""
+"""The libraries for models are loaded by several threads at once, as by the first message."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_whoever_loads_them_at_the_same_time_sees_whole_modules() -> None:
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """``library(name="source")``: modules that can be imported, and are forgotten afterwards."""
+    """``library(name="source")``: importable modules that are unloaded afterwards."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def write(**sources: str) -> None:
@@ -84,7 +84,7 @@ def test_whoever_stops_it_waits_for_no_more_than_one_module(library: Callable[..
     while "slow_first" not in sys.modules or not hasattr(sys.modules["slow_first"], "go"):
         deadline.wait(0.01)
     loading.stop()
-    # Other threads load what they like meanwhile.
+    # Other threads load other modules meanwhile.
     library(beside="")
     import_module("beside")
     sys.modules["slow_first"].go.set()
@@ -93,7 +93,7 @@ def test_whoever_stops_it_waits_for_no_more_than_one_module(library: Callable[..
     assert "slow_second" not in sys.modules
     assert "slow_third" not in sys.modules
     assert (sys.meta_path, sys.getswitchinterval()) == (before, pace)
-    # Another owner is not stopped by it.
+    # Another owner is not blocked by it.
     LibraryLoader().load("slow_third")
     assert "slow_third" in sys.modules
 

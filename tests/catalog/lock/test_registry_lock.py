@@ -1,4 +1,4 @@
-"""The lock of registry servers: what an instance may use is what was accepted for it, or for everyone."""
+"""The lock of registry servers: an instance may use the tools accepted for it, or for everyone."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def listed(who: str, instructions: str | None = None, **tools: str) -> Validated
 
 
 async def usable(lock: RegistryLock, who: str, **tools: str) -> list[str]:
-    """What somebody may use of what they are given now."""
+    """Return the tools that a user may use of those listed now."""
     contents = listed(who, **tools)
     await lock.check_listing(instance(who), contents)
     return [name for name in tools if name not in lock.quarantine_reasons(contents)]
@@ -97,7 +97,7 @@ async def test_a_verdict_is_not_reused_for_another_instance_under_the_same_name(
     contents, accepted = listed("ann", say="says"), listed("ann", say="says something else")
     await here.check_listing(old, contents)
     assert not here.quarantine_reasons(contents)
-    # Another replica learns what the new instance has, and then that it changed.
+    # Another replica sees the tools of the new instance, and then their change.
     await elsewhere.check_listing(new, accepted)
     assert await storage.revisions((PinKey("s2"), PinKey("s2", "i-new"))) == (1, 1)
     await here.check_listing(new, contents)
@@ -143,7 +143,7 @@ async def test_people_who_see_less_take_nothing_away_from_others() -> None:
     assert await usable(lock, "ann", a="x", b="y") == ["a", "b"]
     assert await usable(lock, "bob", a="x") == ["a"]
     assert await lock.list_unaccepted_changes(PinKey(SERVER), "S") == []
-    # One has a tool under another name: for others it stays what it is.
+    # One instance has a tool under another name: for the others nothing changes.
     assert await usable(lock, "cid", a="x", c="y") == ["a"]
     (renamed,) = await lock.list_unaccepted_changes(PinKey(SERVER), "S")
     assert (renamed.kind.value, renamed.was, renamed.tool) == ("renamed", "b", "c")
@@ -177,7 +177,7 @@ async def test_two_who_accept_at_once_both_do() -> None:
         await lock.accept(place, "S", keys)
 
 
-# Whatever happens, in whatever order.
+# A property of all actions in any order.
 
 PEOPLE = st.sampled_from(["ann", "bob"])
 HAS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["one", "two", "three"]), max_size=3)
@@ -200,7 +200,7 @@ async def _walk(steps: list[tuple[str, Any, Any]]) -> None:
     memory = MemoryPinStorage()
     lock = RegistryLock(memory)
     everyone: dict[str, str] | None = None
-    """What an admin would say was accepted."""
+    """The tools that an admin has accepted for everyone."""
     own: dict[str, set[tuple[str, str]]] = {"ann": set(), "bob": set()}
     for step, who, what in steps:
         if step == "restart":
@@ -211,7 +211,7 @@ async def _walk(steps: list[tuple[str, Any, Any]]) -> None:
             found = await usable(lock, who, **what)
             assert set(found) == {name for name, said in what.items() if (name, said) in may}
             own[who] |= {(name, what[name]) for name in found}
-            # Of several definitions of one name, an instance goes by the last that it was given.
+            # Of several definitions of one name, an instance uses the latest one that it received.
             own[who] = {each for each in own[who] if each[0] not in found or what[each[0]] == each[1]}
         else:
             place = PinKey(SERVER) if who == "everyone" else PinKey(SERVER, f"i-{who}")

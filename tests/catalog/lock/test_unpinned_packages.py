@@ -1,4 +1,4 @@
-"""Commands that run whatever version is the newest."""
+"""Commands that always run the newest version of a package."""
 
 from __future__ import annotations
 

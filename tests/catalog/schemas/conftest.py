@@ -1,4 +1,4 @@
-"""The rules of each provider, written down apart from the code that is to keep them."""
+"""The rules of each provider, written independently of the code under test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GEMINI_KEYWORDS = {
 
 
 def subschemas(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The schema and every schema in it."""
+    """Return the schema and every schema in it."""
     yield schema
     for key, value in schema.items():
         if key in ("properties", "patternProperties", "dependentSchemas"):

@@ -9,7 +9,7 @@ from toolyard.types.tool import Definition
 
 
 def converted(schema: dict[str, Any]) -> dict[str, Any]:
-    """What becomes of a property with this schema."""
+    """Return the converted form of a property with this schema."""
     definition = Definition("repo", "search", input_schema={"properties": {"x": schema}})
     return build_provider_tool(definition, "repo_search", ProviderApi.GEMINI).tool["parameters"][
         "properties"

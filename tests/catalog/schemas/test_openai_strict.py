@@ -193,7 +193,8 @@ def test_arguments_for_another_view_stay_as_they_are() -> None:
     assert other.arguments({"a": None}) == {"a": None}
 
 
-# A law: what the strict form lets through is, without the nulls we added, what the server asked for.
+# A property: arguments accepted by the strict form are, without the nulls that we added, valid for the
+# server.
 leaves = st.sampled_from(
     [
         {"type": "string"},
@@ -227,7 +228,7 @@ sound = st.recursive(
 
 
 def instances(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Values that a strict schema of the kinds above accepts."""
+    """A strategy for values that a strict schema of the kinds above accepts."""
     if "anyOf" in schema:
         return st.one_of([instances(branch) for branch in schema["anyOf"]])
     if "const" in schema:

@@ -259,8 +259,8 @@ def test_the_deepest_schema_that_is_let_in_has_a_view(
     rules[provider](found.tool)
 
 
-# A law: a view that is not strict never forbids what the server allows. Only alternatives at the root and
-# tuples, which providers cannot express, are excepted.
+# A property: a view that is not strict never forbids what its server allows. Alternatives at the root and
+# tuples are excepted, because providers cannot express them.
 limits = st.sampled_from(
     [
         {"type": "string", "minLength": 1},

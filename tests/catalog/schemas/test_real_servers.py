@@ -1,4 +1,4 @@
-"""Definitions as published servers send them, through the whole room."""
+"""Definitions as published servers send them, through the whole package."""
 
 from __future__ import annotations
 

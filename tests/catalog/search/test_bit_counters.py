@@ -1,4 +1,4 @@
-"""Sums over sets of bits are the sums that they stand for."""
+"""Sums over sets of bits equal the sums of their elements."""
 
 from __future__ import annotations
 

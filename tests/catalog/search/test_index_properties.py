@@ -67,7 +67,7 @@ def by_server(tools: Tools) -> dict[str, dict[str, Definition]]:
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These catalogues are small; so that some of their words have sets that are kept, few are enough."""
+    """Lower the threshold for stored sets, so that these small catalogues have some."""
     monkeypatch.setattr(postings, "_MAX_LISTED_DOCUMENTS", 3)
 
 

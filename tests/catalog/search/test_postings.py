@@ -1,4 +1,4 @@
-"""The sets of a term are those of the documents' tables, however documents come and go."""
+"""The sets of a term match the documents' tables after every addition and removal."""
 
 from __future__ import annotations
 

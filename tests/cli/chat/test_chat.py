@@ -36,7 +36,7 @@ def script(*lines: str) -> str:
     return "\n".join(lines)
 
 
-# What goes where.
+# Output streams.
 
 
 def test_the_answer_is_on_standard_output_and_all_else_beside_it(chatting: CliWithChat) -> None:
@@ -64,7 +64,7 @@ def test_words_before_and_after_calls_errors_in_full_and_pictures_described(chat
     assert chatting("chat", "-p", "-", input=" \n").code == 2
 
 
-# How it ends.
+# Exit codes.
 
 
 def test_a_model_that_fails_is_3(chatting: CliWithChat) -> None:
@@ -125,7 +125,7 @@ def test_an_interrupt_ends_the_call_of_the_model(chatting: CliWithChat) -> None:
 
 
 def test_without_a_model_it_says_how_to_configure_one(cli: Cli) -> None:
-    # As where no local model is installed.
+    # As on a machine without a local model.
     (cli.home / "sitecustomize.py").write_text("import sys\nsys.modules['xllamacpp'] = None\n")
     ran = cli("chat", "-p", "hello", PYTHONPATH=str(cli.home))
     assert ran.code == 2
@@ -192,7 +192,7 @@ def test_what_cannot_be_meant_is_told(chatting: CliWithChat, words: tuple[str, .
     assert chatting.chats == []
 
 
-# Which chat, with what.
+# Chat and model options.
 
 
 def test_an_agent_decides_what_is_there(chatting: CliWithChat) -> None:
@@ -229,7 +229,7 @@ def test_a_chat_is_gone_on_with_and_listed(chatting: CliWithChat) -> None:
 
 @pytest.fixture
 def web(chatting: CliWithChat) -> Iterator[Callable[..., Any]]:
-    """``web(path)``: ask a Toolyard that serves the same data directory, started when it is first asked."""
+    """``web(path)``: request a page of a Toolyard on the same data directory, started on demand."""
     started: list[tuple[subprocess.Popen[str], str]] = []
 
     def ask(path: str, body: object = None) -> Any:
@@ -275,7 +275,7 @@ def test_the_web_app_and_the_terminal_have_the_same_chats(chatting: CliWithChat,
     assert [one for one in printed if one["kind"] not in pieces] == web(f"{at}/events")["items"]
     entries = web("/api/v1/audit?action=tool.call")["items"]
     assert [one["target"] for one in entries] == ["chat/look"]
-    # And the other way round.
+    # And vice versa.
     web(f"{at}/messages", {"text": "say In the web."})
     until(lambda: web(at)["state"] == "idle")
     assert chatting("chat", "--resume", "-p", "say Again here.").out == "Again here.\n"

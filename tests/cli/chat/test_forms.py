@@ -1,4 +1,4 @@
-"""Forms of servers as questions, one field at a time: what is read, what is refused, what is borne."""
+"""Elicitation forms as questions, one field at a time: accepted answers, refused answers, tolerated ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The playground server: in both eras, its answers are as the official types want them, and it can ask."""
+"""The playground server: in both eras its answers match the official types, and it can elicit."""
 
 from __future__ import annotations
 

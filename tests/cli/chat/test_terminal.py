@@ -1,4 +1,4 @@
-"""``toolyard chat`` on a terminal: a conversation, what is asked in it, Ctrl-C, and coming back."""
+"""``toolyard chat`` on a terminal: a conversation, questions in it, Ctrl-C, and continuation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 class TerminalSession:
-    """A conversation: what is waited for must come after what was seen before."""
+    """A conversation. Expected output must follow the output that was matched before."""
 
     def __init__(self, terminal: Any) -> None:
         self.terminal = terminal
@@ -59,7 +59,7 @@ def talk(chatting: CliWithChat, terminal: Any) -> Callable[..., TerminalSession]
     return lambda *words, **env: TerminalSession(terminal("chat", *words, **env))
 
 
-# Talking.
+# Conversation.
 
 
 def test_a_conversation(chatting: CliWithChat, talk: Callable[..., TerminalSession]) -> None:
@@ -188,7 +188,7 @@ def test_words_of_others_cannot_move_the_cursor(
     assert "a\ufffd[2Jb\ufffdc" in here.terminal.plain
 
 
-# Being asked.
+# Questions.
 
 
 def test_a_call_that_writes_asks_first(chatting: CliWithChat, talk: Callable[..., TerminalSession]) -> None:
@@ -347,7 +347,7 @@ def test_what_is_answered_elsewhere_is_not_asked_any_more(
     here = talk(**ASK)
     here.says('call chat_put {"text": "x"}', "then", "say Done.")
     here.sees("[n] no: ")
-    # Another process, as the web app would be: it goes on with the turn, and both see it.
+    # Another process, like the web app, continues the turn, and both see it.
     other = talk("--resume", **ASK)
     other.answers("[n] no: ", "y\n")
     for one in (other, here):
@@ -359,7 +359,7 @@ def test_what_is_answered_elsewhere_is_not_asked_any_more(
     assert chatting.noted == ['put {"text": "x"}']
 
 
-# Stopping.
+# Interruption.
 
 
 def test_ctrl_c_stops_the_model_and_the_conversation_goes_on(

@@ -1,4 +1,4 @@
-"""Migrations of a shared database: only the server and ``toolyard migrate`` make them."""
+"""Migrations of a shared database: only the server and ``toolyard migrate`` run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``toolyard move``: a team outgrows one file."""
+"""``toolyard move``: from one SQLite file to PostgreSQL."""
 
 from __future__ import annotations
 

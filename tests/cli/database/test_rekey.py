@@ -1,4 +1,4 @@
-"""``toolyard rekey``: another key, as an operator changes it."""
+"""``toolyard rekey``: replacement of the key by an operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line in the data directory of a server: each knows what the other has listed."""
+"""The command line in the data directory of a server: both use each other's stored listings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every way to end has its code, and words on standard error with a hint."""
+"""Every kind of exit has its code, and a message with a hint on standard error."""
 
 from __future__ import annotations
 

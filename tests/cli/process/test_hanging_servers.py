@@ -16,7 +16,7 @@ PROGRAM = "import sys; open(sys.argv[1], 'a').write('x'); sys.stdin.read()"
 
 @pytest.fixture
 def hanging(starts: Path) -> dict[str, Any]:
-    """The entry of a server that notes its start and never answers."""
+    """The entry of a server that records its start and never answers."""
     words = ["-I", "-S", "-c", PROGRAM, str(starts)]
     return {"command": sys.executable, "args": words, "timeouts": {"connect": 1}}
 
@@ -33,7 +33,7 @@ def test_listings_remember_a_timeout_for_a_minute(
     assert started() == 1
     again = cli("tools")
     assert "demo_weekday" in again.out
-    # What an earlier command has reported is not repeated in full.
+    # A failure that an earlier command reported is not repeated in full.
     assert "error" not in again.err
     assert "note: still failing: hang\nhint: `toolyard servers` shows the causes\n" in again.err
     listed = cli("servers")

@@ -1,4 +1,4 @@
-"""Texts of a hostile server on a real terminal: nothing of them is a control sequence there."""
+"""Texts of a hostile server on a real terminal: none of them acts as a control sequence."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_no_text_of_a_server_controls_the_terminal(cli: Cli, terminal: Any, entr
         here.end()
         check(here.seen)
         shown += here.plain
-    # The commands did reach the server and show its texts. Tools of untrusted servers are for models only.
+    # The commands did reach the server and show its texts. Tools of untrusted servers are only for models.
     for text in ("says", "text", "Error:", "error ") if entry is SERVER else ("TITLE",):
         assert text in shown
 

@@ -1,4 +1,4 @@
-"""A configuration that cannot be used: an error with its place, exit 2 (1 from check), nothing started."""
+"""Invalid configurations: an error with its position, exit code 2 (1 from check), nothing started."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_notices_about_quarantined_tools_and_dead_servers_appear_once(cli: Cli, 
     assert "error" not in again
     assert "note: still failing: gone\nhint: `toolyard servers` shows the causes\n" in again
     assert "quarantined" not in cli("servers").err
-    # Asked for, they are shown; and a failure that is over and comes back is news.
+    # On request they are shown; and a failure that ends and returns is reported again.
     assert "is quarantined" in cli("tools", "--all").err
     assert "error: server 'gone': command not found" in cli("tools", "--server", "gone").err
     assert "is quarantined" in cli("check").out

@@ -29,7 +29,7 @@ def yard(cli: Cli, demo: dict[str, Any]) -> Cli:
 
 
 def record_calls(folder: Path, *tools: str, days_ago: float = 1) -> None:
-    """Write calls into the audit log, as a Toolyard that served them has."""
+    """Write calls into the audit log, as a serving Toolyard does."""
 
     async def write() -> None:
         database = await Database.open_from_settings(load_settings(folder), folder)
@@ -99,7 +99,7 @@ def test_connected_clients_and_agents_have_their_own_costs(yard: Cli) -> None:
     assert cursor["args"][-3:] == ["stdio", "--mode", "meta"]
     opencode = json.loads((yard.home / ".config/opencode/opencode.json").read_text())["mcp"]["toolyard"]
     assert opencode["command"][-3:] == ["stdio", "--mode", "meta"]
-    # A client that sees a part of the tools stays as it is.
+    # A client with a restricted set of tools is left unchanged.
     assert (yard.home / ".codex/config.toml").read_text() == before
     views = {view["view"]: view for view in yard("budget", "--json").json["views"]}
     assert views["mode meta"]["clients"] == ["Cursor", "opencode"]

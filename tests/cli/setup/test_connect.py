@@ -1,4 +1,4 @@
-"""``toolyard connect --write``: the entry in the real files of each client, and out of them again."""
+"""``toolyard connect --write``: add the entry to the real files of each client, and remove it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ SCRIPT = Path(sys.executable).with_name("toolyard")
 
 @pytest.fixture
 def there(cli: Cli) -> Any:
-    """A home in which every client has a file already."""
+    """A home in which every client already has a file."""
     for client, name in HOME_FILES.items():
         path = cli.home / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ def there(cli: Cli) -> Any:
 
 
 def imported(file: Path) -> Any:
-    """What our own importer makes of a file."""
+    """Return the servers that our own importer reads from a file."""
     return {server.name: server.entry for server in read_foreign_file(file).servers}
 
 

@@ -1,4 +1,4 @@
-"""``toolyard connect --all`` and ``disconnect``: the files of every client, and back again."""
+"""``toolyard connect --all`` and ``disconnect``: change the files of every client, and restore them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["there"]
 OWN_SERVERS_STAY_LISTED = ("cline", "codex", "opencode", "windsurf", "zed")
-"""Clients that have a key to turn a server off."""
+"""Clients with a key that disables a server."""
 
 
 def contents(cli: Any) -> dict[str, bytes]:
@@ -24,7 +24,7 @@ def contents(cli: Any) -> dict[str, bytes]:
 
 
 def own_entries(cli: Any, client: str) -> dict[str, Any]:
-    """The servers that a client has, in its own format."""
+    """Return the servers of a client, in its own format."""
     file = cli.home / HOME_FILES[client]
     if file.suffix == ".toml":
         return tomllib.loads(file.read_text())["mcp_servers"]
@@ -94,7 +94,7 @@ def test_later_edits_are_kept(there: Any) -> None:
     assert after == {"later": 1, "mcpServers": {"files": {"command": "npx"}}}
     later = ["[later]", "kept", "=", "true", "#", "by", "hand"]
     assert codex.read_text().split() == [*BEFORE["codex"].split(), *later]
-    # A server that somebody added again is theirs.
+    # A server that a person added again belongs to that person.
     assert json.loads(gemini.read_text())["mcpServers"] == {"files": {"command": "mine"}}
 
 

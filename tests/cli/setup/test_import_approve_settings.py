@@ -17,7 +17,7 @@ CODEX = '[mcp_servers.docs]\nurl = "https://docs.example/mcp"\n'
 
 @pytest.fixture
 def others(cli: Cli) -> Any:
-    """A home in which two other clients keep servers."""
+    """A home in which two other clients have servers."""
     for name, text in ((".cursor/mcp.json", json.dumps(CURSOR)), (".codex/config.toml", CODEX)):
         path = cli.home / name
         path.parent.mkdir()

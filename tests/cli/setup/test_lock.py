@@ -1,4 +1,4 @@
-"""``toolyard lock``: a server changes behind our back, and a person decides."""
+"""``toolyard lock``: a server changes its tools, and a person decides."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ for line in sys.stdin:
 
 
 class ToolsFileServer:
-    """A server whose tools stand in a file."""
+    """A server with its tools in a file."""
 
     def __init__(self, cli: Any, folder: Path) -> None:
         self.cli, self.file = cli, folder / "tools.json"
@@ -192,7 +192,7 @@ def test_what_others_accept_while_servers_are_listed_is_kept(cli: Cli, server: T
     config = json.loads((cli.data / "mcp.json").read_text())
     config["mcpServers"]["more"] = config["mcpServers"]["files"]
     cli.write(config)
-    # The other one's accepting reaches the file while this one asks the servers.
+    # The other process writes its acceptance to the file while this one queries the servers.
     at = '    elif method == "tools/list":\n'
     write = f"        open({str(server.lock)!r}, 'wb').write({meanwhile!r})\n"
     server.file.with_name("changing.py").write_text(SERVER.replace(at, at + write))

@@ -1,4 +1,4 @@
-"""Signing in from a terminal: real commands, real authorization servers, a person who follows their pages."""
+"""Sign-in from a terminal: real commands, real authorization servers, a person who follows their pages."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ print(urllib.request.urlopen(sys.argv[1], timeout=30).read().decode(), file=open
 
 @dataclass
 class Login:
-    """``toolyard login``, while it runs."""
+    """A running ``toolyard login``."""
 
     process: subprocess.Popen[str]
     err: list[str] = field(default_factory=list)
 
     def url(self) -> str:
-        """The address that it prints."""
+        """Return the address that it prints."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.err.append(line)
@@ -86,7 +86,7 @@ def fetch(url: str, method: str = "GET", body: bytes | None = None) -> str:
 
 
 def redirected(url: str) -> str:
-    """Where the authorization server sends a browser back to, without going there."""
+    """Return the redirect of the authorization server to the browser, without following it."""
 
     async def ask() -> str:
         async with (
@@ -107,7 +107,7 @@ def program() -> Iterator[ListeningProgram]:
 
 @pytest.fixture
 def guarded(cli: Cli, program: ListeningProgram) -> ListeningProgram:
-    """The program with its authorization servers, as the server 'guarded' of the configuration."""
+    """The test authorization servers, with the server 'guarded' in the configuration."""
     configure(program, "{}")
     cli.write({"mcpServers": {"guarded": {"url": f"{program.url}/mcp"}}})
     return program
@@ -117,7 +117,7 @@ def configure(program: Any, text: str, method: str = "PUT") -> None:
     fetch(f"{program.url}/control", method, text.encode())
 
 
-# Signing in.
+# Sign-in.
 
 
 def test_a_browser_comes_back_and_the_server_just_works(
@@ -220,7 +220,7 @@ def test_a_lost_answer_to_a_refresh_is_named_by_the_next_command(
         r"its last refresh, at 20\d\d-.* UTC, got no answer, because Toolyard was killed", refused.err
     )
     assert "toolyard login guarded" in refused.err
-    # Once is enough: later commands only ask for the sign-in, which then works as before.
+    # Later commands only ask for the sign-in, which then works as before.
     assert "its last refresh" not in cli("call", "guarded_whoami").err
     login = start("guarded", "--no-browser")
     fetch(login.url())
@@ -336,7 +336,7 @@ def test_a_person_is_asked_about_the_issuer(
     assert ('"grant_type"' in fetch(f"{guarded.url}/log")) == (answer == "y")
 
 
-# Pasting.
+# Pasted addresses.
 
 
 def test_the_address_can_be_pasted(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
@@ -412,7 +412,7 @@ def test_at_a_terminal_either_way_will_do(cli: Cli, guarded: ListeningProgram, t
     assert again.end() == 0
 
 
-# What goes wrong.
+# Failures.
 
 
 @pytest.mark.parametrize(
@@ -541,7 +541,7 @@ def test_a_wrong_key_is_a_clear_error(cli: Cli, guarded: ListeningProgram, start
     assert "another secret key" in called.err
 
 
-# Authorization servers that others wrote.
+# Third-party authorization servers.
 
 
 @pytest.mark.slow
@@ -555,7 +555,7 @@ def test_an_sdk_server_is_signed_in_to(cli: Cli, start_program: ProgramStarter, 
 
 
 async def person(url: str) -> str:
-    """Fills in whatever form comes, and agrees; the page at the end."""
+    """Complete the forms of the provider with consent; return the last page."""
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
         method, at, data = "GET", URL(url, encoded=True), dict[str, str]()
         for _ in range(20):

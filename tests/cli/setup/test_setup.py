@@ -112,7 +112,7 @@ def test_secrets_are_written_as_variables(cli: Cli, hostile_http: ListeningProgr
     assert "s3cret" not in ran.out + ran.err
     assert "hint: set API_TOKEN wherever Toolyard runs" in ran.err
     assert "read from the variable SHELL_KEY" in ran.err
-    # The server was asked with the value that is not in the file.
+    # The server was contacted with the value that is not in the file.
     assert "'api' works" in ran.out
     assert cli("add", "raw", "https://x.example", "--header", "X-Key: v", "--literal", "--no-check").code == 0
     assert entries(cli)["raw"]["headers"] == {"X-Key": "v"}

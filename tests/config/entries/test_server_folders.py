@@ -1,4 +1,4 @@
-"""Servers whose entries name no folder run in one of their own, except those of a project."""
+"""Servers without a folder in their entry run in a folder of their own, except those of a project."""
 
 from __future__ import annotations
 
