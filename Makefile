@@ -11,7 +11,7 @@ help:
 	@echo "make setup  only create .venv with the package and its runtime dependencies"
 	@echo "make dist   build a wheel and a source archive in dist"
 	@echo "make conformance    run the official conformance suite"
-	@echo "make agents         run coding agents of others against Toolyard (1.4 GB)"
+	@echo "make agents         run coding agents of others against Toolyard (1.7 GB)"
 	@echo "make faults         inject every known fault and check what callers see"
 	@echo "make soak           simulate many users for MINUTES=10 and check for losses and leaks"
 	@echo "make catalog-check  check the known servers against the package registries"
@@ -67,7 +67,8 @@ conformance: .venv/.dev .envs/conformance/.done
 	cd .envs/agents && npm ci --silent --no-audit --no-fund --ignore-scripts
 	@touch $@
 
-agents: .venv/.dev .envs/agents/.done
+# Qwen Code needs the newer Node of the conformance suite.
+agents: .venv/.dev .envs/agents/.done .envs/conformance/.done
 	.venv/bin/python -m tests.agents_matrix --write-docs
 
 # Inject every known fault once; writes its part of docs/reliability.md.

@@ -7,23 +7,27 @@ its own: a home, a data directory and a background process. Exits with 1 if a ce
 from __future__ import annotations
 
 import argparse
+import base64
 import html
 import json
 import os
 import re
 import signal
+import struct
 import sys
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.agents_matrix.coding_agents import AGENTS, CodingAgent
+from tests.agents_matrix.coding_agents import AGENTS, PROMPT, CodingAgent
 from tests.agents_matrix.scripted_model import Call, ScriptedModel
 from tests.background.conftest import Machine, make_machine, wait_until
 from tests.processes import is_running
 
 DOCS = Path(__file__).parents[2] / "docs/agents-matrix.md"
+PROMPTS_SERVER = Path(__file__).with_name("prompt_and_resource_server.py")
 RESULTS_SERVER = Path(__file__).parents[1] / "servers/results_server.py"
 LONG_RESULT_CHARACTERS = 200_000
 MAX_NOTE = 300
@@ -33,29 +37,39 @@ MEANINGS = {
     "calls a tool": "the model gets the result",
     "long result": f"of {LONG_RESULT_CHARACTERS:,} characters, "
     f"the model gets the beginning and Toolyard's link to the whole",
+    "picture": "the model gets the picture of a result as a picture",
+    "resource": "the model reads a server's resource by a tool of the agent",
+    "prompt": "the command that the agent makes of a server's prompt sends the prompt's text to the model",
     "write tool refused": "with `write_tools` at `reject`, it is not declared; a call ends with a message",
     "meta mode": "with `--mode meta`, only the meta tools are declared, and `tools_call` calls a tool",
     "background process killed": "the agent is attached to it; after `kill -9` its next call works",
     "tools changed": "a server that is added during the session is declared in a request within five seconds",
     "approval": "with `write_tools` at `ask`, the tool does not run without a person, and a message says so",
-    "question": "nobody can answer a server's question here: the call ends with `decline` or `cancel`",
+    "question": (
+        "nobody answers a server's question here: the call ends with `decline` or `cancel`, or after "
+        "`ask_wait` with a link to the page that asks"
+    ),
 }
 """The meaning of "yes" in each column."""
 
 LIMITS = {
     ("codex", "long result"): (
-        "Codex cuts results to about 12,000 characters in their middle, probably with Toolyard's link, and "
-        "omits the second text, which has the link too: `[omitted 1 text items ...]`"
+        "the model gets the first and the last 6,000 characters, without the link in the middle; the second "
+        "text, which has the link too, is left out: `[omitted 1 text items ...]`. In Codex's source, "
+        "`utils/output-truncation/src/lib.rs` gives one budget to all texts of a result"
     ),
     ("codex", "tools changed"): (
         "another client of the same process listed the new tool; the requests of Codex in the five seconds "
-        "after that did not declare it"
+        "after that did not declare it. In Codex's source, `on_tool_list_changed` in "
+        "`rmcp-client/src/logging_client_handler.rs` only writes a line to the log"
     ),
     ("codex", "approval"): (
-        "with `--dangerously-bypass-approvals-and-sandbox`, the tool runs: Codex probably accepts Toolyard's "
-        "question itself. Without this option it refuses the call: `MCP tool call requires approval, but "
-        "approval policy is never`"
+        "with `--dangerously-bypass-approvals-and-sandbox`, the tool runs. In Codex's source, "
+        "`can_auto_accept_elicitation` in `codex-mcp/src/elicitation.rs` then accepts every form without "
+        "fields, and Toolyard's question is one. Without this option it refuses the call: `MCP tool call "
+        "requires approval, but approval policy is never`"
     ),
+    ("codex", "prompt"): "the model gets the command as it was written",
     ("claude-code", "long result"): (
         "Claude Code stores a result of this length in a file, and gives the model the first 2 kB and the "
         "file's path"
@@ -64,6 +78,35 @@ LIMITS = {
         "Copilot CLI stores a result of this length in a file, and gives the model the first 500 characters "
         "and the file's path"
     ),
+    ("copilot", "picture"): (
+        "Copilot CLI prints `[Image: [image/png] 64x64]`, and gives the model an empty result; tried with the "
+        "model name `claude-sonnet-4.5` only"
+    ),
+    ("copilot", "resource"): "Copilot CLI declares no tool that reads resources",
+    ("copilot", "prompt"): "the model gets the command as it was written",
+    ("cline", "long result"): (
+        "cline cuts the result's JSON to 8,000 characters in its middle: `...[truncated 56077 chars]...`"
+    ),
+    ("cline", "picture"): "cline gives the model the result's JSON as text, with the picture in base64",
+    ("cline", "resource"): "cline declares no tool that reads resources",
+    ("cline", "prompt"): "the model gets the command as it was written",
+    ("cline", "tools changed"): (
+        "another client of the same process listed the new tool; the requests of cline in the five seconds "
+        "after that did not declare it"
+    ),
+    ("qwen", "lists tools"): (
+        "Qwen Code declares no tools of servers. It names them in a text, and the model calls them by "
+        "`tool_call`, as it does in the other columns"
+    ),
+    ("qwen", "long result"): (
+        "Qwen Code stores a result of this length in a file, and gives the model the first 2,000 characters "
+        "and the file's path"
+    ),
+    ("qwen", "picture"): (
+        "Qwen Code replaces the picture with `[image: image/png]`; tried with a model name that it does not "
+        "know only"
+    ),
+    ("qwen", "tools changed"): "as in the column *lists tools*: no tool of a server is declared",
 }
 """The clients' own limits, with the evidence."""
 
@@ -81,17 +124,20 @@ class AgentSession:
     agent: CodingAgent
     machine: Machine
 
-    def run(self, *script: Call, mode: str = "direct") -> ScriptedModel:
+    def run(self, *script: Call, mode: str = "direct", prompt: str = PROMPT) -> ScriptedModel:
         self.agent.connect(self.machine, mode=mode)
         self.machine.start().initialize()
         with ScriptedModel(script) as model:
-            output = self.agent.run(self.machine, model.url)
+            output = self.agent.run(self.machine, model.url, prompt=prompt)
         if not model.requests:
             raise AssertionError(f"no request came: {output[-500:]}")
         return model
 
     def add_results_server(self) -> None:
         self.machine.write_config(results={"command": sys.executable, "args": ["-I", str(RESULTS_SERVER)]})
+
+    def add_prompts_server(self) -> None:
+        self.machine.write_config(more={"command": sys.executable, "args": ["-I", str(PROMPTS_SERVER)]})
 
 
 def weekday(day: int, before: Callable[[], object] = lambda: None) -> Call:
@@ -114,6 +160,47 @@ def read_long_result(session: AgentSession) -> Cell:
     has_link = "0123456789" in result and "toolyard://results/" in result
     words = re.sub(r"(0123456789){2,}\d*", "0123456789… ", result)
     return Cell(has_link, f"{len(result):,} characters: {words}")
+
+
+def see_picture(session: AgentSession) -> Cell:
+    session.add_results_server()
+    arguments = {"mime": "image/png", "data": base64.b64encode(make_picture()).decode()}
+    model = session.run(Call("results_media", arguments))
+    return Cell(model.requests[-1].has_picture, "".join(model.results))
+
+
+def make_picture(size: int = 64) -> bytes:
+    """Return a red square as PNG."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        )
+
+    header = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
+    rows = (b"\0" + b"\xff\0\0" * size) * size
+    parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + parts
+
+
+def read_resource(session: AgentSession) -> Cell:
+    session.add_prompts_server()
+    listed = session.machine.start().initialize().ask("resources/list")["result"]["resources"]
+    uri = next(each["uri"] for each in listed if "greeting" in each["uri"])
+    arguments = {"server_name" if session.agent.client == "qwen" else "server": "toolyard", "uri": uri}
+    tool = "ReadMcpResourceTool" if session.agent.client == "claude-code" else "read_mcp_resource"
+    result = "".join(session.run(Call(tool, arguments)).results)
+    return Cell("Good morning from the resource" in result, result)
+
+
+def use_prompt(session: AgentSession) -> Cell:
+    session.add_prompts_server()
+    client = session.machine.start().initialize()
+    listed = client.ask("prompts/list")["result"]["prompts"]
+    name = next(each["name"] for each in listed if "greet" in each["name"])
+    command = session.agent.prompt_command.replace("NAME", name)
+    request = session.run(prompt=command).requests[0]
+    return Cell("Good morning from the prompt" in request.text, command if command in request.text else "")
 
 
 def refuse_write_tool(session: AgentSession) -> Cell:
@@ -166,15 +253,21 @@ def ask_for_approval(session: AgentSession) -> Cell:
 
 
 def ask_question(session: AgentSession) -> Cell:
+    (session.machine.data / "toolyard.toml").write_text("ask_wait = 5\n")
     session.add_results_server()
     words = "".join(session.run(Call("results_ask", {})).results)
-    return Cell(re.search(r'"action": ?"(decline|cancel)"', words) is not None, words)
+    # Slashes and quotation marks are escaped in the results of some agents.
+    is_cancelled = re.search(r"action\W+(decline|cancel)\b", words) is not None
+    return Cell(is_cancelled or re.search(r"http:\S+/ui/", words) is not None, words)
 
 
 CHECKS: dict[str, Callable[[AgentSession], Cell]] = {
     "lists tools": list_tools,
     "calls a tool": call_tool,
     "long result": read_long_result,
+    "picture": see_picture,
+    "resource": read_resource,
+    "prompt": use_prompt,
     "write tool refused": refuse_write_tool,
     "meta mode": use_meta_mode,
     "background process killed": survive_restart,
@@ -192,6 +285,7 @@ def check(agent: CodingAgent, column: str) -> Cell:
             cell = Cell(False, str(error))
         # Without the parts that differ from run to run.
         note = re.sub(rf"{re.escape(str(machine.home.parent))}\S+", "FILE", cell.note)
+        note = re.sub(r"http://127\.0\.0\.1:\d+/open/[\w-]+", "http://127.0.0.1:PORT/open/KEY", note)
         note = re.sub(r"Wall time: [\d.]+ seconds", "", note)
     return Cell(cell.passed, re.sub(r"\s+", " ", note).strip()[-MAX_NOTE:])
 

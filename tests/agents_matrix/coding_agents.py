@@ -15,6 +15,7 @@ from tests.background.conftest import Machine
 
 MODULES = Path(__file__).parents[2] / ".envs/agents/node_modules"
 """The folder in which `make agents` installs them."""
+NODE_22 = MODULES.parents[1] / "conformance/node_modules/node/bin/node"
 PROMPT = "Do the next step."
 
 
@@ -26,9 +27,16 @@ class CodingAgent:
     title: str
     package: str
     program: str
-    arguments: Callable[[str], list[str]]
+    arguments: Callable[[str, str], list[str]]
+    """Return the arguments for the model's address and a prompt."""
     environment: Callable[[str], dict[str, str]]
     prepare: Callable[[Path], None] = lambda home: None
+    choose_model: Callable[[Path, str], None] = lambda home, model: None
+    """Write the model's address into a file of the agent, if no option or variable sets it."""
+    prompt_command: str = "/NAME"
+    """The words with which a person uses a server's prompt, with ``NAME`` for the prompt's."""
+    node: Path | None = None
+    """The Node.js to run it with, if that of the machine is too old for it."""
 
     @property
     def path(self) -> Path | None:
@@ -48,14 +56,16 @@ class CodingAgent:
             before, _, after = file.read_text().rpartition('"stdio"')
             file.write_text(f'{before}"stdio", "--mode", "{mode}"{after}')
 
-    def run(self, machine: Machine, model: str, *, seconds: float = 60.0) -> str:
+    def run(self, machine: Machine, model: str, *, prompt: str = PROMPT, seconds: float = 60.0) -> str:
         """Run the agent for one prompt, and return its output. All its processes have ended then."""
         assert self.path is not None, f"{self.title} is not installed: make agents"
         folder, temporary = machine.home / "project", machine.home / "tmp"
         for each in (folder, temporary):
             each.mkdir(exist_ok=True)
+        self.choose_model(machine.home, model)
+        interpreter = [str(self.node)] if self.node else []
         process = subprocess.Popen(
-            [str(self.path), *self.arguments(model)],
+            [*interpreter, str(self.path), *self.arguments(model, prompt)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -80,7 +90,7 @@ def _end_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _codex_arguments(model: str) -> list[str]:
+def _codex_arguments(model: str, prompt: str) -> list[str]:
     provider = f'{{name="scripted",base_url="{model}/v1",env_key="OPENAI_API_KEY",wire_api="responses"}}'
     settings = [
         'model_provider="scripted"',
@@ -90,7 +100,7 @@ def _codex_arguments(model: str) -> list[str]:
     ]
     options = [word for each in settings for word in ("-c", each)]
     bypass = "--dangerously-bypass-approvals-and-sandbox"
-    return ["exec", "--skip-git-repo-check", bypass, *options, "-m", "scripted", PROMPT]
+    return ["exec", "--skip-git-repo-check", bypass, *options, "-m", "scripted", prompt]
 
 
 def _prepare_gemini(home: Path) -> None:
@@ -117,6 +127,36 @@ def _opencode_environment(model: str) -> dict[str, str]:
     }
 
 
+def _prepare_qwen(home: Path) -> None:
+    settings = {
+        "security": {"auth": {"selectedType": "openai"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"enableAutoUpdate": False},
+    }
+    (home / ".qwen").mkdir(exist_ok=True)
+    (home / ".qwen/settings.json").write_text(json.dumps(settings))
+
+
+def _choose_cline_model(home: Path, model: str) -> None:
+    """Write what `cline auth -p openai -b URL` writes."""
+    settings = {
+        "provider": "openai-compatible",
+        "apiKey": "good",
+        "model": "scripted",
+        "baseUrl": f"{model}/v1",
+    }
+    provider = {"settings": settings, "updatedAt": "2026-01-01T00:00:00.000Z", "tokenSource": "manual"}
+    content = {
+        "version": 1,
+        "lastUsedProvider": "openai-compatible",
+        "modes": {},
+        "providers": {"openai-compatible": provider},
+    }
+    folder = home / ".cline/data/settings"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "providers.json").write_text(json.dumps(content))
+
+
 CODEX = CodingAgent(
     "codex",
     "Codex",
@@ -130,7 +170,7 @@ GEMINI = CodingAgent(
     "Gemini CLI",
     "@google/gemini-cli",
     ".bin/gemini",
-    lambda model: ["--yolo", "-m", "gemini-2.5-flash", "-p", PROMPT],
+    lambda model, prompt: ["--yolo", "-m", "gemini-2.5-flash", "-p", prompt],
     lambda model: {
         "GEMINI_API_KEY": "good",
         "GOOGLE_GEMINI_BASE_URL": model,
@@ -143,7 +183,7 @@ CLAUDE_CODE = CodingAgent(
     "Claude Code",
     "@anthropic-ai/claude-code",
     "@anthropic-ai/claude-code-*/claude",
-    lambda model: ["-p", PROMPT, "--allowedTools", "mcp__toolyard"],
+    lambda model, prompt: ["-p", prompt, "--allowedTools", "mcp__toolyard"],
     lambda model: {
         "ANTHROPIC_BASE_URL": model,
         "ANTHROPIC_AUTH_TOKEN": "good",
@@ -151,21 +191,23 @@ CLAUDE_CODE = CodingAgent(
         "DISABLE_AUTOUPDATER": "1",
         "ENABLE_TOOL_SEARCH": "false",
     },
+    prompt_command="/mcp__toolyard__NAME",
 )
 OPENCODE = CodingAgent(
     "opencode",
     "opencode",
     "opencode-ai",
     "opencode-linux-x64/bin/opencode",
-    lambda model: ["run", PROMPT],
+    lambda model, prompt: ["run", "--command", prompt[1:]] if prompt.startswith("/") else ["run", prompt],
     _opencode_environment,
+    prompt_command="/toolyard:NAME",
 )
 COPILOT = CodingAgent(
     "copilot",
     "Copilot CLI",
     "@github/copilot",
     ".bin/copilot",
-    lambda model: ["-p", PROMPT, "--allow-all-tools"],
+    lambda model, prompt: ["-p", prompt, "--allow-all-tools"],
     lambda model: {
         "COPILOT_OFFLINE": "true",
         "COPILOT_PROVIDER_TYPE": "anthropic",
@@ -174,4 +216,24 @@ COPILOT = CodingAgent(
         "COPILOT_MODEL": "claude-sonnet-4.5",
     },
 )
-AGENTS = (CODEX, GEMINI, CLAUDE_CODE, OPENCODE, COPILOT)
+CLINE = CodingAgent(
+    "cline",
+    "cline",
+    "cline",
+    "@cline/cli-linux-x64/bin/cline",
+    lambda model, prompt: ["--provider", "openai-compatible", "--model", "scripted", prompt],
+    # Without "local", a daemon is started that outlives the prompt.
+    lambda model: {"CLINE_SESSION_BACKEND_MODE": "local"},
+    choose_model=_choose_cline_model,
+)
+QWEN = CodingAgent(
+    "qwen",
+    "Qwen Code",
+    "@qwen-code/qwen-code",
+    "@qwen-code/qwen-code/cli-entry.js",
+    lambda model, prompt: ["--yolo", "-m", "scripted", prompt],
+    lambda model: {"OPENAI_API_KEY": "good", "OPENAI_BASE_URL": f"{model}/v1"},
+    _prepare_qwen,
+    node=NODE_22,
+)
+AGENTS = (CODEX, GEMINI, CLAUDE_CODE, OPENCODE, COPILOT, CLINE, QWEN)

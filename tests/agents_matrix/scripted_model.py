@@ -1,4 +1,4 @@
-"""A model on loopback that follows a script, over the streaming protocols of three providers.
+"""A model on loopback that follows a script, over four streaming protocols of providers.
 
 Each request of an agent takes the next step of the script. The model calls a tool by the name that Toolyard
 gives it, and finds the name that the agent made of it among the declared tools.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.servers.providers_server import Order, anthropic_events, google_events, responses_events
+from tests.servers.providers_server import NUMBERS, Order, anthropic_events, google_events, responses_events
 
 Json = dict[str, Any]
 
@@ -33,6 +33,12 @@ class ModelRequest:
 
     tools: tuple[tuple[str | None, str], ...]
     results: tuple[str, ...]
+    text: str = ""
+    """The whole request, as JSON."""
+
+    @property
+    def has_picture(self) -> bool:
+        return any(_is_picture(each) for each in _objects(json.loads(self.text)))
 
     def find(self, tool: str) -> tuple[str | None, str] | None:
         """Return the declared tool with this name or this ending of its name."""
@@ -89,9 +95,11 @@ class ScriptedModel:
             read, events = _read_messages, anthropic_events
         elif "GenerateContent" in path or "generateContent" in path:
             read, events = _read_contents, google_events
+        elif path.endswith("/chat/completions"):
+            read, events = _read_chat, chat_events
         else:
             return
-        request = read(body)
+        request = replace(read(body), text=json.dumps(body))
         # Requests without tools are internal to the agent, such as that for a title of the session.
         order, namespace = self._take_step(request) if request.tools else (Order(say="A title"), None)
         for event in events(body, order):
@@ -100,6 +108,8 @@ class ScriptedModel:
                 item["namespace"] = namespace
             name = f"event: {event['type']}\n" if "type" in event else ""
             yield f"{name}data: {json.dumps(event)}\n\n".encode()
+        if events is chat_events:
+            yield b"data: [DONE]\n\n"
 
     def _take_step(self, request: ModelRequest) -> tuple[Order, str | None]:
         with self._lock:
@@ -108,8 +118,14 @@ class ScriptedModel:
             if step is None:
                 return Order(say="Done."), None
             step.before()
-        namespace, name = request.find(step.tool) or (None, step.tool)
-        return Order(call=(name, json.dumps(step.arguments))), namespace
+        found, arguments = request.find(step.tool), step.arguments
+        if found is None and request.find("tool_search") and request.find("tool_call"):
+            # Qwen Code does not declare tools of servers; its tool `tool_call` calls them.
+            found = request.find("tool_call")
+            prefix = "" if step.tool == "read_mcp_resource" else "mcp__toolyard__"
+            arguments = {"name": f"{prefix}{step.tool}", "arguments": step.arguments}
+        namespace, name = found or (None, step.tool)
+        return Order(call=(name, json.dumps(arguments))), namespace
 
 
 def _join_texts(content: Any) -> str:
@@ -151,3 +167,41 @@ def _read_contents(body: Json) -> ModelRequest:
     ]
     results = ("\n".join(str(value) for value in response.values()) for response in responses)
     return ModelRequest(tuple((None, each["name"]) for each in declared), tuple(results))
+
+
+def _read_chat(body: Json) -> ModelRequest:
+    tools = tuple((None, tool["function"]["name"]) for tool in body.get("tools") or [])
+    results = (_join_texts(each["content"]) for each in body["messages"] if each["role"] == "tool")
+    return ModelRequest(tools, tuple(results))
+
+
+def chat_events(body: Json, order: Order) -> Iterator[Json]:
+    """Return the chunks of OpenAI's Chat Completions."""
+    base = {"id": f"chatcmpl-{next(NUMBERS)}", "object": "chat.completion.chunk", "created": 1_790_000_000}
+    base["model"] = body["model"]
+    delta: Json = {"role": "assistant", "content": order.say or None}
+    if order.call:
+        name, arguments = order.call
+        function = {"name": name, "arguments": arguments}
+        delta["tool_calls"] = [
+            {"index": 0, "id": f"call_{next(NUMBERS)}", "type": "function", "function": function}
+        ]
+    yield {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+    reason = "tool_calls" if order.call else "stop"
+    usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+    yield {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": usage}
+
+
+def _objects(value: Any) -> Iterator[Json]:
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _objects(each)
+
+
+def _is_picture(part: Json) -> bool:
+    """Return whether this is a part with a picture, in the form of any of the providers."""
+    inline = part.get("inlineData") or part.get("inline_data")
+    return part.get("type") in ("image", "input_image", "image_url") or (
+        isinstance(inline, dict) and str(inline.get("mimeType", "")).startswith("image/")
+    )
