@@ -79,8 +79,8 @@ LIMITS = {
         "and the file's path"
     ),
     ("copilot", "picture"): (
-        "Copilot CLI prints `[Image: [image/png] 64x64]`, and gives the model an empty result; tried with the "
-        "model name `claude-sonnet-4.5` only"
+        "Copilot CLI prints `[Image: [image/png] 64x64]`, and gives the model an empty result; tried with "
+        "the model name `claude-sonnet-4.5` only"
     ),
     ("copilot", "resource"): "Copilot CLI declares no tool that reads resources",
     ("copilot", "prompt"): "the model gets the command as it was written",
@@ -89,7 +89,10 @@ LIMITS = {
     ),
     ("cline", "picture"): "cline gives the model the result's JSON as text, with the picture in base64",
     ("cline", "resource"): "cline declares no tool that reads resources",
-    ("cline", "prompt"): "the model gets the command as it was written",
+    ("cline", "prompt"): (
+        "without a terminal, cline refuses it: `Unknown command or unquoted prompt`; not tried in its user "
+        "interface"
+    ),
     ("cline", "tools changed"): (
         "another client of the same process listed the new tool; the requests of cline in the five seconds "
         "after that did not declare it"
