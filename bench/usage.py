@@ -1,11 +1,12 @@
-"""Measure the pages about usage and the audit log with the data of ten million calls.
+"""Measure the pages about usage and the audit log with the data of many calls.
 
 python bench/usage.py [--calls N] [--rounds N] [--database URL] [--folder DIR] [--json FILE] [--strict]
 
-A year of 200 people: the daily sums and the entries of the audit log are written in bulk, then the pages and
-the API are requested from a real process, while another connection requests ``/healthz`` all the time: its
-longest response shows how long the event loop was blocked. ``--database`` is the address of an empty
-PostgreSQL database; without it, SQLite is measured. ``--folder`` keeps the data for another run.
+A year of people who make 50,000 calls each, a million calls unless ``--calls`` says otherwise. The daily sums
+and the entries of the audit log are written in bulk. Then the pages and the API are requested from a real
+process, while another connection requests ``/healthz`` all the time: its longest response shows how long the
+event loop was blocked. ``--database`` is the address of an empty PostgreSQL database; without it, SQLite is
+measured. ``--folder`` keeps the data for another run.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from toolyard.types.account import Role
 from toolyard.types.audit import UsageGroup, server_of_tool
 
 KEY = "a key for benchmarks, long enough"
-DAYS, PEOPLE, SERVERS, TOOLS = 365, 200, 20, 15
+DAYS, SERVERS, TOOLS = 365, 20, 15
+CALLS_PER_PERSON, MIN_PEOPLE = 50_000, 4
 ROWS_PER_PERSON_AND_DAY = 14
 LIMIT_SECONDS, LOOP_LIMIT_SECONDS = 0.200, 0.150
 DAY_SECONDS = 86_400
@@ -76,16 +78,16 @@ class Target:
             connection.execute(f"ANALYZE {table}".encode())
 
 
-async def fill_accounts(target: Target) -> tuple[list[str], str]:
+async def fill_accounts(target: Target, count: int) -> tuple[list[str], str]:
     """Add people, a server with an instance for half of them, and one server that is hardly used."""
     database = await Database.open(target.data, url=target.url, secret_key=KEY)
     registry = Registry(database.registry, Settings())
     people = [await database.accounts.add_user("root", Role.ADMIN)]
-    people += [await database.accounts.add_user(f"person-{n}", Role.USER) for n in range(PEOPLE - 1)]
+    people += [await database.accounts.add_user(f"person-{n}", Role.USER) for n in range(count - 1)]
     server = await registry.add_server(
         ServerDraft("Tracker", "https://tracker.example.com/mcp", choices=(ChoiceDraft("public"),))
     )
-    for person in people[: PEOPLE // 2]:
+    for person in people[: count // 2]:
         draft = InstanceDraft(server.id, server.choices[0].id, "tracker", "Tracker")
         await registry.create_instance(person.id, draft)
     await database.close()
@@ -100,14 +102,14 @@ def tool_of(person: str, has_instance: bool, number: int) -> str:
 
 def usage_rows(people: list[str], calls: int, today: float) -> Iterator[tuple[Any, ...]]:
     chance = random.Random(1)
-    mean = calls / (DAYS * PEOPLE * ROWS_PER_PERSON_AND_DAY)
+    mean = calls / (DAYS * len(people) * ROWS_PER_PERSON_AND_DAY)
     for day_number in range(DAYS):
         day = datetime.fromtimestamp(today - day_number * DAY_SECONDS, UTC).date().isoformat()
         for index, person in enumerate(people):
             numbers = chance.sample(range(SERVERS * TOOLS), ROWS_PER_PERSON_AND_DAY)
             seen: set[str] = set()
             for number in numbers:
-                tool = tool_of(person, index < PEOPLE // 2, number)
+                tool = tool_of(person, index < len(people) // 2, number)
                 if tool in seen:
                     continue
                 seen.add(tool)
@@ -150,11 +152,11 @@ def audit_rows(people: list[str], server: str, calls: int, today: float) -> Iter
         if number < 1_000 and number % 20 == 1:
             yield at, "tool.call", people[0], "root", "rare/find", "ok", "", '{"name":"rare_find"}', "rare"
             continue
-        index = int(PEOPLE * chance.random() ** 2)
+        index = int(len(people) * chance.random() ** 2)
         # On one day, a person uses few of the tools.
         kind = int(ROWS_PER_PERSON_AND_DAY * chance.random() ** 2)
         tool_number = (index * 37 + int(at // DAY_SECONDS) * 11 + kind * 17) % (SERVERS * TOOLS)
-        tool = tool_of(people[index], index < PEOPLE // 2, tool_number)
+        tool = tool_of(people[index], index < len(people) // 2, tool_number)
         agent = f"agent-{tool_number % 10}" if tool_number % 3 else ""
         # Failures end some months ago, so that the newest is far away.
         outcome = "tool error" if number % 50 == 0 and number < calls // 4 else "ok"
@@ -264,7 +266,7 @@ async def measure(target: Target, people: list[str], server: str, rounds: int, o
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calls", type=int, default=10_000_000)
+    parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5, help="requests of each page after the first")
     parser.add_argument("--database", help="address of an empty PostgreSQL database")
     parser.add_argument("--folder", type=Path, help="folder of the data, used again if it is filled")
@@ -277,7 +279,9 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         target, note = Target(folder, given.database), folder / "filled.json"
         if not note.exists():
-            people, server = asyncio.run(fill_accounts(target))
+            people, server = asyncio.run(
+                fill_accounts(target, max(MIN_PEOPLE, given.calls // CALLS_PER_PERSON))
+            )
             today = time.time()
             for table, columns, rows in (
                 ("usage", USAGE_COLUMNS, usage_rows(people, given.calls, today)),
