@@ -1,7 +1,8 @@
-"""Models in a real browser: from an installation without any to a chat, another address, and two admins."""
+"""Models in a real browser: from an installation without any to a chat with each API, and two admins."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,7 +26,9 @@ def start_model(start_program: ProgramStarter) -> str:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(chromium: Browser, start_program: ProgramStarter, tmp_path: Path) -> AsyncIterator[Page]:
-    """The home page of a Toolyard with one local user and nothing in it."""
+    """The home page of a Toolyard with one local user, the demo server and no model."""
+    demo = {"command": sys.executable, "args": ["-m", "toolyard.cli.demo_server"]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"demo": demo}}))
     words = (sys.executable, "-m", "toolyard", "--data-dir", tmp_path, "serve", "--port", "{port}")
     served = start_program(*words, HOME=str(tmp_path)).url
     context = await chromium.new_context(base_url=served, viewport={"width": 1280, "height": 900})
@@ -86,7 +89,40 @@ async def test_a_model_is_added_tested_chosen_and_used(page: Page, start_program
     await page.goto("/ui/chat")
     await page.get_by_label("Message", exact=True).fill("say Hello there")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_text("Hello there", exact=True)).to_be_visible()
+    await expect(page.get_by_role("group", name="Answer")).to_contain_text("Hello there")
+
+
+@pytest.mark.parametrize("provider", ["Ollama", "OpenAI (openai-responses)", "Anthropic", "Google Gemini"])
+async def test_the_first_answer_with_a_tool_call_needs_only_the_pages(
+    page: Page, start_program: ProgramStarter, provider: str
+) -> None:
+    """Ollama is a model on one's own machine, without a key; each of the others has an API of its own."""
+    is_local = provider == "Ollama"
+    program, options = ("openai_server.py", ["--any-key"]) if is_local else ("providers_server.py", [])
+    url = start_program(sys.executable, ROOT / "tests/servers" / program, "{port}", *options).url
+    await page.get_by_role("main").get_by_role("link", name="Add a model").click()
+    await page.get_by_label("Provider").select_option(label=provider)
+    await page.get_by_label("Model", exact=True).fill("fake-1")
+    await page.get_by_label("Address", exact=True).fill(
+        url if provider in ("Anthropic", "Google Gemini") else f"{url}/v1"
+    )
+    await page.get_by_label("Allow private network addresses").check()
+    if not is_local:
+        await page.get_by_label("API key").fill("wrong")
+        await page.get_by_role("button", name="Test").click()
+        await expect(page.locator("#tested")).to_contain_text("refused the key")
+        await page.get_by_label("API key").fill("good")
+    await page.get_by_role("button", name="Test").click()
+    await expect(page.locator("#tested")).to_contain_text("The model works")
+    await page.get_by_role("button", name="Add model").click()
+    await expect(page.locator("#flash")).to_contain_text("“fake-1” is added.")
+
+    await page.get_by_role("navigation", name="Main").get_by_role("link", name="Chat").click()
+    call = 'call demo_weekday {"date": "2026-07-28"}'
+    await page.get_by_label("Message", exact=True).fill(f"{call}\nthen\nresults?" if is_local else call)
+    await page.keyboard.press("Enter")
+    said = "2026-07-28 is a Tuesday." if is_local else "It says: 2026-07-28 is a Tuesday."
+    await expect(page.get_by_role("group", name="Answer").get_by_text(said)).to_be_visible()
 
 
 async def test_another_address_asks_for_the_key_again(page: Page, start_program: ProgramStarter) -> None:

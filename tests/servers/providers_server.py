@@ -5,8 +5,8 @@
     OpenAI      POST /v1/responses                           Authorization: Bearer good
 
 The last text of the user is the order: ``say WORDS`` (with ``think WORDS`` before it), ``call NAME {json}``,
-or ``fault KIND`` (an HTTP status, die, cut, nothing, html, error). A request that ends with a tool's result
-is answered ``It says: RESULT``. ``GET /journal`` tells the requests that came.
+or ``fault KIND`` (an HTTP status, die, cut, nothing, html, error). Another text is repeated. A request
+that ends with a tool's result is answered ``It says: RESULT``. ``GET /journal`` tells the requests that came.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Order:
                 setattr(order, verb, rest)
         if order.fault == "die":
             order.say = order.say or "Half an answer"
-        return order
+        return order if order != cls() else cls(say=f"You said: {text}")
 
 
 def halves(text: str) -> Iterator[str]:
