@@ -349,3 +349,43 @@ def test_notes_hold_no_values(foreign: Foreign) -> None:
         "envFile": "sk-secret",
     }
     assert "sk-secret" not in notes(foreign("mcp.json", json.dumps({"mcpServers": {"a": raw}})))
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "told"),
+    [
+        ("mcp.json", {"url": "https://a.example", "httpUrl": "https://b.example"}, "httpUrl"),
+        ("mcp.json", {"command": "a", "env": {"LEVEL": None}}, "env.LEVEL"),
+        (
+            "mcp.json",
+            {"url": "https://a.example", "auth": {"CLIENT_ID": "a", "audience": "b"}},
+            "auth.audience",
+        ),
+        ("mcp.json", {"url": "https://a.example", "auth": "none"}, "auth"),
+        ("mcp.json", {"url": "https://a.example", "auth": {"CLIENT_ID": "a"}, "oauth": {}}, "oauth"),
+        ("zed", {"command": {"path": "a", "timeout": 3}}, "command.timeout"),
+        ("opencode", {"type": "local", "command": ["a"], "timeout": -1}, "timeout"),
+        (
+            "opencode",
+            {"type": "remote", "url": "https://a.example", "oauth": {"audience": "b"}},
+            "oauth.audience",
+        ),
+        ("codex", {"url": "https://a.example", "oauth": {"audience": "b"}}, "oauth.audience"),
+    ],
+)
+def test_every_key_without_a_use_has_a_note(
+    foreign: Foreign, name: str, raw: dict[str, Any], told: str
+) -> None:
+    if name == "codex":
+        oauth = "".join(f"[mcp_servers.a.oauth]\n{key} = '{value}'\n" for key, value in raw["oauth"].items())
+        file = foreign("config.toml", f"[mcp_servers.a]\nurl = '{raw['url']}'\n{oauth}")
+    else:
+        section = {"zed": "context_servers", "opencode": "mcp"}.get(name, "mcpServers")
+        file = foreign(f"{name}.json", json.dumps({section: {"a": raw}}))
+    assert f"'{told}' was dropped: " in notes(file)
+
+
+def test_two_names_of_one_list_of_tools_add_up(foreign: Foreign) -> None:
+    raw = {"command": "a", "disabledTools": ["x", "y"], "excludeTools": ["y", "z"]}
+    file = foreign("mcp.json", json.dumps({"mcpServers": {"a": raw}}))
+    assert file.servers[0].entry["denyTools"] == ["x", "y", "z"]

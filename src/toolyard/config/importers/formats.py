@@ -63,13 +63,14 @@ def translate_flat_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignSer
     tools = work.pop("tools")
     if tools != ["*"]:
         work.put("allowTools", tools)
-    work.put("env", _stringify_env(work.pop("env")))
+    work.put("env", _stringify_env(work))
     for alias in _URL_ALIASES:
-        url = work.pop(alias)
-        if "url" not in work.entry:
-            work.put("url", url)
+        if "url" in work.entry:
+            work.drop(alias, "another key has the address")
+        else:
+            work.put("url", work.pop(alias))
     for ours, theirs in _TOOL_LIST_KEYS:
-        work.put(ours, work.pop(theirs) or None)
+        work.put(ours, _join_lists(work.entry.get(ours), work.pop(theirs)))
     # In files of Gemini, "trust" is a boolean that turns off confirmations; ours is a string.
     trust = work.pop("trust")
     if isinstance(trust, str):
@@ -81,10 +82,19 @@ def translate_flat_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignSer
     return work.finish()
 
 
-def _stringify_env(env: JsonValue) -> JsonValue:
+def _join_lists(first: JsonValue, second: JsonValue) -> JsonValue:
+    """Return the items of both, since clients have two names for one list."""
+    if isinstance(first, list) and isinstance(second, list):
+        return [*first, *(item for item in second if item not in first)]
+    return second or first
+
+
+def _stringify_env(work: EntryTranslation) -> JsonValue:
     """Convert numbers to strings, and drop null values, both of which some clients allow."""
+    env = work.pop("env")
     if not isinstance(env, dict):
         return env
+    work.note_members("env", (key for key, value in env.items() if value is None), "it is null")
     return {
         key: str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
         for key, value in env.items()
@@ -93,29 +103,24 @@ def _stringify_env(env: JsonValue) -> JsonValue:
 
 
 def _translate_flat_oauth(work: EntryTranslation) -> JsonValue:
-    oauth, auth = work.pop("oauth"), work.pop("auth")
-    if isinstance(auth, dict):  # Cursor
-        names = {"CLIENT_ID": "clientId", "CLIENT_SECRET": "clientSecret", "scopes": "scopes"}
-        return {ours: auth[theirs] for theirs, ours in names.items() if theirs in auth}
-    if isinstance(oauth, dict):
-        known = ("clientId", "clientSecret", "scopes", "callbackPort", "resource")
-        dropped = [key for key in oauth if key not in known]
-        work.notes += [f"'oauth.{key}' was dropped: Toolyard has no equivalent" for key in dropped]
-        return {key: oauth[key] for key in known if key in oauth}
-    return None
+    names = {"CLIENT_ID": "clientId", "CLIENT_SECRET": "clientSecret", "scopes": "scopes"}  # Cursor
+    auth = work.pop_object("auth", *names)
+    if auth is not None:
+        work.drop("oauth", "'auth' is used")
+        return {names[key]: value for key, value in auth.items()}
+    return work.pop_object("oauth", "clientId", "clientSecret", "scopes", "callbackPort", "resource")
 
 
 def translate_zed_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
     """Translate one entry, with the command as an object or a string."""
     work = EntryTranslation(name, raw)
-    command = work.pop("command")
-    if isinstance(command, dict):
+    if isinstance(raw.get("command"), dict):
+        command = work.pop_object("command", "path", "args", "env") or {}
         work.put("command", command.get("path"))
         work.put("args", command.get("args"))
         work.put("env", command.get("env"))
     else:
-        work.put("command", command)
-        work.copy_keys("args", "env")
+        work.copy_keys("command", "args", "env")
     work.copy_keys("url", "headers", "enabled")
     work.pop("source")
     work.drop("settings", "only an extension of Zed uses it")
@@ -139,18 +144,20 @@ def translate_opencode_server(name: str, raw: Mapping[str, JsonValue]) -> Foreig
     work.put("env", work.pop("environment"))
     work.put("type", {"local": "stdio", "remote": "http"}.get(kind) if isinstance(kind, str) else None)
     work.set_timeouts("timeout", "connect", scale=1000)
-    work.put("oauth", _translate_opencode_oauth(work))
+    work.put("oauth", _translate_opencode_oauth(work, raw))
     work.entry = {key: _rewrite_variables(value) for key, value in work.entry.items()}
     if "{file:" in str(work.entry):
         work.notes.append("{file:...} cannot be read: put the content into a variable")
     return work.finish()
 
 
-def _translate_opencode_oauth(work: EntryTranslation) -> JsonValue:
-    oauth = work.pop("oauth")
-    if oauth is False:
-        work.notes.append("'oauth' was off there; Toolyard signs in only if the server requires it")
-    if not isinstance(oauth, dict):
+def _translate_opencode_oauth(work: EntryTranslation, raw: Mapping[str, JsonValue]) -> JsonValue:
+    if raw.get("oauth") is False:
+        work.drop("oauth", "it was off there; Toolyard signs in only if the server requires it")
+    oauth = work.pop_object(
+        *("oauth", "clientId", "client_id", "clientSecret", "client_secret", "scope", "callback_port")
+    )
+    if oauth is None:
         return None
     scope = oauth.get("scope")
     entry: dict[str, JsonValue] = {
@@ -209,10 +216,8 @@ def _forward_variables(names: JsonValue) -> dict[str, JsonValue]:
 
 
 def _translate_codex_oauth(work: EntryTranslation) -> None:
-    oauth = work.pop("oauth")
-    client_id = oauth.get("client_id") if isinstance(oauth, dict) else None
     options: dict[str, JsonValue] = {
-        "clientId": client_id,
+        "clientId": (work.pop_object("oauth", "client_id") or {}).get("client_id"),
         "scopes": work.pop("scopes"),
         "resource": work.pop("oauth_resource"),
     }

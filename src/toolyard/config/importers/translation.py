@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from toolyard.config.sources.json_document import JsonValue
@@ -15,6 +15,7 @@ _EDITOR_VARIABLE = re.compile(
     r"\$\{(?:workspaceFolder|workspaceFolderBasename|workspaceRoot|cwd|file|pathSeparator|/)[^{}]*\}"
 )
 _INVALID_NAME_CHARACTERS = re.compile(r"[^A-Za-z0-9_]+")
+_NO_EQUIVALENT = "Toolyard has no equivalent"
 _EXPANDABLE_KEYS = ("command", "args", "env", "cwd", "url", "headers")
 
 
@@ -40,6 +41,23 @@ class EntryTranslation:
         """Remove a key of the original entry and return its value, or None."""
         return self._remaining.pop(key, None)
 
+    def pop_object(self, key: str, *members: str) -> dict[str, JsonValue] | None:
+        """Remove an object of the original entry and return these members of it, with notes for others.
+
+        Returns None, with a note if there is a value, if it is not an object.
+        """
+        value = self.pop(key)
+        if isinstance(value, dict):
+            self.note_members(key, (name for name in value if name not in members), _NO_EQUIVALENT)
+            return {name: value[name] for name in members if value.get(name) is not None}
+        if value is not None:
+            self.notes.append(f"'{key}' was dropped: it is not an object")
+        return None
+
+    def note_members(self, key: str, members: Iterable[str], reason: str) -> None:
+        """Add a note for each dropped member of an object."""
+        self.notes += [f"'{key}.{name}' was dropped: {reason}" for name in members]
+
     def copy_keys(self, *keys: str) -> None:
         """Copy keys that have the same meaning in both formats."""
         for key in keys:
@@ -61,6 +79,8 @@ class EntryTranslation:
         value = self.pop(key)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
             self.merge("timeouts", dict.fromkeys(targets, value / scale))
+        elif value is not None:
+            self.notes.append(f"'{key}' was dropped: it is not a positive number")
 
     def drop(self, key: str, reason: str) -> None:
         """Drop a key and add a note with the reason."""
@@ -69,7 +89,7 @@ class EntryTranslation:
 
     def finish(self) -> ForeignServer:
         """Return the new entry."""
-        self.notes += [f"'{key}' was dropped: Toolyard has no equivalent" for key in self._remaining]
+        self.notes += [f"'{key}' was dropped: {_NO_EQUIVALENT}" for key in self._remaining]
         for key in _EXPANDABLE_KEYS:
             if key in self.entry:
                 self.entry[key] = self._rewrite_variables(self.entry[key])
