@@ -25,10 +25,10 @@ from playwright.async_api import Browser, async_playwright
 
 from harness.processes import ROOT
 from harness.report import table
+from toolyard import Result
 from toolyard.agents.chat.result_event import result_event
 from toolyard.store import Database
 from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
-from toolyard.types.tool import Result, TextBlock
 
 __all__ = ["ChatPages", "PageLoad", "measure_chat_pages", "report"]
 
@@ -108,7 +108,7 @@ def _turn(number: int) -> Iterator[NewChatEvent]:
         }
         yield NewChatEvent(Kind.CALL, {**body, "native": False, "title": None, "arguments": arguments})
     for call, output in enumerate((listed, log)):
-        result = Result(None, output, blocks=(TextBlock(output),))
+        result = Result(None, output)
         yield result_event(f"{number}-{call}", result, ok=True, seconds=0.3)
     yield _answer("step-2", _ANSWER.format(*(write(words) for words in (5, 40, 6, 9, 6, 9, 30, 30))), 0)
     yield NewChatEvent(Kind.USAGE, {"input": 3515, "output": 112, "cached": 2100, "cost": 0.0021})
