@@ -631,7 +631,7 @@ async def test_a_long_chat_opens_at_its_end_and_has_the_rest_on_demand(yard: Cha
     page = await yard.browser.get(f"/ui/chat/{chat}")
     check(page)
     shown = [each.text for each in page.root.all("div", class_="bubble")]
-    assert shown == [f"Question {number}" for number in range(81, 95)]
+    assert shown == [f"Question {number}" for number in range(87, 95)]
     seen = shown
     while links := [each for each in page.root.all("a") if "data-earlier" in each.attrs]:
         page = await yard.browser.get(links[0].attrs["href"])

@@ -48,9 +48,9 @@ __all__ = [
 
 _MAX_TURNS = 40
 """Number of turns on a page. Earlier ones are loaded as the reader scrolls, or by a link."""
-_MAX_EVENTS, _MAX_EVENTS_AT_END = 200, 40
+_MAX_EVENTS, _MAX_EVENTS_AT_END = 200, 24
 """Number of events after which no further turn is added. The end of a chat has fewer, so that it opens
-quickly: about five turns with tool calls."""
+quickly: about three turns with tool calls."""
 _MAX_LISTED_CHATS = 40
 
 

@@ -356,7 +356,10 @@ document.addEventListener("keydown", (event) => {
 // After the page is ready: the first format of a time takes as long as everything else here.
 setTimeout(dress, 0, document);
 if (chat?.dataset.stream) {
-  if (!location.hash || location.hash === "#end") toEnd();
   follow();
-  watchEarlier();
+  // With the next frame, which needs the layout of the page anyway.
+  requestAnimationFrame(() => {
+    if (!location.hash || location.hash === "#end") toEnd();
+    watchEarlier();
+  });
 }
