@@ -1,8 +1,13 @@
-"""Parameters of route handlers: one type per service, so that a handler receives those that it uses."""
+"""Parameters of route handlers: the user by right, and one type per service.
+
+A handler receives only the services that it uses.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated
+
+from fastapi import Depends
 
 from toolyard.accounts import AccountService
 from toolyard.agents.chat.chats import ChatService
@@ -34,6 +39,8 @@ from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.store.repositories.sign_ins import SqlAuthStorage
 from toolyard.store.repositories.usage import SqlUsage
+from toolyard.types.account import RequestUser
+from toolyard.web.access.dependencies import require_admin, require_browser_user, require_user
 from toolyard.web.access.services import uses
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
@@ -56,6 +63,7 @@ from toolyard.web.tool_savings import ToolSavings
 __all__ = [
     "AccountAdminDep",
     "AccountsDep",
+    "AdminUser",
     "AgentDirectoryDep",
     "AgentEditorDep",
     "AgentRosterDep",
@@ -64,12 +72,14 @@ __all__ = [
     "AuditDep",
     "AuditLogDep",
     "AuthStorageDep",
+    "BrowserUser",
     "CallPathDep",
     "CallersDep",
     "ChatStoreDep",
     "ChatsDep",
     "ConfigDep",
     "ConfiguredServersDep",
+    "CurrentUser",
     "DatabaseDep",
     "InstanceSyncDep",
     "IssuersDep",
@@ -107,6 +117,11 @@ __all__ = [
     "UsageDep",
     "UserToolsDep",
 ]
+
+CurrentUser = Annotated[RequestUser, Depends(require_user)]
+BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
+"""User in a browser or the local user; API tokens are refused."""
+AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
 AccountAdminDep = Annotated[AccountAdmin, uses(AccountAdmin)]
 AccountsDep = Annotated[SqlAccountStorage, uses(SqlAccountStorage)]

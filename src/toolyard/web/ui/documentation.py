@@ -7,9 +7,9 @@ import posixpath
 from functools import cache
 from pathlib import Path
 
+from fastapi import Request, Response
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse
 
 import toolyard
 from toolyard.web.access.dependencies import find_user

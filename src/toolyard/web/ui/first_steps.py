@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import Depends
-from starlette.responses import Response
+from fastapi import Response
 
 from toolyard.accounts import AccountService
 from toolyard.agents.chat.chats import ChatService
@@ -19,11 +18,11 @@ from toolyard.core.local_clients import has_local_client
 from toolyard.registry import Registry
 from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.store.repositories.usage import SqlUsage
+from toolyard.types.account import RequestUser
 from toolyard.types.server import Server, StdioSpec
-from toolyard.web.access.dependencies import RequestUser, require_browser_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.access.services import uses
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import PeopleDep
 from toolyard.web.ui.components.flash import redirect_with_message
 
 __all__ = ["FirstStep", "FirstSteps", "FirstStepsDep", "router"]
@@ -147,18 +146,14 @@ def _has_own_server(servers: Iterable[Server]) -> bool:
 
 
 @router.post("/ui/first-steps/hide")
-async def hide_first_steps(
-    me: Annotated[RequestUser, Depends(require_browser_user)], people: PeopleDep
-) -> Response:
+async def hide_first_steps(me: deps.BrowserUser, people: deps.PeopleDep) -> Response:
     """Stop showing the first steps to this person."""
     await people.hide_first_steps(me.user)
     return redirect_with_message("/ui/")
 
 
 @router.post("/ui/first-steps/show")
-async def show_first_steps(
-    me: Annotated[RequestUser, Depends(require_browser_user)], first_steps: FirstStepsDep
-) -> Response:
+async def show_first_steps(me: deps.BrowserUser, first_steps: FirstStepsDep) -> Response:
     """Show the first steps to this person again, unless all are done."""
     is_shown = await first_steps.show(me)
     return redirect_with_message("/ui/", None if is_shown else "You have done all first steps.")

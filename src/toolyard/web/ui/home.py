@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from fastapi import Request, Response
+from starlette.responses import RedirectResponse
 
 from toolyard.registry.proposals import Proposals
 from toolyard.store.repositories.approvals import SqlApprovalStore
+from toolyard.types.account import RequestUser
 from toolyard.types.registry import Instance, RegistryServer
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecord
-from toolyard.web.service_dependencies import (
-    ApprovalsDep,
-    CallersDep,
-    ChatsDep,
-    ConfigDep,
-    InstanceSyncDep,
-    ProposalsDep,
-    RegistryDep,
-    ServerRecordsDep,
-    SettingsDep,
-    ToolAcceptanceDep,
-)
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.first_steps import FirstStep, FirstStepsDep
@@ -94,18 +81,18 @@ async def redirect_to_home() -> Response:
 @router.get("/ui/")
 async def show_home(
     request: Request,
-    me: Annotated[RequestUser, Depends(require_user)],
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    config: ConfigDep,
-    registry: RegistryDep,
-    approvals: ApprovalsDep,
-    settings: SettingsDep,
-    chats: ChatsDep,
-    server_records: ServerRecordsDep,
-    tool_acceptance: ToolAcceptanceDep,
+    me: deps.CurrentUser,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    config: deps.ConfigDep,
+    registry: deps.RegistryDep,
+    approvals: deps.ApprovalsDep,
+    settings: deps.SettingsDep,
+    chats: deps.ChatsDep,
+    server_records: deps.ServerRecordsDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
     first_steps: FirstStepsDep,
-    proposals: ProposalsDep,
+    proposals: deps.ProposalsDep,
 ) -> Response:
     """Show the home page of the signed-in person."""
     caller = callers.get(me)

@@ -5,25 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 from urllib.parse import quote, urlencode
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.agents.chat.chats import ChatService
+from toolyard.types.account import RequestUser
 from toolyard.types.tool import Definition
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecord
-from toolyard.web.service_dependencies import (
-    CallersDep,
-    CallPathDep,
-    ChatsDep,
-    ServerRecordsDep,
-    ToolDirectoryDep,
-)
 from toolyard.web.ui.components.navigation import list_pages
 from toolyard.web.ui.components.render import render_page
 
@@ -74,12 +65,12 @@ _ACTIONS = (
 @router.get("/ui/search")
 async def search_everything(
     request: Request,
-    me: Annotated[RequestUser, Depends(require_user)],
-    callers: CallersDep,
-    chats: ChatsDep,
-    server_records: ServerRecordsDep,
-    tool_directory: ToolDirectoryDep,
-    call_path: CallPathDep,
+    me: deps.CurrentUser,
+    callers: deps.CallersDep,
+    chats: deps.ChatsDep,
+    server_records: deps.ServerRecordsDep,
+    tool_directory: deps.ToolDirectoryDep,
+    call_path: deps.CallPathDep,
     q: str = "",
 ) -> Response:
     """Show what matches a query; without one, actions, recent chats and pages.

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.agents.chat.title_writer import TITLE_AGENT
 from toolyard.clients.call_path import CallPath
@@ -20,9 +17,8 @@ from toolyard.types.audit import UsageGroup, UsageSums, server_of_tool
 from toolyard.types.call import Caller
 from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.tool import Definition
-from toolyard.web.access.dependencies import RequestUser, require_admin, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AccountsDep, CallersDep, CallPathDep, ToolDirectoryDep, UsageDep
 from toolyard.web.ui.components.bar_chart import BarChart
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.render import render_page
@@ -83,11 +79,11 @@ class UsagePage:
 @router.get("/ui/usage")
 async def show_own_usage(
     request: Request,
-    me: Annotated[RequestUser, Depends(require_user)],
-    usage: UsageDep,
-    callers: CallersDep,
-    call_path: CallPathDep,
-    tool_directory: ToolDirectoryDep,
+    me: deps.CurrentUser,
+    usage: deps.UsageDep,
+    callers: deps.CallersDep,
+    call_path: deps.CallPathDep,
+    tool_directory: deps.ToolDirectoryDep,
     days: str = "",
 ) -> Response:
     """Show the usage of the signed-in person."""
@@ -99,12 +95,12 @@ async def show_own_usage(
 @router.get("/ui/admin/usage")
 async def show_usage(
     request: Request,
-    me: Annotated[RequestUser, Depends(require_admin)],
-    usage: UsageDep,
-    accounts: AccountsDep,
-    callers: CallersDep,
-    call_path: CallPathDep,
-    tool_directory: ToolDirectoryDep,
+    me: deps.AdminUser,
+    usage: deps.UsageDep,
+    accounts: deps.AccountsDep,
+    callers: deps.CallersDep,
+    call_path: deps.CallPathDep,
+    tool_directory: deps.ToolDirectoryDep,
     days: str = "",
     person: str = "",
 ) -> Response:

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, cast
 
-from fastapi import Depends
+from fastapi import Depends, Request, Response
 from markupsafe import Markup
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse
 
 from toolyard.agents.chat.chats import GrantScope
 from toolyard.agents.chat.sanitize import is_storable_json
@@ -20,21 +19,13 @@ from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
 from toolyard.store.repositories.approvals import SqlApprovalStore, SqlQuestionStore
 from toolyard.store.repositories.chats import SqlChatStore
+from toolyard.types.account import RequestUser
 from toolyard.types.approval import MAX_ANSWER_CHARACTERS, Approval, Grant, PageQuestion
 from toolyard.types.tool import JsonObject
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.approval_review import ApprovalReview, ApprovalReviewer, GrantState
 from toolyard.web.problem_details import describe_error
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    ApprovalReviewerDep,
-    ApprovalsDep,
-    AuditDep,
-    ChatsDep,
-    ChatStoreDep,
-    QuestionsDep,
-    SettingsDep,
-)
 from toolyard.web.ui.chat.fragments import FragmentContext, render_question
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import date, one_line, pretty_json
@@ -48,7 +39,6 @@ __all__ = ["router"]
 
 router = Routes()
 
-CurrentUser = Annotated[RequestUser, Depends(require_user)]
 _ANSWER_ACTIONS = ("accept", "decline", "cancel")
 _DAY_SECONDS = 86_400.0
 _REMEMBER_BY_ANSWER: Mapping[str, GrantScope | None] = {
@@ -117,11 +107,11 @@ class _Services:
 
 
 async def _get_services(
-    approvals: ApprovalsDep,
-    chat_store: ChatStoreDep,
-    questions: QuestionsDep,
-    reviewer: ApprovalReviewerDep,
-    settings: SettingsDep,
+    approvals: deps.ApprovalsDep,
+    chat_store: deps.ChatStoreDep,
+    questions: deps.QuestionsDep,
+    reviewer: deps.ApprovalReviewerDep,
+    settings: deps.SettingsDep,
 ) -> _Services:
     return _Services(approvals, chat_store, questions, reviewer, settings)
 
@@ -130,14 +120,14 @@ _ServicesDep = Annotated[_Services, Depends(_get_services)]
 
 
 @router.get("/ui/approvals")
-async def show_approvals(request: Request, me: CurrentUser, services: _ServicesDep) -> Response:
+async def show_approvals(request: Request, me: deps.CurrentUser, services: _ServicesDep) -> Response:
     """Show questions of servers, calls that need approval, and standing approvals."""
     return await _render_approvals(request, me, services, {})
 
 
 @router.get("/ui/approvals/{approval_id}")
 async def show_approval(
-    request: Request, me: CurrentUser, approval_id: str, services: _ServicesDep
+    request: Request, me: deps.CurrentUser, approval_id: str, services: _ServicesDep
 ) -> Response:
     """Show one call that needs approval."""
     approval = await services.approvals.find(me.user.id, approval_id)
@@ -194,12 +184,12 @@ def _choose_scope(answer: str, days: str, default_days: int) -> GrantScope | Non
 @router.post("/ui/approvals/{approval_id}")
 async def answer_approval(
     request: Request,
-    me: CurrentUser,
+    me: deps.CurrentUser,
     approval_id: str,
-    audit: AuditDep,
-    approvals: ApprovalsDep,
-    chats: ChatsDep,
-    settings: SettingsDep,
+    audit: deps.AuditDep,
+    approvals: deps.ApprovalsDep,
+    chats: deps.ChatsDep,
+    settings: deps.SettingsDep,
 ) -> Response:
     """Approve or decline a call."""
     form = await read_submitted_form(request)
@@ -234,9 +224,9 @@ def _render_open_question(asked: PageQuestion, me: RequestUser, forms: Mapping[s
 @router.post("/ui/approvals/questions/{question_id}")
 async def answer_page_question(
     request: Request,
-    me: CurrentUser,
+    me: deps.CurrentUser,
     question_id: str,
-    audit: AuditDep,
+    audit: deps.AuditDep,
     services: _ServicesDep,
 ) -> Response:
     """Answer a question of a server that several clients share."""
@@ -271,7 +261,7 @@ def _check_content(content: dict[str, object]) -> dict[str, object]:
 
 @router.post("/ui/approvals/grants/{grant_id}/revoke")
 async def revoke_grant(
-    request: Request, me: CurrentUser, grant_id: str, audit: AuditDep, approvals: ApprovalsDep
+    request: Request, me: deps.CurrentUser, grant_id: str, audit: deps.AuditDep, approvals: deps.ApprovalsDep
 ) -> Response:
     """Revoke a standing approval."""
     if not await approvals.revoke(me.user.id, grant_id):

@@ -6,27 +6,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_budget import SavingProposal, ToolCost
 from toolyard.errors import ToolyardError
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    AgentDirectoryDep,
-    CallersDep,
-    CallPathDep,
-    InstanceSyncDep,
-    SettingsDep,
-    ToolDirectoryDep,
-    ToolSavingsDep,
-    UsageDep,
-)
 from toolyard.web.tool_savings import USAGE_SECONDS
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
@@ -80,15 +67,15 @@ class BudgetPage:
 @router.get("/ui/budget")
 async def show_budget(
     request: Request,
-    me: Annotated[RequestUser, Depends(require_user)],
-    settings: SettingsDep,
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    tool_directory: ToolDirectoryDep,
-    call_path: CallPathDep,
-    agent_directory: AgentDirectoryDep,
-    usage: UsageDep,
-    tool_savings: ToolSavingsDep,
+    me: deps.CurrentUser,
+    settings: deps.SettingsDep,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    tool_directory: deps.ToolDirectoryDep,
+    call_path: deps.CallPathDep,
+    agent_directory: deps.AgentDirectoryDep,
+    usage: deps.UsageDep,
+    tool_savings: deps.ToolSavingsDep,
 ) -> Response:
     """Show the costs for the person and their agents. Only the person's own calls are counted."""
     await instance_sync.sync(me.principal)
@@ -120,7 +107,7 @@ async def show_budget(
 
 @router.get("/ui/budget/tools")
 async def confirm_savings(
-    request: Request, me: Annotated[RequestUser, Depends(require_user)], tool_savings: ToolSavingsDep
+    request: Request, me: deps.CurrentUser, tool_savings: deps.ToolSavingsDep
 ) -> Response:
     """Ask whether to turn off the unused tools."""
     proposal = await tool_savings.propose(me)
@@ -140,7 +127,7 @@ async def confirm_savings(
 
 @router.post("/ui/budget/tools")
 async def apply_savings(
-    request: Request, me: Annotated[RequestUser, Depends(require_user)], tool_savings: ToolSavingsDep
+    request: Request, me: deps.CurrentUser, tool_savings: deps.ToolSavingsDep
 ) -> Response:
     """Turn off the unused tools that are proposed now."""
     await read_submitted_form(request)

@@ -6,12 +6,9 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.accounts.errors import Invalid
 from toolyard.config.settings.table import PeopleMode, Settings
@@ -26,27 +23,16 @@ from toolyard.gateway.client_snippets import (
     gateway_url,
 )
 from toolyard.registry import Registry
-from toolyard.types.account import ApiToken, Right, TokenScope
-from toolyard.web.access.dependencies import RequestUser, require_browser_user
+from toolyard.types.account import ApiToken, RequestUser, Right, TokenScope
+from toolyard.web import service_dependencies as deps
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    AgentRosterDep,
-    AuditDep,
-    ConfigDep,
-    PeopleDep,
-    RegistryDep,
-    SettingsDep,
-    UrlsDep,
-)
 from toolyard.web.ui.components.forms import read_submitted_form
 from toolyard.web.ui.components.render import render_page
 
 __all__ = ["build_program_words", "router"]
 
 router = Routes()
-
-BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
 _EVERYTHING_LABEL = "Everything I can use"
 
@@ -126,12 +112,12 @@ class ConnectPage:
 @router.get("/ui/connect")
 async def show_snippets(
     request: Request,
-    me: BrowserUser,
-    config: ConfigDep,
-    roster: AgentRosterDep,
-    urls: UrlsDep,
-    registry: RegistryDep,
-    settings: SettingsDep,
+    me: deps.BrowserUser,
+    config: deps.ConfigDep,
+    roster: deps.AgentRosterDep,
+    urls: deps.UrlsDep,
+    registry: deps.RegistryDep,
+    settings: deps.SettingsDep,
     client: str = "",
     offer: str = "",
 ) -> Response:
@@ -142,14 +128,14 @@ async def show_snippets(
 @router.post("/ui/connect")
 async def make_token(
     request: Request,
-    me: BrowserUser,
-    audit: AuditDep,
-    config: ConfigDep,
-    roster: AgentRosterDep,
-    urls: UrlsDep,
-    registry: RegistryDep,
-    settings: SettingsDep,
-    people: PeopleDep,
+    me: deps.BrowserUser,
+    audit: deps.AuditDep,
+    config: deps.ConfigDep,
+    roster: deps.AgentRosterDep,
+    urls: deps.UrlsDep,
+    registry: deps.RegistryDep,
+    settings: deps.SettingsDep,
+    people: deps.PeopleDep,
 ) -> Response:
     """Create a token for this client and include it in the snippets. It is shown only in this response."""
     form = await read_submitted_form(request)

@@ -6,13 +6,12 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from fastapi import Depends
+from fastapi import Request, Response
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse
 
 from toolyard.accounts import AccountService
 from toolyard.accounts.browser_sessions import derive_session_id as session_id_of
@@ -30,8 +29,9 @@ from toolyard.errors import ToolyardError
 from toolyard.net import OutboundHttp
 from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.store.repositories.audit import SqlAuditLog
-from toolyard.types.account import User
+from toolyard.types.account import RequestUser, User
 from toolyard.types.audit import AuditEntry
+from toolyard.web import service_dependencies as deps
 from toolyard.web.access.cookies import (
     clear_session_cookie,
     ensure_browser,
@@ -40,7 +40,7 @@ from toolyard.web.access.cookies import (
     set_device_cookie,
     set_session_cookie,
 )
-from toolyard.web.access.dependencies import RequestUser, check_csrf, require_browser_user
+from toolyard.web.access.dependencies import check_csrf
 from toolyard.web.access.request_context import get_request_context
 from toolyard.web.access.services import get_service
 from toolyard.web.account_admin import AccountAdmin
@@ -69,8 +69,6 @@ _STALE_FORM_ERROR = NotAllowed(
     hint="sign in again; cookies must be enabled",
 )
 _FIELD_LABELS = {"password": "Password", "new_password": "New password", "old_password": "Old password"}
-
-BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
 
 @router.get("/ui/sign-in")
@@ -217,13 +215,13 @@ async def accept_invite(request: Request, token: str) -> Response:
 
 
 @router.get("/ui/account")
-async def show_account(request: Request, me: BrowserUser) -> Response:
+async def show_account(request: Request, me: deps.BrowserUser) -> Response:
     """Show the account page."""
     return await _render_account_page(request, me)
 
 
 @router.post("/ui/account/password")
-async def change_password(request: Request, me: BrowserUser) -> Response:
+async def change_password(request: Request, me: deps.BrowserUser) -> Response:
     """Change the password and sign out all other browsers."""
     form, people = await read_submitted_form(request), _get_people(request)
     old, new = form.text("old_password"), form.text("new_password")
@@ -245,7 +243,7 @@ async def change_password(request: Request, me: BrowserUser) -> Response:
 
 
 @router.post("/ui/account/sign-out-everywhere")
-async def sign_out_everywhere(request: Request, me: BrowserUser) -> Response:
+async def sign_out_everywhere(request: Request, me: deps.BrowserUser) -> Response:
     """End all sessions of the person, including this one."""
     await _get_people(request).sign_out_everywhere(me.user)
     clear_session_cookie(request)
@@ -254,7 +252,7 @@ async def sign_out_everywhere(request: Request, me: BrowserUser) -> Response:
 
 
 @router.post("/ui/account/sessions/{session_id}/sign-out")
-async def sign_out_session(request: Request, me: BrowserUser, session_id: str) -> Response:
+async def sign_out_session(request: Request, me: deps.BrowserUser, session_id: str) -> Response:
     """End one session of the person."""
     if not await _get_people(request).end_session(me.user, session_id):
         return redirect_with_message("/ui/account", "This browser was already signed out.", kind="note")
@@ -263,7 +261,7 @@ async def sign_out_session(request: Request, me: BrowserUser, session_id: str) -
 
 
 @router.post("/ui/account/notice")
-async def dismiss_notice(request: Request, me: BrowserUser) -> Response:
+async def dismiss_notice(request: Request, me: deps.BrowserUser) -> Response:
     """Dismiss the notice about a password reset link."""
     await _get_people(request).dismiss_notice(me.user)
     return redirect_with_message(

@@ -5,11 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.accounts.errors import Invalid, NotAllowed
 from toolyard.accounts.random_secrets import expires_soon
@@ -19,17 +16,9 @@ from toolyard.errors import ToolyardError
 from toolyard.registry import Registry
 from toolyard.registry.errors import NotFound
 from toolyard.store.repositories.accounts import SqlAccountStorage
-from toolyard.types.account import ApiToken, Right, TokenScope
-from toolyard.web.access.dependencies import RequestUser, require_browser_user
+from toolyard.types.account import ApiToken, RequestUser, Right, TokenScope
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    AccountsDep,
-    AuditDep,
-    ConfigDep,
-    PeopleDep,
-    RegistryDep,
-    SettingsDep,
-)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import sentence
 from toolyard.web.ui.components.forms import (
@@ -44,8 +33,6 @@ from toolyard.web.ui.components.render import render_page
 __all__ = ["router"]
 
 router = Routes()
-
-BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
 _DAY_SECONDS = 86_400.0
 _LIFETIME_LABELS = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "1 year", "never": "Never"}
@@ -112,11 +99,11 @@ class TokensPage:
 @router.get("/ui/tokens")
 async def list_tokens(
     request: Request,
-    me: BrowserUser,
-    config: ConfigDep,
-    registry: RegistryDep,
-    accounts: AccountsDep,
-    settings: SettingsDep,
+    me: deps.BrowserUser,
+    config: deps.ConfigDep,
+    registry: deps.RegistryDep,
+    accounts: deps.AccountsDep,
+    settings: deps.SettingsDep,
 ) -> Response:
     """Show the person's tokens."""
     return await _render_tokens_page(request, config, registry, accounts, settings, me)
@@ -125,13 +112,13 @@ async def list_tokens(
 @router.post("/ui/tokens")
 async def make_token(
     request: Request,
-    me: BrowserUser,
-    audit: AuditDep,
-    config: ConfigDep,
-    registry: RegistryDep,
-    accounts: AccountsDep,
-    settings: SettingsDep,
-    people: PeopleDep,
+    me: deps.BrowserUser,
+    audit: deps.AuditDep,
+    config: deps.ConfigDep,
+    registry: deps.RegistryDep,
+    accounts: deps.AccountsDep,
+    settings: deps.SettingsDep,
+    people: deps.PeopleDep,
 ) -> Response:
     """Create a token. Its text is shown only in this response, because only its hash is stored."""
     form = await read_submitted_form(request)
@@ -163,7 +150,7 @@ async def make_token(
 
 @router.get("/ui/tokens/{token_id}/delete")
 async def show_revoke_confirmation(
-    request: Request, me: BrowserUser, token_id: str, accounts: AccountsDep
+    request: Request, me: deps.BrowserUser, token_id: str, accounts: deps.AccountsDep
 ) -> Response:
     """Show the confirmation page."""
     token = await _find_token(accounts, me, token_id)
@@ -179,7 +166,7 @@ async def show_revoke_confirmation(
 
 @router.post("/ui/tokens/{token_id}/delete")
 async def revoke_token(
-    request: Request, me: BrowserUser, token_id: str, audit: AuditDep, accounts: AccountsDep
+    request: Request, me: deps.BrowserUser, token_id: str, audit: deps.AuditDep, accounts: deps.AccountsDep
 ) -> Response:
     """Revoke a token."""
     token = await _find_token(accounts, me, token_id)

@@ -6,17 +6,14 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 from urllib.parse import urlencode
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.types.audit import AuditEntry
-from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AccountsDep, AuditLogDep, ConfigDep, RegistryDep
 from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
@@ -127,11 +124,11 @@ class AuditLogPage:
 @router.get("/ui/admin/audit")
 async def show_audit_log(
     request: Request,
-    me: Annotated[RequestUser, Depends(require_admin)],
-    accounts: AccountsDep,
-    audit_log: AuditLogDep,
-    config: ConfigDep,
-    registry: RegistryDep,
+    me: deps.AdminUser,
+    accounts: deps.AccountsDep,
+    audit_log: deps.AuditLogDep,
+    config: deps.ConfigDep,
+    registry: deps.RegistryDep,
     when: str = "",
     action: str = "",
     actor: str = "",

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.agents.models.available_models import ListedModel, ModelTestAnswer
 from toolyard.agents.models.errors import ModelError
@@ -17,11 +14,10 @@ from toolyard.errors import ToolyardError
 from toolyard.registry.errors import Outdated
 from toolyard.registry.model_registry import ModelRegistry
 from toolyard.store.repositories.accounts import SqlAccountStorage
-from toolyard.types.account import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL, RequestUser
 from toolyard.types.stored_model import LOCAL_PROVIDER, ModelDraft, StoredModel
-from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AccountsDep, AuditDep, ModelRegistryDep
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import (
     FORM_ERRORS,
@@ -37,8 +33,6 @@ from toolyard.web.ui.components.render import render_page
 __all__ = ["router"]
 
 router = Routes()
-
-AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
 _MODELS_PATH = "/ui/admin/models"
 _SPECS = form_specs(StoredModel)
@@ -124,7 +118,9 @@ class ModelForm:
 
 
 @router.get(_MODELS_PATH)
-async def list_models(request: Request, me: AdminUser, model_registry: ModelRegistryDep) -> Response:
+async def list_models(
+    request: Request, me: deps.AdminUser, model_registry: deps.ModelRegistryDep
+) -> Response:
     """Show all models."""
     listed = await model_registry.list_models()
     models = model_registry.models
@@ -133,7 +129,7 @@ async def list_models(request: Request, me: AdminUser, model_registry: ModelRegi
 
 
 @router.get(_MODELS_PATH + "/new")
-async def show_new_form(request: Request, me: AdminUser) -> Response:
+async def show_new_form(request: Request, me: deps.AdminUser) -> Response:
     """Show the form of a new model."""
     page = ModelForm(ModelDraft(), _COMPATIBLE_PROVIDER, {})
     return render_page(request, "model_form.html", page=page)
@@ -141,7 +137,11 @@ async def show_new_form(request: Request, me: AdminUser) -> Response:
 
 @router.post(_MODELS_PATH + "/new")
 async def add_model(
-    request: Request, me: AdminUser, audit: AuditDep, accounts: AccountsDep, model_registry: ModelRegistryDep
+    request: Request,
+    me: deps.AdminUser,
+    audit: deps.AuditDep,
+    accounts: deps.AccountsDep,
+    model_registry: deps.ModelRegistryDep,
 ) -> Response:
     """Add the model, or test it without adding it."""
     form = await read_submitted_form(request)
@@ -160,7 +160,11 @@ async def add_model(
 
 @router.get(_MODELS_PATH + "/{name}/edit")
 async def show_edit_form(
-    request: Request, me: AdminUser, name: str, accounts: AccountsDep, model_registry: ModelRegistryDep
+    request: Request,
+    me: deps.AdminUser,
+    name: str,
+    accounts: deps.AccountsDep,
+    model_registry: deps.ModelRegistryDep,
 ) -> Response:
     """Show the form of a stored model."""
     stored = await model_registry.get_model(name)
@@ -170,11 +174,11 @@ async def show_edit_form(
 @router.post(_MODELS_PATH + "/{name}/edit")
 async def save_model(
     request: Request,
-    me: AdminUser,
+    me: deps.AdminUser,
     name: str,
-    audit: AuditDep,
-    accounts: AccountsDep,
-    model_registry: ModelRegistryDep,
+    audit: deps.AuditDep,
+    accounts: deps.AccountsDep,
+    model_registry: deps.ModelRegistryDep,
 ) -> Response:
     """Save the model, or test it without saving. An empty key keeps the stored one."""
     form = await read_submitted_form(request)
@@ -198,7 +202,11 @@ async def save_model(
 
 @router.post(_MODELS_PATH + "/{name:path}/test")
 async def test_model(
-    request: Request, me: AdminUser, name: str, audit: AuditDep, model_registry: ModelRegistryDep
+    request: Request,
+    me: deps.AdminUser,
+    name: str,
+    audit: deps.AuditDep,
+    model_registry: deps.ModelRegistryDep,
 ) -> Response:
     """Send a short request to a model, and show what came of it."""
     await audit.record_change(me, "model.test", name)
@@ -211,7 +219,11 @@ async def test_model(
 
 @router.post(_MODELS_PATH + "/{name}/default")
 async def make_default(
-    request: Request, me: AdminUser, name: str, audit: AuditDep, model_registry: ModelRegistryDep
+    request: Request,
+    me: deps.AdminUser,
+    name: str,
+    audit: deps.AuditDep,
+    model_registry: deps.ModelRegistryDep,
 ) -> Response:
     """Make a stored model the default of new chats."""
     stored = await model_registry.get_model(name)
@@ -222,7 +234,7 @@ async def make_default(
 
 @router.get(_MODELS_PATH + "/{name}/delete")
 async def show_delete_confirmation(
-    request: Request, me: AdminUser, name: str, model_registry: ModelRegistryDep
+    request: Request, me: deps.AdminUser, name: str, model_registry: deps.ModelRegistryDep
 ) -> Response:
     """Show the confirmation page."""
     stored = await model_registry.get_model(name)
@@ -237,7 +249,11 @@ async def show_delete_confirmation(
 
 @router.post(_MODELS_PATH + "/{name}/delete")
 async def delete_model(
-    request: Request, me: AdminUser, name: str, audit: AuditDep, model_registry: ModelRegistryDep
+    request: Request,
+    me: deps.AdminUser,
+    name: str,
+    audit: deps.AuditDep,
+    model_registry: deps.ModelRegistryDep,
 ) -> Response:
     """Delete a stored model with its key."""
     await model_registry.delete_model(name)
@@ -246,7 +262,7 @@ async def delete_model(
 
 
 async def _render_test(
-    request: Request, me: RequestUser, audit: AuditDep, model_registry: ModelRegistry, page: ModelForm
+    request: Request, me: RequestUser, audit: deps.AuditDep, model_registry: ModelRegistry, page: ModelForm
 ) -> Response:
     """Ask the model of the form, with the entered key, and show the form again."""
     page = replace(page, is_test=True)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.accounts.errors import NotAllowed
 from toolyard.config.settings.table import PeopleMode, Settings
-from toolyard.types.account import Role, User
-from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.types.account import RequestUser, Role, User
+from toolyard.web import service_dependencies as deps
 from toolyard.web.account_admin import AccountAdmin, Invitation
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AccountAdminDep, SettingsDep, UrlsDep
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import (
     FORM_ERRORS,
@@ -31,8 +27,6 @@ from toolyard.web.ui.components.render import render_page
 __all__ = ["router"]
 
 router = Routes()
-
-AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
 _FIELD_LABELS = {"name": "Name", "role": "Role"}
 _PEOPLE_PATH = "/ui/admin/people"
@@ -63,9 +57,9 @@ class PeoplePage:
 @router.get(_PEOPLE_PATH)
 async def list_people(
     request: Request,
-    me: AdminUser,
-    settings: SettingsDep,
-    account_admin: AccountAdminDep,
+    me: deps.AdminUser,
+    settings: deps.SettingsDep,
+    account_admin: deps.AccountAdminDep,
     q: str = "",
     page: str = "1",
 ) -> Response:
@@ -75,7 +69,11 @@ async def list_people(
 
 @router.post(_PEOPLE_PATH)
 async def invite_person(
-    request: Request, me: AdminUser, urls: UrlsDep, settings: SettingsDep, account_admin: AccountAdminDep
+    request: Request,
+    me: deps.AdminUser,
+    urls: deps.UrlsDep,
+    settings: deps.SettingsDep,
+    account_admin: deps.AccountAdminDep,
 ) -> Response:
     """Create an account with an invite link, or a new link for an existing account.
 
@@ -99,7 +97,7 @@ async def invite_person(
 
 @router.post(_PEOPLE_PATH + "/{user_id}/role")
 async def change_role(
-    request: Request, me: AdminUser, user_id: str, account_admin: AccountAdminDep
+    request: Request, me: deps.AdminUser, user_id: str, account_admin: deps.AccountAdminDep
 ) -> Response:
     """Change the role of an account."""
     role = Role.ADMIN if (await read_submitted_form(request)).text("role") == "admin" else Role.USER
@@ -115,7 +113,7 @@ async def change_role(
 
 @router.post(_PEOPLE_PATH + "/{user_id}/disable")
 async def disable_person(
-    request: Request, me: AdminUser, user_id: str, account_admin: AccountAdminDep
+    request: Request, me: deps.AdminUser, user_id: str, account_admin: deps.AccountAdminDep
 ) -> Response:
     """Disable an account and sign it out everywhere."""
     return await _apply_user_change(
@@ -125,7 +123,7 @@ async def disable_person(
 
 @router.post(_PEOPLE_PATH + "/{user_id}/enable")
 async def enable_person(
-    request: Request, me: AdminUser, user_id: str, account_admin: AccountAdminDep
+    request: Request, me: deps.AdminUser, user_id: str, account_admin: deps.AccountAdminDep
 ) -> Response:
     """Enable an account."""
     return await _apply_user_change(request, account_admin, me, user_id, "is enabled.", disabled=False)
@@ -133,7 +131,7 @@ async def enable_person(
 
 @router.get(_PEOPLE_PATH + "/{user_id}/delete")
 async def show_delete_confirmation(
-    request: Request, me: AdminUser, user_id: str, account_admin: AccountAdminDep
+    request: Request, me: deps.AdminUser, user_id: str, account_admin: deps.AccountAdminDep
 ) -> Response:
     """Show the confirmation page."""
     user = await account_admin.find_user(user_id)
@@ -148,7 +146,7 @@ async def show_delete_confirmation(
 
 @router.post(_PEOPLE_PATH + "/{user_id}/delete")
 async def delete_person(
-    request: Request, me: AdminUser, user_id: str, account_admin: AccountAdminDep
+    request: Request, me: deps.AdminUser, user_id: str, account_admin: deps.AccountAdminDep
 ) -> Response:
     """Delete an account with its instances, sign-ins and tokens."""
     try:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.definitions.validation import MAX_STARTERS
@@ -18,17 +15,11 @@ from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
 from toolyard.policy.agent_patterns import compile_patterns, is_exact_name
 from toolyard.registry.errors import Outdated
+from toolyard.types.account import RequestUser
 from toolyard.types.agent import Agent, StoredAgent
-from toolyard.web.access.dependencies import RequestUser, require_browser_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.agent_tools import AgentDirectory, AgentEntry, AgentTool, AgentTools
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    AgentDirectoryDep,
-    AgentEditorDep,
-    ChatsDep,
-    ConfigDep,
-    SettingsDep,
-)
 from toolyard.web.ui.agents.overview import AgentPage, can_share
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import one_line
@@ -38,8 +29,6 @@ from toolyard.web.ui.components.render import render_large_page
 __all__ = ["router"]
 
 router = Routes()
-
-BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
 _FIRST_STARTERS = 3
 """Number of fields for starter prompts in an empty form."""
@@ -208,11 +197,11 @@ class AgentForms:
 @router.get("/ui/agents/_new")
 async def show_new_form(
     request: Request,
-    me: BrowserUser,
-    settings: SettingsDep,
-    config: ConfigDep,
-    chats: ChatsDep,
-    agent_directory: AgentDirectoryDep,
+    me: deps.BrowserUser,
+    settings: deps.SettingsDep,
+    config: deps.ConfigDep,
+    chats: deps.ChatsDep,
+    agent_directory: deps.AgentDirectoryDep,
 ) -> Response:
     """Show an empty form. A new agent has no tools until some are chosen."""
     forms = AgentForms(me, settings, config, chats, agent_directory)
@@ -223,11 +212,11 @@ async def show_new_form(
 @router.post("/ui/agents/_preview")
 async def show_preview(
     request: Request,
-    me: BrowserUser,
-    settings: SettingsDep,
-    config: ConfigDep,
-    chats: ChatsDep,
-    agent_directory: AgentDirectoryDep,
+    me: deps.BrowserUser,
+    settings: deps.SettingsDep,
+    config: deps.ConfigDep,
+    chats: deps.ChatsDep,
+    agent_directory: deps.AgentDirectoryDep,
 ) -> Response:
     """Show the tools that the agent in the form would get, as a fragment for the script."""
     entered = _read_form(await read_submitted_form(request))
@@ -238,12 +227,12 @@ async def show_preview(
 @router.post("/ui/agents/_new")
 async def create_agent(
     request: Request,
-    me: BrowserUser,
-    settings: SettingsDep,
-    config: ConfigDep,
-    chats: ChatsDep,
-    agent_directory: AgentDirectoryDep,
-    editor: AgentEditorDep,
+    me: deps.BrowserUser,
+    settings: deps.SettingsDep,
+    config: deps.ConfigDep,
+    chats: deps.ChatsDep,
+    agent_directory: deps.AgentDirectoryDep,
+    editor: deps.AgentEditorDep,
 ) -> Response:
     """Create the agent."""
     form = await read_submitted_form(request)
@@ -262,13 +251,13 @@ async def create_agent(
 @router.get("/ui/agents/{ref}/edit")
 async def show_edit_form(
     request: Request,
-    me: BrowserUser,
+    me: deps.BrowserUser,
     ref: str,
-    settings: SettingsDep,
-    config: ConfigDep,
-    chats: ChatsDep,
-    agent_directory: AgentDirectoryDep,
-    editor: AgentEditorDep,
+    settings: deps.SettingsDep,
+    config: deps.ConfigDep,
+    chats: deps.ChatsDep,
+    agent_directory: deps.AgentDirectoryDep,
+    editor: deps.AgentEditorDep,
 ) -> Response:
     """Show the form of a stored agent."""
     stored = await editor.get_editable(me, ref)
@@ -280,13 +269,13 @@ async def show_edit_form(
 @router.post("/ui/agents/{ref}/edit")
 async def save_agent(
     request: Request,
-    me: BrowserUser,
+    me: deps.BrowserUser,
     ref: str,
-    settings: SettingsDep,
-    config: ConfigDep,
-    chats: ChatsDep,
-    agent_directory: AgentDirectoryDep,
-    editor: AgentEditorDep,
+    settings: deps.SettingsDep,
+    config: deps.ConfigDep,
+    chats: deps.ChatsDep,
+    agent_directory: deps.AgentDirectoryDep,
+    editor: deps.AgentEditorDep,
 ) -> Response:
     """Save the agent. If it was changed meanwhile, the form is shown again, and saves when sent once more."""
     form = await read_submitted_form(request)

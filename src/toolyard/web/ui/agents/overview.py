@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.models.errors import NoSuchModel
 from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.errors import AgentsError, Problem
 from toolyard.registry.errors import NotFound
+from toolyard.types.account import RequestUser
 from toolyard.types.agent import StoredAgent
-from toolyard.web.access.dependencies import RequestUser, require_browser_user, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.agent_tools import AgentDirectory, AgentEntry, AgentTool, AgentTools
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    AgentDirectoryDep,
-    AgentEditorDep,
-    ChatsDep,
-    ConfigDep,
-    SettingsDep,
-)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import one_line
 from toolyard.web.ui.components.forms import (
@@ -40,9 +31,6 @@ from toolyard.web.ui.components.render import is_fragment_request, render_large_
 __all__ = ["AgentPage", "can_share", "router"]
 
 router = Routes()
-
-CurrentUser = Annotated[RequestUser, Depends(require_user)]
-BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +119,7 @@ class ImportPage:
 
 @router.get("/ui/agents")
 async def show_agents(
-    request: Request, me: CurrentUser, config: ConfigDep, agent_directory: AgentDirectoryDep
+    request: Request, me: deps.CurrentUser, config: deps.ConfigDep, agent_directory: deps.AgentDirectoryDep
 ) -> Response:
     """Show all agents, and to admins the problems of their file."""
     entries = await agent_directory.list_entries(me)
@@ -149,14 +137,14 @@ async def show_agents(
 
 
 @router.get("/ui/agents/_import")
-async def show_import_form(request: Request, me: BrowserUser, settings: SettingsDep) -> Response:
+async def show_import_form(request: Request, me: deps.BrowserUser, settings: deps.SettingsDep) -> Response:
     """Show the form that imports agents."""
     return render_page(request, "agent_import.html", page=ImportPage(can_share(me, settings)))
 
 
 @router.post("/ui/agents/_import")
 async def import_agents(
-    request: Request, me: BrowserUser, settings: SettingsDep, editor: AgentEditorDep
+    request: Request, me: deps.BrowserUser, settings: deps.SettingsDep, editor: deps.AgentEditorDep
 ) -> Response:
     """Create the agents of a pasted text."""
     form = await read_submitted_form(request)
@@ -176,7 +164,11 @@ async def import_agents(
 
 @router.get("/ui/agents/{ref}")
 async def show_agent(
-    request: Request, me: CurrentUser, ref: str, agent_directory: AgentDirectoryDep, chats: ChatsDep
+    request: Request,
+    me: deps.CurrentUser,
+    ref: str,
+    agent_directory: deps.AgentDirectoryDep,
+    chats: deps.ChatsDep,
 ) -> Response:
     """Show one agent without its tools, which the page loads separately."""
     entry = await _find_entry(agent_directory, me, ref)
@@ -185,7 +177,11 @@ async def show_agent(
 
 @router.get("/ui/agents/{ref}/tools")
 async def show_agent_tools(
-    request: Request, me: CurrentUser, ref: str, agent_directory: AgentDirectoryDep, chats: ChatsDep
+    request: Request,
+    me: deps.CurrentUser,
+    ref: str,
+    agent_directory: deps.AgentDirectoryDep,
+    chats: deps.ChatsDep,
 ) -> Response:
     """Show one agent with its tools, or only the tools as a fragment for the script."""
     entry = await _find_entry(agent_directory, me, ref)
@@ -200,7 +196,11 @@ async def show_agent_tools(
 
 @router.post("/ui/agents/{ref}/duplicate")
 async def duplicate_agent(
-    request: Request, me: BrowserUser, ref: str, agent_directory: AgentDirectoryDep, editor: AgentEditorDep
+    request: Request,
+    me: deps.BrowserUser,
+    ref: str,
+    agent_directory: deps.AgentDirectoryDep,
+    editor: deps.AgentEditorDep,
 ) -> Response:
     """Create a private copy of any agent, and open its form."""
     entry = await _find_entry(agent_directory, me, ref)
@@ -212,7 +212,7 @@ async def duplicate_agent(
 
 @router.get("/ui/agents/{ref}/delete")
 async def show_delete_confirmation(
-    request: Request, me: BrowserUser, ref: str, editor: AgentEditorDep
+    request: Request, me: deps.BrowserUser, ref: str, editor: deps.AgentEditorDep
 ) -> Response:
     """Show the confirmation page."""
     stored = await editor.get_editable(me, ref)
@@ -226,7 +226,9 @@ async def show_delete_confirmation(
 
 
 @router.post("/ui/agents/{ref}/delete")
-async def delete_agent(request: Request, me: BrowserUser, ref: str, editor: AgentEditorDep) -> Response:
+async def delete_agent(
+    request: Request, me: deps.BrowserUser, ref: str, editor: deps.AgentEditorDep
+) -> Response:
     """Delete a stored agent."""
     stored = await editor.delete(me, ref)
     return redirect_with_message("/ui/agents", f"“{one_line(stored.agent.name, 80)}” is deleted.")

@@ -13,8 +13,8 @@ from toolyard.agents.chat.errors import ChatChanged, ChatRefused
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, QuestionSnapshot
 from toolyard.core.audit import AuditRecorder
 from toolyard.registry.errors import NotFound
+from toolyard.types.account import RequestUser
 from toolyard.types.chat import Attachment, Chat
-from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.ui.chat.attachments import read_attachment_ids
 from toolyard.web.ui.chat.console import ToolConsole, find_tool
 from toolyard.web.ui.chat.fragments import question_form

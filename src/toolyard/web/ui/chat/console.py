@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.agents.chat.chats import ChatService, ToolView
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.catalog.search import SearchIndex
 from toolyard.policy.rules import STATE_RULE_TITLE
 from toolyard.registry.errors import NotFound
+from toolyard.types.account import RequestUser
 from toolyard.types.call import summarize_hiding_rules
 from toolyard.types.chat import Chat
 from toolyard.types.tool import Definition, JsonObject
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import ChatsDep
 from toolyard.web.ui.components.render import render_large_page
 from toolyard.web.ui.tools.form import ToolForm
 
@@ -29,7 +26,6 @@ __all__ = ["ChatToolGroup", "ToolConsole", "find_tool", "group_chat_tools", "rou
 
 router = Routes()
 
-CurrentUser = Annotated[RequestUser, Depends(require_user)]
 _MAX_LISTED_TOOLS = 60
 """Maximum number of tools in the list. Others are found by searching."""
 
@@ -85,7 +81,7 @@ class ToolConsole:
 
 @router.get("/ui/chat/console")
 async def show_new_console(
-    request: Request, me: CurrentUser, chats: ChatsDep, find: str = "", tool: str = ""
+    request: Request, me: deps.CurrentUser, chats: deps.ChatsDep, find: str = "", tool: str = ""
 ) -> Response:
     """Show the tools of a new chat."""
     return await render_large_page(
@@ -95,7 +91,7 @@ async def show_new_console(
 
 @router.get("/ui/chat/{chat_id}/console")
 async def show_console(
-    request: Request, me: CurrentUser, chat_id: str, chats: ChatsDep, find: str = "", tool: str = ""
+    request: Request, me: deps.CurrentUser, chat_id: str, chats: deps.ChatsDep, find: str = "", tool: str = ""
 ) -> Response:
     """Show the tools of a chat."""
     chat = await chats.get(me.user.id, chat_id)

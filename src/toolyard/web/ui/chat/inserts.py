@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from fastapi import Request, Response
+from starlette.responses import HTMLResponse
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.errors import AttachmentRefused, ToolyardError
 from toolyard.registry.errors import NotFound
+from toolyard.types.account import RequestUser
 from toolyard.types.call import Caller
 from toolyard.types.chat import Attachment
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.problem_details import describe_error
 from toolyard.web.routes import Routes
 from toolyard.web.server_content import ContentItem, ContentKind, attach_content
-from toolyard.web.service_dependencies import ChatsDep, ServerContentDep
 from toolyard.web.ui.components.flash import Flash, redirect_with_message
 from toolyard.web.ui.components.forms import read_submitted_form
 from toolyard.web.ui.components.render import (
@@ -34,7 +32,6 @@ __all__ = ["router"]
 
 router = Routes()
 
-CurrentUser = Annotated[RequestUser, Depends(require_user)]
 _KINDS: Mapping[str, ContentKind] = {"prompt": "prompt", "resource": "resource"}
 _MAX_LISTED = 30
 _MAX_VALUE_CHARACTERS = 20_000
@@ -78,9 +75,9 @@ def _identify(chat: str, item: ContentItem) -> dict[str, str]:
 @router.get("/ui/chat/insert")
 async def list_inserts(
     request: Request,
-    me: CurrentUser,
-    chats: ChatsDep,
-    content: ServerContentDep,
+    me: deps.CurrentUser,
+    chats: deps.ChatsDep,
+    content: deps.ServerContentDep,
     kind: str = "",
     q: str = "",
     chat: str = "",
@@ -96,9 +93,9 @@ async def list_inserts(
 @router.get("/ui/chat/insert/form")
 async def show_insert_form(
     request: Request,
-    me: CurrentUser,
-    chats: ChatsDep,
-    content: ServerContentDep,
+    me: deps.CurrentUser,
+    chats: deps.ChatsDep,
+    content: deps.ServerContentDep,
     kind: str,
     server: str,
     name: str,
@@ -112,9 +109,9 @@ async def show_insert_form(
 @router.get("/ui/chat/insert/complete")
 async def complete_argument(
     request: Request,
-    me: CurrentUser,
-    chats: ChatsDep,
-    content: ServerContentDep,
+    me: deps.CurrentUser,
+    chats: deps.ChatsDep,
+    content: deps.ServerContentDep,
     kind: str,
     server: str,
     name: str,
@@ -133,7 +130,7 @@ async def complete_argument(
 
 @router.post("/ui/chat/insert")
 async def insert_content(
-    request: Request, me: CurrentUser, chats: ChatsDep, content: ServerContentDep
+    request: Request, me: deps.CurrentUser, chats: deps.ChatsDep, content: deps.ServerContentDep
 ) -> Response:
     """Fetch a prompt or resource, and add it to the message as an attachment; pictures of a prompt, too."""
     form = await read_submitted_form(request)
@@ -158,7 +155,7 @@ async def insert_content(
 
 
 @router.get("/ui/chat/attachments/{id}")
-async def show_attachment(request: Request, me: CurrentUser, id: str, chats: ChatsDep) -> Response:
+async def show_attachment(request: Request, me: deps.CurrentUser, id: str, chats: deps.ChatsDep) -> Response:
     """Show the beginning of an attached text."""
     try:
         attachment = await chats.attachments.get(me.user.id, id)

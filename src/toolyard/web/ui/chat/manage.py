@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from fastapi import Request, Response
+from starlette.responses import HTMLResponse
 
 from toolyard.agents.chat.chats import ToolView
 from toolyard.registry.errors import NotFound
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AgentRosterDep, AuditDep, ChatsDep
 from toolyard.web.ui.chat.console import ChatToolGroup, group_chat_tools
 from toolyard.web.ui.chat.page_context import build_chat_settings
 from toolyard.web.ui.components.flash import redirect_with_message
@@ -34,18 +31,19 @@ __all__ = ["router"]
 
 router = Routes()
 
-CurrentUser = Annotated[RequestUser, Depends(require_user)]
 _MAX_TITLE_CHARACTERS = 200
 
 
 @router.get("/ui/chat/{chat_id}/rename")
-async def show_rename_form(request: Request, me: CurrentUser, chat_id: str, chats: ChatsDep) -> Response:
+async def show_rename_form(
+    request: Request, me: deps.CurrentUser, chat_id: str, chats: deps.ChatsDep
+) -> Response:
     """Show the form that renames a chat."""
     return render_page(request, "chat_rename.html", chat=await chats.get(me.user.id, chat_id))
 
 
 @router.post("/ui/chat/{chat_id}/rename")
-async def rename_chat(request: Request, me: CurrentUser, chat_id: str, chats: ChatsDep) -> Response:
+async def rename_chat(request: Request, me: deps.CurrentUser, chat_id: str, chats: deps.ChatsDep) -> Response:
     """Rename a chat. An empty title is ignored."""
     title = (await read_submitted_form(request)).text("title").strip()[:_MAX_TITLE_CHARACTERS]
     await chats.get(me.user.id, chat_id)
@@ -56,7 +54,7 @@ async def rename_chat(request: Request, me: CurrentUser, chat_id: str, chats: Ch
 
 @router.get("/ui/chat/{chat_id}/delete")
 async def show_delete_confirmation(
-    request: Request, me: CurrentUser, chat_id: str, chats: ChatsDep
+    request: Request, me: deps.CurrentUser, chat_id: str, chats: deps.ChatsDep
 ) -> Response:
     """Show the confirmation page."""
     chat = await chats.get(me.user.id, chat_id)
@@ -71,7 +69,7 @@ async def show_delete_confirmation(
 
 @router.post("/ui/chat/{chat_id}/delete")
 async def delete_chat(
-    request: Request, me: CurrentUser, chat_id: str, audit: AuditDep, chats: ChatsDep
+    request: Request, me: deps.CurrentUser, chat_id: str, audit: deps.AuditDep, chats: deps.ChatsDep
 ) -> Response:
     """Delete a chat."""
     chat = await chats.get(me.user.id, chat_id)
@@ -82,7 +80,7 @@ async def delete_chat(
 
 @router.get("/ui/chat/{chat_id}/turns/{turn}/delete")
 async def show_turn_delete_confirmation(
-    request: Request, me: CurrentUser, chat_id: str, turn: int, chats: ChatsDep
+    request: Request, me: deps.CurrentUser, chat_id: str, turn: int, chats: deps.ChatsDep
 ) -> Response:
     """Show the confirmation page."""
     tree = await chats.get_turn_tree(me.user.id, chat_id)
@@ -103,7 +101,7 @@ async def show_turn_delete_confirmation(
 
 @router.post("/ui/chat/{chat_id}/turns/{turn}/delete")
 async def delete_turn_version(
-    me: CurrentUser, chat_id: str, turn: int, audit: AuditDep, chats: ChatsDep
+    me: deps.CurrentUser, chat_id: str, turn: int, audit: deps.AuditDep, chats: deps.ChatsDep
 ) -> Response:
     """Delete a turn that has alternatives."""
     await chats.delete_alternative(me.user.id, chat_id, turn)
@@ -128,7 +126,7 @@ class ToolPickerPage:
 
 @router.get("/ui/chat/{chat_id}/tools")
 async def show_tool_picker(
-    request: Request, me: CurrentUser, chat_id: str, roster: AgentRosterDep, chats: ChatsDep
+    request: Request, me: deps.CurrentUser, chat_id: str, roster: deps.AgentRosterDep, chats: deps.ChatsDep
 ) -> Response:
     """Show all tools, with a checkbox for each available one."""
     chat = await chats.get(me.user.id, chat_id)
@@ -145,7 +143,7 @@ async def show_tool_picker(
 
 @router.post("/ui/chat/{chat_id}/tools")
 async def choose_tools(
-    request: Request, me: CurrentUser, chat_id: str, roster: AgentRosterDep, chats: ChatsDep
+    request: Request, me: deps.CurrentUser, chat_id: str, roster: deps.AgentRosterDep, chats: deps.ChatsDep
 ) -> Response:
     """Save the selection.
 

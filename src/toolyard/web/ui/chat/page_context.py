@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import urlencode
 
+from fastapi import Request, Response
 from markupsafe import Markup
-from starlette.requests import Request
-from starlette.responses import Response
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, TurnSnapshot
@@ -19,10 +18,9 @@ from toolyard.core.agents import AgentRoster
 from toolyard.core.callers import CallerCache
 from toolyard.store.repositories.attachments import AttachmentLimits
 from toolyard.store.repositories.chats import SqlChatStore
-from toolyard.types.account import Principal
+from toolyard.types.account import Principal, RequestUser
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, ChatEvent, TurnTree, UserMessage
-from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.access.services import get_service
 from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
 from toolyard.web.server_status import ServerRecords

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import Depends
+from fastapi import Request, Response
 from markupsafe import Markup
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.core.agents import AgentRoster
@@ -15,12 +12,12 @@ from toolyard.core.audit import AuditRecorder
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
 from toolyard.store.repositories.chats import SqlChatStore
+from toolyard.types.account import RequestUser
 from toolyard.types.chat import Chat
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.problem_details import describe_error
 from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AgentRosterDep, AuditDep, ChatsDep, ChatStoreDep, MarkdownDep
 from toolyard.web.ui.chat.actions import ACTIONS, ActionRedirect, ChatFormState, build_form_state
 from toolyard.web.ui.chat.attachments import FormFiles
 from toolyard.web.ui.chat.fragments import render_question
@@ -39,17 +36,15 @@ __all__ = ["router"]
 
 router = Routes()
 
-CurrentUser = Annotated[RequestUser, Depends(require_user)]
-
 
 @router.get("/ui/chat")
 async def show_new_chat(
     request: Request,
-    me: CurrentUser,
-    roster: AgentRosterDep,
-    chat_store: ChatStoreDep,
-    chats: ChatsDep,
-    markdown: MarkdownDep,
+    me: deps.CurrentUser,
+    roster: deps.AgentRosterDep,
+    chat_store: deps.ChatStoreDep,
+    chats: deps.ChatsDep,
+    markdown: deps.MarkdownDep,
 ) -> Response:
     """Show the page of a new chat."""
     return await render_chat_page(request, roster, chat_store, chats, markdown, me, None)
@@ -58,12 +53,12 @@ async def show_new_chat(
 @router.get("/ui/chat/{chat_id}")
 async def show_existing_chat(
     request: Request,
-    me: CurrentUser,
+    me: deps.CurrentUser,
     chat_id: str,
-    roster: AgentRosterDep,
-    chat_store: ChatStoreDep,
-    chats: ChatsDep,
-    markdown: MarkdownDep,
+    roster: deps.AgentRosterDep,
+    chat_store: deps.ChatStoreDep,
+    chats: deps.ChatsDep,
+    markdown: deps.MarkdownDep,
 ) -> Response:
     """Show the end of a chat."""
     return await render_chat_page(
@@ -73,7 +68,12 @@ async def show_existing_chat(
 
 @router.get("/ui/chat/{chat_id}/earlier")
 async def show_earlier_turns(
-    request: Request, me: CurrentUser, chat_id: str, before: int, chats: ChatsDep, markdown: MarkdownDep
+    request: Request,
+    me: deps.CurrentUser,
+    chat_id: str,
+    before: int,
+    chats: deps.ChatsDep,
+    markdown: deps.MarkdownDep,
 ) -> Response:
     """Show turns before those of a page."""
     chat = await chats.get(me.user.id, chat_id)
@@ -89,12 +89,12 @@ async def show_earlier_turns(
 @router.post("/ui/chat")
 async def act_in_new_chat(
     request: Request,
-    me: CurrentUser,
-    audit: AuditDep,
-    roster: AgentRosterDep,
-    chat_store: ChatStoreDep,
-    chats: ChatsDep,
-    markdown: MarkdownDep,
+    me: deps.CurrentUser,
+    audit: deps.AuditDep,
+    roster: deps.AgentRosterDep,
+    chat_store: deps.ChatStoreDep,
+    chats: deps.ChatsDep,
+    markdown: deps.MarkdownDep,
 ) -> Response:
     """Start a chat."""
     return await _perform_action(request, audit, roster, chat_store, chats, markdown, me, None)
@@ -103,13 +103,13 @@ async def act_in_new_chat(
 @router.post("/ui/chat/{chat_id}")
 async def act_in_chat(
     request: Request,
-    me: CurrentUser,
+    me: deps.CurrentUser,
     chat_id: str,
-    audit: AuditDep,
-    roster: AgentRosterDep,
-    chat_store: ChatStoreDep,
-    chats: ChatsDep,
-    markdown: MarkdownDep,
+    audit: deps.AuditDep,
+    roster: deps.AgentRosterDep,
+    chat_store: deps.ChatStoreDep,
+    chats: deps.ChatsDep,
+    markdown: deps.MarkdownDep,
 ) -> Response:
     """Perform an action in a chat."""
     return await _perform_action(

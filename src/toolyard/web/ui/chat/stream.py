@@ -8,29 +8,22 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated
 
 import orjson
-from fastapi import Depends, Header
+from fastapi import Header, Request
 from starlette.datastructures import State
-from starlette.requests import Request
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.core.interface_links import StopSignal
 from toolyard.store.repositories.chats import SqlChatStore
+from toolyard.types.account import RequestUser
 from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent, Kind
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.access.services import get_service
 from toolyard.web.api.chat_stream import HEARTBEAT_SECONDS, stream_event_batches
 from toolyard.web.api.events import EventStreamResponse, is_still_authorized
 from toolyard.web.rendering.renderer import DeferredMarkdown
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    ChatsDep,
-    ChatStoreDep,
-    MarkdownDep,
-    StopSignalDep,
-    StreamLimitsDep,
-)
 from toolyard.web.ui.chat.fragments import FragmentContext
 from toolyard.web.ui.chat.page_context import icon_finder
 from toolyard.web.ui.chat.page_updates import ChatPageUpdater, PageChange
@@ -51,13 +44,13 @@ all of them."""
 @router.get("/ui/chat/{chat_id}/stream")
 async def stream_page(
     request: Request,
-    me: Annotated[RequestUser, Depends(require_user)],
+    me: deps.CurrentUser,
     chat_id: str,
-    chat_store: ChatStoreDep,
-    chats: ChatsDep,
-    markdown: MarkdownDep,
-    stream_limits: StreamLimitsDep,
-    stop_signal: StopSignalDep,
+    chat_store: deps.ChatStoreDep,
+    chats: deps.ChatsDep,
+    markdown: deps.MarkdownDep,
+    stream_limits: deps.StreamLimitsDep,
+    stop_signal: deps.StopSignalDep,
     after: int = 0,
     last_event_id: Annotated[int | None, Header()] = None,
 ) -> EventStreamResponse:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.web.ui.components.render import render_page
 

@@ -8,8 +8,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias, cast
 
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from fastapi import Request, Response
+from starlette.responses import RedirectResponse
 
 __all__ = ["Flash", "FlashKind", "clear_flash", "read_flash", "redirect_with_message"]
 

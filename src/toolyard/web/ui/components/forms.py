@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastapi import Request, Response
 from starlette.datastructures import UploadFile
-from starlette.requests import Request
-from starlette.responses import Response
 
 from toolyard.accounts import errors as people
 from toolyard.errors import Problem, ToolyardError

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolyard.web.access.dependencies import RequestUser
+    from toolyard.types.account import RequestUser
 
 __all__ = ["PAGES", "Page", "Section", "build_navigation", "list_pages"]
 

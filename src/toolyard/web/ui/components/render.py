@@ -12,14 +12,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Depends, Form
+from fastapi import Form, Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse
 
+from toolyard.types.account import RequestUser
 from toolyard.types.server import URL_TRANSPORT_LABELS
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components.flash import clear_flash, read_flash, redirect_with_message
 from toolyard.web.ui.components.formatting import TEMPLATE_FILTERS
@@ -181,7 +181,7 @@ def _read_panel(request: Request, cookie: str) -> str:
 
 @router.post("/ui/panels")
 async def toggle_panel(
-    me: Annotated[RequestUser, Depends(require_user)],
+    me: deps.CurrentUser,
     nav: Annotated[str, Form()] = "",
     chats: Annotated[str, Form()] = "",
     next: Annotated[str, Form()] = "",

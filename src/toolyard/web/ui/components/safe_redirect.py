@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 __all__ = ["clear_return_path", "read_return_path", "safe_redirect_path", "set_return_path"]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.types.call import Decision, DecisionStep, RuleOutcome
 from toolyard.types.chat import Chat, TurnState
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.chat.example import EXAMPLE_CHAT_ID, example_events
 from toolyard.web.ui.chat.fragments import FragmentContext, render_turn
@@ -83,7 +80,7 @@ _EXAMPLE_SCHEMA = {
 
 
 @router.get("/ui/dev/parts")
-async def show_showcase(request: Request, me: Annotated[RequestUser, Depends(require_user)]) -> Response:
+async def show_showcase(request: Request, me: deps.CurrentUser) -> Response:
     """Show every part in every state."""
     now = time.time()
     frame = FragmentContext(EXAMPLE_CHAT_ID, me.csrf, fixed_media_url=static_url("icon.svg"))

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.catalog.lock import Change
 from toolyard.config.settings.table import Settings
 from toolyard.core.callers import CallerCache
 from toolyard.errors import ServerError
+from toolyard.types.account import RequestUser
 from toolyard.types.registry import Instance, InstanceDraft, RegistryServer
 from toolyard.types.tool import QuarantinedTool
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecords
-from toolyard.web.service_dependencies import (
-    AuditDep,
-    CallersDep,
-    InstanceSyncDep,
-    RegistryDep,
-    ServerRecordsDep,
-    SettingsDep,
-    ToolAcceptanceDep,
-)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, read_submitted_form
@@ -38,8 +27,6 @@ from toolyard.web.ui.tools.server_tools import ServerListing, ServerTools, Serve
 __all__ = ["router"]
 
 router = Routes()
-
-CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +77,12 @@ class InstancePage:
 @router.get("/ui/mcp/{instance_id}")
 async def show_instance(
     request: Request,
-    me: CurrentUser,
+    me: deps.CurrentUser,
     instance_id: str,
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    settings: SettingsDep,
-    server_records: ServerRecordsDep,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    settings: deps.SettingsDep,
+    server_records: deps.ServerRecordsDep,
 ) -> Response:
     """Show an instance without its tools, which the page loads separately."""
     return render_page(
@@ -108,14 +95,14 @@ async def show_instance(
 @router.get("/ui/mcp/{instance_id}/tools")
 async def show_instance_tools(
     request: Request,
-    me: CurrentUser,
+    me: deps.CurrentUser,
     instance_id: str,
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
-    settings: SettingsDep,
-    tool_acceptance: ToolAcceptanceDep,
-    server_records: ServerRecordsDep,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
+    settings: deps.SettingsDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
+    server_records: deps.ServerRecordsDep,
     server_tools: ServerToolsDep,
 ) -> Response:
     """Show an instance with a fresh list of its tools, or only the tools as a fragment for the script."""
@@ -143,11 +130,11 @@ async def show_instance_tools(
 @router.post("/ui/mcp/{instance_id}/tools")
 async def save_tool_filter(
     request: Request,
-    me: CurrentUser,
+    me: deps.CurrentUser,
     instance_id: str,
-    audit: AuditDep,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
+    audit: deps.AuditDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
 ) -> Response:
     """Save the tool selection."""
     form = await read_submitted_form(request)

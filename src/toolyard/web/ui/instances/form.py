@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from fastapi import Request, Response
+from starlette.responses import PlainTextResponse
 
 from toolyard.config.settings.table import Settings
 from toolyard.errors import ToolyardError
 from toolyard.registry import Registry
 from toolyard.registry.field_validation import slug_fault
+from toolyard.types.account import RequestUser
 from toolyard.types.registry import AuthKind, Instance, InstanceDraft, RegistryServer
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.registry_icons import RegistryIcons
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    AuditDep,
-    InstanceSyncDep,
-    RegistryDep,
-    RegistryIconsDep,
-    SettingsDep,
-)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import (
     FORM_ERRORS,
@@ -41,8 +33,6 @@ from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 __all__ = ["router"]
 
 router = Routes()
-
-CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 _FIELD_SPECS = form_specs(Instance)
 _FIELD_LABELS = {name: spec.label for name, spec in _FIELD_SPECS.items()}
@@ -93,10 +83,10 @@ class InstanceForm:
 @router.get("/ui/mcp/new")
 async def show_new_instance_form(
     request: Request,
-    me: CurrentUser,
-    registry: RegistryDep,
-    registry_icons: RegistryIconsDep,
-    settings: SettingsDep,
+    me: deps.CurrentUser,
+    registry: deps.RegistryDep,
+    registry_icons: deps.RegistryIconsDep,
+    settings: deps.SettingsDep,
     server: str = "",
     q: str = "",
     page: str = "1",
@@ -150,11 +140,11 @@ async def _render_server_choice(
 @router.post("/ui/mcp/new")
 async def create_instance(
     request: Request,
-    me: CurrentUser,
-    audit: AuditDep,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
-    settings: SettingsDep,
+    me: deps.CurrentUser,
+    audit: deps.AuditDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
+    settings: deps.SettingsDep,
     server: str = "",
 ) -> Response:
     """Create an instance and redirect to its page, where it can be connected."""
@@ -187,7 +177,7 @@ async def create_instance(
 
 @router.get("/ui/mcp/slug")
 async def check_slug(
-    request: Request, me: CurrentUser, registry: RegistryDep, slug: str = "", of: str = ""
+    request: Request, me: deps.CurrentUser, registry: deps.RegistryDep, slug: str = "", of: str = ""
 ) -> Response:
     """Validate a slug while it is typed. The response is the error message, or empty."""
     if (fault := slug_fault(slug.strip())) is not None:
@@ -201,10 +191,10 @@ async def check_slug(
 @router.get("/ui/mcp/{instance_id}/edit")
 async def show_edit_form(
     request: Request,
-    me: CurrentUser,
+    me: deps.CurrentUser,
     instance_id: str,
-    registry: RegistryDep,
-    settings: SettingsDep,
+    registry: deps.RegistryDep,
+    settings: deps.SettingsDep,
     next: str = "",
 ) -> Response:
     """Show the form of an existing instance. ``next`` is the page to return to."""
@@ -217,12 +207,12 @@ async def show_edit_form(
 @router.post("/ui/mcp/{instance_id}/edit")
 async def save_instance(
     request: Request,
-    me: CurrentUser,
+    me: deps.CurrentUser,
     instance_id: str,
-    audit: AuditDep,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
-    settings: SettingsDep,
+    audit: deps.AuditDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
+    settings: deps.SettingsDep,
 ) -> Response:
     """Save an instance. An empty value keeps the stored one."""
     form = await read_submitted_form(request)

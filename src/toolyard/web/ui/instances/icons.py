@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import Depends
+from fastapi import Response
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
 
 from toolyard.core.callers import CallerCache
+from toolyard.types.account import RequestUser
 from toolyard.types.server import Server
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.server_icons import Icon, ServerIcons
 from toolyard.web.server_status import ServerRecords
-from toolyard.web.service_dependencies import (
-    CallersDep,
-    InstanceSyncDep,
-    RegistryDep,
-    RegistryIconsDep,
-    ServerIconsDep,
-    ServerRecordsDep,
-    ServerSignInsDep,
-)
 
 __all__ = ["router"]
 
 router = Routes()
-
-CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 _CACHE_CONTROL = "private, max-age=3600"
 
 
 @router.get("/ui/mcp/{instance_id}/icon")
 async def show_instance_icon(
-    me: CurrentUser,
+    me: deps.CurrentUser,
     instance_id: str,
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
-    server_records: ServerRecordsDep,
-    server_icons: ServerIconsDep,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
+    server_records: deps.ServerRecordsDep,
+    server_icons: deps.ServerIconsDep,
 ) -> Response:
     """Return the icon of an instance's server."""
     server = registry.build_instance_server(*await instance_sync.find(me, instance_id))
@@ -50,12 +37,12 @@ async def show_instance_icon(
 
 @router.get("/ui/servers/{server_id}/icon")
 async def show_config_server_icon(
-    me: CurrentUser,
+    me: deps.CurrentUser,
     server_id: str,
-    callers: CallersDep,
-    server_sign_ins: ServerSignInsDep,
-    server_records: ServerRecordsDep,
-    server_icons: ServerIconsDep,
+    callers: deps.CallersDep,
+    server_sign_ins: deps.ServerSignInsDep,
+    server_records: deps.ServerRecordsDep,
+    server_icons: deps.ServerIconsDep,
 ) -> Response:
     """Return the icon of a configured server."""
     server = server_sign_ins.find_config_server(me, server_id)
@@ -63,7 +50,9 @@ async def show_config_server_icon(
 
 
 @router.get("/ui/registry/{server_id}/icon")
-async def show_registry_icon(me: CurrentUser, server_id: str, registry_icons: RegistryIconsDep) -> Response:
+async def show_registry_icon(
+    me: deps.CurrentUser, server_id: str, registry_icons: deps.RegistryIconsDep
+) -> Response:
     """Return the icon of a registry server. Everyone who signs in may see these servers."""
     return _respond_with(await registry_icons.fetch(server_id))
 

@@ -5,13 +5,11 @@ The client metadata documents that identify Toolyard to providers are served her
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import Depends
+from fastapi import Request, Response
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 
 from toolyard.auth.client_registration import build_client_metadata_document
 from toolyard.auth.errors import (
@@ -32,25 +30,14 @@ from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
 from toolyard.registry import Registry
 from toolyard.registry.errors import Invalid, NotFound
+from toolyard.types.account import RequestUser
 from toolyard.types.registry import Instance, InstanceState
 from toolyard.types.server import Server
-from toolyard.web.access.dependencies import RequestUser, require_browser_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.config_sign_ins import is_config_sign_in
 from toolyard.web.problem_details import build_problem_response, describe_error, find_problem_kind
 from toolyard.web.public_urls import CLIENT_DOCUMENT_PATH, OAUTH_CALLBACK_PATH
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    AuditDep,
-    AuthStorageDep,
-    ConfigDep,
-    InstanceSyncDep,
-    NotifierDep,
-    RegistryDep,
-    ServerSignInsDep,
-    SignInsDep,
-    UpdatesDep,
-    UrlsDep,
-)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import extract_host
 from toolyard.web.ui.components.forms import read_submitted_form
@@ -65,8 +52,6 @@ from toolyard.web.ui.components.safe_redirect import (
 __all__ = ["connect_instance", "render_leave_page", "render_sign_in_problem", "router"]
 
 router = Routes(include_in_schema=False)
-
-BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
 _DOCUMENT_CACHE_SECONDS = 3600
 _RETIRED_REDIRECT_SEGMENT = "retired"
@@ -110,14 +95,14 @@ class SignInProblemPage:
 @router.post("/ui/mcp/{instance_id}/connect")
 async def connect_instance(
     request: Request,
-    me: BrowserUser,
+    me: deps.BrowserUser,
     instance_id: str,
-    audit: AuditDep,
-    config: ConfigDep,
-    urls: UrlsDep,
-    registry: RegistryDep,
-    instance_sync: InstanceSyncDep,
-    sign_ins: SignInsDep,
+    audit: deps.AuditDep,
+    config: deps.ConfigDep,
+    urls: deps.UrlsDep,
+    registry: deps.RegistryDep,
+    instance_sync: deps.InstanceSyncDep,
+    sign_ins: deps.SignInsDep,
 ) -> Response:
     """Begin the sign-in and show a page that leads to the provider, or connect if no sign-in is needed.
 
@@ -149,16 +134,16 @@ async def connect_instance(
 @router.get(OAUTH_CALLBACK_PATH + "/{digest}")
 async def finish_sign_in(
     request: Request,
-    me: BrowserUser,
-    audit: AuditDep,
-    instance_sync: InstanceSyncDep,
-    config: ConfigDep,
-    urls: UrlsDep,
-    registry: RegistryDep,
-    updates: UpdatesDep,
-    sign_ins: SignInsDep,
-    notifier: NotifierDep,
-    server_sign_ins: ServerSignInsDep,
+    me: deps.BrowserUser,
+    audit: deps.AuditDep,
+    instance_sync: deps.InstanceSyncDep,
+    config: deps.ConfigDep,
+    urls: deps.UrlsDep,
+    registry: deps.RegistryDep,
+    updates: deps.UpdatesDep,
+    sign_ins: deps.SignInsDep,
+    notifier: deps.NotifierDep,
+    server_sign_ins: deps.ServerSignInsDep,
     digest: str = "",
 ) -> Response:
     """Finish the sign-in, in the same browser that began it."""
@@ -193,7 +178,7 @@ async def finish_sign_in(
 
 
 @router.get(CLIENT_DOCUMENT_PATH)
-async def show_shared_client_document(request: Request, urls: UrlsDep) -> Response:
+async def show_shared_client_document(request: Request, urls: deps.UrlsDep) -> Response:
     """Return the client metadata document of earlier versions, shared by all issuers.
 
     Existing grants are refreshed with it. New sign-ins cannot use it, because its redirect address is
@@ -211,7 +196,7 @@ async def show_shared_client_document(request: Request, urls: UrlsDep) -> Respon
 
 @router.get(CLIENT_DOCUMENT_PATH.removesuffix(".json") + "/{digest}.json")
 async def show_issuer_client_document(
-    request: Request, digest: str, urls: UrlsDep, auth_storage: AuthStorageDep
+    request: Request, digest: str, urls: deps.UrlsDep, auth_storage: deps.AuthStorageDep
 ) -> Response:
     """Return the client metadata document of one issuer. 404 before the first sign-in with it."""
     client_identity = urls.build_client_identity(urls.base_url(request))

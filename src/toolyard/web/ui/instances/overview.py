@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.config.settings.table import Settings
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.callers import CallerCache
 from toolyard.registry import Registry
+from toolyard.types.account import RequestUser
 from toolyard.types.registry import AuthKind, Instance, RegistryServer
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecord, ServerRecords
-from toolyard.web.service_dependencies import (
-    AuditDep,
-    CallersDep,
-    InstanceSyncDep,
-    RegistryDep,
-    ServerRecordsDep,
-    SettingsDep,
-    SignOutsDep,
-    ToolAcceptanceDep,
-)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.forms import ConfirmPage, read_submitted_form, render_confirm_page
@@ -38,8 +26,6 @@ from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 __all__ = ["InstanceRow", "build_instance_row", "router"]
 
 router = Routes()
-
-CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +100,13 @@ def build_instance_row(
 @router.get("/ui/mcp")
 async def list_instances(
     request: Request,
-    me: CurrentUser,
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
-    settings: SettingsDep,
-    server_records: ServerRecordsDep,
-    tool_acceptance: ToolAcceptanceDep,
+    me: deps.CurrentUser,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
+    settings: deps.SettingsDep,
+    server_records: deps.ServerRecordsDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
     q: str = "",
     page: str = "1",
 ) -> Response:
@@ -154,12 +140,12 @@ def _matches_query(pair: tuple[Instance, RegistryServer], query: str) -> bool:
 @router.post("/ui/mcp/{instance_id}/test")
 async def check_connection(
     request: Request,
-    me: CurrentUser,
+    me: deps.CurrentUser,
     instance_id: str,
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    settings: SettingsDep,
-    server_records: ServerRecordsDep,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    settings: deps.SettingsDep,
+    server_records: deps.ServerRecordsDep,
 ) -> Response:
     """Connect, list the tools, and redirect with a message about the result."""
     began = time.perf_counter()
@@ -180,7 +166,7 @@ async def check_connection(
 
 @router.post("/ui/mcp/{instance_id}/enable")
 async def enable_instance(
-    request: Request, me: CurrentUser, instance_id: str, audit: AuditDep, registry: RegistryDep
+    request: Request, me: deps.CurrentUser, instance_id: str, audit: deps.AuditDep, registry: deps.RegistryDep
 ) -> Response:
     """Enable an instance."""
     return await _set_instance_enabled(request, audit, registry, me, instance_id, True)
@@ -188,7 +174,7 @@ async def enable_instance(
 
 @router.post("/ui/mcp/{instance_id}/disable")
 async def disable_instance(
-    request: Request, me: CurrentUser, instance_id: str, audit: AuditDep, registry: RegistryDep
+    request: Request, me: deps.CurrentUser, instance_id: str, audit: deps.AuditDep, registry: deps.RegistryDep
 ) -> Response:
     """Disable an instance. Its sign-in is kept."""
     return await _set_instance_enabled(request, audit, registry, me, instance_id, False)
@@ -212,7 +198,7 @@ async def _set_instance_enabled(
 
 @router.get("/ui/mcp/{instance_id}/delete")
 async def show_delete_confirmation(
-    request: Request, me: CurrentUser, instance_id: str, registry: RegistryDep
+    request: Request, me: deps.CurrentUser, instance_id: str, registry: deps.RegistryDep
 ) -> Response:
     """Show the confirmation page."""
     instance, server = await registry.get_instance(me.user.id, instance_id)
@@ -229,12 +215,12 @@ async def show_delete_confirmation(
 @router.post("/ui/mcp/{instance_id}/delete")
 async def delete_instance(
     request: Request,
-    me: CurrentUser,
+    me: deps.CurrentUser,
     instance_id: str,
-    audit: AuditDep,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
-    sign_outs: SignOutsDep,
+    audit: deps.AuditDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
+    sign_outs: deps.SignOutsDep,
 ) -> Response:
     """Delete an instance with its sign-in."""
     instance = await sign_outs.delete_instance(registry, me.user.id, instance_id)

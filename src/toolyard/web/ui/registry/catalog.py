@@ -5,18 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.config.known_servers import KnownServer
 from toolyard.registry.errors import Invalid
-from toolyard.web.access.dependencies import RequestUser, require_admin, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.server_catalog import AddedServer, read_pasted_draft
-from toolyard.web.service_dependencies import ConfigDep, ServerCatalogDep
 from toolyard.web.ui.account.connect import build_program_words
 from toolyard.web.ui.components.forms import field_errors, read_submitted_form
 from toolyard.web.ui.components.render import render_page
@@ -26,9 +23,6 @@ from toolyard.web.ui.registry.new_server import OWN_INSTANCE, NewServerFormDep
 __all__ = ["router"]
 
 router = Routes()
-
-AdminUser = Annotated[RequestUser, Depends(require_admin)]
-SignedInUser = Annotated[RequestUser, Depends(require_user)]
 
 _VALUE_PREFIX = "value-"
 
@@ -51,7 +45,11 @@ class CatalogPage:
 
 @router.get("/ui/catalog")
 async def show_catalog(
-    request: Request, me: SignedInUser, catalog: ServerCatalogDep, config: ConfigDep, q: str = ""
+    request: Request,
+    me: deps.CurrentUser,
+    catalog: deps.ServerCatalogDep,
+    config: deps.ConfigDep,
+    q: str = "",
 ) -> Response:
     """Show the servers that match the search."""
     page = CatalogPage(
@@ -63,9 +61,9 @@ async def show_catalog(
 @router.post("/ui/catalog")
 async def add_pasted_server(
     request: Request,
-    me: AdminUser,
-    catalog: ServerCatalogDep,
-    config: ConfigDep,
+    me: deps.AdminUser,
+    catalog: deps.ServerCatalogDep,
+    config: deps.ConfigDep,
     new_server: NewServerFormDep,
 ) -> Response:
     """Add the server of a pasted URL or entry."""
@@ -92,9 +90,9 @@ async def add_pasted_server(
 @router.post("/ui/catalog/{known_id}")
 async def add_known_server(
     request: Request,
-    me: AdminUser,
+    me: deps.AdminUser,
     known_id: str,
-    catalog: ServerCatalogDep,
+    catalog: deps.ServerCatalogDep,
     new_server: NewServerFormDep,
 ) -> Response:
     """Add a server of the catalogue, with the values that its address needs."""

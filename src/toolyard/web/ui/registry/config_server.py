@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.auth.errors import AuthError, AuthUnavailable
 from toolyard.registry.errors import Invalid
 from toolyard.types.server import Server
-from toolyard.web.access.dependencies import RequestUser, require_browser_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecord
-from toolyard.web.service_dependencies import CallersDep, ServerRecordsDep, ServerSignInsDep
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.instances.oauth import render_leave_page, render_sign_in_problem
@@ -24,8 +20,6 @@ from toolyard.web.ui.instances.oauth import render_leave_page, render_sign_in_pr
 __all__ = ["router"]
 
 router = Routes()
-
-BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +36,11 @@ class ConfigServerPage:
 @router.get("/ui/servers/{server_id}")
 async def show_config_server(
     request: Request,
-    me: BrowserUser,
+    me: deps.BrowserUser,
     server_id: str,
-    callers: CallersDep,
-    server_sign_ins: ServerSignInsDep,
-    server_records: ServerRecordsDep,
+    callers: deps.CallersDep,
+    server_sign_ins: deps.ServerSignInsDep,
+    server_records: deps.ServerRecordsDep,
 ) -> Response:
     """Show the server's status without contacting it."""
     server = server_sign_ins.find_config_server(me, server_id)
@@ -58,7 +52,7 @@ async def show_config_server(
 
 @router.post("/ui/servers/{server_id}/connect")
 async def connect_server(
-    request: Request, me: BrowserUser, server_id: str, server_sign_ins: ServerSignInsDep
+    request: Request, me: deps.BrowserUser, server_id: str, server_sign_ins: deps.ServerSignInsDep
 ) -> Response:
     """Begin the sign-in and show the page that leads to the provider."""
     server = server_sign_ins.find_config_server(me, server_id)
@@ -71,7 +65,7 @@ async def connect_server(
 
 @router.post("/ui/servers/{server_id}/sign-out")
 async def sign_out_of_server(
-    request: Request, me: BrowserUser, server_id: str, server_sign_ins: ServerSignInsDep
+    request: Request, me: deps.BrowserUser, server_id: str, server_sign_ins: deps.ServerSignInsDep
 ) -> Response:
     """Remove the person's sign-in."""
     server = server_sign_ins.find_config_server(me, server_id)

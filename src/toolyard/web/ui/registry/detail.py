@@ -6,11 +6,9 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.auth.errors import AuthError, AuthUnavailable
 from toolyard.catalog.lock import Change
@@ -21,28 +19,13 @@ from toolyard.registry import Registry
 from toolyard.registry.auth_provider_factory import can_sign_in
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.registry.issuer_confirmation import ClientIssuer
+from toolyard.types.account import RequestUser
 from toolyard.types.registry import AuthKind, RegistryServer
 from toolyard.types.server import HttpSpec, Server
-from toolyard.web.access.dependencies import RequestUser, require_admin, require_browser_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.config_sign_ins import ConfigServerSignIns
 from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecord, ServerRecords
-from toolyard.web.service_dependencies import (
-    AuditDep,
-    CallersDep,
-    ConfigDep,
-    InstanceSyncDep,
-    IssuersDep,
-    NewServersDep,
-    PreviewsDep,
-    RegistryDep,
-    RegistryIconsDep,
-    ServerRecordsDep,
-    ServerSignInsDep,
-    SignInsDep,
-    ToolAcceptanceDep,
-    UrlsDep,
-)
 from toolyard.web.tool_acceptance import ToolAcceptance
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import field_errors, read_submitted_form
@@ -53,9 +36,6 @@ from toolyard.web.ui.tools.server_tools import ServerToolsDep, ToolRow, build_pl
 __all__ = ["router"]
 
 router = Routes()
-
-AdminUser = Annotated[RequestUser, Depends(require_admin)]
-BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
 _MAX_TOOLS_WITH_SCHEMAS = 300
 _CONFIRM_LABELS = {"issuer": "The issuer shown", "choice_id": "This sign-in method"}
@@ -141,7 +121,11 @@ class FileServerPage:
 
 @router.get("/ui/admin/mcp/{server_id}")
 async def show_server(
-    request: Request, me: AdminUser, server_id: str, registry: RegistryDep, tool_acceptance: ToolAcceptanceDep
+    request: Request,
+    me: deps.AdminUser,
+    server_id: str,
+    registry: deps.RegistryDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
 ) -> Response:
     """Show a registry server without contacting it."""
     return render_page(request, "server.html", page=await _build_page(registry, tool_acceptance, server_id))
@@ -150,13 +134,13 @@ async def show_server(
 @router.get("/ui/admin/mcp/{server_id}/contents")
 async def show_contents(
     request: Request,
-    me: AdminUser,
+    me: deps.AdminUser,
     server_id: str,
-    registry: RegistryDep,
-    issuers: IssuersDep,
-    tool_acceptance: ToolAcceptanceDep,
-    previews: PreviewsDep,
-    registry_icons: RegistryIconsDep,
+    registry: deps.RegistryDep,
+    issuers: deps.IssuersDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
+    previews: deps.PreviewsDep,
+    registry_icons: deps.RegistryIconsDep,
 ) -> Response:
     """Show a registry server with its capabilities, or only those as a fragment for the script."""
     page = await _build_page(registry, tool_acceptance, server_id)
@@ -204,16 +188,16 @@ async def show_contents(
 @router.post("/ui/admin/mcp/{server_id}/connect")
 async def connect_own_instance(
     request: Request,
-    me: AdminUser,
-    browser_user: BrowserUser,
+    me: deps.AdminUser,
+    browser_user: deps.BrowserUser,
     server_id: str,
-    audit: AuditDep,
-    config: ConfigDep,
-    urls: UrlsDep,
-    registry: RegistryDep,
-    new_servers: NewServersDep,
-    instance_sync: InstanceSyncDep,
-    sign_ins: SignInsDep,
+    audit: deps.AuditDep,
+    config: deps.ConfigDep,
+    urls: deps.UrlsDep,
+    registry: deps.RegistryDep,
+    new_servers: deps.NewServersDep,
+    instance_sync: deps.InstanceSyncDep,
+    sign_ins: deps.SignInsDep,
 ) -> Response:
     """Begin the sign-in of the admin's own instance of a server. It is created if there is none."""
     server = await registry.get_server(server_id)
@@ -231,7 +215,7 @@ async def connect_own_instance(
 
 @router.post("/ui/admin/mcp/{server_id}/allow-private")
 async def allow_private_addresses(
-    request: Request, me: AdminUser, server_id: str, audit: AuditDep, registry: RegistryDep
+    request: Request, me: deps.AdminUser, server_id: str, audit: deps.AuditDep, registry: deps.RegistryDep
 ) -> Response:
     """Allow private network addresses for a server."""
     server = await registry.get_server(server_id)
@@ -244,7 +228,12 @@ async def allow_private_addresses(
 
 @router.post("/ui/admin/mcp/{server_id}/choices/{choice_id}/issuer")
 async def confirm_issuer(
-    request: Request, me: AdminUser, server_id: str, choice_id: str, audit: AuditDep, issuers: IssuersDep
+    request: Request,
+    me: deps.AdminUser,
+    server_id: str,
+    choice_id: str,
+    audit: deps.AuditDep,
+    issuers: deps.IssuersDep,
 ) -> Response:
     """Confirm the issuer that the page showed, if the server still names it."""
     issuer = (await read_submitted_form(request)).text("issuer")
@@ -266,13 +255,13 @@ async def confirm_issuer(
 @router.get("/ui/admin/mcp/files/{server_id}")
 async def show_file_server(
     request: Request,
-    me: AdminUser,
+    me: deps.AdminUser,
     server_id: str,
-    callers: CallersDep,
-    config: ConfigDep,
-    tool_acceptance: ToolAcceptanceDep,
-    server_sign_ins: ServerSignInsDep,
-    server_records: ServerRecordsDep,
+    callers: deps.CallersDep,
+    config: deps.ConfigDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
+    server_sign_ins: deps.ServerSignInsDep,
+    server_records: deps.ServerRecordsDep,
 ) -> Response:
     """Show a server from a file without contacting it."""
     return render_page(
@@ -287,15 +276,15 @@ async def show_file_server(
 @router.get("/ui/admin/mcp/files/{server_id}/contents")
 async def show_file_contents(
     request: Request,
-    me: AdminUser,
+    me: deps.AdminUser,
     server_id: str,
-    callers: CallersDep,
-    config: ConfigDep,
-    urls: UrlsDep,
-    issuers: IssuersDep,
-    tool_acceptance: ToolAcceptanceDep,
-    server_sign_ins: ServerSignInsDep,
-    server_records: ServerRecordsDep,
+    callers: deps.CallersDep,
+    config: deps.ConfigDep,
+    urls: deps.UrlsDep,
+    issuers: deps.IssuersDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
+    server_sign_ins: deps.ServerSignInsDep,
+    server_records: deps.ServerRecordsDep,
     server_tools: ServerToolsDep,
 ) -> Response:
     """Show a server from a file with its capabilities, or only those as a fragment for the script."""

@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.errors import ToolyardError
 from toolyard.store.repositories.sign_ins import SqlAuthStorage
+from toolyard.types.account import RequestUser
 from toolyard.types.registry import AuthChoice, AuthKind, ChoiceDraft, RegistryServer, ServerDraft
-from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web import service_dependencies as deps
 from toolyard.web.new_servers import NewServers, Obstacle, ObstacleKind, fill_draft
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
 from toolyard.web.server_preview import ServerPreview
-from toolyard.web.service_dependencies import AuditDep, AuthStorageDep, NewServersDep, RegistryDep, UrlsDep
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import extract_host
 from toolyard.web.ui.components.forms import (
@@ -34,8 +31,6 @@ from toolyard.web.ui.components.render import render_page
 __all__ = ["FormNotice", "ServerForms", "read_draft", "router"]
 
 router = Routes()
-
-AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
 _SERVER_SPECS = form_specs(RegistryServer)
 _CHOICE_SPECS = form_specs(AuthChoice)
@@ -178,12 +173,12 @@ class ServerForms:
 @router.get("/ui/admin/mcp/{server_id}/edit")
 async def show_edit_form(
     request: Request,
-    me: AdminUser,
+    me: deps.AdminUser,
     server_id: str,
-    urls: UrlsDep,
-    registry: RegistryDep,
-    auth_storage: AuthStorageDep,
-    new_servers: NewServersDep,
+    urls: deps.UrlsDep,
+    registry: deps.RegistryDep,
+    auth_storage: deps.AuthStorageDep,
+    new_servers: deps.NewServersDep,
 ) -> Response:
     """Show the form of an existing server."""
     server = await registry.get_server(server_id)
@@ -194,13 +189,13 @@ async def show_edit_form(
 @router.post("/ui/admin/mcp/{server_id}/edit")
 async def save_server(
     request: Request,
-    me: AdminUser,
+    me: deps.AdminUser,
     server_id: str,
-    audit: AuditDep,
-    urls: UrlsDep,
-    registry: RegistryDep,
-    auth_storage: AuthStorageDep,
-    new_servers: NewServersDep,
+    audit: deps.AuditDep,
+    urls: deps.UrlsDep,
+    registry: deps.RegistryDep,
+    auth_storage: deps.AuthStorageDep,
+    new_servers: deps.NewServersDep,
 ) -> Response:
     """Save the server. An empty client secret keeps the stored one."""
     form = await read_submitted_form(request)

@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.core.audit import AuditRecorder
@@ -20,13 +18,13 @@ from toolyard.core.instances import InstanceSync
 from toolyard.registry.errors import NotFound
 from toolyard.registry.proposals import Proposals
 from toolyard.store.repositories.sign_ins import SqlAuthStorage
+from toolyard.types.account import RequestUser
 from toolyard.types.registry import AuthKind, ChoiceDraft, RegistryServer, ServerDraft
-from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web import service_dependencies as deps
 from toolyard.web.access.services import uses
 from toolyard.web.new_servers import AUTOMATIC, NewServers
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import ProposalsDep, ServerCatalogDep
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import FORM_ERRORS, read_submitted_form
 from toolyard.web.ui.components.render import render_page
@@ -35,8 +33,6 @@ from toolyard.web.ui.registry.form import FormNotice, ServerForms, read_draft
 __all__ = ["OWN_INSTANCE", "NewServerForm", "NewServerFormDep", "router"]
 
 router = Routes()
-
-AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
 OWN_INSTANCE = "own_instance"
 """Hidden field of forms after which the admin gets an instance, also with accounts."""
@@ -129,10 +125,10 @@ NewServerFormDep = Annotated[NewServerForm, uses(NewServerForm)]
 @router.get("/ui/admin/mcp/new")
 async def show_new_server_form(
     request: Request,
-    me: AdminUser,
+    me: deps.AdminUser,
     new_server: NewServerFormDep,
-    proposals: ProposalsDep,
-    catalog: ServerCatalogDep,
+    proposals: deps.ProposalsDep,
+    catalog: deps.ServerCatalogDep,
     proposal: str = "",
 ) -> Response:
     """Show an empty form, or one with the values of a proposal."""
@@ -145,7 +141,7 @@ async def show_new_server_form(
 
 
 @router.post("/ui/admin/mcp/new")
-async def add_server(request: Request, me: AdminUser, new_server: NewServerFormDep) -> Response:
+async def add_server(request: Request, me: deps.AdminUser, new_server: NewServerFormDep) -> Response:
     """Add the server of the form."""
     form = await read_submitted_form(request)
     carried = {name: form.text(name) for name in _CARRIED_FIELDS if form.text(name)}

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.core.audit import AuditRecorder
 from toolyard.registry import Registry
@@ -18,22 +15,11 @@ from toolyard.registry.redirect_conflicts import (
     shared_redirect_issuers_in_files,
     shared_redirect_issuers_in_registry,
 )
+from toolyard.types.account import RequestUser
 from toolyard.types.registry import RegistryServer
-from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecord
-from toolyard.web.service_dependencies import (
-    AuditDep,
-    CallersDep,
-    ConfigDep,
-    ConfiguredServersDep,
-    ManagerDep,
-    RegistryDep,
-    RegistryIconsDep,
-    ServerRecordsDep,
-    SignOutsDep,
-    ToolAcceptanceDep,
-)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.forms import ConfirmPage, read_submitted_form, render_confirm_page
@@ -44,8 +30,6 @@ from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 __all__ = ["router"]
 
 router = Routes()
-
-AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +58,13 @@ class RegistryPage:
 @router.get("/ui/admin/mcp")
 async def list_servers(
     request: Request,
-    me: AdminUser,
-    callers: CallersDep,
-    config: ConfigDep,
-    registry: RegistryDep,
-    tool_acceptance: ToolAcceptanceDep,
-    server_records: ServerRecordsDep,
-    registry_icons: RegistryIconsDep,
+    me: deps.AdminUser,
+    callers: deps.CallersDep,
+    config: deps.ConfigDep,
+    registry: deps.RegistryDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
+    server_records: deps.ServerRecordsDep,
+    registry_icons: deps.RegistryIconsDep,
     q: str = "",
     page: str = "1",
 ) -> Response:
@@ -128,7 +112,7 @@ def _build_search_text(server: RegistryServer) -> str:
 
 @router.post("/ui/admin/mcp/{server_id}/enable")
 async def enable_server(
-    request: Request, me: AdminUser, server_id: str, audit: AuditDep, registry: RegistryDep
+    request: Request, me: deps.AdminUser, server_id: str, audit: deps.AuditDep, registry: deps.RegistryDep
 ) -> Response:
     """Enable a server."""
     return await _set_server_enabled(request, audit, registry, me, server_id, True)
@@ -136,7 +120,7 @@ async def enable_server(
 
 @router.post("/ui/admin/mcp/{server_id}/disable")
 async def disable_server(
-    request: Request, me: AdminUser, server_id: str, audit: AuditDep, registry: RegistryDep
+    request: Request, me: deps.AdminUser, server_id: str, audit: deps.AuditDep, registry: deps.RegistryDep
 ) -> Response:
     """Disable a server, and with it all its instances."""
     return await _set_server_enabled(request, audit, registry, me, server_id, False)
@@ -155,7 +139,7 @@ async def _set_server_enabled(
 
 @router.get("/ui/admin/mcp/{server_id}/delete")
 async def show_delete_confirmation(
-    request: Request, me: AdminUser, server_id: str, registry: RegistryDep
+    request: Request, me: deps.AdminUser, server_id: str, registry: deps.RegistryDep
 ) -> Response:
     """Show the confirmation page with the number of affected instances."""
     server = await registry.get_server(server_id)
@@ -175,11 +159,11 @@ async def show_delete_confirmation(
 @router.post("/ui/admin/mcp/{server_id}/delete")
 async def delete_server(
     request: Request,
-    me: AdminUser,
+    me: deps.AdminUser,
     server_id: str,
-    audit: AuditDep,
-    registry: RegistryDep,
-    sign_outs: SignOutsDep,
+    audit: deps.AuditDep,
+    registry: deps.RegistryDep,
+    sign_outs: deps.SignOutsDep,
 ) -> Response:
     """Delete a server with all its instances."""
     server = await sign_outs.delete_server(registry, server_id)
@@ -190,12 +174,12 @@ async def delete_server(
 @router.post("/ui/admin/mcp/files/{server_id}/restart")
 async def restart_server(
     request: Request,
-    me: AdminUser,
+    me: deps.AdminUser,
     server_id: str,
-    audit: AuditDep,
-    config: ConfigDep,
-    manager: ManagerDep,
-    configured_servers: ConfiguredServersDep,
+    audit: deps.AuditDep,
+    config: deps.ConfigDep,
+    manager: deps.ManagerDep,
+    configured_servers: deps.ConfiguredServersDep,
 ) -> Response:
     """Restart a server from a file, in whatever state it is."""
     if server_id not in config.configuration.servers:

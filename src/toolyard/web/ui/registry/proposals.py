@@ -8,20 +8,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.config.known_servers import KnownServer
 from toolyard.registry.errors import NotFound
 from toolyard.registry.proposals import MAX_REASON_CHARACTERS
 from toolyard.types.proposal import Proposal
-from toolyard.web.access.dependencies import RequestUser, require_admin, require_browser_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.server_catalog import ServerCatalog, read_pasted_draft
-from toolyard.web.service_dependencies import AuditDep, ConfigDep, ProposalsDep, ServerCatalogDep
 from toolyard.web.ui.account.connect import build_program_words
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, read_submitted_form
@@ -30,9 +27,6 @@ from toolyard.web.ui.components.render import render_page
 __all__ = ["router"]
 
 router = Routes()
-
-BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
-AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +60,7 @@ class ProposalForm:
 
 @router.get("/ui/proposals")
 async def list_own_proposals(
-    request: Request, me: BrowserUser, proposals: ProposalsDep, catalog: ServerCatalogDep
+    request: Request, me: deps.BrowserUser, proposals: deps.ProposalsDep, catalog: deps.ServerCatalogDep
 ) -> Response:
     """Show the person's proposals, with the decisions about them."""
     own = await proposals.list_own(me.user.id)
@@ -76,7 +70,7 @@ async def list_own_proposals(
 
 @router.get("/ui/proposals/new")
 async def show_proposal_form(
-    request: Request, me: BrowserUser, catalog: ServerCatalogDep, known: str = "", text: str = ""
+    request: Request, me: deps.BrowserUser, catalog: deps.ServerCatalogDep, known: str = "", text: str = ""
 ) -> Response:
     """Show the form, for a server of the catalogue or for an address."""
     page = ProposalForm(catalog.known.get(known), text)
@@ -85,7 +79,11 @@ async def show_proposal_form(
 
 @router.post("/ui/proposals/new")
 async def propose_server(
-    request: Request, me: BrowserUser, audit: AuditDep, proposals: ProposalsDep, catalog: ServerCatalogDep
+    request: Request,
+    me: deps.BrowserUser,
+    audit: deps.AuditDep,
+    proposals: deps.ProposalsDep,
+    catalog: deps.ServerCatalogDep,
 ) -> Response:
     """Store a proposal. Its address is not contacted."""
     form = await read_submitted_form(request)
@@ -107,7 +105,7 @@ async def propose_server(
 
 @router.post("/ui/proposals/{proposal_id}/withdraw")
 async def withdraw_proposal(
-    me: BrowserUser, proposal_id: str, audit: AuditDep, proposals: ProposalsDep
+    me: deps.BrowserUser, proposal_id: str, audit: deps.AuditDep, proposals: deps.ProposalsDep
 ) -> Response:
     """Delete one of the person's proposals."""
     await proposals.withdraw(me.user.id, proposal_id)
@@ -117,7 +115,11 @@ async def withdraw_proposal(
 
 @router.get("/ui/admin/proposals")
 async def list_all_proposals(
-    request: Request, me: AdminUser, config: ConfigDep, proposals: ProposalsDep, catalog: ServerCatalogDep
+    request: Request,
+    me: deps.AdminUser,
+    config: deps.ConfigDep,
+    proposals: deps.ProposalsDep,
+    catalog: deps.ServerCatalogDep,
 ) -> Response:
     """Show the proposals of everyone."""
     program = shlex.join(build_program_words(config))
@@ -127,7 +129,11 @@ async def list_all_proposals(
 
 @router.post("/ui/admin/proposals/{proposal_id}/accept")
 async def accept_local_proposal(
-    me: AdminUser, proposal_id: str, audit: AuditDep, proposals: ProposalsDep, catalog: ServerCatalogDep
+    me: deps.AdminUser,
+    proposal_id: str,
+    audit: deps.AuditDep,
+    proposals: deps.ProposalsDep,
+    catalog: deps.ServerCatalogDep,
 ) -> Response:
     """Close the proposal of a program after the admin added it by command."""
     proposal = await proposals.get_open(proposal_id)
@@ -140,7 +146,7 @@ async def accept_local_proposal(
 
 @router.post("/ui/admin/proposals/{proposal_id}/decline")
 async def decline_proposal(
-    request: Request, me: AdminUser, proposal_id: str, audit: AuditDep, proposals: ProposalsDep
+    request: Request, me: deps.AdminUser, proposal_id: str, audit: deps.AuditDep, proposals: deps.ProposalsDep
 ) -> Response:
     """Close a proposal with an answer for the person."""
     answer = (await read_submitted_form(request)).text("answer")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from fastapi import Depends
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Request, Response
 
 from toolyard.catalog.lock import Change
 from toolyard.catalog.lock.changes import common_end_lengths
@@ -18,15 +16,8 @@ from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
 from toolyard.types.server import Server
-from toolyard.web.access.dependencies import RequestUser, require_admin, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    ConfigDep,
-    InstanceSyncDep,
-    LocksDep,
-    RegistryDep,
-    ToolAcceptanceDep,
-)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count, one_line
 from toolyard.web.ui.components.forms import read_submitted_form
@@ -36,9 +27,6 @@ from toolyard.web.ui.tools.server_tools import ServerToolsDep
 __all__ = ["router"]
 
 router = Routes()
-
-AdminUser = Annotated[RequestUser, Depends(require_admin)]
-CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 _MAX_CHANGES_PER_PAGE = 200
 """Maximum number of changes on one page. Only changes that are shown can be accepted."""
@@ -96,12 +84,12 @@ class ChangesPage:
 @router.get("/ui/admin/mcp/files/{server_id}/changes")
 async def show_file_changes(
     request: Request,
-    me: AdminUser,
+    me: deps.AdminUser,
     server_id: str,
-    config: ConfigDep,
-    locks: LocksDep,
+    config: deps.ConfigDep,
+    locks: deps.LocksDep,
     server_tools: ServerToolsDep,
-    tool_acceptance: ToolAcceptanceDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
 ) -> Response:
     """Show how a fresh listing differs from the lock file."""
     server = _find_file_server(config, server_id)
@@ -121,7 +109,11 @@ async def show_file_changes(
 
 @router.post("/ui/admin/mcp/files/{server_id}/changes")
 async def accept_file_changes(
-    request: Request, me: AdminUser, server_id: str, config: ConfigDep, tool_acceptance: ToolAcceptanceDep
+    request: Request,
+    me: deps.AdminUser,
+    server_id: str,
+    config: deps.ConfigDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
 ) -> Response:
     """Accept changes in the lock file."""
     server = _find_file_server(config, server_id)
@@ -139,7 +131,11 @@ async def accept_file_changes(
 
 @router.get("/ui/admin/mcp/{server_id}/changes")
 async def show_server_changes(
-    request: Request, me: AdminUser, server_id: str, registry: RegistryDep, tool_acceptance: ToolAcceptanceDep
+    request: Request,
+    me: deps.AdminUser,
+    server_id: str,
+    registry: deps.RegistryDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
 ) -> Response:
     """Show all changes of the server that no admin has accepted, as listed by any instance."""
     server = await registry.get_server(server_id)
@@ -151,7 +147,11 @@ async def show_server_changes(
 
 @router.post("/ui/admin/mcp/{server_id}/changes")
 async def accept_server_changes(
-    request: Request, me: AdminUser, server_id: str, registry: RegistryDep, tool_acceptance: ToolAcceptanceDep
+    request: Request,
+    me: deps.AdminUser,
+    server_id: str,
+    registry: deps.RegistryDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
 ) -> Response:
     """Accept changes for all instances."""
     server = await registry.get_server(server_id)
@@ -170,12 +170,12 @@ async def accept_server_changes(
 @router.get("/ui/mcp/{instance_id}/changes")
 async def show_instance_changes(
     request: Request,
-    me: CurrentUser,
+    me: deps.CurrentUser,
     instance_id: str,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
     server_tools: ServerToolsDep,
-    tool_acceptance: ToolAcceptanceDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
 ) -> Response:
     """Show how a fresh listing of an instance differs from the accepted definitions."""
     instance, registered = await instance_sync.find(me, instance_id)
@@ -191,10 +191,10 @@ async def show_instance_changes(
 @router.post("/ui/mcp/{instance_id}/changes")
 async def accept_instance_changes(
     request: Request,
-    me: CurrentUser,
+    me: deps.CurrentUser,
     instance_id: str,
-    instance_sync: InstanceSyncDep,
-    tool_acceptance: ToolAcceptanceDep,
+    instance_sync: deps.InstanceSyncDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
 ) -> Response:
     """Accept changes for this instance only."""
     instance, _ = await instance_sync.find(me, instance_id)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Request, Response
 from markupsafe import Markup
-from starlette.requests import Request
-from starlette.responses import Response
 
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.clients.call_path import CallPath
@@ -19,20 +16,13 @@ from toolyard.core.user_tools import UserTools
 from toolyard.errors import ToolyardError
 from toolyard.registry import Registry
 from toolyard.registry.errors import NotFound
+from toolyard.types.account import RequestUser
 from toolyard.types.call import Decision
 from toolyard.types.server import Server
 from toolyard.types.tool import Definition, Media, Result
-from toolyard.web.access.dependencies import RequestUser, require_admin, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    CallPathDep,
-    ConfigDep,
-    InstanceSyncDep,
-    RegistryDep,
-    ResultRendererDep,
-    UserToolsDep,
-)
 from toolyard.web.ui.components.forms import read_submitted_form
 from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.tools.form import ToolForm
@@ -95,10 +85,10 @@ class _ToolLocation:
 @router.get("/ui/mcp/{instance_id}/tool")
 async def show_instance_tool(
     request: Request,
-    me: Annotated[RequestUser, Depends(require_user)],
+    me: deps.CurrentUser,
     instance_id: str,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
     server_tools: ServerToolsDep,
     name: str = "",
 ) -> Response:
@@ -110,14 +100,14 @@ async def show_instance_tool(
 @router.post("/ui/mcp/{instance_id}/tool")
 async def try_instance_tool(
     request: Request,
-    me: Annotated[RequestUser, Depends(require_user)],
+    me: deps.CurrentUser,
     instance_id: str,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
     server_tools: ServerToolsDep,
-    user_tools: UserToolsDep,
-    call_path: CallPathDep,
-    results: ResultRendererDep,
+    user_tools: deps.UserToolsDep,
+    call_path: deps.CallPathDep,
+    results: deps.ResultRendererDep,
     name: str = "",
 ) -> Response:
     """Call a tool of an instance and show the result."""
@@ -128,9 +118,9 @@ async def try_instance_tool(
 @router.get("/ui/admin/mcp/files/{server_id}/tool")
 async def show_config_tool(
     request: Request,
-    me: Annotated[RequestUser, Depends(require_admin)],
+    me: deps.AdminUser,
     server_id: str,
-    config: ConfigDep,
+    config: deps.ConfigDep,
     server_tools: ServerToolsDep,
     name: str = "",
 ) -> Response:
@@ -142,13 +132,13 @@ async def show_config_tool(
 @router.post("/ui/admin/mcp/files/{server_id}/tool")
 async def try_config_tool(
     request: Request,
-    me: Annotated[RequestUser, Depends(require_admin)],
+    me: deps.AdminUser,
     server_id: str,
-    config: ConfigDep,
+    config: deps.ConfigDep,
     server_tools: ServerToolsDep,
-    user_tools: UserToolsDep,
-    call_path: CallPathDep,
-    results: ResultRendererDep,
+    user_tools: deps.UserToolsDep,
+    call_path: deps.CallPathDep,
+    results: deps.ResultRendererDep,
     name: str = "",
 ) -> Response:
     """Call a tool of a server from a file and show the result."""

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import orjson
-from fastapi import Depends
+from fastapi import Request, Response
 from markupsafe import Markup
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
-from starlette.responses import Response
 
 from toolyard.clients.call_path import CallPath
 from toolyard.registry.errors import NotFound
 from toolyard.results.result_store import StoredResult, make_handle
+from toolyard.types.account import RequestUser
 from toolyard.types.chat import CallResult
 from toolyard.types.server import Server
 from toolyard.types.tool import Result
-from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web import service_dependencies as deps
 from toolyard.web.api.chat_files.results import SANDBOX_POLICY, load_full_text
 from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.rendering.result_view import ResultQuery, find_path_hint
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import CallPathDep, ChatsDep, ResultRendererDep
 from toolyard.web.ui.components.formatting import one_line
 from toolyard.web.ui.components.render import render_page
 
@@ -31,7 +28,6 @@ __all__ = ["INLINE_IMAGE_TYPES", "build_result_query", "chat_result_key", "rende
 
 router = Routes()
 
-CurrentUser = Annotated[RequestUser, Depends(require_user)]
 INLINE_IMAGE_TYPES = frozenset(
     ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp", "image/svg+xml")
 )
@@ -51,12 +47,12 @@ class ResultPage:
 @router.get("/ui/chat/{chat_id}/results/{seq}")
 async def show_chat_result(
     request: Request,
-    me: CurrentUser,
+    me: deps.CurrentUser,
     chat_id: str,
     seq: int,
-    call_path: CallPathDep,
-    chats: ChatsDep,
-    results: ResultRendererDep,
+    call_path: deps.CallPathDep,
+    chats: deps.ChatsDep,
+    results: deps.ResultRendererDep,
 ) -> Response:
     """Show a part of the result of a call in a chat."""
     chat = await chats.get(me.user.id, chat_id)
@@ -75,7 +71,11 @@ async def show_chat_result(
 
 @router.get("/ui/results/{handle}")
 async def show_stored_result(
-    request: Request, me: CurrentUser, handle: str, call_path: CallPathDep, results: ResultRendererDep
+    request: Request,
+    me: deps.CurrentUser,
+    handle: str,
+    call_path: deps.CallPathDep,
+    results: deps.ResultRendererDep,
 ) -> Response:
     """Show a part of a stored result of a call on the page of a tool."""
     stored = await call_path.result_store(me.principal).read(handle)

@@ -17,11 +17,10 @@ from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.core.callers import CallerCache
 from toolyard.errors import ServerError, Unreachable
 from toolyard.registry.errors import NotFound
-from toolyard.types.account import Principal
+from toolyard.types.account import Principal, RequestUser
 from toolyard.types.call import Decision, Verdict
 from toolyard.types.server import Server
 from toolyard.types.tool import Catalogue, Definition, JsonObject
-from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.access.services import uses
 
 __all__ = ["FoundTool", "ServerListing", "ServerTools", "ServerToolsDep", "ToolRow", "build_plain_row"]
