@@ -289,7 +289,7 @@ SHAPES = [
 async def test_a_result_of_the_wrong_shape_is_a_bad_answer(
     message: dict[str, Any], words: str, bad: Bad, beside: Beside, says: Says
 ) -> None:
-    async with beside(bad("raw")) as manager:
+    async with beside(bad("verbatim-replies")) as manager:
         with pytest.raises(BadAnswer) as caught:
             await call_tool(manager, "bad", "raw", {"message": message})
         says(caught.value, words)
@@ -302,7 +302,7 @@ async def test_a_result_of_the_wrong_shape_is_a_bad_answer(
 @one_loop
 async def test_an_error_of_the_server_is_passed_on_in_full(bad: Bad, beside: Beside) -> None:
     error = {"code": -32050, "message": "no such row", "data": {"row": 5}}
-    async with beside(bad("raw")) as manager:
+    async with beside(bad("verbatim-replies")) as manager:
         with pytest.raises(RpcError) as caught:
             await call_tool(manager, "bad", "raw", {"message": {"error": error}})
         assert (caught.value.code, caught.value.message, caught.value.data) == (
@@ -316,7 +316,7 @@ async def test_an_error_of_the_server_is_passed_on_in_full(bad: Bad, beside: Bes
 async def test_of_an_error_without_end_there_is_head_and_tail(bad: Bad, beside: Beside) -> None:
     words = "first " + "x" * 3_000_000 + " last"
     error = {"code": -32050, "message": words, "data": {"rows": [words]}}
-    async with beside(bad("raw")) as manager:
+    async with beside(bad("verbatim-replies")) as manager:
         with pytest.raises(RpcError) as caught:
             await call_tool(manager, "bad", "raw", {"message": {"error": error}})
     for told in (caught.value.message, caught.value.data):
@@ -328,7 +328,7 @@ async def test_of_an_error_without_end_there_is_head_and_tail(bad: Bad, beside: 
 
 @one_loop
 async def test_an_answer_with_neither_result_nor_error_is_none(bad: Bad, beside: Beside) -> None:
-    async with beside(bad("raw")) as manager:
+    async with beside(bad("verbatim-replies")) as manager:
         with pytest.raises(CallTimeout):
             await call_tool(
                 manager, "bad", "raw", {"message": {"jsonrpc": "2.0"}}, timeouts=Timeouts(20, 0.5, 5)
