@@ -39,7 +39,7 @@ from toolyard.web.api.openapi import build_openapi_document
 from toolyard.web.problem_details import find_problem_kind
 from toolyard.web.routes import RouteIndex
 from toolyard.web.server.metrics import Metrics
-from toolyard.web.server_status import ServerRecord
+from toolyard.web.servers.status import ServerRecord
 from toolyard.web.ui.chat.example import example_events
 
 GOLDEN = ROOT / "tests/published/golden"

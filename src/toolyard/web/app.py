@@ -26,27 +26,24 @@ from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.api.openapi import build_openapi_document
 from toolyard.web.approval_review import ApprovalReviewer
-from toolyard.web.config_sign_ins import ConfigServerSignIns
 from toolyard.web.gateway_mount import GATEWAY_PREFIX, GatewayMount
-from toolyard.web.live.notices import GatewayNotices
 from toolyard.web.middleware.authenticate_first import AuthenticateFirst
 from toolyard.web.middleware.compression import Compression, accepts_gzip
 from toolyard.web.middleware.head_requests import HeadRequests
 from toolyard.web.middleware.request_body import RequestBodyLimits
 from toolyard.web.middleware.request_guard import RequestGuard
 from toolyard.web.middleware.tracing import TraceContextMiddleware, TracingMiddleware
-from toolyard.web.new_servers import NewServers
 from toolyard.web.problem_details import PROBLEM_TYPE_PREFIX, ProblemDetails, add_error_handlers
 from toolyard.web.protected_resource import ResourceServer
 from toolyard.web.protected_resource import router as resource_routes
 from toolyard.web.public_urls import PublicUrls
-from toolyard.web.registry_icons import RegistryIcons
 from toolyard.web.rendering.child import RenderingProcess
 from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.routes import RouteIndex
 from toolyard.web.server.health import router as health
 from toolyard.web.server.invalidation import (
+    GatewayNotices,
     handle_agent_changes,
     handle_credential_changes,
     handle_server_changes,
@@ -54,13 +51,14 @@ from toolyard.web.server.invalidation import (
     recheck_listeners_periodically,
 )
 from toolyard.web.server.metrics import Metrics
-from toolyard.web.server_catalog import ServerCatalog
-from toolyard.web.server_content import ServerContent
-from toolyard.web.server_icons import ServerIcons
-from toolyard.web.server_preview import ServerPreviews
-from toolyard.web.server_status import ServerRecords, StatusUpdates
-from toolyard.web.tool_acceptance import ToolAcceptance
-from toolyard.web.tool_savings import ToolSavings
+from toolyard.web.servers.config_sign_ins import ConfigServerSignIns
+from toolyard.web.servers.content import ServerContent
+from toolyard.web.servers.icons import ServerIcons
+from toolyard.web.servers.new_servers import NewServers, ServerCatalog
+from toolyard.web.servers.previews import RegistryIcons, ServerPreviews
+from toolyard.web.servers.status import ServerRecords, StatusUpdates
+from toolyard.web.servers.tool_acceptance import ToolAcceptance
+from toolyard.web.servers.tool_savings import ToolSavings
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components.error_pages import render_error_page
 from toolyard.web.ui.components.render import STATIC_FOLDER, read_static_files, static_url

@@ -45,20 +45,18 @@ from toolyard.web.access.services import uses
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.approval_review import ApprovalReviewer
-from toolyard.web.config_sign_ins import ConfigServerSignIns
-from toolyard.web.new_servers import NewServers
 from toolyard.web.public_urls import PublicUrls
-from toolyard.web.registry_icons import RegistryIcons
 from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.server.metrics import Metrics
-from toolyard.web.server_catalog import ServerCatalog
-from toolyard.web.server_content import ServerContent
-from toolyard.web.server_icons import ServerIcons
-from toolyard.web.server_preview import ServerPreviews
-from toolyard.web.server_status import ServerRecords, StatusUpdates
-from toolyard.web.tool_acceptance import ToolAcceptance
-from toolyard.web.tool_savings import ToolSavings
+from toolyard.web.servers.config_sign_ins import ConfigServerSignIns
+from toolyard.web.servers.content import ServerContent
+from toolyard.web.servers.icons import ServerIcons
+from toolyard.web.servers.new_servers import NewServers, ServerCatalog
+from toolyard.web.servers.previews import RegistryIcons, ServerPreviews
+from toolyard.web.servers.status import ServerRecords, StatusUpdates
+from toolyard.web.servers.tool_acceptance import ToolAcceptance
+from toolyard.web.servers.tool_savings import ToolSavings
 
 __all__ = [
     "AccountAdminDep",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from toolyard.web.server_status import StatusUpdates
+from toolyard.web.servers.status import StatusUpdates
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from toolyard.types.call import Caller
-from toolyard.web.server_status import ServerRecords
+from toolyard.web.servers.status import ServerRecords
 
 if TYPE_CHECKING:
     from tests.web.conftest import InProcessApp, Opening

@@ -15,7 +15,7 @@ from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
 from toolyard.config.known_servers import KnownServer, KnownVariable, SignInMethod
 from toolyard.types.account import Role
 from toolyard.types.registry import AuthKind, ServerDraft
-from toolyard.web.server_catalog import ServerCatalog
+from toolyard.web.servers.new_servers import ServerCatalog
 
 
 def known(

@@ -19,9 +19,9 @@ from toolyard.types.account import Right, TokenScope
 from toolyard.types.registry import RegistryServer
 from toolyard.web import gateway_mount
 from toolyard.web.gateway_mount import GatewayMount
-from toolyard.web.live import updates
-from toolyard.web.live.updates import LiveUpdate, LiveUpdates
 from toolyard.web.server import invalidation
+from toolyard.web.servers import live_updates as updates
+from toolyard.web.servers.live_updates import LiveUpdate, LiveUpdates
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

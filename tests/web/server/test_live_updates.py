@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from toolyard.errors import ToolyardError
-from toolyard.web.live.updates import LiveUpdate, LiveUpdates
+from toolyard.web.servers.live_updates import LiveUpdate, LiveUpdates
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

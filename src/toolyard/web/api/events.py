@@ -18,9 +18,9 @@ from toolyard.types.account import Right
 from toolyard.web.access.dependencies import RequestUser, forget_identity, require_right
 from toolyard.web.api.dependencies import UserWithRead, problem_responses, require_media_types
 from toolyard.web.api.status import build_status_model
-from toolyard.web.live.updates import LiveUpdate
 from toolyard.web.routes import Routes
-from toolyard.web.server_status import ServerRecord, StatusUpdates
+from toolyard.web.servers.live_updates import LiveUpdate
+from toolyard.web.servers.status import ServerRecord, StatusUpdates
 from toolyard.web.service_dependencies import CallersDep, LiveUpdatesDep, StreamLimitsDep
 
 __all__ = ["EVENT_STREAM_TYPE", "EventStreamResponse", "is_still_authorized", "router"]

@@ -35,7 +35,7 @@ from toolyard.web.api.record_models import (
 from toolyard.web.api.status import build_status_model
 from toolyard.web.api.tools import ToolList, list_server_tools
 from toolyard.web.routes import Routes
-from toolyard.web.server_status import ServerRecords
+from toolyard.web.servers.status import ServerRecords
 from toolyard.web.service_dependencies import (
     AuditDep,
     CallersDep,

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from toolyard.types.tool import Definition
 from toolyard.web.api.dependencies import ApiModel
 from toolyard.web.problem_details import ProblemDetails, describe_error
-from toolyard.web.server_preview import ServerPreview
+from toolyard.web.servers.previews import ServerPreview
 
 __all__ = ["PreviewResponse", "PreviewTool", "build_preview_model"]
 

@@ -19,7 +19,7 @@ from toolyard.web.api.dependencies import (
     to_optional_datetime,
 )
 from toolyard.web.routes import Routes
-from toolyard.web.server_status import ServerRecord
+from toolyard.web.servers.status import ServerRecord
 from toolyard.web.service_dependencies import CallersDep, ConfigDep, ConfiguredServersDep, ServerRecordsDep
 
 __all__ = ["ServerStatus", "StatusList", "build_status_model", "router"]

@@ -15,7 +15,7 @@ from toolyard.types.account import RequestUser
 from toolyard.types.registry import Instance, RegistryServer
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.server_status import ServerRecord
+from toolyard.web.servers.status import ServerRecord
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.first_steps import FirstStep, FirstStepsDep

@@ -14,7 +14,7 @@ from toolyard.types.account import RequestUser
 from toolyard.types.tool import Definition
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.server_status import ServerRecord
+from toolyard.web.servers.status import ServerRecord
 from toolyard.web.ui.components.navigation import list_pages
 from toolyard.web.ui.components.render import render_page
 

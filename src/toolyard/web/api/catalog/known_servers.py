@@ -21,9 +21,8 @@ from toolyard.web.api.dependencies import (
     require_media_types,
 )
 from toolyard.web.api.record_models import ServerResponse, output_values
-from toolyard.web.new_servers import ObstacleKind
 from toolyard.web.routes import Routes
-from toolyard.web.server_catalog import AddedServer
+from toolyard.web.servers.new_servers import AddedServer, ObstacleKind
 from toolyard.web.service_dependencies import NewServersDep, ServerCatalogDep
 
 __all__ = ["router"]

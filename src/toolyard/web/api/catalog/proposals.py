@@ -25,7 +25,7 @@ from toolyard.web.api.dependencies import (
     to_optional_datetime,
 )
 from toolyard.web.routes import Routes
-from toolyard.web.server_catalog import read_pasted_draft
+from toolyard.web.servers.new_servers import read_pasted_draft
 from toolyard.web.service_dependencies import AuditDep, ProposalsDep, RegistryDep, ServerCatalogDep
 
 __all__ = ["router"]

@@ -21,7 +21,7 @@ from toolyard.web.api.dependencies import (
     require_media_types,
 )
 from toolyard.web.routes import Routes
-from toolyard.web.server_content import ContentItem, ContentKind, ServerContent, attach_content
+from toolyard.web.servers.content import ContentItem, ContentKind, ServerContent, attach_content
 from toolyard.web.service_dependencies import ChatsDep, ServerContentDep
 
 __all__ = ["router"]

@@ -14,7 +14,7 @@ from toolyard.catalog.tool_budget import SavingProposal, ToolCost
 from toolyard.errors import ToolyardError
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.tool_savings import USAGE_SECONDS
+from toolyard.web.servers.tool_savings import USAGE_SECONDS
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.forms import ConfirmPage, read_submitted_form, render_confirm_page

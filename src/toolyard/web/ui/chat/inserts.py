@@ -18,7 +18,7 @@ from toolyard.types.chat import Attachment
 from toolyard.web import service_dependencies as deps
 from toolyard.web.problem_details import describe_error
 from toolyard.web.routes import Routes
-from toolyard.web.server_content import ContentItem, ContentKind, attach_content
+from toolyard.web.servers.content import ContentItem, ContentKind, attach_content
 from toolyard.web.ui.components.flash import Flash, redirect_with_message
 from toolyard.web.ui.components.forms import read_submitted_form
 from toolyard.web.ui.components.render import (

@@ -23,7 +23,7 @@ from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, ChatEvent, TurnTree, UserMessage
 from toolyard.web.access.services import get_service
 from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
-from toolyard.web.server_status import ServerRecords
+from toolyard.web.servers.status import ServerRecords
 from toolyard.web.ui.chat.actions import ChatFormState
 from toolyard.web.ui.chat.console import ToolConsole
 from toolyard.web.ui.chat.context_bar import find_context_usage, render_context_bar

@@ -20,7 +20,7 @@ from toolyard.types.call import Caller, Surface
 from toolyard.types.chat import Chat
 from toolyard.types.registry import AuthKind, InstanceState
 from toolyard.types.server import State
-from toolyard.web.config_sign_ins import ConfigServerSignIns
+from toolyard.web.servers.config_sign_ins import ConfigServerSignIns
 from toolyard.web.ui.components.render import render_macro
 
 __all__ = ["ReconnectBanner"]

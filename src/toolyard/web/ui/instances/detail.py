@@ -16,7 +16,7 @@ from toolyard.types.registry import Instance, InstanceDraft, RegistryServer
 from toolyard.types.tool import QuarantinedTool
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.server_status import ServerRecords
+from toolyard.web.servers.status import ServerRecords
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, read_submitted_form

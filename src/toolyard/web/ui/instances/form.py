@@ -15,8 +15,8 @@ from toolyard.registry.field_validation import slug_fault
 from toolyard.types.account import RequestUser
 from toolyard.types.registry import AuthKind, Instance, InstanceDraft, RegistryServer
 from toolyard.web import service_dependencies as deps
-from toolyard.web.registry_icons import RegistryIcons
 from toolyard.web.routes import Routes
+from toolyard.web.servers.previews import RegistryIcons
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import (
     FORM_ERRORS,

@@ -10,8 +10,8 @@ from toolyard.types.account import RequestUser
 from toolyard.types.server import Server
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.server_icons import Icon, ServerIcons
-from toolyard.web.server_status import ServerRecords
+from toolyard.web.servers.icons import Icon, ServerIcons
+from toolyard.web.servers.status import ServerRecords
 
 __all__ = ["router"]
 

@@ -34,10 +34,10 @@ from toolyard.types.account import RequestUser
 from toolyard.types.registry import Instance, InstanceState
 from toolyard.types.server import Server
 from toolyard.web import service_dependencies as deps
-from toolyard.web.config_sign_ins import is_config_sign_in
 from toolyard.web.problem_details import build_problem_response, describe_error, find_problem_kind
 from toolyard.web.public_urls import CLIENT_DOCUMENT_PATH, OAUTH_CALLBACK_PATH
 from toolyard.web.routes import Routes
+from toolyard.web.servers.config_sign_ins import is_config_sign_in
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import extract_host
 from toolyard.web.ui.components.forms import read_submitted_form

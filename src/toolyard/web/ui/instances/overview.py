@@ -15,7 +15,7 @@ from toolyard.types.account import RequestUser
 from toolyard.types.registry import AuthKind, Instance, RegistryServer
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.server_status import ServerRecord, ServerRecords
+from toolyard.web.servers.status import ServerRecord, ServerRecords
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.forms import ConfirmPage, read_submitted_form, render_confirm_page

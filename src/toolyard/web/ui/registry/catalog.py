@@ -13,7 +13,7 @@ from toolyard.config.known_servers import KnownServer
 from toolyard.registry.errors import Invalid
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.server_catalog import AddedServer, read_pasted_draft
+from toolyard.web.servers.new_servers import AddedServer, read_pasted_draft
 from toolyard.web.ui.account.connect import build_program_words
 from toolyard.web.ui.components.forms import field_errors, read_submitted_form
 from toolyard.web.ui.components.render import render_page

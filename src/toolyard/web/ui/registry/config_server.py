@@ -12,7 +12,7 @@ from toolyard.registry.errors import Invalid
 from toolyard.types.server import Server
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.server_status import ServerRecord
+from toolyard.web.servers.status import ServerRecord
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.instances.oauth import render_leave_page, render_sign_in_problem

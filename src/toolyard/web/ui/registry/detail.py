@@ -23,10 +23,10 @@ from toolyard.types.account import RequestUser
 from toolyard.types.registry import AuthKind, RegistryServer
 from toolyard.types.server import HttpSpec, Server
 from toolyard.web import service_dependencies as deps
-from toolyard.web.config_sign_ins import ConfigServerSignIns
 from toolyard.web.routes import Routes
-from toolyard.web.server_status import ServerRecord, ServerRecords
-from toolyard.web.tool_acceptance import ToolAcceptance
+from toolyard.web.servers.config_sign_ins import ConfigServerSignIns
+from toolyard.web.servers.status import ServerRecord, ServerRecords
+from toolyard.web.servers.tool_acceptance import ToolAcceptance
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import field_errors, read_submitted_form
 from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_page

@@ -13,10 +13,10 @@ from toolyard.store.repositories.sign_ins import SqlAuthStorage
 from toolyard.types.account import RequestUser
 from toolyard.types.registry import AuthChoice, AuthKind, ChoiceDraft, RegistryServer, ServerDraft
 from toolyard.web import service_dependencies as deps
-from toolyard.web.new_servers import NewServers, Obstacle, ObstacleKind, fill_draft
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
-from toolyard.web.server_preview import ServerPreview
+from toolyard.web.servers.new_servers import NewServers, Obstacle, ObstacleKind, fill_draft
+from toolyard.web.servers.previews import ServerPreview
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import extract_host
 from toolyard.web.ui.components.forms import (

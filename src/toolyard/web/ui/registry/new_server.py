@@ -22,9 +22,9 @@ from toolyard.types.account import RequestUser
 from toolyard.types.registry import AuthKind, ChoiceDraft, RegistryServer, ServerDraft
 from toolyard.web import service_dependencies as deps
 from toolyard.web.access.services import uses
-from toolyard.web.new_servers import AUTOMATIC, NewServers
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
+from toolyard.web.servers.new_servers import AUTOMATIC, NewServers
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import FORM_ERRORS, read_submitted_form
 from toolyard.web.ui.components.render import render_page

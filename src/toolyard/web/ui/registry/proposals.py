@@ -18,7 +18,7 @@ from toolyard.registry.proposals import MAX_REASON_CHARACTERS
 from toolyard.types.proposal import Proposal
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.server_catalog import ServerCatalog, read_pasted_draft
+from toolyard.web.servers.new_servers import ServerCatalog, read_pasted_draft
 from toolyard.web.ui.account.connect import build_program_words
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, read_submitted_form

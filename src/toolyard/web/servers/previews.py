@@ -1,33 +1,32 @@
-"""Preview of a registry server: its tools, resources and prompts, or the error."""
+"""Preview of a registry server: its tools, resources and prompts, or the error, and its icon."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_validation import validate_tools
 from toolyard.clients import ConnectionManager
 from toolyard.clients.server_secrets import find_secrets, redact_error
 from toolyard.concurrency.lru_cache import LruCache
+from toolyard.core.callers import CallerCache
 from toolyard.core.instances import InstanceSync
 from toolyard.errors import RpcError, ServerError, SignInNeeded, Unreachable
 from toolyard.net import OutboundHttp
 from toolyard.registry import Registry
 from toolyard.registry.issuer_confirmation import ClientIssuer, IssuerConfirmation
-from toolyard.types.account import Principal
+from toolyard.types.account import Principal, RequestUser
 from toolyard.types.registry import InstanceState, RegistryServer
 from toolyard.types.server import Server, Timeouts
 from toolyard.types.tool import Definition
-from toolyard.web.server_icons import find_icon_urls
+from toolyard.web.servers.icons import Icon, ServerIcons, find_icon_urls
+from toolyard.web.servers.status import ServerRecords
 
-if TYPE_CHECKING:
-    from toolyard.types.account import RequestUser
-
-__all__ = ["ServerPreview", "ServerPreviews"]
+__all__ = ["RegistryIcons", "ServerPreview", "ServerPreviews"]
 
 _PREVIEW_TIMEOUT_SECONDS = 20.0
 """Total time for a preview, in seconds. Short, because a user waits for the page."""
@@ -174,3 +173,41 @@ async def _list_entries(
 
 
 _METHOD_NOT_FOUND = -32601
+
+
+class RegistryIcons:
+    """Finds icons of registry servers without contacting the servers."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        instances: InstanceSync,
+        callers: CallerCache,
+        records: ServerRecords,
+        previews: ServerPreviews,
+        icons: ServerIcons,
+    ) -> None:
+        self._registry = registry
+        self._instances = instances
+        self._callers = callers
+        self._records = records
+        self._previews = previews
+        self._icons = icons
+
+    async def list_paths(self, me: RequestUser, servers: Iterable[RegistryServer]) -> dict[str, str]:
+        """Return the path of the icon of each server, by its id; empty if none is known."""
+        caller = self._callers.get(me)
+        own = {
+            registered.id: self._records.find_instance_icon_path(caller, instance, registered)
+            for instance, registered in await self._instances.sync(me.principal)
+        }
+        return {each.id: own.get(each.id) or self._find_preview_path(each) for each in servers}
+
+    def _find_preview_path(self, server: RegistryServer) -> str:
+        return f"/ui/registry/{server.id}/icon" if self._previews.find_icon_urls(server) else ""
+
+    async def fetch(self, server_id: str) -> Icon | None:
+        """Return the icon that a server published in a preview, or None. Raises NotFound."""
+        server = await self._registry.get_server(server_id)
+        urls = self._previews.find_icon_urls(server)
+        return await self._icons.fetch(self._registry.build_preview_server(server), urls)

@@ -16,8 +16,8 @@ from toolyard.policy.rules import scope_covers_server
 from toolyard.types.call import Caller
 from toolyard.types.registry import Instance, InstanceState, RegistryServer
 from toolyard.types.server import Server, ServerProcess, State, Status, TransportName
-from toolyard.web.live.updates import LiveUpdates
-from toolyard.web.server_icons import find_icon_urls
+from toolyard.web.servers.icons import find_icon_urls
+from toolyard.web.servers.live_updates import LiveUpdates
 
 __all__ = [
     "ServerRecord",

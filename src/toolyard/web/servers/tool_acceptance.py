@@ -7,7 +7,6 @@ changes for that instance only.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
 from toolyard.catalog.lock import Change, build_pins
 from toolyard.catalog.lock.combined_locks import CombinedLocks
@@ -18,20 +17,13 @@ from toolyard.core.audit import AuditRecorder
 from toolyard.core.current_config import ChangeNotifier, CurrentConfig
 from toolyard.errors import ServerError
 from toolyard.store.repositories.listings import SqlPinStorage
+from toolyard.types.account import RequestUser
 from toolyard.types.registry import Instance, RegistryServer
 from toolyard.types.server import Server
 from toolyard.types.tool import RawListing, ValidatedListing
+from toolyard.web.servers.previews import ServerPreview
 
-if TYPE_CHECKING:
-    from toolyard.types.account import RequestUser
-    from toolyard.web.server_preview import ServerPreview
-
-__all__ = [
-    "ToolAcceptance",
-]
-
-
-# Servers of the configuration files.
+__all__ = ["ToolAcceptance"]
 
 
 class ToolAcceptance:
@@ -186,9 +178,3 @@ class ToolAcceptance:
             request_user, "lock.accept", target, name=name, accepted=tools[:100], count=len(accepted_changes)
         )
         self._notifier.notify_tools_changed()
-
-
-# Instances.
-
-
-# Servers of the registry.
