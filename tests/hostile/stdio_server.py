@@ -473,4 +473,6 @@ class CrashesOnce(Proper):
 
 if __name__ == "__main__":
     chosen = parser.parse_args()
+    if chosen.mode not in MODES:
+        parser.error(f"there is no mode {chosen.mode}")
     MODES[chosen.mode](chosen).run()
