@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
@@ -19,7 +20,6 @@ from tests.net.raw_server import (
 )
 
 from toolyard.net import HttpProtocolError, OutboundHttp
-from toolyard.net.http1 import pool as origins
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 Until = Callable[..., Awaitable[None]]
@@ -88,30 +88,35 @@ async def test_origins_and_credentials_share_no_connections(net: OutboundHttp) -
         assert net.origin_pool(one.url, guarded=True) is not net.origin_pool(one.url, guarded=False)
 
 
-async def test_a_connection_that_waited_too_long_is_not_used(
-    net: OutboundHttp, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(origins, "KEEP_ALIVE_SECONDS", 1000.0)
-    async with run_raw_server(run_fixed_reply_server(OK)) as server, asyncio.timeout(30):
+@asynccontextmanager
+async def open_net(keep_alive_seconds: float) -> AsyncIterator[OutboundHttp]:
+    net = OutboundHttp(keep_alive_seconds=keep_alive_seconds)
+    yield net
+    await net.close()
+
+
+async def test_a_connection_that_waited_too_long_is_not_used() -> None:
+    async with (
+        open_net(1000.0) as net,
+        run_raw_server(run_fixed_reply_server(OK)) as server,
+        asyncio.timeout(30),
+    ):
         await get(net, server.url)
-        monkeypatch.setattr(origins, "KEEP_ALIVE_SECONDS", 0.0)
+        net.origin_pool(server.url, guarded=False).keep_alive_seconds = 0.0
         await get(net, server.url)
         assert len(server.peers) == 2
         assert await server.peers[0].reader.read() == b""
 
 
-async def test_connections_that_nobody_uses_are_closed(
-    net: OutboundHttp, monkeypatch: pytest.MonkeyPatch, wait_until: Until
-) -> None:
-    monkeypatch.setattr(origins, "KEEP_ALIVE_SECONDS", 0.05)
-    async with run_raw_server(run_fixed_reply_server(OK)) as server:
+async def test_connections_that_nobody_uses_are_closed(wait_until: Until) -> None:
+    async with open_net(0.05) as net, run_raw_server(run_fixed_reply_server(OK)) as server:
         origin = net.origin_pool(server.url, guarded=False)
         for _ in range(2):
             met = len(server.peers)
             await asyncio.gather(*(get(net, server.url) for _ in range(3)))
             assert len(server.peers) > met
             await wait_until(lambda: all(peer.reader.at_eof() for peer in server.peers))
-        await wait_until(lambda: origin._expiry_timer is None and not origin._idle_connections)
+        await wait_until(lambda: not origin.idle_count)
 
 
 # Closed by the server.
@@ -270,13 +275,14 @@ async def test_closing_a_net_ends_what_is_going_on_and_nothing_is_asked_again(
     async with run_raw_server(talk) as server, asyncio.timeout(30):
         if kept:
             await get(net, server.url)
+        session = net.session(guarded=False)
         going = asyncio.create_task(whole())
         await there.wait()
         await net.close()
         with pytest.raises(error):
             await going
         assert (len(server.heads), len(server.peers)) == (1 + kept, 1)
-        assert net._sessions == {}
+        assert session.closed
 
 
 @pytest.mark.both_loops

@@ -246,7 +246,7 @@ async def test_an_answer_that_came_before_it_was_read_does_not_stop_the_next_one
     said = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode() + bytes(size)
     async with run_raw_server(run_fixed_reply_server(said)) as server:
         unread = await ask(net, server.url)
-        await wait_until(lambda: unread._complete)
+        await wait_until(lambda: net.origin_pool(server.url, guarded=False).idle_count == 1)
         assert len(await get(net, server.url)) == size
         assert len(await read_body(unread)) == size
         assert len(server.peers) == 1

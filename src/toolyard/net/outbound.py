@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["OutboundHttp", "is_same_origin"]
 
+_KEEP_ALIVE_SECONDS = 4.0
+"""Seconds for which an idle connection is kept. Common servers close idle connections after five seconds.
+Closing first avoids writing a request to a connection that the server is just closing: it would be unknown
+whether the server executed it."""
+
 
 class OutboundHttp:
     """Two aiohttp sessions, one with the address guard and one without. They share a TLS context, but no
@@ -40,9 +45,11 @@ class OutboundHttp:
         *,
         resolver: AbstractResolver | None = None,
         tracer: Tracer = NO_TRACER,
+        keep_alive_seconds: float = _KEEP_ALIVE_SECONDS,
     ) -> None:
         self.tracer = tracer
         """Tracer of everything that leaves this process."""
+        self._keep_alive_seconds = keep_alive_seconds
         self._guard = guard or AddressGuard()
         self._resolver = resolver
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
@@ -76,7 +83,9 @@ class OutboundHttp:
             from toolyard.net.http1.pool import OriginPool  # Imported late: loads aiohttp.
 
             get_session = partial(self.session, guarded=guarded)
-            pool = self._pools[key] = OriginPool(url, get_session, tls, URL(proxy) if proxy else None)
+            pool = self._pools[key] = OriginPool(
+                url, get_session, tls, URL(proxy) if proxy else None, self._keep_alive_seconds
+            )
         return pool
 
     def tls_context(self) -> ssl.SSLContext:
@@ -111,13 +120,12 @@ class OutboundHttp:
         import aiohttp  # Imported late: programs with stdio servers alone do not need it.
 
         from toolyard.net.guarded_connector import GuardedConnector
-        from toolyard.net.http1.pool import KEEP_ALIVE_SECONDS
         from toolyard.net.resolver import DaemonThreadResolver
 
         connector_class = GuardedConnector if guarded else aiohttp.TCPConnector
         connector = connector_class(
             limit=0,
-            keepalive_timeout=KEEP_ALIVE_SECONDS,
+            keepalive_timeout=self._keep_alive_seconds,
             resolver=self._resolver or DaemonThreadResolver(),
             socket_factory=self._guard.create_checked_socket if guarded else None,
             # The guard checks the address at connect time, so a cached DNS answer has no benefit, only age.

@@ -15,20 +15,22 @@ from toolyard.net.http1.connection import Http1Connection
 from toolyard.net.http1.response import HttpResponse
 from toolyard.types.version import USER_AGENT
 
-__all__ = ["KEEP_ALIVE_SECONDS", "OriginPool"]
-
-KEEP_ALIVE_SECONDS = 4.0
-"""Seconds for which an idle connection is kept. Common servers close idle connections after five seconds.
-Closing first avoids writing a request to a connection that the server is just closing: it would be unknown
-whether the server executed it."""
+__all__ = ["OriginPool"]
 
 
 class OriginPool:
     """Connections to one scheme, host and port. ``get_session`` returns the session that opens them."""
 
     def __init__(
-        self, url: URL, get_session: Callable[[], aiohttp.ClientSession], tls: Any, proxy: URL | None
+        self,
+        url: URL,
+        get_session: Callable[[], aiohttp.ClientSession],
+        tls: Any,
+        proxy: URL | None,
+        keep_alive_seconds: float,
     ) -> None:
+        self.keep_alive_seconds = keep_alive_seconds
+        """Seconds for which an idle connection is kept."""
         self._url = url
         self._get_session = get_session
         self._tls = tls
@@ -39,6 +41,11 @@ class OriginPool:
         self._connections: WeakSet[Http1Connection] = WeakSet()
         self._idle_connections: list[Http1Connection] = []
         self._expiry_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def idle_count(self) -> int:
+        """Number of connections that wait for a request."""
+        return len(self._idle_connections)
 
     async def request(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None
@@ -119,7 +126,7 @@ class OriginPool:
 
     def _take_idle_connection(self) -> Http1Connection | None:
         """Return the most recently used idle connection that is still usable, so that surplus ones expire."""
-        oldest = asyncio.get_running_loop().time() - KEEP_ALIVE_SECONDS
+        oldest = asyncio.get_running_loop().time() - self.keep_alive_seconds
         while self._idle_connections:
             http1 = self._idle_connections.pop()
             if http1.idle_since > oldest and http1.is_reusable:
@@ -132,12 +139,12 @@ class OriginPool:
         http1.idle_since = loop.time()
         self._idle_connections.append(http1)
         if self._expiry_timer is None:
-            self._expiry_timer = loop.call_later(KEEP_ALIVE_SECONDS, self._close_expired)
+            self._expiry_timer = loop.call_later(self.keep_alive_seconds, self._close_expired)
 
     def _close_expired(self) -> None:
         self._expiry_timer = None
         loop = asyncio.get_running_loop()
-        oldest = loop.time() - KEEP_ALIVE_SECONDS
+        oldest = loop.time() - self.keep_alive_seconds
         idle, self._idle_connections = self._idle_connections, []
         for http1 in idle:
             if http1.is_open and http1.idle_since > oldest:
@@ -145,4 +152,4 @@ class OriginPool:
             else:
                 http1.close()
         if self._idle_connections:
-            self._expiry_timer = loop.call_later(KEEP_ALIVE_SECONDS, self._close_expired)
+            self._expiry_timer = loop.call_later(self.keep_alive_seconds, self._close_expired)
