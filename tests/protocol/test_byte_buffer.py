@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolyard.protocol import byte_buffer
 from toolyard.protocol.byte_buffer import LARGE_MESSAGE_BYTES, ByteBuffer, MessageBytes
 
 KB, MB = 1024, 1024 * 1024
@@ -33,17 +32,15 @@ def gathered(pieces: list[bytes], most: int, expected: int = 0) -> MessageBytes:
 def test_pieces_are_given_as_one_whatever_their_size(
     messages: list[list[bytes]], large: int, expected: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(byte_buffer, "LARGE_MESSAGE_BYTES", large)
-        body = ByteBuffer(240, expected)
-        given = []
-        for pieces in messages:
-            for piece in pieces:
-                body.add(piece)
-            assert body.size == sum(map(len, pieces))
-            given.append(body.take())
-        # All are looked at last: none has become another's memory.
-        assert given == [b"".join(pieces) for pieces in messages]
+    body = ByteBuffer(240, expected, large)
+    given = []
+    for pieces in messages:
+        for piece in pieces:
+            body.add(piece)
+        assert body.size == sum(map(len, pieces))
+        given.append(body.take())
+    # All are looked at last: none has become another's memory.
+    assert given == [b"".join(pieces) for pieces in messages]
 
 
 def test_a_single_piece_is_given_as_it_came() -> None:

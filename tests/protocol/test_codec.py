@@ -4,15 +4,21 @@ import json
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolyard.protocol import codec
 from toolyard.protocol.byte_buffer import MessageBytes
-from toolyard.protocol.codec import decode, encode, encode_large_members
+from toolyard.protocol.codec import (
+    decode,
+    encode,
+    encode_large_members,
+    iter_encoded_pieces,
+    may_contain_long_number,
+)
 
 numbers = (
     st.integers()
@@ -72,7 +78,7 @@ async def test_a_large_member_is_encoded_in_short_pieces_like_a_small_one(value:
     made = await encode_large_members({"large": value, "small": {"a": 1}})
     assert made["small"] == {"a": 1}
     assert encode(made) == encode({"large": value, "small": {"a": 1}})
-    assert max(map(len, codec._iter_encoded_pieces(value))) <= 2 * 250_000
+    assert max(map(len, iter_encoded_pieces(value))) <= 2 * 250_000
 
 
 @pytest.mark.parametrize("number", EDGES)
@@ -103,12 +109,9 @@ def test_whatever_holds_the_bytes_is_read_alike(kind: Callable[[bytes], MessageB
 # Large messages are read first, and looked at afterwards.
 
 
-@pytest.fixture
-def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "LARGE_MESSAGE_BYTES", 0)
+decode_large = partial(decode, large_message_bytes=0)
 
 
-@pytest.mark.usefixtures("all_are_large")
 @pytest.mark.parametrize("number", [*EDGES, -(10**400), 1e300, -1e19, 0.1])
 @pytest.mark.parametrize("beside", [0, 999, 1000, 5000], ids="with {} others".format)
 def test_numbers_in_a_large_message_stay_exact(number: float, beside: int) -> None:
@@ -117,7 +120,7 @@ def test_numbers_in_a_large_message_stay_exact(number: float, beside: int) -> No
         [*[1] * beside, number],
         {"a": [{"b": [[1]] * beside}, {"c": {"d": number}}]},
     ):
-        read = decode(json.dumps(value).encode())
+        read = decode_large(json.dumps(value).encode())
         assert read == value
         assert repr(read) == repr(value)
 
@@ -127,24 +130,20 @@ def test_numbers_in_a_large_message_stay_exact(number: float, beside: int) -> No
 @example({"a": [], "b": {}, "c": 2**64, "d": -(2**63) - 1}, 4)
 def test_a_large_message_is_read_like_a_small_one(value: Any, few: int) -> None:
     data = encode(value)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "LARGE_MESSAGE_BYTES", 0)
-        patch.setattr(codec, "_MAX_INSPECTED_VALUES", few)
-        assert repr(decode(data)) == repr(decode(memoryview(data))) == repr(value)
+    for kind in (bytes, memoryview):
+        assert repr(decode_large(kind(data), max_inspected_values=few)) == repr(value)
 
 
-@pytest.mark.usefixtures("all_are_large")
 @pytest.mark.parametrize(
     "text", [b"{", b'["\xff"]', b'["\\u0041"', b"[1e400]", b"[NaN]", b"9" * 5000, b"[" * 99_999]
 )
 def test_a_large_message_that_is_no_json_raises_value_error(text: bytes) -> None:
     with pytest.raises(ValueError):
-        decode(text)
+        decode_large(text)
 
 
-@pytest.mark.usefixtures("all_are_large")
 def test_a_lone_surrogate_in_a_large_message_is_replaced() -> None:
-    assert decode(b'["\\ud800", 18446744073709551617]') == ["\ufffd", 2**64 + 1]
+    assert decode_large(b'["\\ud800", 18446744073709551617]') == ["\ufffd", 2**64 + 1]
 
 
 # A long message is searched for long numbers in pieces.
@@ -161,9 +160,7 @@ def test_no_long_number_is_missed_wherever_it_stands(
     before: str, digits: int, after: str, piece: int
 ) -> None:
     text = f"{before}{'7' * digits}{after}".encode()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "_SCAN_WINDOW_BYTES", piece)
-        assert codec.may_contain_long_number(text) == (re.search(rb"[0-9]{19}", text) is not None)
+    assert may_contain_long_number(text, piece) == (re.search(rb"[0-9]{19}", text) is not None)
 
 
 def test_the_order_of_keys_is_kept() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolyard.protocol import byte_buffer, framing
+from toolyard.protocol import byte_buffer
 from toolyard.protocol.framing import LineFramer, OversizeLine, SseEvent, SseParser
 
 KB, MB = 1024, 1024 * 1024
@@ -28,14 +28,14 @@ def chunked(data: bytes, places: Iterable[int]) -> list[bytes]:
     return [data[one:other] for one, other in itertools.pairwise(marks)]
 
 
-def lines_of(chunks: Iterable[bytes], limit: int) -> list[bytes | OversizeLine | None]:
-    framer = LineFramer(limit)
+def lines_of(chunks: Iterable[bytes], limit: int, **sizes: int) -> list[bytes | OversizeLine | None]:
+    framer = LineFramer(limit, **sizes)
     lines: list[bytes | OversizeLine | None] = [line for chunk in chunks for line in framer.feed(chunk)]
     return [*lines, framer.take_remainder()]
 
 
-def events_of(chunks: Iterable[bytes], limit: int = MB) -> list[SseEvent]:
-    parser = SseParser(limit)
+def events_of(chunks: Iterable[bytes], limit: int = MB, **sizes: int) -> list[SseEvent]:
+    parser = SseParser(limit, **sizes)
     return [event for chunk in chunks for event in parser.feed(chunk)]
 
 
@@ -71,9 +71,8 @@ def test_only_a_line_feed_ends_a_line() -> None:
 @given(st.binary(max_size=400) | st.text(alphabet="ab\n", max_size=400).map(str.encode), cuts, larges)
 def test_any_chunking_gives_the_same_lines(data: bytes, places: list[int], large: int) -> None:
     *whole, rest = data.split(b"\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(byte_buffer, "LARGE_MESSAGE_BYTES", large)
-        assert lines_of(chunked(data, places), 1000) == [*whole, rest or None]
+    lines = lines_of(chunked(data, places), 1000, large_message_bytes=large)
+    assert lines == [*whole, rest or None]
 
 
 @settings(deadline=None)
@@ -93,11 +92,8 @@ def test_any_chunking_cuts_long_lines_alike(
     *whole, rest = data.split(b"\n")
     expected: list[bytes | OversizeLine | None] = [shortened(line, limit, edge) for line in whole]
     expected.append(shortened(rest, limit, edge) if rest else None)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(framing, "_EDGE_BYTES", edge)
-        patch.setattr(byte_buffer, "LARGE_MESSAGE_BYTES", large)
-        assert lines_of(chunked(data, places), limit) == expected
-        assert lines_of([data], limit) == expected
+    for chunks in (chunked(data, places), [data]):
+        assert lines_of(chunks, limit, edge_bytes=edge, large_message_bytes=large) == expected
 
 
 @pytest.mark.parametrize("size", [99, 100])
@@ -361,9 +357,7 @@ def test_any_chunking_of_any_stream_gives_the_events_of_the_specification(
 ) -> None:
     expected = reference(stream)
     assert events_of([stream]) == expected
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(byte_buffer, "LARGE_MESSAGE_BYTES", large)
-        assert events_of(chunked(stream, places)) == expected
+    assert events_of(chunked(stream, places), large_message_bytes=large) == expected
 
 
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
@@ -394,10 +388,8 @@ def test_data_over_the_limit_keeps_its_ends_and_its_size_however_it_is_cut(
 ) -> None:
     data = b"\n".join(values)
     stream = b"id: 1\n" + b"".join(prefix + value + b"\n" for value in values) + b"\ndata: \n\n"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(framing, "_EDGE_BYTES", edge)
-        whole, cut = events_of([stream], limit), events_of(chunked(stream, places), limit)
-    assert whole == cut
+    whole = events_of([stream], limit, edge_bytes=edge)
+    assert events_of(chunked(stream, places), limit, edge_bytes=edge) == whole
     event, following = whole
     assert (event.id, following) == ("1", SseEvent(b""))
     if len(data) <= limit:

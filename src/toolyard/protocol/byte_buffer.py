@@ -19,22 +19,28 @@ cost."""
 
 
 class ByteBuffer:
-    """Collects chunks in order and returns them as one buffer of at most ``max_bytes``."""
+    """Collects chunks in order and returns them as one buffer of at most ``max_bytes``.
 
-    __slots__ = ("_buffer", "_mapped_memory", "_max_bytes", "size")
+    A message of more than ``large_message_bytes`` is collected in huge pages.
+    """
 
-    def __init__(self, max_bytes: int, expected_bytes: int = 0) -> None:
+    __slots__ = ("_buffer", "_large_message_bytes", "_mapped_memory", "_max_bytes", "size")
+
+    def __init__(
+        self, max_bytes: int, expected_bytes: int = 0, large_message_bytes: int = LARGE_MESSAGE_BYTES
+    ) -> None:
         self._max_bytes = max_bytes
+        self._large_message_bytes = large_message_bytes
         self._buffer: bytes | bytearray = b""
         self._mapped_memory = (
-            _map_huge_pages(max_bytes) if LARGE_MESSAGE_BYTES < expected_bytes <= max_bytes else None
+            _map_huge_pages(max_bytes) if large_message_bytes < expected_bytes <= max_bytes else None
         )
         self.size = 0
 
     def add(self, chunk: bytes) -> None:
         """Append a chunk. It is copied at once, while it is still in the CPU cache."""
         start, self.size = self.size, self.size + len(chunk)
-        if self._mapped_memory is None and start and self.size > LARGE_MESSAGE_BYTES:
+        if self._mapped_memory is None and start and self.size > self._large_message_bytes:
             # The message turns out to be large: continue in huge pages.
             self._mapped_memory = _map_huge_pages(self._max_bytes)
             if self._mapped_memory is not None:

@@ -15,7 +15,15 @@ import orjson
 from toolyard.protocol.byte_buffer import LARGE_MESSAGE_BYTES, MessageBytes
 from toolyard.results.readable_json import is_large
 
-__all__ = ["JsonFragment", "decode", "encode", "encode_fragment", "encode_large_members"]
+__all__ = [
+    "JsonFragment",
+    "decode",
+    "encode",
+    "encode_fragment",
+    "encode_large_members",
+    "iter_encoded_pieces",
+    "may_contain_long_number",
+]
 
 JsonFragment: TypeAlias = orjson.Fragment
 """An encoded JSON value that ``encode`` inserts as it is."""
@@ -31,7 +39,12 @@ _PIECE_CHARS = 250_000
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def decode(data: MessageBytes) -> Any:
+def decode(
+    data: MessageBytes,
+    *,
+    large_message_bytes: int = LARGE_MESSAGE_BYTES,
+    max_inspected_values: int = _MAX_INSPECTED_VALUES,
+) -> Any:
     """Decode one JSON value; raise ValueError for invalid JSON.
 
     orjson turns integers beyond 64 bits into floats, so a text that may contain one is decoded by the
@@ -40,7 +53,7 @@ def decode(data: MessageBytes) -> Any:
     """
     # The bytes of a small message are scanned for long numbers before decoding. For a large one that scan is
     # expensive, so it is decoded first and scanned only if its values leave a doubt.
-    large = len(data) > LARGE_MESSAGE_BYTES
+    large = len(data) > large_message_bytes
     if large or not may_contain_long_number(data):
         try:
             value = orjson.loads(data)
@@ -48,19 +61,19 @@ def decode(data: MessageBytes) -> Any:
             if b"\\u" not in bytes(data) and not (large and may_contain_long_number(data)):
                 raise ValueError("not JSON") from None
         else:
-            if not large or _is_exact(value) or not may_contain_long_number(data):
+            if not large or _is_exact(value, max_inspected_values) or not may_contain_long_number(data):
                 return value
             del value  # Free it first: it is large and about to be built again.
     return decode_exactly(data)
 
 
-def _is_exact(value: Any) -> bool:
+def _is_exact(value: Any, max_values: int) -> bool:
     """Return True if the value consists of few parts, none of them a float that may have been a long integer.
 
     Most large messages are one long text. Inspecting the decoded values is much faster than scanning its
     bytes.
     """
-    remaining, stack = _MAX_INSPECTED_VALUES, [value]
+    remaining, stack = max_values, [value]
     while stack:
         value = stack.pop()
         if isinstance(value, dict):
@@ -78,17 +91,17 @@ def _is_exact(value: Any) -> bool:
     return True
 
 
-def may_contain_long_number(data: MessageBytes) -> bool:
+def may_contain_long_number(data: MessageBytes, window_bytes: int = _SCAN_WINDOW_BYTES) -> bool:
     """Return True if the data has 19 digits in a row, in a number or in a string."""
-    if len(data) <= _SCAN_WINDOW_BYTES:
+    if len(data) <= window_bytes:
         return _LONG_NUMBER_MASK in bytes(data).translate(_DIGIT_MASK_TABLE)
     # In windows that fit into the CPU cache; each overlaps the next by the length of a long number less one.
     view = memoryview(data)
     return any(
         _window_may_contain_long_number(
-            bytearray(view[start : start + _SCAN_WINDOW_BYTES + len(_LONG_NUMBER_MASK) - 1])
+            bytearray(view[start : start + window_bytes + len(_LONG_NUMBER_MASK) - 1])
         )
-        for start in range(0, len(view), _SCAN_WINDOW_BYTES)
+        for start in range(0, len(view), window_bytes)
     )
 
 
@@ -158,7 +171,7 @@ async def encode_large_members(members: Mapping[str, Any]) -> dict[str, Any]:
 def _encode_in_steps(value: object) -> JsonFragment:
     try:
         return orjson.Fragment(
-            b"".join(piece.encode("utf-8", "replace") for piece in _iter_encoded_pieces(value))
+            b"".join(piece.encode("utf-8", "replace") for piece in iter_encoded_pieces(value))
         )
     except ValueError as error:
         raise TypeError(f"not JSON: {error}") from None
@@ -169,7 +182,7 @@ def _encode_exactly(message: object) -> bytes:
         try:
             text = _dump_compact(message)
         except RecursionError:
-            text = "".join(_iter_encoded_pieces(message))
+            text = "".join(iter_encoded_pieces(message))
     except ValueError as error:
         raise TypeError(f"not JSON: {error}") from None
     return text.encode("utf-8", "replace")
@@ -181,7 +194,7 @@ def _dump_compact(value: object) -> str:
     )
 
 
-def _iter_encoded_pieces(message: object) -> Iterator[str]:
+def iter_encoded_pieces(message: object) -> Iterator[str]:
     """Encode iteratively: values nested deeper than the libraries can write but still can read, and long ones
     in short steps."""
     stack: list[tuple[Iterator[tuple[str, object]], str]] = [(iter((("", message),)), "")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from toolyard.protocol.byte_buffer import ByteBuffer, MessageBytes
+from toolyard.protocol.byte_buffer import LARGE_MESSAGE_BYTES, ByteBuffer, MessageBytes
 
 __all__ = ["SSE_STEP_BYTES", "LineFramer", "OversizeLine", "SseEvent", "SseParser"]
 
@@ -30,18 +30,19 @@ class OversizeLine:
     tail: bytes
     size: int
 
-    def append_line(self, line: OversizeLine) -> OversizeLine:
+    @classmethod
+    def keep_edges(cls, data: MessageBytes, edge_bytes: int) -> OversizeLine:
+        """Return the record of a line of which only the ends are kept."""
+        return cls(bytes(data[:edge_bytes]), bytes(data[-edge_bytes:]), len(data))
+
+    def append_line(self, line: OversizeLine, edge_bytes: int) -> OversizeLine:
         """Return both lines joined by a line feed."""
         # An edge that holds a whole line is shorter than allowed, so it continues into the other line. An
         # edge that was cut must not: the bytes between would be missing, and unrelated text would look
         # adjacent.
         head = self.head + b"\n" + line.head if len(self.head) == self.size else self.head
         tail = self.tail + b"\n" + line.tail if len(line.tail) == line.size else line.tail
-        return OversizeLine(head[:_EDGE_BYTES], tail[-_EDGE_BYTES:], self.size + 1 + line.size)
-
-
-def _keep_edges(data: MessageBytes) -> OversizeLine:
-    return OversizeLine(bytes(data[:_EDGE_BYTES]), bytes(data[-_EDGE_BYTES:]), len(data))
+        return OversizeLine(head[:edge_bytes], tail[-edge_bytes:], self.size + 1 + line.size)
 
 
 Line: TypeAlias = MessageBytes | OversizeLine
@@ -55,11 +56,18 @@ class LineFramer:
     buffer with every chunk and searched it again would take quadratic time for a long line.
     """
 
-    __slots__ = ("_buffer", "_head", "_limit", "_size", "_tail", "excess_bytes")
+    __slots__ = ("_buffer", "_edge_bytes", "_head", "_limit", "_size", "_tail", "excess_bytes")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(
+        self,
+        limit: int,
+        *,
+        edge_bytes: int = _EDGE_BYTES,
+        large_message_bytes: int = LARGE_MESSAGE_BYTES,
+    ) -> None:
         self._limit = limit
-        self._buffer = ByteBuffer(limit)
+        self._edge_bytes = edge_bytes
+        self._buffer = ByteBuffer(limit, large_message_bytes=large_message_bytes)
         self._size = 0
         self._head = b""
         self._tail = b""
@@ -79,7 +87,7 @@ class LineFramer:
                 self._buffer_piece(piece)
                 lines.append(self._take_line())
             elif len(piece) > self._limit:
-                lines.append(_keep_edges(piece))
+                lines.append(OversizeLine.keep_edges(piece, self._edge_bytes))
             else:
                 lines.append(piece)
         if last:
@@ -99,13 +107,13 @@ class LineFramer:
             self.excess_bytes = len(piece)
         # Over the limit: drop the buffered part and from now on keep only the two ends.
         if self._buffer.size:
-            before = _keep_edges(self._buffer.take())
+            before = OversizeLine.keep_edges(self._buffer.take(), self._edge_bytes)
             self._head, self._tail = before.head, before.tail
         # The limit may be smaller than the edge, and chunks may be single bytes: the head grows until it is
         # full, and the tail always holds the latest bytes.
-        if len(self._head) < _EDGE_BYTES:
-            self._head += piece[: _EDGE_BYTES - len(self._head)]
-        self._tail = (self._tail + piece[-_EDGE_BYTES:])[-_EDGE_BYTES:]
+        if len(self._head) < self._edge_bytes:
+            self._head += piece[: self._edge_bytes - len(self._head)]
+        self._tail = (self._tail + piece[-self._edge_bytes :])[-self._edge_bytes :]
 
     def _take_line(self) -> Line:
         line: Line = self._buffer.take()
@@ -132,6 +140,7 @@ class SseParser:
         "_after_carriage_return",
         "_data",
         "_data_size",
+        "_edge_bytes",
         "_event",
         "_framer",
         "_id",
@@ -144,9 +153,17 @@ class SseParser:
         "_stray_lines",
     )
 
-    def __init__(self, limit: int) -> None:
-        self._framer = LineFramer(limit + 8)  # Room for the field name of a line with data up to the limit.
+    def __init__(
+        self,
+        limit: int,
+        *,
+        edge_bytes: int = _EDGE_BYTES,
+        large_message_bytes: int = LARGE_MESSAGE_BYTES,
+    ) -> None:
+        # Room for the field name of a line with data up to the limit.
+        self._framer = LineFramer(limit + 8, edge_bytes=edge_bytes, large_message_bytes=large_message_bytes)
         self._limit = limit
+        self._edge_bytes = edge_bytes
         self._is_started = False
         self._after_carriage_return = False
         self._stray_lines = self._stray_bytes = 0
@@ -227,7 +244,7 @@ class SseParser:
             if self._oversize is None and self._data_size <= self._limit + 1:
                 self._append_data(value)
             else:
-                self._add_oversize_data(_keep_edges(value))
+                self._add_oversize_data(OversizeLine.keep_edges(value, self._edge_bytes))
                 if self._data_size > _ENDLESS_FACTOR * self._limit:
                     self._count_stray_line(len(line))
             return
@@ -263,7 +280,9 @@ class SseParser:
             self._count_stray_line(line.size)
 
     def _add_oversize_data(self, value: OversizeLine) -> None:
-        before = self._oversize or (None if self._data is None else _keep_edges(self._data))
-        self._oversize = value if before is None else before.append_line(value)
+        before = self._oversize
+        if before is None and self._data is not None:
+            before = OversizeLine.keep_edges(self._data, self._edge_bytes)
+        self._oversize = value if before is None else before.append_line(value, self._edge_bytes)
         # Release the data collected so far: the event is refused, and more lines may follow for long.
         self._data = None
