@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.catalog.search import Hit, SearchIndex, postings
+from toolyard.catalog.search import Hit, SearchIndex
 from toolyard.types.tool import Definition
 
 WORDS = [
@@ -52,7 +51,8 @@ catalogues = st.dictionaries(st.from_regex(r"\A[a-z]{1,4}\Z"), tool(), max_size=
 
 
 def build(tools: Tools) -> SearchIndex:
-    index = SearchIndex()
+    # A low limit, so that also these small catalogues have terms with a stored bitset.
+    index = SearchIndex(max_listed_documents=3)
     for server, mine in by_server(tools).items():
         index.put(server, mine, description=f"about {server}")
     return index
@@ -63,12 +63,6 @@ def by_server(tools: Tools) -> dict[str, dict[str, Definition]]:
     for name, (server, definition) in tools.items():
         found.setdefault(server, {})[name] = definition
     return found
-
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lower the threshold for stored sets, so that these small catalogues have some."""
-    monkeypatch.setattr(postings, "_MAX_LISTED_DOCUMENTS", 3)
 
 
 @given(catalogues, queries, st.randoms())

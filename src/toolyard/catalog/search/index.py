@@ -14,7 +14,7 @@ from typing import NamedTuple
 from toolyard.catalog.search.fields import DocumentBuilder
 from toolyard.catalog.search.fuzzy import FuzzyMatcher
 from toolyard.catalog.search.index_view import IndexView, rank_documents
-from toolyard.catalog.search.postings import Postings
+from toolyard.catalog.search.postings import MAX_LISTED_DOCUMENTS, Postings
 from toolyard.catalog.search.query import parse_query
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.concurrency.lru_cache import LruCache
@@ -52,7 +52,9 @@ class SearchIndex:
     does so for a whole listing. Results depend only on the indexed tools, not on the order of updates.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_listed_documents: int = MAX_LISTED_DOCUMENTS) -> None:
+        """``max_listed_documents`` is that of ``Posting``."""
+        self._max_listed_documents = max_listed_documents
         self._document_builder = DocumentBuilder()
         self._indexed_servers: dict[str, _IndexedServer] = {}
         self._reset_index()
@@ -167,7 +169,7 @@ class SearchIndex:
             self.put(server_id, server.tools, server.description)
 
     def _reset_index(self) -> None:
-        self._postings = Postings()
+        self._postings = Postings(self._max_listed_documents)
         self._fuzzy_matcher = FuzzyMatcher(self._postings.terms)
         self._name_by_number: dict[int, str] = {}
         self._number_by_name: dict[str, int] = {}

@@ -19,7 +19,15 @@ from sys import byteorder
 
 from toolyard.catalog.search.fields import SearchDocument
 
-__all__ = ["Posting", "Postings", "add_to_counters", "bitset_members", "select_highest", "to_bitset"]
+__all__ = [
+    "MAX_LISTED_DOCUMENTS",
+    "Posting",
+    "Postings",
+    "add_to_counters",
+    "bitset_members",
+    "select_highest",
+    "to_bitset",
+]
 
 
 # Document sets and per-document counters are the bits of Python integers: document n is bit n. Counters are
@@ -113,7 +121,7 @@ _MAX_SUFFIX_CHARS = 3
 """Number of characters at the end of a word that stemming is assumed to change."""
 _STRONG_MIN_WEIGHT = 0.6
 """Weight from which a term counts as strong in a document."""
-_MAX_LISTED_DOCUMENTS = 16
+MAX_LISTED_DOCUMENTS = 16
 """Number of documents up to which a posting stores lists and builds its bitsets on demand.
 
 Most terms occur in few documents and are never searched for, and a bitset is as long as its highest number.
@@ -123,10 +131,11 @@ Most terms occur in few documents and are never searched for, and a bitset is as
 class Posting:
     """Documents that contain one term."""
 
-    __slots__ = ("_present", "_strong", "document_count", "term")
+    __slots__ = ("_max_listed_documents", "_present", "_strong", "document_count", "term")
 
-    def __init__(self, term: str) -> None:
+    def __init__(self, term: str, max_listed_documents: int) -> None:
         self.term = term
+        self._max_listed_documents = max_listed_documents
         self.document_count = 0
         self._present: list[int] | int = []
         self._strong: list[int] | int = []
@@ -137,7 +146,7 @@ class Posting:
         if isinstance(self._present, list) and isinstance(self._strong, list):
             self._present += numbers
             self._strong += strong_numbers
-            if self.document_count > _MAX_LISTED_DOCUMENTS:
+            if self.document_count > self._max_listed_documents:
                 self._present, self._strong = to_bitset(self._present), to_bitset(self._strong)
         else:
             self._present, self._strong = (
@@ -168,7 +177,8 @@ class Postings:
     Call ``flush_pending`` after adding documents and before reading the document sets.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_listed_documents: int = MAX_LISTED_DOCUMENTS) -> None:
+        self._max_listed_documents = max_listed_documents
         self.posting_by_term: dict[str, Posting] = {}
         self.terms: list[str] = []
         self._term_prefixes: set[str] = set()
@@ -238,7 +248,7 @@ class Postings:
     def _get_or_add_posting(self, term: str) -> Posting:
         posting = self.posting_by_term.get(term)
         if posting is None:
-            posting = self.posting_by_term[term] = Posting(term)
+            posting = self.posting_by_term[term] = Posting(term, self._max_listed_documents)
             self.terms.append(term)
             self._term_prefixes.add(term[:_PREFIX_CHARS])
         return posting
