@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from toolyard.auth import token_endpoint
 from toolyard.auth.storage import OAuthGrant
 from toolyard.auth.token_endpoint import revoke_grant
 from toolyard.errors import SignInNeeded
@@ -86,13 +85,11 @@ async def test_a_bad_address_for_it_is_no_reason_not_to_sign_in(world: OAuthFixt
     assert (await signed_in(world)).access_token
 
 
-async def test_it_ends_where_the_other_side_does_not(
-    world: OAuthFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_ends_where_the_other_side_does_not(world: OAuthFixture) -> None:
     grant = await signed_in(world)
-    monkeypatch.setattr(token_endpoint, "_REVOCATION_TIMEOUT_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         issuer = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        assert await revoke_grant(world.net, replace(grant, issuer=issuer), world.target()) is False
+        moved = replace(grant, issuer=issuer)
+        assert await revoke_grant(world.net, moved, world.target(), timeout_seconds=0.2) is False

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.config import files, plan_import, read_approvals, write_import
+from toolyard.config import plan_import, read_approvals, write_import
 from toolyard.config.exporters.client_files import EntryEdit, plan_edits, write_entry
 from toolyard.config.file_approvals import approvals_path, record_approval
 from toolyard.config.files import lock_for_editing
@@ -30,14 +30,11 @@ def beside(file: Path, others: bytes, work: Callable[[], Any]) -> Future[Any]:
     return begun
 
 
-def test_who_does_not_come_to_an_end_is_not_waited_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "_LOCK_TIMEOUT_SECONDS", 0.1)
+def test_who_does_not_come_to_an_end_is_not_waited_for_without_end(tmp_path: Path) -> None:
     with (
         lock_for_editing(tmp_path / "mcp.json"),
         pytest.raises(TimeoutError, match="another program has been writing there"),
-        lock_for_editing(tmp_path / "mcp.lock"),
+        lock_for_editing(tmp_path / "mcp.lock", timeout_seconds=0.1),
     ):
         pytest.fail("both were the only one")
     with lock_for_editing(tmp_path / "mcp.lock"):

@@ -57,18 +57,15 @@ class Watch:
 
 
 @pytest.fixture
-async def watch(
-    project: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncGenerator[Callable[..., Any]]:
+async def watch(project: Path, data_dir: Path) -> AsyncGenerator[Callable[..., Any]]:
     """Load, then watch with the same arguments, by events only."""
-    monkeypatch.setattr("toolyard.config.watch._POLL_SECONDS", 600)
     running: list[Watch] = []
     stack: list[Any] = []
 
-    async def begin(path: Path | None = None, **options: Any) -> Watch:
+    async def begin(path: Path | None = None, poll_seconds: float = 600, **options: Any) -> Watch:
         options = {"env": {}, "cwd": project, "data_dir": data_dir, **options}
         current = load_config(path, **options)
-        events = watch_config(current, path, **options)
+        events = watch_config(current, path, poll_seconds=poll_seconds, **options)
         stack.append(events)
         running.append(Watch(events))
         running[-1].start()
@@ -193,11 +190,10 @@ async def test_the_default_file_is_seen_when_it_appears(watch: Callable[..., Any
 
 
 async def test_where_there_are_no_events_a_look_now_and_then_finds_the_change(
-    watch: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watch: Callable[..., Any], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("toolyard.config.watch._POLL_SECONDS", 0.1)
     file = tmp_path / "later" / "mcp.json"
-    running = await watch(data_dir=file.parent)
+    running = await watch(poll_seconds=0.1, data_dir=file.parent)
     for number in ("1", "2"):
         file.parent.mkdir()
         replace(file, text(a=number))

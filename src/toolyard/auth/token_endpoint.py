@@ -255,23 +255,32 @@ def build_grant(
 
 
 async def revoke_grant(
-    net: OutboundHttp, grant: OAuthGrant, target: SignInTarget, *, clock: Callable[[], float] = time.time
+    net: OutboundHttp,
+    grant: OAuthGrant,
+    target: SignInTarget,
+    *,
+    clock: Callable[[], float] = time.time,
+    timeout_seconds: float = _REVOCATION_TIMEOUT_SECONDS,
 ) -> bool:
     """Revoke the tokens of a grant if the authorization server supports it, and return whether it succeeded.
 
-    The grant must be out of use already. Never raises, and ends within ten seconds. Tokens are sent only to
-    the authorization server that issued them.
+    The grant must be out of use already. Never raises, and ends within ``timeout_seconds``. Tokens are sent
+    only to the authorization server that issued them.
     """
     http_client = OAuthHttpClient(net, AddressPolicy(grant.server_url, target.private_addresses))
-    return await revoke_tokens(http_client, grant, target, clock())
+    return await revoke_tokens(http_client, grant, target, clock(), timeout_seconds)
 
 
 async def revoke_tokens(
-    http_client: OAuthHttpClient, grant: OAuthGrant, target: SignInTarget, now: float
+    http_client: OAuthHttpClient,
+    grant: OAuthGrant,
+    target: SignInTarget,
+    now: float,
+    timeout_seconds: float = _REVOCATION_TIMEOUT_SECONDS,
 ) -> bool:
     """Revoke the tokens of a grant with an existing HTTP client; see ``revoke_grant``."""
     try:
-        async with asyncio.timeout(_REVOCATION_TIMEOUT_SECONDS):
+        async with asyncio.timeout(timeout_seconds):
             return await _send_revocations(http_client, grant, target, now)
     except (AuthError, AuthUnavailable, TimeoutError) as error:
         log.info("tokens issued by %s were not revoked: %s", grant.issuer, error or "timed out")

@@ -221,10 +221,10 @@ def ensure_private_file(path: Path) -> os.stat_result:
 
 
 @contextmanager
-def lock_for_editing(path: Path) -> Generator[None]:
+def lock_for_editing(path: Path, timeout_seconds: float = _LOCK_TIMEOUT_SECONDS) -> Generator[None]:
     """Hold an exclusive lock, across processes and threads, while a file is read, changed and written.
 
-    Blocks until the lock is free, so keep the body short. Raises TimeoutError after 10 seconds.
+    Blocks until the lock is free, so keep the body short. Raises TimeoutError after ``timeout_seconds``.
     """
     if sys.platform == "win32":
         yield
@@ -237,7 +237,7 @@ def lock_for_editing(path: Path) -> Generator[None]:
         yield
         return
     try:
-        _acquire_lock(handle, folder)
+        _acquire_lock(handle, folder, timeout_seconds)
         yield
     finally:
         os.close(handle)
@@ -289,8 +289,8 @@ def _copy_ownership(handle: int, replaced: os.stat_result, mode: int) -> None:
     os.fchmod(handle, mode)
 
 
-def _acquire_lock(handle: int, folder: str) -> None:
-    deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
+def _acquire_lock(handle: int, folder: str, timeout_seconds: float) -> None:
+    deadline = time.monotonic() + timeout_seconds
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -298,7 +298,7 @@ def _acquire_lock(handle: int, folder: str) -> None:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 message = (
-                    f"another program has been writing there for over {_LOCK_TIMEOUT_SECONDS:g} s; "
+                    f"another program has been writing there for over {timeout_seconds:g} s; "
                     "stop it, or try again"
                 )
                 raise TimeoutError(errno.ETIMEDOUT, message, folder) from None

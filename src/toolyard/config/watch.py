@@ -56,12 +56,13 @@ async def watch_config(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     data_dir: str | os.PathLike[str] | None = None,
+    poll_seconds: float = _POLL_SECONDS,
 ) -> AsyncGenerator[ConfigChange | ConfigBroken, None]:
     """Yield every change after ``current``, the result of ``load_config`` with the same arguments.
 
     The watched file stays the same; a new file with a higher precedence is found at the next start. After an
-    invalid edit the next valid content is always reported, even if it equals the last valid one. Cancel the
-    iterating task to stop.
+    invalid edit the next valid content is always reported, even if it equals the last valid one. A change
+    without an event is noticed after ``poll_seconds``. Cancel the iterating task to stop.
     """
     env = client_environment(cwd) if env is None else dict(env)
     file, folder = await asyncio.to_thread(find_loaded_file, current.file, path, env, cwd, data_dir)
@@ -75,7 +76,7 @@ async def watch_config(
         return fresh
 
     last, broken, last_signature = current, False, None
-    async with aclosing(_watch_folders(file, folder)) as ticks:
+    async with aclosing(_watch_folders(file, folder, poll_seconds)) as ticks:
         async for _ in ticks:
             signature = await asyncio.to_thread(_compute_signature, file, folder)
             if signature == last_signature:
@@ -100,12 +101,13 @@ async def watch_file(path: Path) -> AsyncGenerator[None, None]:
     Also yields every few seconds; the caller must compare the content. The file need not exist. Cancel the
     iterating task to stop.
     """
-    async with aclosing(_watch_folders(ConfigFile(path, ConfigOrigin.EXPLICIT), path.parent)) as ticks:
+    file = ConfigFile(path, ConfigOrigin.EXPLICIT)
+    async with aclosing(_watch_folders(file, path.parent, _POLL_SECONDS)) as ticks:
         async for _ in ticks:
             yield
 
 
-async def _watch_folders(file: ConfigFile, data_dir: Path) -> AsyncGenerator[None, None]:
+async def _watch_folders(file: ConfigFile, data_dir: Path, poll_seconds: float) -> AsyncGenerator[None, None]:
     """Yield once when the relevant folders are watched, then after every event and every few seconds."""
     # Imported here because only a running server watches. The annotations of watchfiles refer to trio, which
     # is not installed.
@@ -120,7 +122,7 @@ async def _watch_folders(file: ConfigFile, data_dir: Path) -> AsyncGenerator[Non
             *scope.folders,
             watch_filter=scope.includes,
             recursive=False,
-            rust_timeout=int(_POLL_SECONDS * 1000),
+            rust_timeout=int(poll_seconds * 1000),
             yield_on_timeout=True,
         )
         try:
@@ -132,7 +134,7 @@ async def _watch_folders(file: ConfigFile, data_dir: Path) -> AsyncGenerator[Non
                     await anext(events)
         except (OSError, WatchfilesRustInternalError):
             # A folder was removed, or the system has no inotify watches left: fall back to polling.
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(poll_seconds)
 
 
 @asynccontextmanager
