@@ -12,7 +12,6 @@ from tests.store.repositories.test_chats import chat
 from toolyard.errors import AttachmentRefused, ChatQuotaExceeded
 from toolyard.store import Database
 from toolyard.store.expiry import ExpiredRowCleanup
-from toolyard.store.repositories import attachments as repository
 from toolyard.store.repositories.attachments import AttachmentLimits
 from toolyard.store.repositories.cascades import delete_user_rows
 from toolyard.store.sql.tables import attachment_chunks, attachments
@@ -131,11 +130,11 @@ async def test_an_upload_ends_at_the_quota_of_the_user_or_of_all(database: Datab
 
 
 async def test_the_oldest_unsent_upload_makes_room_for_the_newest(
-    reopen: Callable[..., Awaitable[Database]], monkeypatch: pytest.MonkeyPatch
+    reopen: Callable[..., Awaitable[Database]],
 ) -> None:
-    monkeypatch.setattr(repository, "_MAX_UNSENT", 3)
     now = 1_000.0
     database = await reopen(clock=lambda: now)
+    database.chats.attachments.limits = AttachmentLimits(unsent=3)
     await database.chats.create(chat(1))
     sent = await upload(database, b"sent")
     await database.chats.attachments.bind("local", [sent], "chat-1")

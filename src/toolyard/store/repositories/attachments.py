@@ -22,13 +22,11 @@ from toolyard.types.chat import ATTACHMENT_ID_PREFIX, Attachment
 __all__ = ["AttachmentLimits", "SqlAttachmentStore", "StoredAttachment"]
 
 _UNSENT_SECONDS = 86_400.0
-_MAX_UNSENT = 200
-"""Number of unsent attachments of a user; a further one replaces the oldest. Messages limit the sent ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttachmentLimits:
-    """Limits on attachments. For the last two, 0 means no limit."""
+    """Limits on attachments. Of bytes, 0 means no limit."""
 
     file_bytes: int = 10_000_000
     per_message: int = 20
@@ -36,6 +34,8 @@ class AttachmentLimits:
     """Bytes of one user."""
     bytes_in_all: int = 0
     """Bytes of all users."""
+    unsent: int = 200
+    """Unsent attachments of a user; a further one replaces the oldest. Messages limit the sent ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ class SqlAttachmentStore:
 
         def work(connection: Connection) -> None:
             connection.execute(delete(attachments).where(attachments.c.expires_at <= now))
-            connection.execute(delete(attachments).where(attachments.c.id.in_(_select_excess_ids(owner))))
+            excess = _select_excess_ids(owner, self.limits.unsent)
+            connection.execute(delete(attachments).where(attachments.c.id.in_(excess)))
             self._check_quota(connection, owner, 1)
             connection.execute(attachments.insert().values(**values))
 
@@ -184,10 +185,10 @@ def _owner_condition(owner: str, ids: Sequence[str]) -> ColumnElement[bool]:
     return (attachments.c.owner == owner) & attachments.c.id.in_(ids)
 
 
-def _select_excess_ids(owner: str) -> Any:
+def _select_excess_ids(owner: str, limit: int) -> Any:
     """Select the unsent attachments of a user that are too many, except the newest."""
     is_unsent = (attachments.c.owner == owner) & attachments.c.expires_at.is_not(None)
     newest_first = attachments.c.expires_at.desc(), attachments.c.id
     query = select(attachments.c.id).where(is_unsent).order_by(*newest_first)
     # SQLite accepts an offset only with a limit.
-    return query.limit(1_000_000).offset(_MAX_UNSENT - 1)
+    return query.limit(1_000_000).offset(limit - 1)
