@@ -18,7 +18,6 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import ToolDefinition
 from tests.agents.models.conftest import KEY, FakeProvider, Make, ask
 
-from toolyard.agents.models import response_stream
 from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import (
     KeyRefused,
@@ -307,13 +306,10 @@ async def test_silence_ends(make: Make, openai_fake: FakeProvider, script: str) 
 
 
 @pytest.mark.parametrize("order", ["say", "think", "raw weather"])
-async def test_an_answer_without_end_is_ended(
-    models: Models, openai_fake: FakeProvider, order: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(response_stream, "_MAX_ANSWER_CHARACTERS", 1_000)
-    heard = await ask(models, f"{order} {'and on ' * 300}\nhold", tools=[WEATHER])
+async def test_an_answer_without_end_is_ended(models: Models, openai_fake: FakeProvider, order: str) -> None:
+    heard = await ask(models, f"{order} {'x' * 2_000_001}\nhold", tools=[WEATHER])
     assert isinstance(heard.error, ModelFailed)
-    assert "was stopped after 1,000 characters" in heard.error.cause
+    assert "was stopped after 2,000,000 characters" in heard.error.cause
 
 
 async def test_words_that_keep_coming_are_no_silence(make: Make, openai_fake: FakeProvider) -> None:
