@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from toolyard.clients import policy_cache as preparing
 from toolyard.clients.policy_cache import PolicyCache
 from toolyard.types.account import Principal, Right, TokenScope
 from toolyard.types.agent import Agent
@@ -57,9 +56,8 @@ def test_another_state_or_definition_has_another_gate() -> None:
     assert gates.for_server(denied, State.READY) != ready
 
 
-def test_what_nobody_brings_any_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparing, "_MAX_CALLERS", 4)
-    gates_of = PolicyCache(WriteTools.ASK)
+def test_what_nobody_brings_any_more_is_forgotten() -> None:
+    gates_of = PolicyCache(WriteTools.ASK, max_callers=4)
     for number in range(50):
         gates_of(chat(number, choice=frozenset({f"one/{number}"}))).for_server(SERVER, State.READY)
     assert len(gates_of) == 4

@@ -12,7 +12,6 @@ from tests.gateway.conftest import LegacyClient, odd
 from tests.web.conftest import InProcessApp
 from yarl import URL
 
-from toolyard.gateway import client_request
 from toolyard.gateway.client_request import CancellableRequests
 
 
@@ -83,7 +82,7 @@ async def test_a_strange_id_is_ignored(open_site: Any, http: aiohttp.ClientSessi
     assert (await client.call("one_odd")).result
 
 
-async def test_a_flood_fills_nothing_and_what_is_old_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flood_fills_nothing_and_what_is_old_does_not_count() -> None:
     task = asyncio.ensure_future(asyncio.sleep(0))
     held = CancellableRequests()
     for number in range(10_000):
@@ -94,6 +93,6 @@ async def test_a_flood_fills_nothing_and_what_is_old_does_not_count(monkeypatch:
     with pytest.raises(asyncio.CancelledError):
         held.begin(9_999, task)
     assert not task.cancelled()
-    monkeypatch.setattr(client_request, "_EARLY_CANCELLATION_SECONDS", 0.0)
+    held.early_cancellation_seconds = 0.0
     held.begin(9_998, task)
     await task

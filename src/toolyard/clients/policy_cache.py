@@ -55,9 +55,9 @@ class PolicyCache:
     closed chat, an expired token), its compiled entries are freed too.
     """
 
-    def __init__(self, write_tools: WriteTools) -> None:
+    def __init__(self, write_tools: WriteTools, max_callers: int = _MAX_CALLERS) -> None:
         self._write_tools = write_tools
-        self._by_caller: LruCache[Caller, ServerPolicies] = LruCache(_MAX_CALLERS)
+        self._by_caller: LruCache[Caller, ServerPolicies] = LruCache(max_callers)
         self._by_policy: WeakValueDictionary[Policy, ServerPolicies] = WeakValueDictionary()
 
     def __len__(self) -> int:

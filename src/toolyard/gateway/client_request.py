@@ -215,7 +215,8 @@ class CancellableRequests:
     harmed: recently answered ids are kept, and a late cancellation of one of them is dropped.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, early_cancellation_seconds: float = _EARLY_CANCELLATION_SECONDS) -> None:
+        self.early_cancellation_seconds = early_cancellation_seconds
         self._running_tasks: dict[RequestId, asyncio.Task[Any]] = {}
         self._early_cancellations: LruCache[RequestId, float] = LruCache(_MAX_REMEMBERED_IDS)
         self._answered_ids: LruCache[RequestId, None] = LruCache(_MAX_REMEMBERED_IDS)
@@ -224,7 +225,7 @@ class CancellableRequests:
         """Register a request and the task that answers it. Raises CancelledError if it has been cancelled
         already."""
         came = self._early_cancellations.pop(id, None) if self._early_cancellations else None
-        if came is not None and time.monotonic() - came < _EARLY_CANCELLATION_SECONDS:
+        if came is not None and time.monotonic() - came < self.early_cancellation_seconds:
             raise asyncio.CancelledError
         self._running_tasks[id] = task
 
