@@ -6,6 +6,11 @@ not change with the protocol number; everything that follows ``attach`` may.
 
 After the hello, the client's bytes are copied as they are. Frames come back. A frame says which line of the
 client it answers, counted from 1, so that the shim knows without a parser which requests are open.
+
+With the answer to the hello, the process passes the descriptor of a file in memory, where the system has
+those. In it, the process counts the lines of the client before it handles each. A process that is killed
+closes its connections up to some 50 ms after it has stopped to run, and until then a shim can write to them.
+The count is there after the death, and says which lines were never handled.
 """
 
 import os
@@ -21,8 +26,11 @@ __all__ = [
     "Greeting",
     "environment_id",
     "list_namespaces",
+    "open_line_count",
     "read_frame_header",
+    "read_line_count",
     "write_frame",
+    "write_line_count",
 ]
 
 PROTOCOL = 1
@@ -54,6 +62,25 @@ def read_frame_header(data: bytes | bytearray | memoryview, start: int) -> tuple
     """Return kind, line and size of the payload of the frame at ``start``."""
     line = int.from_bytes(data[start + 1 : start + 5], "big")
     return data[start], line, int.from_bytes(data[start + 5 : start + 9], "big")
+
+
+def open_line_count() -> int | None:
+    """Return the descriptor of a new count of handled lines, or None where there are no files in memory."""
+    if sys.platform != "linux":
+        return None
+    descriptor = os.memfd_create("handled_lines")
+    write_line_count(descriptor, 0)
+    return descriptor
+
+
+def write_line_count(descriptor: int, count: int) -> None:
+    """Store the number of lines that are or were handled."""
+    os.pwrite(descriptor, count.to_bytes(4, "big"), 0)
+
+
+def read_line_count(descriptor: int) -> int:
+    """Return the number that was stored last, also after the death of the process that stored it."""
+    return int.from_bytes(os.pread(descriptor, 4, 0), "big")
 
 
 def list_namespaces() -> str:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
-from toolyard.background.attach_protocol import FrameKind, write_frame
+from toolyard.background.attach_protocol import FrameKind, write_frame, write_line_count
 from toolyard.gateway.client_request import as_object, is_request_id
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.stdio.line_reader import LineReader
@@ -22,9 +22,16 @@ class AttachedClient:
     """Serves a client until it disconnects or is moved to another process."""
 
     def __init__(
-        self, endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, replay: int
+        self,
+        endpoint: Endpoint,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        replay: int,
+        line_count_file: int | None,
     ) -> None:
         """``replay`` is the number of first lines whose answers the client has got before.
+
+        ``line_count_file`` is the descriptor of the count of handled lines, which the shim reads.
 
         From now on, lines are handled as they arrive: the client must not have sent any yet.
         """
@@ -33,6 +40,7 @@ class AttachedClient:
         self._replay = replay
         self._session = StdioSession(endpoint, self._send, self._on_request_end)
         self._line_count = 0
+        self._line_count_file = line_count_file
         self._line_of_request: dict[RequestId, int] = {}
         self._listen_ids: set[RequestId] = set()
         self._open_requests: dict[int, int] = {}
@@ -57,6 +65,9 @@ class AttachedClient:
         replaying = asyncio.create_task(self._replay_lines()) if self._replay else None
         try:
             if await lines.wait_for_end():
+                if replaying is not None:
+                    # Lines that came after those to replay have not been handled yet.
+                    await asyncio.wait([replaying], timeout=DRAIN_TIMEOUT_SECONDS)
                 await self._session.finish(DRAIN_TIMEOUT_SECONDS)
             async with asyncio.timeout(DRAIN_TIMEOUT_SECONDS):
                 await lines.drain()
@@ -114,6 +125,8 @@ class AttachedClient:
 
     def _handle_line(self, message: object) -> None:
         self._line_count = line = self._line_count + 1
+        if self._line_count_file is not None:
+            write_line_count(self._line_count_file, line)
         if message is _UNREADABLE:
             self._session.reject_unreadable()
             self._write(FrameKind.MESSAGE, line)

@@ -17,7 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from toolyard.background.attach_protocol import MAX_HELLO_BYTES, PROTOCOL, AttachRequest, environment_id
+from toolyard.background.attach_protocol import (
+    MAX_HELLO_BYTES,
+    PROTOCOL,
+    AttachRequest,
+    environment_id,
+    open_line_count,
+)
 from toolyard.background.attached_client import AttachedClient
 from toolyard.background.listener import ClientListener
 from toolyard.background.pages import Pages
@@ -193,14 +199,18 @@ class BackgroundServer:
         try:
             async with asyncio.timeout(_COMMAND_TIMEOUT_SECONDS):
                 words = (await reader.readline()).split()
-            await self._run_command(words, reader, writer)
+            await self._run_command(words, connection, reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, ValueError):
             pass  # The client has gone, or is not one.
         finally:
             writer.close()
 
     async def _run_command(
-        self, words: list[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        words: list[bytes],
+        connection: socket.socket,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         command = words[0].decode() if words else ""
         if command in ("attach", "operate") and len(words) == 2:
@@ -208,7 +218,10 @@ class BackgroundServer:
                 hello = AttachRequest.from_bytes(
                     await reader.readexactly(min(int(words[1]), MAX_HELLO_BYTES))
                 )
-            await (self._attach if command == "attach" else self._run_operation)(hello, reader, writer)
+            if command == "attach":
+                await self._attach(hello, connection, reader, writer)
+            else:
+                await self._run_operation(hello, reader, writer)
         elif command == "status":
             writer.write(json.dumps(self.describe()).encode() + b"\n")
             await writer.drain()
@@ -256,7 +269,11 @@ class BackgroundServer:
             self._idle_since = time.monotonic()
 
     async def _attach(
-        self, hello: AttachRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        hello: AttachRequest,
+        connection: socket.socket,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         refusal = self._find_refusal(hello)
         if refusal is not None:
@@ -271,9 +288,15 @@ class BackgroundServer:
             writer.write(b"no its configuration or its options are not valid\n")
             await writer.drain()
             return
+        if not self._listener.is_open:  # It began to end meanwhile.
+            writer.write(b"gone\n")
+            await writer.drain()
+            return
         record_local_client(self._data_dir)
-        client = AttachedClient(endpoint, reader, writer, hello.replay)
-        writer.write(b"ok\n")
+        line_count_file = open_line_count()
+        client = AttachedClient(endpoint, reader, writer, hello.replay, line_count_file)
+        # The transport cannot pass descriptors. It has sent nothing yet, so that this is the first answer.
+        socket.send_fds(connection, [b"ok\n"], [] if line_count_file is None else [line_count_file])
         info = _AttachedClientInfo(client, hello, core, asyncio.create_task(client.serve()))
         self._clients.add(info)
         core.client_count += 1
@@ -283,6 +306,8 @@ class BackgroundServer:
             core.client_count -= 1
             self._clients.discard(info)
             self._idle_since = time.monotonic()
+            if line_count_file is not None:
+                os.close(line_count_file)
 
     def _find_refusal(self, hello: AttachRequest) -> str | None:
         if not self._listener.is_open:

@@ -21,6 +21,7 @@ from toolyard.background.attach_protocol import (
     environment_id,
     list_namespaces,
     read_frame_header,
+    read_line_count,
 )
 from toolyard.background.launch import LOG_FILE_NAME, is_running, launch_background
 from toolyard.background.runtime_dir import RuntimeDirError, RuntimePaths, find_peer_uid, lock_file
@@ -53,6 +54,9 @@ _MAX_UNSENT_BYTES = 1024 * 1024
 _VALUE_OPTIONS = ("--agent", "--bundle", "--server", "--mode", "--config", "--data-dir")
 _SHARED_OPTIONS = ("--config", "--data-dir")
 _INTERNAL_ERROR = -32603
+_SHORT_LIFE_SECONDS = 10.0
+_MAX_SHORT_LIVES = 3
+"""Number of processes in a row that end within this time, from which on requests are not sent again."""
 
 
 class NotAttached(Exception):
@@ -149,42 +153,51 @@ class BackgroundLink:
             __version__, environment_id(), os.getcwd(), arguments, dict(os.environ), os.getpid()
         )
 
-    def attach(self, replay: int = 0) -> _socket.socket:
-        """Return a connection on which the client is served. Raises NotAttached or OSError."""
+    def attach(self, replay: int = 0) -> tuple[_socket.socket, int | None]:
+        """Return a connection on which the client is served, and the descriptor of its line count, if there
+        is one. Raises NotAttached or OSError."""
         self._hello.replay = replay
-        while True:
+        for _ in range(_MAX_SHORT_LIVES):
             connection = self.connect()
-            if self._send_hello(connection, b"attach", _HELLO_TIMEOUT_SECONDS):
+            is_accepted, line_count = self._send_hello(connection, b"attach", _HELLO_TIMEOUT_SECONDS)
+            if is_accepted:
                 connection.setblocking(False)
-                return connection
+                return connection, line_count
             # It was about to end. The next one answers, or is started.
+        raise NotAttached(f"the background process ended; see {LOG_FILE_NAME}")
 
     def attach_command(self) -> _socket.socket:
         """Return a connection on which one operation of a command is carried out, by a process of the same
         version. Raises NotAttached or OSError."""
         connection = self.connect(start=False, same_version=True)
-        if not self._send_hello(connection, b"operate", _COMMAND_TIMEOUT_SECONDS):
+        if not self._send_hello(connection, b"operate", _COMMAND_TIMEOUT_SECONDS)[0]:
             raise NotAttached("the background process is shutting down", is_absent=True)
         connection.setblocking(False)
         return connection
 
-    def _send_hello(self, connection: _socket.socket, command: bytes, timeout: float) -> bool:
-        """Send the hello, and return whether it was accepted. False: the process is about to end."""
+    def _send_hello(
+        self, connection: _socket.socket, command: bytes, timeout: float
+    ) -> tuple[bool, int | None]:
+        """Send the hello. Return whether it was accepted, with the descriptor that came with the answer.
+
+        False: the process is about to end, or has ended.
+        """
         body = self._hello.to_bytes()
         connection.settimeout(timeout)
         try:
             connection.sendall(b"%s %d\n" % (command, len(body)) + body)
-            answer = read_line(connection)
+            first, line_count = _receive_with_descriptor(connection)
+            answer = first + read_line(connection) if first else b""
         except ConnectionError:
-            raise NotAttached(f"the background process ended; see {LOG_FILE_NAME}") from None
+            answer, line_count = b"", None
         except OSError as error:
             raise NotAttached(f"the background process does not answer: {error}") from None
         if answer == b"ok":
-            return True
+            return True, line_count
         connection.close()
         if answer not in (b"", b"gone"):
             raise NotAttached(answer.decode("utf-8", "replace").partition(" ")[2])
-        return False
+        return False, None
 
     def connect(self, *, start: bool = True, same_version: bool = False) -> _socket.socket:
         """Return a connection to a process whose greeting was accepted. Raises NotAttached or OSError."""
@@ -268,13 +281,26 @@ def read_line(connection: _socket.socket) -> bytes:
     return line[:-1]
 
 
+def _receive_with_descriptor(connection: _socket.socket) -> tuple[bytes, int | None]:
+    """Return the next byte, or b"" at the end, and the descriptor that was passed with it."""
+    data, control, _, _ = connection.recvmsg(1, _socket.CMSG_SPACE(4))
+    for level, kind, descriptor in control:
+        if (level, kind, len(descriptor)) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, 4):
+            return data, int.from_bytes(descriptor, sys.byteorder)
+    return data, None
+
+
 class _Shim:
     """One client and the connection that serves it."""
 
     def __init__(self, attachment: BackgroundLink) -> None:
         """Raises NotAttached or OSError."""
         self._attachment = attachment
-        self._connection: _socket.socket | None = attachment.attach()
+        self._connection: _socket.socket | None
+        self._connection, self._line_count_file = attachment.attach()
+        self._attached_at = time.monotonic()
+        self._short_lives = 0
+        """Number of processes in a row that were lost soon after this client was attached to them."""
         self._open_lines: dict[int, bytes] = {}
         """Complete lines of the client that are not answered, by number."""
         self._kept_lines: dict[bytes, tuple[int, bytes]] = {}
@@ -471,15 +497,16 @@ class _Shim:
         self._connection = None
         self._frames.clear()
         self._to_process.clear()
-        if self._input_ended:
-            self._answer_open_lines(self._line_count)
-            self._flush_output()
-            return True
-        last_line, when = self._move or (self._line_count, b"now")
+        last_line, when = self._move or self._find_handled_lines()
         self._move = None
-        self._answer_open_lines(last_line)
+        if self._line_count_file is not None:
+            os.close(self._line_count_file)
+            self._line_count_file = None
+        self._answer_open_lines(last_line, repeats=when == b"now" and not self._input_ended)
         self._flush_output()
-        if when == b"later" and not self._open_lines and not self._partial_line:
+        if self._input_ended:
+            return not any(number > last_line for number in self._open_lines)
+        if when == b"later" and not self._is_waiting() and not self._partial_line:
             poller = select.poll()
             poller.register(0, select.POLLIN)
             poller.register(1, 0)
@@ -489,12 +516,41 @@ class _Shim:
             return self._input_ended
         return False
 
-    def _answer_open_lines(self, last_line: int) -> None:
-        """Answer the requests in the lines up to this one with an error, except those that are sent again."""
+    def _find_handled_lines(self) -> tuple[int, bytes]:
+        """Return the last line that a process which was killed may have handled, and when to attach."""
+        is_short_life = time.monotonic() - self._attached_at < _SHORT_LIFE_SECONDS
+        self._short_lives = self._short_lives + 1 if is_short_life else 0
+        if self._short_lives >= _MAX_SHORT_LIVES:
+            # It may be one of the open lines that ends each process.
+            kept = self._kept_lines
+            self._kept_lines = {key: kept[key] for key in kept if kept[key][0] not in self._unanswered_kept}
+            self._unanswered_kept.clear()
+            return self._line_count, b"later"
+        if self._line_count_file is None:
+            return self._line_count, b"now"
+        return read_line_count(self._line_count_file), b"now"
+
+    def _answer_open_lines(self, last_line: int, *, repeats: bool = False) -> None:
+        """Answer the requests in the lines up to this one with an error, except those that are sent again.
+
+        With ``repeats``, these are also the requests that change nothing.
+        """
         kept = {number for number, _ in self._kept_lines.values()}
         for number in [number for number in self._open_lines if number <= last_line and number not in kept]:
-            for id in _find_request_ids(self._open_lines.pop(number)):
-                self._to_client += _build_error(id)
+            message = _parse_line(self._open_lines[number])
+            if not (repeats and _is_repeatable(message)):
+                del self._open_lines[number]
+                for id in _find_request_ids(message):
+                    self._to_client += _build_error(id)
+
+    def _is_waiting(self) -> bool:
+        """Return whether the client waits for an answer. Requests that only listen have none until their
+        end."""
+        kept = self._kept_lines.items()
+        idle = {
+            line for key, (line, _) in kept if key.startswith(b"listen ") or line not in self._unanswered_kept
+        }
+        return not self._open_lines.keys() <= idle
 
     def _flush_output(self) -> None:
         poller = select.poll()
@@ -507,13 +563,16 @@ class _Shim:
         answered = [each for each in self._kept_lines.values() if each[0] not in self._unanswered_kept]
         numbers = sorted(self._open_lines.keys() - {number for number, _ in answered})
         try:
-            self._connection = self._attachment.attach(len(answered))
+            self._connection, self._line_count_file = self._attachment.attach(len(answered))
         except (NotAttached, OSError) as error:
-            self._kept_lines.clear()
-            self._answer_open_lines(self._line_count)
+            # Those that may have been carried out were answered before.
+            for number in numbers:
+                for id in _find_request_ids(_parse_line(self._open_lines[number])):
+                    self._to_client += _build_error(id, error)
             self._flush_output()
             _print_note(f"the connection to Toolyard is lost: {error}")
             return False
+        self._attached_at = time.monotonic()
         # The new process counts from the first line that it gets.
         lines = [*sorted(answered), *((number, self._open_lines[number]) for number in numbers)]
         new_numbers = {number: position for position, (number, _) in enumerate(lines, 1)}
@@ -525,24 +584,43 @@ class _Shim:
         self._line_count, self._replayed_count = len(lines), len(answered)
         self._to_process.clear()
         self._send(b"".join(line for _, line in lines) + self._partial_line)
+        if self._input_ended and not self._to_process:
+            self._end_requests()
         return True
 
 
-def _find_request_ids(line: bytes) -> list[object]:
+def _parse_line(line: bytes) -> object:
+    """Return the message or messages of a line, or None if it is not JSON."""
     import json
 
     try:
-        message = json.loads(line)
-    except ValueError:
-        return []
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_repeatable(message: object) -> bool:
+    """Return whether it is a request that changes nothing, even if it was carried out before."""
+    if not isinstance(message, dict):
+        return False
+    body: dict[str, object] = message  # pyright: ignore[reportUnknownVariableType]
+    return "id" in body and body.get("method", "tools/call") != "tools/call"
+
+
+def _find_request_ids(message: object) -> list[object]:
     messages: list[object] = message if isinstance(message, list) else [message]  # pyright: ignore[reportUnknownVariableType]
     return [each["id"] for each in messages if isinstance(each, dict) and {"id", "method"} <= each.keys()]
 
 
-def _build_error(id: object) -> bytes:
+def _build_error(id: object, cause: object = None) -> bytes:
+    """Return the answer to a request whose outcome is unknown; with ``cause``, to one not carried out."""
     import json
 
-    text = "Toolyard's background process ended before it answered; the outcome is unknown"
-    data = {"kind": "outcome_unknown", "hint": "check what was done, then try again"}
+    if cause is None:
+        text = "Toolyard's background process ended before it answered; the outcome is unknown"
+        data = {"kind": "outcome_unknown", "hint": "check what was done, then try again"}
+    else:
+        text = f"Toolyard's background process ended, and this request was not carried out: {cause}"
+        data = {"kind": "unreachable", "hint": "start this MCP server again"}
     error = {"code": _INTERNAL_ERROR, "message": text, "data": data}
     return json.dumps({"jsonrpc": "2.0", "id": id, "error": error}).encode() + b"\n"
