@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from types import MappingProxyType, UnionType
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -414,17 +414,17 @@ def decode_event(kind: Kind, body: JsonObject) -> EventData | UnknownEvent:
 
 def encode_event(data: EventData) -> dict[str, Any]:
     """Return an event's data as the body that is stored."""
-    return {
-        each.name: _encode_value(value)
+    body: dict[str, Any] = {
+        each.name: value
         for each in fields(data)
         if (value := getattr(data, each.name)) != each.default or not each.metadata
     }
-
-
-def _encode_value(value: object) -> object:
-    if isinstance(value, tuple):
-        return [_encode_item(each) for each in cast("tuple[ResultMedia | Attachment, ...]", value)]
-    return value.value if isinstance(value, StrEnum) else value
+    for name, value in body.items():
+        if isinstance(value, tuple):
+            body[name] = [_encode_item(each) for each in cast("tuple[ResultMedia | Attachment, ...]", value)]
+        elif isinstance(value, StrEnum):
+            body[name] = value.value
+    return body
 
 
 def _encode_item(item: ResultMedia | Attachment) -> dict[str, Any]:
@@ -504,7 +504,7 @@ class NewChatEvent:
         return cls(data.event_kind, encode_event(data), part, kept)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ChatEvent:
     """A stored event. ``seq`` increases within the chat, with gaps where transient events were deleted."""
 
@@ -523,9 +523,9 @@ class ChatEvent:
     """In the first event of a turn: the turn that it follows, 0 if it is a first one. None if an earlier
     version stored it: it then follows the turn before it."""
 
-    @property
+    @cached_property
     def data(self) -> EventData | UnknownEvent:
-        """The body as this version of Toolyard reads it."""
+        """The body as this version of Toolyard reads it. Decoded once for all pages that show the event."""
         return decode_event(self.kind, self.body)
 
 

@@ -27,7 +27,6 @@ from toolyard.agents.chat.turn import (
     MODEL_MODULES,
     ModelUsageCallback,
     TurnServices,
-    build_call_request,
     resolve_model_id,
 )
 from toolyard.agents.chat.turn_end import ChatLimits
@@ -411,7 +410,7 @@ class ChatService:
             events: list[EventData] = [start]
             if isinstance(start, ManualCall):
                 tool_set = tool_set.for_operator()
-                call = build_call_request(tool_set, start.name, start.arguments)
+                call = tool_set.build_call_request(start.name, start.arguments)
                 # A call of an unknown tool is added by the turn, which searches for the tool first.
                 events += [call] if call.tool is not None else []
             number = await self._turn_runner.begin(

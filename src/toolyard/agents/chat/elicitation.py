@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
@@ -24,11 +25,11 @@ from toolyard.agents.chat.elicitation_request import (
     is_private_page,
     parse_elicitation,
 )
+from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.agents.chat.turn_end import ChatLimits
 from toolyard.agents.chat.turn_log import TurnLog
 from toolyard.errors import ToolyardError
-from toolyard.types.chat import ChatEvent, NewChatEvent, Question, QuestionAnswer
-from toolyard.types.server import Server
+from toolyard.types.chat import CallRequest, ChatEvent, NewChatEvent, Question, QuestionAnswer
 from toolyard.types.tool import JsonObject
 
 if TYPE_CHECKING:
@@ -53,23 +54,29 @@ SamplingHandler: TypeAlias = Callable[[SamplingRequest], Awaitable[Mapping[str, 
 """Runs the chat's model on a request that the user allowed. Raises a ModelError."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ActiveCall:
     """A running call, to which questions that arrive meanwhile are assigned."""
 
-    principal_id: str
-    server_id: str | None
-    call_id: str
-    server_label: str
+    request: CallRequest
+    tool_set: ToolSet
     log: TurnLog
-    find_server: Callable[[str], Server | None]
-    """Return the definition of one of the user's servers."""
     sampling_handler: SamplingHandler | None = None
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     open_question_ids: set[str] = field(default_factory=set[str])
     """Questions without an answer yet."""
     question_ids: list[str] = field(default_factory=list[str])
     """Ids of all questions of this call."""
+
+    @cached_property
+    def server_id(self) -> str | None:
+        """The server that is called. Most calls end without a question, for which alone it is needed."""
+        return self.tool_set.find_called_server(self.request)
+
+    @property
+    def server_label(self) -> str:
+        """Display name of the server."""
+        return self.request.server if self.server_id is None else self.tool_set.server_label(self.server_id)
 
 
 _CURRENT_CALL: ContextVar[ActiveCall | None] = ContextVar("toolyard-flight", default=None)
@@ -111,7 +118,7 @@ class ServerQuestions:
         question = parse_elicitation(params)
         if active_call is None or question is None:
             return CANCEL_RESULT
-        server = active_call.find_server(server_id)
+        server = active_call.tool_set.find_server(server_id)
         if question.url is not None and is_private_page(server, question.url):
             log.warning(
                 "%s asked to open a page at a private address, which privateAddresses does not allow",
@@ -157,16 +164,16 @@ class ServerQuestions:
         # to.
         current = _CURRENT_CALL.get()
         if current is not None and current in self._active_calls and current.server_id in (None, server_id):
-            return current, current.call_id
+            return current, current.request.id
         candidates = [
             active_call
             for active_call in self._active_calls
-            if (active_call.principal_id, active_call.server_id) == (principal_id, server_id)
+            if (active_call.tool_set.caller.principal.id, active_call.server_id) == (principal_id, server_id)
             and chat_id in (None, active_call.log.chat_id)
         ]
         if not candidates:
             return None, None
-        return candidates[-1], candidates[-1].call_id if len(candidates) == 1 else None
+        return candidates[-1], candidates[-1].request.id if len(candidates) == 1 else None
 
     async def _ask_within_limits(
         self, active_call: ActiveCall, call_id: str | None, question: Question

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
@@ -22,8 +23,9 @@ from toolyard.meta.tool_definitions import META_SERVER_ID
 from toolyard.policy.rules import DEFINITION_RULE_TITLE
 from toolyard.types.account import User
 from toolyard.types.agent import Agent
+from toolyard.types.audit import server_of_tool
 from toolyard.types.call import Caller, Decision, DecisionStep, RuleOutcome, Surface, ToolCall, Verdict
-from toolyard.types.chat import Chat
+from toolyard.types.chat import CallRequest, Chat
 from toolyard.types.server import NATIVE_SERVER_ID, Server, State
 from toolyard.types.tool import Definition, JsonObject, Result
 
@@ -31,7 +33,6 @@ __all__ = [
     "CallOutcome",
     "ChatBackend",
     "OfferedTools",
-    "ToolDescription",
     "ToolSet",
     "ToolView",
     "UnavailableServer",
@@ -70,18 +71,6 @@ class OfferedTools:
     meta_tools_reason: str = ""
     unavailable_servers: tuple[UnavailableServer, ...] = ()
     quarantines: tuple[Quarantine, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ToolDescription:
-    """A called tool, for display. Fields of an unknown tool are empty."""
-
-    tool_id: str | None = None
-    server_label: str = ""
-    native: bool = False
-    title: str | None = None
-    server_id: str | None = None
-    """The server that is called, also when it is called through the meta tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,32 +188,47 @@ class ToolSet:
         server = self.find_server(server_id)
         return server_id if server is None else server.label or server_id
 
-    def describe(self, name: str, arguments: JsonObject | str) -> ToolDescription:
-        """Return what is known about a tool by its exposed name, without contacting a server."""
+    def build_call_request(
+        self, name: str, arguments: JsonObject | str, call_id: str | None = None
+    ) -> CallRequest:
+        """Return the request for a call, with what is known about the tool without contacting a server.
+
+        A call by the user gets a new id.
+        """
+        id = f"call_{secrets.token_hex(8)}" if call_id is None else call_id
         if name in META_TOOLS:
-            tool, inner_call = META_TOOLS[name], self._parse_meta_call(name, arguments)
-            definition = (
-                None if inner_call is None else self._find_definition(inner_call[0], self._meta_caller)
-            )
-            server_id = None if definition is None else definition.server_id
-            return ToolDescription(
-                tool.id, self.server_label(META_SERVER_ID), native=True, server_id=server_id
-            )
-        definition = self._find_definition(name, self.caller)
-        if definition is None:
-            return ToolDescription()
-        return ToolDescription(
+            label = self.server_label(META_SERVER_ID)
+            return CallRequest(id, name, META_TOOLS[name].id, label, native=True, arguments=arguments)
+        found = self.find_visible(name)
+        if found is None:
+            return CallRequest(id, name, arguments=arguments)
+        definition = found[0]
+        annotated_title = definition.annotations.get("title")
+        return CallRequest(
+            id,
+            name,
             definition.id,
             self.server_label(definition.server_id),
             definition.server_id == NATIVE_SERVER_ID,
-            definition.title or _get_annotation_title(definition),
-            definition.server_id,
+            definition.title or (annotated_title if isinstance(annotated_title, str) else None) or None,
+            arguments,
         )
 
-    def _find_definition(self, name: str, caller: Caller) -> Definition | None:
-        """Return the tool's definition if this caller can see it."""
-        found = self._call_path.find_visible_tool(name, caller)
-        return None if found is None else found[0]
+    def find_called_server(self, call: CallRequest) -> str | None:
+        """Return the id of the server that a call goes to, directly or through the meta tools; None if it is
+        not known."""
+        if call.tool is not None and call.name not in META_TOOLS:
+            return server_of_tool(call.tool)
+        return self._find_inner_server(call.name, call.arguments)
+
+    def _find_inner_server(self, name: str, arguments: JsonObject | str) -> str | None:
+        inner_call = self._parse_meta_call(name, arguments)
+        found = (
+            None
+            if inner_call is None
+            else self._call_path.find_visible_tool(inner_call[0], self._meta_caller)
+        )
+        return None if found is None else found[0].server_id
 
     def _parse_meta_call(self, name: str, arguments: JsonObject | str) -> tuple[str, JsonObject] | None:
         """Return name and arguments of the call made through the meta tools; None if there is none or it is
@@ -294,7 +298,7 @@ class ToolSet:
         result = await self._meta_tools.call_for_result(call, self.caller)
         body: object = result.structured
         ok = isinstance(body, dict) and cast("JsonObject", body).get("ok") is True
-        server_id = None if ok else self.describe(call.name, call.arguments).server_id
+        server_id = None if ok else self._find_inner_server(call.name, call.arguments)
         needs_sign_in = server_id is not None and self._needs_sign_in(server_id)
         return CallOutcome(
             result, ok, self._get_instance_id(server_id) if server_id is not None and needs_sign_in else None
@@ -313,11 +317,6 @@ class ToolSet:
     def _get_instance_id(self, server_id: str) -> str | None:
         server = self._manager.find(server_id, self.caller.principal)
         return None if server is None or server.instance is None else server.instance.id or None
-
-
-def _get_annotation_title(definition: Definition) -> str | None:
-    title = definition.annotations.get("title")
-    return title if isinstance(title, str) and title else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,6 @@ from toolyard.types.chat import (
     TurnOutcome,
     TurnState,
 )
-from toolyard.types.tool import JsonObject
 
 if TYPE_CHECKING:
     from toolyard.agents.chat.model_conversation import ModelConversation
@@ -70,7 +69,6 @@ __all__ = [
     "ModelUsageCallback",
     "Turn",
     "TurnServices",
-    "build_call_request",
     "close_turn",
     "resolve_model_id",
 ]
@@ -208,7 +206,7 @@ class Turn:
         self._tool_set = self._tool_set.for_operator()
         await self._tool_set.locate(start.name)
         if not self._log.snapshot.open_calls:
-            await self._log.append_data(build_call_request(self._tool_set, start.name, start.arguments))
+            await self._log.append_data(self._tool_set.build_call_request(start.name, start.arguments))
         end = TurnEnd(TurnOutcome.DONE)
         is_done = await self._run_open_calls(end)
         # Mostly the end is stored together with the result.
@@ -259,7 +257,7 @@ class Turn:
                 messages, used_call_ids, step_part_id(log.snapshot.steps + 1), log
             )
             calls = [
-                NewChatEvent.from_data(build_call_request(self._tool_set, name, arguments, call_id))
+                NewChatEvent.from_data(self._tool_set.build_call_request(name, arguments, call_id))
                 for call_id, name, arguments in answer.calls
             ]
             await log.append([*answer.events, *calls])
@@ -384,19 +382,8 @@ class Turn:
         assert not isinstance(call.arguments, str)
         tool_set = self._tool_set
         async with self._call_slots:
-            description = tool_set.describe(call.name, call.arguments)
-            label = description.server_label
-            if description.server_id is not None:
-                label = tool_set.server_label(description.server_id)
-            active_call = ActiveCall(
-                self._owner,
-                description.server_id,
-                call.id,
-                label,
-                self._log,
-                tool_set.find_server,
-                self._answer_sampling if self._context.models.choices_for(self._principal) else None,
-            )
+            has_models = self._context.models.choices_for(self._principal)
+            active_call = ActiveCall(call, tool_set, self._log, self._answer_sampling if has_models else None)
             started_at = time.monotonic()
             with self._context.questions.track_call(active_call):
                 outcome = await tool_set.call(
@@ -453,22 +440,6 @@ def _report_usage(context: TurnServices, chat: Chat, tool_set: ToolSet, usage: M
 def resolve_model_id(chat: Chat, tool_set: ToolSet) -> str | None:
     """Return the chat's model, or else its agent's; None means the default model."""
     return chat.model or (None if tool_set.agent is None else tool_set.agent.model)
-
-
-def build_call_request(
-    tool_set: ToolSet, name: str, arguments: JsonObject | str, call_id: str | None = None
-) -> CallRequest:
-    """Return the request for a call, with what is known about the tool. A call by the user gets a new id."""
-    description = tool_set.describe(name, arguments)
-    return CallRequest(
-        f"call_{secrets.token_hex(8)}" if call_id is None else call_id,
-        name,
-        description.tool_id,
-        description.server_label,
-        description.native,
-        description.title,
-        arguments,
-    )
 
 
 async def close_turn(

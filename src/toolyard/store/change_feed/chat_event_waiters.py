@@ -114,8 +114,13 @@ class RecentEvents:
         event = sized_event[0]
         if event.part and event.kind not in TRANSIENT_KINDS:
             # A complete part replaces its streamed pieces, which are deleted in the database as well.
-            remaining = [existing for existing in self._events if not _is_replacement(event, existing[0])]
-            self._events, self._total_bytes = deque(remaining), sum(size for _, size in remaining)
+            part = (event.turn, event.part)
+            self._events = deque(
+                (each, size)
+                for each, size in self._events
+                if (each.turn, each.part) != part or each.kind not in TRANSIENT_KINDS
+            )
+            self._total_bytes = sum(size for _, size in self._events)
         self._events.append(sized_event)
         self._total_bytes += sized_event[1]
         self.last_seq = event.seq
@@ -169,10 +174,6 @@ class RecentEventBuffers:
         """Wake the waiters of all tails."""
         for tail in self._active.values():
             tail.wake()
-
-
-def _is_replacement(event: ChatEvent, piece: ChatEvent) -> bool:
-    return piece.kind in TRANSIENT_KINDS and piece.part == event.part and piece.turn == event.turn
 
 
 _MAX_EVENTS_PER_READ = 1_000
