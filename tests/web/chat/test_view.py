@@ -211,7 +211,7 @@ def test_a_page_that_stays_open_holds_one_turn() -> None:
         following.changes([begun, said, log.add(Kind.END, why="done", error=None, hint=None, seconds=0.1)])
     assert len(following._view.turns) == 1
     assert not following._answer_updaters
-    assert not following._keys_in_sync
+    assert not following._sent_fragments
 
 
 # Addresses that servers want opened.

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import cast
+from typing import TypeAlias, cast
 
 from markupsafe import Markup
 
@@ -35,6 +35,7 @@ from toolyard.web.ui.tools.results import INLINE_IMAGE_TYPES, build_result_query
 
 __all__ = [
     "FragmentContext",
+    "ItemFragments",
     "question_form",
     "render_block",
     "render_item",
@@ -43,6 +44,9 @@ __all__ = [
     "render_turn",
     "render_turn_footer",
 ]
+
+ItemFragments: TypeAlias = Mapping[str, Markup]
+"""Changeable parts of an item, by id."""
 
 _MAX_OPEN_PREVIEW_CHARACTERS = 1_000
 _TEMPLATE_NAME = "chat_parts.html"
@@ -190,9 +194,12 @@ def question_form(asked: QuestionSnapshot) -> ToolForm:
     return ToolForm.from_question(asked.question.schema or {}, asked.key)
 
 
-def render_turn(turn: TurnSnapshot, frame: FragmentContext) -> Markup:
-    """Render a turn."""
-    items = Markup("").join(render_item(each, frame) for each in turn.items)
+def render_turn(
+    turn: TurnSnapshot, frame: FragmentContext, fragments: Mapping[str, ItemFragments] | None = None
+) -> Markup:
+    """Render a turn. ``fragments`` are those of its items, by key, if they are rendered already."""
+    rendered = fragments or {}
+    items = Markup("").join(render_item(each, frame, rendered.get(each.key)) for each in turn.items)
     return render_macro(_TEMPLATE_NAME, "turn", turn, frame, items, render_turn_footer(turn, frame))
 
 
@@ -201,9 +208,9 @@ def render_turn_footer(turn: TurnSnapshot, frame: FragmentContext) -> Markup:
     return render_macro(_TEMPLATE_NAME, "foot", turn, frame)
 
 
-def render_item(item: TurnItem, frame: FragmentContext) -> Markup:
-    """Render an item of a turn."""
-    inner = render_item_fragments(item, frame)
+def render_item(item: TurnItem, frame: FragmentContext, fragments: ItemFragments | None = None) -> Markup:
+    """Render an item of a turn, with its ``fragments`` if they are rendered already."""
+    inner = render_item_fragments(item, frame) if fragments is None else fragments
     if isinstance(item, AnswerSnapshot):
         blocks = Markup("\n").join(
             render_block(item.key, number, text, frame) for number, text in enumerate(split_blocks(item.text))
@@ -216,8 +223,8 @@ def render_item(item: TurnItem, frame: FragmentContext) -> Markup:
     return inner[item.key]
 
 
-def render_item_fragments(item: TurnItem, frame: FragmentContext) -> dict[str, Markup]:
-    """Render the changeable parts of an item, by id.
+def render_item_fragments(item: TurnItem, frame: FragmentContext) -> ItemFragments:
+    """Render the changeable parts of an item.
 
     Blocks of answers are not included, because they are many.
     """

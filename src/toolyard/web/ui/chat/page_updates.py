@@ -23,6 +23,7 @@ from toolyard.web.rendering.markdown_blocks import MarkdownBlockSplitter
 from toolyard.web.ui.chat.context_bar import CONTEXT_ELEMENT_ID, find_context_usage, render_context_bar
 from toolyard.web.ui.chat.fragments import (
     FragmentContext,
+    ItemFragments,
     render_block,
     render_item,
     render_item_fragments,
@@ -69,9 +70,10 @@ class ChatPageUpdater:
         self._frame = frame
         self._view = ChatSnapshot(shown_view.turns[-1:], shown_view.last)
         self._answer_updaters: dict[str, _AnswerUpdater] = {}
-        self._keys_in_sync: set[str] = set()
-        """Keys of items that were sent over this stream. Other items were rendered with the page, perhaps
-        from transient events that no longer exist, so that all their parts are sent on their first change."""
+        self._sent_fragments: dict[str, ItemFragments] = {}
+        """Parts of the running calls that were sent over this stream, by key. Other items were rendered with
+        the page, perhaps from transient events that no longer exist, so that all their parts are sent on
+        their first change."""
 
     @property
     def last(self) -> int:
@@ -106,7 +108,7 @@ class ChatPageUpdater:
         """Return the change that shows another branch: its turns after the element ``after``."""
         self._view = ChatSnapshot(view.turns[-1:], view.last)
         self._answer_updaters.clear()
-        self._keys_in_sync.clear()
+        self._sent_fragments.clear()
         frame = replace(self._frame, tree=tree)
         html = "\n".join(render_turn(turn, frame) for turn in shown)
         return [{"after": after, "html": html}, {"state": view.state}]
@@ -119,7 +121,10 @@ class ChatPageUpdater:
         for turn in now.turns:
             old = known.get(turn.seq)
             if old is None:
-                changes.append(_replace_element(turn.key, render_turn(turn, self._frame), TURNS_ELEMENT_ID))
+                sent = {item.key: render_item_fragments(item, self._frame) for item in turn.items}
+                html = render_turn(turn, self._frame, sent)
+                changes.append(_replace_element(turn.key, html, TURNS_ELEMENT_ID))
+                self._sent_fragments = sent
             # Views are immutable and shared: an identical object means that nothing changed.
             elif old is not turn:
                 changes += self._turn_changes(old, turn)
@@ -133,7 +138,9 @@ class ChatPageUpdater:
         self._view = ChatSnapshot(now.turns[-1:], now.last)
         if now.state == "idle":
             self._answer_updaters.clear()
-            self._keys_in_sync.clear()
+        # Calls with a result hardly change any more, and a turn may have hundreds.
+        running = {call.key for turn in self._view.turns for call in turn.open_calls}
+        self._sent_fragments = {key: sent for key, sent in self._sent_fragments.items() if key in running}
         return changes
 
     def _turn_changes(self, old: TurnSnapshot, now: TurnSnapshot) -> Iterator[PageChange]:
@@ -141,8 +148,8 @@ class ChatPageUpdater:
         for item in now.items:
             before = known.get(item.key)
             if before is None:
-                self._keys_in_sync.add(item.key)
-                yield _replace_element(item.key, render_item(item, self._frame), f"{now.key}-items")
+                sent = self._sent_fragments[item.key] = render_item_fragments(item, self._frame)
+                yield _replace_element(item.key, render_item(item, self._frame, sent), f"{now.key}-items")
                 yield from _announce_item(None, item)
             elif before is not item:
                 yield from self._item_changes(before, item, now)
@@ -154,12 +161,12 @@ class ChatPageUpdater:
         if isinstance(old, AnswerSnapshot) and isinstance(now, AnswerSnapshot):
             yield from self._answer_changes(old, now, turn)
             return
-        before = render_item_fragments(old, self._frame)
-        in_sync = now.key in self._keys_in_sync
-        self._keys_in_sync.add(now.key)
-        for id_, html in render_item_fragments(now, self._frame).items():
+        sent = self._sent_fragments.get(now.key)
+        before = render_item_fragments(old, self._frame) if sent is None else sent
+        fragments = self._sent_fragments[now.key] = render_item_fragments(now, self._frame)
+        for id_, html in fragments.items():
             # Do not replace a question without need, because someone may be filling in its form.
-            if before.get(id_) != html or not (in_sync or id_.startswith("q")):
+            if before.get(id_) != html or not (sent or id_.startswith("q")):
                 yield _replace_element(id_, html, f"{now.key}-questions")
 
     def _answer_changes(
