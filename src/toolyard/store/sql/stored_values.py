@@ -31,8 +31,11 @@ MAX_TEXT_CHARACTERS = 1_000_000
 """Maximum length of other text."""
 
 
-def check_text(text: str, limit: int) -> None:
-    """Raise Unstorable for text that either database would refuse, so that both refuse the same."""
+def check_text(text: str | None, limit: int) -> str | None:
+    """Return the text. Raise Unstorable for one that either database would refuse, so that both refuse the
+    same."""
+    if text is None:
+        return None
     if "\0" in text:
         raise Unstorable("the text contains a NUL character, which cannot be stored", hint="remove it")
     if len(text) > limit:
@@ -44,6 +47,7 @@ def check_text(text: str, limit: int) -> None:
             raise Unstorable(
                 "the text contains a lone surrogate (half a character)", hint="remove it"
             ) from None
+    return text
 
 
 def clean_text(text: str, limit: int) -> str:
