@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
+
+import orjson
 
 from toolyard.catalog.schemas.form_fields import SchemaField, read_schema_fields
 from toolyard.types.tool import JsonObject
@@ -23,6 +26,8 @@ from toolyard.web.ui.tools.schema_form import (
 )
 
 __all__ = ["ToolForm"]
+
+_MAX_CACHED_SCHEMA_BYTES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class ToolForm:
 
         Previous arguments that the fields cannot represent are shown as JSON.
         """
-        fields = read_schema_fields(schema)
+        fields = _read_fields(schema)
         form = cls(
             fields, build_form_texts(fields, previous_arguments), takes_any=_can_take_arguments(schema)
         )
@@ -62,7 +67,7 @@ class ToolForm:
     @classmethod
     def from_question(cls, schema: JsonObject, prefix: str) -> ToolForm:
         """Return the form of an elicitation request."""
-        fields = read_schema_fields(schema)
+        fields = _read_fields(schema)
         return cls(fields, build_form_texts(fields, None, prefix), prefix=prefix, strict=True)
 
     def with_submission(self, form: SubmittedForm) -> ToolForm:
@@ -102,6 +107,20 @@ class ToolForm:
             return read_form(self.fields, self.texts, self.prefix) == expected
         except BadArguments:
             return False
+
+
+def _read_fields(schema: JsonObject) -> tuple[SchemaField, ...]:
+    try:
+        text = orjson.dumps(schema)
+    except orjson.JSONEncodeError:
+        return read_schema_fields(schema)
+    return _read_encoded(text) if len(text) <= _MAX_CACHED_SCHEMA_BYTES else read_schema_fields(schema)
+
+
+@lru_cache(maxsize=256)
+def _read_encoded(schema: bytes) -> tuple[SchemaField, ...]:
+    """Return the fields of a schema. People run one tool several times, and a page renders its form again."""
+    return read_schema_fields(orjson.loads(schema))
 
 
 def _can_take_arguments(schema: JsonObject) -> bool:
