@@ -62,22 +62,27 @@ class LazyRoute(Route):
 class RouteIndex(BaseRoute):
     """All routes, by section: the first two segments of their path, three below ``/api``.
 
-    Within a section they are tried in order, as Starlette does.
+    Within a section, those with as many segments as the path are tried in order, as Starlette does.
     """
 
     def __init__(self, routes: Sequence[LazyRoute]) -> None:
         self.routes = routes
-        self._by_section: dict[str, list[LazyRoute]] = {}
+        self._by_section: dict[str, list[tuple[LazyRoute, int | None]]] = {}
+        """With the number of slashes; None if a parameter can contain some."""
         for route in routes:
             section = _get_section(route.path)
             if "{" in section:
                 raise ValueError(f"{route.path}: a parameter cannot be in the section {section}")
-            self._by_section.setdefault(section, []).append(route)
+            slashes = None if ":path}" in route.path else route.path.count("/")
+            self._by_section.setdefault(section, []).append((route, slashes))
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         partial: Scope | None = None
         if scope["type"] == "http":
-            for route in self._by_section.get(_get_section(scope["path"]), ()):
+            given = scope["path"].count("/")
+            for route, slashes in self._by_section.get(_get_section(scope["path"]), ()):
+                if slashes not in (None, given):
+                    continue
                 match, child_scope = route.matches(scope)
                 if match is Match.FULL:
                     return match, child_scope
