@@ -206,7 +206,7 @@ class CallPath:
         those that a model can reach through the meta tools.
         """
         if caller.surface is Surface.MODEL_DIRECT:
-            caller = replace(caller, surface=Surface.MODEL_META)
+            caller = caller.on_surface(Surface.MODEL_META)
         visible = self.visible_tools(listing, caller)
         compiled = self._policy_cache(caller)
         policies = {id: self._find_server_policy(caller, id, compiled) for id in listing.catalogues}

@@ -15,7 +15,6 @@ from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
-from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import ApprovalNeeded, CallTimeout, ServerError, ToolyardError
 from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
 from toolyard.meta.caller_search import CallerSearch
@@ -98,7 +97,6 @@ _DEFAULT_SEARCH_LIMIT = 10
 _DEFAULT_LIST_LIMIT = 64
 _DEFAULT_READ_CHARS = 16_000
 _SUMMARY_COLUMNS = 48
-_MAX_CACHED_CALLERS = 256
 _UNTRUSTED_SUMMARY = "(untrusted server: tools_describe shows its description)"
 _TIMEOUT_HINT = "request less at once, or ask an admin to raise the setting meta_call_timeout"
 
@@ -162,7 +160,6 @@ class MetaTools:
         self._caller_search = caller_search
         self._limits = limits
         self._unlisted_servers = UnlistedServers(tool_directory, call_path)
-        self._meta_callers: LruCache[Caller, Caller] = LruCache(_MAX_CACHED_CALLERS)
         self._handlers: Mapping[str, Callable[[ToolArguments, Caller], Awaitable[MetaToolReply]]] = {
             "result_read": self._read_result,
             "tools_describe": self._describe_tools,
@@ -178,8 +175,6 @@ class MetaTools:
     def forget_principal(self, principal_id: str) -> None:
         """Drop all cached data of a principal."""
         self._caller_search.forget_principal(principal_id)
-        for caller in [each for each in self._meta_callers if each.principal.id == principal_id]:
-            del self._meta_callers[caller]
 
     async def search(
         self, listing: ToolListing, query: str, caller: Caller, limit: int
@@ -187,7 +182,7 @@ class MetaTools:
         """Return the best tools for a query that the caller can reach, best first; for a query without words
         the first tools by server. Contacts no server."""
         if caller.surface is Surface.MODEL_DIRECT:
-            caller = self._as_meta_caller(caller)
+            caller = caller.on_surface(Surface.MODEL_META)
         if not query.strip():
             shown = self._call_path.visible_tools(listing, caller)
             names = sorted(shown, key=lambda name: (shown[name].server_id, name))
@@ -213,7 +208,8 @@ class MetaTools:
             return ToolOffer(shown)
         if reason := self._exceeded_threshold(caller, shown):
             return ToolOffer({}, META_TOOLS, reason)
-        if self._call_path.visible_tools(listing, self._as_meta_caller(caller)).keys() - shown.keys():
+        reachable = self._call_path.visible_tools(listing, caller.on_surface(Surface.MODEL_META))
+        if reachable.keys() - shown.keys():
             return ToolOffer(shown, META_TOOLS, "some tools are available only through the meta tools")
         return ToolOffer(shown)
 
@@ -247,9 +243,10 @@ class MetaTools:
             return _error_reply(f"unknown meta tool '{name[:64]}'", f"available: {', '.join(META_TOOLS)}")
         try:
             arguments = ToolArguments(META_TOOLS[name], call.arguments)
+            meta_caller = caller.on_surface(Surface.MODEL_META)
             if name == TOOLS_CALL_NAME:
-                return await self._call_tool(arguments, call, self._as_meta_caller(caller))
-            return await self._handlers[name](arguments, self._as_meta_caller(caller))
+                return await self._call_tool(arguments, call, meta_caller)
+            return await self._handlers[name](arguments, meta_caller)
         except (InvalidToolArgument, ResultReadError) as error:
             return _error_reply(str(error))
         except ToolyardError as error:
@@ -415,17 +412,6 @@ class MetaTools:
         return _excerpt_reply(await asyncio.to_thread(read_range, stored, offset, length), "total")
 
     # Helpers of the handlers
-
-    def _as_meta_caller(self, caller: Caller) -> Caller:
-        """Return the caller with the surface of the meta tools.
-
-        The same object is returned each time, since other caches are keyed by caller.
-        """
-        if caller.surface is Surface.MODEL_META:
-            return caller
-        meta_caller = self._meta_callers.get(caller) or replace(caller, surface=Surface.MODEL_META)
-        self._meta_callers[caller] = meta_caller
-        return meta_caller
 
     def _get_result_store(self, caller: Caller) -> ResultStore:
         return self._call_path.result_store(caller.principal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -223,6 +223,17 @@ class Caller:
     """Limits of the API token that authenticated the call; None: no token was used."""
     chat: str | None = None
     """Id of the chat. Calls of a chat to instances use connections dedicated to that chat."""
+    _by_surface: dict[Surface, Caller] = field(
+        default_factory=lambda: dict[Surface, Caller](), init=False, repr=False
+    )
+
+    def on_surface(self, surface: Surface) -> Caller:
+        """Return this caller on another surface: the same object each time."""
+        if surface is self.surface:
+            return self
+        if surface not in self._by_surface:
+            self._by_surface[surface] = replace(self, surface=surface)
+        return self._by_surface[surface]
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)

@@ -106,7 +106,6 @@ class ToolSet:
         self._tool_directory = tool_directory
         self._call_path = call_path
         self._meta_tools = meta_tools
-        self._meta_caller = replace(caller, surface=Surface.MODEL_META)
         self._before_call = before_call
         self._reports_sign_ins = reports_sign_ins
 
@@ -117,10 +116,11 @@ class ToolSet:
     def for_operator(self, *, ignores_choice: bool = False) -> ToolSet:
         """Return the same tools for calls by the user, without a model; with ``ignores_choice`` also those
         that are not selected for the chat."""
-        choice = None if ignores_choice else self.caller.choice
-        if self.caller.surface is Surface.OPERATOR and self.caller.choice == choice:
+        caller = self.caller.on_surface(Surface.OPERATOR)
+        if ignores_choice and caller.choice is not None:
+            caller = replace(caller, choice=None)
+        if caller is self.caller:
             return self
-        caller = replace(self.caller, surface=Surface.OPERATOR, choice=choice)
         return ToolSet(
             self._manager,
             self._tool_directory,
@@ -226,7 +226,7 @@ class ToolSet:
         found = (
             None
             if inner_call is None
-            else self._call_path.find_visible_tool(inner_call[0], self._meta_caller)
+            else self._call_path.find_visible_tool(inner_call[0], self.caller.on_surface(Surface.MODEL_META))
         )
         return None if found is None else found[0].server_id
 
@@ -259,7 +259,7 @@ class ToolSet:
         """
         caller, inner_call = self.caller, self._parse_meta_call(name, arguments)
         if inner_call is not None:
-            (name, arguments), caller = inner_call, self._meta_caller
+            (name, arguments), caller = inner_call, self.caller.on_surface(Surface.MODEL_META)
         found = self._call_path.find_visible_tool(name, caller)
         if found is None or found[1] is not Verdict.ASK:
             return None

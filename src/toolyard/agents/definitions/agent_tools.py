@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 from toolyard.agents.definitions.tool_patterns import check_tool_patterns
@@ -38,7 +37,7 @@ def find_tool_problems(
     prefixes = {tool_directory.name_prefix(server_id): server_id for server_id in unlisted}
     known = [*listing.tools, *RESERVED_NAMES]
     problems = list(check_tool_patterns(agent, known, {**prefixes, **other_prefixes}).errors)
-    caller = replace(caller, surface=Surface.MODEL_META)
+    caller = caller.on_surface(Surface.MODEL_META)
     # Chats have the built-in tools as well, which not every interface lists.
     has_builtin = agent.tools is None or any(map(compile_patterns(agent.tools).allows, RESERVED_NAMES))
     if unlisted or has_builtin or call_path.visible_tools(listing, caller):
