@@ -21,6 +21,7 @@ import pytest
 from tests.tool_calls import call_tool
 
 from toolyard.clients import ConnectionManager
+from toolyard.clients.process_pool import ProcessPool
 from toolyard.errors import ServerError
 from toolyard.types.server import (
     HttpSpec,
@@ -127,6 +128,14 @@ def web(hostile_http: ListeningProgram) -> HostileHttp:
 def good(hostile_stdio: str) -> Server:
     """The definition of a server that works."""
     return Server("good", StdioSpec(sys.executable, ("-I", "-S", hostile_stdio, "good")))
+
+
+@pytest.fixture
+async def processes() -> AsyncIterator[ProcessPool]:
+    """A pool for ``beside(…, processes=processes)`` whose supervisor the test may configure."""
+    pool = ProcessPool()
+    yield pool
+    await pool.close()
 
 
 @pytest.fixture

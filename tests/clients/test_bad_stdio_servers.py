@@ -19,11 +19,12 @@ import pytest
 from tests.processes import is_running, own_descendants
 from tests.tool_calls import call_tool
 
-from toolyard.clients import Callbacks, ConnectionManager, EraCache, backoff
+from toolyard.clients import Callbacks, ConnectionManager, EraCache
+from toolyard.clients.connector import ConnectionLimits
+from toolyard.clients.process_pool import ProcessPool
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.errors import BadAnswer, CallTimeout, OutcomeUnknown, RpcError, ServerError, Unreachable
 from toolyard.transports.memory import MemoryTransport
-from toolyard.transports.stdio import transport
 from toolyard.transports.transport import LogTail
 from toolyard.types.server import RestartPolicy, Server, State, StdioSpec, Timeouts
 
@@ -354,10 +355,10 @@ async def test_a_server_that_ends_in_the_middle_of_calls_leaves_their_outcome_un
     beside: Beside,
     within: Within,
     says: Says,
-    monkeypatch: pytest.MonkeyPatch,
+    processes: ProcessPool,
 ) -> None:
-    monkeypatch.setattr(transport, "_SIGTERM_GRACE_SECONDS", 0.3)
-    async with beside(bad(mode)) as manager:
+    processes.supervisor.sigterm_grace_seconds = 0.3
+    async with beside(bad(mode), processes=processes) as manager:
         await manager.list_tools("bad")
         with within(3):
             ends = await asyncio.gather(
@@ -587,10 +588,10 @@ async def test_what_a_server_started_goes_with_it(
     beside: Beside,
     within: Within,
     wait_until: Until,
-    monkeypatch: pytest.MonkeyPatch,
+    processes: ProcessPool,
 ) -> None:
-    monkeypatch.setattr(transport, "_SIGTERM_GRACE_SECONDS", 0.3)
-    async with beside(bad("family")) as manager:
+    processes.supervisor.sigterm_grace_seconds = 0.3
+    async with beside(bad("family"), processes=processes) as manager:
         await call_tool(manager, "bad", "echo")
         family = [*journal.starts(), *journal.processes()]
         assert len(family) == 3
@@ -601,10 +602,11 @@ async def test_what_a_server_started_goes_with_it(
 
 
 async def test_callers_are_told_in_time_however_long_the_server_takes_to_go(
-    bad: Bad, beside: Beside, within: Within, says: Says, monkeypatch: pytest.MonkeyPatch
+    bad: Bad, beside: Beside, within: Within, says: Says, processes: ProcessPool
 ) -> None:
-    monkeypatch.setattr(transport, "_SIGTERM_GRACE_SECONDS", 4)
-    async with beside(bad("stubborn-and-silent", timeouts=Timeouts(0.5, 1, 1))) as manager:
+    processes.supervisor.sigterm_grace_seconds = 4
+    stubborn = bad("stubborn-and-silent", timeouts=Timeouts(0.5, 1, 1))
+    async with beside(stubborn, processes=processes) as manager:
         before = own_descendants()
         with pytest.raises(Unreachable) as caught:
             await call_tool(manager, "bad", "echo")
@@ -718,9 +720,8 @@ async def test_a_server_that_exits_stays_away_until_someone_restarts_it(
 
 
 async def test_a_server_that_may_restart_comes_back_by_itself(
-    bad: Bad, journal: Journal, beside: Beside, wait_until: Until, monkeypatch: pytest.MonkeyPatch
+    bad: Bad, journal: Journal, beside: Beside, wait_until: Until
 ) -> None:
-    monkeypatch.setattr(backoff, "_RESTART_DELAYS_SECONDS", (0.5, 0.5))
     async with beside(bad("crashes-once", restart=RestartPolicy.ON_FAILURE)) as manager:
         with pytest.raises(OutcomeUnknown):
             await call_tool(manager, "bad", "echo")
@@ -746,10 +747,10 @@ async def test_a_crash_loop_is_left_alone_in_the_end(
     beside: Beside,
     says: Says,
     wait_until: Until,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(backoff, "_RESTART_DELAYS_SECONDS", (0.02, 0.02, 0.02))
-    async with beside(bad("crashes-when-ready", restart=RestartPolicy.ON_FAILURE)) as manager:
+    limits = ConnectionLimits(restart_delays=(0.02, 0.02, 0.02))
+    crashing = bad("crashes-when-ready", restart=RestartPolicy.ON_FAILURE)
+    async with beside(crashing, limits=limits) as manager:
         await manager.connect(["bad"])
         words = "crashed 4 times in a row; the last time it exited with code 5: lost the licence server"
         await wait_until(lambda: words in str(manager.status("bad").cause))

@@ -15,12 +15,12 @@ import pytest
 from tests.tool_calls import call_tool
 
 from toolyard.clients import Callbacks, ConnectionManager
-from toolyard.clients import manager as managing
+from toolyard.clients.connector import ConnectionLimits
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core
 from toolyard.errors import SignInNeeded
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal
-from toolyard.types.call import Caller, ToolCall, WriteTools
+from toolyard.types.call import Caller, McpRequest, ToolCall, WriteTools
 from toolyard.types.server import Configuration, Server, State, StdioSpec
 
 if TYPE_CHECKING:
@@ -133,15 +133,15 @@ async def test_a_connection_that_its_chat_does_not_use_is_closed(
 
 
 async def test_chats_that_nobody_uses_any_more_leave_nothing_behind(
-    accounts: Accounts, core: Core, wait_until: Until, monkeypatch: pytest.MonkeyPatch
+    accounts: Accounts, wait_until: Until
 ) -> None:
-    monkeypatch.setattr(managing, "_MAX_CHAT_CONNECTIONS_BEFORE_PRUNING", 4)
-    async with core() as core:
-        await core.updates.sync_instances("ann", [accounts.instance("ann", stop_when_idle=0.01)])
+    instance = accounts.instance("ann", stop_when_idle=0.01)
+    async with ConnectionManager([instance], limits=ConnectionLimits(chat_connections=4)) as manager:
         for number in range(12):
-            await call(core, Caller(ANN, chat=f"chat-{number}"))
+            request = McpRequest("tools/call", {"name": "whoami", "arguments": {}})
+            await manager.send(DESK, Caller(ANN, chat=f"chat-{number}"), request)
             await wait_until(lambda: accounts.opened("ann") == [])
-        there = [number for number in range(12) if core.manager.list_dedicated_connections(f"chat-{number}")]
+        there = [number for number in range(12) if manager.list_dedicated_connections(f"chat-{number}")]
         assert len(there) <= 5
         assert there[-1] == 11
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from toolyard.clients import call_path as calling
-from toolyard.clients import tool_directory as keeping
+from toolyard.clients.call_path import CallPath, CallSettings
+from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core
 from toolyard.errors import RpcError, ServerError, ToolRefused, ToolyardError, Unreachable
@@ -54,6 +54,12 @@ def core(tmp_path: Path, records: list[CallRecord]) -> Core:
             await core.close()
 
     return make
+
+
+def with_limits(core: Core, settings: CallSettings, **limits: Any) -> Core:
+    """The same core, with a tool directory and a call path of these limits."""
+    directory = ToolDirectory(core.manager, core.catalogues, core.name_assigner, list_deadline=60, **limits)
+    return replace(core, tool_directory=directory, call_path=CallPath(core.manager, directory, settings))
 
 
 async def names(core: Core, caller: Caller) -> list[str]:
@@ -472,13 +478,11 @@ async def test_whoever_leaves_is_forgotten(accounts: Accounts, core: Core) -> No
 
 
 async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
-    accounts: Accounts, core: Core, monkeypatch: pytest.MonkeyPatch
+    accounts: Accounts, core: Core
 ) -> None:
-    monkeypatch.setattr(keeping, "_MAX_PRINCIPALS", 4)
-    monkeypatch.setattr(calling, "_MAX_VISIBLE_TOOLS_ENTRIES", 4)
-    monkeypatch.setattr(calling, "_MAX_RESULT_STORES", 4)
-    monkeypatch.setattr(keeping, "_CALL_RECHECK_SECONDS", 0.0)
+    settings = CallSettings(WriteTools.ALLOW, max_visible_tools_entries=4, max_result_stores=4)
     async with core(accounts.server("one", shared=True)) as core:
+        core = with_limits(core, settings, max_principals=4, recheck_seconds=0.0)
         callers = [Caller(Principal(f"p{number}")) for number in range(12)]
         await names(core, callers[0])
         first = core.tool_directory.known_listing(callers[0].principal)
@@ -490,10 +494,9 @@ async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
         assert known == [callers[0], *callers[-3:]]
         # An instance in constant use is not evicted.
         assert core.tool_directory.known_listing(callers[0].principal) is first
-        kept = vars(core.call_path)
-        sizes = {name: len(kept[name]) for name in ("_visible_tools", "_policy_cache", "_result_stores")}
-        # All callers have equal inputs.
-        assert sizes == {"_visible_tools": 4, "_policy_cache": 1, "_result_stores": 4}
+        # All callers have equal inputs, and so one policy.
+        sizes = {"visible_tools": 4, "policies": 1, "result_stores": 4, "secrets": 1}
+        assert core.call_path.cache_sizes == sizes
         assert len(accounts.opened("common")) == 1
 
 

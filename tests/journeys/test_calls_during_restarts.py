@@ -13,6 +13,7 @@ from tests.tasks import cancel
 from tests.tool_calls import call_tool
 
 from toolyard.clients import ConnectionManager
+from toolyard.clients.connector import ConnectionLimits
 from toolyard.errors import OutcomeUnknown, ServerError
 from toolyard.types.server import HttpSpec, RestartPolicy, Server, StdioSpec
 
@@ -90,15 +91,13 @@ async def test_every_call_over_http_ends_and_none_runs_twice(
 
 
 @pytest.mark.parametrize("sdk", ["sdk1", "sdk2"])
-async def test_every_call_over_stdio_ends_and_none_runs_twice(
-    leaks: None, sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("toolyard.clients.backoff._RESTART_DELAYS_SECONDS", (0.05,) * 100)
+async def test_every_call_over_stdio_ends_and_none_runs_twice(leaks: None, sdk: str, tmp_path: Path) -> None:
+    limits = ConnectionLimits(restart_delays=(0.05,) * 100)
     journal = tmp_path / "journal"
     journal.touch()
     spec = StdioSpec(PYTHONS[sdk], (str(SDK_SERVER), "stdio", "--journal", str(journal)))
     server = Server("s", spec, restart=RestartPolicy.ON_FAILURE)
-    async with ConnectionManager([server]) as manager:
+    async with ConnectionManager([server], limits=limits) as manager:
 
         async def kill() -> None:
             pid = manager.status("s").pid

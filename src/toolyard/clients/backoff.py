@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 
 __all__ = ["Backoff", "IdleTimer"]
 
-_RESTART_DELAYS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds before each consecutive restart. After the last one the server is no longer restarted."""
 _STABLE_AFTER_SECONDS = 60.0
 """Seconds in use after which earlier crashes and floods are forgotten."""
 
@@ -17,9 +15,11 @@ _STABLE_AFTER_SECONDS = 60.0
 class Backoff:
     """Counts consecutive crashes and floods of one server, and the delays that follow from them."""
 
-    def __init__(self, flood_delays: Sequence[float]) -> None:
-        """``flood_delays`` are seconds, for the first flood and each one after."""
+    def __init__(self, flood_delays: Sequence[float], restart_delays: Sequence[float]) -> None:
+        """``flood_delays`` are seconds, for the first flood and each one after; ``restart_delays`` those
+        before each consecutive restart, after the last of which there is none."""
         self._flood_delays = flood_delays
+        self._restart_delays = restart_delays
         self.reset()
 
     def reset(self) -> None:
@@ -37,10 +37,10 @@ class Backoff:
 
     def count_crash(self) -> float | None:
         """Count a crash. Return the seconds before the next start, or None if there were too many."""
-        if self.crashes >= len(_RESTART_DELAYS_SECONDS):
+        if self.crashes >= len(self._restart_delays):
             return None
         self.crashes += 1
-        return _RESTART_DELAYS_SECONDS[self.crashes - 1]
+        return self._restart_delays[self.crashes - 1]
 
     def block_after_flood(self) -> float:
         """Refuse connections for a while, longer after each flood. Return the seconds."""

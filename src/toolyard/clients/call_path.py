@@ -74,9 +74,6 @@ _VisibleToolsEntry: TypeAlias = tuple[
     Mapping[str, Definition],
     Mapping[str, Mapping[str, str]],
 ]
-_MAX_VISIBLE_TOOLS_ENTRIES = 256
-"""Maximum number of cached results of ``shown``, each for one principal and one policy."""
-_MAX_RESULT_STORES = 64
 _MAX_RESULT_STORE_CHARACTERS = 4_000_000
 """Size of a result store of each principal but the local user, who gets the default size."""
 _MAX_TRACED_NAME_CHARACTERS = 128
@@ -97,6 +94,9 @@ class CallSettings:
 
     write_tools: WriteTools = WriteTools.REJECT
     limits: ResultLimits = field(default_factory=ResultLimits)
+    max_visible_tools_entries: int = 256
+    """Maximum number of cached results of ``visible_tools``, each for one principal and one policy."""
+    max_result_stores: int = 64
 
 
 class CallPath:
@@ -125,13 +125,23 @@ class CallPath:
         """Called after every call, with its outcome."""
         self._before_call = before_call
         self._result_store_for = result_store_for or _make_memory_store
-        self._result_stores: LruCache[str, ResultStore] = LruCache(_MAX_RESULT_STORES)
+        self._result_stores: LruCache[str, ResultStore] = LruCache(settings.max_result_stores)
         self._policy_cache = PolicyCache(settings.write_tools)
         self._visible_tools: LruCache[tuple[str, ServerPolicies], _VisibleToolsEntry] = LruCache(
-            _MAX_VISIBLE_TOOLS_ENTRIES
+            settings.max_visible_tools_entries
         )
         """Visible tools by principal and policy."""
         self._secrets: dict[str, tuple[Server, tuple[str, ...]]] = {}
+
+    @property
+    def cache_sizes(self) -> Mapping[str, int]:
+        """Number of entries of each cache."""
+        return {
+            "visible_tools": len(self._visible_tools),
+            "policies": len(self._policy_cache),
+            "result_stores": len(self._result_stores),
+            "secrets": len(self._secrets),
+        }
 
     def invalidate_servers(self, server_ids: Collection[str]) -> None:
         """Drop everything cached for earlier definitions of these servers.

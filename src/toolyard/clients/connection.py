@@ -102,7 +102,9 @@ class Connection:
         self._replaced_sessions: set[McpSession] = set()
         """Retired sessions with calls still running on them."""
         self._header_params: dict[str, tuple[HeaderParam, ...]] = {}
-        self._backoff = Backoff(connector.traffic_limits.reconnect_delays)
+        self._backoff = Backoff(
+            connector.traffic_limits.reconnect_delays, connector.connection_limits.restart_delays
+        )
         self._logged_cause: str | None = None
         """Cause of the last failed attempt, which is in the log already."""
         self._restart_timer: asyncio.TimerHandle | None = None

@@ -24,11 +24,27 @@ from toolyard.transports.transport import MAX_MESSAGE_BYTES, NOT_MCP_HINT, STREA
 from toolyard.types.account import Principal
 from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts, TransportName
 
-__all__ = ["AuthProviderFor", "Connector", "connect_timeout_hint", "server_fingerprint"]
+__all__ = ["AuthProviderFor", "ConnectionLimits", "Connector", "connect_timeout_hint", "server_fingerprint"]
 
 AuthProviderFor: TypeAlias = Callable[[Server, Principal], AuthProvider | None]
 """Returns the credentials of a principal for a server, or None if it needs none. A provider with a ``close``
 method is closed together with the connection that requested it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Limits on the connections of one manager."""
+
+    idle_seconds: float = 300.0
+    """Idle timeout for connections of principals other than the local user, where the server sets none. Web
+    users leave without signing off."""
+    connections: int = 1024
+    """Number of connections from which unconnected ones of other principals than the local user are
+    dropped."""
+    chat_connections: int = 256
+    """Number of chat connections from which unconnected ones are dropped."""
+    restart_delays: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0)
+    """Seconds before each consecutive restart. After the last one the server is no longer restarted."""
 
 
 @dataclass(slots=True)
@@ -45,6 +61,7 @@ class Connector:
     process_supervisor: ProcessSupervisor = field(default_factory=ProcessSupervisor)
     message_limit: int = MAX_MESSAGE_BYTES
     traffic_limits: TrafficLimits = field(default_factory=TrafficLimits)
+    connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     memory_servers: Mapping[str, Callable[[], Transport]] = field(
         default_factory=dict[str, Callable[[], Transport]]
     )

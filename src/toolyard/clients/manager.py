@@ -13,7 +13,7 @@ from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.client_connections import ClientConnections
 from toolyard.clients.connection import Connection, initial_status
-from toolyard.clients.connector import AuthProviderFor, Connector
+from toolyard.clients.connector import AuthProviderFor, ConnectionLimits, Connector
 from toolyard.clients.dedicated_connections import DedicatedConnectionKey, DedicatedConnections
 from toolyard.clients.handshake import EraCache, EraStore
 from toolyard.clients.pagination import PagedList
@@ -40,14 +40,7 @@ OnServerNotification: TypeAlias = Callable[[str, str, str, Mapping[str, Any]], N
 """Called for each server notification: server id, principal id, method, params."""
 
 _MAX_PARALLEL_CONNECTS = 16
-_IDLE_TIMEOUT_SECONDS = 300.0
-"""Idle timeout for connections of principals other than the local user, where the server sets none. Web users
-leave without signing off."""
-_MAX_CONNECTIONS_BEFORE_PRUNING = 1024
-"""Number of connections from which unconnected ones of other principals than the local user are dropped."""
 _BROKEN_STATES = frozenset({State.FAILED, State.NEEDS_AUTH})
-_MAX_CHAT_CONNECTIONS_BEFORE_PRUNING = 256
-"""Number of chat connections from which unconnected ones are dropped."""
 
 
 class ConnectionManager:
@@ -74,6 +67,7 @@ class ConnectionManager:
         client_info: Mapping[str, Any] | None = None,
         message_limit: int = MAX_MESSAGE_BYTES,
         traffic: TrafficLimits = TrafficLimits(),  # noqa: B008 - frozen
+        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - frozen
         max_child_processes: int | None = None,
         processes: ProcessPool | None = None,
         memory_servers: Mapping[str, Callable[[], Transport]] | None = None,
@@ -100,6 +94,7 @@ class ConnectionManager:
         self._callbacks_for = callbacks_for
         self._client_connections = ClientConnections(self.dedicated_connection, self.release_client)
         self._notification_listeners: list[OnServerNotification] = []
+        self._limits = limits
         self._closing_tasks = BackgroundTasks()
         self._closed = False
         self._parallel = parallel
@@ -117,6 +112,7 @@ class ConnectionManager:
             process_supervisor=self._processes.supervisor,
             message_limit=message_limit,
             traffic_limits=traffic,
+            connection_limits=limits,
             memory_servers=memory_servers or {},
             free_process_slot=self._processes.stop_idle_processes,
         )
@@ -236,7 +232,7 @@ class ConnectionManager:
         server = self.find(server_id, principal)
         if server is None or (server.instance is None and server.sessions is SessionPolicy.SHARED):
             return None
-        self._close_in_background(self._dedicated_connections.prune(_MAX_CHAT_CONNECTIONS_BEFORE_PRUNING))
+        self._close_in_background(self._dedicated_connections.prune(self._limits.chat_connections))
         connection = self._make_dedicated_connection(
             server, principal, self._make_callbacks(principal, chat), isolated_context=True
         )
@@ -255,12 +251,12 @@ class ConnectionManager:
             return self.connection(server_id, LOCAL_PRINCIPAL)
         if self._closed:
             raise Unreachable("the connection is closed", server=server_id)
-        if len(self._connections) >= _MAX_CONNECTIONS_BEFORE_PRUNING:
+        if len(self._connections) >= self._limits.connections:
             self._prune_connections()
         idle_timeout = (
             None
             if principal.id == LOCAL_PRINCIPAL.id or server.instance is not None
-            else _IDLE_TIMEOUT_SECONDS
+            else self._limits.idle_seconds
         )
 
         is_stdio = isinstance(server.transport, StdioSpec)
@@ -328,7 +324,7 @@ class ConnectionManager:
             principal,
             self._connector,
             self._make_notification_handler(principal),
-            stop_when_idle=_IDLE_TIMEOUT_SECONDS,
+            stop_when_idle=self._limits.idle_seconds,
             callbacks=callbacks,
             isolated_context=isolated_context,
         )

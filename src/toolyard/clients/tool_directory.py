@@ -60,6 +60,8 @@ class ToolDirectory:
         built_in_catalogues: Mapping[str, Catalogue] | None = None,
         *,
         list_deadline: float,
+        max_principals: int = _MAX_PRINCIPALS,
+        recheck_seconds: float = _CALL_RECHECK_SECONDS,
     ) -> None:
         """``built_in_catalogues`` are those of Toolyard's own servers: part of every listing, never
         fetched. ``list_deadline`` is the time in seconds for which a listing of many servers waits for each
@@ -68,7 +70,8 @@ class ToolDirectory:
         self._catalogues = catalogues
         self._name_assigner = name_assigner
         self._built_in_catalogues = built_in_catalogues or {}
-        self._by_principal: LruCache[str, _PrincipalTools] = LruCache(_MAX_PRINCIPALS)
+        self._by_principal: LruCache[str, _PrincipalTools] = LruCache(max_principals)
+        self._recheck_seconds = recheck_seconds
         self._empty_listing = ToolListing.build(name_assigner, self._built_in_catalogues, {})
         self.deferred = DeferredListings(list_deadline)
         """Refreshes that continue after the caller's deadline."""
@@ -320,7 +323,7 @@ class ToolDirectory:
             listing = self._store_listing(principal, {**listing.catalogues, server.id: catalogue}, failures)
         entry = self._by_principal.get(principal.id)
         if entry is not None:
-            entry.recheck_at[server.id] = time.monotonic() + _CALL_RECHECK_SECONDS
+            entry.recheck_at[server.id] = time.monotonic() + self._recheck_seconds
         return listing
 
     async def _catalogue_for_call(self, server: Server, principal: Principal, chat: str | None) -> Catalogue:

@@ -30,6 +30,7 @@ INHERITED_VARIABLES = (
 )
 # fmt: on
 """Environment variables that a child inherits. Others are not passed on; a server's ``env`` is added."""
+_SIGTERM_GRACE_SECONDS = 5.0
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 
@@ -56,8 +57,12 @@ class ProcessSupervisor:
     this process ends in any other way, the watchdog kills the registered groups and all marked processes.
     """
 
-    def __init__(self, max_children: int | None = None) -> None:
+    def __init__(
+        self, max_children: int | None = None, sigterm_grace_seconds: float = _SIGTERM_GRACE_SECONDS
+    ) -> None:
         """``max_children`` is the maximum number of concurrent children; None means no limit."""
+        self.sigterm_grace_seconds = sigterm_grace_seconds
+        """Seconds for which a process group may exit after SIGTERM, before SIGKILL."""
         self._max_children = max_children
         self._owner_pid = os.getpid()
         # A later watchdog decides by this text whether the owner is dead. The process id alone is not enough:

@@ -42,8 +42,6 @@ _EXIT_TO_EOF_SECONDS = 0.25
 loss."""
 _STDIN_GRACE_SECONDS = 1.0
 """Seconds for which a child may exit after its stdin is closed, before SIGTERM."""
-_SIGTERM_GRACE_SECONDS = 5.0
-"""Seconds for which a process group may exit after SIGTERM, before SIGKILL."""
 _MAX_LINES_PER_STEP = 2_000
 """Number of lines handled in one step of the event loop. One read may bring a hundred thousand."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -210,7 +208,7 @@ class StdioTransport:
         await self._wait_for_exit(_STDIN_GRACE_SECONDS)
         if await self._is_group_alive():
             signal_group(self._process_group, signal.SIGTERM)
-            await self._wait_for_group_exit(_SIGTERM_GRACE_SECONDS)
+            await self._wait_for_group_exit(self._supervisor.sigterm_grace_seconds)
         if await self._is_group_alive():
             signal_group(self._process_group, signal.SIGKILL)
             await self._wait_for_group_exit(1.0)
