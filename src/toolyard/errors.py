@@ -85,7 +85,7 @@ Other packages define their own classes beside the code that raises them::
     ├── ProviderFailed, StartRefused                identity provider failed; unsafe settings
     ├── Invalid                                     toolyard.registry.errors
     ├── CannotListen                                toolyard.web.server.socket
-    └── Usage                                       toolyard.cli.error_exit
+    └── Usage                                       toolyard.cli.invocation
 
 ``exit_code`` is the exit status of the command line. ``kind`` is a stable identifier, for programs, of the
 way in which a server failed; ``toolyard.auth.errors`` defines further ones.

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.arguments import coerce_key_values, needs_schema, read_json_arguments
+from toolyard.cli.invocation import Usage
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

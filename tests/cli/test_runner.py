@@ -7,7 +7,7 @@ import sys
 
 _SCRIPT = """
 import asyncio, gc
-from toolyard.cli.runner import run_async
+from toolyard.cli.invocation import run_async
 
 class Node: ...
 

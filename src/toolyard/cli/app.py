@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from toolyard.cli.error_exit import (
+from toolyard.cli.invocation import (
+    INTERRUPT_EXIT_CODE,
+    Options,
     Usage,
-    interrupt_exit_code,
+    remote_params,
     report_error,
     report_os_error,
     report_usage_error,
+    shared_params,
 )
-from toolyard.cli.input.options import Options, remote_params, shared_params
 from toolyard.cli.process_protection import fork_from_init, protect_process
 from toolyard.errors import ToolyardError
 
@@ -143,7 +145,9 @@ class LazyGroup(click.Group):
         name = _MODULE_BY_COMMAND.get(cmd_name, cmd_name)
         module = import_module(f"toolyard.cli.commands.{name}")
         commands: dict[str, click.Command] = getattr(module, "commands", None) or {cmd_name: module.command}
-        return commands[cmd_name]
+        found = commands[cmd_name]
+        found.short_help = COMMAND_SUMMARIES[cmd_name]
+        return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -217,7 +221,7 @@ def run_command(arguments: Sequence[str], options: Options | None = None) -> int
     except ToolyardError as error:
         return report_error(error, obj)
     except (click.Abort, KeyboardInterrupt):
-        return interrupt_exit_code()
+        return INTERRUPT_EXIT_CODE
     except OSError as error:
         # The outermost boundary: a removed folder, a full disk.
         return report_os_error(error, obj)

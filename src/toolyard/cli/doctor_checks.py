@@ -21,8 +21,8 @@ from typing import Any, Literal, cast
 from toolyard.auth import AuthProvider
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_validation import validate_tools
+from toolyard.cli.output.console import format_count, one_line
 from toolyard.cli.output.notices import clean_server_text
-from toolyard.cli.output.safe_text import format_count, one_line
 from toolyard.clients.connector import Connector, connect_timeout_hint
 from toolyard.clients.pagination import collect_pages
 from toolyard.clients.session import McpSession

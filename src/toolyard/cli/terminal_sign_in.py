@@ -29,11 +29,9 @@ from toolyard.auth.sign_in_flow import (
 )
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage, LazyAuthStorage, OAuthGrant
-from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.prompts import ask_yes_no_async, read_line_async
-from toolyard.cli.output.messages import show_error, show_note
-from toolyard.cli.output.safe_text import one_line
-from toolyard.cli.output.terminal import is_terminal, style_text
+from toolyard.cli.invocation import Usage
+from toolyard.cli.output.console import is_terminal, one_line, show_error, show_note, style_text
 from toolyard.config.settings.table import Settings
 from toolyard.errors import ServerError
 from toolyard.net import AddressGuard, OutboundHttp

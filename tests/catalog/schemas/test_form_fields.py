@@ -8,8 +8,8 @@ import pytest
 
 from toolyard.catalog.schemas.form_fields import InvalidInput, read_schema_fields
 from toolyard.cli.chat.approval_prompts import parse_field_input
-from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.arguments import coerce_key_values
+from toolyard.cli.invocation import Usage
 from toolyard.web.ui.tools.form import ToolForm
 from toolyard.web.ui.tools.schema_form import BadArguments, build_form_fields, read_form
 

@@ -29,7 +29,7 @@ from toolyard.cli.backends.backend import (
     ToolsRequest,
 )
 from toolyard.cli.backends.messages import decode_error, decode_report, read_message, write_message
-from toolyard.cli.input.options import Options
+from toolyard.cli.invocation import Options
 from toolyard.cli.output.servers import ServerSummary
 from toolyard.errors import OutcomeUnknown
 from toolyard.types.tool import Result

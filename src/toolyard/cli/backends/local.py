@@ -23,11 +23,11 @@ from toolyard.cli.backends.backend import (
     ToolsReport,
     ToolsRequest,
 )
-from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.arguments import coerce_key_values
-from toolyard.cli.output.messages import Notice
-from toolyard.cli.output.notice_memory import NoticeMemory
+from toolyard.cli.invocation import Usage
+from toolyard.cli.output.console import Notice, format_age
 from toolyard.cli.output.notices import (
+    NoticeMemory,
     agent_problem_notices,
     clean_server_text,
     disabled_server_notices,
@@ -42,7 +42,6 @@ from toolyard.cli.output.notices import (
     unapproved_file_notices,
 )
 from toolyard.cli.output.progress import EARLY_OUTPUT_SECONDS
-from toolyard.cli.output.safe_text import format_age
 from toolyard.cli.output.servers import ServerSummary, describe_server_info
 from toolyard.clients.call_path import refuse_approval
 from toolyard.core.agents import add_stored_agents

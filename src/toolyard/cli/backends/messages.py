@@ -20,7 +20,7 @@ from toolyard.cli.backends.backend import (
     ServersReport,
     ToolsReport,
 )
-from toolyard.cli.output.messages import Notice
+from toolyard.cli.output.console import Notice
 from toolyard.cli.output.servers import ServerSummary
 from toolyard.errors import AgentsError, ConfigError, HttpStatus, Problem, ToolyardError
 from toolyard.types.call import HiddenTool

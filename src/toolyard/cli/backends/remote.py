@@ -21,11 +21,10 @@ from toolyard.cli.backends.backend import (
     ToolsRequest,
 )
 from toolyard.cli.backends.remote_client import RemoteClient, quote_path_segment
-from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.arguments import coerce_key_values
-from toolyard.cli.output.messages import Notice
+from toolyard.cli.invocation import Usage
+from toolyard.cli.output.console import Notice, format_age, one_line
 from toolyard.cli.output.notices import describe_hidden_tools, hidden_tools_notices
-from toolyard.cli.output.safe_text import format_age, one_line
 from toolyard.cli.output.servers import ServerSummary, describe_server_info
 from toolyard.errors import CallTimeout
 from toolyard.results import ResultLimits

@@ -19,9 +19,7 @@ from toolyard.catalog.schemas.form_fields import (
     read_schema_fields,
 )
 from toolyard.cli.input.prompts import format_arguments_for_approval, read_line_async
-from toolyard.cli.output.messages import show_error
-from toolyard.cli.output.safe_text import make_printable, one_line
-from toolyard.cli.output.terminal import style_text
+from toolyard.cli.output.console import make_printable, one_line, show_error, style_text
 from toolyard.types.chat import CallRequest, Question
 from toolyard.types.visible_text import visible
 

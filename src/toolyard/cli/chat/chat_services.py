@@ -19,10 +19,8 @@ from toolyard.agents.chat.turn_end import ChatLimits
 from toolyard.agents.definitions.agent_tools import find_tool_problems
 from toolyard.agents.definitions.agents_md import agent_id, find_agents_file, read_agents
 from toolyard.agents.models.available_models import Models
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Options
+from toolyard.cli.invocation import Options, Usage
 from toolyard.concurrency.tasks import BackgroundTasks
-from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
 from toolyard.core.agents import merge_agents
 from toolyard.core.audit import AuditRecorder
@@ -134,7 +132,7 @@ class ChatApp:
 @asynccontextmanager
 async def open_existing_database(options: Options) -> AsyncGenerator[Database | None]:
     """Open the database for reading, or yield None if there is none. Raises StoreError."""
-    settings = load_settings(options.resolved_data_dir)
+    settings = options.load_settings()
     if settings.database_url is None and not (options.resolved_data_dir / DATABASE_FILE_NAME).exists():
         yield None
         return
@@ -154,10 +152,10 @@ async def open_chat_app(
     At the end, running turns end as interrupted, every connection is closed and every child process has
     ended. ``model`` names a model that need not be in the settings.
     """
-    settings = load_settings(options.resolved_data_dir)
+    settings = options.load_settings()
     tracer = choose_tracer(os.environ)
     models = Models.from_settings(settings, tracer)
-    configuration = load_config(options.config, data_dir=options.resolved_data_dir)
+    configuration = options.load_config()
     select_bundles(bundles, configuration.bundles)
     path = find_agents_file(settings.agents_path, options.resolved_data_dir)
     agents = {} if path is None else {each.id: each for each in read_agents(path).agents}

@@ -6,8 +6,8 @@ from toolyard.agents.chat.chats import UNCHANGED, Unchanged
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.agents.definitions.agents_md import agent_id
 from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID, ChatApp
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.output.safe_text import one_line
+from toolyard.cli.invocation import Usage
+from toolyard.cli.output.console import one_line
 from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.chat import Attachment, Chat
 

@@ -12,13 +12,18 @@ from typing import Any
 from toolyard.agents.chat.chats import ChatService
 from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID
 from toolyard.cli.chat.current_chat import CurrentChat
-from toolyard.cli.chat.interrupts import Interrupts
 from toolyard.cli.chat.screen import Screen
 from toolyard.cli.chat.slash_commands import COMMAND_NAMES, SlashCommands
-from toolyard.cli.chat.turn_follower import TurnFollower, UserExited
+from toolyard.cli.chat.turn_follower import Interrupts, TurnFollower, UserExited
 from toolyard.cli.input.prompts import read_line_async
-from toolyard.cli.output.messages import show_error, show_note, show_problems
-from toolyard.cli.output.terminal import is_interactive, is_terminal, style_text
+from toolyard.cli.output.console import (
+    is_interactive,
+    is_terminal,
+    show_error,
+    show_note,
+    show_problems,
+    style_text,
+)
 from toolyard.errors import AgentsError, ConfigError, ToolyardError
 from toolyard.types.chat import TurnState, UserMessage
 

@@ -11,9 +11,16 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from toolyard.agents.chat.turn_snapshot import AnswerSnapshot, TurnSnapshot, UsageTotal
-from toolyard.cli.output.messages import show_error, show_note
-from toolyard.cli.output.safe_text import format_count, format_duration, make_printable, one_line
-from toolyard.cli.output.terminal import is_terminal, style_text
+from toolyard.cli.output.console import (
+    format_count,
+    format_duration,
+    is_terminal,
+    make_printable,
+    one_line,
+    show_error,
+    show_note,
+    style_text,
+)
 from toolyard.types.chat import (
     CallProgress,
     CallRequest,

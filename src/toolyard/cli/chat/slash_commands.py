@@ -12,10 +12,15 @@ from toolyard.agents.chat.markdown_export import export_markdown
 from toolyard.agents.chat.tool_set import ToolView
 from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID
 from toolyard.cli.chat.current_chat import CurrentChat
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.safe_text import format_count, make_printable, one_line
-from toolyard.cli.output.terminal import is_terminal, style_text
+from toolyard.cli.invocation import Usage
+from toolyard.cli.output.console import (
+    format_count,
+    is_terminal,
+    make_printable,
+    one_line,
+    show_note,
+    style_text,
+)
 
 __all__ = ["COMMAND_NAMES", "SlashCommands"]
 

@@ -1,10 +1,13 @@
-"""Follows a turn to its end: prints its events, and asks the person where needed."""
+"""Follows a turn to its end: prints its events, asks the person where needed, and stops it at Ctrl-C."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Protocol, TypeAlias
 
 from toolyard.agents.chat.chats import ChatService
@@ -17,8 +20,7 @@ from toolyard.cli.chat.approval_prompts import (
     ask_approval,
     ask_question,
 )
-from toolyard.cli.chat.interrupts import Interrupts
-from toolyard.cli.output.messages import show_note
+from toolyard.cli.output.console import show_note
 from toolyard.types.chat import (
     ApprovalAnswer,
     CallResult,
@@ -30,7 +32,7 @@ from toolyard.types.chat import (
     UnknownEvent,
 )
 
-__all__ = ["EventDisplay", "TurnFollower", "TurnResult", "UserExited"]
+__all__ = ["EventDisplay", "Interrupts", "TurnFollower", "TurnResult", "UserExited"]
 
 _EVENT_POLL_SECONDS = 30.0
 
@@ -242,3 +244,35 @@ def _answers_request(data: EventData | UnknownEvent, request: OpenRequest) -> bo
             return data.id == request.question.id
         case _:
             return False
+
+
+_UNSUPPORTED_SIGNAL_ERRORS = (NotImplementedError, RuntimeError, ValueError)
+"""Raised on other platforms, and outside the main thread."""
+
+
+class Interrupts:
+    """While active, Ctrl-C does not end the program, if signal handlers are available."""
+
+    def __init__(self) -> None:
+        self._interrupt_event = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def __enter__(self) -> Interrupts:
+        with contextlib.suppress(*_UNSUPPORTED_SIGNAL_ERRORS):
+            self._loop.add_signal_handler(signal.SIGINT, self._interrupt_event.set)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(*_UNSUPPORTED_SIGNAL_ERRORS):
+            self._loop.remove_signal_handler(signal.SIGINT)
+
+    async def wait(self) -> None:
+        """Wait for Ctrl-C; each press counts once."""
+        await self._interrupt_event.wait()
+        self._interrupt_event.clear()
+
+    def clear(self) -> None:
+        """Discard earlier presses, which were meant for work that has ended."""
+        self._interrupt_event.clear()

@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.audit_recording import record_audit_entry
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Command, Options, shared_params
-from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.safe_text import print_json
-from toolyard.cli.output.tables import Column, show_table
-from toolyard.cli.runner import run_async
+from toolyard.cli.invocation import Command, Options, Usage, run_async, shared_params
+from toolyard.cli.output.console import Column, print_json, show_note, show_table
 from toolyard.types.account import LOCAL_PRINCIPAL
 
 if TYPE_CHECKING:
@@ -35,7 +30,7 @@ _COLUMNS = (
 _user_option = click.option("--user", help="The person; by default the local user.")
 
 
-@click.group("approvals", short_help=COMMAND_SUMMARIES["approvals"])
+@click.group("approvals")
 def command() -> None:
     """List and revoke approvals.
 
@@ -99,11 +94,10 @@ def _run_with_owner(
     """Run an operation on the database, for the person with this name."""
     from toolyard.accounts import AccountService
     from toolyard.accounts.errors import NoSuchUser
-    from toolyard.config import load_settings  # slow to load, as the whole store is
     from toolyard.store import Database
 
     async def run_operation() -> T:
-        settings = load_settings(options.resolved_data_dir)
+        settings = options.load_settings()
         database = await Database.open_from_settings(settings, options.resolved_data_dir)
         try:
             owner = LOCAL_PRINCIPAL.id

@@ -7,15 +7,10 @@ from dataclasses import asdict
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.audit_recording import record_if_database_exists
-from toolyard.cli.error_exit import Usage, report_error
-from toolyard.cli.input.options import Command, Options
 from toolyard.cli.input.prompts import ask_yes_no
-from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.safe_text import one_line, print_json
-from toolyard.cli.output.terminal import is_interactive, style_text
-from toolyard.cli.runner import run_async
+from toolyard.cli.invocation import Command, Options, Usage, report_error, run_async
+from toolyard.cli.output.console import is_interactive, one_line, print_json, show_note, style_text
 from toolyard.config import approve_file, discover_config_path, review_file
 from toolyard.config.file_review import Review, ReviewedServer
 
@@ -24,7 +19,7 @@ __all__ = ["command"]
 _CHANGE_COLOURS = {"new": "green", "changed": "yellow", "same": "dim"}
 
 
-@click.command("approve", cls=Command, short_help=COMMAND_SUMMARIES["approve"])
+@click.command("approve", cls=Command)
 @click.argument("path", required=False, type=click.Path(path_type=str))
 @click.option("--yes", is_flag=True, help="Approve without asking.")
 @click.pass_obj

@@ -13,11 +13,8 @@ import click
 from toolyard.background.launch import LOG_FILE_NAME
 from toolyard.background.runtime_dir import RuntimeDirError
 from toolyard.background.shim import BackgroundLink, NotAttached, read_line
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.safe_text import format_count, make_printable, print_json
-from toolyard.cli.output.tables import Column, show_table
+from toolyard.cli.invocation import Command, Options, Usage
+from toolyard.cli.output.console import Column, format_count, make_printable, print_json, show_table
 from toolyard.errors import Unreachable
 
 __all__ = ["commands"]
@@ -27,7 +24,7 @@ _STOP_TIMEOUT_SECONDS = 15.0
 _NOT_RUNNING_EXIT_CODE = 3
 
 
-@click.command("status", cls=Command, short_help=COMMAND_SUMMARIES["status"])
+@click.command("status", cls=Command)
 @click.pass_obj
 def _status(options: Options) -> int:
     """Show the Toolyard that runs in the background for this data directory: its clients and its servers.
@@ -89,7 +86,7 @@ def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-@click.command("stop", cls=Command, short_help=COMMAND_SUMMARIES["stop"])
+@click.command("stop", cls=Command)
 @click.pass_obj
 def _stop(options: Options) -> int:
     """Stop the Toolyard that runs in the background, and the servers that it started.
@@ -130,7 +127,7 @@ def _is_running(pid: int) -> bool:
         return True
 
 
-@click.command("open", cls=Command, short_help=COMMAND_SUMMARIES["open"])
+@click.command("open", cls=Command)
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @click.pass_obj
 def _open(options: Options, no_browser: bool) -> int:

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import base64
+import mimetypes
+import os
+import re
 import sys
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.backends.backend import CommandCall
-from toolyard.cli.backends.selection import open_backend
+from toolyard.cli.backends.backend import CommandCall, open_backend
 from toolyard.cli.input.arguments import needs_schema, read_json_arguments
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_tools
-from toolyard.cli.input.options import Options, PositiveSeconds, RemoteCommand
 from toolyard.cli.input.prompts import ask_yes_no_async, format_arguments_for_approval
-from toolyard.cli.output.call_result import make_folder, result_json, save_media, show_result
-from toolyard.cli.output.messages import show_note
+from toolyard.cli.invocation import Options, PositiveSeconds, RemoteCommand, Usage, run_async
+from toolyard.cli.output.console import (
+    is_interactive,
+    is_terminal,
+    make_printable,
+    print_json,
+    show_error,
+    show_note,
+)
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.cli.output.safe_text import print_json
-from toolyard.cli.output.terminal import is_interactive
-from toolyard.cli.runner import run_async
-from toolyard.types.tool import Result
+from toolyard.types.tool import Media, Result, TextBlock, TextResource
 
-__all__ = ["command"]
+__all__ = ["command", "make_folder", "result_json", "save_media", "show_result"]
 
 _MAX_INLINE_ARGUMENT_CHARACTERS = 500
 """Maximum length of arguments that are shown within the question."""
 
 
-@click.command("call", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["call"])
+@click.command("call", cls=RemoteCommand)
 @click.argument("name", shell_complete=complete_tools)
 @click.argument("words", metavar="['{json}' | key=value ... | -]", nargs=-1)
 @click.option("--agent", metavar="A", shell_complete=complete_agents, help="Call as this agent.")
@@ -104,3 +110,99 @@ async def _ask_approval(tool_name: str, arguments: Mapping[str, Any]) -> bool:
         print(text, file=sys.stderr, flush=True)
         text = "these arguments"
     return await ask_yes_no_async(f"{tool_name} can change data. Call it with {text}?")
+
+
+def show_result(result: Result, saved_paths: Sequence[Path], tool: str) -> None:
+    """Print the text on standard output, with descriptions of media; a tool error goes to standard error."""
+    if result.is_error:
+        show_error(f"{tool} returned an error: {result.text}")
+        return
+    media = result.media
+    has_text = any(isinstance(block, TextBlock | TextResource) for block in result.blocks)
+    if has_text or not media:
+        text = result.text
+        # On a terminal, control characters of a server are escaped; a pipe gets the text unchanged.
+        sys.stdout.write(make_printable(text) if is_terminal(sys.stdout) else text)
+        sys.stdout.write("" if text.endswith("\n") else "\n")
+    for place, one in enumerate(media):
+        where = f" -> {saved_paths[place]}" if saved_paths else ""
+        if saved_paths or not has_text or one.uri is None:
+            print(f"{one}{where}")
+    if media and not saved_paths:
+        show_note("media were not saved", "use --save DIR to write them to files")
+    for warning in result.warnings:
+        show_note(warning)
+
+
+def result_json(result: Result, saved_paths: Sequence[Path]) -> dict[str, Any]:
+    """Return the result as a JSON object. A tool's own failure also has ``error``."""
+    found: dict[str, Any] = {
+        "text": result.text,
+        "is_error": result.is_error,
+        "structured": result.structured,
+        "media": [
+            _media_json(one, saved_paths[place] if saved_paths else None)
+            for place, one in enumerate(result.media)
+        ],
+        "warnings": list(result.warnings),
+    }
+    if result.is_error:
+        found["error"] = {"kind": "ToolError", "message": result.text, "hint": None, "exit_code": 1}
+    return found
+
+
+def _media_json(media: Media, path: Path | None) -> dict[str, Any]:
+    return {
+        "kind": media.kind,
+        "mime": media.mime,
+        "bytes": media.size,
+        "uri": media.uri,
+        "file": None if path is None else str(path),
+    }
+
+
+_UNSAFE_NAME_CHARACTERS = re.compile(r"[^\w.-]+", re.ASCII)
+_MAX_NAME_ATTEMPTS = 10_000
+
+
+def make_folder(folder: Path) -> None:
+    """Create the folder, before a call whose result could be lost otherwise. Raises Usage."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Usage(f"--save {folder}: {error.strerror or error}") from None
+
+
+def save_media(media: Sequence[Media], folder: Path, tool: str) -> tuple[Path, ...]:
+    """Write each item to a new file, and return the paths. Raises Usage."""
+    try:
+        return tuple(_write_media_file(one, folder, tool) for one in media)
+    except OSError as error:
+        raise Usage(f"--save {folder}: {error.strerror or error}") from None
+
+
+def _write_media_file(media: Media, folder: Path, tool: str) -> Path:
+    stem, ending = _choose_file_name(media, tool)
+    content = base64.b64decode(media.data)
+    for number in range(1, _MAX_NAME_ATTEMPTS):
+        path = folder / (f"{stem}-{number}{ending}" if number > 1 or not media.uri else f"{stem}{ending}")
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            continue
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        return path
+    raise Usage(f"--save {folder}: too many files are named {stem}")
+
+
+def _choose_file_name(media: Media, tool: str) -> tuple[str, str]:
+    """Return a name that cannot leave the folder, and a suffix for the media type."""
+    ending = mimetypes.guess_extension(media.mime.partition(";")[0].strip()) or ".bin"
+    if media.uri:
+        last = PurePosixPath(unquote(urlsplit(media.uri).path)).name
+        safe = _UNSAFE_NAME_CHARACTERS.sub("_", last).lstrip(".")[:100]
+        if safe:
+            stem, dot, own = safe.rpartition(".")
+            return (stem, f".{own}") if dot and stem else (safe, ending)
+    return _UNSAFE_NAME_CHARACTERS.sub("_", tool)[:100], ending

@@ -15,16 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_models
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import show_note, show_notices
+from toolyard.cli.invocation import Command, Options, Usage, run_async
+from toolyard.cli.output.console import (
+    Column,
+    format_age,
+    is_interactive,
+    is_terminal,
+    one_line,
+    print_json,
+    show_note,
+    show_notices,
+    show_table,
+)
 from toolyard.cli.output.notices import agent_problem_notices
-from toolyard.cli.output.safe_text import format_age, one_line, print_json
-from toolyard.cli.output.tables import Column, show_table
-from toolyard.cli.output.terminal import is_interactive, is_terminal
-from toolyard.cli.runner import run_async
 from toolyard.types.chat import Chat, ChatEvent, TurnOutcome
 
 if TYPE_CHECKING:
@@ -51,7 +55,7 @@ class ChatOptions:
     """The id of a chat, or its beginning; empty for the last chat."""
 
 
-@click.command("chat", cls=Command, short_help=COMMAND_SUMMARIES["chat"])
+@click.command("chat", cls=Command)
 @click.option("--agent", metavar="A", shell_complete=complete_agents, help="Chat as this agent.")
 @click.option(
     "--model",
@@ -139,7 +143,7 @@ async def _run_chat(options: Options, chat_options: ChatOptions, *, may_ask: boo
             LineEditor,
             TerminalConversation,  # only for people
         )
-        from toolyard.cli.chat.interrupts import Interrupts
+        from toolyard.cli.chat.turn_follower import Interrupts
 
         with Interrupts() as interrupts, LineEditor() as prompt:
             return await TerminalConversation(room.chats, seat, prompt, interrupts).run()
@@ -270,9 +274,8 @@ async def run_single_turn(
 ) -> int:
     """Send a message, follow the turn to its end, and return the exit code. Raises ToolyardError."""
     from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID  # slow to load, as the whole core is
-    from toolyard.cli.chat.interrupts import Interrupts
     from toolyard.cli.chat.screen import Screen
-    from toolyard.cli.chat.turn_follower import TurnFollower, UserExited
+    from toolyard.cli.chat.turn_follower import Interrupts, TurnFollower, UserExited
 
     chat = await current_chat.get_or_create()
     with Interrupts() as interrupts:

@@ -16,13 +16,16 @@ from toolyard.agents.definitions.tool_patterns import check_tool_patterns
 from toolyard.catalog.exposed_names import RESERVED_NAMES, NameAssigner, NameTemplates
 from toolyard.catalog.lock import lock_path, read_lock
 from toolyard.catalog.lock.lock_file import detect_unpinned_package
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import format_problem, problem_json, show_message
+from toolyard.cli.invocation import Command, Options, open_offline_yard, run_async
+from toolyard.cli.output.console import (
+    format_count,
+    format_problem,
+    print_json,
+    problem_json,
+    show_message,
+    style_text,
+)
 from toolyard.cli.output.notices import UNTRUSTED_WRITE_HINT, find_servers_without_tools
-from toolyard.cli.output.safe_text import format_count, print_json
-from toolyard.cli.output.terminal import style_text
-from toolyard.cli.runner import open_offline_yard, run_async
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
 from toolyard.errors import AgentsError, ConfigError, Problem, ToolyardError
@@ -211,7 +214,7 @@ def _make_problem(entry: Server | Bundle, message: str, hint: str | None = None)
     return Problem(message, file=file, line=place.line, path=f"{what} '{entry.id}'", hint=hint)
 
 
-@click.command("check", cls=Command, short_help=COMMAND_SUMMARIES["check"])
+@click.command("check", cls=Command)
 @click.pass_obj
 def command(options: Options) -> int:
     """Check the configuration, the settings and AGENTS.md, and report all problems at once.

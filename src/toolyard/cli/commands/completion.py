@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from toolyard.cli.app import COMMAND_SUMMARIES, PROGRAM_NAME, app
-from toolyard.cli.input.options import Command
+from toolyard.cli.app import PROGRAM_NAME, app
+from toolyard.cli.invocation import Command
 
 __all__ = ["command"]
 
@@ -20,7 +20,6 @@ _SETUP_BY_SHELL = {
 @click.command(
     "completion",
     cls=Command,
-    short_help=COMMAND_SUMMARIES["completion"],
     epilog="\b\n" + "\n".join(_SETUP_BY_SHELL.values()),
 )
 @click.argument("shell", type=click.Choice(list(_SETUP_BY_SHELL)))

@@ -11,12 +11,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.safe_text import print_json
-from toolyard.cli.output.terminal import style_text
+from toolyard.cli.invocation import Command, Options, Usage
+from toolyard.cli.output.console import print_json, show_note, style_text
 from toolyard.config.exporters.client_files import EntryEdit, find_target_file, plan_edits, resolve_entry_path
 from toolyard.config.exporters.client_records import (
     plan_undo,
@@ -38,7 +34,7 @@ _CLIENT_NAMES = (
 )
 
 
-@click.command("connect", cls=Command, short_help=COMMAND_SUMMARIES["connect"])
+@click.command("connect", cls=Command)
 @click.argument("client", type=click.Choice(_CLIENT_NAMES), required=False)
 @click.option("--all", "is_all", is_flag=True, help="Write it for every client found on this machine.")
 @click.option("--replace", "replaces", is_flag=True, help="With --all: move the clients' own servers here.")
@@ -203,7 +199,7 @@ def _with_explicit_config(options: Options) -> Options:
 
 
 def _with_token(method: ConnectionMethod, file: str | None) -> ConnectionMethod:
-    from toolyard.cli.input.remote_token import REMOTE_TOKEN_VARIABLE, read_token  # only to write a token
+    from toolyard.cli.backends.remote_client import REMOTE_TOKEN_VARIABLE, read_token  # only to write a token
 
     token = read_token(file)
     if token is None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES, run_command
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.terminal import style_text
+from toolyard.cli.app import run_command
+from toolyard.cli.invocation import Command, Options
+from toolyard.cli.output.console import style_text
 
 __all__ = ["command", "demo_config", "first_config"]
 
@@ -36,7 +36,7 @@ Servers are configured in mcp.json; `toolyard check` prints the path of yours.
 """
 
 
-@click.command("demo", cls=Command, short_help=COMMAND_SUMMARIES["demo"])
+@click.command("demo", cls=Command)
 @click.pass_obj
 def command(options: Options) -> int:
     """Show the main commands with a small server that comes with Toolyard.

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.error_exit import Usage, report_error
 from toolyard.cli.input.completion import complete_servers
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import show_message
+from toolyard.cli.invocation import Command, Options, Usage, report_error, run_async
+from toolyard.cli.output.console import (
+    format_count,
+    format_duration,
+    one_line,
+    print_json,
+    show_message,
+    style_text,
+)
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.cli.output.safe_text import format_count, format_duration, one_line, print_json
-from toolyard.cli.output.terminal import style_text
-from toolyard.cli.runner import run_async
-from toolyard.config import load_config, load_settings
 from toolyard.errors import ConfigError
 from toolyard.types.server import Configuration, HttpSpec, Server
 
@@ -31,7 +32,7 @@ __all__ = ["command"]
 _UNREACHABLE_EXIT_CODE = 3
 
 
-@click.command("doctor", cls=Command, short_help=COMMAND_SUMMARIES["doctor"])
+@click.command("doctor", cls=Command)
 @click.argument("servers", metavar="[SERVER]...", nargs=-1, shell_complete=complete_servers)
 @click.pass_obj
 def command(options: Options, servers: tuple[str, ...]) -> int:
@@ -51,7 +52,7 @@ async def _run_doctor(options: Options, server_ids: tuple[str, ...]) -> int:
         _show_machine_checks(facts)
     machine = [_machine_check_json(fact) for fact in facts]
     try:
-        configuration = load_config(options.config, data_dir=options.resolved_data_dir)
+        configuration = options.load_config()
         chosen = _select_servers(configuration, server_ids)
     except (ConfigError, Usage) as error:
         return report_error(error, options, environment=machine)
@@ -103,7 +104,7 @@ async def _open_stored_sign_ins(options: Options) -> AsyncGenerator[Callable[[Se
     from toolyard.store.lazy_database import LazyDatabase
     from toolyard.types.account import LOCAL_PRINCIPAL  # loaded with the machine's part
 
-    settings, net = load_settings(options.resolved_data_dir), OutboundHttp()
+    settings, net = options.load_settings(), OutboundHttp()
     database = LazyDatabase(settings, options.resolved_data_dir)
     auth_for = auth_providers_from_database(database, net)
     try:

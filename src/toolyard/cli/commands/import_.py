@@ -11,14 +11,21 @@ from typing import Any
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Command, Options
 from toolyard.cli.input.prompts import ask_yes_no
-from toolyard.cli.output.messages import format_problem, problem_json, show_note
-from toolyard.cli.output.safe_text import format_count, print_json
-from toolyard.cli.output.tables import Column, StyledCell, show_table
-from toolyard.cli.output.terminal import is_interactive, is_terminal, style_text
+from toolyard.cli.invocation import Command, Options, Usage
+from toolyard.cli.output.console import (
+    Column,
+    StyledCell,
+    format_count,
+    format_problem,
+    is_interactive,
+    is_terminal,
+    print_json,
+    problem_json,
+    show_note,
+    show_table,
+    style_text,
+)
 from toolyard.config import parse_config, plan_import, project_client_files, user_client_files, write_import
 from toolyard.config.importers.locations import ClientFile
 from toolyard.config.importers.merge import ImportPlan
@@ -37,7 +44,7 @@ _COLUMNS = (
 )
 
 
-@click.command("import", cls=Command, short_help=COMMAND_SUMMARIES["import"])
+@click.command("import", cls=Command)
 @click.argument("sources", metavar="[SOURCE]...", nargs=-1, type=click.Path(path_type=str))
 @click.option(
     "--write/--dry-run", "write", default=None, help="Write the file, or only show what would be written."

@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.audit_recording import record_if_database_exists
 from toolyard.cli.backends.remote_client import RemoteClient, quote_path_segment
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Options, RemoteCommand
-from toolyard.cli.output.messages import show_error, show_note
+from toolyard.cli.invocation import Options, RemoteCommand, Usage, open_yard, run_async
+from toolyard.cli.output.console import format_count, one_line, print_json, show_error, show_note
 from toolyard.cli.output.notices import clean_server_text
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.cli.output.safe_text import format_count, one_line, print_json
 from toolyard.cli.output.tools import show_change, show_unaccepted_changes_notice
-from toolyard.cli.runner import open_yard, run_async
 from toolyard.errors import ToolRefused
 
 if TYPE_CHECKING:
@@ -37,7 +33,7 @@ _DIFFERENT_EXIT_CODE = 1
 _UNREACHABLE_EXIT_CODE = 3
 
 
-@click.command("lock", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["lock"])
+@click.command("lock", cls=RemoteCommand)
 @click.option("--check", is_flag=True, help="Only compare; exit with 1 if there are differences. For CI.")
 @click.option("--diff", is_flag=True, help="Only show the exact differences.")
 @click.option(

@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.completion import complete_servers
-from toolyard.cli.input.options import Command, Options, PositiveSeconds
-from toolyard.cli.output.messages import show_note
+from toolyard.cli.invocation import Command, Options, PositiveSeconds, Usage, open_yard, run_async
+from toolyard.cli.output.console import format_count, one_line, print_json, show_note, style_text
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.cli.output.safe_text import format_count, one_line, print_json
-from toolyard.cli.output.terminal import style_text
-from toolyard.cli.runner import open_yard, run_async
-from toolyard.config import load_config, load_settings
 from toolyard.errors import ServerError
 from toolyard.types.server import State
 
@@ -32,7 +26,7 @@ __all__ = ["DEFAULT_TIMEOUT_SECONDS", "check_server", "command", "sign_in"]
 DEFAULT_TIMEOUT_SECONDS = 300.0
 
 
-@click.command("login", cls=Command, short_help=COMMAND_SUMMARIES["login"])
+@click.command("login", cls=Command)
 @click.argument("server", shell_complete=complete_servers)
 @click.option("--paste", is_flag=True, help="Paste the address or code instead of waiting for the browser.")
 @click.option("--no-browser", is_flag=True, help="Print the address without opening a browser.")
@@ -69,7 +63,7 @@ def command(
     """
     from toolyard.cli.terminal_sign_in import find_sign_in_server  # not for the help
 
-    configuration = load_config(options.config, data_dir=options.resolved_data_dir)
+    configuration = options.load_config()
     chosen = find_sign_in_server(configuration, server)
     if chosen.server.disabled_reason is not None:
         raise Usage(f"server '{server}' is disabled: {chosen.server.disabled_reason}")
@@ -112,9 +106,7 @@ async def sign_in(
     from toolyard.auth.errors import DiscoveryFailed, SignInNotNeeded  # slow to load, as the whole core is
     from toolyard.cli.terminal_sign_in import TerminalSignIn
 
-    flow = TerminalSignIn(
-        load_settings(options.resolved_data_dir), options.resolved_data_dir, quiet=options.json
-    )
+    flow = TerminalSignIn(options.load_settings(), options.resolved_data_dir, quiet=options.json)
     try:
         grant = await flow.sign_in(
             sign_in_server, paste=paste, browser=browser, timeout_seconds=timeout_seconds

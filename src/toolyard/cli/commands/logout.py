@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.input.completion import complete_servers
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.safe_text import one_line, print_json
-from toolyard.cli.runner import run_async
-from toolyard.config import load_config, load_settings
+from toolyard.cli.invocation import Command, Options, run_async
+from toolyard.cli.output.console import one_line, print_json
 
 if TYPE_CHECKING:
     from toolyard.cli.terminal_sign_in import SignInServer
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("logout", cls=Command, short_help=COMMAND_SUMMARIES["logout"])
+@click.command("logout", cls=Command)
 @click.argument("server", shell_complete=complete_servers)
 @click.pass_obj
 def command(options: Options, server: str) -> int:
@@ -28,7 +25,7 @@ def command(options: Options, server: str) -> int:
     that. If it does not, revoke access on its page of connected apps."""
     from toolyard.cli.terminal_sign_in import find_sign_in_server  # not for the help
 
-    chosen = find_sign_in_server(load_config(options.config, data_dir=options.resolved_data_dir), server)
+    chosen = find_sign_in_server(options.load_config(), server)
     there_was = run_async(_sign_out(options, chosen))
     if options.json:
         print_json({"server": server, "signed_out": there_was})
@@ -44,7 +41,7 @@ async def _sign_out(options: Options, sign_in_server: SignInServer) -> bool:
     from toolyard.store.lazy_database import LazyDatabase
     from toolyard.types.account import LOCAL_PRINCIPAL  # slow to load, as the whole core is
 
-    settings = load_settings(options.resolved_data_dir)
+    settings = options.load_settings()
     database = LazyDatabase(settings, options.resolved_data_dir)
     net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
     returning: list[Coroutine[Any, Any, None]] = []

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.backends.selection import open_backend
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Options, RemoteCommand
+from toolyard.cli.backends.backend import open_backend
+from toolyard.cli.invocation import Options, RemoteCommand, Usage, run_async
+from toolyard.cli.output.console import print_json
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.servers import servers_json, show_server_hints, show_servers
-from toolyard.cli.runner import run_async
 
 __all__ = ["command"]
 
 _UNREACHABLE_EXIT_CODE = 3
 
 
-@click.command("restart", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["restart"])
+@click.command("restart", cls=RemoteCommand)
 @click.argument("server")
 @click.pass_obj
 def command(options: Options, server: str) -> int:

@@ -8,15 +8,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.backends.backend import SearchReport, SearchRequest
-from toolyard.cli.backends.selection import open_backend
+from toolyard.cli.backends.backend import SearchReport, SearchRequest, open_backend
 from toolyard.cli.input.completion import complete_agents, complete_bundles
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import show_note, show_notices
-from toolyard.cli.output.safe_text import print_json
-from toolyard.cli.output.tables import Column, show_table
-from toolyard.cli.runner import run_async
+from toolyard.cli.invocation import Command, Options, run_async
+from toolyard.cli.output.console import Column, print_json, show_note, show_notices, show_table
 
 __all__ = ["command"]
 
@@ -26,7 +21,7 @@ _MAX_DESCRIPTION_CHARACTERS = 200
 _MAX_TOOLS = 1_000
 
 
-@click.command("search", cls=Command, short_help=COMMAND_SUMMARIES["search"])
+@click.command("search", cls=Command)
 @click.argument("words", nargs=-1)
 @click.option(
     "--limit",

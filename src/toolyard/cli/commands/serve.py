@@ -6,13 +6,9 @@ import sys
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.error_exit import report_error
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import format_problem, show_note, show_notices
+from toolyard.cli.invocation import Command, Options, report_error, run_async, serve_operation
+from toolyard.cli.output.console import format_problem, show_note, show_notices, style_text
 from toolyard.cli.output.notices import unapproved_file_notices
-from toolyard.cli.output.terminal import style_text
-from toolyard.cli.runner import run_async, serve_operation
 from toolyard.config import load_config, load_settings
 from toolyard.errors import ToolyardError
 
@@ -21,7 +17,7 @@ __all__ = ["command"]
 _START_FAILED_EXIT_CODE = 2
 
 
-@click.command("serve", cls=Command, short_help=COMMAND_SUMMARIES["serve"])
+@click.command("serve", cls=Command)
 @click.option("--host", metavar="ADDRESS", help="The address to listen on. Default: the setting host.")
 @click.option(
     "--port",

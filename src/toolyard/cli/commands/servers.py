@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.backends.backend import PartialServers, ServersRequest
-from toolyard.cli.backends.selection import open_backend
-from toolyard.cli.input.options import Options, RemoteCommand
-from toolyard.cli.output.messages import show_notices
+from toolyard.cli.backends.backend import PartialServers, ServersRequest, open_backend
+from toolyard.cli.invocation import Options, RemoteCommand, run_async
+from toolyard.cli.output.console import print_json, show_notices
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.servers import servers_json, show_processes, show_server_hints, show_servers
-from toolyard.cli.runner import run_async
 
 __all__ = ["command"]
 
 _UNREACHABLE_EXIT_CODE = 3
 
 
-@click.command("servers", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["servers"])
+@click.command("servers", cls=RemoteCommand)
 @click.option("--fail", is_flag=True, help="Exit with 3 if an enabled server does not work.")
 @click.option("--fresh", is_flag=True, help="Try servers again that did not answer a minute ago.")
 @click.option("--no-connect", is_flag=True, help="Show stored data, without connecting.")

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import format_problem, show_note
-from toolyard.cli.output.safe_text import print_json
-from toolyard.cli.output.tables import Column, StyledCell, show_table
-from toolyard.config import load_settings
+from toolyard.cli.invocation import Command, Options
+from toolyard.cli.output.console import Column, StyledCell, format_problem, print_json, show_note, show_table
 from toolyard.config.settings.table import SettingValue
 
 __all__ = ["command"]
@@ -22,7 +18,7 @@ _COLUMNS = (
 )
 
 
-@click.command("settings", cls=Command, short_help=COMMAND_SUMMARIES["settings"])
+@click.command("settings", cls=Command)
 @click.pass_obj
 def command(options: Options) -> None:
     """List the settings, each with its value, origin and description.
@@ -30,7 +26,7 @@ def command(options: Options) -> None:
     Settings are read from toolyard.toml in the data directory, and from variables such as
     TOOLYARD_WRITE_TOOLS for write_tools. Secrets are not shown.
     """
-    settings = load_settings(options.resolved_data_dir)
+    settings = options.load_settings()
     table = settings.table()
     if options.json:
         print_json([_setting_json(row) for row in table])

@@ -9,16 +9,13 @@ from typing import Literal, TextIO
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.runner import run_async
+from toolyard.cli.invocation import Command, Options, Usage, run_async
 from toolyard.config import load_config, load_settings
 
 __all__ = ["command"]
 
 
-@click.command("stdio", cls=Command, short_help=COMMAND_SUMMARIES["stdio"])
+@click.command("stdio", cls=Command)
 @click.option("--agent", metavar="NAME", help="Only the tools of this agent.")
 @click.option("--bundle", metavar="NAME", help="Only the tools of this bundle.")
 @click.option("--server", metavar="ID", help="Only this server, with its own tool names.")

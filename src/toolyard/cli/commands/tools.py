@@ -7,16 +7,12 @@ from typing import Any
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.backends.backend import PartialTools, ToolsReport, ToolsRequest
-from toolyard.cli.backends.selection import open_backend
+from toolyard.cli.backends.backend import PartialTools, ToolsReport, ToolsRequest, open_backend
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_servers
-from toolyard.cli.input.options import Options, RemoteCommand
-from toolyard.cli.output.messages import show_notices
+from toolyard.cli.invocation import Options, RemoteCommand, run_async
+from toolyard.cli.output.console import print_json, show_notices
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.tools import show_tools, tools_json
-from toolyard.cli.runner import run_async
 
 __all__ = ["command"]
 
@@ -24,7 +20,7 @@ _PROVIDERS = ("openai", "openai-strict", "openai-responses", "anthropic", "gemin
 _UNREACHABLE_EXIT_CODE = 3
 
 
-@click.command("tools", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["tools"])
+@click.command("tools", cls=RemoteCommand)
 @click.option("--agent", metavar="A", shell_complete=complete_agents, help="List the tools of this agent.")
 @click.option("--server", metavar="S", shell_complete=complete_servers, help="Only this server.")
 @click.option(

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.audit_recording import AUDIT_ACTOR_NAME, record_audit_entry
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Command, Options, shared_params
 from toolyard.cli.input.prompts import ask_yes_no
-from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.safe_text import format_age, print_json
-from toolyard.cli.output.tables import Column, StyledCell, show_table
-from toolyard.cli.output.terminal import is_interactive
-from toolyard.cli.runner import run_async
-from toolyard.config import load_config
+from toolyard.cli.invocation import Command, Options, Usage, run_async, shared_params
+from toolyard.cli.output.console import (
+    Column,
+    StyledCell,
+    format_age,
+    is_interactive,
+    print_json,
+    show_note,
+    show_table,
+)
 from toolyard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _COLUMNS = (
 )
 
 
-@click.group("users", short_help=COMMAND_SUMMARIES["users"])
+@click.group("users")
 def command() -> None:
     """Manage accounts.
 
@@ -200,11 +201,10 @@ class _AccountAdmin:
 def _run_with_accounts(options: Options, operation: Callable[[_AccountAdmin], Awaitable[T]]) -> T:
     """Run an operation with the database open."""
     from toolyard.accounts import AccountService
-    from toolyard.config import load_settings  # slow to load, as the whole store is
     from toolyard.store import Database
 
     async def run_operation() -> T:
-        settings = load_settings(options.resolved_data_dir)
+        settings = options.load_settings()
         database = await Database.open_from_settings(settings, options.resolved_data_dir)
         try:
             return await operation(
@@ -302,6 +302,6 @@ async def _open_revocation(
 def _load_configured_servers(options: Options) -> Sequence[Server]:
     """Return the configured servers; errors in the files do not prevent deleting an account."""
     try:
-        return tuple(load_config(options.config, data_dir=options.resolved_data_dir).servers.values())
+        return tuple(options.load_config().servers.values())
     except ConfigError:
         return ()

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_tools
-from toolyard.cli.input.options import Command, Options
+from toolyard.cli.invocation import Command, Options, open_yard, run_async
+from toolyard.cli.output.console import one_line, print_json, style_text
 from toolyard.cli.output.notices import add_refusal_hint, clean_server_text
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.cli.output.safe_text import one_line, print_json
-from toolyard.cli.output.terminal import style_text
-from toolyard.cli.runner import open_yard, run_async
 from toolyard.errors import ToolRefused
 from toolyard.types.call import Decision, RuleOutcome, Verdict
 
@@ -28,7 +25,7 @@ _VERDICT_COLOURS = {Verdict.ALLOW: "green", Verdict.ASK: "yellow"}
 _OUTCOME_COLOURS = {RuleOutcome.HIDE: "red", RuleOutcome.REFUSE: "red", RuleOutcome.ASK: "yellow"}
 
 
-@click.command("why", cls=Command, short_help=COMMAND_SUMMARIES["why"])
+@click.command("why", cls=Command)
 @click.argument("name", shell_complete=complete_tools)
 @click.option("--agent", metavar="A", shell_complete=complete_agents, help="Explain for this agent.")
 @click.option(

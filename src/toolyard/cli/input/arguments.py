@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO, TypeAlias, cast
 
 from toolyard.catalog.schemas.form_fields import InvalidInput, SchemaNode, parse_json
-from toolyard.cli.error_exit import Usage
+from toolyard.cli.invocation import Usage
 from toolyard.types.tool import JsonObject
 
 __all__ = ["coerce_key_values", "needs_schema", "read_json_arguments"]

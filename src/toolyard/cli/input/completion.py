@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolyard.cli.input.options import Options
-from toolyard.cli.output.safe_text import one_line
+from toolyard.cli.invocation import Options
+from toolyard.cli.output.console import one_line
 from toolyard.errors import ToolyardError
 
 if TYPE_CHECKING:
@@ -82,11 +82,10 @@ def complete_tools(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def _load_configuration(ctx: click.Context) -> Configuration | None:
-    from toolyard.config import load_config  # only while a shell completes
 
     options = ctx.ensure_object(Options)
     try:
-        return load_config(options.config, data_dir=options.resolved_data_dir)
+        return options.load_config()
     except ToolyardError:
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from toolyard.cli.output.terminal import style_text
+from toolyard.cli.output.console import style_text
 
 __all__ = ["ask_yes_no", "ask_yes_no_async", "format_arguments_for_approval", "read_line_async"]
 

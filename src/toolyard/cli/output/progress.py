@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.safe_text import one_line
-from toolyard.cli.output.terminal import has_colour, is_terminal
+from toolyard.cli.output.console import has_colour, is_terminal, one_line, show_note
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle

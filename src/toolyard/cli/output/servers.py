@@ -7,10 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from toolyard.cli.output.messages import show_message
-from toolyard.cli.output.safe_text import one_line
-from toolyard.cli.output.tables import Column, Row, StyledCell, show_table
-from toolyard.cli.output.terminal import is_terminal, style_text
+from toolyard.cli.output.console import (
+    Column,
+    Row,
+    StyledCell,
+    is_terminal,
+    one_line,
+    show_message,
+    show_table,
+    style_text,
+)
 from toolyard.types.server import ServerProcess
 
 __all__ = [

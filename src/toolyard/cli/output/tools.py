@@ -6,10 +6,18 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.safe_text import format_count, make_printable, one_line
-from toolyard.cli.output.tables import Column, Row, StyledCell, show_table
-from toolyard.cli.output.terminal import is_terminal, style_text
+from toolyard.cli.output.console import (
+    Column,
+    Row,
+    StyledCell,
+    format_count,
+    is_terminal,
+    make_printable,
+    one_line,
+    show_note,
+    show_table,
+    style_text,
+)
 from toolyard.types.call import HiddenTool
 from toolyard.types.tool import Tool
 

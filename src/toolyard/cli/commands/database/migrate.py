@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.safe_text import print_json
-from toolyard.cli.runner import run_async
-from toolyard.config import load_settings
+from toolyard.cli.invocation import Command, Options, run_async
+from toolyard.cli.output.console import print_json
 
 __all__ = ["command"]
 
 
-@click.command("migrate", cls=Command, short_help=COMMAND_SUMMARIES["migrate"])
+@click.command("migrate", cls=Command)
 @click.pass_obj
 def command(options: Options) -> int:
     """Update the tables of the database to this version of Toolyard.
@@ -21,7 +18,7 @@ def command(options: Options) -> int:
     `toolyard serve` does so when it starts. Other commands never change the tables of a PostgreSQL database,
     since servers of the earlier version may be using it: stop these first.
     """
-    settings = load_settings(options.resolved_data_dir)
+    settings = options.load_settings()
     from toolyard.store import Database  # slow to load
     from toolyard.store.sql.migrate import HEAD
 

@@ -6,18 +6,14 @@ from pathlib import Path
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.audit_recording import record_audit_entry
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.safe_text import print_json
-from toolyard.cli.runner import run_async
-from toolyard.config import load_settings
+from toolyard.cli.invocation import Command, Options, Usage, run_async
+from toolyard.cli.output.console import print_json
 
 __all__ = ["command"]
 
 
-@click.command("move", cls=Command, short_help=COMMAND_SUMMARIES["move"])
+@click.command("move", cls=Command)
 @click.pass_obj
 def command(options: Options) -> int:
     """Copy all data of SQLite in the data directory into an empty PostgreSQL database.
@@ -28,7 +24,7 @@ def command(options: Options) -> int:
     """
     from toolyard.store.sql.key_file import DATABASE_FILE_NAME
 
-    settings, file = load_settings(options.resolved_data_dir), options.resolved_data_dir / DATABASE_FILE_NAME
+    settings, file = options.load_settings(), options.resolved_data_dir / DATABASE_FILE_NAME
     if settings.database_url is None:
         raise Usage("no target database is set", hint="set database_url to an empty PostgreSQL database")
     if settings.secret_key is None:

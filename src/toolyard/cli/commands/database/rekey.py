@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.audit_recording import record_audit_entry
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.safe_text import print_json
-from toolyard.cli.runner import run_async
-from toolyard.config import load_settings
+from toolyard.cli.invocation import Command, Options, Usage, run_async
+from toolyard.cli.output.console import print_json, show_note
 
 __all__ = ["command"]
 
 
-@click.command("rekey", cls=Command, short_help=COMMAND_SUMMARIES["rekey"])
+@click.command("rekey", cls=Command)
 @click.pass_obj
 def command(options: Options) -> int:
     """Encrypt the stored data with the current key instead of the former one.
@@ -25,7 +20,7 @@ def command(options: Options) -> int:
     database; then run this command, and unset secret_key_former. Servers may keep running, and an interrupted
     run can be repeated.
     """
-    settings = load_settings(options.resolved_data_dir)
+    settings = options.load_settings()
     if settings.secret_key_former is None:
         raise Usage(
             "nothing to do: no former key is set",

@@ -10,15 +10,17 @@ from typing import Any
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.commands.setup.catalog import find_known_server
 from toolyard.cli.commands.setup.config_file import choose_target, save_plan, target_options
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.safe_text import format_count, one_line, print_json
-from toolyard.cli.output.terminal import is_interactive, style_text
-from toolyard.cli.runner import run_async
+from toolyard.cli.invocation import Command, Options, Usage, run_async
+from toolyard.cli.output.console import (
+    format_count,
+    is_interactive,
+    one_line,
+    print_json,
+    show_note,
+    style_text,
+)
 from toolyard.config.entries.identifiers import id_fault, sanitize_id
 from toolyard.config.exporters.client_files import EntryEdit
 from toolyard.config.files import MAX_CONFIG_BYTES
@@ -47,7 +49,7 @@ class NewServer:
     missing_variables: tuple[str, ...] = ()
 
 
-@click.command("add", cls=Command, short_help=COMMAND_SUMMARIES["add"])
+@click.command("add", cls=Command)
 @click.argument("words", metavar="[NAME] [URL | JSON | -- COMMAND ARGS...]", nargs=-1)
 @click.option(
     "--set",
@@ -265,10 +267,9 @@ def _check(options: Options, target: ConfigTarget, name: str) -> dict[str, Any]:
         sign_in,
     )
     from toolyard.cli.terminal_sign_in import find_sign_in_server
-    from toolyard.config import load_config
 
     located = replace(options, config=str(target.path))
-    configuration = load_config(located.config, data_dir=options.resolved_data_dir)
+    configuration = located.load_config()
     server = configuration.servers[name]
     if not server.enabled:
         reason = server.disabled_reason or "it is turned off in its entry"

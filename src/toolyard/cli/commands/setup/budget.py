@@ -13,16 +13,19 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from toolyard.catalog.tool_budget import SavingKind, SavingProposal, ToolCost, propose_savings
-from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.commands.setup.config_file import choose_target, find_stored_entry, save_plan
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import show_note, show_notices
+from toolyard.cli.invocation import Command, Options, Usage, open_yard, run_async
+from toolyard.cli.output.console import (
+    Column,
+    format_count,
+    one_line,
+    print_json,
+    show_note,
+    show_notices,
+    show_table,
+)
 from toolyard.cli.output.notices import failure_notices
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.cli.output.safe_text import format_count, one_line, print_json
-from toolyard.cli.output.tables import Column, show_table
-from toolyard.cli.runner import open_yard, run_async
 from toolyard.config import load_settings
 from toolyard.config.exporters.client_files import EntryEdit, plan_edits, read_values, resolve_entry_path
 from toolyard.config.exporters.client_records import write_client_edits
@@ -70,7 +73,7 @@ class ClientTools:
         return sum(self.tokens.values())
 
 
-@click.command("budget", cls=Command, short_help=COMMAND_SUMMARIES["budget"])
+@click.command("budget", cls=Command)
 @click.option("--limit", type=click.IntRange(0), help="The budget in tokens. Default: meta_threshold.")
 @click.option(
     "--weeks", type=click.IntRange(1, 520), default=4, show_default=True, help="How far to look back."
@@ -85,7 +88,7 @@ def command(options: Options, limit: int | None, weeks: int, chosen: str | None)
     one word does it, with backups. Calls of the web app and of chats are counted; without one it is unknown
     which tools were used.
     """
-    allowed = load_settings(options.resolved_data_dir).meta_threshold if limit is None else limit
+    allowed = options.load_settings().meta_threshold if limit is None else limit
     clients = list(_find_connected_clients())
     views, costs, meta_tokens, usage = run_async(_measure_tool_costs(options, clients, weeks))
     proposals = propose_savings(costs, meta_tokens, allowed)

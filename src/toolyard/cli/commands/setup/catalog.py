@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Command, Options, shared_params
-from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.safe_text import one_line, print_json
-from toolyard.cli.output.tables import Column, show_table
-from toolyard.cli.runner import run_async
+from toolyard.cli.invocation import Command, Options, Usage, run_async, shared_params
+from toolyard.cli.output.console import Column, one_line, print_json, show_note, show_table
 from toolyard.config.known_servers import (
     CheckMethod,
     KnownServer,
@@ -50,7 +45,7 @@ _CHECK_TEXTS = {
 }
 
 
-@click.group("catalog", short_help=COMMAND_SUMMARIES["catalog"])
+@click.group("catalog")
 def command() -> None:
     """Find well-known servers. `toolyard add NAME` sets one up.
 
@@ -128,9 +123,8 @@ def find_known_server(options: Options, name: str) -> KnownServer:
 
 def _ask_registry(options: Options, ask: Callable[[PublicRegistry], Awaitable[T]]) -> T | None:
     """Ask the public registry, if the setting has an address. Raises ServerError."""
-    from toolyard.config import load_settings
 
-    address = load_settings(options.resolved_data_dir).public_registry
+    address = options.load_settings().public_registry
     return None if address is None else run_async(_ask_registry_at(address, ask))
 
 

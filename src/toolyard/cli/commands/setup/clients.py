@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Command, Options
 from toolyard.cli.input.prompts import ask_yes_no
-from toolyard.cli.output.messages import format_problem, show_note
-from toolyard.cli.output.safe_text import format_count, print_json
-from toolyard.cli.output.tables import Column, StyledCell, show_table
-from toolyard.cli.output.terminal import is_interactive, style_text
+from toolyard.cli.invocation import Command, Options, Usage
+from toolyard.cli.output.console import (
+    Column,
+    StyledCell,
+    format_count,
+    format_problem,
+    is_interactive,
+    print_json,
+    show_note,
+    show_table,
+    style_text,
+)
 from toolyard.config.exporters.client_files import (
     EditEffect,
     EntryEdit,
@@ -258,7 +263,7 @@ def _print_plans(
     print_json(facts)
 
 
-@click.command("disconnect", cls=Command, short_help=COMMAND_SUMMARIES["disconnect"])
+@click.command("disconnect", cls=Command)
 @click.argument("client", required=False)
 @click.option("--all", "is_all", is_flag=True, help="All clients.")
 @click.option("--yes", is_flag=True, help="Write without asking.")

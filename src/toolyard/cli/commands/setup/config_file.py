@@ -10,12 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.options import Options
-from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.safe_text import one_line
-from toolyard.cli.output.terminal import style_text
-from toolyard.cli.runner import run_async
+from toolyard.cli.invocation import Options, Usage, run_async
+from toolyard.cli.output.console import one_line, show_note, style_text
 from toolyard.config.exporters.client_files import EntryPlan
 from toolyard.config.file_approvals import hash_content
 from toolyard.config.server_entries import ConfigTarget, StoredEntry, read_entries, write_server_edits

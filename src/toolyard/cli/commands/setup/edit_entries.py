@@ -9,20 +9,16 @@ from typing import Any, cast
 
 import click
 
-from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.commands.setup.config_file import (
     choose_target,
     find_stored_entry,
     save_plan,
     target_options,
 )
-from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.completion import complete_servers
-from toolyard.cli.input.options import Command, Options
 from toolyard.cli.input.prompts import ask_yes_no
-from toolyard.cli.output.messages import show_problems
-from toolyard.cli.output.safe_text import format_count, print_json
-from toolyard.cli.output.terminal import is_interactive
+from toolyard.cli.invocation import Command, Options, Usage
+from toolyard.cli.output.console import format_count, is_interactive, print_json, show_problems
 from toolyard.config.exporters.client_files import EditEffect, EntryEdit, EntryPlan
 from toolyard.config.exporters.text_edits import detect_newline
 from toolyard.config.files import decode_utf8, encode_like, read_regular_file
@@ -35,7 +31,7 @@ __all__ = ["commands"]
 _EMPTY_CONFIG = '{\n  "mcpServers": {}\n}\n'
 
 
-@click.command("remove", cls=Command, short_help=COMMAND_SUMMARIES["remove"])
+@click.command("remove", cls=Command)
 @click.argument("servers", metavar="SERVER...", nargs=-1, required=True, shell_complete=complete_servers)
 @target_options
 @click.pass_obj
@@ -58,11 +54,11 @@ def _make_toggle(name: str, enabled: bool, text: str) -> click.Command:
     argument = click.argument(
         "servers", metavar="SERVER...", nargs=-1, required=True, shell_complete=complete_servers
     )
-    made = click.command(name, cls=Command, short_help=COMMAND_SUMMARIES[name], help=text)
+    made = click.command(name, cls=Command, help=text)
     return made(argument(target_options(click.pass_obj(toggle))))
 
 
-@click.command("edit", cls=Command, short_help=COMMAND_SUMMARIES["edit"])
+@click.command("edit", cls=Command)
 @click.argument("server", required=False, shell_complete=complete_servers)
 @click.argument("changes", metavar="[KEY=VALUE]...", nargs=-1)
 @target_options
