@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from toolyard.agents.definitions.agent_tools import find_tool_problems
-from toolyard.agents.definitions.agents_md import agent_id, find_agents_file, read_agents
+from toolyard.agents.definitions.agents_md import agent_id, load_agents, read_agents
 from toolyard.auth import AuthProvider
 from toolyard.catalog.lock import Change, LockFile
 from toolyard.catalog.lock.combined_locks import CombinedLocks
@@ -551,8 +551,7 @@ def _load_configuration(config: ConfigSource, data_dir: Path) -> Configuration:
 
 def _load_agents(agents: AgentSource, settings: Settings, data_dir: Path) -> Sequence[Agent]:
     if agents is None:
-        path = find_agents_file(settings.agents_path, data_dir)
-        return () if path is None else read_agents(path).agents
+        return load_agents(settings.agents_path, data_dir)
     if isinstance(agents, str | os.PathLike):
         return read_agents(Path(agents)).agents
     return agents

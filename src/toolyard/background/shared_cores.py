@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, cast
 
-from toolyard.agents.definitions.agents_md import find_agents_file, read_agents
+from toolyard.agents.definitions.agents_md import load_agents
 from toolyard.background.attach_protocol import AttachRequest
 from toolyard.background.lazy_stores import (
     APPROVALS_PATH,
@@ -190,8 +190,7 @@ class SharedCore:
         return Toolyard(self.configuration, settings, self._read_agents(), self.data_dir, core=core)
 
     def _read_agents(self) -> Sequence[Agent]:
-        path = find_agents_file(self.key.settings.agents_path, self.data_dir)
-        return () if path is None else read_agents(path).agents
+        return load_agents(self.key.settings.agents_path, self.data_dir)
 
     def _with_environment(self, configuration: Configuration) -> Configuration:
         """Return the configuration with the environment of its child processes."""

@@ -120,10 +120,13 @@ COMMAND_SECTIONS: dict[str, dict[str, str]] = {
 _MODULE_BY_COMMAND = {
     "import": "import_",  # a keyword cannot be the name of a module
     "add": "setup.add",
-    **{each: f"database.{each}" for each in ("migrate", "move", "rekey")},
+    **dict.fromkeys(("migrate", "move", "rekey"), "database"),
     "budget": "setup.budget",
     "catalog": "setup.catalog",
     "disconnect": "setup.clients",
+    "logout": "login",
+    "restart": "servers",
+    "search": "tools",
     **dict.fromkeys(("status", "stop", "open"), "background"),
     **dict.fromkeys(("remove", "enable", "disable", "edit"), "setup.edit_entries"),
 }

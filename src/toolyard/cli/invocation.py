@@ -34,6 +34,7 @@ __all__ = [
     "Usage",
     "open_offline_yard",
     "open_yard",
+    "print_outcome",
     "remote_params",
     "report_error",
     "report_os_error",
@@ -180,7 +181,15 @@ class PositiveSeconds(click.FloatRange):
         return seconds
 
 
-# Errors.
+# Outcome and errors.
+
+
+def print_outcome(options: Options, text: str, **json_fields: object) -> None:
+    """Print what a command has done: a sentence, or its facts as JSON."""
+    if options.json:
+        print_json(json_fields)
+    else:
+        print(text)
 
 
 class Usage(ToolyardError):

@@ -16,6 +16,7 @@ __all__ = [
     "AgentsFile",
     "agent_id",
     "find_agents_file",
+    "load_agents",
     "parse_agents",
     "read_agents",
     "read_agents_leniently",
@@ -76,6 +77,12 @@ def find_agents_file(configured_path: Path | None, data_dir: Path) -> Path | Non
 def read_agents(path: Path) -> AgentsFile:
     """Return the agents of a file. Raises AgentsError, also if it cannot be read."""
     return read_agents_leniently(path).require_valid()
+
+
+def load_agents(configured_path: Path | None, data_dir: Path) -> tuple[Agent, ...]:
+    """Return the agents of the file that ``find_agents_file`` finds; none without one. Raises AgentsError."""
+    path = find_agents_file(configured_path, data_dir)
+    return () if path is None else read_agents(path).agents
 
 
 def read_agents_leniently(path: Path) -> AgentsFile:

@@ -196,12 +196,10 @@ async def open_backend(options: Options, *, offline: bool = False) -> AsyncGener
 @asynccontextmanager
 async def _open_local(options: Options, *, offline: bool = False) -> AsyncGenerator[Backend]:
     from toolyard.cli.backends.local import LocalBackend  # slow to load, as the whole core is
-    from toolyard.config import load_config, load_settings
 
     folder = options.resolved_data_dir
     if offline:
-        configuration = load_config(options.config, data_dir=folder)
-        opening = open_offline_yard(configuration, load_settings(folder), folder)
+        opening = open_offline_yard(options.load_config(), options.load_settings(), folder)
     else:
         opening = open_yard(options)
     async with opening as yard:

@@ -17,11 +17,10 @@ from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.agents.chat.turn_end import ChatLimits
 from toolyard.agents.definitions.agent_tools import find_tool_problems
-from toolyard.agents.definitions.agents_md import agent_id, find_agents_file, read_agents
+from toolyard.agents.definitions.agents_md import agent_id, load_agents
 from toolyard.agents.models.available_models import Models
 from toolyard.cli.invocation import Options, Usage
 from toolyard.concurrency.tasks import BackgroundTasks
-from toolyard.config.settings.table import Settings
 from toolyard.core.agents import merge_agents
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.composition import Core, build_core, make_chat_callbacks
@@ -47,7 +46,6 @@ __all__ = [
     "LocalChatBackend",
     "no_model_error",
     "open_chat_app",
-    "open_existing_database",
 ]
 
 
@@ -130,20 +128,6 @@ class ChatApp:
 
 
 @asynccontextmanager
-async def open_existing_database(options: Options) -> AsyncGenerator[Database | None]:
-    """Open the database for reading, or yield None if there is none. Raises StoreError."""
-    settings = options.load_settings()
-    if settings.database_url is None and not (options.resolved_data_dir / DATABASE_FILE_NAME).exists():
-        yield None
-        return
-    database = await _open_database(options, settings)
-    try:
-        yield database
-    finally:
-        await database.close()
-
-
-@asynccontextmanager
 async def open_chat_app(
     options: Options, bundles: tuple[str, ...] = (), *, model: str | None = None
 ) -> AsyncGenerator[ChatApp]:
@@ -157,8 +141,7 @@ async def open_chat_app(
     models = Models.from_settings(settings, tracer)
     configuration = options.load_config()
     select_bundles(bundles, configuration.bundles)
-    path = find_agents_file(settings.agents_path, options.resolved_data_dir)
-    agents = {} if path is None else {each.id: each for each in read_agents(path).agents}
+    agents = {each.id: each for each in load_agents(settings.agents_path, options.resolved_data_dir)}
     agent_models = [each.model for each in agents.values()]
     may_be_stored = settings.database_url or (options.resolved_data_dir / DATABASE_FILE_NAME).exists()
     if not any((model, models.default_for(LOCAL_PRINCIPAL), *agent_models, may_be_stored)):
@@ -166,7 +149,7 @@ async def open_chat_app(
     async with AsyncExitStack() as stack:
         stack.push_async_callback(tracer.close)
         stack.push_async_callback(models.close)
-        database = await _open_database(options, settings)
+        database = await Database.open_from_settings(settings, options.resolved_data_dir)
         stack.push_async_callback(database.close)
         guard = AddressGuard.from_settings(settings.guard_allow, settings.guard_deny)
         model_registry = ModelRegistry(database.models, database.accounts, models, guard)
@@ -213,10 +196,6 @@ async def open_chat_app(
         stack.push_async_callback(chats.close)
         await chats.open()
         yield ChatApp(chats, agents, models, yard)
-
-
-async def _open_database(options: Options, settings: Settings) -> Database:
-    return await Database.open_from_settings(settings, options.resolved_data_dir)
 
 
 def no_model_error(options: Options) -> Usage:

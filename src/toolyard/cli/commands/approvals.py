@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from toolyard.cli.audit_recording import record_audit_entry
-from toolyard.cli.invocation import Command, Options, Usage, run_async, shared_params
+from toolyard.cli.database import open_database, record_audit_entry, require_user
+from toolyard.cli.invocation import Command, Options, Usage, print_outcome, run_async, shared_params
 from toolyard.cli.output.console import Column, print_json, show_note, show_table
 from toolyard.types.account import LOCAL_PRINCIPAL
 
@@ -82,33 +82,22 @@ def revoke_approval(options: Options, id: str, user: str | None) -> None:
         await record_audit_entry(database, "grant.revoke", id)
 
     _run_with_owner(options, user, revoke)
-    if options.json:
-        print_json({"id": id, "revoked": True})
-    else:
-        print(f"{id} is revoked")
+    print_outcome(options, f"{id} is revoked", id=id, revoked=True)
 
 
 def _run_with_owner(
     options: Options, name: str | None, operation: Callable[[Database, str], Awaitable[T]]
 ) -> T:
     """Run an operation on the database, for the person with this name."""
-    from toolyard.accounts import AccountService
-    from toolyard.accounts.errors import NoSuchUser
-    from toolyard.store import Database
+    from toolyard.accounts import AccountService  # slow to load, as the whole store is
 
     async def run_operation() -> T:
-        settings = options.load_settings()
-        database = await Database.open_from_settings(settings, options.resolved_data_dir)
-        try:
+        async with open_database(options) as database:
             owner = LOCAL_PRINCIPAL.id
             if name is not None:
-                user = await AccountService(database.accounts, settings).find_user(name)
-                if user is None:
-                    raise NoSuchUser(f"unknown user '{name}'", hint="`toolyard users list` shows all users")
-                owner = user.id
+                people = AccountService(database.accounts, options.load_settings())
+                owner = (await require_user(people, name)).id
             return await operation(database, owner)
-        finally:
-            await database.close()
 
     return run_async(run_operation())
 

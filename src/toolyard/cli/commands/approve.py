@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from toolyard.cli.audit_recording import record_if_database_exists
+from toolyard.cli.database import record_if_database_exists
 from toolyard.cli.input.prompts import ask_yes_no
 from toolyard.cli.invocation import Command, Options, Usage, report_error, run_async
 from toolyard.cli.output.console import is_interactive, one_line, print_json, show_note, style_text
@@ -64,9 +64,7 @@ def _save_approval(file_review: Review, options: Options) -> None:
         reason = error.strerror or str(error)
         raise Usage(f"the approval cannot be written to {options.resolved_data_dir}: {reason}") from None
     details = {"sha256": file_review.sha256, "servers": [server.id for server in file_review.servers][:100]}
-    run_async(
-        record_if_database_exists(options.resolved_data_dir, "config.approve", {file_review.path: details})
-    )
+    run_async(record_if_database_exists(options, "config.approve", {file_review.path: details}))
 
 
 def _show_review(file_review: Review) -> None:

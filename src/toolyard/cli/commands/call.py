@@ -16,7 +16,7 @@ import click
 
 from toolyard.cli.backends.backend import CommandCall, open_backend
 from toolyard.cli.input.arguments import needs_schema, read_json_arguments
-from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_tools
+from toolyard.cli.input.completion import agent_option, bundles_option, complete_tools
 from toolyard.cli.input.prompts import ask_yes_no_async, format_arguments_for_approval
 from toolyard.cli.invocation import Options, PositiveSeconds, RemoteCommand, Usage, run_async
 from toolyard.cli.output.console import (
@@ -39,15 +39,8 @@ _MAX_INLINE_ARGUMENT_CHARACTERS = 500
 @click.command("call", cls=RemoteCommand)
 @click.argument("name", shell_complete=complete_tools)
 @click.argument("words", metavar="['{json}' | key=value ... | -]", nargs=-1)
-@click.option("--agent", metavar="A", shell_complete=complete_agents, help="Call as this agent.")
-@click.option(
-    "--bundle",
-    "bundles",
-    metavar="B",
-    multiple=True,
-    shell_complete=complete_bundles,
-    help="Select this bundle. May be repeated.",
-)
+@agent_option("Call as this agent.")
+@bundles_option
 @click.option(
     "--timeout",
     metavar="S",

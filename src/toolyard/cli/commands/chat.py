@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_models
+from toolyard.cli.database import open_existing_database
+from toolyard.cli.input.completion import agent_option, bundles_option, complete_models
 from toolyard.cli.invocation import Command, Options, Usage, run_async
 from toolyard.cli.output.console import (
     Column,
@@ -29,6 +30,7 @@ from toolyard.cli.output.console import (
     show_table,
 )
 from toolyard.cli.output.notices import agent_problem_notices
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.chat import Chat, ChatEvent, TurnOutcome
 
 if TYPE_CHECKING:
@@ -56,21 +58,14 @@ class ChatOptions:
 
 
 @click.command("chat", cls=Command)
-@click.option("--agent", metavar="A", shell_complete=complete_agents, help="Chat as this agent.")
+@agent_option("Chat as this agent.")
 @click.option(
     "--model",
     metavar="M",
     shell_complete=complete_models,
     help="Use this model: a name from the settings, or provider:name.",
 )
-@click.option(
-    "--bundle",
-    "bundles",
-    metavar="B",
-    multiple=True,
-    shell_complete=complete_bundles,
-    help="Select this bundle. May be repeated.",
-)
+@bundles_option
 @click.option(
     "-p",
     "--prompt",
@@ -186,13 +181,10 @@ _COLUMNS = (
 
 async def list_chats(options: Options) -> int:
     """Print the chats, the last changed first. No server is connected."""
-    from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID, open_existing_database  # slow to load
-
     async with open_existing_database(options) as database:
+        storage = None if database is None else database.chats
         chats = (
-            ()
-            if database is None
-            else await database.chats.list_chats(LOCAL_OWNER_ID, limit=_MAX_LISTED_CHATS)
+            () if storage is None else await storage.list_chats(LOCAL_PRINCIPAL.id, limit=_MAX_LISTED_CHATS)
         )
     if options.json:
         print_json([chat_json(chat) for chat in chats])

@@ -16,6 +16,7 @@ from toolyard.agents.definitions.tool_patterns import check_tool_patterns
 from toolyard.catalog.exposed_names import RESERVED_NAMES, NameAssigner, NameTemplates
 from toolyard.catalog.lock import lock_path, read_lock
 from toolyard.catalog.lock.lock_file import detect_unpinned_package
+from toolyard.cli.database import open_existing_database
 from toolyard.cli.invocation import Command, Options, open_offline_yard, run_async
 from toolyard.cli.output.console import (
     format_count,
@@ -26,7 +27,6 @@ from toolyard.cli.output.console import (
     style_text,
 )
 from toolyard.cli.output.notices import UNTRUSTED_WRITE_HINT, find_servers_without_tools
-from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
 from toolyard.errors import AgentsError, ConfigError, Problem, ToolyardError
 from toolyard.policy.agent_patterns import compile_patterns
@@ -63,14 +63,14 @@ def check_files(options: Options) -> CheckReport:
     """Read settings, configuration and AGENTS.md, each regardless of errors in the others."""
     found = CheckReport(options.resolved_data_dir)
     try:
-        settings = load_settings(found.data_dir)
+        settings = options.load_settings()
         found.notes += settings.hints
         NameTemplates(settings.naming_template, settings.instance_naming_template)
         found.settings = settings
     except ConfigError as error:
         found.problems += error.problems
     try:
-        found.configuration = load_config(options.config, data_dir=found.data_dir)
+        found.configuration = options.load_config()
         found.notes += found.configuration.hints
         for server in found.configuration.servers.values():
             found.problems += server.problems
@@ -226,7 +226,7 @@ def command(options: Options) -> int:
     if found.configuration is not None and found.settings is not None:
         listing = run_async(_load_stored_listing(found.configuration, found.settings, found.data_dir))
         check_catalogues(found, *listing)
-        examine_issuers(found, run_async(_bound(found.configuration, found.settings, found.data_dir)))
+        examine_issuers(found, run_async(_find_bound_issuers(options, found.configuration)))
     found.problems.sort(key=_sort_key)
     found.notes.sort(key=_sort_key)
     if options.json:
@@ -243,22 +243,19 @@ async def _load_stored_listing(
         return yard.known(), yard.hidden()
 
 
-async def _bound(configuration: Configuration, settings: Settings, folder: Path) -> dict[str, str]:
+async def _find_bound_issuers(options: Options, configuration: Configuration) -> dict[str, str]:
     """Return the issuers that earlier sign-ins bound to entered clients, by server id."""
-    from toolyard.store.lazy_database import LazyDatabase
-
-    database, bound = LazyDatabase(settings, folder), dict[str, str]()
-    try:
-        # Problems of the database are reported by the commands that need it.
-        with suppress(ToolyardError):
-            if (storage := await database.open_auth_storage()) is not None:
-                for server in unnamed_issuers(configuration):
-                    spec, oauth = server.transport, server.oauth
-                    if isinstance(spec, HttpSpec) and oauth is not None and oauth.client_id is not None:
-                        issuer = await storage.get_bound_issuer(spec.url, oauth.client_id)
-                        bound |= {server.id: issuer} if issuer is not None else {}
-    finally:
-        await database.close()
+    bound: dict[str, str] = {}
+    # Problems of the database are reported by the commands that need it.
+    with suppress(ToolyardError):
+        async with open_existing_database(options) as database:
+            if database is None:
+                return bound
+            for server in unnamed_issuers(configuration):
+                spec, oauth = server.transport, server.oauth
+                if isinstance(spec, HttpSpec) and oauth is not None and oauth.client_id is not None:
+                    issuer = await database.auth.get_bound_issuer(spec.url, oauth.client_id)
+                    bound |= {server.id: issuer} if issuer is not None else {}
     return bound
 
 

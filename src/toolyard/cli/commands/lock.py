@@ -5,7 +5,7 @@ With ``--remote URL`` it does so for the servers of a running Toolyard.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolyard.cli.audit_recording import record_if_database_exists
 from toolyard.cli.backends.remote_client import RemoteClient, quote_path_segment
+from toolyard.cli.database import record_if_database_exists
 from toolyard.cli.invocation import Options, RemoteCommand, Usage, open_yard, run_async
-from toolyard.cli.output.console import format_count, one_line, print_json, show_error, show_note
+from toolyard.cli.output.console import (
+    format_count,
+    make_printable,
+    one_line,
+    print_json,
+    show_error,
+    show_note,
+)
 from toolyard.cli.output.notices import clean_server_text
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.cli.output.tools import show_change, show_unaccepted_changes_notice
 from toolyard.errors import ToolRefused
 
 if TYPE_CHECKING:
@@ -102,7 +108,7 @@ async def _run_lock(options: Options, task: str, names: tuple[str, ...]) -> int:
         if pinned:
             await yard.accept(wanted)
     if wanted and (pinned or written != found.lock):
-        await record_if_database_exists(options.resolved_data_dir, "lock.accept", _audit_details(wanted))
+        await record_if_database_exists(options, "lock.accept", _audit_details(wanted))
     taken = {id(change) for change in wanted}
     left = [change for change in found.changes if id(change) not in taken]
     _show_outcome(options, task, found, wanted, left, written)
@@ -261,7 +267,7 @@ def _show_outcome(
     for change in to_accept:
         print(f"accepted {change.id}: {change.kind.value}")
     for change in remaining:
-        show_change(change.kind.value, change.id, change.was, change.diff() if task == "diff" else ())
+        _show_change(change.kind.value, change.id, change.was, change.diff() if task == "diff" else ())
     for server_id in comparison.removed_servers:
         show_note(f"server '{server_id}' is in the lock but no longer configured")
     if written is not None:
@@ -286,7 +292,7 @@ def _show_outcome(
     for server_id, cause in comparison.failures.items():
         show_error(f"server '{server_id}': {cause}")
     if remaining and task in ("check", "write"):
-        show_unaccepted_changes_notice(len(remaining))
+        _show_unaccepted_notice(len(remaining))
 
 
 def _comparison_json(
@@ -408,13 +414,26 @@ def _show_changes(
         print(f"accepted {one_line(each.id)}: {each.record['kind']}")
     for each in remaining:
         diff = each.record["diff"] if task == "diff" else ()
-        show_change(each.record["kind"], each.id, each.record["was"], diff)
+        _show_change(each.record["kind"], each.id, each.record["was"], diff)
     if not accepted and not remaining:
         print("no differences")
     if remaining and task in ("check", "write"):
-        show_unaccepted_changes_notice(len(remaining))
+        _show_unaccepted_notice(len(remaining))
 
 
 def _change_json(change: _RemoteChange) -> dict[str, Any]:
     told = change.record
     return {"id": change.id, **{name: told[name] for name in ("kind", "was", "reason", "diff")}}
+
+
+def _show_change(kind: str, id: str, was: str | None, diff: Iterable[str] = ()) -> None:
+    """Print one change, with its ``diff`` if there is one."""
+    print(f"{kind:<12} {one_line(id)}{f' (was {one_line(was)})' if was else ''}")
+    for line in diff:
+        print(f"    {one_line(line) if line[:1] != ' ' else make_printable(line)}")
+
+
+def _show_unaccepted_notice(number: int) -> None:
+    """Print how many changes are not accepted, and how to accept them."""
+    hint = "review with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
+    show_note(f"{format_count(number, 'change')} not accepted", hint)

@@ -1,4 +1,4 @@
-"""``toolyard login``: sign in to a configured server."""
+"""``toolyard login`` and ``logout``: sign in to a configured server, and delete the sign-in."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolyard.cli.database import open_existing_database, open_sign_outs
 from toolyard.cli.input.completion import complete_servers
-from toolyard.cli.invocation import Command, Options, PositiveSeconds, Usage, open_yard, run_async
+from toolyard.cli.invocation import (
+    Command,
+    Options,
+    PositiveSeconds,
+    Usage,
+    open_yard,
+    print_outcome,
+    run_async,
+)
 from toolyard.cli.output.console import format_count, one_line, print_json, show_note, style_text
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.errors import ServerError
@@ -19,9 +28,9 @@ from toolyard.types.server import State
 if TYPE_CHECKING:
     from toolyard.auth.storage import OAuthGrant
     from toolyard.cli.terminal_sign_in import SignInServer
-    from toolyard.types.server import Configuration
+    from toolyard.types.server import Configuration, Server
 
-__all__ = ["DEFAULT_TIMEOUT_SECONDS", "check_server", "command", "sign_in"]
+__all__ = ["DEFAULT_TIMEOUT_SECONDS", "check_server", "commands", "sign_in"]
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
 
@@ -42,7 +51,7 @@ DEFAULT_TIMEOUT_SECONDS = 300.0
     help="Seconds to wait for the sign-in. Default: 300.",
 )
 @click.pass_obj
-def command(
+def _login(
     options: Options,
     server: str,
     paste: bool,
@@ -146,10 +155,8 @@ def _format_tool_count(state: State | None, tools: int | None) -> str:
 
 
 def _show_no_sign_in_needed(options: Options, name: str) -> int:
-    if options.json:
-        print_json({"server": name, "signed_in": False, "state": State.READY.value, "tools": None})
-    else:
-        print(f"server '{one_line(name)}' works without a sign-in")
+    text = f"server '{one_line(name)}' works without a sign-in"
+    print_outcome(options, text, server=name, signed_in=False, state=State.READY.value, tools=None)
     return 0
 
 
@@ -188,3 +195,31 @@ def _sign_in_json(
         "cause": None if failure is None else failure.cause,
         "hint": None if failure is None else failure.hint,
     }
+
+
+@click.command("logout", cls=Command)
+@click.argument("server", shell_complete=complete_servers)
+@click.pass_obj
+def _logout(options: Options, server: str) -> int:
+    """Delete the tokens of `toolyard login SERVER`, and revoke them if the authorization server supports
+    that. If it does not, revoke access on its page of connected apps."""
+    from toolyard.cli.terminal_sign_in import find_sign_in_server  # not for the help
+
+    chosen = find_sign_in_server(options.load_config(), server)
+    there_was = run_async(_sign_out(options, chosen.server))
+    words = "signed out of" if there_was else "you were not signed in to"
+    print_outcome(options, f"{words} '{one_line(server)}'", server=server, signed_out=there_was)
+    return 0
+
+
+async def _sign_out(options: Options, server: Server) -> bool:
+    from toolyard.types.account import LOCAL_PRINCIPAL
+
+    async with open_existing_database(options) as database:
+        if database is None:
+            return False
+        async with open_sign_outs(options, database.auth) as sign_outs:
+            return await sign_outs.sign_out_of_server(server, LOCAL_PRINCIPAL)
+
+
+commands = {"login": _login, "logout": _logout}

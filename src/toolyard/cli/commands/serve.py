@@ -9,7 +9,6 @@ import click
 from toolyard.cli.invocation import Command, Options, report_error, run_async, serve_operation
 from toolyard.cli.output.console import format_problem, show_note, show_notices, style_text
 from toolyard.cli.output.notices import unapproved_file_notices
-from toolyard.config import load_config, load_settings
 from toolyard.errors import ToolyardError
 
 __all__ = ["command"]
@@ -45,8 +44,8 @@ def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
     from toolyard.web.server.socket import open_listener
 
     folder = options.resolved_data_dir
-    settings = load_settings(folder, overrides={"host": host, "port": port})
-    configuration = load_config(options.config, data_dir=folder)
+    settings = options.load_settings(host=host, port=port)
+    configuration = options.load_config()
     warnings = check_startup_settings(settings, settings.host)
     listener = open_listener(settings.host, settings.port)
 

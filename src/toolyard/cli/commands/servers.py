@@ -1,16 +1,16 @@
-"""``toolyard servers``: connect to all servers and show their states."""
+"""``toolyard servers`` and ``restart``: the states of all servers, and a new start of one."""
 
 from __future__ import annotations
 
 import click
 
 from toolyard.cli.backends.backend import PartialServers, ServersRequest, open_backend
-from toolyard.cli.invocation import Options, RemoteCommand, run_async
+from toolyard.cli.invocation import Options, RemoteCommand, Usage, run_async
 from toolyard.cli.output.console import print_json, show_notices
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.cli.output.servers import servers_json, show_processes, show_server_hints, show_servers
 
-__all__ = ["command"]
+__all__ = ["commands"]
 
 _UNREACHABLE_EXIT_CODE = 3
 
@@ -20,7 +20,7 @@ _UNREACHABLE_EXIT_CODE = 3
 @click.option("--fresh", is_flag=True, help="Try servers again that did not answer a minute ago.")
 @click.option("--no-connect", is_flag=True, help="Show stored data, without connecting.")
 @click.pass_obj
-def command(options: Options, fail: bool, fresh: bool, no_connect: bool) -> int:
+def _servers(options: Options, fail: bool, fresh: bool, no_connect: bool) -> int:
     """Connect to all enabled servers at once, list their tools, and show the state of each.
 
     Tokens are an estimate of the cost of all its tool definitions in a model's context.
@@ -50,3 +50,35 @@ async def _list_servers(options: Options, request: ServersRequest, *, fail: bool
             show_notices(report.notices)
             show_server_hints(report.servers)
     return _UNREACHABLE_EXIT_CODE if fail and any(line.is_broken for line in report.servers) else 0
+
+
+@click.command("restart", cls=RemoteCommand)
+@click.argument("server")
+@click.pass_obj
+def _restart(options: Options, server: str) -> int:
+    """Close all connections of SERVER in the Toolyard that runs in the background, or at --remote URL, and
+    connect again.
+
+    Exits with 3 if the server does not work afterwards.
+    """
+    return run_async(_restart_server(options, server))
+
+
+async def _restart_server(options: Options, server: str) -> int:
+    async with open_backend(options) as backend:
+        if not backend.outlives_command:
+            raise Usage(
+                "no Toolyard is running in the background: servers started by a command end with it",
+                hint="pass --remote with the URL of a running Toolyard (`toolyard serve`)",
+            )
+        async with ProgressIndicator(f"restarting {server}", quiet=options.json):
+            line = await backend.restart(server)
+    if options.json:
+        print_json(servers_json([line])[0])
+    else:
+        show_servers([line])
+        show_server_hints([line])
+    return _UNREACHABLE_EXIT_CODE if line.is_broken else 0
+
+
+commands = {"servers": _servers, "restart": _restart}

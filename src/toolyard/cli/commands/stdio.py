@@ -10,7 +10,6 @@ from typing import Literal, TextIO
 import click
 
 from toolyard.cli.invocation import Command, Options, Usage, run_async
-from toolyard.config import load_config, load_settings
 
 __all__ = ["command"]
 
@@ -45,15 +44,14 @@ def command(
         raise Usage("--agent, --bundle and --server cannot be combined", hint="use only one of them")
     _refuse_regular_file("standard input", sys.stdin)
     _refuse_regular_file("standard output", sys.stdout)
-    from toolyard.agents.definitions.agents_md import find_agents_file, read_agents  # not for the help
+    from toolyard.agents.definitions.agents_md import load_agents  # not for the help
     from toolyard.core.agents import add_stored_agents
     from toolyard.gateway.stdio.local_gateway import resolve_caller, serve_local
 
     folder = options.resolved_data_dir
-    settings = load_settings(folder)
-    configuration = load_config(options.config, data_dir=folder)
-    path = find_agents_file(settings.agents_path, folder)
-    agents = () if path is None else read_agents(path).agents
+    settings = options.load_settings()
+    configuration = options.load_config()
+    agents = load_agents(settings.agents_path, folder)
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     # Other output of this process must not appear between the messages.
     sys.stdout = sys.stderr

@@ -1,36 +1,53 @@
-"""``toolyard tools``: list all tools, or those of an agent."""
+"""``toolyard tools`` and ``search``: list all tools, or those of an agent, or find some by their purpose."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from toolyard.cli.backends.backend import PartialTools, ToolsReport, ToolsRequest, open_backend
-from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_servers
-from toolyard.cli.invocation import Options, RemoteCommand, run_async
-from toolyard.cli.output.console import print_json, show_notices
+from toolyard.cli.backends.backend import (
+    PartialTools,
+    SearchReport,
+    SearchRequest,
+    ToolsReport,
+    ToolsRequest,
+    open_backend,
+)
+from toolyard.cli.input.completion import agent_option, bundles_option, complete_servers
+from toolyard.cli.invocation import Command, Options, RemoteCommand, run_async
+from toolyard.cli.output.console import (
+    Column,
+    Row,
+    StyledCell,
+    format_count,
+    is_terminal,
+    one_line,
+    print_json,
+    show_note,
+    show_notices,
+    show_table,
+    style_text,
+)
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.cli.output.tools import show_tools, tools_json
+from toolyard.types.call import HiddenTool
+from toolyard.types.tool import Tool
 
-__all__ = ["command"]
+__all__ = ["commands"]
 
+_COLUMNS = (Column("tool", style="cyan", never_truncate=True), Column("what it does"))
 _PROVIDERS = ("openai", "openai-strict", "openai-responses", "anthropic", "gemini")
 _UNREACHABLE_EXIT_CODE = 3
 
 
 @click.command("tools", cls=RemoteCommand)
-@click.option("--agent", metavar="A", shell_complete=complete_agents, help="List the tools of this agent.")
+@agent_option("List the tools of this agent.")
 @click.option("--server", metavar="S", shell_complete=complete_servers, help="Only this server.")
-@click.option(
-    "--bundle",
-    "bundles",
-    metavar="B",
-    multiple=True,
-    shell_complete=complete_bundles,
-    help="Select this bundle. May be repeated.",
-)
+@bundles_option
 @click.option(
     "--mode", type=click.Choice(["direct", "meta"]), help="Override the agent's mode: meta tools or all."
 )
@@ -40,7 +57,7 @@ _UNREACHABLE_EXIT_CODE = 3
     "--provider", type=click.Choice(_PROVIDERS), help="Print the definitions in the JSON format of this API."
 )
 @click.pass_obj
-def command(
+def _tools(
     options: Options,
     agent: str | None,
     server: str | None,
@@ -69,7 +86,7 @@ async def _list_tools(options: Options, request: ToolsRequest) -> int:
             def show_early(known: PartialTools) -> None:
                 early.update(tool.name for tool in known.tools)
                 progress.stop()
-                show_tools(known.tools)
+                _show_tools(known.tools)
                 progress.show_waiting(known.awaited_servers)
 
             report = await backend.list_tools(request, None if is_for_program else show_early)
@@ -80,7 +97,7 @@ async def _list_tools(options: Options, request: ToolsRequest) -> int:
         else:
             rest = [tool for tool in report.tools if tool.name not in early]
             if rest or not early or request.shows_hidden:
-                show_tools(rest, report.hidden if request.shows_hidden else ())
+                _show_tools(rest, report.hidden if request.shows_hidden else ())
         show_notices(report.notices)
     has_tools = bool(report.tools or report.provider_tools)
     return _UNREACHABLE_EXIT_CODE if report.failures and (not has_tools or request.server) else 0
@@ -88,9 +105,131 @@ async def _list_tools(options: Options, request: ToolsRequest) -> int:
 
 def _listing_json(report: ToolsReport) -> dict[str, Any]:
     return {
-        "tools": tools_json(report.tools),
+        "tools": _tools_json(report.tools),
         "listed_seconds_ago": report.listed_seconds_ago,
         "failures": report.failures,
         "set_aside": report.set_aside,
         "hidden": [asdict(each) for each in report.hidden],
     }
+
+
+def _show_tools(tools: Sequence[Tool], hidden: Sequence[HiddenTool] = ()) -> None:
+    """Print each tool with the first line of its description, and each hidden one with the reason."""
+    rows: list[Row] = [(tool.name, _first_line(tool)) for tool in tools]
+    rows += [(each.name, StyledCell(f"hidden: {one_line(each.reason, 200)}", "dim")) for each in hidden]
+    if rows or not is_terminal(sys.stdout):
+        show_table(_COLUMNS, sorted(rows, key=lambda row: str(row[0])))
+    if is_terminal(sys.stdout):
+        of = len({tool.server for tool in tools})
+        print(
+            style_text(
+                f"\n{format_count(len(tools), 'tool')} of {format_count(of, 'server')}", "dim", sys.stdout
+            )
+        )
+
+
+def _tools_json(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    """Return the tools as JSON."""
+    return [
+        {
+            "name": tool.name,
+            "id": tool.id,
+            "server": tool.server,
+            "title": tool.title,
+            "description": tool.description,
+            "input_schema": tool.input_schema,
+            "output_schema": tool.output_schema,
+            "annotations": tool.annotations,
+        }
+        for tool in tools
+    ]
+
+
+def _first_line(tool: Tool) -> str:
+    text = (tool.description or tool.title or "").strip()
+    return one_line(text.split("\n", 1)[0], 200)
+
+
+_SERVER_COLUMN = Column("server", never_truncate=True)
+_MAX_DESCRIPTION_CHARACTERS = 200
+_MAX_TOOLS = 1_000
+
+
+@click.command("search", cls=Command)
+@click.argument("words", nargs=-1)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, _MAX_TOOLS),
+    default=10,
+    show_default=True,
+    help="Maximum number of tools.",
+)
+@agent_option("Only tools that this agent can reach.")
+@bundles_option
+@click.pass_obj
+def _search(
+    options: Options, words: tuple[str, ...], limit: int, agent: str | None, bundles: tuple[str, ...]
+) -> None:
+    """Find tools by WORDS that describe their purpose, in any order. The best matches come first. Without
+    words, all tools are listed by server.
+
+    Searches the stored listings and starts no server; `toolyard tools` lists.
+    """
+    query = " ".join(words) if words else _read_query_from_stdin()
+    source = click.get_current_context().get_parameter_source("limit")
+    if not query.strip() and source is ParameterSource.DEFAULT:
+        limit = _MAX_TOOLS
+    request = SearchRequest(query, limit, agent, bundles, has_notices=not options.json)
+    run_async(_search_tools(options, request))
+
+
+def _read_query_from_stdin() -> str:
+    """Read the query from standard input, for a command line without words."""
+    return "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read(100_000)
+
+
+async def _search_tools(options: Options, request: SearchRequest) -> None:
+    async with open_backend(options) as backend:
+        report = await backend.search(request)
+    if options.json:
+        print_json(_search_json(report))
+        return
+    from toolyard.catalog.search import summarize_description  # not for the help
+
+    # The best match comes first; without words, the tools of one server stand together.
+    by_server = not request.query.strip()
+    show_table(
+        (_SERVER_COLUMN, *_COLUMNS) if by_server else _COLUMNS,
+        [
+            (
+                *((tool.server,) if by_server else ()),
+                tool.name,
+                summarize_description(tool.description or tool.title or "", _MAX_DESCRIPTION_CHARACTERS),
+            )
+            for tool in report.tools
+        ],
+    )
+    show_notices(report.notices)
+    if report.unlisted_servers:
+        show_note(f"not listed yet: {', '.join(report.unlisted_servers)}", "`toolyard tools` lists them")
+    elif not report.tools:
+        show_note("nothing matches", "try other words")
+
+
+def _search_json(report: SearchReport) -> dict[str, Any]:
+    return {
+        "tools": [
+            {
+                "name": tool.name,
+                "id": tool.id,
+                "server": tool.server,
+                "description": tool.description,
+                "input_schema": tool.input_schema,
+            }
+            for tool in report.tools
+        ],
+        "never_listed": report.unlisted_servers,
+    }
+
+
+commands = {"tools": _tools, "search": _search}

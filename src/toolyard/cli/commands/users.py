@@ -5,15 +5,22 @@ Deleting an account or signing it out also revokes its tokens at the providers.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from toolyard.cli.audit_recording import AUDIT_ACTOR_NAME, record_audit_entry
+from toolyard.cli.database import (
+    AUDIT_ACTOR_NAME,
+    open_database,
+    open_sign_outs,
+    record_audit_entry,
+    require_user,
+)
 from toolyard.cli.input.prompts import ask_yes_no
-from toolyard.cli.invocation import Command, Options, Usage, run_async, shared_params
+from toolyard.cli.invocation import Command, Options, Usage, print_outcome, run_async, shared_params
 from toolyard.cli.output.console import (
     Column,
     StyledCell,
@@ -24,17 +31,15 @@ from toolyard.cli.output.console import (
     show_table,
 )
 from toolyard.errors import ConfigError
+from toolyard.types.account import Role
 
 if TYPE_CHECKING:
-    from toolyard.accounts import AccountService
-    from toolyard.config.settings.table import Settings
     from toolyard.registry import Registry
-    from toolyard.registry.sign_out import SignOutService
     from toolyard.store import Database
     from toolyard.types.account import User
     from toolyard.types.server import Server
 
-__all__ = ["command", "delete_user", "sign_out_user"]
+__all__ = ["command"]
 
 
 T = TypeVar("T")
@@ -65,7 +70,7 @@ command.params += shared_params()
 @click.pass_obj
 def list_users(options: Options) -> None:
     """List accounts with role and state."""
-    users = _run_with_accounts(options, lambda hall: hall.users())
+    users = _run_with_accounts(options, _AccountAdmin.list_users)
     if options.json:
         print_json({"items": [_user_json(user) for user in users]})
         return
@@ -86,15 +91,14 @@ def add_account(options: Options, name: str, admin: bool) -> None:
     """Create an account and print an invite link for setting the password. It works once, for a day."""
 
     async def create_account(accounts: _AccountAdmin) -> str:
-        from toolyard.accounts.errors import NameTaken
-        from toolyard.types.account import Role  # the help needs none of it
+        from toolyard.accounts.errors import NameTaken  # the help needs none of it
 
         if await accounts.people.find_user(name) is not None:
             raise NameTaken(
                 f"user '{name}' already exists", hint=f"for a new link, run `toolyard users invite '{name}'`"
             )
         text = await accounts.people.invite(name, Role.ADMIN if admin else Role.USER)
-        return await accounts.create_invite_link(text, "user.add", await accounts.get_user(name))
+        return await accounts.create_invite_link(text, "user.add", await require_user(accounts.people, name))
 
     _show_link(options, name, _run_with_accounts(options, create_account))
 
@@ -112,7 +116,7 @@ def invite_account(options: Options, name: str) -> None:
     """
 
     async def create_link(accounts: _AccountAdmin) -> str:
-        user = await accounts.get_user(name)
+        user = await require_user(accounts.people, name)
         return await accounts.create_invite_link(
             await accounts.people.invite_user(user, by=AUDIT_ACTOR_NAME), "user.invite", user
         )
@@ -128,15 +132,15 @@ def disable_account(options: Options, name: str, undo: bool) -> None:
     """Disable an account: sessions end at once, tokens stop working, and sign-ins to servers are revoked."""
 
     async def set_disabled(accounts: _AccountAdmin) -> str:
-        user = await accounts.get_user(name)
+        user = await require_user(accounts.people, name)
         await accounts.database.accounts.set_disabled(user.id, not undo)
         if not undo:
-            await sign_out_user(options, accounts.settings, accounts.database, user)
+            await accounts.sign_out(user)
         await accounts.record_action("user.enable" if undo else "user.disable", user)
         return user.name
 
     done = _run_with_accounts(options, set_disabled)
-    _print_outcome(options, f"{done} is {'enabled' if undo else 'disabled'}", name=done, disabled=not undo)
+    print_outcome(options, f"{done} is {'enabled' if undo else 'disabled'}", name=done, disabled=not undo)
 
 
 @command.command("delete", cls=Command, short_help="Delete an account with all its data.")
@@ -154,39 +158,32 @@ def delete_account(options: Options, name: str, yes: bool) -> int:
         return 1
 
     async def remove_account(accounts: _AccountAdmin) -> str:
-        user = await accounts.get_user(name)
-        await delete_user(options, accounts.settings, accounts.database, user)
+        user = await require_user(accounts.people, name)
+        await accounts.delete(user)
         await accounts.record_action("user.delete", user)
         return user.name
 
     done = _run_with_accounts(options, remove_account)
-    _print_outcome(options, f"{done} is deleted", name=done, deleted=True)
+    print_outcome(options, f"{done} is deleted", name=done, deleted=True)
     return 0
 
 
 class _AccountAdmin:
     """The open database and its accounts."""
 
-    def __init__(self, database: Database, people: AccountService, settings: Settings) -> None:
+    def __init__(self, options: Options, database: Database) -> None:
+        from toolyard.accounts import AccountService  # slow to load, as the whole store is
+
+        self.options = options
         self.database = database
-        self.people = people
-        self.settings = settings
+        self.settings = options.load_settings()
+        self.people = AccountService(database.accounts, self.settings)
 
-    async def users(self) -> list[User]:
-        from dataclasses import replace  # the help needs none of it
-
-        from toolyard.accounts.effective_role import effective_role
+    async def list_users(self) -> list[User]:
+        from toolyard.accounts.effective_role import effective_role  # the help needs none of it
 
         found = await self.database.accounts.list_users()
         return [replace(user, role=effective_role(user, self.settings)) for user in found]
-
-    async def get_user(self, name: str) -> User:
-        from toolyard.accounts.errors import NoSuchUser  # the help needs none of it
-
-        user = await self.people.find_user(name)
-        if user is None:
-            raise NoSuchUser(f"unknown user '{name}'", hint="`toolyard users list` shows all users")
-        return user
 
     async def create_invite_link(self, text: str, action: str, user: User) -> str:
         from toolyard.accounts.startup import build_invite_link, public_base_url  # the help needs none of it
@@ -197,21 +194,39 @@ class _AccountAdmin:
     async def record_action(self, action: str, user: User) -> None:
         await record_audit_entry(self.database, action, user.id, name=user.name)
 
+    async def sign_out(self, user: User) -> None:
+        """Sign an account out of every server, and revoke its tokens."""
+        async with open_sign_outs(self.options, self.database.auth) as sign_outs:
+            await sign_outs.sign_out_user(self._open_registry(), user.principal, self._load_servers())
+
+    async def delete(self, user: User) -> None:
+        """Delete an account, and revoke its tokens."""
+        async with open_sign_outs(self.options, self.database.auth) as sign_outs:
+            held = await sign_outs.collect_user_grants(
+                self._open_registry(), user.principal, self._load_servers()
+            )
+            await self.database.accounts.delete_user(user.id)
+            sign_outs.revoke_in_background(held)
+
+    def _open_registry(self) -> Registry:
+        from toolyard.registry import Registry  # the help needs none of it
+
+        return Registry(self.database.registry, self.settings)
+
+    def _load_servers(self) -> Sequence[Server]:
+        """Return the configured servers; errors in the files do not prevent deleting an account."""
+        try:
+            return tuple(self.options.load_config().servers.values())
+        except ConfigError:
+            return ()
+
 
 def _run_with_accounts(options: Options, operation: Callable[[_AccountAdmin], Awaitable[T]]) -> T:
     """Run an operation with the database open."""
-    from toolyard.accounts import AccountService
-    from toolyard.store import Database
 
     async def run_operation() -> T:
-        settings = options.load_settings()
-        database = await Database.open_from_settings(settings, options.resolved_data_dir)
-        try:
-            return await operation(
-                _AccountAdmin(database, AccountService(database.accounts, settings), settings)
-            )
-        finally:
-            await database.close()
+        async with open_database(options) as database:
+            return await operation(_AccountAdmin(options, database))
 
     return run_async(run_operation())
 
@@ -224,16 +239,7 @@ def _show_link(options: Options, name: str, link: str) -> None:
     show_note(f"anyone with this link can set the password of '{name}'; it works once, for a day")
 
 
-def _print_outcome(options: Options, text: str, **json_fields: object) -> None:
-    if options.json:
-        print_json(json_fields)
-    else:
-        print(text)
-
-
 def _make_row(user: User) -> tuple[str | StyledCell, ...]:
-    import time  # the help needs none of it
-
     seen = "never" if user.last_seen is None else format_age(max(0.0, time.time() - user.last_seen))
     return (
         user.name,
@@ -261,47 +267,3 @@ def _user_json(user: User) -> dict[str, object]:
         "created_at": user.created_at,
         "last_seen": user.last_seen,
     }
-
-
-async def delete_user(options: Options, settings: Settings, database: Database, user: User) -> None:
-    """Delete an account, and revoke its tokens."""
-    async with _open_revocation(settings, database) as (sign_outs, registry):
-        held = await sign_outs.collect_user_grants(
-            registry, user.principal, _load_configured_servers(options)
-        )
-        await database.accounts.delete_user(user.id)
-        sign_outs.revoke_in_background(held)
-
-
-async def sign_out_user(options: Options, settings: Settings, database: Database, user: User) -> None:
-    """Sign an account out of every server, and revoke its tokens."""
-    async with _open_revocation(settings, database) as (sign_outs, registry):
-        await sign_outs.sign_out_user(registry, user.principal, _load_configured_servers(options))
-
-
-@asynccontextmanager
-async def _open_revocation(
-    settings: Settings, database: Database
-) -> AsyncGenerator[tuple[SignOutService, Registry]]:
-    """Open the services for revocation; pending revocations get up to a minute at the end."""
-    import asyncio  # slow to load, as the whole core is
-
-    from toolyard.net import AddressGuard, OutboundHttp
-    from toolyard.registry import Registry
-    from toolyard.registry.sign_out import SignOutService
-
-    net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
-    returning: list[Coroutine[Any, Any, None]] = []
-    try:
-        yield SignOutService(database.auth, net, returning.append), Registry(database.registry, settings)
-        await asyncio.gather(*returning)
-    finally:
-        await net.close()
-
-
-def _load_configured_servers(options: Options) -> Sequence[Server]:
-    """Return the configured servers; errors in the files do not prevent deleting an account."""
-    try:
-        return tuple(options.load_config().servers.values())
-    except ConfigError:
-        return ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_tools
+from toolyard.cli.input.completion import agent_option, bundles_option, complete_tools
 from toolyard.cli.invocation import Command, Options, open_yard, run_async
 from toolyard.cli.output.console import one_line, print_json, style_text
 from toolyard.cli.output.notices import add_refusal_hint, clean_server_text
@@ -27,15 +27,8 @@ _OUTCOME_COLOURS = {RuleOutcome.HIDE: "red", RuleOutcome.REFUSE: "red", RuleOutc
 
 @click.command("why", cls=Command)
 @click.argument("name", shell_complete=complete_tools)
-@click.option("--agent", metavar="A", shell_complete=complete_agents, help="Explain for this agent.")
-@click.option(
-    "--bundle",
-    "bundles",
-    metavar="B",
-    multiple=True,
-    shell_complete=complete_bundles,
-    help="Select this bundle. May be repeated.",
-)
+@agent_option("Explain for this agent.")
+@bundles_option
 @click.pass_obj
 def command(options: Options, name: str, agent: str | None, bundles: tuple[str, ...]) -> None:
     """Explain whether the tool NAME is visible and callable, with the rules that decide.

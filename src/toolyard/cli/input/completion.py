@@ -1,10 +1,13 @@
-"""Names for shell completion, from files and the stored catalogue. Starts no server and prints no errors."""
+"""Options that take names, and the names for shell completion, from files and the stored catalogue.
+
+Completion starts no server and prints no errors.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -18,7 +21,15 @@ if TYPE_CHECKING:
     from toolyard.catalog.tool_listing import ToolListing
     from toolyard.types.server import Configuration
 
-__all__ = ["complete_agents", "complete_bundles", "complete_models", "complete_servers", "complete_tools"]
+__all__ = [
+    "agent_option",
+    "bundles_option",
+    "complete_models",
+    "complete_servers",
+    "complete_tools",
+]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _SHELL_SAFE_PATTERN = re.compile(r"[\w.@:+/-]+")
 """Text that a shell treats as one plain word. Names from an unapproved file could otherwise be commands."""
@@ -40,16 +51,11 @@ def complete_bundles(ctx: click.Context, param: click.Parameter, incomplete: str
 
 def complete_agents(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete agent ids."""
-    from toolyard.agents.definitions.agents_md import (  # only while a shell completes
-        find_agents_file,
-        read_agents,
-    )
-    from toolyard.config import load_settings
+    from toolyard.agents.definitions.agents_md import load_agents  # only while a shell completes
 
-    folder = ctx.ensure_object(Options).resolved_data_dir
+    options = ctx.ensure_object(Options)
     try:
-        path = find_agents_file(load_settings(folder).agents_path, folder)
-        agents = () if path is None else read_agents(path).agents
+        agents = load_agents(options.load_settings().agents_path, options.resolved_data_dir)
     except ToolyardError:
         return []
     return _make_items(((agent.id, agent.description) for agent in agents), incomplete)
@@ -57,10 +63,8 @@ def complete_agents(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 def complete_models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the models of the settings."""
-    from toolyard.config import load_settings  # only while a shell completes
-
     try:
-        settings = load_settings(ctx.ensure_object(Options).resolved_data_dir)
+        settings = ctx.ensure_object(Options).load_settings()
     except ToolyardError:
         return []
     named = [(entry.name, entry.label or entry.model) for entry in settings.models]
@@ -99,7 +103,6 @@ def _load_stored_listing(options: Options, configuration: Configuration) -> Tool
     from toolyard.catalog.exposed_names import NameAssigner, NameTemplates
     from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteListingStorage
     from toolyard.catalog.tool_listing import ToolListing
-    from toolyard.config import load_settings
     from toolyard.config.fingerprint_key import fingerprint_key
     from toolyard.errors import Unreachable
     from toolyard.store.lazy_database import LazyDatabase, select_catalogue_storage
@@ -107,7 +110,7 @@ def _load_stored_listing(options: Options, configuration: Configuration) -> Tool
     from toolyard.types.tool import Catalogue, RawListing
 
     folder = options.resolved_data_dir
-    settings = load_settings(folder)
+    settings = options.load_settings()
     naming = NameAssigner(NameTemplates(settings.naming_template, settings.instance_naming_template))
     if settings.database_url is None and not (folder / CATALOGUE_FILE_NAME).exists():
         return ToolListing.build(naming, {}, {})
@@ -139,3 +142,17 @@ def _make_items(candidates: Iterable[tuple[str, str]], incomplete: str) -> list[
         for name, text in candidates
         if name.startswith(incomplete) and _SHELL_SAFE_PATTERN.fullmatch(name)
     ]
+
+
+def agent_option(help: str) -> Callable[[Function], Function]:
+    """Return the option that names an agent."""
+    return click.option("--agent", metavar="A", shell_complete=complete_agents, help=help)
+
+
+def bundles_option(function: Function) -> Function:
+    """Add the option that selects bundles."""
+    text = "Select this bundle. May be repeated."
+    option = click.option(
+        "--bundle", "bundles", metavar="B", multiple=True, shell_complete=complete_bundles, help=text
+    )
+    return option(function)

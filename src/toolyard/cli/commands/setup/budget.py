@@ -14,6 +14,7 @@ import click
 
 from toolyard.catalog.tool_budget import SavingKind, SavingProposal, ToolCost, propose_savings
 from toolyard.cli.commands.setup.config_file import choose_target, find_stored_entry, save_plan
+from toolyard.cli.database import open_existing_database
 from toolyard.cli.invocation import Command, Options, Usage, open_yard, run_async
 from toolyard.cli.output.console import (
     Column,
@@ -26,7 +27,6 @@ from toolyard.cli.output.console import (
 )
 from toolyard.cli.output.notices import failure_notices
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.config import load_settings
 from toolyard.config.exporters.client_files import EntryEdit, plan_edits, read_values, resolve_entry_path
 from toolyard.config.exporters.client_records import write_client_edits
 from toolyard.config.files import MAX_CLIENT_FILE_BYTES, read_regular_file
@@ -160,17 +160,10 @@ async def _list_scope(yard: Toolyard, scope: Mapping[str, Any]) -> list[Tool]:
 
 async def _read_usage(options: Options, weeks: int) -> ToolUsage:
     """Count the calls of the last weeks, if a server has used the data directory."""
-    from toolyard.store.lazy_database import LazyDatabase
-
-    folder = options.resolved_data_dir
-    lazy_database = LazyDatabase(load_settings(folder), folder)
-    try:
-        database = await lazy_database.open_if_exists()
+    async with open_existing_database(options) as database:
         if database is None:
             return ToolUsage()
         return await database.usage.count_calls(time.time() - weeks * _SECONDS_PER_WEEK)
-    finally:
-        await lazy_database.close()
 
 
 def _find_connected_clients() -> Iterable[ConnectedClient]:

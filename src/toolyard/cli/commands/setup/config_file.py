@@ -96,10 +96,9 @@ def _show_outcome(
 
 def _record_approval(options: Options, plan: EntryPlan) -> None:
     """Record in the audit log that a changed project file stays approved."""
-    from toolyard.cli.audit_recording import record_if_database_exists  # only for files of projects
+    from toolyard.cli.database import record_if_database_exists  # only for files of projects
     from toolyard.config.sources.discovery import discover_config_path
 
-    folder: Path = options.resolved_data_dir
     if discover_config_path(plan.file.parent) == plan.file:
         details = {"sha256": hash_content(plan.after)}
-        run_async(record_if_database_exists(folder, "config.approve", {str(plan.file): details}))
+        run_async(record_if_database_exists(options, "config.approve", {str(plan.file): details}))
