@@ -157,6 +157,10 @@ def test_only_entry_modules_hold_all_services() -> None:
         "toolyard.core.services.Services",
         "toolyard.core.composition",
         "toolyard.core.services",
+        "toolyard.core.chat_services",
+        "toolyard.core.chat_services.ChatServices",
+        "toolyard.core.local_chats",
+        "toolyard.core.local_chats.LocalChats",
     }
     holders = {
         str(path.relative_to(SRC))

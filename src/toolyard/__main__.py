@@ -44,7 +44,8 @@ def _run_background(data_dir: str) -> int:
     from pathlib import Path
 
     from toolyard.background.server import run_background_server
-    from toolyard.cli.invocation import run_async, serve_operation
+    from toolyard.cli.backends.selection import serve_operation
+    from toolyard.cli.invocation import run_async
 
     run_async(run_background_server(listener, Path(data_dir), serve_operation))
     return 0

@@ -25,7 +25,6 @@ from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients import Callbacks
 from toolyard.clients.call_path import ApprovalHandler
 from toolyard.concurrency.lru_cache import LruCache
-from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config import default_data_dir, load_config, load_settings, parse_config
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core
@@ -74,7 +73,6 @@ class Toolyard:
         self.settings = settings
         self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
         self._owner_pid = os.getpid()
-        self._tasks = BackgroundTasks()
         self._open_guard = _OpenGuard()
         self._caller_cache: LruCache[tuple[str | None, tuple[str, ...], bool], Caller] = LruCache(
             _MAX_CACHED_CALLERS
@@ -89,7 +87,6 @@ class Toolyard:
             auth_providers=auth_providers,
             approve=approve,
             record=record,
-            on_list_changed=self._on_list_changed,
         )
 
     @classmethod
@@ -159,7 +156,6 @@ class Toolyard:
         if os.getpid() != self._owner_pid:
             # A forked child has a copy of this object, but the connections and processes are its parent's.
             return
-        await self._tasks.close()
         if self._owns_core:
             await self._core.close()
 
@@ -279,20 +275,10 @@ class Toolyard:
         the ServerError of a server that may have the tool but cannot be listed.
         """
         caller = self.caller(agent, bundles)
-        calls = self._core.call_path
         if name in META_TOOLS:
             return _make_tool(name, META_TOOLS[name])
         with self._open_guard:
-            located = await self._core.tool_directory.locate_tool(name, LOCAL_PRINCIPAL)
-        if located is None:
-            for server_id, failure in self.known().failures.items():
-                if calls.can_see_unknown_tool(server_id, name, caller):
-                    calls.redact_error(failure)
-                    raise failure
-        definition = calls.visible_tools(self.known(), caller).get(name)
-        if definition is None:
-            raise calls.refusal(name, caller)
-        return _make_tool(name, definition)
+            return _make_tool(name, await self._core.call_path.find_tool(name, caller))
 
     def hidden(self, *, agent: str | None = None, bundles: Iterable[str] = ()) -> list[HiddenTool]:
         """Return the known tools that policy hides from the caller, each with the rule and its reason.
@@ -494,10 +480,6 @@ class Toolyard:
             built = {name: _make_tool(name, definition) for name, definition in listing.tools.items()}
             self._tools_cache = (listing.tools, built)
         return self._tools_cache[1]
-
-    def _on_list_changed(self, server_id: str) -> None:
-        if not self._open_guard.is_closed:
-            self._tasks.spawn(self._core.updates.handle_list_changed(server_id))
 
 
 _MAX_CACHED_CALLERS = 256

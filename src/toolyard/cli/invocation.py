@@ -18,9 +18,6 @@ from toolyard.cli.output.console import error_json, print_json, show_error, show
 from toolyard.errors import AgentsError, ConfigError, ToolyardError
 
 if TYPE_CHECKING:
-    from asyncio import StreamReader, StreamWriter
-
-    from toolyard.background.shared_cores import SharedCore
     from toolyard.config.settings.table import Settings
     from toolyard.types.server import Configuration
     from toolyard.yard import Toolyard
@@ -40,7 +37,6 @@ __all__ = [
     "report_os_error",
     "report_usage_error",
     "run_async",
-    "serve_operation",
     "shared_params",
 ]
 
@@ -313,10 +309,3 @@ def open_offline_yard(
 
     stored = settings.database_url is not None or (data_dir / CATALOGUE_FILE_NAME).exists()
     return Toolyard(configuration, settings, (), data_dir if stored else None)
-
-
-async def serve_operation(shared_core: SharedCore, reader: StreamReader, writer: StreamWriter) -> None:
-    """Carry out the operation of a command, in the background process."""
-    from toolyard.cli.backends import background_handler  # only once a command needs it
-
-    await background_handler.serve_operation(shared_core, reader, writer)

@@ -209,6 +209,22 @@ class CallPath:
         verdict = policy.verdict(self._make_candidate(definition, name, listing))
         return (definition, verdict) if verdict in _VISIBLE_VERDICTS else None
 
+    async def find_tool(self, name: str, caller: Caller) -> Definition:
+        """Return one tool visible to the caller, by its exposed name, listing as few servers as possible.
+
+        Raises ToolRefused, or the ServerError of a server that may have the tool but could not be listed.
+        """
+        directory, principal = self._tool_directory, caller.principal
+        if await directory.locate_tool(name, principal) is None:
+            reason = self._find_reason_for_unknown_tool(name, caller)
+            if isinstance(reason, ServerError):
+                self.redact_error(reason)
+            raise reason
+        found = self.visible_tools(directory.known_listing(principal), caller).get(name)
+        if found is None:
+            raise self.refusal(name, caller)
+        return found
+
     def hidden_tools(self, listing: ToolListing, caller: Caller) -> list[HiddenTool]:
         """Return the tools of enabled servers that policy hides from this caller, sorted by name.
 

@@ -97,6 +97,7 @@ class Core:
 
     async def close(self) -> None:
         """Close connections, child processes and pending fetches, then storage. Takes a bounded time."""
+        await self.updates.close()
         # Connections first: a fetch that loses its connection fails with the reason, a cancelled one without.
         self.tool_directory.close()
         await self.manager.close_all()
@@ -124,7 +125,6 @@ def build_core(
     approve: ApprovalHandler | None = None,
     record: Callable[[CallRecord], None] | None = None,
     before_call: BeforeCall | None = None,
-    on_list_changed: Callable[[str], None] | None = None,
     with_native_tools: bool = False,
     processes: ProcessPool | None = None,
     attachments: AttachmentService | None = None,
@@ -138,11 +138,10 @@ def build_core(
     - ``auth_provider_for`` returns the credentials of a principal; the default reads those stored by
       ``toolyard login`` in the data directory.
     - ``result_store_for`` returns the store for long results of a principal; the default is a file in the
-    data
-      directory.
+      data directory.
     - ``catalogue_storage`` stores catalogues. With PostgreSQL it stores all of them, so that library and
-    command
-      line share them with the server; otherwise only those that the file in the data directory does not.
+      command line share them with the server; otherwise only those that the file in the data directory does
+      not.
     - ``registry_pins`` stores accepted definitions of instances; ``config_pins`` those of configured servers
       without an ``mcp.lock``, if the database is PostgreSQL.
     - ``accept_url_for`` returns the page on which a changed definition can be accepted.
@@ -163,16 +162,9 @@ def build_core(
     if auth_provider_for is None:
         auth_provider_for = auth_providers_from_database(database, net)
 
-    pending_list_changes: dict[str, bool] = {}
-
     def on_notification(server_id: str, method: str, params: Mapping[str, Any]) -> None:
-        if method != "notifications/tools/list_changed" or on_list_changed is None:
-            return
-        # While one is being handled, only note that another arrived: handle_list_changed then repeats.
-        is_pending = server_id in pending_list_changes
-        pending_list_changes[server_id] = is_pending
-        if not is_pending:
-            on_list_changed(server_id)
+        if method == "notifications/tools/list_changed":
+            updates.on_list_changed(server_id)
 
     native = _build_native_server(settings, data_dir, net) if with_native_tools else None
     if native is not None:
@@ -248,6 +240,7 @@ def build_core(
         accept_url_for=accept_url_for,
     )
     meta_tools = MetaTools(tool_directory, call_path, CallerSearch(call_path), _build_meta_limits(settings))
+    updates = ServerUpdates(manager, catalogues, tool_directory, call_path, meta_tools)
     return Core(
         manager,
         catalogues,
@@ -255,7 +248,7 @@ def build_core(
         call_path,
         name_assigner,
         meta_tools,
-        ServerUpdates(manager, catalogues, tool_directory, call_path, meta_tools, pending_list_changes),
+        updates,
         locks,
         tuple(close_callbacks),
     )

@@ -9,6 +9,7 @@ from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.connection import initial_status
 from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.meta import MetaTools
 from toolyard.types.account import Principal
 from toolyard.types.server import Configuration, Server, Status
@@ -26,14 +27,15 @@ class ServerUpdates:
         tool_directory: ToolDirectory,
         call_path: CallPath,
         meta_tools: MetaTools,
-        pending_list_changes: dict[str, bool],
     ) -> None:
         self._manager = manager
         self._catalogues = catalogues
         self._tool_directory = tool_directory
         self._call_path = call_path
         self._meta_tools = meta_tools
-        self.pending_list_changes = pending_list_changes
+        self._tasks = BackgroundTasks()
+        self._is_closed = False
+        self.pending_list_changes: dict[str, bool] = {}
         """Servers whose list_changed notification is being handled; True if another one arrived meanwhile.
         Notifications are merged, so that a server that sends them in a loop cannot pile up work."""
 
@@ -75,6 +77,21 @@ class ServerUpdates:
         affected = None if server is not None and server.shared else principal
         self._tool_directory.forget_servers((server_id,), affected)
         await self._catalogues.forget(server_id, affected)
+
+    def on_list_changed(self, server_id: str) -> None:
+        """Refresh a server's listing in the background. Notifications that arrive meanwhile are merged."""
+        if self._is_closed:
+            return
+        # While one is being handled, only note that another arrived: handle_list_changed then repeats.
+        is_pending = server_id in self.pending_list_changes
+        self.pending_list_changes[server_id] = is_pending
+        if not is_pending:
+            self._tasks.spawn(self.handle_list_changed(server_id))
+
+    async def close(self) -> None:
+        """End the refreshes of listings; further notifications have no effect."""
+        self._is_closed = True
+        await self._tasks.close()
 
     async def handle_list_changed(self, server_id: str) -> None:
         """Refresh a server's listing after list_changed; repeat if another notification arrived meanwhile."""

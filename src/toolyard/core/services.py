@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from toolyard.accounts import AccountService
-from toolyard.agents.chat.attachments import AttachmentService
-from toolyard.agents.chat.chats import ChatService
-from toolyard.agents.chat.turn_end import ChatLimits
 from toolyard.agents.definitions.watch import LoadedAgents
-from toolyard.agents.models.available_models import Models
 from toolyard.auth.sign_in_flow import SignInFlow
 from toolyard.clients.process_pool import ProcessPool
-from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.table import Settings
 from toolyard.core.agent_editor import AgentEditor
 from toolyard.core.agents import AgentRoster
-from toolyard.core.audit import AuditRecorder
 from toolyard.core.call_approvals import CallApprovals
 from toolyard.core.callers import CallerCache
 from toolyard.core.chat_backend import DatabaseChatBackend
-from toolyard.core.composition import Core, build_core, make_chat_callbacks
+from toolyard.core.chat_services import ChatServices
 from toolyard.core.current_config import ChangeNotifier, ConfiguredServers, CurrentConfig
 from toolyard.core.instances import InstanceSync
 from toolyard.core.interface_links import InterfaceLinks, StopSignal
 from toolyard.core.page_questions import PageQuestions
 from toolyard.core.user_tools import UserTools
-from toolyard.net import AddressGuard, OutboundHttp
-from toolyard.registry import Registry
-from toolyard.registry.auth_provider_factory import AuthProviderFactory
 from toolyard.registry.issuer_confirmation import IssuerConfirmation
-from toolyard.registry.model_registry import ModelRegistry
 from toolyard.registry.proposals import Proposals
 from toolyard.registry.sign_in import ConfigSignIns, InstanceSignIns
 from toolyard.registry.sign_out import SignOutService
 from toolyard.results.result_store import Retention
 from toolyard.store import Database
-from toolyard.tracing.selection import choose_tracer
 from toolyard.types.server import Configuration
 
 __all__ = ["Services"]
 
 
-class Services:
+class Services(ChatServices):
     """The services of one process. Create with ``await Services.open(...)``; call ``close`` at the end."""
 
     def __init__(
@@ -60,22 +48,13 @@ class Services:
         links: InterfaceLinks,
         processes: ProcessPool | None = None,
     ) -> None:
-        self.settings = settings
-        self.data_dir = data_dir
-        self.database = database
+        super().__init__(settings, data_dir, database)
         self.config = CurrentConfig(configuration, agents, data_dir)
-        self.tasks = BackgroundTasks()
         self.stop_signal = StopSignal()
         self.stop_callbacks: list[Callable[[], None]] = []
         """Called by ``stop``."""
-        self.end_callbacks: list[Callable[[], Awaitable[None]]] = []
-        """Called by ``end_work`` before connections are closed."""
         self.notifier = ChangeNotifier()
-        self.tracer = choose_tracer(os.environ)
-        guard = AddressGuard.from_settings(settings.guard_allow, settings.guard_deny)
-        self.net = OutboundHttp(guard, tracer=self.tracer)
         self.people = AccountService(database.accounts, settings, clock=time.time)
-        self.registry = Registry(database.registry, settings, clock=time.time)
         self.proposals = Proposals(database.proposals, self.registry, clock=time.time)
         flow = SignInFlow(self.net, database.auth, links.client_identity)
         self.sign_ins = InstanceSignIns(flow, self.registry, database.auth)
@@ -83,11 +62,21 @@ class Services:
         self.issuers = IssuerConfirmation(flow, self.registry, database.auth)
         self.sign_outs = SignOutService(database.auth, self.net, self.tasks.spawn)
         self.approvals = CallApprovals(database.approvals, links.approvals_url, clock=time.time)
-        self.audit = AuditRecorder(database.audit, settings)
-        self.models = Models.from_settings(settings, self.tracer)
-        self.model_registry = ModelRegistry(database.models, database.accounts, self.models, guard)
-        self.core = self._build_core(links, processes)
-        core = self.core
+        self.core = core = self._build_core(
+            configuration,
+            self.approvals,
+            has_model=lambda principal: bool(self.models.choices_for(principal)),
+            page=PageQuestions(database.questions, links.approvals_url, settings.ask_wait),
+            result_store_for=database.results.with_retention(
+                Retention(settings.result_keep, settings.result_store_limit)
+            ).for_principal,
+            catalogue_storage=database.catalogues,
+            registry_pins=database.pins,
+            config_pins=database.config_pins,
+            accept_url_for=links.accept_url_for,
+            before_call=self.audit.before_call,
+            processes=processes,
+        )
         self.instances = InstanceSync(
             self.registry,
             core.manager,
@@ -101,9 +90,7 @@ class Services:
             database.agents, self.config, self.models, self.audit, limit=settings.agent_limit
         )
         self.callers = CallerCache(self.config, self.agent_roster)
-        self.user_tools = UserTools(
-            self.callers, self.instances, core.tool_directory, core.call_path, self.audit
-        )
+        self.user_tools = UserTools(self.callers, self.instances, core.call_path, self.audit)
         self.configured_servers = ConfiguredServers(
             self.config,
             settings,
@@ -114,24 +101,17 @@ class Services:
             self.audit,
             self.tasks,
         )
-        self.chats = ChatService(
-            database.chats,
-            database.approvals,
-            self.models,
-            DatabaseChatBackend(
-                self.people,
-                database.accounts,
-                settings,
-                self.config,
-                self.agent_roster,
-                self.instances,
-                self.audit,
-                core,
-            ),
-            ChatLimits.from_settings(settings),
-            on_model_usage=self.audit.record_model_request,
-            writes_titles=settings.chat_titles,
+        backend = DatabaseChatBackend(
+            self.people,
+            database.accounts,
+            settings,
+            self.config,
+            self.agent_roster,
+            self.instances,
+            self.audit,
+            core,
         )
+        self.chats = self._build_chats(backend, writes_titles=settings.chat_titles)
         self._end_work_task: asyncio.Task[None] | None = None
 
     @classmethod
@@ -154,45 +134,10 @@ class Services:
         services = cls(
             configuration, settings, data_dir, agents, database=database, links=links, processes=processes
         )
-        await services.model_registry.load()
-        services.tasks.spawn(services.model_registry.follow_changes())
+        await services.load_models()
         await services.chats.open(resume_any_chat=True)
         services.tasks.spawn(database.watch_key())
         return services
-
-    def _build_core(self, links: InterfaceLinks, processes: ProcessPool | None) -> Core:
-        database, settings = self.database, self.settings
-        return build_core(
-            self.config.configuration,
-            settings,
-            data_dir=self.data_dir,
-            auth_provider_for=AuthProviderFactory(self.registry, database.auth, self.net).auth_provider_for,
-            net=self.net,
-            result_store_for=database.results.with_retention(
-                Retention(settings.result_keep, settings.result_store_limit)
-            ).for_principal,
-            catalogue_storage=database.catalogues,
-            registry_pins=database.pins,
-            config_pins=database.config_pins,
-            accept_url_for=links.accept_url_for,
-            approve=self.approvals,
-            record=self.audit.record_call,
-            before_call=self.audit.before_call,
-            # The chats need the core, so that they are looked up when a server asks.
-            callbacks_for=make_chat_callbacks(
-                lambda: self.chats.questions,
-                PageQuestions(database.questions, links.approvals_url, settings.ask_wait),
-                has_model=lambda principal: bool(self.models.choices_for(principal)),
-            ),
-            on_list_changed=self._on_list_changed,
-            with_native_tools=True,
-            processes=processes,
-            attachments=AttachmentService(database.chats.attachments),
-        )
-
-    def _on_list_changed(self, server_id: str) -> None:
-        if not self.stop_signal.is_set():
-            self.tasks.spawn(self.core.updates.handle_list_changed(server_id))
 
     def list_provided(self) -> Sequence[object]:
         """Return the services that handlers of an interface may receive, one of each class."""
@@ -252,25 +197,11 @@ class Services:
         The work is done once; further callers await the same task.
         """
         if self._end_work_task is None:
-            self._end_work_task = asyncio.get_running_loop().create_task(self._end_work())
+            self._end_work_task = asyncio.get_running_loop().create_task(super().end_work())
         # A caller that is cancelled must not leave the shutdown half done for the others.
         await asyncio.shield(self._end_work_task)
-
-    async def _end_work(self) -> None:
-        # Background tasks end first, so that nothing begins new work; chats end before the connections that
-        # their turns use.
-        await self.tasks.close()
-        await self.chats.close()
-        for end in self.end_callbacks:
-            await end()
-        await self.core.close()
-        await self.models.close()
 
     async def close(self) -> None:
         """Close connections, end child processes and flush the audit log. Bounded in time; idempotent."""
         self.stop_signal.set()
-        await self.end_work()
-        await self.net.close()
-        await self.tracer.close()
-        # Last, because ending turns and connections still write to it.
-        await self.database.close()
+        await super().close()

@@ -5,12 +5,10 @@ Requests and reports consist of values that JSON has, so that they can be sent t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
-from toolyard.cli.invocation import Options, open_offline_yard, open_yard
 from toolyard.cli.output.console import Notice
 from toolyard.cli.output.servers import ServerSummary
 from toolyard.types.call import HiddenTool
@@ -29,7 +27,6 @@ __all__ = [
     "ServersRequest",
     "ToolsReport",
     "ToolsRequest",
-    "open_backend",
 ]
 
 Approve: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[bool]]
@@ -164,43 +161,3 @@ class Backend(Protocol):
     async def restart(self, server: str) -> ServerSummary:
         """Close the connections of a server, connect again, and return its state."""
         ...
-
-
-@asynccontextmanager
-async def open_backend(options: Options, *, offline: bool = False) -> AsyncGenerator[Backend]:
-    """Open the remote Toolyard of the options, else the one in the background, else one in this process.
-
-    ``offline``: only stored data is needed, so that this process reads it without connecting to servers.
-    """
-    if options.remote is not None:
-        from toolyard.cli.backends.remote import RemoteBackend  # only for --remote
-        from toolyard.cli.backends.remote_client import RemoteClient
-
-        async with RemoteClient.from_options(options) as client:
-            yield RemoteBackend(client)
-        return
-    if offline:
-        async with _open_local(options, offline=True) as backend:
-            yield backend
-        return
-    from toolyard.cli.backends.background import open_background  # loads the event loop
-
-    async with open_background(options, lambda: _open_local(options)) as background:
-        if background is not None:
-            yield background
-            return
-    async with _open_local(options) as backend:
-        yield backend
-
-
-@asynccontextmanager
-async def _open_local(options: Options, *, offline: bool = False) -> AsyncGenerator[Backend]:
-    from toolyard.cli.backends.local import LocalBackend  # slow to load, as the whole core is
-
-    folder = options.resolved_data_dir
-    if offline:
-        opening = open_offline_yard(options.load_config(), options.load_settings(), folder)
-    else:
-        opening = open_yard(options)
-    async with opening as yard:
-        yield LocalBackend(yard, folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolyard.agents.chat.chats import UNCHANGED, Unchanged
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.agents.definitions.agents_md import agent_id
-from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID, ChatApp
+from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID, LocalChats
 from toolyard.cli.invocation import Usage
 from toolyard.cli.output.console import one_line
 from toolyard.types.account import LOCAL_PRINCIPAL
@@ -19,7 +19,7 @@ class CurrentChat:
 
     def __init__(
         self,
-        chat_app: ChatApp,
+        chat_app: LocalChats,
         chat: Chat | None = None,
         *,
         agent: str | None = None,
@@ -108,7 +108,7 @@ class CurrentChat:
 _MAX_SEARCHED_CHATS = 1_000
 
 
-async def find_chat(chat_app: ChatApp, id_prefix: str) -> Chat:
+async def find_chat(chat_app: LocalChats, id_prefix: str) -> Chat:
     """Return the chat with this id, or the only one whose id has this prefix. Raises NoSuchChat."""
     found = [
         chat
@@ -121,7 +121,7 @@ async def find_chat(chat_app: ChatApp, id_prefix: str) -> Chat:
     raise NoSuchChat(f"{id_prefix}: {there}", hint="`toolyard chat --list` shows their ids")
 
 
-async def find_last_chat(chat_app: ChatApp) -> Chat:
+async def find_last_chat(chat_app: LocalChats) -> Chat:
     """Return the last changed chat. Raises NoSuchChat."""
     for chat in await chat_app.chats.list(LOCAL_OWNER_ID, limit=1):
         return chat

@@ -14,7 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from toolyard.cli.backends.backend import CommandCall, open_backend
+from toolyard.cli.backends.backend import CommandCall
+from toolyard.cli.backends.selection import open_backend
 from toolyard.cli.input.arguments import needs_schema, read_json_arguments
 from toolyard.cli.input.completion import agent_option, bundles_option, complete_tools
 from toolyard.cli.input.prompts import ask_yes_no_async, format_arguments_for_approval

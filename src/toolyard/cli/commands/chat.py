@@ -34,7 +34,7 @@ from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.chat import Chat, ChatEvent, TurnOutcome
 
 if TYPE_CHECKING:
-    from toolyard.cli.chat.chat_services import ChatApp
+    from toolyard.cli.chat.chat_services import LocalChats
     from toolyard.cli.chat.current_chat import CurrentChat
     from toolyard.cli.chat.turn_follower import TurnResult
 
@@ -144,7 +144,7 @@ async def _run_chat(options: Options, chat_options: ChatOptions, *, may_ask: boo
             return await TerminalConversation(room.chats, seat, prompt, interrupts).run()
 
 
-async def _open_current_chat(chat_app: ChatApp, chat_options: ChatOptions) -> CurrentChat:
+async def _open_current_chat(chat_app: LocalChats, chat_options: ChatOptions) -> CurrentChat:
     """Open or create the chat with the requested agent and model. Raises Usage."""
     from toolyard.agents.chat.errors import ChatError  # slow to load, as the whole core is
     from toolyard.agents.models.errors import NoSuchModel
@@ -262,7 +262,7 @@ class JsonLinesDisplay:
 
 
 async def run_single_turn(
-    chat_app: ChatApp, current_chat: CurrentChat, text: str, *, can_ask: bool, json: bool
+    chat_app: LocalChats, current_chat: CurrentChat, text: str, *, can_ask: bool, json: bool
 ) -> int:
     """Send a message, follow the turn to its end, and return the exit code. Raises ToolyardError."""
     from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID  # slow to load, as the whole core is

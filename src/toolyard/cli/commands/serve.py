@@ -6,7 +6,8 @@ import sys
 
 import click
 
-from toolyard.cli.invocation import Command, Options, report_error, run_async, serve_operation
+from toolyard.cli.backends.selection import serve_operation
+from toolyard.cli.invocation import Command, Options, report_error, run_async
 from toolyard.cli.output.console import format_problem, show_note, show_notices, style_text
 from toolyard.cli.output.notices import unapproved_file_notices
 from toolyard.errors import ToolyardError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from toolyard.cli.backends.backend import PartialServers, ServersRequest, open_backend
+from toolyard.cli.backends.backend import PartialServers, ServersRequest
+from toolyard.cli.backends.selection import open_backend
 from toolyard.cli.invocation import Options, RemoteCommand, Usage, run_async
 from toolyard.cli.output.console import print_json, show_notices
 from toolyard.cli.output.progress import ProgressIndicator

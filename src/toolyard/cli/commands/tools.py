@@ -16,8 +16,8 @@ from toolyard.cli.backends.backend import (
     SearchRequest,
     ToolsReport,
     ToolsRequest,
-    open_backend,
 )
+from toolyard.cli.backends.selection import open_backend
 from toolyard.cli.input.completion import agent_option, bundles_option, complete_servers
 from toolyard.cli.invocation import Command, Options, RemoteCommand, run_async
 from toolyard.cli.output.console import (

@@ -10,7 +10,6 @@ from typing import BinaryIO, Protocol
 
 from toolyard.catalog.lock.storage import RegistryPinStorage
 from toolyard.clients.process_pool import ProcessPool
-from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.table import Settings
 from toolyard.core.call_approvals import CallApprovals, MemoryApprovalStore
 from toolyard.core.composition import SharedQuestions, build_core, make_shared_callbacks
@@ -186,7 +185,6 @@ class LocalGateway:
     ) -> None:
         """Servers are told what the ``sole_client`` can do. Without one several clients share them, and
         questions that cannot be attributed to one go to the ``page``, if there is one."""
-        self._tasks = BackgroundTasks()
         approvals = approvals or CallApprovals(MemoryApprovalStore())
         self.core = core = build_core(
             configuration,
@@ -194,7 +192,6 @@ class LocalGateway:
             data_dir=data_dir,
             callbacks_for=make_shared_callbacks(page) if sole_client is None else sole_client.callbacks_for,
             approve=approvals,
-            on_list_changed=self._handle_list_changed,
             processes=processes,
             registry_pins=registry_pins,
         )
@@ -209,9 +206,6 @@ class LocalGateway:
             sole_client=sole_client,
         )
 
-    def _handle_list_changed(self, server_id: str) -> None:
-        self._tasks.spawn(self.core.updates.handle_list_changed(server_id))
-
     async def apply_configuration(self, configuration: Configuration) -> None:
         """Use a changed configuration from now on, and notify the clients that it concerns."""
         changed_ids = await self.core.updates.update_configuration(configuration)
@@ -220,7 +214,6 @@ class LocalGateway:
     async def close(self) -> None:
         """Close every connection and end every child process."""
         await self.gateway.close()
-        await self._tasks.close()
         await self.core.close()
 
 

@@ -187,7 +187,7 @@ async def list_tools(
 async def get_tool(
     callers: CallersDep,
     instance_sync: InstanceSyncDep,
-    user_tools: UserToolsDep,
+    call_path: CallPathDep,
     request_user: UserWithRead,
     name: ToolName,
     agent: AgentQuery = None,
@@ -196,7 +196,7 @@ async def get_tool(
     """Return a tool that you may use, by its name."""
     await instance_sync.sync(request_user.principal)
     caller = await callers.find(request_user, agent, bundles)
-    return _build_tool_model(name, await user_tools.find(caller, name))
+    return _build_tool_model(name, await call_path.find_tool(name, caller))
 
 
 @router.get("/{name}/why", responses=problem_responses(404), summary="Explain access to a tool")
