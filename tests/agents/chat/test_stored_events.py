@@ -25,7 +25,7 @@ from toolyard.types.chat import (
     decode_event,
     encode_event,
 )
-from toolyard.web.api.chat_models import build_event_model
+from toolyard.web.api.chat_models import EventResponse
 
 STORED = json.loads((Path(__file__).parent / "stored_events.json").read_text())
 """Events stored by turns before events had classes: every kind, with every type that a key had."""
@@ -72,7 +72,7 @@ async def test_stored_events_come_back_from_the_database_and_the_api_as_they_wer
     await database.chats.claim("c", "me", TurnState.IDLE, events, new_turn=True)
     found = await database.chats.list_events("c")
     assert [in_order(each.body) for each in found] == [in_order(each["body"]) for each in STORED]
-    shown = [build_event_model(each).model_dump(mode="json") for each in found]
+    shown = [EventResponse.of(each).model_dump(mode="json") for each in found]
     assert [(each["kind"], in_order(each["body"])) for each in shown] == [
         (each["kind"], in_order(each["body"])) for each in STORED
     ]
@@ -92,7 +92,7 @@ async def test_kinds_and_keys_of_a_later_version_survive(database: Database, tmp
     user, unknown = await database.chats.list_events("c")
     assert (user.data, user.body) == (UserMessage("hello"), later)
     assert (unknown.kind, unknown.data, unknown.body) == ("later", UnknownEvent(), {"a": [None, "b"]})
-    shown = json.loads(build_event_model(unknown).model_dump_json())
+    shown = json.loads(EventResponse.of(unknown).model_dump_json())
     assert (shown["kind"], shown["body"]) == ("later", {"a": [None, "b"]})
     # Serialised again, it is unchanged.
     again = NewChatEvent(unknown.kind, dict(unknown.body), unknown.part)

@@ -301,9 +301,9 @@ def test_the_list_of_exit_codes_is_what_the_code_has() -> None:
 def test_chats_and_events_have_the_shape_of_the_api() -> None:
     from toolyard.cli.commands.chat import chat_json, event_json
     from toolyard.types.chat import Chat, ChatEvent, Kind
-    from toolyard.web.api.chat_models import build_chat_model, build_event_model
+    from toolyard.web.api.chat_models import ChatResponse, EventResponse
 
     chat = Chat("c1", "local", "Ünïcode", 1.5, 2_000_000_000.25, choice=("s/one",))
-    assert json.loads(json.dumps(chat_json(chat))) == build_chat_model(chat).model_dump(mode="json")
+    assert json.loads(json.dumps(chat_json(chat))) == ChatResponse.of(chat).model_dump(mode="json")
     event = ChatEvent("c1", 3, 1, Kind.USER, 1_700_000_000.125, {"text": "é"})
-    assert json.loads(json.dumps(event_json(event))) == build_event_model(event).model_dump(mode="json")
+    assert json.loads(json.dumps(event_json(event))) == EventResponse.of(event).model_dump(mode="json")

@@ -78,7 +78,7 @@ async def test_a_stream_is_for_those_who_are_signed_in(team: InProcessApp) -> No
 
 
 async def test_a_stream_ends_with_the_sign_in(team: InProcessApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolyard.web.api.events.HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr("toolyard.web.api.event_stream.HEARTBEAT_SECONDS", 0.1)
     ada, bob = await team.person("ada"), await team.person("bob")
     for person in (ada, bob):
         async with person.token.session.get(

@@ -153,7 +153,7 @@ async def test_a_chat_that_there_is_not_has_no_stream(local: Any) -> None:
 
 async def test_a_stream_ends_with_its_chat(local: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # At once, and not when it is next looked for.
-    monkeypatch.setattr("toolyard.web.api.chat_stream.HEARTBEAT_SECONDS", 600.0)
+    monkeypatch.setattr("toolyard.web.api.event_stream.HEARTBEAT_SECONDS", 600.0)
     client = local.client()
     chat = await begin(client)
     async with open_stream(client, chat) as stream:
@@ -193,7 +193,7 @@ async def test_a_stream_ends_in_order_when_the_database_does(
 async def test_a_stream_ends_with_the_sign_in_and_beats_until_then(
     open_site: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolyard.web.api.chat_stream.HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr("toolyard.web.api.event_stream.HEARTBEAT_SECONDS", 0.1)
     team = await open_site(people_mode="password")
     ada = await team.person("ada")
     chat = await begin(ada.token)
@@ -209,8 +209,7 @@ async def test_a_stream_ends_with_the_sign_in_and_beats_until_then(
 async def test_the_stream_of_a_page_ends_in_order_with_the_sign_in(
     open_site: Opening, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for module in ("api.chat_stream", "ui.chat.stream"):
-        monkeypatch.setattr(f"toolyard.web.{module}.HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr("toolyard.web.api.event_stream.HEARTBEAT_SECONDS", 0.1)
     team = await open_site(people_mode="password")
     ada = await team.person("ada")
     chat = await begin(ada.token)

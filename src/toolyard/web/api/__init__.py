@@ -9,18 +9,17 @@ from __future__ import annotations
 from toolyard.web.api import (
     agents,
     approvals,
+    attachments,
     audit,
+    catalog,
     chat_stream,
     chats,
-    config_sign_ins,
-    events,
+    exports,
     instances,
     models,
     openapi,
-    pending,
-    questions,
+    results,
     servers,
-    sessions,
     status,
     tokens,
     tool_changes,
@@ -28,15 +27,13 @@ from toolyard.web.api import (
     usage,
     users,
 )
-from toolyard.web.api.catalog import known_servers, proposals
-from toolyard.web.api.chat_files import attachments, exports, results, server_content
 from toolyard.web.routes import Routes
 
 __all__ = ["router"]
 
 router = Routes("/api/v1")
-_SERVER_MODULES = (status, config_sign_ins, known_servers, proposals, servers, instances, tool_changes, tools)
-_CHAT_MODULES = (agents, chats, attachments, server_content, chat_stream, results, exports, models)
-_ACCOUNT_MODULES = (approvals, questions, pending, tokens, sessions, users, audit, usage)
-for _each in (*_SERVER_MODULES, *_CHAT_MODULES, *_ACCOUNT_MODULES, events, openapi):
+_SERVER_MODULES = (status, catalog, servers, instances, tool_changes, tools)
+_CHAT_MODULES = (agents, chats, attachments, chat_stream, results, exports, models)
+_ACCOUNT_MODULES = (approvals, tokens, users, audit, usage, openapi)
+for _each in (*_SERVER_MODULES, *_CHAT_MODULES, *_ACCOUNT_MODULES):
     router.include(_each.router)

@@ -5,40 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal, cast
 
-from fastapi import Depends, Response
+from fastapi import Response
 from pydantic import BaseModel, Field
 
 from toolyard.agents.definitions.front_matter import MAX_STEPS, MAX_TEMPERATURE
 from toolyard.agents.definitions.validation import MAX_STARTERS
 from toolyard.concurrency.tasks import iterate_in_steps
-from toolyard.errors import Problem
 from toolyard.protocol.codec import encode, encode_fragment
 from toolyard.types.agent import Agent, StoredAgent
+from toolyard.web import service_dependencies as deps
 from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.agent_tools import AgentEntry, AgentTool
-from toolyard.web.api.dependencies import (
-    JSON_CONTENT_TYPE,
-    AgentWriter,
-    ApiModel,
-    PathId,
-    RequestModel,
-    UserWithRead,
-    problem_responses,
-    require_media_types,
-)
+from toolyard.web.agent_tools import AgentEntry
+from toolyard.web.api import dependencies as api
 from toolyard.web.api.tools import ServerFailure
 from toolyard.web.problem_details import describe_error
-from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AgentDirectoryDep, AgentEditorDep, ConfigDep
 
 __all__ = ["router"]
 
-router = Routes(
-    prefix="/agents", tags=["agents"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
-)
+router = api.Routes(prefix="/agents", tags=["agents"])
 
 
-class AgentResponse(ApiModel, schema="AgentShown"):
+class AgentResponse(api.ApiModel, schema="AgentShown"):
     """An agent."""
 
     id: str = Field(examples=["reviewer"])
@@ -69,7 +56,7 @@ class AgentDetails(AgentResponse):
     max_steps: int | None
 
 
-class AgentFields(RequestModel):
+class AgentFields(api.RequestModel):
     """What an agent consists of."""
 
     name: str = Field(examples=["Reviewer"])
@@ -102,7 +89,7 @@ class AgentUpdateRequest(AgentFields):
     version: int = Field(description="Version that was changed. If it is not the newest, nothing is saved.")
 
 
-class AgentImportRequest(RequestModel):
+class AgentImportRequest(api.RequestModel):
     """Agents in the format of AGENTS.md."""
 
     text: str
@@ -115,7 +102,7 @@ class ImportedAgents(BaseModel):
     items: list[AgentDetails]
 
 
-class AgentProblem(BaseModel):
+class AgentProblem(api.ApiModel):
     """A problem in AGENTS.md."""
 
     message: str
@@ -140,7 +127,7 @@ class AgentList(BaseModel):
     )
 
 
-class AgentToolResponse(ApiModel, schema="AgentToolShown"):
+class AgentToolResponse(api.ApiModel, schema="AgentToolShown"):
     """A tool and the access that the agent has to it in a chat."""
 
     name: str = Field(examples=["github_search"])
@@ -167,9 +154,9 @@ class AgentToolList(BaseModel):
     failures: list[ServerFailure] = Field(description="Servers whose tools could not be listed.")
 
 
-@router.get("", responses=problem_responses(), summary="List agents")
+@router.get("", summary="List agents")
 async def list_agents(
-    config: ConfigDep, agent_directory: AgentDirectoryDep, request_user: UserWithRead
+    config: deps.ConfigDep, agent_directory: deps.AgentDirectoryDep, request_user: api.UserWithRead
 ) -> AgentList:
     """Return the agents that you may use: those of AGENTS.md in file order, then your own and the shared
     ones by name."""
@@ -184,19 +171,15 @@ async def list_agents(
         ),
     ]
     return AgentList(
-        items=[AgentResponse(**_describe_agent(each, request_user)) for each in used],
-        overridden=[
-            AgentResponse(**_describe_agent(each, request_user))
-            for each in entries
-            if each.overriding is not None
-        ],
-        problems=[_build_problem_model(each) for each in problems] if request_user.is_admin else [],
+        items=[_build_response(each, request_user) for each in used],
+        overridden=[_build_response(each, request_user) for each in entries if each.overriding is not None],
+        problems=[AgentProblem.of(each) for each in problems] if request_user.is_admin else [],
     )
 
 
-@router.post("", status_code=201, responses=problem_responses(403, 409, 413, 415), summary="Create an agent")
+@router.post("", status_code=201, errors=[403, 409, 413, 415], summary="Create an agent")
 async def create_agent(
-    editor: AgentEditorDep, request_user: AgentWriter, given: AgentRequest, response: Response
+    editor: deps.AgentEditorDep, request_user: api.AgentWriter, given: AgentRequest, response: Response
 ) -> AgentDetails:
     """Create an agent of your own, or as an admin one for everybody. It never gets more tools than its
     user may use."""
@@ -205,28 +188,26 @@ async def create_agent(
     return _build_details(_make_entry(stored), request_user)
 
 
-@router.post(
-    "/import", status_code=201, responses=problem_responses(403, 409, 413, 415), summary="Import agents"
-)
+@router.post("/import", status_code=201, errors=[403, 409, 413, 415], summary="Import agents")
 async def import_agents(
-    editor: AgentEditorDep, request_user: AgentWriter, given: AgentImportRequest
+    editor: deps.AgentEditorDep, request_user: api.AgentWriter, given: AgentImportRequest
 ) -> ImportedAgents:
     """Create all agents of a text in the format of AGENTS.md, as `export` returns it."""
     imported = await editor.import_agents(request_user, given.text, shared=given.shared)
     return ImportedAgents(items=[_build_details(_make_entry(each), request_user) for each in imported])
 
 
-@router.get("/{id}", responses=problem_responses(404), summary="Get an agent")
+@router.get("/{id}", errors=[404], summary="Get an agent")
 async def get_agent(
-    agent_directory: AgentDirectoryDep, request_user: UserWithRead, id: PathId
+    agent_directory: deps.AgentDirectoryDep, request_user: api.UserWithRead, id: api.PathId
 ) -> AgentDetails:
     """Return an agent by its id, or a stored one by its `stored_id`."""
     return _build_details(await agent_directory.find_entry(request_user, id), request_user)
 
 
-@router.patch("/{id}", responses=problem_responses(403, 404, 409, 413, 415), summary="Change an agent")
+@router.patch("/{id}", errors=[403, 404, 409, 413, 415], summary="Change an agent")
 async def change_agent(
-    editor: AgentEditorDep, request_user: AgentWriter, id: PathId, given: AgentUpdateRequest
+    editor: deps.AgentEditorDep, request_user: api.AgentWriter, id: api.PathId, given: AgentUpdateRequest
 ) -> AgentDetails:
     """Change a stored agent, by its `stored_id`; fields that are left out stay as they are. Shared agents are
     changed by admins. Chats follow an agent to its new name."""
@@ -236,8 +217,8 @@ async def change_agent(
     return _build_details(_make_entry(stored), request_user)
 
 
-@router.delete("/{id}", status_code=204, responses=problem_responses(403, 404), summary="Delete an agent")
-async def delete_agent(editor: AgentEditorDep, request_user: AgentWriter, id: PathId) -> None:
+@router.delete("/{id}", status_code=204, errors=[403, 404], summary="Delete an agent")
+async def delete_agent(editor: deps.AgentEditorDep, request_user: api.AgentWriter, id: api.PathId) -> None:
     """Delete a stored agent, by its `stored_id`. Chats with it stay, and need another agent to go on."""
     await editor.delete(request_user, id)
 
@@ -245,11 +226,11 @@ async def delete_agent(editor: AgentEditorDep, request_user: AgentWriter, id: Pa
 @router.get(
     "/{id}/tools",
     response_model=AgentToolList,
-    responses=problem_responses(404),
+    errors=[404],
     summary="List the tools of an agent",
 )
 async def list_agent_tools(
-    agent_directory: AgentDirectoryDep, request_user: UserWithRead, id: PathId
+    agent_directory: deps.AgentDirectoryDep, request_user: api.UserWithRead, id: api.PathId
 ) -> Response:
     """Return all your tools, whether the agent can use them in a chat, and the reason for hidden ones. A
     token with limits shows only the tools that it covers."""
@@ -266,11 +247,11 @@ async def list_agent_tools(
     )
     # Encoded in steps, because a server may have ten thousand tools.
     tools = [
-        encode_fragment(dict(_build_agent_tool_model(each)))
+        encode_fragment(AgentToolResponse.values_of(each, shown=each.through is not None))
         async for each in iterate_in_steps(resolved.tools)
     ]
     body = {**listed.model_dump(mode="json", by_alias=True), "items": tools}
-    return Response(encode(body), media_type=JSON_CONTENT_TYPE)
+    return Response(encode(body), media_type=api.JSON_CONTENT_TYPE)
 
 
 def _read_fields(given: AgentFields) -> dict[str, Any]:
@@ -288,52 +269,21 @@ def _make_entry(stored: StoredAgent) -> AgentEntry:
 
 
 def _build_details(entry: AgentEntry, request_user: RequestUser) -> AgentDetails:
-    agent = entry.agent
-    return AgentDetails(
-        **_describe_agent(entry, request_user),
-        prompt=agent.prompt,
-        temperature=agent.temperature,
-        max_steps=agent.max_steps,
-    )
+    return AgentDetails.of(entry.agent, **_describe_entry(entry, request_user))
 
 
-def _describe_agent(entry: AgentEntry, request_user: RequestUser) -> dict[str, Any]:
+def _build_response(entry: AgentEntry, request_user: RequestUser) -> AgentResponse:
+    return AgentResponse.of(entry.agent, **_describe_entry(entry, request_user))
+
+
+def _describe_entry(entry: AgentEntry, request_user: RequestUser) -> dict[str, Any]:
+    """Return the fields of a response that are not those of the agent itself."""
     agent, stored = entry.agent, entry.stored
     return {
-        "id": agent.id,
-        "name": agent.name,
-        "description": agent.description,
-        "model": agent.model,
-        "tools": None if agent.tools is None else list(agent.tools),
-        "bundles": list(agent.bundles),
-        "mode": agent.mode,
         "file": agent.file if request_user.is_admin else None,
         "line": agent.line if request_user.is_admin else None,
-        "starters": list(agent.starters),
         "origin": entry.origin,
         "stored_id": None if stored is None else stored.id,
         "version": None if stored is None else stored.version,
         "editable": entry.is_editable,
     }
-
-
-def _build_problem_model(problem: Problem) -> AgentProblem:
-    return AgentProblem(
-        message=problem.message, file=problem.file, line=problem.line, path=problem.path, hint=problem.hint
-    )
-
-
-def _build_agent_tool_model(tool: AgentTool) -> AgentToolResponse:
-    return AgentToolResponse.model_construct(
-        name=tool.name,
-        id=tool.id,
-        server=tool.server,
-        server_label=tool.server_label,
-        native=tool.native,
-        title=tool.title,
-        description=tool.description,
-        shown=tool.through is not None,
-        through=tool.through,
-        asks=tool.asks,
-        why=tool.why,
-    )

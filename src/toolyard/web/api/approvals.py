@@ -1,4 +1,4 @@
-"""``/approvals`` and ``/grants``: calls that need approval, and standing approvals."""
+"""``/approvals``, ``/grants``, ``/questions``, ``/pending``: requests that wait for a person, and grants."""
 
 from __future__ import annotations
 
@@ -6,42 +6,27 @@ import time
 from datetime import datetime
 from typing import Any, Literal
 
-from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.agents.chat.approval_grants import GrantScope
-from toolyard.registry.errors import NotFound
-from toolyard.types.approval import Grant
-from toolyard.web.api.dependencies import (
-    JSON_CONTENT_TYPE,
-    ApiModel,
-    ChatApprover,
-    ChatReader,
-    ChatWriter,
-    PathId,
-    RequestModel,
-    problem_responses,
-    require_media_types,
-    to_datetime,
-)
-from toolyard.web.approval_review import ApprovalReview, GrantState
-from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    ApprovalReviewerDep,
-    ApprovalsDep,
-    AuditDep,
-    ChatsDep,
-    SettingsDep,
-)
+from toolyard.errors import Problem
+from toolyard.registry.errors import Invalid, NotFound
+from toolyard.types.approval import MAX_ANSWER_CHARACTERS, PendingKind
+from toolyard.web import service_dependencies as deps
+from toolyard.web.api import dependencies as api
+from toolyard.web.api.chat_models import ReplyRequest
+from toolyard.web.approval_review import ApprovalReview
+from toolyard.web.ui.components.formatting import pretty_json
 
-__all__ = ["router"]
+__all__ = ["GrantList", "router"]
 
-router = Routes(tags=["approvals"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
+
+router = api.Routes(tags=["approvals"])
 
 _MAX_REMEMBER_SECONDS = 31_622_400
 
 
-class RememberRequest(RequestModel, schema="RememberGiven"):
+class RememberRequest(api.RequestModel, schema="RememberGiven"):
     """Further calls that an approval covers, and for how long."""
 
     model_config = ConfigDict(
@@ -60,7 +45,7 @@ class RememberRequest(RequestModel, schema="RememberGiven"):
     here: bool = Field(default=True, description="Cover calls in this chat only.")
 
 
-class AnswerRequest(RequestModel, schema="AnswerGiven"):
+class AnswerRequest(api.RequestModel, schema="AnswerGiven"):
     """Decision about a call."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"yes": True, "remember": None}]})
@@ -71,7 +56,7 @@ class AnswerRequest(RequestModel, schema="AnswerGiven"):
     )
 
 
-class ApprovalResponse(ApiModel, schema="ApprovalShown"):
+class ApprovalResponse(api.ApiModel, schema="ApprovalShown"):
     """A call that needs approval."""
 
     id: str
@@ -96,7 +81,7 @@ class ApprovalList(BaseModel):
     items: list[ApprovalResponse]
 
 
-class GrantResponse(ApiModel, schema="GrantShown"):
+class GrantResponse(api.ApiModel, schema="GrantShown"):
     """A standing approval."""
 
     id: str
@@ -118,9 +103,9 @@ class GrantList(BaseModel):
     items: list[GrantResponse]
 
 
-@router.get("/approvals", responses=problem_responses(), summary="List calls that need approval")
+@router.get("/approvals", summary="List calls that need approval")
 async def list_approvals(
-    approvals: ApprovalsDep, reviewer: ApprovalReviewerDep, request_user: ChatReader
+    approvals: deps.ApprovalsDep, reviewer: deps.ApprovalReviewerDep, request_user: api.ChatReader
 ) -> ApprovalList:
     """Return the calls that need your approval, oldest first."""
     pending = await approvals.list_pending(request_user.user.id)
@@ -131,16 +116,16 @@ async def list_approvals(
 @router.post(
     "/approvals/{id}",
     status_code=204,
-    responses=problem_responses(404, 409, 413, 415),
+    errors=[404, 409, 413, 415],
     summary="Approve or decline a call",
 )
 async def answer_approval(
-    audit: AuditDep,
-    approvals: ApprovalsDep,
-    chats: ChatsDep,
-    settings: SettingsDep,
-    request_user: ChatApprover,
-    id: PathId,
+    audit: deps.AuditDep,
+    approvals: deps.ApprovalsDep,
+    chats: deps.ChatsDep,
+    settings: deps.SettingsDep,
+    request_user: api.ChatApprover,
+    id: api.PathId,
     given: AnswerRequest,
 ) -> None:
     """Approve or decline a call. Each can be answered once. The turn continues when all its calls are
@@ -154,22 +139,27 @@ async def answer_approval(
     )
 
 
-@router.get("/grants", responses=problem_responses(), summary="List standing approvals")
+@router.get("/grants", summary="List standing approvals")
 async def list_grants(
-    approvals: ApprovalsDep, reviewer: ApprovalReviewerDep, request_user: ChatReader
+    approvals: deps.ApprovalsDep, reviewer: deps.ApprovalReviewerDep, request_user: api.ChatReader
 ) -> GrantList:
     """Return your standing approvals that have not ended. After a change of its definition, a tool needs
     approval again."""
     grants = await approvals.list_grants(request_user.user.id, time.time())
     states = await reviewer.check_grants(request_user.principal, grants)
-    return GrantList(items=[_build_grant_model(*each) for each in zip(grants, states, strict=True)])
+    return GrantList(
+        items=[
+            GrantResponse.of(
+                grant, server=state.server, in_force=not state.problem, problem=state.problem or None
+            )
+            for grant, state in zip(grants, states, strict=True)
+        ]
+    )
 
 
-@router.delete(
-    "/grants/{id}", status_code=204, responses=problem_responses(404), summary="Revoke a standing approval"
-)
+@router.delete("/grants/{id}", status_code=204, errors=[404], summary="Revoke a standing approval")
 async def revoke_grant(
-    audit: AuditDep, approvals: ApprovalsDep, request_user: ChatWriter, id: PathId
+    audit: deps.AuditDep, approvals: deps.ApprovalsDep, request_user: api.ChatWriter, id: api.PathId
 ) -> None:
     """Revoke a standing approval: such calls need approval again."""
     if not await approvals.revoke(request_user.user.id, id):
@@ -183,34 +173,119 @@ def _create_remember(given: RememberRequest, default_days: int) -> GrantScope:
 
 
 def _build_approval_model(review: ApprovalReview) -> ApprovalResponse:
-    approval = review.approval
     differs = [each.name for each in review.arguments if each.change not in ("", "same")]
-    return ApprovalResponse(
-        id=approval.id,
-        chat_id=approval.chat_id,
-        call_id=approval.call_id,
-        tool=approval.tool,
-        name=approval.name,
+    return ApprovalResponse.of(
+        review.approval,
         server=review.server,
-        arguments=dict(approval.arguments),
-        reason=approval.reason,
         sentence=review.sentence,
         differs=None if review.previous is None else differs,
-        asked_at=to_datetime(approval.asked_at),
     )
 
 
-def _build_grant_model(grant: Grant, state: GrantState) -> GrantResponse:
-    return GrantResponse(
-        id=grant.id,
-        tool=grant.tool,
-        name=grant.name,
-        predicate=dict(grant.predicate),
-        chat_id=grant.chat_id,
-        uses=grant.uses,
-        created_at=to_datetime(grant.created_at),
-        expires_at=to_datetime(grant.expires_at),
-        server=state.server,
-        in_force=not state.problem,
-        problem=state.problem or None,
+# Questions of servers.
+
+
+class QuestionResponse(api.ApiModel):
+    """A question of a server."""
+
+    id: str
+    server: str
+    calls: list[str] = Field(description="Calls that it may belong to, each with the name of its client.")
+    kind: str = Field(description="`form` or `url`.", examples=["form"])
+    message: str
+    fields: dict[str, Any] | None = Field(description="JSON Schema of the form; null for a URL.")
+    url: str | None = Field(description="Page to open; null for a form.")
+    asked_at: datetime
+    expires_at: datetime
+
+
+class QuestionList(BaseModel):
+    """Open questions, oldest first."""
+
+    items: list[QuestionResponse]
+
+
+@router.get("/questions", summary="List questions of servers")
+async def list_questions(questions: deps.QuestionsDep, request_user: api.ChatReader) -> QuestionList:
+    """Return the open questions of servers that several of your clients share, or whose client cannot answer.
+    Questions in a chat are among its events."""
+    found = await questions.list_open(request_user.user.id, time.time())
+    return QuestionList(
+        items=[
+            QuestionResponse.of(
+                each.question,
+                id=each.id,
+                calls=each.calls,
+                fields=each.question.schema,
+                asked_at=each.asked_at,
+                expires_at=each.expires_at,
+            )
+            for each in found
+        ]
+    )
+
+
+@router.post(
+    "/questions/{id}",
+    status_code=204,
+    errors=[404, 413, 415],
+    summary="Answer a question of a server",
+)
+async def answer_page_question(
+    audit: deps.AuditDep,
+    questions: deps.QuestionsDep,
+    request_user: api.ChatApprover,
+    id: api.PathId,
+    given: ReplyRequest,
+) -> None:
+    """Answer a question. It can be answered once, and only before it expires. The content is sent to the
+    server, but not stored."""
+    owner = request_user.user.id
+    asked = next((each for each in await questions.list_open(owner, time.time()) if each.id == id), None)
+    answer: dict[str, object] = {"action": given.action}
+    if given.action == "accept" and given.content is not None:
+        if len(pretty_json(given.content)) > MAX_ANSWER_CHARACTERS:
+            raise Invalid([Problem("is too long", path="content", hint="shorten the answer")])
+        answer["content"] = given.content
+    if asked is None or not await questions.answer(owner, id, answer):
+        raise NotFound("this question is no longer open", hint="its call has ended, or it was answered")
+    await audit.record_change(
+        request_user, "question.answer", id, reply=given.action, server=asked.question.server
+    )
+
+
+# Everything that is pending.
+
+_PAGES = {
+    PendingKind.RUNNING_CHAT: "/ui/chat/{}",
+    PendingKind.WAITING_CHAT: "/ui/chat/{}",
+    PendingKind.APPROVAL: "/ui/approvals",
+    PendingKind.QUESTION: "/ui/approvals",
+    PendingKind.PROPOSAL: "/ui/admin/proposals",
+}
+
+
+class PendingItemResponse(api.ApiModel):
+    """A chat at work, or a request that waits for your answer."""
+
+    kind: PendingKind = Field(description="Only a `running_chat` does not wait for you.")
+    id: str
+    title: str = Field(description="Title of the chat, name of the tool, or name of the server that asks.")
+    page: str = Field(description="Path of the page on which to answer.")
+    since: datetime
+
+
+class PendingItemList(BaseModel):
+    """Oldest first; at most 100."""
+
+    items: list[PendingItemResponse]
+
+
+@router.get("/pending", summary="List what waits for you")
+async def list_pending_items(pending: deps.PendingItemsDep, request_user: api.ChatReader) -> PendingItemList:
+    """Return your chats with a running or suspended turn, the calls of programs that need approval, open
+    questions of servers, and for admins the servers that people propose."""
+    found = await pending.list(request_user.user.id, time.time(), with_proposals=request_user.is_admin)
+    return PendingItemList(
+        items=[PendingItemResponse.of(each, page=_PAGES[each.kind].format(each.id)) for each in found]
     )

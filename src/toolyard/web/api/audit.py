@@ -9,33 +9,25 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import Depends, Query
+from fastapi import Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.types.audit import AuditEntry
-from toolyard.web.api.dependencies import (
-    JSON_CONTENT_TYPE,
-    AdminUser,
-    ApiModel,
-    problem_responses,
-    require_media_types,
-    to_datetime,
-)
-from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AuditDep, AuditLogDep
+from toolyard.web import service_dependencies as deps
+from toolyard.web.api import dependencies as api
 
 __all__ = ["export_person_entries", "router"]
 
-router = Routes(prefix="/audit", tags=["audit"])
+router = api.Routes(prefix="/audit", tags=["audit"])
 
 _CONTENT_TYPE_BY_FORMAT = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 _ENTRIES_PER_PAGE = 500
 _CSV_COLUMNS = ("id", "at", "action", "actor", "actor_name", "target", "outcome", "address", "details")
 
 
-class AuditEntryResponse(ApiModel, schema="AuditShown"):
+class AuditEntryResponse(api.ApiModel, schema="AuditShown"):
     """An entry of the audit log."""
 
     id: int
@@ -56,29 +48,13 @@ class AuditPage(BaseModel):
     next_before: int | None = Field(description="Value of `before` for the next page; null on the last page.")
 
 
-def _build_entry_model(entry: AuditEntry) -> AuditEntryResponse:
-    return AuditEntryResponse(
-        id=entry.id,
-        at=to_datetime(entry.at),
-        action=entry.action,
-        actor=entry.actor,
-        actor_name=entry.actor_name,
-        target=entry.target,
-        outcome=entry.outcome,
-        address=entry.address,
-        details=dict(entry.details),
-    )
-
-
 @router.get(
     "",
-    responses=problem_responses(),
     summary="List audit entries",
-    dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))],
 )
 async def list_audit(
-    audit_log: AuditLogDep,
-    request_user: AdminUser,
+    audit_log: deps.AuditLogDep,
+    request_user: api.AdminUser,
     before: Annotated[
         int | None, Query(ge=1, le=2**62, description="Return entries older than this id.")
     ] = None,
@@ -90,14 +66,13 @@ async def list_audit(
     entries = await audit_log.entries(before=before, limit=limit + 1, action=action, actor=actor)
     # One entry more than the limit was read, to know whether there is a next page.
     more = len(entries) > limit
-    shown = [_build_entry_model(each) for each in entries[:limit]]
+    shown = [AuditEntryResponse.of(each) for each in entries[:limit]]
     return AuditPage(items=shown, next_before=shown[-1].id if more else None)
 
 
 @router.get(
     "/export",
     responses={
-        **problem_responses(),
         200: {
             "description": "All entries, oldest first.",
             "content": {
@@ -108,12 +83,12 @@ async def list_audit(
     },
     response_class=StreamingResponse,
     summary="Export the audit log",
-    dependencies=[Depends(require_media_types("application/x-ndjson", "text/csv"))],
+    media_types=["application/x-ndjson", "text/csv"],
 )
 async def export_audit(
-    audit: AuditDep,
-    audit_log: AuditLogDep,
-    request_user: AdminUser,
+    audit: deps.AuditDep,
+    audit_log: deps.AuditLogDep,
+    request_user: api.AdminUser,
     form: Annotated[Literal["jsonl", "csv"], Query(alias="format")] = "jsonl",
 ) -> StreamingResponse:
     """Stream all entries, oldest first, as one JSON object per line or as CSV."""
@@ -139,13 +114,15 @@ async def export_person_entries(audit_log: SqlAuditLog, person: str) -> AsyncGen
 
 
 def _encode_line(entry: AuditEntry) -> bytes:
-    return orjson.dumps(_build_entry_model(entry).model_dump(mode="json"), option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(
+        AuditEntryResponse.of(entry).model_dump(mode="json"), option=orjson.OPT_APPEND_NEWLINE
+    )
 
 
 async def _export_csv(entries: AsyncIterator[AuditEntry]) -> AsyncGenerator[str]:
     yield _format_csv_row(_CSV_COLUMNS)
     async for each in entries:
-        shown = _build_entry_model(each).model_dump(mode="json")
+        shown = AuditEntryResponse.of(each).model_dump(mode="json")
         shown["details"] = orjson.dumps(shown["details"]).decode()
         yield _format_csv_row(tuple(_escape_formula(shown[name]) for name in _CSV_COLUMNS))
 

@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from toolyard.agents.chat.sanitize import is_storable_json
-from toolyard.agents.chat.tool_set import ToolView
-from toolyard.types.chat import Chat, ChatEvent, Kind
+from toolyard.types.chat import Kind
 from toolyard.types.registry import PLAIN_TEXT_PATTERN
-from toolyard.web.api.dependencies import ApiModel, RequestModel, to_datetime
+from toolyard.web.api import dependencies as api
 
 __all__ = [
     "ChatPage",
@@ -28,9 +27,6 @@ __all__ = [
     "RunToolRequest",
     "TurnResponse",
     "UpdateChatRequest",
-    "build_chat_model",
-    "build_chat_tool_model",
-    "build_event_model",
 ]
 
 _NO_NUL_PATTERN = r"^[^\x00]*$"
@@ -59,7 +55,7 @@ JsonFields = Annotated[dict[str, Any], AfterValidator(_require_valid_json)]
 # Requests.
 
 
-class CreateChatRequest(RequestModel, schema="ChatGiven"):
+class CreateChatRequest(api.RequestModel, schema="ChatGiven"):
     """A chat to create."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"agent": "planner", "model": "fast"}]})
@@ -76,7 +72,7 @@ class CreateChatRequest(RequestModel, schema="ChatGiven"):
     )
 
 
-class UpdateChatRequest(RequestModel, schema="ChatChanges"):
+class UpdateChatRequest(api.RequestModel, schema="ChatChanges"):
     """Changes to a chat; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"title": "Retries", "choice": None}]})
@@ -91,7 +87,7 @@ class UpdateChatRequest(RequestModel, schema="ChatChanges"):
     )
 
 
-class MessageRequest(RequestModel, schema="MessageGiven"):
+class MessageRequest(api.RequestModel, schema="MessageGiven"):
     """A message to the model."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Which issues are about retries?"}]})
@@ -102,7 +98,7 @@ class MessageRequest(RequestModel, schema="MessageGiven"):
     )
 
 
-class RunToolRequest(RequestModel, schema="RunGiven"):
+class RunToolRequest(api.RequestModel, schema="RunGiven"):
     """A tool call by the user, without a model."""
 
     model_config = ConfigDict(
@@ -118,7 +114,7 @@ class RunToolRequest(RequestModel, schema="RunGiven"):
     arguments: JsonFields = Field(default_factory=dict[str, Any])
 
 
-class ReplyRequest(RequestModel, schema="ReplyGiven"):
+class ReplyRequest(api.RequestModel, schema="ReplyGiven"):
     """Reply to a question of a server."""
 
     model_config = ConfigDict(
@@ -132,7 +128,7 @@ class ReplyRequest(RequestModel, schema="ReplyGiven"):
 # Responses.
 
 
-class ChatResponse(ApiModel, schema="ChatShown"):
+class ChatResponse(api.ApiModel, schema="ChatShown"):
     """A chat."""
 
     id: str
@@ -162,7 +158,7 @@ class ChatPage(BaseModel):
     )
 
 
-class TurnResponse(ApiModel, schema="TurnBegun"):
+class TurnResponse(api.ApiModel, schema="TurnBegun"):
     """A turn that continues in the background."""
 
     turn: int = Field(description="Sequence number of the event that began the turn.")
@@ -185,7 +181,7 @@ class ChatTurns(BaseModel):
     items: list[ChatTurn]
 
 
-class EventResponse(ApiModel, schema="EventShown"):
+class EventResponse(api.ApiModel, schema="EventShown"):
     """An event of a chat, such as a message or a call."""
 
     seq: int = Field(description="Sequence number. Increases, with gaps.")
@@ -211,7 +207,7 @@ class EventPage(BaseModel):
     next_after: int | None = Field(description="Value of `after` for the next page; null on the last page.")
 
 
-class ChatTool(BaseModel):
+class ChatTool(api.ApiModel):
     """A tool and its visibility to the model of a chat."""
 
     name: str
@@ -231,50 +227,3 @@ class ChatTools(BaseModel):
     """The tools of a chat."""
 
     items: list[ChatTool]
-
-
-def build_chat_model(chat: Chat) -> ChatResponse:
-    """Return the response model of a chat."""
-    return ChatResponse(
-        id=chat.id,
-        title=chat.title,
-        agent=chat.agent,
-        model=chat.model,
-        choice=None if chat.choice is None else list(chat.choice),
-        state=chat.state.value,
-        turn=chat.turn,
-        last=chat.last,
-        created_at=to_datetime(chat.created_at),
-        updated_at=to_datetime(chat.updated_at),
-    )
-
-
-def build_event_model(event: ChatEvent) -> EventResponse:
-    """Return the response model of an event."""
-    # Without validation: the event is our own, and streams build many of these.
-    return EventResponse.model_construct(
-        seq=event.seq,
-        turn=event.turn,
-        kind=event.kind,
-        at=to_datetime(event.at),
-        part=event.part,
-        parent=event.parent,
-        body=dict(event.body),
-    )
-
-
-def build_chat_tool_model(tool: ToolView) -> ChatTool:
-    """Return the response model of a tool of a chat."""
-    return ChatTool.model_construct(
-        name=tool.name,
-        id=tool.id,
-        server=tool.server,
-        server_label=tool.server_label,
-        native=tool.native,
-        title=tool.title,
-        description=tool.description,
-        input_schema=dict(tool.input_schema),
-        shown=tool.shown,
-        why=tool.why,
-        asks=tool.asks,
-    )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Annotated, Literal
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from toolyard.agents.chat.chats import ChatService
@@ -17,29 +16,19 @@ from toolyard.core.interface_links import StopSignal
 from toolyard.errors import ToolyardError
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.chat import ChatEvent
-from toolyard.web.api.chat_models import EventPage, build_event_model
-from toolyard.web.api.dependencies import (
-    JSON_CONTENT_TYPE,
-    ChatReader,
-    PathId,
-    problem_responses,
-    require_media_types,
-)
-from toolyard.web.api.events import EVENT_STREAM_TYPE, EventStreamResponse, is_still_authorized
-from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import ChatsDep, ChatStoreDep, StopSignalDep, StreamLimitsDep
+from toolyard.web import service_dependencies as deps
+from toolyard.web.api import dependencies as api
+from toolyard.web.api import event_stream
+from toolyard.web.api.chat_models import EventPage, EventResponse
 
-__all__ = ["HEARTBEAT_SECONDS", "router", "stream_event_batches"]
+__all__ = ["router", "stream_event_batches"]
 
 log = logging.getLogger("toolyard.web")
 
-HEARTBEAT_SECONDS = 15.0
-"""Interval between heartbeats in seconds: proxies close silent connections. Also the interval at which the
-sign-in is checked again."""
 _CHUNK_BYTES = 65_536
 """Size of a chunk in bytes. Further events are encoded after it was sent, to limit the memory."""
 
-router = Routes(prefix="/chats", tags=["chats"])
+router = api.Routes(prefix="/chats", tags=["chats"])
 
 AfterEvent = Annotated[int, Query(ge=0, le=2**62, description="Return events after this sequence number.")]
 LastEventId = Annotated[
@@ -55,43 +44,42 @@ LastEventId = Annotated[
 
 @router.get(
     "/{id}/events",
-    responses=problem_responses(404),
+    errors=[404],
     summary="List the events of a chat",
-    dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))],
 )
 async def list_chat_events(
-    chats: ChatsDep,
-    request_user: ChatReader,
-    id: PathId,
+    chats: deps.ChatsDep,
+    request_user: api.ChatReader,
+    id: api.PathId,
     after: AfterEvent = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> EventPage:
     """Return the events of a chat in order."""
     events = await chats.list_events(request_user.user.id, id, after=after, limit=limit + 1)
-    shown = [build_event_model(each) for each in events[:limit]]
+    shown = [EventResponse.of(each) for each in events[:limit]]
     return EventPage(items=shown, next_after=shown[-1].seq if len(events) > limit else None)
 
 
 @router.get(
     "/{id}/stream",
     response_class=StreamingResponse,
+    errors=[404, 429],
     responses={
-        **problem_responses(404, 429),
         200: {
             "description": "Server-sent events.",
-            "content": {EVENT_STREAM_TYPE: {"schema": {"type": "string"}}},
+            "content": {event_stream.CONTENT_TYPE: {"schema": {"type": "string"}}},
         },
     },
     summary="Stream the events of a chat",
-    dependencies=[Depends(require_media_types(EVENT_STREAM_TYPE))],
+    media_types=[event_stream.CONTENT_TYPE],
 )
 async def stream_chat(
-    chat_store: ChatStoreDep,
-    chats: ChatsDep,
-    stream_limits: StreamLimitsDep,
-    stop_signal: StopSignalDep,
-    request_user: ChatReader,
-    id: PathId,
+    chat_store: deps.ChatStoreDep,
+    chats: deps.ChatsDep,
+    stream_limits: deps.StreamLimitsDep,
+    stop_signal: deps.StopSignalDep,
+    request_user: api.ChatReader,
+    id: api.PathId,
     request: Request,
     after: AfterEvent = 0,
     last_seen: LastEventId = None,
@@ -110,7 +98,7 @@ async def stream_chat(
         after if last_seen is None else last_seen,
         request,
     )
-    return EventStreamResponse(stream_limits, request_user, stream)
+    return event_stream.EventStreamResponse(stream_limits, request_user, stream)
 
 
 async def _stream_chat_events(
@@ -123,13 +111,9 @@ async def _stream_chat_events(
     request: Request,
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 1000\n\n"
-    checked_at = time.monotonic()
+    batches = stream_event_batches(chat_store, chats, stop_signal, owner, chat_id, after)
     try:
-        async for events in stream_event_batches(chat_store, chats, stop_signal, owner, chat_id, after):
-            if time.monotonic() - checked_at >= HEARTBEAT_SECONDS:
-                if not await is_still_authorized(request):
-                    return
-                checked_at = time.monotonic()
+        async for events in event_stream.while_authorized(request, batches):
             for chunk in _encode_chunks(events):
                 yield chunk
     except NoSuchChat:
@@ -170,7 +154,9 @@ async def _wait_for_events(
 ) -> Sequence[ChatEvent] | None:
     """Return the next events, or None if the server stops before there are any."""
     # The owner was checked before and never changes, so that the chat is not read again for each batch.
-    next_events = asyncio.ensure_future(chat_store.wait_for_events(chat_id, after, HEARTBEAT_SECONDS))
+    next_events = asyncio.ensure_future(
+        chat_store.wait_for_events(chat_id, after, event_stream.HEARTBEAT_SECONDS)
+    )
     try:
         await asyncio.wait((next_events, stopped), return_when=asyncio.FIRST_COMPLETED)
         return next_events.result() if next_events.done() and not stopped.done() else None
@@ -193,5 +179,5 @@ def _encode_chunks(events: Sequence[ChatEvent]) -> Iterator[bytes]:
 
 
 def _encode_event(event: ChatEvent) -> bytes:
-    data = build_event_model(event).model_dump_json().encode()
+    data = EventResponse.of(event).model_dump_json().encode()
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.kind.encode(), data)

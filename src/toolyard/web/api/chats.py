@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends, Path, Query, Response
+from fastapi import Path, Query, Response
 
 from toolyard.agents.chat.chats import UNCHANGED
 from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.core.callers import CallerCache
 from toolyard.protocol.codec import encode, encode_fragment
 from toolyard.types.chat import Chat
+from toolyard.web import service_dependencies as deps
 from toolyard.web.access.dependencies import RequestUser
+from toolyard.web.api import dependencies as api
 from toolyard.web.api.chat_models import (
     ChatPage,
     ChatResponse,
+    ChatTool,
     ChatTools,
     ChatTurn,
     ChatTurns,
@@ -24,25 +27,11 @@ from toolyard.web.api.chat_models import (
     RunToolRequest,
     TurnResponse,
     UpdateChatRequest,
-    build_chat_model,
-    build_chat_tool_model,
 )
-from toolyard.web.api.dependencies import (
-    JSON_CONTENT_TYPE,
-    ChatReader,
-    ChatWriter,
-    PathId,
-    problem_responses,
-    require_media_types,
-)
-from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AuditDep, CallersDep, ChatsDep, ChatStoreDep
 
 __all__ = ["router"]
 
-router = Routes(
-    prefix="/chats", tags=["chats"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
-)
+router = api.Routes(prefix="/chats", tags=["chats"])
 
 QuestionId = Annotated[
     str, Path(min_length=1, max_length=128, description="Id of the question, from its event.")
@@ -54,11 +43,11 @@ _LIST_POSITION_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,12})?~[A-Za-z0-9_-]{1,128}$"
 # Chats.
 
 
-@router.get("", responses=problem_responses(), summary="List your chats")
+@router.get("", summary="List your chats")
 async def list_chats(
-    chat_store: ChatStoreDep,
-    chats: ChatsDep,
-    request_user: ChatReader,
+    chat_store: deps.ChatStoreDep,
+    chats: deps.ChatsDep,
+    request_user: api.ChatReader,
     q: Annotated[
         str | None,
         Query(max_length=200, pattern=r"^[^\x00]*$", description="Words to find in titles and messages."),
@@ -78,18 +67,18 @@ async def list_chats(
     shown = found[:limit]
     more = len(found) > limit
     return ChatPage(
-        items=[build_chat_model(each) for each in shown],
+        items=[ChatResponse.of(each) for each in shown],
         next_before=_format_list_position(shown[-1]) if more else None,
         notice=await chat_store.quota_notice(request_user.user.id),
     )
 
 
-@router.post("", status_code=201, responses=problem_responses(404, 409, 413, 415), summary="Create a chat")
+@router.post("", status_code=201, errors=[404, 409, 413, 415], summary="Create a chat")
 async def create_chat(
-    audit: AuditDep,
-    callers: CallersDep,
-    chats: ChatsDep,
-    request_user: ChatWriter,
+    audit: deps.AuditDep,
+    callers: deps.CallersDep,
+    chats: deps.ChatsDep,
+    request_user: api.ChatWriter,
     given: CreateChatRequest,
     response: Response,
 ) -> ChatResponse:
@@ -100,18 +89,22 @@ async def create_chat(
     )
     await audit.record_change(request_user, "chat.create", chat.id, agent=chat.agent, model=chat.model)
     response.headers["Location"] = f"/api/v1/chats/{chat.id}"
-    return build_chat_model(chat)
+    return ChatResponse.of(chat)
 
 
-@router.get("/{id}", responses=problem_responses(404), summary="Get a chat")
-async def get_chat(chats: ChatsDep, request_user: ChatReader, id: PathId) -> ChatResponse:
+@router.get("/{id}", errors=[404], summary="Get a chat")
+async def get_chat(chats: deps.ChatsDep, request_user: api.ChatReader, id: api.PathId) -> ChatResponse:
     """Return the title, agent, model, tools and state of a chat."""
-    return build_chat_model(await chats.get(request_user.user.id, id))
+    return ChatResponse.of(await chats.get(request_user.user.id, id))
 
 
-@router.patch("/{id}", responses=problem_responses(404, 413, 415), summary="Change a chat")
+@router.patch("/{id}", errors=[404, 413, 415], summary="Change a chat")
 async def edit_chat(
-    callers: CallersDep, chats: ChatsDep, request_user: ChatWriter, id: PathId, given: UpdateChatRequest
+    callers: deps.CallersDep,
+    chats: deps.ChatsDep,
+    request_user: api.ChatWriter,
+    id: api.PathId,
+    given: UpdateChatRequest,
 ) -> ChatResponse:
     """Rename a chat, or change its agent, model or tools from the next turn on."""
     await chats.get(request_user.user.id, id)
@@ -125,11 +118,13 @@ async def edit_chat(
         model=given.model if "model" in fields_set else UNCHANGED,
         choice=given.choice if "choice" in fields_set else UNCHANGED,
     )
-    return build_chat_model(chat)
+    return ChatResponse.of(chat)
 
 
-@router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete a chat")
-async def delete_chat(audit: AuditDep, chats: ChatsDep, request_user: ChatWriter, id: PathId) -> None:
+@router.delete("/{id}", status_code=204, errors=[404], summary="Delete a chat")
+async def delete_chat(
+    audit: deps.AuditDep, chats: deps.ChatsDep, request_user: api.ChatWriter, id: api.PathId
+) -> None:
     """Delete a chat with all its events. A running turn is stopped."""
     await chats.delete(request_user.user.id, id)
     await audit.record_change(request_user, "chat.delete", id)
@@ -138,15 +133,15 @@ async def delete_chat(audit: AuditDep, chats: ChatsDep, request_user: ChatWriter
 @router.get(
     "/{id}/tools",
     response_model=ChatTools,
-    responses=problem_responses(404, 409),
+    errors=[404, 409],
     summary="List the tools of a chat",
 )
-async def list_chat_tools(chats: ChatsDep, request_user: ChatReader, id: PathId) -> Response:
+async def list_chat_tools(chats: deps.ChatsDep, request_user: api.ChatReader, id: api.PathId) -> Response:
     """Return all your tools, whether the model of the chat can use them, and the reason for hidden ones."""
     tools = await chats.list_tools(request_user.user.id, id)
     # Encoded in steps, because a server may have ten thousand tools.
-    items = [encode_fragment(dict(build_chat_tool_model(each))) async for each in iterate_in_steps(tools)]
-    return Response(encode({"items": items}), media_type=JSON_CONTENT_TYPE)
+    items = [encode_fragment(ChatTool.values_of(each)) async for each in iterate_in_steps(tools)]
+    return Response(encode({"items": items}), media_type=api.JSON_CONTENT_TYPE)
 
 
 # Turns.
@@ -155,11 +150,15 @@ async def list_chat_tools(chats: ChatsDep, request_user: ChatReader, id: PathId)
 @router.post(
     "/{id}/messages",
     status_code=202,
-    responses=problem_responses(404, 409, 413, 415),
+    errors=[404, 409, 413, 415],
     summary="Send a message",
 )
 async def send_message(
-    chats: ChatsDep, request_user: ChatWriter, id: PathId, given: MessageRequest, response: Response
+    chats: deps.ChatsDep,
+    request_user: api.ChatWriter,
+    id: api.PathId,
+    given: MessageRequest,
+    response: Response,
 ) -> TurnResponse:
     """Send a message and begin a turn, in which the model answers and calls tools. Returns at once; the
     events of the turn are streamed."""
@@ -167,11 +166,13 @@ async def send_message(
     return _build_turn_begun(id, turn, response)
 
 
-@router.post(
-    "/{id}/runs", status_code=202, responses=problem_responses(404, 409, 413, 415), summary="Run a tool"
-)
+@router.post("/{id}/runs", status_code=202, errors=[404, 409, 413, 415], summary="Run a tool")
 async def run_chat_tool(
-    chats: ChatsDep, request_user: ChatWriter, id: PathId, given: RunToolRequest, response: Response
+    chats: deps.ChatsDep,
+    request_user: api.ChatWriter,
+    id: api.PathId,
+    given: RunToolRequest,
+    response: Response,
 ) -> TurnResponse:
     """Begin a turn in which you call a tool yourself, without a model."""
     return _build_turn_begun(
@@ -179,18 +180,16 @@ async def run_chat_tool(
     )
 
 
-@router.post(
-    "/{id}/retry", status_code=202, responses=problem_responses(404, 409), summary="Retry the last turn"
-)
+@router.post("/{id}/retry", status_code=202, errors=[404, 409], summary="Retry the last turn")
 async def retry_turn(
-    chats: ChatsDep, request_user: ChatWriter, id: PathId, response: Response
+    chats: deps.ChatsDep, request_user: api.ChatWriter, id: api.PathId, response: Response
 ) -> TurnResponse:
     """Begin a new turn with the message or tool run of the last one, as an alternative to it."""
     return _build_turn_begun(id, await chats.retry(request_user.user.id, id), response)
 
 
-@router.get("/{id}/turns", responses=problem_responses(404), summary="List the turns of a chat")
-async def list_turns(chats: ChatsDep, request_user: ChatReader, id: PathId) -> ChatTurns:
+@router.get("/{id}/turns", errors=[404], summary="List the turns of a chat")
+async def list_turns(chats: deps.ChatsDep, request_user: api.ChatReader, id: api.PathId) -> ChatTurns:
     """Return the turns of the chosen branch in order, and the alternatives to each of them."""
     chat = await chats.get(request_user.user.id, id)
     tree = await chats.get_turn_tree(request_user.user.id, id)
@@ -205,13 +204,13 @@ async def list_turns(chats: ChatsDep, request_user: ChatReader, id: PathId) -> C
 @router.post(
     "/{id}/turns/{turn}/edit",
     status_code=202,
-    responses=problem_responses(404, 409, 413, 415),
+    errors=[404, 409, 413, 415],
     summary="Edit a message",
 )
 async def edit_message(
-    chats: ChatsDep,
-    request_user: ChatWriter,
-    id: PathId,
+    chats: deps.ChatsDep,
+    request_user: api.ChatWriter,
+    id: api.PathId,
     turn: TurnNumber,
     given: MessageRequest,
     response: Response,
@@ -223,43 +222,39 @@ async def edit_message(
     return _build_turn_begun(id, number, response)
 
 
-@router.post(
-    "/{id}/turns/{turn}/retry", status_code=202, responses=problem_responses(404, 409), summary="Retry a turn"
-)
+@router.post("/{id}/turns/{turn}/retry", status_code=202, errors=[404, 409], summary="Retry a turn")
 async def retry_chat_turn(
-    chats: ChatsDep, request_user: ChatWriter, id: PathId, turn: TurnNumber, response: Response
+    chats: deps.ChatsDep, request_user: api.ChatWriter, id: api.PathId, turn: TurnNumber, response: Response
 ) -> TurnResponse:
     """Begin a new turn with the message or tool run of another one. Both are kept as alternatives; the new
     one is chosen."""
     return _build_turn_begun(id, await chats.retry(request_user.user.id, id, turn), response)
 
 
-@router.post(
-    "/{id}/turns/{turn}/choose", responses=problem_responses(404, 409), summary="Choose an alternative"
-)
+@router.post("/{id}/turns/{turn}/choose", errors=[404, 409], summary="Choose an alternative")
 async def choose_turn(
-    chats: ChatsDep, request_user: ChatWriter, id: PathId, turn: TurnNumber
+    chats: deps.ChatsDep, request_user: api.ChatWriter, id: api.PathId, turn: TurnNumber
 ) -> ChatResponse:
     """Show the branch of an alternative, to the newest turn that follows it, and continue the chat from
     there. Not possible while a turn is running."""
-    return build_chat_model(await chats.choose(request_user.user.id, id, turn))
+    return ChatResponse.of(await chats.choose(request_user.user.id, id, turn))
 
 
-@router.delete("/{id}/turns/{turn}", responses=problem_responses(404, 409), summary="Delete an alternative")
+@router.delete("/{id}/turns/{turn}", errors=[404, 409], summary="Delete an alternative")
 async def delete_turn(
-    chats: ChatsDep, audit: AuditDep, request_user: ChatWriter, id: PathId, turn: TurnNumber
+    chats: deps.ChatsDep, audit: deps.AuditDep, request_user: api.ChatWriter, id: api.PathId, turn: TurnNumber
 ) -> ChatResponse:
     """Delete a turn that has alternatives, with all turns that follow it. If it is in the chosen branch,
     another alternative is chosen. Attachments are deleted with the chat. Not possible while a turn is
     running."""
     chat = await chats.delete_alternative(request_user.user.id, id, turn)
     await audit.record_change(request_user, "chat.delete_turn", id)
-    return build_chat_model(chat)
+    return ChatResponse.of(chat)
 
 
-@router.post("/{id}/stop", status_code=202, responses=problem_responses(404), summary="Stop a turn")
+@router.post("/{id}/stop", status_code=202, errors=[404], summary="Stop a turn")
 async def stop_turn(
-    chats: ChatsDep, request_user: ChatWriter, id: PathId, response: Response
+    chats: deps.ChatsDep, request_user: api.ChatWriter, id: api.PathId, response: Response
 ) -> TurnResponse:
     """Stop the running turn, including its model response and calls. Its last event tells when it has ended.
     Does nothing if no turn is running."""
@@ -271,11 +266,15 @@ async def stop_turn(
 @router.post(
     "/{id}/questions/{question}",
     status_code=204,
-    responses=problem_responses(404, 409, 413, 415),
+    errors=[404, 409, 413, 415],
     summary="Reply to a server's question",
 )
 async def answer_question(
-    chats: ChatsDep, request_user: ChatWriter, id: PathId, question: QuestionId, given: ReplyRequest
+    chats: deps.ChatsDep,
+    request_user: api.ChatWriter,
+    id: api.PathId,
+    question: QuestionId,
+    given: ReplyRequest,
 ) -> None:
     """Reply to a question that a server asked during a call. The content is sent to the server, but not
     stored."""

@@ -1,11 +1,10 @@
-"""Dependencies, base models and documented errors shared by all API routes."""
+"""Routes, base models and dependencies of the API. Its modules import this one as ``api``."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Sequence
 from math import isfinite
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Self, TypeVar, cast
 
 from fastapi import Depends, Path, Request
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -13,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from toolyard.accounts.errors import NotAllowed
 from toolyard.types.account import Right
+from toolyard.web import routes
 from toolyard.web.access.dependencies import RequestUser, require_admin, require_browser_user, require_right
 from toolyard.web.problem_details import PROBLEM_JSON
 
@@ -28,13 +28,10 @@ __all__ = [
     "EventNumber",
     "PathId",
     "RequestModel",
+    "Routes",
     "UserWithCall",
     "UserWithManage",
     "UserWithRead",
-    "problem_responses",
-    "require_media_types",
-    "to_datetime",
-    "to_optional_datetime",
 ]
 
 
@@ -58,6 +55,19 @@ class ApiModel(BaseModel):
         super().__init_subclass__(**options)
         if schema:
             cls.__name__ = cls.__qualname__ = schema
+
+    @classmethod
+    def of(cls, record: object, **others: Any) -> Self:
+        """Return the body for a record: its attributes with the names of the fields, and other fields.
+
+        Pydantic turns times, which records have in seconds, into dates in UTC.
+        """
+        return cls.model_validate(cls.values_of(record, **others), from_attributes=True)
+
+    @classmethod
+    def values_of(cls, record: object, **others: Any) -> dict[str, Any]:
+        """Return the fields of ``of`` as the record has them, for bodies that are encoded in steps."""
+        return {name: others[name] if name in others else getattr(record, name) for name in cls.model_fields}
 
 
 class RequestModel(ApiModel):
@@ -88,19 +98,10 @@ def _has_only_finite_numbers(value: Any) -> bool:
     return True
 
 
-def to_datetime(seconds: float) -> datetime:
-    """Convert seconds since the epoch to a UTC time."""
-    return datetime.fromtimestamp(seconds, UTC)
-
-
-def to_optional_datetime(seconds: float | None) -> datetime | None:
-    """Convert seconds since the epoch to a UTC time, or None to None."""
-    return None if seconds is None else to_datetime(seconds)
-
-
 # Media types.
 
 JSON_CONTENT_TYPE = "application/json"
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -165,8 +166,28 @@ _COMMON_STATUSES = (400, 401, 403, 406, 421, 422, 500, 503)
 _PROBLEM_SCHEMA = {"$ref": "#/components/schemas/ProblemDetails"}
 
 
-def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI documentation of these errors and of those common to all routes."""
+class Routes(routes.Routes):
+    """Routes that respond with JSON, unless other media types are given, and with documented errors."""
+
+    def route(
+        self,
+        path: str,
+        *,
+        media_types: Sequence[str] = (JSON_CONTENT_TYPE,),
+        errors: Sequence[int] = (),
+        **options: Any,
+    ) -> Callable[[_Endpoint], _Endpoint]:
+        """Add the decorated function. ``errors`` are the statuses besides those common to all routes.
+
+        Without ``media_types``, neither the type of the response nor that of the request is checked.
+        """
+        if media_types:
+            options["dependencies"] = [Depends(require_media_types(*media_types))]
+        options["responses"] = {**_document_errors(errors), **options.get("responses", {})}
+        return super().route(path, **options)
+
+
+def _document_errors(statuses: Sequence[int]) -> dict[int, dict[str, Any]]:
     return {
         status: {
             "description": _DESCRIPTION_BY_STATUS[status],
@@ -179,46 +200,34 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 EventNumber = Annotated[int, Path(ge=1, le=2**62, description="Sequence number of an event.")]
 
 
-def _require_unlimited_token(request_user: RequestUser) -> RequestUser:
-    """Return the user. Raises NotAllowed for a token that is limited to servers, tools or agents.
+def _require_unlimited_token(right: Right) -> Callable[..., Awaitable[RequestUser]]:
+    """Return a dependency on a user with a right, which refuses tokens with other limits.
 
     A chat may call all tools of its owner, even days later after an approval, and a changed agent may have
     other tools, so that the limits of a token could not be enforced.
     """
-    scope = request_user.scope
-    limits = [] if scope is None else [scope.servers, scope.tools, scope.agents]
-    if any(each is not None for each in limits):
-        raise NotAllowed(
-            "this token is limited to certain servers, tools or agents, so it cannot be used for chats or "
-            "to change agents",
-            hint="create a token without such limits",
-        )
-    return request_user
+
+    authenticate = require_right(right)
+
+    async def require_user(request: Request) -> RequestUser:
+        request_user = await authenticate(request)
+        scope = request_user.scope
+        if scope is not None and (scope.servers, scope.tools, scope.agents) != (None, None, None):
+            raise NotAllowed(
+                "this token is limited to certain servers, tools or agents, so it cannot be used for chats "
+                "or to change agents",
+                hint="create a token without such limits",
+            )
+        return request_user
+
+    return require_user
 
 
-def _require_chat_reader(request_user: UserWithRead) -> RequestUser:
-    return _require_unlimited_token(request_user)
-
-
-def _require_chat_writer(request_user: UserWithCall) -> RequestUser:
-    return _require_unlimited_token(request_user)
-
-
-def _require_chat_approver(
-    request_user: Annotated[RequestUser, Depends(require_right(Right.APPROVE))],
-) -> RequestUser:
-    return _require_unlimited_token(request_user)
-
-
-def _require_agent_writer(request_user: UserWithManage) -> RequestUser:
-    return _require_unlimited_token(request_user)
-
-
-AgentWriter = Annotated[RequestUser, Depends(_require_agent_writer)]
+AgentWriter = Annotated[RequestUser, Depends(_require_unlimited_token(Right.MANAGE))]
 """User who may change their agents."""
-ChatReader = Annotated[RequestUser, Depends(_require_chat_reader)]
+ChatReader = Annotated[RequestUser, Depends(_require_unlimited_token(Right.READ))]
 """User who may read their chats."""
-ChatWriter = Annotated[RequestUser, Depends(_require_chat_writer)]
+ChatWriter = Annotated[RequestUser, Depends(_require_unlimited_token(Right.CALL))]
 """User who may write in their chats, call tools and reply to servers."""
-ChatApprover = Annotated[RequestUser, Depends(_require_chat_approver)]
+ChatApprover = Annotated[RequestUser, Depends(_require_unlimited_token(Right.APPROVE))]
 """User who may approve calls. A separate right, so that a token that calls cannot approve its own calls."""

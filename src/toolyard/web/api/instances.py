@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
-from fastapi import Depends, Query, Request, Response
-from pydantic import Field
+from fastapi import Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.accounts.errors import NotAllowed
 from toolyard.core.audit import AuditRecorder
@@ -15,59 +15,66 @@ from toolyard.core.instances import InstanceSync
 from toolyard.policy.rules import scope_covers_slug
 from toolyard.registry import Registry
 from toolyard.types.registry import Instance, InstanceDraft, RegistryServer
+from toolyard.web import service_dependencies as deps
 from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.api.dependencies import (
-    JSON_CONTENT_TYPE,
-    ApiModel,
-    PathId,
-    UserWithManage,
-    UserWithRead,
-    problem_responses,
-    require_media_types,
-)
-from toolyard.web.api.record_models import (
-    CreateInstanceRequest,
-    InstanceList,
-    InstanceResponse,
-    UpdateInstanceRequest,
-    output_values,
-)
-from toolyard.web.api.status import build_status_model
-from toolyard.web.api.tools import ToolList, list_server_tools
-from toolyard.web.routes import Routes
+from toolyard.web.api import dependencies as api
+from toolyard.web.api.record_models import draft_values, output_values, request_model, response_model
+from toolyard.web.api.status import ConnectResponse, ServerStatus
+from toolyard.web.api.tools import ToolList, respond_with_tools
 from toolyard.web.servers.status import ServerRecords
-from toolyard.web.service_dependencies import (
-    AuditDep,
-    CallersDep,
-    CallPathDep,
-    InstanceSyncDep,
-    LocksDep,
-    ManagerDep,
-    RegistryDep,
-    ServerRecordsDep,
-    SignInsDep,
-    SignOutsDep,
-    ToolDirectoryDep,
-    UrlsDep,
-)
 
-__all__ = ["router"]
+__all__ = ["InstanceList", "router"]
 
-router = Routes(
-    prefix="/instances", tags=["instances"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
-)
+router = api.Routes(prefix="/instances", tags=["instances"])
 
 
-class SlugResponse(ApiModel, schema="SlugProposed"):
+class CreateInstanceRequest(request_model(Instance), schema="InstanceGiven"):
+    """An instance to create."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"server_id": "0f3c9a1b2d4e5f60", "slug": "github-work", "name": "GitHub, at work"}]
+        }
+    )
+
+    def draft(self) -> InstanceDraft:
+        """Return the input of the registry."""
+        return InstanceDraft(**draft_values(self.model_dump()))
+
+
+class UpdateInstanceRequest(
+    request_model(Instance, partial=True, without="server_id"), schema="InstanceChanges"
+):
+    """Changes to an instance; omitted fields stay unchanged."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"tool_filter": ["search", "get_issue"]}]})
+
+    def draft(self, old: Instance) -> InstanceDraft:
+        """Return the input of the registry, in which None keeps the value, except that of the tool filter."""
+        unchanged = InstanceDraft(old.server_id, tool_filter=old.tool_filter)
+        return replace(unchanged, **draft_values(self.model_dump(exclude_unset=True)))
+
+
+class InstanceResponse(response_model(Instance), schema="InstanceShown"):
+    """An instance and its status."""
+
+    server_name: str
+    auth: Literal["public", "header", "oauth"] | None = Field(
+        description="Kind of sign-in; null if the server no longer offers it."
+    )
+    status: ServerStatus
+
+
+class InstanceList(BaseModel):
+    """Your instances, sorted by slug."""
+
+    items: list[InstanceResponse]
+
+
+class SlugResponse(api.ApiModel, schema="SlugProposed"):
     """A slug that you do not use yet."""
 
     slug: str = Field(examples=["github"])
-
-
-class ConnectResponse(ApiModel, schema="ConnectUrl"):
-    """Address of the sign-in page."""
-
-    url: str = Field(description="URL to open in the same browser; it redirects back to Toolyard.")
 
 
 def _build_instance_model(
@@ -83,7 +90,7 @@ def _build_instance_model(
         **output_values(instance, is_admin=request_user.is_admin),
         server_name=server.name,
         auth=None if choice is None else choice.kind.value,
-        status=build_status_model(record),
+        status=ServerStatus.of(record),
     )
 
 
@@ -103,12 +110,12 @@ async def _load_instance_model(
 # Reading.
 
 
-@router.get("", responses=problem_responses(), summary="List your instances")
+@router.get("", summary="List your instances")
 async def list_instances(
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    server_records: ServerRecordsDep,
-    request_user: UserWithRead,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    server_records: deps.ServerRecordsDep,
+    request_user: api.UserWithRead,
 ) -> InstanceList:
     """Return your instances that your token covers, sorted by slug."""
     instances = await instance_sync.sync_covered(request_user.principal, request_user.scope)
@@ -117,23 +124,23 @@ async def list_instances(
     )
 
 
-@router.get("/slug", responses=problem_responses(), summary="Propose a slug")
+@router.get("/slug", summary="Propose a slug")
 async def propose_slug(
-    registry: RegistryDep,
-    request_user: UserWithRead,
+    registry: deps.RegistryDep,
+    request_user: api.UserWithRead,
     url: Annotated[str, Query(min_length=1, max_length=2048, description="URL of the server.")],
 ) -> SlugResponse:
     """Return an unused slug, derived from the URL of a server."""
     return SlugResponse(slug=await registry.propose_slug(request_user.user.id, url))
 
 
-@router.get("/{id}", responses=problem_responses(404), summary="Get an instance")
+@router.get("/{id}", errors=[404], summary="Get an instance")
 async def get_instance(
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    server_records: ServerRecordsDep,
-    request_user: UserWithRead,
-    id: PathId,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    server_records: deps.ServerRecordsDep,
+    request_user: api.UserWithRead,
+    id: api.PathId,
 ) -> InstanceResponse:
     """Return an instance and its status."""
     return await _load_instance_model(callers, instance_sync, server_records, request_user, id)
@@ -142,46 +149,45 @@ async def get_instance(
 @router.get(
     "/{id}/tools",
     response_model=ToolList,
-    responses=problem_responses(404),
+    errors=[404],
     summary="List the tools of an instance",
 )
 async def list_instance_tools(
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
-    tool_directory: ToolDirectoryDep,
-    call_path: CallPathDep,
-    locks: LocksDep,
-    manager: ManagerDep,
-    request_user: UserWithRead,
-    id: PathId,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
+    tool_directory: deps.ToolDirectoryDep,
+    call_path: deps.CallPathDep,
+    locks: deps.LocksDep,
+    manager: deps.ManagerDep,
+    request_user: api.UserWithRead,
+    id: api.PathId,
 ) -> Response:
     """List the tools of the server now, and return those that the filter and your token allow."""
     instance, server = await instance_sync.find(request_user, id)
-    return await list_server_tools(
-        callers,
+    return await respond_with_tools(
         tool_directory,
         call_path,
         locks,
         manager,
         request_user,
-        registry.build_instance_server(instance, server).id,
+        callers.get(request_user),
+        {registry.build_instance_server(instance, server).id},
+        fresh=True,
     )
 
 
 # Changing.
 
 
-@router.post(
-    "", status_code=201, responses=problem_responses(404, 409, 413, 415), summary="Create an instance"
-)
+@router.post("", status_code=201, errors=[404, 409, 413, 415], summary="Create an instance")
 async def create_instance(
-    audit: AuditDep,
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
-    server_records: ServerRecordsDep,
-    request_user: UserWithManage,
+    audit: deps.AuditDep,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
+    server_records: deps.ServerRecordsDep,
+    request_user: api.UserWithManage,
     given: CreateInstanceRequest,
     response: Response,
 ) -> InstanceResponse:
@@ -216,15 +222,15 @@ def _require_slug_in_scope(request_user: RequestUser, slug: str) -> str:
     return slug
 
 
-@router.patch("/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change an instance")
+@router.patch("/{id}", errors=[404, 409, 413, 415], summary="Change an instance")
 async def edit_instance(
-    audit: AuditDep,
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
-    server_records: ServerRecordsDep,
-    request_user: UserWithManage,
-    id: PathId,
+    audit: deps.AuditDep,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
+    server_records: deps.ServerRecordsDep,
+    request_user: api.UserWithManage,
+    id: api.PathId,
     given: UpdateInstanceRequest,
 ) -> InstanceResponse:
     """Change the given fields. After a change of the sign-in choice, a new sign-in or value is needed."""
@@ -239,14 +245,14 @@ async def edit_instance(
     return _build_instance_model(callers, server_records, request_user, instance, server)
 
 
-@router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete an instance")
+@router.delete("/{id}", status_code=204, errors=[404], summary="Delete an instance")
 async def delete_instance(
-    audit: AuditDep,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
-    sign_outs: SignOutsDep,
-    request_user: UserWithManage,
-    id: PathId,
+    audit: deps.AuditDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
+    sign_outs: deps.SignOutsDep,
+    request_user: api.UserWithManage,
+    id: api.PathId,
 ) -> None:
     """Delete an instance and its sign-in."""
     instance, _ = await instance_sync.find(request_user, id)
@@ -255,15 +261,15 @@ async def delete_instance(
     await audit.record_change(request_user, "instance.delete", id, slug=instance.slug)
 
 
-@router.post("/{id}/enable", responses=problem_responses(404), summary="Enable an instance")
+@router.post("/{id}/enable", errors=[404], summary="Enable an instance")
 async def enable_instance(
-    audit: AuditDep,
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
-    server_records: ServerRecordsDep,
-    request_user: UserWithManage,
-    id: PathId,
+    audit: deps.AuditDep,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
+    server_records: deps.ServerRecordsDep,
+    request_user: api.UserWithManage,
+    id: api.PathId,
 ) -> InstanceResponse:
     """Enable an instance, so that its tools can be used."""
     return await _set_instance_enabled(
@@ -271,15 +277,15 @@ async def enable_instance(
     )
 
 
-@router.post("/{id}/disable", responses=problem_responses(404), summary="Disable an instance")
+@router.post("/{id}/disable", errors=[404], summary="Disable an instance")
 async def disable_instance(
-    audit: AuditDep,
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    registry: RegistryDep,
-    server_records: ServerRecordsDep,
-    request_user: UserWithManage,
-    id: PathId,
+    audit: deps.AuditDep,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    registry: deps.RegistryDep,
+    server_records: deps.ServerRecordsDep,
+    request_user: api.UserWithManage,
+    id: api.PathId,
 ) -> InstanceResponse:
     """Disable an instance: its tools cannot be used until it is enabled again. Nothing is deleted."""
     return await _set_instance_enabled(
@@ -304,29 +310,27 @@ async def _set_instance_enabled(
     return await _load_instance_model(callers, instance_sync, server_records, request_user, instance_id)
 
 
-@router.post("/{id}/test", responses=problem_responses(404), summary="Test an instance")
+@router.post("/{id}/test", errors=[404], summary="Test an instance")
 async def test_instance(
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    server_records: ServerRecordsDep,
-    request_user: UserWithManage,
-    id: PathId,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    server_records: deps.ServerRecordsDep,
+    request_user: api.UserWithManage,
+    id: api.PathId,
 ) -> InstanceResponse:
     """Reconnect an instance and list its tools; `status` holds the result."""
     await instance_sync.reconnect(request_user.principal, *await instance_sync.find(request_user, id))
     return await _load_instance_model(callers, instance_sync, server_records, request_user, id)
 
 
-@router.post(
-    "/{id}/connect", responses=problem_responses(404, 424, 502, 504), summary="Sign in to an instance"
-)
+@router.post("/{id}/connect", errors=[404, 424, 502, 504], summary="Sign in to an instance")
 async def connect_instance(
-    audit: AuditDep,
-    instance_sync: InstanceSyncDep,
-    urls: UrlsDep,
-    sign_ins: SignInsDep,
-    request_user: UserWithManage,
-    id: PathId,
+    audit: deps.AuditDep,
+    instance_sync: deps.InstanceSyncDep,
+    urls: deps.UrlsDep,
+    sign_ins: deps.SignInsDep,
+    request_user: api.UserWithManage,
+    id: api.PathId,
     request: Request,
 ) -> ConnectResponse:
     """Start an OAuth sign-in. It must be completed in the same browser; programs without a browser session

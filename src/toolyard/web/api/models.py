@@ -5,34 +5,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fastapi import Depends, Response
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.agents.models.available_models import ListedModel
 from toolyard.errors import Outdated
 from toolyard.types.registry import record_fields
 from toolyard.types.stored_model import ModelDraft, StoredModel
-from toolyard.web.api.dependencies import (
-    JSON_CONTENT_TYPE,
-    AdminUser,
-    ApiModel,
-    ChatReader,
-    PathId,
-    problem_responses,
-    require_media_types,
-)
+from toolyard.web import service_dependencies as deps
+from toolyard.web.api import dependencies as api
 from toolyard.web.api.record_models import draft_values, output_values, request_model, response_model
-from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AuditDep, ChatsDep, ModelRegistryDep
 
 __all__ = ["router"]
 
-router = Routes(dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
+router = api.Routes()
 
 # Models for chats.
 
 
-class ModelResponse(ApiModel, schema="ModelShown"):
+class ModelResponse(api.ApiModel, schema="ModelShown"):
     """A model. Its key and endpoint are not shown."""
 
     id: str = Field(description="Id by which a chat refers to the model.", examples=["fast"])
@@ -49,8 +40,8 @@ class ModelList(BaseModel):
     default: str | None
 
 
-@router.get("/models", tags=["chats"], responses=problem_responses(), summary="List models")
-async def list_models(chats: ChatsDep, request_user: ChatReader) -> ModelList:
+@router.get("/models", tags=["chats"], summary="List models")
+async def list_models(chats: deps.ChatsDep, request_user: api.ChatReader) -> ModelList:
     """Return the models that your chats can use, those of the settings first, in their order."""
     person = request_user.user.principal
     items = [
@@ -123,15 +114,17 @@ class ModelEntryList(BaseModel):
     items: list[ModelEntryResponse]
 
 
-class ModelTestResponse(ApiModel, schema="ModelTestShown"):
+class ModelTestResponse(api.ApiModel, schema="ModelTestShown"):
     """Answer of a model to a short request."""
 
     seconds: float = Field(description="Time from the request to the end of the answer.")
     answer: str = Field(description="Beginning of the answer.")
 
 
-@router.get("/model-entries", tags=["models"], responses=problem_responses(), summary="List model entries")
-async def list_model_entries(model_registry: ModelRegistryDep, request_user: AdminUser) -> ModelEntryList:
+@router.get("/model-entries", tags=["models"], summary="List model entries")
+async def list_model_entries(
+    model_registry: deps.ModelRegistryDep, request_user: api.AdminUser
+) -> ModelEntryList:
     """Return the models of files and variables, then the stored ones by name, then the local one."""
     return ModelEntryList(items=[_build_response(each) for each in await model_registry.list_models()])
 
@@ -140,13 +133,13 @@ async def list_model_entries(model_registry: ModelRegistryDep, request_user: Adm
     "/model-entries",
     tags=["models"],
     status_code=201,
-    responses=problem_responses(409, 413, 415),
+    errors=[409, 413, 415],
     summary="Add a model",
 )
 async def add_model(
-    audit: AuditDep,
-    model_registry: ModelRegistryDep,
-    request_user: AdminUser,
+    audit: deps.AuditDep,
+    model_registry: deps.ModelRegistryDep,
+    request_user: api.AdminUser,
     given: CreateModelRequest,
     response: Response,
 ) -> ModelEntryResponse:
@@ -157,11 +150,9 @@ async def add_model(
     return _build_response(ListedModel(model))
 
 
-@router.get(
-    "/model-entries/{name}", tags=["models"], responses=problem_responses(404), summary="Get a stored model"
-)
+@router.get("/model-entries/{name}", tags=["models"], errors=[404], summary="Get a stored model")
 async def get_model(
-    model_registry: ModelRegistryDep, request_user: AdminUser, name: PathId
+    model_registry: deps.ModelRegistryDep, request_user: api.AdminUser, name: api.PathId
 ) -> ModelEntryResponse:
     """Return a stored model."""
     return _build_response(ListedModel(await model_registry.get_model(name)))
@@ -170,14 +161,14 @@ async def get_model(
 @router.patch(
     "/model-entries/{name}",
     tags=["models"],
-    responses=problem_responses(404, 409, 413, 415),
+    errors=[404, 409, 413, 415],
     summary="Change a stored model",
 )
 async def edit_model(
-    audit: AuditDep,
-    model_registry: ModelRegistryDep,
-    request_user: AdminUser,
-    name: PathId,
+    audit: deps.AuditDep,
+    model_registry: deps.ModelRegistryDep,
+    request_user: api.AdminUser,
+    name: api.PathId,
     given: UpdateModelRequest,
 ) -> ModelEntryResponse:
     """Change the given fields, on all replicas at once. A stored key is dropped if the host of the address
@@ -199,11 +190,11 @@ async def edit_model(
     "/model-entries/{name}",
     tags=["models"],
     status_code=204,
-    responses=problem_responses(404),
+    errors=[404],
     summary="Delete a stored model",
 )
 async def delete_model(
-    audit: AuditDep, model_registry: ModelRegistryDep, request_user: AdminUser, name: PathId
+    audit: deps.AuditDep, model_registry: deps.ModelRegistryDep, request_user: api.AdminUser, name: api.PathId
 ) -> None:
     """Delete a stored model with its key. Chats that use it need another model."""
     await model_registry.delete_model(name)
@@ -213,11 +204,11 @@ async def delete_model(
 @router.post(
     "/model-entries/{name:path}/test",
     tags=["models"],
-    responses=problem_responses(404, 502),
+    errors=[404, 502],
     summary="Test a model",
 )
 async def test_model(
-    audit: AuditDep, model_registry: ModelRegistryDep, request_user: AdminUser, name: PathId
+    audit: deps.AuditDep, model_registry: deps.ModelRegistryDep, request_user: api.AdminUser, name: api.PathId
 ) -> ModelTestResponse:
     """Send a short request to the model, which may cost a fraction of a cent, and return its answer."""
     await audit.record_change(request_user, "model.test", name)

@@ -1,58 +1,31 @@
-"""Request and response models of records, made from their fields, and those of servers and instances.
+"""Request and response models of records, made from their fields.
 
 A request has the fields of the record's draft. A response has the fields that ``FieldSpec.shown_to`` allows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import MISSING, is_dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, Field, create_model
 
-from toolyard.registry.issuer_confirmation import ClientIssuer
 from toolyard.types.registry import (
     Audience,
-    AuthChoice,
     ChoiceDraft,
-    Instance,
-    InstanceDraft,
     RecordField,
-    RegistryServer,
-    ServerDraft,
     record_fields,
 )
-from toolyard.web.api.dependencies import ApiModel, RequestModel, to_datetime
-from toolyard.web.api.previews import PreviewResponse
-from toolyard.web.api.status import ServerStatus
+from toolyard.web.api import dependencies as api
 
-__all__ = [
-    "ConfirmIssuerRequest",
-    "CreateInstanceRequest",
-    "CreateServerRequest",
-    "InstanceList",
-    "InstanceResponse",
-    "IssuerList",
-    "ServerList",
-    "ServerResponse",
-    "UpdateInstanceRequest",
-    "UpdateServerRequest",
-    "draft_values",
-    "issuer_list",
-    "output_values",
-    "request_model",
-    "response_model",
-]
-
-
-# Models of records.
+__all__ = ["draft_values", "output_values", "request_model", "response_model"]
 
 
 def request_model(
     record: type[Any], *, partial: bool = False, without: str = "", **models: type[BaseModel]
-) -> type[RequestModel]:
+) -> type[api.RequestModel]:
     """Return a model with the settable fields of a record; ``models`` are models of list entries.
 
     In a partial model, all fields may be omitted.
@@ -70,7 +43,7 @@ def request_model(
         elif each.default is not MISSING and (each.default or not each.spec.not_empty):
             options["default"] = each.default
         fields[each.name] = (input_type, Field(**options))
-    return create_model(f"{record.__name__}Input", __base__=RequestModel, **fields)
+    return create_model(f"{record.__name__}Input", __base__=api.RequestModel, **fields)
 
 
 def _describe(record_field: RecordField) -> str | None:
@@ -116,7 +89,7 @@ def _draft_entry(entry: Any) -> Any:
     return ChoiceDraft(**draft_values(cast("dict[str, Any]", entry))) if isinstance(entry, dict) else entry
 
 
-def response_model(record: type[Any], **models: type[BaseModel]) -> type[ApiModel]:
+def response_model(record: type[Any], **models: type[BaseModel]) -> type[api.ApiModel]:
     """Return a model with the fields of a record that the API shows; ``models`` are those of list entries."""
     fields: dict[str, Any] = {
         _output_name(each): (
@@ -125,7 +98,7 @@ def response_model(record: type[Any], **models: type[BaseModel]) -> type[ApiMode
         )
         for each in _output_fields(record)
     }
-    return create_model(f"{record.__name__}Output", __base__=ApiModel, **fields)
+    return create_model(f"{record.__name__}Output", __base__=api.ApiModel, **fields)
 
 
 def _output_type(record_field: RecordField, model: type[BaseModel] | None) -> Any:
@@ -136,7 +109,8 @@ def _output_type(record_field: RecordField, model: type[BaseModel] | None) -> An
         output_type = cast("Any", Literal[record_field.allowed_values])
     elif record_field.item_type is not None:
         output_type = list[model or record_field.item_type]
-    elif _is_time(record_field):
+    elif record_field.type is float and not record_field.settable:
+        # A time; numbers that people set are not.
         output_type = datetime
     is_nullable = record_field.optional or record_field.spec.shown_to is Audience.ADMINS
     return output_type | None if is_nullable else output_type
@@ -157,12 +131,7 @@ def _output_value(record_field: RecordField, value: Any, *, is_admin: bool) -> A
         return None
     if record_field.item_type is not None:
         return [output_values(each, is_admin=is_admin) if is_dataclass(each) else each for each in value]
-    return to_datetime(value) if _is_time(record_field) else value
-
-
-def _is_time(record_field: RecordField) -> bool:
-    """Return whether a field is a time; numbers that people set are not."""
-    return record_field.type is float and not record_field.settable
+    return value
 
 
 def _output_fields(record: type[Any]) -> list[RecordField]:
@@ -172,158 +141,3 @@ def _output_fields(record: type[Any]) -> list[RecordField]:
 
 def _output_name(record_field: RecordField) -> str:
     return f"has_{record_field.name}" if record_field.spec.secret else record_field.name
-
-
-# Servers.
-
-
-class ChoiceRequest(request_model(AuthChoice), schema="ChoiceGiven"):
-    """A sign-in choice of a server."""
-
-
-class CreateServerRequest(request_model(RegistryServer, choices=ChoiceRequest), schema="ServerGiven"):
-    """A server to add."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "name": "GitHub",
-                    "url": "https://api.githubcopilot.com/mcp/",
-                    "choices": [{"kind": "oauth", "registration": "dynamic"}],
-                }
-            ]
-        }
-    )
-
-    def draft(self) -> ServerDraft:
-        """Return the input of the registry."""
-        return ServerDraft(**draft_values(self.model_dump()))
-
-
-class UpdateServerRequest(
-    request_model(RegistryServer, partial=True, choices=ChoiceRequest), schema="ServerChanges"
-):
-    """Changes to a server; omitted fields stay unchanged. Choices that are not in `choices` are deleted."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"description": "Our own repositories"}]})
-
-    def draft(self, old: RegistryServer) -> ServerDraft:
-        """Return the input of the registry: the old server with the changes applied."""
-        # Null removes the list of allowed tools; for other fields it means no change.
-        removable = {each.name for each in record_fields(RegistryServer) if each.optional}
-        changes = self.model_dump(exclude_unset=True).items()
-        changes = {name: value for name, value in changes if value is not None or name in removable}
-        return replace(old.to_draft(), **draft_values(changes))
-
-
-class ConfirmIssuerRequest(RequestModel, schema="IssuerGiven"):
-    """Confirmation of the issuer of a sign-in choice."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"choice_id": "5f0c1d2e3a4b5c6d", "issuer": "https://login.example.com"}]
-        }
-    )
-
-    choice_id: str = Field(min_length=1, max_length=128, description="Sign-in choice with the client secret.")
-    issuer: str = Field(
-        min_length=1,
-        max_length=2048,
-        examples=["https://login.example.com"],
-        description="Issuer that the server reports. It is compared with the issuer reported now.",
-    )
-
-
-class IssuerResponse(ApiModel, schema="IssuerShown"):
-    """Unconfirmed issuer that a server reports for a client secret."""
-
-    choice_id: str
-    issuer: str | None = Field(description="Issuer; null if it was not found, see `error`.")
-    error: str | None = Field(description="Reason why it was not found.")
-
-
-class IssuerList(BaseModel):
-    """Issuers to confirm, one for each sign-in choice."""
-
-    items: list[IssuerResponse]
-
-
-class ChoiceResponse(response_model(AuthChoice), schema="ChoiceShown"):
-    """A sign-in choice of a server."""
-
-
-class ServerResponse(response_model(RegistryServer, choices=ChoiceResponse), schema="ServerShown"):
-    """A registry server."""
-
-    instance_count: int | None = Field(description="Number of instances of all users. Shown to admins only.")
-    preview: PreviewResponse | None = Field(
-        default=None, description="Contents of the server, if requested with `preview=true`."
-    )
-
-
-class ServerList(BaseModel):
-    """All registry servers, sorted by name."""
-
-    items: list[ServerResponse]
-
-
-def issuer_list(issuers: Sequence[ClientIssuer]) -> IssuerList:
-    """Return the response model of unconfirmed issuers."""
-    return IssuerList(
-        items=[
-            IssuerResponse(
-                choice_id=each.choice.id,
-                issuer=each.issuer or None,
-                error=None if each.error is None else each.error.cause,
-            )
-            for each in issuers
-            if each.choice is not None
-        ]
-    )
-
-
-# Instances.
-
-
-class CreateInstanceRequest(request_model(Instance), schema="InstanceGiven"):
-    """An instance to create."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"server_id": "0f3c9a1b2d4e5f60", "slug": "github-work", "name": "GitHub, at work"}]
-        }
-    )
-
-    def draft(self) -> InstanceDraft:
-        """Return the input of the registry."""
-        return InstanceDraft(**draft_values(self.model_dump()))
-
-
-class UpdateInstanceRequest(
-    request_model(Instance, partial=True, without="server_id"), schema="InstanceChanges"
-):
-    """Changes to an instance; omitted fields stay unchanged."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"tool_filter": ["search", "get_issue"]}]})
-
-    def draft(self, old: Instance) -> InstanceDraft:
-        """Return the input of the registry, in which None keeps the value, except that of the tool filter."""
-        unchanged = InstanceDraft(old.server_id, tool_filter=old.tool_filter)
-        return replace(unchanged, **draft_values(self.model_dump(exclude_unset=True)))
-
-
-class InstanceResponse(response_model(Instance), schema="InstanceShown"):
-    """An instance and its status."""
-
-    server_name: str
-    auth: Literal["public", "header", "oauth"] | None = Field(
-        description="Kind of sign-in; null if the server no longer offers it."
-    )
-    status: ServerStatus
-
-
-class InstanceList(BaseModel):
-    """Your instances, sorted by slug."""
-
-    items: list[InstanceResponse]

@@ -2,47 +2,201 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
 
-from fastapi import Depends, Query, Response
+from fastapi import Query, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.registry import Registry
-from toolyard.types.registry import RegistryServer
+from toolyard.types.registry import AuthChoice, RegistryServer, ServerDraft, record_fields
+from toolyard.web import service_dependencies as deps
 from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.api.dependencies import (
-    JSON_CONTENT_TYPE,
-    AdminUser,
-    PathId,
-    UserWithRead,
-    problem_responses,
-    require_media_types,
-)
-from toolyard.web.api.previews import PreviewResponse, build_preview_model
-from toolyard.web.api.record_models import (
-    ConfirmIssuerRequest,
-    CreateServerRequest,
-    IssuerList,
-    ServerList,
-    ServerResponse,
-    UpdateServerRequest,
-    issuer_list,
-    output_values,
-)
-from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AuditDep, IssuersDep, PreviewsDep, RegistryDep, SignOutsDep
+from toolyard.web.api import dependencies as api
+from toolyard.web.api.record_models import draft_values, output_values, request_model, response_model
+from toolyard.web.problem_details import ProblemDetails, describe_error
+from toolyard.web.servers.previews import ServerPreview
 
-__all__ = ["router"]
+__all__ = ["ServerResponse", "router"]
 
-router = Routes(
-    prefix="/servers", tags=["servers"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
-)
+
+router = api.Routes(prefix="/servers", tags=["servers"])
+
+
+# Models.
+
+
+class PreviewTool(api.ApiModel):
+    """A tool as defined by its server."""
+
+    name: str = Field(description="Name of the tool, as the server defines it.")
+    title: str | None
+    description: str
+    annotations: dict[str, Any]
+    input_schema: dict[str, Any]
+    token_cost: int = Field(description="Estimated size of the definition, in tokens.")
+
+
+class PreviewResource(BaseModel):
+    """A resource or a resource template."""
+
+    uri: str
+    name: str
+    description: str
+
+
+class PreviewPrompt(BaseModel):
+    """A prompt."""
+
+    name: str
+    description: str
+
+
+class PreviewResponse(api.ApiModel, schema="PreviewShown"):
+    """Contents of a server, possibly incomplete if there was an error."""
+
+    ok: bool
+    error: ProblemDetails | None = Field(description="Error of the preview, if any.")
+    seconds: float
+    protocol_version: str | None
+    server_info: dict[str, Any]
+    capabilities: dict[str, Any]
+    instructions: str | None
+    tools: list[PreviewTool]
+    token_cost: int
+    set_aside: list[str] = Field(description="Tools with an invalid definition, each with the reason.")
+    resources: list[PreviewResource]
+    resource_templates: list[PreviewResource]
+    prompts: list[PreviewPrompt]
+
+
+def _build_preview_model(preview: ServerPreview) -> PreviewResponse:
+    return PreviewResponse.of(
+        preview,
+        ok=preview.error is None,
+        error=None if preview.error is None else describe_error(preview.error)[0],
+        seconds=round(preview.seconds, 3),
+        tools=[PreviewTool.of(definition, token_cost=cost) for definition, cost in preview.tools],
+        resources=[_build_resource_model(each, "uri") for each in preview.resources],
+        resource_templates=[
+            _build_resource_model(each, "uriTemplate") for each in preview.resource_templates
+        ],
+        prompts=[
+            PreviewPrompt(name=_get_text(each, "name"), description=_get_text(each, "description"))
+            for each in preview.prompts
+        ],
+    )
+
+
+def _build_resource_model(raw: Mapping[str, Any], uri_key: str) -> PreviewResource:
+    return PreviewResource(
+        uri=_get_text(raw, uri_key), name=_get_text(raw, "name"), description=_get_text(raw, "description")
+    )
+
+
+def _get_text(raw: Mapping[str, Any], key: str) -> str:
+    """Return a string field, or an empty string if the server sent another type."""
+    value = raw.get(key)
+    return value if isinstance(value, str) else ""
+
+
+class ChoiceRequest(request_model(AuthChoice), schema="ChoiceGiven"):
+    """A sign-in choice of a server."""
+
+
+class CreateServerRequest(request_model(RegistryServer, choices=ChoiceRequest), schema="ServerGiven"):
+    """A server to add."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "GitHub",
+                    "url": "https://api.githubcopilot.com/mcp/",
+                    "choices": [{"kind": "oauth", "registration": "dynamic"}],
+                }
+            ]
+        }
+    )
+
+    def draft(self) -> ServerDraft:
+        """Return the input of the registry."""
+        return ServerDraft(**draft_values(self.model_dump()))
+
+
+class UpdateServerRequest(
+    request_model(RegistryServer, partial=True, choices=ChoiceRequest), schema="ServerChanges"
+):
+    """Changes to a server; omitted fields stay unchanged. Choices that are not in `choices` are deleted."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"description": "Our own repositories"}]})
+
+    def draft(self, old: RegistryServer) -> ServerDraft:
+        """Return the input of the registry: the old server with the changes applied."""
+        # Null removes the list of allowed tools; for other fields it means no change.
+        removable = {each.name for each in record_fields(RegistryServer) if each.optional}
+        changes = self.model_dump(exclude_unset=True).items()
+        changes = {name: value for name, value in changes if value is not None or name in removable}
+        return replace(old.to_draft(), **draft_values(changes))
+
+
+class ConfirmIssuerRequest(api.RequestModel, schema="IssuerGiven"):
+    """Confirmation of the issuer of a sign-in choice."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"choice_id": "5f0c1d2e3a4b5c6d", "issuer": "https://login.example.com"}]
+        }
+    )
+
+    choice_id: str = Field(min_length=1, max_length=128, description="Sign-in choice with the client secret.")
+    issuer: str = Field(
+        min_length=1,
+        max_length=2048,
+        examples=["https://login.example.com"],
+        description="Issuer that the server reports. It is compared with the issuer reported now.",
+    )
+
+
+class IssuerResponse(api.ApiModel, schema="IssuerShown"):
+    """Unconfirmed issuer that a server reports for a client secret."""
+
+    choice_id: str
+    issuer: str | None = Field(description="Issuer; null if it was not found, see `error`.")
+    error: str | None = Field(description="Reason why it was not found.")
+
+
+class IssuerList(BaseModel):
+    """Issuers to confirm, one for each sign-in choice."""
+
+    items: list[IssuerResponse]
+
+
+class ChoiceResponse(response_model(AuthChoice), schema="ChoiceShown"):
+    """A sign-in choice of a server."""
+
+
+class ServerResponse(response_model(RegistryServer, choices=ChoiceResponse), schema="ServerShown"):
+    """A registry server."""
+
+    instance_count: int | None = Field(description="Number of instances of all users. Shown to admins only.")
+    preview: PreviewResponse | None = Field(
+        default=None, description="Contents of the server, if requested with `preview=true`."
+    )
+
+
+class ServerList(BaseModel):
+    """All registry servers, sorted by name."""
+
+    items: list[ServerResponse]
 
 
 # Reading.
 
 
-@router.get("", responses=problem_responses(), summary="List registry servers")
-async def list_servers(registry: RegistryDep, request_user: UserWithRead) -> ServerList:
+@router.get("", summary="List registry servers")
+async def list_servers(registry: deps.RegistryDep, request_user: api.UserWithRead) -> ServerList:
     """Return all registry servers with their sign-in choices, sorted by name. Secrets are never returned."""
     servers = await registry.list_servers()
     counts = await registry.count_instances() if request_user.is_admin else {}
@@ -51,30 +205,42 @@ async def list_servers(registry: RegistryDep, request_user: UserWithRead) -> Ser
     )
 
 
-@router.get("/{id}", responses=problem_responses(404), summary="Get a registry server")
-async def get_server(registry: RegistryDep, request_user: UserWithRead, id: PathId) -> ServerResponse:
+@router.get("/{id}", errors=[404], summary="Get a registry server")
+async def get_server(
+    registry: deps.RegistryDep, request_user: api.UserWithRead, id: api.PathId
+) -> ServerResponse:
     """Return a server with its sign-in choices."""
     return await _build_counted_server_model(registry, request_user, await registry.get_server(id))
 
 
-@router.get("/{id}/preview", responses=problem_responses(404), summary="Preview a server")
+@router.get("/{id}/preview", errors=[404], summary="Preview a server")
 async def preview_server(
-    registry: RegistryDep, previews: PreviewsDep, request_user: AdminUser, id: PathId
+    registry: deps.RegistryDep, previews: deps.PreviewsDep, request_user: api.AdminUser, id: api.PathId
 ) -> PreviewResponse:
     """Connect and list tools, resources and prompts now, with your own sign-in if you have an instance that
     is ready. If that fails, `error` holds the problem."""
-    return build_preview_model(
+    return _build_preview_model(
         await previews.fetch_server_preview(request_user, await registry.get_server(id))
     )
 
 
-@router.get("/{id}/issuer", responses=problem_responses(404), summary="List unconfirmed issuers")
+@router.get("/{id}/issuer", errors=[404], summary="List unconfirmed issuers")
 async def list_issuers(
-    registry: RegistryDep, issuers: IssuersDep, request_user: AdminUser, id: PathId
+    registry: deps.RegistryDep, issuers: deps.IssuersDep, request_user: api.AdminUser, id: api.PathId
 ) -> IssuerList:
     """Discover the issuer for each client secret without a confirmed one. No credentials are sent to the
     server."""
-    return issuer_list(await issuers.unconfirmed(await registry.get_server(id)))
+    return IssuerList(
+        items=[
+            IssuerResponse(
+                choice_id=each.choice.id,
+                issuer=each.issuer or None,
+                error=None if each.error is None else each.error.cause,
+            )
+            for each in await issuers.unconfirmed(await registry.get_server(id))
+            if each.choice is not None
+        ]
+    )
 
 
 # Changing.
@@ -88,12 +254,12 @@ WithPreview = Annotated[
 ]
 
 
-@router.post("", status_code=201, responses=problem_responses(409, 413, 415), summary="Add a server")
+@router.post("", status_code=201, errors=[409, 413, 415], summary="Add a server")
 async def add_server(
-    audit: AuditDep,
-    registry: RegistryDep,
-    previews: PreviewsDep,
-    request_user: AdminUser,
+    audit: deps.AuditDep,
+    registry: deps.RegistryDep,
+    previews: deps.PreviewsDep,
+    request_user: api.AdminUser,
     given: CreateServerRequest,
     response: Response,
     with_preview: WithPreview = False,
@@ -104,13 +270,17 @@ async def add_server(
     response.headers["Location"] = f"/api/v1/servers/{server.id}"
     model = _build_server_model(server, request_user, 0)
     if with_preview:
-        model.preview = build_preview_model(await previews.fetch_server_preview(request_user, server))
+        model.preview = _build_preview_model(await previews.fetch_server_preview(request_user, server))
     return model
 
 
-@router.patch("/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change a server")
+@router.patch("/{id}", errors=[404, 409, 413, 415], summary="Change a server")
 async def edit_server(
-    audit: AuditDep, registry: RegistryDep, request_user: AdminUser, id: PathId, given: UpdateServerRequest
+    audit: deps.AuditDep,
+    registry: deps.RegistryDep,
+    request_user: api.AdminUser,
+    id: api.PathId,
+    given: UpdateServerRequest,
 ) -> ServerResponse:
     """Change the given fields. If the host of the URL changes, the sign-ins of all instances are deleted."""
     server = await registry.edit_server(id, given.draft(await registry.get_server(id)))
@@ -120,18 +290,22 @@ async def edit_server(
     return await _build_counted_server_model(registry, request_user, server)
 
 
-@router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete a server")
+@router.delete("/{id}", status_code=204, errors=[404], summary="Delete a server")
 async def delete_server(
-    audit: AuditDep, registry: RegistryDep, sign_outs: SignOutsDep, request_user: AdminUser, id: PathId
+    audit: deps.AuditDep,
+    registry: deps.RegistryDep,
+    sign_outs: deps.SignOutsDep,
+    request_user: api.AdminUser,
+    id: api.PathId,
 ) -> None:
     """Delete a server with the instances of all users and their sign-ins."""
     server = await sign_outs.delete_server(registry, id)
     await audit.record_change(request_user, "server.delete", id, name=server.name)
 
 
-@router.post("/{id}/enable", responses=problem_responses(404), summary="Enable a server")
+@router.post("/{id}/enable", errors=[404], summary="Enable a server")
 async def enable_server(
-    audit: AuditDep, registry: RegistryDep, request_user: AdminUser, id: PathId
+    audit: deps.AuditDep, registry: deps.RegistryDep, request_user: api.AdminUser, id: api.PathId
 ) -> ServerResponse:
     """Enable a server, so that its instances can be used."""
     server = await registry.set_server_enabled(id, True)
@@ -139,9 +313,9 @@ async def enable_server(
     return await _build_counted_server_model(registry, request_user, server)
 
 
-@router.post("/{id}/disable", responses=problem_responses(404), summary="Disable a server")
+@router.post("/{id}/disable", errors=[404], summary="Disable a server")
 async def disable_server(
-    audit: AuditDep, registry: RegistryDep, request_user: AdminUser, id: PathId
+    audit: deps.AuditDep, registry: deps.RegistryDep, request_user: api.AdminUser, id: api.PathId
 ) -> ServerResponse:
     """Disable a server: nobody can use it until it is enabled again. Nothing is deleted."""
     server = await registry.set_server_enabled(id, False)
@@ -151,15 +325,15 @@ async def disable_server(
 
 @router.post(
     "/{id}/issuer",
-    responses=problem_responses(404, 413, 415, 424, 502, 504),
+    errors=[404, 413, 415, 424, 502, 504],
     summary="Confirm the issuer of a server",
 )
 async def confirm_server_issuer(
-    audit: AuditDep,
-    registry: RegistryDep,
-    issuers: IssuersDep,
-    request_user: AdminUser,
-    id: PathId,
+    audit: deps.AuditDep,
+    registry: deps.RegistryDep,
+    issuers: deps.IssuersDep,
+    request_user: api.AdminUser,
+    id: api.PathId,
     given: ConfirmIssuerRequest,
 ) -> ServerResponse:
     """Allow the client secret of a choice to be sent to the issuer that the server reports. If the server now

@@ -1,30 +1,29 @@
-"""``/status``: the status of the user's servers, and restart of a configured server."""
+"""``/status`` and ``/events``: status of servers; restart of configured ones, and own sign-ins to them."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Literal
 
-from fastapi import Depends
+import orjson
+from fastapi import Request
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from toolyard.accounts.errors import NotAllowed
+from toolyard.core.callers import CallerCache
 from toolyard.types.server import TransportName
-from toolyard.web.api.dependencies import (
-    JSON_CONTENT_TYPE,
-    AdminUser,
-    PathId,
-    UserWithRead,
-    problem_responses,
-    require_media_types,
-    to_optional_datetime,
-)
-from toolyard.web.routes import Routes
-from toolyard.web.servers.status import ServerRecord
-from toolyard.web.service_dependencies import CallersDep, ConfigDep, ConfiguredServersDep, ServerRecordsDep
+from toolyard.web import service_dependencies as deps
+from toolyard.web.access.dependencies import RequestUser
+from toolyard.web.api import dependencies as api
+from toolyard.web.api import event_stream
+from toolyard.web.servers.live_updates import LiveUpdate
+from toolyard.web.servers.status import ServerRecord, StatusUpdates
 
-__all__ = ["ServerStatus", "StatusList", "build_status_model", "router"]
+__all__ = ["ConnectResponse", "ServerStatus", "router"]
 
-router = Routes(tags=["status"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
+router = api.Routes(tags=["status"])
 
 _STATUS_EXAMPLE: dict[str, JsonValue] = {
     "kind": "config",
@@ -65,7 +64,7 @@ class ProcessStatus(BaseModel):
     launch: str | None = Field(description="How it was started, if processes were started in different ways.")
 
 
-class ServerStatus(BaseModel):
+class ServerStatus(api.ApiModel):
     """Status of a server."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_STATUS_EXAMPLE]})
@@ -124,48 +123,129 @@ class StatusList(BaseModel):
     )
 
 
-def build_status_model(record: ServerRecord) -> ServerStatus:
-    """Return the response model of a status record."""
-    values = {name: getattr(record, name) for name in _RECORD_FIELDS}
-    values["since"] = to_optional_datetime(record.since)
-    values["next_retry"] = to_optional_datetime(record.next_retry)
-    values["last_call"] = to_optional_datetime(record.last_call)
-    values["stderr"] = list(record.stderr)
-    values["processes"] = [
-        ProcessStatus(pid=each.pid, users=list(each.users), launch=each.launch) for each in record.processes
-    ]
-    # Without validation: the values are our own, and live updates build many of these.
-    return ServerStatus.model_construct(**values)
-
-
-_RECORD_FIELDS = tuple(ServerStatus.model_fields)
-
-
-@router.get("/status", responses=problem_responses(), summary="Get the status of all servers")
+@router.get("/status", summary="Get the status of all servers")
 async def get_status(
-    callers: CallersDep, config: ConfigDep, server_records: ServerRecordsDep, request_user: UserWithRead
+    callers: deps.CallersDep,
+    config: deps.ConfigDep,
+    server_records: deps.ServerRecordsDep,
+    request_user: api.UserWithRead,
 ) -> StatusList:
     """Return a record for each configured server and each of your instances."""
     records = await server_records.list_server_records(callers.get(request_user))
     problem = config.problem if request_user.is_admin else None
-    return StatusList(items=[build_status_model(each) for each in records], config_problem=problem)
+    return StatusList(items=[ServerStatus.of(each) for each in records], config_problem=problem)
 
 
 @router.post(
     "/servers/{id}/restart",
-    responses=problem_responses(404),
+    errors=[404],
     summary="Restart a configured server",
 )
 async def restart_server(
-    callers: CallersDep,
-    config: ConfigDep,
-    configured_servers: ConfiguredServersDep,
-    server_records: ServerRecordsDep,
-    request_user: AdminUser,
-    id: PathId,
+    callers: deps.CallersDep,
+    config: deps.ConfigDep,
+    configured_servers: deps.ConfiguredServersDep,
+    server_records: deps.ServerRecordsDep,
+    request_user: api.AdminUser,
+    id: api.PathId,
 ) -> ServerStatus:
     """Close all connections of a server and clear its failure. A shared server is connected again at once,
     others on their next use."""
     await configured_servers.restart(request_user, id)
     server = config.configuration.servers[id]
-    return build_status_model(server_records.build_config_record(callers.get(request_user), server))
+    return ServerStatus.of(server_records.build_config_record(callers.get(request_user), server))
+
+
+# Personal sign-ins to configured servers.
+
+
+class ConnectResponse(api.ApiModel, schema="ConnectUrl"):
+    """Address of the sign-in page."""
+
+    url: str = Field(description="URL to open in the same browser; it redirects back to Toolyard.")
+
+
+@router.post(
+    "/servers/{id}/sign-in",
+    errors=[404, 424, 502, 504],
+    summary="Sign in to a configured server",
+)
+async def sign_in_to_server(
+    urls: deps.UrlsDep,
+    server_sign_ins: deps.ServerSignInsDep,
+    request_user: api.UserWithManage,
+    id: api.PathId,
+    request: Request,
+) -> ConnectResponse:
+    """Start an OAuth sign-in for yourself. It must be completed in the same browser; programs without a
+    browser session are refused."""
+    server = server_sign_ins.find_config_server(request_user, id)
+    if not request_user.browser_id:
+        raise NotAllowed(
+            "signing in requires a browser, because it leads to the provider's page and back",
+            hint=f"open {urls.base_url(request)}/ui/ and select the server there",
+        )
+    return ConnectResponse(url=await server_sign_ins.begin_config_sign_in(request_user, server, request))
+
+
+@router.post("/servers/{id}/sign-out", errors=[404], summary="Sign out of a configured server")
+async def sign_out_of_server(
+    callers: deps.CallersDep,
+    server_sign_ins: deps.ServerSignInsDep,
+    server_records: deps.ServerRecordsDep,
+    request_user: api.UserWithManage,
+    id: api.PathId,
+) -> ServerStatus:
+    """Delete your sign-in, and revoke it at the provider if supported. Other users are not affected."""
+    server = server_sign_ins.find_config_server(request_user, id)
+    await server_sign_ins.sign_out_of_config_server(request_user, server)
+    return ServerStatus.of(server_records.build_config_record(callers.get(request_user), server))
+
+
+# Events.
+
+
+@router.get(
+    "/events",
+    response_class=StreamingResponse,
+    errors=[429],
+    responses={
+        200: {
+            "description": "Server-sent events.",
+            "content": {event_stream.CONTENT_TYPE: {"schema": {"type": "string"}}},
+        },
+    },
+    summary="Stream status changes",
+    media_types=[event_stream.CONTENT_TYPE],
+)
+async def stream_events(
+    callers: deps.CallersDep,
+    live_updates: deps.LiveUpdatesDep,
+    stream_limits: deps.StreamLimitsDep,
+    request_user: api.UserWithRead,
+    request: Request,
+) -> StreamingResponse:
+    """Stream server-sent events: first `status` for every server, then one for each change, with a record as
+    in `/status`, and `gone` for a removed server. When Toolyard stops, the stream ends, and clients should
+    reconnect."""
+    return event_stream.EventStreamResponse(
+        stream_limits, request_user, _stream_status_events(callers, live_updates, request_user, request)
+    )
+
+
+async def _stream_status_events(
+    callers: CallerCache, live_updates: StatusUpdates, request_user: RequestUser, request: Request
+) -> AsyncGenerator[bytes]:
+    yield b"retry: 2000\n\n"
+    changes = live_updates.subscribe(
+        callers.get(request_user), heartbeat_seconds=event_stream.HEARTBEAT_SECONDS
+    )
+    async for change in event_stream.while_authorized(request, changes):
+        yield b": still here\n\n" if change is None else _encode_status_event(change)
+
+
+def _encode_status_event(change: LiveUpdate[ServerRecord]) -> bytes:
+    if change.record is None:
+        kind, _, id_ = change.id.partition(":")
+        return b"event: gone\ndata: " + orjson.dumps({"kind": kind, "id": id_}) + b"\n\n"
+    return b"event: status\ndata: " + ServerStatus.of(change.record).model_dump_json().encode() + b"\n\n"

@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.accounts.random_secrets import expires_soon
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import ApiToken, Right, TokenScope
-from toolyard.web.api.dependencies import (
-    JSON_CONTENT_TYPE,
-    ApiModel,
-    BrowserUser,
-    PathId,
-    RequestModel,
-    UserWithRead,
-    problem_responses,
-    require_media_types,
-    to_datetime,
-    to_optional_datetime,
-)
-from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AccountsDep, AuditDep, PeopleDep
+from toolyard.web import service_dependencies as deps
+from toolyard.web.api import dependencies as api
 
-__all__ = ["ScopeResponse", "build_scope_model", "router"]
+__all__ = ["ScopeResponse", "TokenList", "build_scope_model", "router"]
 
-router = Routes(
-    prefix="/tokens", tags=["tokens"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
-)
+router = api.Routes(prefix="/tokens", tags=["tokens"])
 
 RightName = Literal["read", "call", "approve", "manage", "admin"]
 ScopeEntries = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=200)]
 
 
-class ScopeRequest(RequestModel, schema="ScopeGiven"):
+class ScopeRequest(api.RequestModel, schema="ScopeGiven"):
     """Limits of a token. null means no limit beyond the rights of its owner."""
 
     rights: list[RightName] = Field(min_length=1, max_length=len(Right))
@@ -46,7 +31,7 @@ class ScopeRequest(RequestModel, schema="ScopeGiven"):
     agents: ScopeEntries | None = Field(default=None, description="Globs of agent ids.")
 
 
-class CreateTokenRequest(RequestModel, schema="TokenGiven"):
+class CreateTokenRequest(api.RequestModel, schema="TokenGiven"):
     """A token to create."""
 
     model_config = ConfigDict(
@@ -71,7 +56,7 @@ class CreateTokenRequest(RequestModel, schema="TokenGiven"):
     )
 
 
-class ScopeResponse(ApiModel, schema="ScopeShown"):
+class ScopeResponse(api.ApiModel, schema="ScopeShown"):
     """Limits of a token. null means no limit beyond the rights of its owner."""
 
     rights: list[RightName]
@@ -80,7 +65,7 @@ class ScopeResponse(ApiModel, schema="ScopeShown"):
     agents: list[str] | None
 
 
-class TokenResponse(ApiModel, schema="TokenShown"):
+class TokenResponse(api.ApiModel, schema="TokenShown"):
     """A token without its secret."""
 
     id: str
@@ -105,40 +90,24 @@ class TokenList(BaseModel):
 
 
 def build_scope_model(scope: TokenScope) -> ScopeResponse:
-    """Return the response model of a scope."""
-    return ScopeResponse(
-        rights=[each.value for each in Right if each in scope.rights],
-        servers=None if scope.servers is None else list(scope.servers),
-        tools=None if scope.tools is None else list(scope.tools),
-        agents=None if scope.agents is None else list(scope.agents),
-    )
+    """Return the response model of a scope, with the rights in their order."""
+    return ScopeResponse.of(scope, rights=[each for each in Right if each in scope.rights])
 
 
-def _build_token_model(token: ApiToken, now: float) -> TokenResponse:
-    return TokenResponse(
-        id=token.id,
-        name=token.name,
-        scope=build_scope_model(token.scope),
-        created_at=to_datetime(token.created_at),
-        expires_at=to_optional_datetime(token.expires_at),
-        last_used_at=to_optional_datetime(token.last_used_at),
-        expires_soon=expires_soon(token, now),
-    )
+def _describe_token(token: ApiToken) -> dict[str, Any]:
+    return {"scope": build_scope_model(token.scope), "expires_soon": expires_soon(token, time.time())}
 
 
-@router.get("", responses=problem_responses(), summary="List your tokens")
-async def list_tokens(accounts: AccountsDep, request_user: UserWithRead) -> TokenList:
+@router.get("", summary="List your tokens")
+async def list_tokens(accounts: deps.AccountsDep, request_user: api.UserWithRead) -> TokenList:
     """Return your tokens. Their secrets are stored only as hashes."""
-    return TokenList(
-        items=[
-            _build_token_model(each, time.time()) for each in await accounts.list_tokens(request_user.user.id)
-        ]
-    )
+    tokens = await accounts.list_tokens(request_user.user.id)
+    return TokenList(items=[TokenResponse.of(each, **_describe_token(each)) for each in tokens])
 
 
-@router.post("", status_code=201, responses=problem_responses(413, 415), summary="Create a token")
+@router.post("", status_code=201, errors=[413, 415], summary="Create a token")
 async def make_token(
-    audit: AuditDep, people: PeopleDep, request_user: BrowserUser, given: CreateTokenRequest
+    audit: deps.AuditDep, people: deps.PeopleDep, request_user: api.BrowserUser, given: CreateTokenRequest
 ) -> CreatedTokenResponse:
     """Create a token. Its secret is in this response only. Tokens cannot create other tokens."""
     scope = TokenScope(
@@ -151,11 +120,13 @@ async def make_token(
     lifetime = given.expires_in if is_lifetime_given else people.token_lifetime
     token, text = await people.create_token(request_user.user, given.name, scope, lifetime)
     await audit.record_change(request_user, "token.make", token.id, name=token.name)
-    return CreatedTokenResponse(**_build_token_model(token, time.time()).model_dump(), token=text)
+    return CreatedTokenResponse.of(token, **_describe_token(token), token=text)
 
 
-@router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete a token")
-async def delete_token(audit: AuditDep, accounts: AccountsDep, request_user: BrowserUser, id: PathId) -> None:
+@router.delete("/{id}", status_code=204, errors=[404], summary="Delete a token")
+async def delete_token(
+    audit: deps.AuditDep, accounts: deps.AccountsDep, request_user: api.BrowserUser, id: api.PathId
+) -> None:
     """Delete a token, which becomes invalid at once."""
     if not await accounts.delete_token(request_user.user.id, id):
         raise NotFound("token not found", hint="it may have been deleted")

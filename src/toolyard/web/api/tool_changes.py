@@ -5,30 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.catalog.lock import Change
-from toolyard.web.api.dependencies import (
-    JSON_CONTENT_TYPE,
-    AdminUser,
-    ApiModel,
-    PathId,
-    RequestModel,
-    UserWithManage,
-    UserWithRead,
-    problem_responses,
-    require_media_types,
-)
-from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import ConfigDep, InstanceSyncDep, RegistryDep, ToolAcceptanceDep
+from toolyard.web import service_dependencies as deps
+from toolyard.web.api import dependencies as api
 
 __all__ = ["router"]
 
-router = Routes(dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
+router = api.Routes()
 
 
-class ChangeResponse(ApiModel, schema="ChangeShown"):
+class ChangeResponse(api.ApiModel, schema="ChangeShown"):
     """A difference between the current and the accepted definitions of a server."""
 
     key: str = Field(description="Key of exactly this difference, to accept it.")
@@ -48,7 +36,7 @@ class ChangeList(BaseModel):
     items: list[ChangeResponse]
 
 
-class AcceptChangesRequest(RequestModel, schema="Acceptance"):
+class AcceptChangesRequest(api.RequestModel, schema="Acceptance"):
     """Changes to accept."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"keys": ["5f1c0a9b3d7e2f4a6b8c0d1e"]}]})
@@ -61,15 +49,15 @@ class AcceptChangesRequest(RequestModel, schema="Acceptance"):
 @router.get(
     "/servers/{id}/changes",
     tags=["servers"],
-    responses=problem_responses(404, 409, 502, 504),
+    errors=[404, 409, 502, 504],
     summary="List changes of a server",
 )
 async def list_server_changes(
-    config: ConfigDep,
-    registry: RegistryDep,
-    tool_acceptance: ToolAcceptanceDep,
-    request_user: AdminUser,
-    id: PathId,
+    config: deps.ConfigDep,
+    registry: deps.RegistryDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
+    request_user: api.AdminUser,
+    id: api.PathId,
 ) -> ChangeList:
     """Return the unaccepted changes of a server. For a configured server, its last listing is compared with
     `mcp.lock`; for a registry server, the listings of all users with the definitions accepted for all."""
@@ -82,15 +70,15 @@ async def list_server_changes(
 @router.post(
     "/servers/{id}/changes",
     tags=["servers"],
-    responses=problem_responses(404, 409, 413, 415, 502, 504),
+    errors=[404, 409, 413, 415, 502, 504],
     summary="Accept changes of a server",
 )
 async def accept_server_changes(
-    config: ConfigDep,
-    registry: RegistryDep,
-    tool_acceptance: ToolAcceptanceDep,
-    request_user: AdminUser,
-    id: PathId,
+    config: deps.ConfigDep,
+    registry: deps.RegistryDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
+    request_user: api.AdminUser,
+    id: api.PathId,
     given: AcceptChangesRequest,
 ) -> ChangeList:
     """Accept exactly the given changes for everyone, and return them. If one has changed since it was listed,
@@ -109,11 +97,14 @@ async def accept_server_changes(
 @router.get(
     "/instances/{id}/changes",
     tags=["instances"],
-    responses=problem_responses(404),
+    errors=[404],
     summary="List changes of an instance",
 )
 async def list_instance_changes(
-    instance_sync: InstanceSyncDep, tool_acceptance: ToolAcceptanceDep, request_user: UserWithRead, id: PathId
+    instance_sync: deps.InstanceSyncDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
+    request_user: api.UserWithRead,
+    id: api.PathId,
 ) -> ChangeList:
     """Return the changes in the last listing of your instance that neither you nor an admin accepted."""
     instance, _ = await instance_sync.find(request_user, id)
@@ -123,14 +114,14 @@ async def list_instance_changes(
 @router.post(
     "/instances/{id}/changes",
     tags=["instances"],
-    responses=problem_responses(404, 409, 413, 415),
+    errors=[404, 409, 413, 415],
     summary="Accept changes of an instance",
 )
 async def accept_instance_changes(
-    instance_sync: InstanceSyncDep,
-    tool_acceptance: ToolAcceptanceDep,
-    request_user: UserWithManage,
-    id: PathId,
+    instance_sync: deps.InstanceSyncDep,
+    tool_acceptance: deps.ToolAcceptanceDep,
+    request_user: api.UserWithManage,
+    id: api.PathId,
     given: AcceptChangesRequest,
 ) -> ChangeList:
     """Accept exactly the given changes for this instance only, and return them. If one has changed since it
@@ -142,16 +133,9 @@ async def accept_instance_changes(
 
 
 def _build_change_list(changes: Sequence[Change]) -> ChangeList:
-    return ChangeList(items=[_build_change_model(each) for each in changes])
-
-
-def _build_change_model(change: Change) -> ChangeResponse:
-    return ChangeResponse(
-        key=change.key,
-        kind=change.kind.value,
-        tool=change.tool or None,
-        was=change.was or None,
-        blocks=change.blocks,
-        reason=change.reason,
-        diff=change.diff(),
+    return ChangeList(
+        items=[
+            ChangeResponse.of(each, tool=each.tool or None, was=each.was or None, diff=each.diff())
+            for each in changes
+        ]
     )

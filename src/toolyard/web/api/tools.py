@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.catalog.lock.combined_locks import CombinedLocks
@@ -15,41 +15,21 @@ from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.concurrency.tasks import iterate_in_steps
-from toolyard.core.callers import CallerCache
 from toolyard.errors import ServerError
 from toolyard.policy.rules import scope_covers_server
 from toolyard.protocol.codec import encode, encode_fragment, encode_large_members
 from toolyard.registry.errors import NotFound
-from toolyard.types.call import Caller, Decision
-from toolyard.types.tool import Definition, Result
+from toolyard.types.call import Caller
+from toolyard.types.tool import Definition
+from toolyard.web import service_dependencies as deps
 from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.api.dependencies import (
-    JSON_CONTENT_TYPE,
-    ApiModel,
-    RequestModel,
-    UserWithCall,
-    UserWithRead,
-    problem_responses,
-    require_media_types,
-)
+from toolyard.web.api import dependencies as api
 from toolyard.web.middleware.disconnect import cancel_on_disconnect
 from toolyard.web.problem_details import ProblemDetails, describe_error
-from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    CallersDep,
-    CallPathDep,
-    InstanceSyncDep,
-    LocksDep,
-    ManagerDep,
-    ToolDirectoryDep,
-    UserToolsDep,
-)
 
-__all__ = ["ToolList", "list_server_tools", "router"]
+__all__ = ["ToolList", "respond_with_tools", "router"]
 
-router = Routes(
-    prefix="/tools", tags=["tools"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
-)
+router = api.Routes(prefix="/tools", tags=["tools"])
 
 ToolName = Annotated[
     str, Path(min_length=1, max_length=64, description="Name of the tool, as returned by the list.")
@@ -60,7 +40,7 @@ AgentQuery = Annotated[
 BundlesQuery = Annotated[list[str], Query(alias="bundle", max_length=50, description="Apply these bundles.")]
 
 
-class ToolResponse(ApiModel, schema="ToolShown"):
+class ToolResponse(api.ApiModel, schema="ToolShown"):
     """A tool."""
 
     name: str = Field(description="Name to call the tool by.", examples=["github_search"])
@@ -80,7 +60,7 @@ class ServerFailure(BaseModel):
     problem: ProblemDetails
 
 
-class HiddenToolResponse(ApiModel, schema="HiddenTool"):
+class HiddenToolResponse(api.ApiModel, schema="HiddenTool"):
     """A tool that a rule hides."""
 
     name: str
@@ -104,7 +84,7 @@ class ToolList(BaseModel):
     )
 
 
-class CallRequest(RequestModel, schema="CallGiven"):
+class CallRequest(api.RequestModel, schema="CallGiven"):
     """Arguments and context of a tool call."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"arguments": {"query": "retry"}}]})
@@ -114,7 +94,7 @@ class CallRequest(RequestModel, schema="CallGiven"):
     bundles: list[str] = Field(default_factory=list[str], max_length=50)
 
 
-class MediaResponse(ApiModel, schema="MediaShown"):
+class MediaResponse(api.ApiModel, schema="MediaShown"):
     """An image, a sound or a file."""
 
     kind: Literal["image", "audio", "file"]
@@ -123,7 +103,7 @@ class MediaResponse(ApiModel, schema="MediaShown"):
     uri: str | None
 
 
-class CallResult(BaseModel):
+class CallResult(api.ApiModel):
     """Result of a call, as text for a model and as sent by the server."""
 
     text: str = Field(description="Text for a model.")
@@ -143,7 +123,7 @@ class WhyLink(BaseModel):
     reason: str
 
 
-class WhyResponse(ApiModel, schema="Why"):
+class WhyResponse(api.ApiModel, schema="Why"):
     """A decision and the chain of rules that led to it."""
 
     tool: str
@@ -155,15 +135,15 @@ class WhyResponse(ApiModel, schema="Why"):
 # Reading.
 
 
-@router.get("", response_model=ToolList, responses=problem_responses(404), summary="List tools")
+@router.get("", response_model=ToolList, errors=[404], summary="List tools")
 async def list_tools(
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    tool_directory: ToolDirectoryDep,
-    call_path: CallPathDep,
-    locks: LocksDep,
-    manager: ManagerDep,
-    request_user: UserWithRead,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    tool_directory: deps.ToolDirectoryDep,
+    call_path: deps.CallPathDep,
+    locks: deps.LocksDep,
+    manager: deps.ManagerDep,
+    request_user: api.UserWithRead,
     agent: AgentQuery = None,
     bundles: BundlesQuery = [],  # noqa: B006 - never changed
     server: Annotated[
@@ -178,17 +158,17 @@ async def list_tools(
     await instance_sync.sync(request_user.principal)
     caller = await callers.find(request_user, agent, bundles)
     server_ids = None if server is None else _find_server_ids(manager, request_user, server)
-    return await _respond_with_tools(
+    return await respond_with_tools(
         tool_directory, call_path, locks, manager, request_user, caller, server_ids, fresh=fresh
     )
 
 
-@router.get("/{name}", responses=problem_responses(404, 424, 502, 504), summary="Get a tool")
+@router.get("/{name}", errors=[404, 424, 502, 504], summary="Get a tool")
 async def get_tool(
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    call_path: CallPathDep,
-    request_user: UserWithRead,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    call_path: deps.CallPathDep,
+    request_user: api.UserWithRead,
     name: ToolName,
     agent: AgentQuery = None,
     bundles: BundlesQuery = [],  # noqa: B006
@@ -199,13 +179,13 @@ async def get_tool(
     return _build_tool_model(name, await call_path.find_tool(name, caller))
 
 
-@router.get("/{name}/why", responses=problem_responses(404), summary="Explain access to a tool")
+@router.get("/{name}/why", errors=[404], summary="Explain access to a tool")
 async def explain_tool(
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    tool_directory: ToolDirectoryDep,
-    call_path: CallPathDep,
-    request_user: UserWithRead,
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    tool_directory: deps.ToolDirectoryDep,
+    call_path: deps.CallPathDep,
+    request_user: api.UserWithRead,
     name: ToolName,
     agent: AgentQuery = None,
     bundles: BundlesQuery = [],  # noqa: B006
@@ -215,7 +195,7 @@ async def explain_tool(
     await instance_sync.sync(request_user.principal)
     caller = await callers.find(request_user, agent, bundles)
     await tool_directory.refresh(caller.principal)
-    return _build_why_model(call_path.explain(name, caller))
+    return WhyResponse.of(call_path.explain(name, caller))
 
 
 # Calling.
@@ -224,48 +204,31 @@ async def explain_tool(
 @router.post(
     "/{name}/call",
     response_model=CallResult,
-    responses=problem_responses(404, 413, 415, 424, 502, 504),
+    errors=[404, 413, 415, 424, 502, 504],
     summary="Call a tool",
 )
 async def call_tool(
-    user_tools: UserToolsDep, request_user: UserWithCall, name: ToolName, given: CallRequest, request: Request
+    user_tools: deps.UserToolsDep,
+    request_user: api.UserWithCall,
+    name: ToolName,
+    given: CallRequest,
+    request: Request,
 ) -> Response:
     """Call a tool by its name. An error of the tool is a result with `is_error`; a failure of the server is a
     problem. A tool that a rule hides is refused with the reason; one outside the scope of the token, or of
     another person, is answered like one that does not exist. Disconnect to cancel the call."""
     call = user_tools.call(request_user, name, given.arguments, agent=given.agent, bundles=given.bundles)
-    shown = _build_call_result(await cancel_on_disconnect(request, call))
+    result = await cancel_on_disconnect(request, call)
     # Pydantic cannot serialise deeply nested results. The call has been made, so that it must not fail now.
-    body = {**dict(shown), "media": [dict(each) for each in shown.media]}
-    return Response(encode(await encode_large_members(body)), media_type=JSON_CONTENT_TYPE)
+    media = [MediaResponse.values_of(each, bytes=each.size) for each in result.media]
+    body = CallResult.values_of(result, media=media, warnings=list(result.warnings))
+    return Response(encode(await encode_large_members(body)), media_type=api.JSON_CONTENT_TYPE)
 
 
 # Helpers.
 
 
-async def list_server_tools(
-    callers: CallerCache,
-    tool_directory: ToolDirectory,
-    call_path: CallPath,
-    locks: CombinedLocks,
-    manager: ConnectionManager,
-    request_user: RequestUser,
-    core_id: str,
-) -> Response:
-    """List the tools of one server now."""
-    return await _respond_with_tools(
-        tool_directory,
-        call_path,
-        locks,
-        manager,
-        request_user,
-        callers.get(request_user),
-        {core_id},
-        fresh=True,
-    )
-
-
-async def _respond_with_tools(
+async def respond_with_tools(
     tool_directory: ToolDirectory,
     call_path: CallPath,
     locks: CombinedLocks,
@@ -276,6 +239,7 @@ async def _respond_with_tools(
     *,
     fresh: bool,
 ) -> Response:
+    """Return the tools of these servers, or of all, that the caller may use."""
     listing = await tool_directory.refresh(caller.principal, fresh=fresh, only=server_ids)
     covered = {
         id_
@@ -314,7 +278,7 @@ async def _respond_with_tools(
         if each.server_id in covered
     ]
     body = {**listed.model_dump(mode="json", by_alias=True), "items": tools}
-    return Response(encode(body), media_type=JSON_CONTENT_TYPE)
+    return Response(encode(body), media_type=api.JSON_CONTENT_TYPE)
 
 
 def _describe_quarantined_tools(
@@ -355,30 +319,4 @@ def _build_tool_model(name: str, definition: Definition) -> ToolResponse:
         input_schema=dict(definition.input_schema),
         output_schema=None if definition.output_schema is None else dict(definition.output_schema),
         annotations=dict(definition.annotations),
-    )
-
-
-def _build_call_result(result: Result) -> CallResult:
-    return CallResult(
-        text=result.text,
-        is_error=result.is_error,
-        structured=result.structured,
-        media=[
-            MediaResponse(kind=each.kind, mime=each.mime, bytes=each.size, uri=each.uri)
-            for each in result.media
-        ],
-        warnings=list(result.warnings),
-        truncated=result.truncated,
-        raw=result.raw,
-    )
-
-
-def _build_why_model(decision: Decision) -> WhyResponse:
-    return WhyResponse(
-        tool=decision.tool,
-        name=decision.name,
-        verdict=decision.verdict.value,
-        chain=[
-            WhyLink(rule=each.rule, outcome=each.outcome.value, reason=each.reason) for each in decision.chain
-        ],
     )

@@ -5,27 +5,20 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated
 
-from fastapi import Depends, Query
+from fastapi import Query
 from pydantic import BaseModel, Field
 
 from toolyard.accounts.errors import NotAllowed
 from toolyard.types.audit import UsageGroup
-from toolyard.web.api.dependencies import (
-    JSON_CONTENT_TYPE,
-    ApiModel,
-    UserWithRead,
-    problem_responses,
-    require_media_types,
-)
-from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import UsageDep
+from toolyard.web import service_dependencies as deps
+from toolyard.web.api import dependencies as api
 
 __all__ = ["router"]
 
-router = Routes(prefix="/usage", tags=["usage"])
+router = api.Routes(prefix="/usage", tags=["usage"])
 
 
-class UsageSumsResponse(ApiModel):
+class UsageSumsResponse(api.ApiModel):
     """Sums of one group."""
 
     key: str = Field(
@@ -51,13 +44,11 @@ class UsageResponse(BaseModel):
 
 @router.get(
     "",
-    responses=problem_responses(),
     summary="Sum up calls, tokens and cost",
-    dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))],
 )
 async def get_usage(
-    usage: UsageDep,
-    request_user: UserWithRead,
+    usage: deps.UsageDep,
+    request_user: api.UserWithRead,
     group: UsageGroup = UsageGroup.DAY,
     days: Annotated[int, Query(ge=1, le=3_660, description="Length of the period, until today.")] = 30,
     everyone: Annotated[bool, Query(description="Admins: of everybody, not only one's own.")] = False,
@@ -76,5 +67,5 @@ async def get_usage(
     first_day = last_day - timedelta(days - 1)
     person = None if everyone else request_user.user.id
     sums = await usage.sum_by(group, first_day, last_day, person=person)
-    items = [UsageSumsResponse.model_validate(each, from_attributes=True) for each in sums]
+    items = [UsageSumsResponse.of(each) for each in sums]
     return UsageResponse(first_day=first_day, last_day=last_day, items=items)

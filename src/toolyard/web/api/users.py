@@ -1,41 +1,32 @@
-"""``/users`` and ``/me``: user accounts and the current user."""
+"""``/users``, ``/me`` and ``/sessions``: user accounts, the current user, and their signed-in browsers."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import Depends, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolyard.types.account import Role, User
+from toolyard.accounts.browser_sessions import derive_session_id
+from toolyard.registry.errors import NotFound
+from toolyard.types.account import Role
 from toolyard.types.version import __version__
-from toolyard.web.account_admin import Invitation
-from toolyard.web.api.dependencies import (
-    JSON_CONTENT_TYPE,
-    AdminUser,
-    ApiModel,
-    PathId,
-    RequestModel,
-    UserWithRead,
-    problem_responses,
-    require_media_types,
-    to_datetime,
-    to_optional_datetime,
-)
+from toolyard.web import service_dependencies as deps
+from toolyard.web.access.cookies import find_browser
+from toolyard.web.api import dependencies as api
 from toolyard.web.api.tokens import ScopeResponse, build_scope_model
-from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AccountAdminDep, SettingsDep, UrlsDep
 
-__all__ = ["router"]
+__all__ = ["MeResponse", "router"]
 
-router = Routes(tags=["people"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
+
+router = api.Routes(tags=["people"])
 
 RoleName = Literal["admin", "user"]
 UserName = Annotated[str, Field(min_length=1, max_length=100, examples=["ada"])]
 
 
-class CreateUserRequest(RequestModel, schema="UserGiven"):
+class CreateUserRequest(api.RequestModel, schema="UserGiven"):
     """A user to invite."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "ada", "role": "user"}]})
@@ -44,7 +35,7 @@ class CreateUserRequest(RequestModel, schema="UserGiven"):
     role: RoleName = "user"
 
 
-class UpdateUserRequest(RequestModel, schema="UserChanges"):
+class UpdateUserRequest(api.RequestModel, schema="UserChanges"):
     """Changes to a user; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"role": "admin"}]})
@@ -54,7 +45,7 @@ class UpdateUserRequest(RequestModel, schema="UserChanges"):
     disabled: bool | None = None
 
 
-class UserResponse(ApiModel, schema="UserShown"):
+class UserResponse(api.ApiModel, schema="UserShown"):
     """A user account."""
 
     id: str
@@ -66,7 +57,7 @@ class UserResponse(ApiModel, schema="UserShown"):
     last_seen: datetime | None
 
 
-class InviteResponse(ApiModel, schema="InviteShown"):
+class InviteResponse(api.ApiModel, schema="InviteShown"):
     """A link for a user to set their password."""
 
     url: str = Field(description="Invitation link. It works once; share it with the user only.")
@@ -85,7 +76,7 @@ class UserList(BaseModel):
     items: list[UserResponse]
 
 
-class MeResponse(ApiModel, schema="Me"):
+class MeResponse(api.ApiModel, schema="Me"):
     """The current user."""
 
     id: str
@@ -97,44 +88,30 @@ class MeResponse(ApiModel, schema="Me"):
     version: str = Field(description="Version of Toolyard.")
 
 
-def _build_user_model(user: User) -> UserResponse:
-    return UserResponse(
-        id=user.id,
-        name=user.name,
-        role=user.role.value,
-        disabled=user.disabled,
-        has_password=user.has_password,
-        created_at=to_datetime(user.created_at),
-        last_seen=to_optional_datetime(user.last_seen),
-    )
-
-
-@router.get("/me", responses=problem_responses(), summary="Get the current user")
-async def get_me(settings: SettingsDep, request_user: UserWithRead) -> MeResponse:
+@router.get("/me", summary="Get the current user")
+async def get_me(settings: deps.SettingsDep, request_user: api.UserWithRead) -> MeResponse:
     """Return the current user and the limits of their token."""
     user = request_user.user
-    return MeResponse(
-        id=user.id,
-        name=user.name,
-        role=user.role.value,
+    return MeResponse.of(
+        user,
         is_admin=request_user.is_admin,
-        people_mode=settings.people_mode.value,
+        people_mode=settings.people_mode,
         token=None if request_user.scope is None else build_scope_model(request_user.scope),
         version=__version__,
     )
 
 
-@router.get("/users", responses=problem_responses(), summary="List users")
-async def list_users(account_admin: AccountAdminDep, request_user: AdminUser) -> UserList:
+@router.get("/users", summary="List users")
+async def list_users(account_admin: deps.AccountAdminDep, request_user: api.AdminUser) -> UserList:
     """Return all users, sorted by name."""
-    return UserList(items=[_build_user_model(each) for each in await account_admin.list_users()])
+    return UserList(items=[UserResponse.of(each) for each in await account_admin.list_users()])
 
 
-@router.post("/users", status_code=201, responses=problem_responses(409, 413, 415), summary="Invite a user")
+@router.post("/users", status_code=201, errors=[409, 413, 415], summary="Invite a user")
 async def add_user(
-    urls: UrlsDep,
-    account_admin: AccountAdminDep,
-    request_user: AdminUser,
+    urls: deps.UrlsDep,
+    account_admin: deps.AccountAdminDep,
+    request_user: api.AdminUser,
     given: CreateUserRequest,
     request: Request,
     response: Response,
@@ -145,28 +122,32 @@ async def add_user(
         request_user, given.name, Role(given.role), urls.base_url(request)
     )
     response.headers["Location"] = f"/api/v1/users/{invitation.user.id}"
-    return InvitedUserResponse(
-        **_build_user_model(invitation.user).model_dump(), invite=_build_invite_model(invitation)
-    )
+    return InvitedUserResponse.of(invitation.user, invite=invitation)
 
 
-@router.get("/users/{id}", responses=problem_responses(404), summary="Get a user")
-async def get_user(account_admin: AccountAdminDep, request_user: AdminUser, id: PathId) -> UserResponse:
+@router.get("/users/{id}", errors=[404], summary="Get a user")
+async def get_user(
+    account_admin: deps.AccountAdminDep, request_user: api.AdminUser, id: api.PathId
+) -> UserResponse:
     """Return a user account."""
-    return _build_user_model(await account_admin.find_user(id))
+    return UserResponse.of(await account_admin.find_user(id))
 
 
-@router.post("/users/{id}/invite", responses=problem_responses(404), summary="Create a new invitation link")
+@router.post("/users/{id}/invite", errors=[404], summary="Create a new invitation link")
 async def invite_user(
-    urls: UrlsDep, account_admin: AccountAdminDep, request_user: AdminUser, id: PathId, request: Request
+    urls: deps.UrlsDep,
+    account_admin: deps.AccountAdminDep,
+    request_user: api.AdminUser,
+    id: api.PathId,
+    request: Request,
 ) -> InviteResponse:
     """Create a link for a user to set a new password. Earlier links become invalid."""
-    return _build_invite_model(await account_admin.invite_user(request_user, id, urls.base_url(request)))
+    return InviteResponse.of(await account_admin.invite_user(request_user, id, urls.base_url(request)))
 
 
-@router.patch("/users/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change a user")
+@router.patch("/users/{id}", errors=[404, 409, 413, 415], summary="Change a user")
 async def edit_user(
-    account_admin: AccountAdminDep, request_user: AdminUser, id: PathId, given: UpdateUserRequest
+    account_admin: deps.AccountAdminDep, request_user: api.AdminUser, id: api.PathId, given: UpdateUserRequest
 ) -> UserResponse:
     """Rename a user, change their role, or disable them. Disabling signs the user out, also of servers, and
     invalidates their tokens."""
@@ -174,14 +155,67 @@ async def edit_user(
     user = await account_admin.change_user(
         request_user, id, name=given.name, role=role, disabled=given.disabled
     )
-    return _build_user_model(user)
+    return UserResponse.of(user)
 
 
-@router.delete("/users/{id}", status_code=204, responses=problem_responses(404), summary="Delete a user")
-async def delete_user(account_admin: AccountAdminDep, request_user: AdminUser, id: PathId) -> None:
+@router.delete("/users/{id}", status_code=204, errors=[404], summary="Delete a user")
+async def delete_user(
+    account_admin: deps.AccountAdminDep, request_user: api.AdminUser, id: api.PathId
+) -> None:
     """Delete a user with their sessions, tokens, instances and sign-ins."""
     await account_admin.delete_user(request_user, id)
 
 
-def _build_invite_model(invitation: Invitation) -> InviteResponse:
-    return InviteResponse(url=invitation.url, expires_at=to_datetime(invitation.expires_at))
+# Sessions.
+
+
+class SessionResponse(api.ApiModel, schema="SessionShown"):
+    """A signed-in browser."""
+
+    id: str
+    browser: str = Field(description="Name such as `Firefox on Linux`; empty if unknown.")
+    network: str = Field(description="Address block that it was last used from.")
+    created_at: datetime
+    last_seen: datetime | None
+    expires_at: datetime
+    current: bool = Field(description="Whether this request belongs to the session.")
+
+
+class SessionList(BaseModel):
+    """Your signed-in browsers, most recently used first."""
+
+    items: list[SessionResponse]
+
+
+@router.get("/sessions", summary="List your sessions")
+async def list_sessions(
+    people: deps.PeopleDep, request_user: api.BrowserUser, request: Request
+) -> SessionList:
+    """Return your signed-in browsers. Empty in the modes `none` and `proxy`, which have no sessions."""
+    if not request_user.signed_in:
+        return SessionList(items=[])
+    browser = find_browser(request)
+    current = "" if browser is None else derive_session_id(browser.text)
+    return SessionList(
+        items=[
+            SessionResponse.of(each, current=each.id == current)
+            for each in await people.list_sessions(request_user.user)
+        ]
+    )
+
+
+@router.delete("/sessions/{id}", status_code=204, errors=[404], summary="Sign out a browser")
+async def end_session(
+    audit: deps.AuditDep, people: deps.PeopleDep, request_user: api.BrowserUser, id: api.PathId
+) -> None:
+    """Sign out one browser."""
+    if not await people.end_session(request_user.user, id):
+        raise NotFound("session not found", hint="it may have ended already")
+    await audit.record_change(request_user, "sign_out", id)
+
+
+@router.delete("/sessions", status_code=204, summary="Sign out everywhere")
+async def end_sessions(audit: deps.AuditDep, people: deps.PeopleDep, request_user: api.BrowserUser) -> None:
+    """Sign out all browsers, including the current one. API tokens stay valid."""
+    await people.sign_out_everywhere(request_user.user)
+    await audit.record_change(request_user, "sign_out", "everywhere")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated
 
@@ -20,8 +19,8 @@ from toolyard.types.account import RequestUser
 from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent, Kind
 from toolyard.web import service_dependencies as deps
 from toolyard.web.access.services import get_service
-from toolyard.web.api.chat_stream import HEARTBEAT_SECONDS, stream_event_batches
-from toolyard.web.api.events import EventStreamResponse, is_still_authorized
+from toolyard.web.api.chat_stream import stream_event_batches
+from toolyard.web.api.event_stream import EventStreamResponse, while_authorized
 from toolyard.web.rendering.renderer import DeferredMarkdown
 from toolyard.web.routes import Routes
 from toolyard.web.ui.chat.fragments import FragmentContext
@@ -97,16 +96,9 @@ async def _stream_changes(
     request: Request,
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 1000\n\n"
-    checked = time.monotonic()
+    batches = stream_event_batches(chat_store, chats, stop_signal, me.user.id, chat_id, updater.last)
     try:
-        async for events in stream_event_batches(
-            chat_store, chats, stop_signal, me.user.id, chat_id, updater.last
-        ):
-            # A stream must not outlive the sign-in that it was opened with.
-            if time.monotonic() - checked >= HEARTBEAT_SECONDS:
-                if not await is_still_authorized(request):
-                    return
-                checked = time.monotonic()
+        async for events in while_authorized(request, batches):
             if not events:
                 # A comment keeps proxies from closing an idle connection.
                 yield b": still here\n\n"

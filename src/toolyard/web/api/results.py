@@ -8,27 +8,20 @@ from __future__ import annotations
 import base64
 from typing import Annotated
 
-from fastapi import Depends, Path, Response
+from fastapi import Path, Response
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.result_event import FullResult
 from toolyard.clients.call_path import CallPath
 from toolyard.registry.errors import NotFound
 from toolyard.types.chat import CallResult
+from toolyard.web import service_dependencies as deps
 from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.api.dependencies import (
-    ChatReader,
-    EventNumber,
-    PathId,
-    problem_responses,
-    require_media_types,
-)
-from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import CallPathDep, ChatsDep
+from toolyard.web.api import dependencies as api
 
 __all__ = ["SANDBOX_POLICY", "load_full_text", "router"]
 
-router = Routes(prefix="/chats", tags=["chats"])
+router = api.Routes(prefix="/chats", tags=["chats"])
 
 _TEXT_CONTENT_TYPE = "text/plain; charset=utf-8"
 SANDBOX_POLICY = "sandbox; default-src 'none'"
@@ -58,15 +51,19 @@ image in an <img> element, where scripts do not run."""
 @router.get(
     "/{id}/results/{seq}",
     response_class=Response,
+    errors=[404],
     responses={
-        **problem_responses(404),
         200: {"description": "The text.", "content": {"text/plain": {"schema": {"type": "string"}}}},
     },
     summary="Get the full text of a result",
-    dependencies=[Depends(require_media_types("text/plain"))],
+    media_types=["text/plain"],
 )
 async def get_chat_result(
-    call_path: CallPathDep, chats: ChatsDep, request_user: ChatReader, id: PathId, seq: EventNumber
+    call_path: deps.CallPathDep,
+    chats: deps.ChatsDep,
+    request_user: api.ChatReader,
+    id: api.PathId,
+    seq: api.EventNumber,
 ) -> Response:
     """Return the full text of the result with this event number. If a long text is no longer stored, the
     shortened text that the model received is returned."""
@@ -83,20 +80,21 @@ async def get_chat_result(
 @router.get(
     "/{id}/results/{seq}/media/{n}",
     response_class=Response,
+    errors=[404],
     responses={
-        **problem_responses(404),
         200: {
             "description": "The bytes.",
             "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
         },
     },
     summary="Get an image, sound or file of a result",
+    media_types=(),
 )
 async def get_chat_media(
-    chats: ChatsDep,
-    request_user: ChatReader,
-    id: PathId,
-    seq: EventNumber,
+    chats: deps.ChatsDep,
+    request_user: api.ChatReader,
+    id: api.PathId,
+    seq: api.EventNumber,
     n: Annotated[int, Path(ge=0, le=10_000, description="Index in the list of the event, from 0.")],
 ) -> Response:
     """Return the content. Images and sounds keep their type; content that could run is a download."""

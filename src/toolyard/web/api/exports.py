@@ -6,7 +6,7 @@ import asyncio
 import zipfile
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from datetime import UTC, datetime
-from typing import IO, cast
+from typing import IO, Annotated, cast
 
 import orjson
 from fastapi import Depends
@@ -20,42 +20,21 @@ from toolyard.agents.definitions.agents_md_writer import format_agent
 from toolyard.clients.call_path import CallPath
 from toolyard.types.account import RequestUser
 from toolyard.types.chat import CallResult, Chat
-from toolyard.web.api.approvals import list_grants
+from toolyard.web import service_dependencies as deps
+from toolyard.web.api import dependencies as api
+from toolyard.web.api.approvals import GrantList, list_grants
 from toolyard.web.api.audit import export_person_entries
-from toolyard.web.api.catalog.proposals import list_proposals
-from toolyard.web.api.chat_files.results import SANDBOX_POLICY, load_full_text
-from toolyard.web.api.chat_models import build_event_model
-from toolyard.web.api.dependencies import (
-    ChatReader,
-    PathId,
-    UserWithRead,
-    problem_responses,
-    require_media_types,
-)
-from toolyard.web.api.instances import list_instances
-from toolyard.web.api.tokens import list_tokens
+from toolyard.web.api.catalog import list_proposals
+from toolyard.web.api.chat_models import EventResponse
+from toolyard.web.api.instances import InstanceList, list_instances
+from toolyard.web.api.results import SANDBOX_POLICY, load_full_text
+from toolyard.web.api.tokens import TokenList, list_tokens
 from toolyard.web.api.usage import get_usage
-from toolyard.web.api.users import get_me
-from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    AccountsDep,
-    AgentDirectoryDep,
-    ApprovalReviewerDep,
-    ApprovalsDep,
-    AuditLogDep,
-    CallersDep,
-    CallPathDep,
-    ChatsDep,
-    InstanceSyncDep,
-    ProposalsDep,
-    ServerRecordsDep,
-    SettingsDep,
-    UsageDep,
-)
+from toolyard.web.api.users import MeResponse, get_me
 
 __all__ = ["router"]
 
-router = Routes()
+router = api.Routes()
 
 MARKDOWN_CONTENT_TYPE = "text/markdown; charset=utf-8"
 ZIP_CONTENT_TYPE = "application/zip"
@@ -68,15 +47,15 @@ _MIN_CHUNK_BYTES = 64 * 1024
     "/chats/{id}/export",
     tags=["chats"],
     response_class=StreamingResponse,
+    errors=[404],
     responses={
-        **problem_responses(404),
         200: {"description": "Markdown.", "content": {"text/markdown": {"schema": {"type": "string"}}}},
     },
     summary="Export a chat",
-    dependencies=[Depends(require_media_types("text/markdown"))],
+    media_types=["text/markdown"],
 )
 async def export_chat(
-    call_path: CallPathDep, chats: ChatsDep, request_user: ChatReader, id: PathId
+    call_path: deps.CallPathDep, chats: deps.ChatsDep, request_user: api.ChatReader, id: api.PathId
 ) -> StreamingResponse:
     """Return a chat as Markdown: all messages, all calls with their arguments, and all results in full."""
     chat = await chats.get(request_user.user.id, id)
@@ -89,15 +68,15 @@ async def export_chat(
     "/agents/{id}/export",
     tags=["agents"],
     response_class=PlainTextResponse,
+    errors=[404],
     responses={
-        **problem_responses(404),
         200: {"description": "Markdown.", "content": {"text/markdown": {"schema": {"type": "string"}}}},
     },
     summary="Export an agent",
-    dependencies=[Depends(require_media_types("text/markdown"))],
+    media_types=["text/markdown"],
 )
 async def export_agent(
-    agent_directory: AgentDirectoryDep, request_user: UserWithRead, id: PathId
+    agent_directory: deps.AgentDirectoryDep, request_user: api.UserWithRead, id: api.PathId
 ) -> PlainTextResponse:
     """Return an agent as a file in the format of AGENTS.md."""
     agent = (await agent_directory.find_entry(request_user, id)).agent
@@ -110,40 +89,36 @@ async def export_agent(
     tags=["users"],
     response_class=StreamingResponse,
     responses={
-        **problem_responses(),
         200: {
             "description": "ZIP archive.",
             "content": {ZIP_CONTENT_TYPE: {"schema": {"type": "string", "format": "binary"}}},
         },
     },
     summary="Export all your data",
-    dependencies=[Depends(require_media_types(ZIP_CONTENT_TYPE))],
+    media_types=[ZIP_CONTENT_TYPE],
 )
 async def export_my_data(
-    settings: SettingsDep,
-    accounts: AccountsDep,
-    callers: CallersDep,
-    instance_sync: InstanceSyncDep,
-    server_records: ServerRecordsDep,
-    approvals: ApprovalsDep,
-    approval_reviewer: ApprovalReviewerDep,
-    usage: UsageDep,
-    audit_log: AuditLogDep,
-    call_path: CallPathDep,
-    chats: ChatsDep,
-    agent_directory: AgentDirectoryDep,
-    proposals: ProposalsDep,
-    request_user: ChatReader,
+    account: Annotated[MeResponse, Depends(get_me)],
+    tokens: Annotated[TokenList, Depends(list_tokens)],
+    instances: Annotated[InstanceList, Depends(list_instances)],
+    grants: Annotated[GrantList, Depends(list_grants)],
+    usage: deps.UsageDep,
+    audit_log: deps.AuditLogDep,
+    call_path: deps.CallPathDep,
+    chats: deps.ChatsDep,
+    agent_directory: deps.AgentDirectoryDep,
+    proposals: deps.ProposalsDep,
+    request_user: api.ChatReader,
 ) -> StreamingResponse:
     """Return an archive with your account, API tokens without their secrets, instances without their
     credentials, standing approvals, usage, proposals, audit entries, your own agents, and chats as Markdown
     and as events, with their attachments."""
     agents = await agent_directory.list_entries(request_user)
     records: Mapping[str, BaseModel] = {
-        "account": await get_me(settings, request_user),
-        "tokens": await list_tokens(accounts, request_user),
-        "instances": await list_instances(callers, instance_sync, server_records, request_user),
-        "standing-approvals": await list_grants(approvals, approval_reviewer, request_user),
+        "account": account,
+        "tokens": tokens,
+        "instances": instances,
+        "standing-approvals": grants,
         "usage": await get_usage(usage, request_user, days=_USAGE_DAYS),
         "proposals": await list_proposals(proposals, request_user),
     }
@@ -196,7 +171,7 @@ async def _export_events(chats: ChatService, chat: Chat) -> AsyncGenerator[bytes
     after = 0
     while page := await chats.list_events(chat.owner, chat.id, after=after, limit=_EVENTS_PER_PAGE):
         for event in page:
-            yield orjson.dumps(build_event_model(event).model_dump(), option=orjson.OPT_APPEND_NEWLINE)
+            yield orjson.dumps(EventResponse.of(event).model_dump(), option=orjson.OPT_APPEND_NEWLINE)
         after = page[-1].seq
 
 

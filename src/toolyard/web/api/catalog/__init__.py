@@ -1,1 +1,0 @@
-"""Routes for well-known servers, and for servers that people propose."""

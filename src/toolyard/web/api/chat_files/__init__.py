@@ -1,1 +1,0 @@
-"""Content of chats that is sent as files: results of calls, and attachments of messages."""
