@@ -26,7 +26,7 @@ class Toolyard:
         await self.manager.connect()
 
     async def list(self, index: int) -> int:
-        return len((await self.manager.list_tools(f"s{index}")).tools)
+        return len((await self.manager.list_tools(f"s{index}")).items)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
         return await self.manager.connection("s0").request(

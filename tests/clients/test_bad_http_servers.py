@@ -138,7 +138,7 @@ async def test_a_call_that_is_answered_badly_ends_with_the_right_error(
             await call_tool(manager, "bad", "echo")
         assert type(caught.value) is kind
         says(caught.value, words)
-        assert (await manager.list_tools("bad")).tools[0]["name"] == "echo"
+        assert (await manager.list_tools("bad")).items[0]["name"] == "echo"
 
 
 @both_loops

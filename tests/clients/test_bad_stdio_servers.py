@@ -144,7 +144,7 @@ async def test_an_odd_server_is_understood(
     mode: str, flags: tuple[str, ...], bad: Bad, beside: Beside
 ) -> None:
     async with beside(bad(mode, *flags)) as manager:
-        assert (await manager.list_tools("bad")).tools == [
+        assert (await manager.list_tools("bad")).items == [
             {"name": "echo", "inputSchema": {"type": "object"}}
         ]
         for number in range(3):
@@ -247,7 +247,7 @@ async def test_ten_thousand_tools_are_listed(bad: Bad, beside: Beside, within: W
     async with beside(bad("many-tools")) as manager:
         with within(5):
             listing = await manager.list_tools("bad")
-        assert len({tool["name"] for tool in listing.tools}) == 10_000
+        assert len({tool["name"] for tool in listing.items}) == 10_000
         assert manager.status("bad").tool_count == 10_000
 
 

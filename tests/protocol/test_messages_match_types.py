@@ -38,6 +38,7 @@ from toolyard.protocol.constants import (
     SUBSCRIPTION_ID_KEY,
     UNSUPPORTED_VERSION,
 )
+from toolyard.protocol.eras import CACHEABLE_METHODS, MODERN
 from toolyard.protocol.jsonrpc import (
     IncomingRequest,
     Message,
@@ -51,11 +52,8 @@ from toolyard.protocol.jsonrpc import (
     build_result_message,
 )
 from toolyard.protocol.server import (
-    CACHEABLE_METHODS,
-    INPUT_REQUIRED_METHODS,
     RequestMetadata,
     RequestRejection,
-    build_complete_result,
     build_discover_result,
     build_initialize_result,
     build_input_required_result,
@@ -331,8 +329,8 @@ def our_answers(method: str, revision: str) -> list[dict[str, Any]]:
     """What we answer to this method in this revision, made by what the gateway makes it with."""
     if method == "server/discover":
         return [
-            build_discover_result(INFO, OUR_ABILITIES, instructions="be nice", ttl_ms=1000),
-            build_discover_result(INFO, {}, versions=MODERN_VERSIONS),
+            MODERN.finish_result(each, method, INFO)
+            for each in (build_discover_result(OUR_ABILITIES, "be nice"), build_discover_result({}))
         ]
     if method == "initialize":
         return [
@@ -342,8 +340,8 @@ def our_answers(method: str, revision: str) -> list[dict[str, Any]]:
     plain = RESULTS[method]
     if revision not in MODERN_VERSIONS:
         return plain
-    answers = [build_complete_result(result, method, INFO, ttl_ms=5, scope="public") for result in plain]
-    if method in INPUT_REQUIRED_METHODS:
+    answers = [MODERN.finish_result(result, method, INFO) for result in plain]
+    if method in methods.INPUT_REQUIRED_METHODS:
         asks = {kind: {"method": kind, "params": params} for kind, params in ASKS.items() if kind != "ping"}
         answers += [
             build_input_required_result(asks, "state"),
@@ -444,7 +442,8 @@ def test_the_refusal_of_a_version_is_of_its_type() -> None:
 
 
 def test_what_our_server_answers_to_a_probe_our_client_understands() -> None:
-    result = over_the_wire(build_discover_result(INFO, OUR_ABILITIES, instructions="be nice"))
+    discovered = build_discover_result(OUR_ABILITIES, "be nice")
+    result = over_the_wire(MODERN.finish_result(discovered, "server/discover", INFO))
     assert interpret_probe(result, None) == HandshakeResult(
         LATEST_MODERN_VERSION, INFO, OUR_ABILITIES, "be nice"
     )
@@ -469,7 +468,7 @@ def test_a_client_that_is_refused_its_version_asks_again_with_one_that_is_served
     caller = parse_request_metadata(
         over_the_wire(build_request(2, "server/discover", speaker.build_params(None)))
     )
-    assert caller == RequestMetadata(LATEST_MODERN_VERSION, ABILITIES, INFO)
+    assert caller == RequestMetadata(LATEST_MODERN_VERSION, ABILITIES)
 
 
 # That these tests can fail.
@@ -549,7 +548,7 @@ def test_any_request_is_of_its_type_and_arrives_whole(
 @settings(deadline=None)
 @given(revision=st.sampled_from(VERSIONS), result=results)
 def test_any_result_is_of_its_type_and_arrives_whole(revision: str, result: dict[str, Any]) -> None:
-    full = build_complete_result(result, "tools/call", INFO) if revision in MODERN_VERSIONS else result
+    full = MODERN.finish_result(result, "tools/call", INFO) if revision in MODERN_VERSIONS else result
     exchange: PendingRequests[str] = PendingRequests()
     message = sent(build_result_message(exchange.register("token", "tools/call"), full))
     methods.validate_server_result("tools/call", revision, message["result"])

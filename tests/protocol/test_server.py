@@ -28,15 +28,12 @@ from toolyard.protocol.constants import (
     SUBSCRIPTION_ID_KEY,
     UNSUPPORTED_VERSION,
 )
-from toolyard.protocol.eras import LEGACY, MODERN, detect_era
+from toolyard.protocol.eras import CACHEABLE_METHODS, LEGACY, MODERN, detect_era
 from toolyard.protocol.jsonrpc import Message, RpcFailure, build_notification, build_request
 from toolyard.protocol.mirrored_headers import build_standard_headers
 from toolyard.protocol.server import (
-    CACHEABLE_METHODS,
-    INPUT_REQUIRED_METHODS,
     RequestMetadata,
     RequestRejection,
-    build_complete_result,
     build_discover_result,
     build_initialize_result,
     build_input_required_result,
@@ -97,7 +94,7 @@ def test_the_era_of_a_request_is_known_by_how_it_opens(message: Message, modern:
 def test_a_modern_request_tells_who_asks() -> None:
     meta = {**META, LOG_LEVEL_KEY: "warning", "progressToken": "abc", "other": 1}
     assert parse_request_metadata(ask(meta)) == RequestMetadata(
-        LATEST_MODERN_VERSION, {"roots": {}}, INFO, "warning", "abc"
+        LATEST_MODERN_VERSION, {"roots": {}}, "warning", "abc"
     )
 
 
@@ -152,13 +149,6 @@ def test_a_version_that_we_do_not_serve_is_refused_with_those_that_we_do(version
     assert failure.data == {"supported": [*MODERN_VERSIONS], "requested": version}
 
 
-def test_the_versions_that_are_served_can_be_chosen() -> None:
-    message = ask({**META, PROTOCOL_VERSION_KEY: "2099-01-01"})
-    assert isinstance(parse_request_metadata(message, versions=["2099-01-01"]), RequestMetadata)
-    failure = failure_of(parse_request_metadata(ask(META), versions=["2099-01-01"]))
-    assert failure.data == {"supported": ["2099-01-01"], "requested": LATEST_MODERN_VERSION}
-
-
 @pytest.mark.parametrize("level", LOG_LEVELS)
 def test_every_level_is_known(level: str) -> None:
     caller = parse_request_metadata(ask({**META, LOG_LEVEL_KEY: level}))
@@ -201,7 +191,7 @@ def test_what_our_own_client_says_is_understood() -> None:
     speaker = RequestBuilder(INFO, {"sampling": {}})
     message = build_request(1, "tools/list", speaker.build_params(None, progress_token=4, log_level="info"))
     assert parse_request_metadata(message) == RequestMetadata(
-        LATEST_MODERN_VERSION, {"sampling": {}}, INFO, "info", 4
+        LATEST_MODERN_VERSION, {"sampling": {}}, "info", 4
     )
 
 
@@ -228,20 +218,17 @@ def test_each_failure_has_its_http_status(code: int, status: int) -> None:
 
 
 def test_discover_tells_versions_capabilities_and_who_we_are() -> None:
-    result = build_discover_result(US, {"tools": {}}, instructions="be nice", ttl_ms=500)
+    result = MODERN.finish_result(build_discover_result({"tools": {}}, "be nice"), "server/discover", US)
     assert result == {
         "supportedVersions": [*MODERN_VERSIONS, *LEGACY_VERSIONS],
         "capabilities": {"tools": {}},
         "instructions": "be nice",
         "resultType": "complete",
-        "ttlMs": 500,
+        "ttlMs": 0,
         "cacheScope": "private",
         "_meta": {SERVER_INFO_KEY: US},
     }
-    bare = build_discover_result(US, {}, versions=MODERN_VERSIONS)
-    assert bare["supportedVersions"] == [*MODERN_VERSIONS]
-    assert bare["ttlMs"] == 0
-    assert "instructions" not in bare
+    assert "instructions" not in build_discover_result({})
 
 
 @pytest.mark.parametrize("version", LEGACY_VERSIONS)
@@ -265,23 +252,23 @@ def test_initialize_offers_our_newest_legacy_version_instead_of_another(requeste
 
 @pytest.mark.parametrize("method", sorted(CACHEABLE_METHODS))
 def test_a_complete_result_of_a_cacheable_method_has_hints(method: str) -> None:
-    result = build_complete_result({"items": []}, method, US, ttl_ms=9, scope="public")
+    result = MODERN.finish_result({"items": []}, method, US)
     assert result == {
         "items": [],
         "resultType": "complete",
-        "ttlMs": 9,
-        "cacheScope": "public",
+        "ttlMs": 0,
+        "cacheScope": "private",
         "_meta": {SERVER_INFO_KEY: US},
     }
-    own = build_complete_result({"ttlMs": 1, "cacheScope": "private"}, method, US, ttl_ms=9, scope="public")
-    assert (own["ttlMs"], own["cacheScope"]) == (1, "private")
+    own = MODERN.finish_result({"ttlMs": 1, "cacheScope": "public"}, method, US)
+    assert (own["ttlMs"], own["cacheScope"]) == (1, "public")
 
 
 @pytest.mark.parametrize(
     "method", ["tools/call", "prompts/get", "completion/complete", "subscriptions/listen"]
 )
 def test_a_complete_result_of_another_method_has_none(method: str) -> None:
-    assert build_complete_result({"a": 1}, method, US) == {
+    assert MODERN.finish_result({"a": 1}, method, US) == {
         "a": 1,
         "resultType": "complete",
         "_meta": {SERVER_INFO_KEY: US},
@@ -290,15 +277,14 @@ def test_a_complete_result_of_another_method_has_none(method: str) -> None:
 
 def test_a_complete_result_keeps_its_meta_but_says_itself_who_we_are() -> None:
     given = {"_meta": {"a": 1, SERVER_INFO_KEY: {"name": "upstream"}}, "resultType": "strange"}
-    result = build_complete_result(given, "tools/call", US)
+    result = MODERN.finish_result(given, "tools/call", US)
     assert result == {"resultType": "complete", "_meta": {"a": 1, SERVER_INFO_KEY: US}}
     assert given == {"_meta": {"a": 1, SERVER_INFO_KEY: {"name": "upstream"}}, "resultType": "strange"}
-    assert build_complete_result({"_meta": None}, "tools/call", US)["_meta"] == {SERVER_INFO_KEY: US}
+    assert MODERN.finish_result({"_meta": None}, "tools/call", US)["_meta"] == {SERVER_INFO_KEY: US}
 
 
-def test_the_tables_of_methods_are_those_of_the_reference() -> None:
+def test_the_cacheable_methods_are_those_of_the_reference() -> None:
     assert CACHEABLE_METHODS == methods.CACHEABLE_METHODS
-    assert INPUT_REQUIRED_METHODS == methods.INPUT_REQUIRED_METHODS
 
 
 def test_input_is_asked_for_with_requests_or_a_state_or_both() -> None:

@@ -75,7 +75,6 @@ class AuthorizationServerMetadata:
     scopes_supported: tuple[str, ...] | None = None
     code_challenge_methods: tuple[str, ...] | None = None
     token_auth_methods: tuple[str, ...] | None = None
-    grant_types: tuple[str, ...] | None = None
     sends_iss_parameter: bool = False
     supports_client_id_documents: bool = False
     revocation_endpoint: str | None = None
@@ -104,7 +103,6 @@ class AuthorizationServerMetadata:
             get_strings(document, "scopes_supported"),
             get_strings(document, "code_challenge_methods_supported"),
             get_strings(document, "token_endpoint_auth_methods_supported"),
-            get_strings(document, "grant_types_supported"),
             document.get("authorization_response_iss_parameter_supported") is True,
             document.get("client_id_metadata_document_supported") is True,
             get_string(document, "revocation_endpoint"),

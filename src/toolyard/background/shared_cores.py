@@ -289,13 +289,6 @@ class SharedCores:
             return None
         return found.st_mtime_ns, found.st_size
 
-    async def close_unused(self) -> None:
-        """Close the cores without clients, except the one that was used last."""
-        unused = [core for core in self.cores[:-1] if not core.client_count]
-        self.cores = [core for core in self.cores if core not in unused]
-        for core in unused:
-            await core.close()
-
     async def close(self) -> None:
         """Close all cores."""
         cores, self.cores = self.cores, []

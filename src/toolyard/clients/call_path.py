@@ -336,7 +336,7 @@ class CallPath:
     ) -> Result:
         """Call a tool and return its shaped result. A tool's own failure is a result with ``is_error``. Raise
         ToolRefused or a ServerError."""
-        server, definition, raw = await self._call_and_record(call, caller)
+        server, definition, raw = await self.call_raw(call, caller)
         return await shape_and_store(
             raw,
             call.limits or self._settings.limits,
@@ -348,16 +348,9 @@ class CallPath:
             media=caller.surface is not Surface.OPERATOR,
         )
 
-    async def call_raw(self, call: ToolCall, caller: Caller) -> dict[str, Any]:
-        """Call a tool like ``call``, but return the server's result unshaped, for programs rather than
-        models."""
-        return (await self._call_and_record(call, caller))[2]
-
-    async def _call_and_record(
-        self, call: ToolCall, caller: Caller
-    ) -> tuple[Server, Definition, dict[str, Any]]:
-        """Make a call and return the server, the tool, and the raw result. Every outcome is recorded, also a
-        refusal or a cancellation."""
+    async def call_raw(self, call: ToolCall, caller: Caller) -> tuple[Server, Definition, dict[str, Any]]:
+        """Call a tool like ``call``, and return the server, the tool, and the server's result unshaped. Every
+        outcome is recorded, also a refusal or a cancellation."""
         started_at = time.perf_counter()
         name = tool = call.name
         # The outcome if neither a result nor a ToolyardError sets another one: a cancellation passes both.
@@ -569,9 +562,7 @@ class CallPath:
 class TracedCallPath(CallPath):
     """Call path that records a span for each call, also for a refused one."""
 
-    async def _call_and_record(
-        self, call: ToolCall, caller: Caller
-    ) -> tuple[Server, Definition, dict[str, Any]]:
+    async def call_raw(self, call: ToolCall, caller: Caller) -> tuple[Server, Definition, dict[str, Any]]:
         tracer = self._manager.tracer
         name = call.name[:_MAX_TRACED_NAME_CHARACTERS]
         attributes: Attributes = {
@@ -581,7 +572,7 @@ class TracedCallPath(CallPath):
             "mcp.method.name": "tools/call",
         }
         with tracer.span(f"tools/call {name}", "client", attributes) as span:
-            server, definition, raw = await super()._call_and_record(call, caller)
+            server, definition, raw = await super().call_raw(call, caller)
             if raw.get("isError") is True:
                 span.fail("tool_error")
             if tracer.captures_content:

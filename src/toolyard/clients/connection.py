@@ -337,11 +337,6 @@ class Connection:
             record.pid, record.stderr, record.noise = info.pid, info.stderr, info.skipped_lines
         return replace(record)
 
-    def update_status(self, **changes: Any) -> None:
-        """Set status fields learned elsewhere, e.g. the number of tools."""
-        for name, value in changes.items():
-            setattr(self._status, name, value)
-
     @property
     def last_used(self) -> float:
         """Time of the last call or state change, in seconds since the epoch."""

@@ -30,10 +30,6 @@ class PagedList:
     scope: Literal["public", "private"] = "private"
     warnings: list[str] = field(default_factory=list[str])
 
-    @property
-    def tools(self) -> list[dict[str, Any]]:
-        return self.items
-
 
 async def collect_pages(
     method: str,

@@ -9,7 +9,8 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
 from toolyard.clients.callbacks import Callbacks, CapabilityNotOffered
 from toolyard.clients.unanswered_calls import (
@@ -75,19 +76,17 @@ _MAX_ERROR_CHARACTERS = 20_000
 secrets, so its length must be bounded."""
 
 
+@dataclass(slots=True, eq=False)
 class _PendingCall:
     """One request in flight, with its future and its time limits."""
 
-    __slots__ = ("failure", "future", "last_progress", "latest_end", "request", "silence", "timeout_scope")
-
-    def __init__(self, future: asyncio.Future[dict[str, Any]], silence: float, request: McpRequest):
-        self.future = future
-        self.silence = silence
-        self.request = request
-        self.last_progress = 0.0
-        self.timeout_scope: asyncio.Timeout | None = None
-        self.latest_end = 0.0
-        self.failure: ServerError | None = None
+    future: asyncio.Future[dict[str, Any]]
+    silence: float
+    request: McpRequest
+    last_progress: float = 0.0
+    timeout_scope: asyncio.Timeout | None = None
+    latest_end: float = 0.0
+    failure: ServerError | None = None
 
     def fail(self, error: ServerError) -> None:
         """Fail the call at once, whether it awaits the response or is still inside ``transport.send``.
@@ -241,9 +240,9 @@ class McpSession:
         error.method, error.limit_seconds = method, limit_seconds
         return error
 
-    async def send_notification(self, method: str, params: dict[str, Any] | None = None) -> None:
+    async def send_notification(self, method: str) -> None:
         """Send a notification and wait until it is written. Raise a ServerError."""
-        await self.transport.send(build_notification(method, params))
+        await self.transport.send(build_notification(method))
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification in the background. Failures are only logged."""
@@ -319,7 +318,8 @@ class McpSession:
         return exceeded is None
 
     def on_message(self, message: object, size: int = 0) -> None:
-        for event in self._pending.receive_all(message):
+        for each in cast("list[object]", message) if isinstance(message, list) else (message,):
+            event = self._pending.receive(each)
             if isinstance(event, RpcResponse):
                 self._on_response(event)
                 continue

@@ -298,13 +298,14 @@ def gateway_caller(
     scope: TokenScope | None = None,
     agent: str | None = None,
     bundles: Iterable[str] = (),
-    surface: Surface = Surface.MODEL_DIRECT,
 ) -> Caller:
     """Build a caller of the gateway, which always counts as a model. Raises AgentsError or ConfigError for
     unknown names."""
     known = None if agent is None else find_agent(agents, agent)
     selected = (*(() if known is None else known.bundles), *bundles)
-    return Caller(principal, surface, known, select_bundles(selected, known_bundles), scope=scope)
+    return Caller(
+        principal, Surface.MODEL_DIRECT, known, select_bundles(selected, known_bundles), scope=scope
+    )
 
 
 def limit_scope_to_server(scope: TokenScope | None, server: Server) -> TokenScope:

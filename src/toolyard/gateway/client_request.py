@@ -89,6 +89,8 @@ class ClientRequest:
     id: RequestId | None = None
     headers: Mapping[str, str] | None = None
     """Headers of HTTP, in an era in which they mirror parameters."""
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The ``_meta`` of the request, such as a trace context."""
     is_finished: bool = False
     """Whether the request has been answered, so that no message can be sent with it."""
 
@@ -101,12 +103,6 @@ class ClientRequest:
     def supports_resource_links(self) -> bool:
         """Whether results may contain links to resources."""
         return self.version >= _LINKS_SINCE_VERSION
-
-    @property
-    def meta(self) -> Mapping[str, Any] | None:
-        """Return the ``_meta`` of the request, such as a trace context."""
-        found = self.params.get("_meta")
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
     @property
     def on_progress(self) -> OnProgress | None:
@@ -134,16 +130,18 @@ def build_session_request(
     body: Message, era: Era, session: LegacySession | None, send_to_client: SendToClient
 ) -> ClientRequest:
     """Build a request of an era with sessions."""
-    params = cast("dict[str, Any]", body.get("params") or {})
-    token = as_object(params.get("_meta")).get("progressToken")
+    params: dict[str, Any] = body.get("params") or {}
+    meta = as_object(params.get("_meta"))
+    token = meta.get("progressToken")
     return ClientRequest(
-        cast("str", body["method"]),
+        body["method"],
         params,
         era,
         send_to_client,
         progress_token=token if is_request_id(token) else None,
         session=session,
-        id=cast("RequestId | None", body.get("id")),
+        id=body.get("id"),
+        meta=meta,
     )
 
 
@@ -158,16 +156,18 @@ def parse_stateless_request(
     metadata = parse_request_metadata(body, headers=headers)
     if isinstance(metadata, RequestRejection):
         return metadata
+    params: dict[str, Any] = body["params"]
     return ClientRequest(
-        cast("str", body["method"]),
-        cast("dict[str, Any]", body.get("params") or {}),
+        body["method"],
+        params,
         era,
         send_to_client,
         forwardable_capabilities(metadata.capabilities),
         metadata.log_level,
         metadata.progress_token,
-        id=cast("RequestId | None", body.get("id")),
+        id=body.get("id"),
         headers=headers,
+        meta=params["_meta"],
     )
 
 
@@ -183,8 +183,11 @@ def discard_message(message: Message) -> None:
     """Drop a message: the sender of a client that cannot be reached."""
 
 
-def is_jsonrpc_message(body: Message) -> bool:
-    """Return whether a JSON object is a JSON-RPC message."""
+def is_jsonrpc_message(value: object) -> TypeGuard[Message]:
+    """Return whether a JSON value is a JSON-RPC message."""
+    if not isinstance(value, dict):
+        return False
+    body = cast("Message", value)
     method, params = body.get("method"), body.get("params")
     known = is_request_id(body.get("id")) or "id" not in body
     well = isinstance(method, str) or (method is None and ("result" in body or "error" in body))

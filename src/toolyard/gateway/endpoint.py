@@ -260,10 +260,7 @@ class Endpoint:
         return honoured
 
     async def _discover_server(self, request: ClientRequest) -> dict[str, Any]:
-        offered = await self.caller_view.capabilities()
-        return build_discover_result(
-            self.caller_view.server_info, offered, instructions=self.caller_view.instructions()
-        )
+        return build_discover_result(await self.caller_view.capabilities(), self.caller_view.instructions())
 
     async def _set_log_level(self, request: ClientRequest) -> dict[str, Any]:
         level = request.params.get("level")

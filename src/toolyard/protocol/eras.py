@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from toolyard.protocol.constants import (
     CLIENT_CAPABILITIES_KEY,
@@ -21,11 +21,24 @@ from toolyard.protocol.constants import (
     MODERN_VERSIONS,
     PROTOCOL_VERSION_KEY,
     RESOURCE_NOT_FOUND,
+    SERVER_INFO_KEY,
 )
 from toolyard.protocol.jsonrpc import Message
-from toolyard.protocol.server import build_complete_result, read_meta
+from toolyard.protocol.server import read_meta
 
-__all__ = ["ERAS", "LEGACY", "MODERN", "Era", "detect_era", "era_of_version", "find_era"]
+__all__ = ["CACHEABLE_METHODS", "ERAS", "LEGACY", "MODERN", "Era", "detect_era", "era_of_version", "find_era"]
+
+CACHEABLE_METHODS = frozenset(
+    {
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    }
+)
+"""Methods with ``ttlMs`` and ``cacheScope`` in their modern results."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -109,7 +122,13 @@ class _StatelessEra(Era):
             meta[LOG_LEVEL_KEY] = log_level
 
     def finish_result(self, result: dict[str, Any], method: str, info: Mapping[str, Any]) -> dict[str, Any]:
-        return build_complete_result(result, method, info)
+        meta = result.get("_meta")
+        own = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+        complete = {**result, "resultType": "complete", "_meta": {**own, SERVER_INFO_KEY: dict(info)}}
+        if method in CACHEABLE_METHODS:
+            complete.setdefault("ttlMs", 0)
+            complete.setdefault("cacheScope", "private")
+        return complete
 
     def add_cache_hint(self, result: dict[str, Any], ttl_ms: int) -> None:
         result["ttlMs"] = ttl_ms

@@ -7,7 +7,6 @@ UnmatchedResponse, which the owner may count and log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
@@ -182,12 +181,6 @@ class PendingRequests(Generic[T]):
     def discard(self, id: int) -> bool:
         """Forget a request. Return False if it was answered already or never registered."""
         return self._pending.pop(id, None) is not None
-
-    def receive_all(self, message: object) -> Iterable[IncomingMessage[T]]:
-        """Classify a message, or each message of a batch when it is iterated over."""
-        if isinstance(message, list):
-            return map(self.receive, cast("list[object]", message))
-        return (self.receive(message),)
 
     def receive(self, message: object) -> IncomingMessage[T]:
         """Classify one decoded message and complete the request that it answers. Never raises."""

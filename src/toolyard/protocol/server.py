@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from toolyard.protocol.constants import (
     CLIENT_CAPABILITIES_KEY,
-    CLIENT_INFO_KEY,
     HEADER_MISMATCH,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -21,19 +20,15 @@ from toolyard.protocol.constants import (
     MODERN_VERSIONS,
     PARSE_ERROR,
     PROTOCOL_VERSION_KEY,
-    SERVER_INFO_KEY,
     SUBSCRIPTION_ID_KEY,
     UNSUPPORTED_VERSION,
 )
-from toolyard.protocol.jsonrpc import Message, RpcFailure, build_notification
+from toolyard.protocol.jsonrpc import Message, RpcFailure, as_object, build_notification
 from toolyard.protocol.mirrored_headers import find_header_mismatch
 
 __all__ = [
-    "CACHEABLE_METHODS",
-    "INPUT_REQUIRED_METHODS",
     "RequestMetadata",
     "RequestRejection",
-    "build_complete_result",
     "build_discover_result",
     "build_initialize_result",
     "build_input_required_result",
@@ -43,19 +38,6 @@ __all__ = [
     "read_meta",
 ]
 
-CACHEABLE_METHODS = frozenset(
-    {
-        "server/discover",
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-    }
-)
-"""Methods with ``ttlMs`` and ``cacheScope`` in their modern results."""
-INPUT_REQUIRED_METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""Methods with ``input_required`` as a possible result."""
 _BAD_REQUEST_CODES = MODERN_ERROR_CODES | {PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS}
 
 
@@ -65,7 +47,6 @@ class RequestMetadata:
 
     version: str
     capabilities: Mapping[str, Any]
-    info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     log_level: str | None = None
     progress_token: int | str | None = None
 
@@ -79,10 +60,7 @@ class RequestRejection:
 
 
 def parse_request_metadata(
-    message: Message,
-    *,
-    headers: Mapping[str, str] | None = None,
-    versions: Sequence[str] = MODERN_VERSIONS,
+    message: Message, *, headers: Mapping[str, str] | None = None
 ) -> RequestMetadata | RequestRejection:
     """Return the metadata of a request that names its client, or its rejection.
 
@@ -96,17 +74,16 @@ def parse_request_metadata(
         return RequestRejection(RpcFailure(INVALID_PARAMS, f"_meta lacks {key}"))
     if headers is not None and (reason := find_header_mismatch(headers, message, version)) is not None:
         return RequestRejection(RpcFailure(HEADER_MISMATCH, f"Header mismatch: {reason}"))
-    if version not in versions:
-        data = {"supported": [*versions], "requested": version}
+    if version not in MODERN_VERSIONS:
+        data = {"supported": [*MODERN_VERSIONS], "requested": version}
         return RequestRejection(RpcFailure(UNSUPPORTED_VERSION, "Unsupported protocol version", data))
-    # An invalid client info or progress token is ignored: nothing depends on it. A bool is not a token.
-    level, info, token = meta.get(LOG_LEVEL_KEY), meta.get(CLIENT_INFO_KEY), meta.get("progressToken")
+    # An invalid progress token is ignored: nothing depends on it. A bool is not a token.
+    level, token = meta.get(LOG_LEVEL_KEY), meta.get("progressToken")
     if level is not None and level not in LOG_LEVELS:
         return RequestRejection(RpcFailure(INVALID_PARAMS, "logLevel is not a known level"))
     return RequestMetadata(
         version,
         cast("dict[str, Any]", capabilities),
-        cast("dict[str, Any]", info) if isinstance(info, dict) else {},
         level,
         token if isinstance(token, int | str) and not isinstance(token, bool) else None,
     )
@@ -119,19 +96,13 @@ def http_status(failure: RpcFailure) -> int:
     return 400 if failure.code in _BAD_REQUEST_CODES else 200
 
 
-def build_discover_result(
-    info: Mapping[str, Any],
-    capabilities: Mapping[str, Any],
-    *,
-    instructions: str | None = None,
-    versions: Sequence[str] = (*MODERN_VERSIONS, *LEGACY_VERSIONS),
-    ttl_ms: int = 0,
-) -> dict[str, Any]:
-    """Return the result of ``server/discover``."""
-    result: dict[str, Any] = {"supportedVersions": [*versions], "capabilities": dict(capabilities)}
+def build_discover_result(capabilities: Mapping[str, Any], instructions: str | None = None) -> dict[str, Any]:
+    """Return the result of ``server/discover``, which the era completes with our identity."""
+    versions = [*MODERN_VERSIONS, *LEGACY_VERSIONS]
+    result: dict[str, Any] = {"supportedVersions": versions, "capabilities": dict(capabilities)}
     if instructions is not None:
         result["instructions"] = instructions
-    return build_complete_result(result, "server/discover", info, ttl_ms=ttl_ms, scope="private")
+    return result
 
 
 def build_initialize_result(
@@ -157,26 +128,6 @@ def build_initialize_result(
     return result
 
 
-def build_complete_result(
-    result: Mapping[str, Any],
-    method: str,
-    info: Mapping[str, Any],
-    *,
-    ttl_ms: int = 0,
-    scope: str = "private",
-) -> dict[str, Any]:
-    """Return a result in its modern form: with its type, the server's identity, and cache hints if any."""
-    complete: dict[str, Any] = {
-        **result,
-        "resultType": "complete",
-        "_meta": _set_meta_key(result.get("_meta"), SERVER_INFO_KEY, dict(info)),
-    }
-    if method in CACHEABLE_METHODS:
-        complete.setdefault("ttlMs", ttl_ms)
-        complete.setdefault("cacheScope", scope)
-    return complete
-
-
 def build_input_required_result(requests: Mapping[str, Any], state: str | None) -> dict[str, Any]:
     """Return the interim result that requests input from the client. Raise ValueError without any content."""
     if not requests and state is None:
@@ -194,13 +145,8 @@ def build_subscription_notification(
 ) -> Message:
     """Return a notification on the stream of a ``subscriptions/listen`` request."""
     fields = params or {}
-    return build_notification(
-        method, {**fields, "_meta": _set_meta_key(fields.get("_meta"), SUBSCRIPTION_ID_KEY, subscription_id)}
-    )
-
-
-def _set_meta_key(meta: object, key: str, value: object) -> dict[str, Any]:
-    return {**(cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}), key: value}
+    meta = {**as_object(fields.get("_meta")), SUBSCRIPTION_ID_KEY: subscription_id}
+    return build_notification(method, {**fields, "_meta": meta})
 
 
 def read_meta(message: Message) -> dict[str, Any]:

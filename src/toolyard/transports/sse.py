@@ -184,7 +184,7 @@ class SseTransport:
         pass
 
     def get_info(self) -> TransportInfo:
-        return TransportInfo(has_session=True)
+        return TransportInfo()
 
     async def close(self) -> None:
         self._receiver = None

@@ -111,9 +111,7 @@ class StreamableHttpTransport:
             self._negotiated_headers[_SESSION_HEADER] = self._session_id
 
     def get_info(self) -> TransportInfo:
-        return TransportInfo(
-            has_session=self._session_id is not None, stream_reconnects=self._stream_reconnects
-        )
+        return TransportInfo(stream_reconnects=self._stream_reconnects)
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         method = message.get("method")

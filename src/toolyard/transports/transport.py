@@ -77,7 +77,6 @@ class TransportInfo:
     stderr: tuple[str, ...] = ()
     skipped_lines: int = 0
     """Number of lines on stdout that were not messages."""
-    has_session: bool = False
     stream_reconnects: int = 0
     """Number of times that the notification stream was lost and re-established without a session id, so that
     the server may be another process since."""

@@ -72,7 +72,7 @@ class NativeServer:
         if method == "tools/list":
             return {"tools": [build_list_entry(tool) for tool in self._tools.definitions.values()]}
         if method == "server/discover":
-            return build_discover_result(SERVER_INFO, SERVER_CAPABILITIES)
+            return build_discover_result(SERVER_CAPABILITIES)
         if method == "initialize":
             return build_initialize_result(params.get("protocolVersion"), SERVER_INFO, SERVER_CAPABILITIES)
         return {} if method == "ping" else RpcFailure(METHOD_NOT_FOUND, f"unknown method {method}")

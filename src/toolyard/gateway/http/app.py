@@ -104,21 +104,17 @@ class HttpGateway:
             await http.respond_error(400, None, RpcFailure(PARSE_ERROR, "Parse error"))
             return
         if isinstance(message, list):
-            await self._legacy_http.handle_batch(
-                http, front, [as_object(each) for each in cast("list[object]", message)]
-            )
+            await self._legacy_http.handle_batch(http, front, cast("list[object]", message))
             return
-        body = as_object(message)
-        if not is_jsonrpc_message(body):
-            id = body.get("id")
+        if not is_jsonrpc_message(message):
+            id = as_object(message).get("id")
             await http.respond_error(400, id if is_request_id(id) else None, INVALID_MESSAGE)
             return
-        version = http.headers.get("mcp-protocol-version")
-        era = detect_era(body, version)
+        era = detect_era(message, http.headers.get("mcp-protocol-version"))
         if era.has_sessions:
-            await self._legacy_http.handle_post(http, front, body)
+            await self._legacy_http.handle_post(http, front, message)
         else:
-            await self._handle_stateless(http, front, era, body)
+            await self._handle_stateless(http, front, era, message)
 
     async def _handle_stateless(self, http: HttpExchange, front: Endpoint, era: Era, body: Message) -> None:
         method, id = cast("str | None", body.get("method")), cast("RequestId", body.get("id"))

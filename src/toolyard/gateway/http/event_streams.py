@@ -143,9 +143,7 @@ class EventStream:
         """Wait for a new message or the end."""
         await self._wakeup.wait()
 
-    async def write_to(
-        self, send: Send, *, after: int | None = None, headers: list[tuple[bytes, bytes]] | None = None
-    ) -> bool:
+    async def write_to(self, send: Send, *, after: int | None = None) -> bool:
         """Send all messages to an HTTP client until the end, for a returning one those after ``after``.
 
         A previous reader gets nothing more: each message is sent once. Returns whether this reader got
@@ -157,14 +155,12 @@ class EventStream:
         self._reader_count += 1
         self._wakeup.set()
         try:
-            return await self._write_events(send, self._writer_number, after, headers or [])
+            return await self._write_events(send, self._writer_number, after)
         finally:
             self._reader_count -= 1
 
-    async def _write_events(
-        self, send: Send, writer: int, after: int | None, headers: list[tuple[bytes, bytes]]
-    ) -> bool:
-        await send({"type": "http.response.start", "status": 200, "headers": [*_STREAM_HEADERS, *headers]})
+    async def _write_events(self, send: Send, writer: int, after: int | None) -> bool:
+        await send({"type": "http.response.start", "status": 200, "headers": [*_STREAM_HEADERS]})
         if self.name is not None and after is None:
             # A client that knows an event id from the start can return whenever the stream breaks.
             prime = f"id: {self.name}/0\nretry: {_RETRY_MILLISECONDS}\ndata:\n\n".encode()

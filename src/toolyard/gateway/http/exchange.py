@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -91,18 +92,18 @@ class HttpExchange:
         await self.respond(status, build_error_message(id, failure.code, failure.message, failure.data))
 
 
+@dataclass(slots=True, eq=False)
 class DisconnectWatcher:
     """Context manager that cancels its body when the client disconnects, and suppresses that cancellation."""
 
-    __slots__ = ("_receive", "_task", "_timer", "_watching", "gone", "primed", "writing")
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._watching: asyncio.Task[None] | None = None
-        self.gone = False
-        self.primed = False
-        """Whether the client knows how to resume the stream."""
-        self.writing: asyncio.Future[bool] | None = None
+    _receive: Receive
+    gone: bool = False
+    primed: bool = False
+    """Whether the client knows how to resume the stream."""
+    writing: asyncio.Future[bool] | None = None
+    _watching: asyncio.Task[None] | None = None
+    _task: asyncio.Task[Any] | None = None
+    _timer: asyncio.TimerHandle = field(init=False)
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()

@@ -58,7 +58,7 @@ class LegacyHttp:
         await self._detached_tasks.close()
         await self._sessions.close()
 
-    async def handle_batch(self, http: HttpExchange, endpoint: Endpoint, bodies: list[Message]) -> None:
+    async def handle_batch(self, http: HttpExchange, endpoint: Endpoint, messages: list[object]) -> None:
         """Handle a batch: run its messages concurrently and answer them together."""
         held = self._find_session(http, endpoint)
         version = (
@@ -66,10 +66,10 @@ class LegacyHttp:
             if held is None
             else held.session.version
         )
-        well = 0 < len(bodies) <= _MAX_BATCH_MESSAGES and all(map(is_jsonrpc_message, bodies))
+        bodies = [each for each in messages if is_jsonrpc_message(each)]
         if (
             version != _BATCH_PROTOCOL_VERSION
-            or not well
+            or not 0 < len(bodies) == len(messages) <= _MAX_BATCH_MESSAGES
             or any(body.get("method") == "initialize" for body in bodies)
         ):
             await http.respond_error(400, None, INVALID_MESSAGE)

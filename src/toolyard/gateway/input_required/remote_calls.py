@@ -26,7 +26,7 @@ from toolyard.gateway.input_required.suspended_call import CALL_ID_KEY, MultiRou
 from toolyard.protocol.codec import decode, encode
 from toolyard.protocol.constants import INTERNAL_ERROR
 from toolyard.protocol.eras import ERAS, find_era
-from toolyard.protocol.jsonrpc import Message, RpcFailure
+from toolyard.protocol.jsonrpc import Message, RpcFailure, as_object
 
 __all__ = [
     "HEARTBEAT_SECONDS",
@@ -170,6 +170,7 @@ def _decode_request(order: dict[str, Any], tell: Callable[[Message], None]) -> C
         order["capabilities"],
         order["level"],
         order["token"],
+        meta=as_object(order["params"].get("_meta")),
     )
 
 

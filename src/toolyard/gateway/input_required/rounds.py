@@ -131,7 +131,7 @@ class InputRequiredRunner:
 
         return RequestClient(
             None if self._gateway.sole_client is None else self._gateway.sole_client.key,
-            describe_client(as_object((request.meta or {}).get(CLIENT_INFO_KEY))),
+            describe_client(as_object(request.meta.get(CLIENT_INFO_KEY))),
             request.capabilities,
             ask,
             request.log_level,

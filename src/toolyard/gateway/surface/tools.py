@@ -153,13 +153,17 @@ class ToolHandlers:
 
     async def _call_tool(self, call: ToolCall, request: ClientRequest) -> dict[str, Any]:
         call_path, caller = self._gateway.call_path, self._view.caller
-        result = await self._runner.run(
-            request,
-            lambda client: call_path.call_raw(
-                replace(call, client=client, on_progress=client.on_progress or call.on_progress), caller
-            ),
-        )
-        if needs_downgrade(result, request):
+
+        async def call_server(client: RequestClient) -> dict[str, Any]:
+            on_progress = client.on_progress or call.on_progress
+            _, _, raw = await call_path.call_raw(
+                replace(call, client=client, on_progress=on_progress), caller
+            )
+            return raw
+
+        result = await self._runner.run(request, call_server)
+        # Clients of an era without sessions can read every result.
+        if request.era.has_sessions and needs_downgrade(result, request):
             result = (
                 await asyncio.to_thread(downgrade_result, result, request)
                 if is_large(result)

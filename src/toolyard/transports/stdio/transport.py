@@ -176,7 +176,6 @@ class StdioTransport:
             pid=self._process_group or None,
             stderr=tuple(self._stderr_tail.lines),
             skipped_lines=self._skipped_lines,
-            has_session=True,
         )
 
     async def close(self) -> None:
