@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.clients.unanswered_calls import AbandonedCalls, UnansweredCall, find_sole_client
+from toolyard.clients.callbacks import AbandonedCalls, UnansweredCall, find_sole_client
 from toolyard.types.call import McpRequest, RequestClient
 
 FORMS: dict[str, Any] = {"elicitation": {"form": {}}}

@@ -14,7 +14,7 @@ from tests.web.conftest import InProcessApp, SignedInUser
 
 from toolyard.gateway.http import sessions
 from toolyard.gateway.http.event_streams import StreamLimits
-from toolyard.gateway.surface.resource_uris import ResourceMap
+from toolyard.gateway.surface.resources import ResourceMap
 from toolyard.web.gateway_mount import GatewayMount
 
 

@@ -11,7 +11,7 @@ from tests.gateway.conftest import LegacyClient, ModernClient, next_message
 from tests.gateway.resource_updates_server import ResourceUpdatesServer
 from tests.web.conftest import InProcessApp
 
-from toolyard.gateway import upstream_subscriptions
+from toolyard.gateway import subscriptions
 from toolyard.transports import streamable_http as transport
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ A, B = "watched://a", "watched://b"
 async def server(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ResourceUpdatesServer]:
-    monkeypatch.setattr(upstream_subscriptions, "_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(upstream_subscriptions, "_PING_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(subscriptions, "_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(subscriptions, "_PING_INTERVAL_SECONDS", 0.05)
     monkeypatch.setattr(transport, "_DEFAULT_RETRY_SECONDS", 0.05)
     made = ResourceUpdatesServer(modern=request.param == "modern", sessions=request.param != "sessionless")
     await made.start()

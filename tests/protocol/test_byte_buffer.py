@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolyard.protocol.byte_buffer import LARGE_MESSAGE_BYTES, ByteBuffer, MessageBytes
+from toolyard.protocol.framing import LARGE_MESSAGE_BYTES, ByteBuffer, MessageBytes
 
 KB, MB = 1024, 1024 * 1024
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="huge pages are had on Linux")

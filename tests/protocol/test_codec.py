@@ -11,7 +11,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolyard.protocol.byte_buffer import MessageBytes
 from toolyard.protocol.codec import (
     decode,
     encode,
@@ -19,6 +18,7 @@ from toolyard.protocol.codec import (
     iter_encoded_pieces,
     may_contain_long_number,
 )
+from toolyard.protocol.framing import MessageBytes
 
 numbers = (
     st.integers()

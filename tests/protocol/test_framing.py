@@ -11,14 +11,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolyard.protocol import byte_buffer
+from toolyard.protocol import framing
 from toolyard.protocol.framing import LineFramer, OversizeLine, SseEvent, SseParser
 
 KB, MB = 1024, 1024 * 1024
 EXCERPT_BYTES = 4096
 
 cuts = st.lists(st.integers(0, 400), max_size=30)
-larges = st.sampled_from([0, 3, byte_buffer.LARGE_MESSAGE_BYTES])
+larges = st.sampled_from([0, 3, framing.LARGE_MESSAGE_BYTES])
 """From which size on memory is had in another way; nobody must notice."""
 
 
@@ -162,7 +162,7 @@ def memory_taken(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[mmap.mmap]
         taken.append(weakref.ref(memory))
         return memory
 
-    monkeypatch.setattr(byte_buffer, "_map_huge_pages", take)
+    monkeypatch.setattr(framing, "_map_huge_pages", take)
     return taken
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from toolyard.protocol.framing import OversizeLine
-from toolyard.protocol.id_recovery import build_error_for_unreadable
+from toolyard.protocol.jsonrpc import build_error_for_unreadable
 
 
 @pytest.mark.parametrize(

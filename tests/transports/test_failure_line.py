@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolyard.transports.stdio.failure_line import find_failure_line
+from toolyard.transports.transport import find_failure_line
 
 STACK = """\
 file:///srv/dist/main.js:23

@@ -12,7 +12,7 @@ import pytest
 
 from toolyard.errors import BadAnswer, OutcomeUnknown
 from toolyard.net import OutboundHttp
-from toolyard.protocol import byte_buffer
+from toolyard.protocol import framing
 from toolyard.protocol.jsonrpc import Message
 from toolyard.transports.sse import SseTransport
 from toolyard.transports.stdio.supervisor import ProcessSupervisor
@@ -35,7 +35,7 @@ TEXTS = {1: "a", 2: "b", 3: "c"}
 def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
     """All the memory that was taken for large answers."""
     taken: Taken = []
-    real = byte_buffer._map_huge_pages
+    real = framing._map_huge_pages
 
     def take(size: int) -> mmap.mmap | None:
         if (memory := real(size)) is None:
@@ -43,7 +43,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
         taken.append(weakref.ref(memory))
         return memory
 
-    monkeypatch.setattr(byte_buffer, "_map_huge_pages", take)
+    monkeypatch.setattr(framing, "_map_huge_pages", take)
     return taken
 
 

@@ -1,11 +1,11 @@
 """The Toolyard that all local clients share: a background process, and the shim through which they reach it.
 
 ``shim`` is what ``toolyard stdio`` runs: it attaches a client over a Unix socket, and starts the background
-process where none runs (``runtime_dir``, ``launch``). ``server`` accepts clients in the background process,
+process where none runs (``runtime_dir``). ``server`` accepts clients in the background process,
 ``attached_client`` serves one, ``shared_cores`` has the cores that they share. ``attach_protocol`` is the
 format of the messages on the socket.
 
-``shim``, ``attach_protocol``, ``runtime_dir`` and ``launch`` start with every client, so that they import
+``shim``, ``attach_protocol`` and ``runtime_dir`` start with every client, so that they import
 only modules that an interpreter has loaded already or that are written in C. This package may be imported by
 ``cli``.
 """

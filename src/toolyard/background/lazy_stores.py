@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from toolyard.agents.chat.storage import ApprovalStore
 from toolyard.catalog.lock.errors import PinsUnavailable
 from toolyard.catalog.lock.storage import PinEntry, PinKey, RegistryPinStorage
-from toolyard.clients.callbacks import CapabilityNotOffered
-from toolyard.clients.unanswered_calls import UnansweredCall
+from toolyard.clients.callbacks import CapabilityNotOffered, UnansweredCall
 from toolyard.core.call_approvals import MemoryApprovalStore
 from toolyard.errors import ToolyardError
 from toolyard.types.approval import Approval, Grant

@@ -23,8 +23,15 @@ from toolyard.background.attach_protocol import (
     read_frame_header,
     read_line_count,
 )
-from toolyard.background.launch import LOG_FILE_NAME, is_running, launch_background
-from toolyard.background.runtime_dir import RuntimeDirError, RuntimePaths, find_peer_uid, lock_file
+from toolyard.background.runtime_dir import (
+    LOG_FILE_NAME,
+    RuntimeDirError,
+    RuntimePaths,
+    find_peer_uid,
+    is_running,
+    launch_background,
+    lock_file,
+)
 from toolyard.types.version import __version__
 
 __all__ = [

@@ -16,13 +16,12 @@ from typing import Any
 from toolyard.auth import AuthProvider
 from toolyard.clients.backoff import Backoff, IdleTimer
 from toolyard.clients.callbacks import Callbacks
-from toolyard.clients.connector import Connector, connect_timeout_hint
+from toolyard.clients.connector import Connector, connect_timeout_hint, describe_server
 from toolyard.clients.input_required import InputRequiredLoop
 from toolyard.clients.notification_stream import start_listening
 from toolyard.clients.pagination import PagedList, collect_pages, extract_header_params
 from toolyard.clients.server_secrets import find_secrets, redact_error
 from toolyard.clients.session import McpSession
-from toolyard.clients.traced_session import describe_server
 from toolyard.errors import (
     BadAnswer,
     HttpStatus,
@@ -37,7 +36,7 @@ from toolyard.errors import (
 from toolyard.protocol.client import HandshakeResult
 from toolyard.protocol.constants import HEADER_MISMATCH, LOG_LEVELS, UNSUPPORTED_VERSION
 from toolyard.protocol.mirrored_headers import HeaderParam, build_param_headers
-from toolyard.transports.stdio.failure_line import find_failure_line
+from toolyard.transports.transport import find_failure_line
 from toolyard.types.account import Principal
 from toolyard.types.call import McpRequest, RequestClient
 from toolyard.types.server import RestartPolicy, Server, State, Status, StdioSpec, Timeouts

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.handshake import EraCache, EraStore, connect_error, negotiate_era
 from toolyard.clients.session import McpSession
-from toolyard.clients.traced_session import TracedSession, describe_server
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, RpcError, ServerError, Unreachable
 from toolyard.net import OutboundHttp
 from toolyard.protocol.client import RequestBuilder
 from toolyard.protocol.eras import Era, find_era
-from toolyard.tracing.tracer import Tracer
+from toolyard.tracing.tracer import Attributes, Tracer, describe_address
 from toolyard.transports.registry import TRANSPORTS, TransportResources
 from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, NOT_MCP_HINT, STREAMABLE_HTTP_HINT, Transport
 from toolyard.types.account import Principal
+from toolyard.types.call import McpRequest
 from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts, TransportName
 
-__all__ = ["AuthProviderFor", "ConnectionLimits", "Connector", "connect_timeout_hint", "server_fingerprint"]
+__all__ = [
+    "AuthProviderFor",
+    "ConnectionLimits",
+    "Connector",
+    "TracedSession",
+    "connect_timeout_hint",
+    "describe_server",
+    "server_fingerprint",
+]
+
 
 AuthProviderFor: TypeAlias = Callable[[Server, Principal], AuthProvider | None]
 """Returns the credentials of a principal for a server, or None if it needs none. A provider with a ``close``
@@ -245,3 +255,59 @@ def server_fingerprint(server: Server) -> str:
     else:
         words = (spec.type, spec.url)
     return hashlib.sha256("\0".join(words).encode("utf-8", "replace")).hexdigest()
+
+
+class TracedSession(McpSession):
+    """Session that records a span for each request, and sends the trace context with it.
+
+    The span of a tool call begins earlier, in the call path, and is completed here.
+    """
+
+    def __init__(self, *args: Any, tracer: Tracer, attributes: Attributes) -> None:
+        super().__init__(*args)
+        self._tracer = tracer
+        self._attributes = attributes
+
+    async def request(
+        self,
+        request: McpRequest,
+        timeouts: Timeouts,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        method, tracer = request.method, self._tracer
+        if method == "subscriptions/listen":
+            # Lasts as long as the session, and belongs to no caller.
+            return await super().request(request, timeouts, headers)
+        target = (request.params or {}).get("name") if method in ("tools/call", "prompts/get") else None
+        name = method if target is None else f"{method} {target}"
+        attributes: Attributes = {
+            **self._attributes,
+            "mcp.method.name": method,
+            "mcp.protocol.version": self.request_builder.version,
+            "jsonrpc.request.id": str(self._pending.next_id),
+            "gen_ai.tool.name" if method == "tools/call" else "gen_ai.prompt.name": target,
+        }
+        if method == "tools/call":
+            span = tracer.current_span()
+            span.rename(name)
+            span.set(attributes)
+            scope: AbstractContextManager[object] = nullcontext()
+        else:
+            scope = tracer.span(name, "client", attributes)
+        with scope:
+            carrier = tracer.inject()
+            traced = replace(request, meta={**(request.meta or {}), **carrier})
+            return await super().request(traced, timeouts, {**(headers or {}), **carrier})
+
+
+def describe_server(server: Server) -> Attributes:
+    """Return the attributes of spans that concern a server."""
+    spec = server.transport
+    if isinstance(spec, StdioSpec):
+        return {"toolyard.server.id": server.id, "network.transport": "pipe"}
+    return {
+        "toolyard.server.id": server.id,
+        "network.transport": "tcp",
+        "network.protocol.name": "http",
+        **describe_address(spec.url),
+    }

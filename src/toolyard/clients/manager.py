@@ -11,10 +11,13 @@ from typing import Any, TypeAlias
 
 from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
-from toolyard.clients.client_connections import ClientConnections
 from toolyard.clients.connection import Connection, initial_status
 from toolyard.clients.connector import AuthProviderFor, ConnectionLimits, Connector
-from toolyard.clients.dedicated_connections import DedicatedConnectionKey, DedicatedConnections
+from toolyard.clients.dedicated_connections import (
+    ClientConnections,
+    DedicatedConnectionKey,
+    DedicatedConnections,
+)
 from toolyard.clients.handshake import EraCache, EraStore
 from toolyard.clients.pagination import PagedList
 from toolyard.clients.process_pool import Launch, OnConnectionNotification, ProcessKey, ProcessPool

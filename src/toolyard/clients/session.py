@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from toolyard.clients.callbacks import Callbacks, CapabilityNotOffered
-from toolyard.clients.unanswered_calls import (
+from toolyard.clients.callbacks import (
     AbandonedCalls,
+    Callbacks,
+    CapabilityNotOffered,
     UnansweredCall,
     describe_call,
     find_sole_client,
@@ -39,7 +40,6 @@ from toolyard.errors import (
 from toolyard.protocol.client import HandshakeResult, RequestBuilder
 from toolyard.protocol.constants import INTERNAL_ERROR, LIST_CHANGED_METHODS, METHOD_NOT_FOUND
 from toolyard.protocol.framing import Line, OversizeLine
-from toolyard.protocol.id_recovery import has_method_first, recover_response_id
 from toolyard.protocol.jsonrpc import (
     Cancellation,
     IncomingRequest,
@@ -55,6 +55,8 @@ from toolyard.protocol.jsonrpc import (
     build_notification,
     build_request,
     build_result_message,
+    has_method_first,
+    recover_response_id,
 )
 from toolyard.results.readable_json import estimate_characters, to_readable_json
 from toolyard.results.truncation import truncate_middle

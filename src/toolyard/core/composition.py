@@ -33,13 +33,12 @@ from toolyard.clients.call_path import (
     ResultStoreFor,
     TracedCallPath,
 )
-from toolyard.clients.callbacks import CapabilityNotOffered
+from toolyard.clients.callbacks import CapabilityNotOffered, UnansweredCall
 from toolyard.clients.connector import AuthProviderFor
 from toolyard.clients.handshake import FileEraCache
 from toolyard.clients.manager import CallbacksFor
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.clients.tool_directory import ToolDirectory, ToolFetcher
-from toolyard.clients.unanswered_calls import UnansweredCall
 from toolyard.config.fingerprint_key import fingerprint_key
 from toolyard.config.settings.table import Settings
 from toolyard.core.server_updates import ServerUpdates

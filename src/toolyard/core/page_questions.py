@@ -12,8 +12,7 @@ from typing import Any
 
 from toolyard.agents.chat.elicitation import CANCEL_RESULT, Declined
 from toolyard.agents.chat.elicitation_request import parse_elicitation
-from toolyard.clients.callbacks import CapabilityNotOffered
-from toolyard.clients.unanswered_calls import UnansweredCall
+from toolyard.clients.callbacks import CapabilityNotOffered, UnansweredCall
 from toolyard.errors import CallTimeout, ToolyardError
 from toolyard.store.repositories.approvals import SqlQuestionStore
 from toolyard.types.approval import PageQuestion

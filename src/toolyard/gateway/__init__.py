@@ -2,7 +2,6 @@
 
 ``endpoint`` answers the requests of one caller; start reading there. ``surface/`` holds the offered tools,
 prompts, resources and names, ``input_required/`` calls that need input or approval in the middle,
-``http/`` and ``stdio/`` the two transports. ``upstream`` chooses the connection of a request,
-``client_subscriptions`` and ``upstream_subscriptions`` forward notifications. The package imports everything
-but ``web`` and ``cli``.
+``http/`` and ``stdio/`` the two transports. ``subscriptions`` forwards notifications. The package imports
+everything but ``web`` and ``cli``.
 """

@@ -11,13 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias, TypeGuard, cast
 
+from toolyard.clients import Callbacks
 from toolyard.clients.callbacks import CapabilityNotOffered
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import RpcError
-from toolyard.gateway.client_subscriptions import Subscription
 from toolyard.gateway.input_required.visible_questions import escape_hidden_in_params
+from toolyard.gateway.subscriptions import Subscription
 from toolyard.protocol.constants import LOG_LEVELS
 from toolyard.protocol.eras import Era
 from toolyard.protocol.jsonrpc import (
@@ -30,6 +32,7 @@ from toolyard.protocol.jsonrpc import (
     build_request,
 )
 from toolyard.protocol.server import RequestRejection, parse_request_metadata
+from toolyard.types.account import Principal
 from toolyard.types.call import OnProgress, RequestClient
 from toolyard.types.visible_text import visible
 
@@ -39,6 +42,7 @@ __all__ = [
     "ClientRequest",
     "LegacySession",
     "SendToClient",
+    "SoleClient",
     "build_session_request",
     "describe_client",
     "discard_message",
@@ -48,6 +52,7 @@ __all__ = [
     "is_request_id",
     "parse_stateless_request",
 ]
+
 
 SendToClient: TypeAlias = Callable[[Message], None]
 """Sends a message to a client; never waits and never raises."""
@@ -381,3 +386,39 @@ class LegacySession:
         # All refer back to the session. Dropping them frees it by reference counting, without the garbage
         # collector.
         self.send_to_client = self.client.ask = self.client.send_log = None
+
+
+class SoleClient:
+    """Client that all calls belong to, and that answers all questions of servers."""
+
+    key = "client"
+
+    def __init__(self) -> None:
+        self.session: LegacySession | None = None
+        self._capabilities: dict[str, Any] = {}
+        """Declared to servers that are connected from now on."""
+
+    def declare(self, capabilities: Mapping[str, Any]) -> bool:
+        """Set the capabilities of the client. Return True if servers may have been told others before."""
+        new = forwardable_capabilities(capabilities)
+        if new == self._capabilities:
+            return False
+        self._capabilities.clear()
+        self._capabilities.update(new)
+        return True
+
+    def callbacks_for(self, principal: Principal, chat: str | None) -> Callbacks:
+        """Return the callbacks of all connections."""
+        return Callbacks(
+            elicitation=partial(self._ask, "elicitation/create"),
+            sampling=partial(self._ask, "sampling/createMessage"),
+            roots=partial(self._ask, "roots/list"),
+            # The same object, so that a connect declares the capabilities of that time.
+            offers=self._capabilities,
+        )
+
+    async def _ask(self, method: str, server_id: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Answer a request that belongs to no call, such as one for roots after the handshake."""
+        if self.session is not None and self.session.client.ask is not None:
+            return await self.session.client.ask(server_id, method, params)
+        raise CapabilityNotOffered(method)

@@ -10,11 +10,11 @@ from typing import Any, TypeAlias, cast
 from toolyard.errors import ServerError, ToolyardError
 from toolyard.gateway.caller_view import CallerView
 from toolyard.gateway.client_request import ClientRequest, LegacySession, SendToClient
-from toolyard.gateway.client_subscriptions import ELICITATION_COMPLETE, Subscription
 from toolyard.gateway.error_responses import RpcErrorResponse, error_to_failure, method_not_found
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.gateway.input_required.visible_questions import check_question, escape_hidden_in_requests
+from toolyard.gateway.subscriptions import ELICITATION_COMPLETE, Subscription
 from toolyard.gateway.surface.prompts import PromptHandlers
 from toolyard.gateway.surface.resources import ResourceHandlers
 from toolyard.gateway.surface.tools import ToolHandlers

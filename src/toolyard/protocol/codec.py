@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 import orjson
 
-from toolyard.protocol.byte_buffer import LARGE_MESSAGE_BYTES, MessageBytes
+from toolyard.protocol.framing import LARGE_MESSAGE_BYTES, MessageBytes
 from toolyard.results.readable_json import is_large
 
 __all__ = [

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias, cast
 
 import orjson
 
-from toolyard.protocol.byte_buffer import MessageBytes
 from toolyard.protocol.codec import decode, decode_exactly, may_contain_long_number
+from toolyard.protocol.framing import MessageBytes
 
 __all__ = [
     "MAX_MESSAGE_VALUES",

@@ -2,13 +2,20 @@
 
 PendingRequests numbers outgoing requests, matches responses to them, and classifies everything else. It never
 raises for data that the other side sent: an unknown id, a second response or a malformed message becomes an
-UnmatchedResponse, which the owner may count and log.
+UnprocessableMessage, which the owner may count and log.
+
+The request id of a response that is unreadable or not worth decoding is recovered from its first and last
+bytes. Without it, one broken or oversize response on a shared channel would leave its call waiting for the
+timeout.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast
+
+from toolyard.protocol.framing import Line, OversizeLine
 
 __all__ = [
     "Cancellation",
@@ -23,12 +30,16 @@ __all__ = [
     "RpcResponse",
     "UnprocessableMessage",
     "as_object",
+    "build_error_for_unreadable",
     "build_error_message",
     "build_notification",
     "build_request",
     "build_result_message",
+    "has_method_first",
     "is_response_to",
+    "recover_response_id",
 ]
+
 
 RequestId: TypeAlias = int | str
 Message: TypeAlias = dict[str, Any]
@@ -268,3 +279,47 @@ def _describe_value(value: object) -> str:
     if type(value) is str:
         return repr(value[:200])
     return repr(value)[:200] if value is None or isinstance(value, int | float) else type(value).__name__
+
+
+_EDGE_BYTES = 200
+"""Number of bytes inspected at each end. Libraries write the id directly before or after the result."""
+_VERSION_PATTERN = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
+_ID_PATTERN = rb'"id"\s*:\s*"?(\d{1,18})"?\s*'
+_OUTCOME_PATTERN = rb'"(?:result|error)"'
+# The forms that known libraries write: the id before the outcome, or the outcome first and the id last.
+_ID_FIRST = re.compile(
+    rb"\s*\{\s*(?:%b,\s*)?%b,\s*(?:%b,\s*)?%b"
+    % (_VERSION_PATTERN, _ID_PATTERN, _VERSION_PATTERN, _OUTCOME_PATTERN)
+)
+_OUTCOME_FIRST = re.compile(rb"\s*\{\s*(?:%b,\s*)?%b" % (_VERSION_PATTERN, _OUTCOME_PATTERN))
+_METHOD_FIRST = re.compile(
+    rb'\s*\{\s*(?:%b,\s*)?(?:"id"\s*:[^,{}\[\]]{1,100},\s*)?"method"\s*:' % _VERSION_PATTERN
+)
+_ID_LAST = re.compile(rb",\s*%b(?:,\s*%b)?\}\s*$" % (_ID_PATTERN, _VERSION_PATTERN))
+
+
+def build_error_for_unreadable(line: Line, cause: str) -> Message | None:
+    """Return an error message for the one call that an unreadable message answers, or None if it does not
+    look like a response. Only its ends are inspected: its content may contain other ids."""
+    id = recover_response_id(line)
+    return None if id is None else build_error_message(id, 0, cause)
+
+
+def recover_response_id(line: Line) -> int | None:
+    """Return the id of the request that an undecoded message answers, or None if its ends do not show it."""
+    head, tail = _take_edges(line)
+    match = _ID_FIRST.match(head)
+    if match is None and _OUTCOME_FIRST.match(head):
+        match = _ID_LAST.search(tail)
+    return None if match is None else int(match[1])
+
+
+def has_method_first(line: Line) -> bool:
+    """Return True if an undecoded message begins with a method, so that it is not a response."""
+    return _METHOD_FIRST.match(_take_edges(line)[0]) is not None
+
+
+def _take_edges(line: Line) -> tuple[bytes, bytes]:
+    if isinstance(line, OversizeLine):
+        return line.head[:_EDGE_BYTES], line.tail[-_EDGE_BYTES:]
+    return bytes(line[:_EDGE_BYTES]), bytes(line[-_EDGE_BYTES:])

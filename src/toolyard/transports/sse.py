@@ -12,12 +12,10 @@ from yarl import URL
 from toolyard.auth import AuthProvider
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, SessionLost, Unreachable
 from toolyard.net import HttpResponse, OutboundHttp, is_same_origin
-from toolyard.protocol.byte_buffer import MessageBytes
 from toolyard.protocol.codec import encode
-from toolyard.protocol.framing import SSE_STEP_BYTES, OversizeLine, SseEvent, SseParser
-from toolyard.protocol.id_recovery import build_error_for_unreadable
+from toolyard.protocol.framing import SSE_STEP_BYTES, MessageBytes, OversizeLine, SseEvent, SseParser
 from toolyard.protocol.incremental_decoder import MAX_ONE_STEP_BYTES, decode_message
-from toolyard.protocol.jsonrpc import Message
+from toolyard.protocol.jsonrpc import Message, build_error_for_unreadable
 from toolyard.transports.http_requests import (
     ServerHttpClient,
     drain_response,

@@ -15,13 +15,18 @@ from toolyard.auth import AuthProvider
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, SessionLost, Unreachable
 from toolyard.net import HttpResponse, OutboundHttp
-from toolyard.protocol.byte_buffer import ByteBuffer, MessageBytes
 from toolyard.protocol.codec import decode, encode
 from toolyard.protocol.eras import ERAS, era_of_version
-from toolyard.protocol.framing import SSE_STEP_BYTES, OversizeLine, SseEvent, SseParser
-from toolyard.protocol.id_recovery import build_error_for_unreadable
+from toolyard.protocol.framing import (
+    SSE_STEP_BYTES,
+    ByteBuffer,
+    MessageBytes,
+    OversizeLine,
+    SseEvent,
+    SseParser,
+)
 from toolyard.protocol.incremental_decoder import MAX_ONE_STEP_BYTES, MessageLimitExceeded, decode_message
-from toolyard.protocol.jsonrpc import Message, RequestId, is_response_to
+from toolyard.protocol.jsonrpc import Message, RequestId, build_error_for_unreadable, is_response_to
 from toolyard.protocol.mirrored_headers import build_standard_headers
 from toolyard.transports.http_requests import (
     ServerHttpClient,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from toolyard.errors import ServerError
-from toolyard.protocol.byte_buffer import MessageBytes
-from toolyard.protocol.framing import Line
+from toolyard.protocol.framing import Line, MessageBytes
 from toolyard.protocol.incremental_decoder import MessageLimitExceeded
 from toolyard.protocol.jsonrpc import Message
 
@@ -21,8 +20,10 @@ __all__ = [
     "Transport",
     "TransportInfo",
     "describe_decode_error",
+    "find_failure_line",
     "to_single_line",
 ]
+
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Default maximum size of one message, in bytes."""
@@ -137,3 +138,29 @@ class LogTail:
         self.lines.append(line[: self.max_line_chars])
         if len(self.lines) > self.max_lines:
             del self.lines[0]
+
+
+_IGNORED_LINE = re.compile(
+    r"hint: |Node\.js v\d|note: run with `RUST_BACKTRACE|npm (?:error|ERR!) A complete log of this run"
+    r"|(?:Run|See|Try|For more information, try) .*--help\b"
+)
+"""Advice and version lines, which do not explain the failure."""
+_NPM_ERROR_LINE = re.compile(r"npm (?:error|ERR!)")
+_NPM_REASON_LINE = re.compile(r"npm (?:error|ERR!)(?: +\S+){5}")
+"""npm, which starts most servers, prints its reason first, after lines of one- or two-word codes."""
+_CONTINUATION_LINE = re.compile(r"\s|[\])}]+[,;]?$|[^:]*:$")
+"""A line that continues an earlier one (of a stack trace, an object or a usage text), or a heading."""
+_ERROR_LINE = re.compile(r"\W*(?:\w+\W+)?\w*(?:error|exception|fatal)\b", re.IGNORECASE)
+
+
+def find_failure_line(lines: Sequence[str], width: int = 300) -> str:
+    """Return the last line. If that is only a continuation, return the last line that names an error, or else
+    the last that is not a continuation. Return "" without output."""
+    candidates = [line for line in lines if to_single_line(line) and not _IGNORED_LINE.match(line)]
+    if candidates and _NPM_ERROR_LINE.match(candidates[-1]):
+        candidates = [line for line in candidates if _NPM_REASON_LINE.match(line)][:1] or candidates
+    if candidates and _CONTINUATION_LINE.match(candidates[-1]):
+        complete = [line for line in candidates if not _CONTINUATION_LINE.match(line)]
+        errors = [line for line in complete if _ERROR_LINE.match(line)]
+        candidates = errors or complete or candidates
+    return to_single_line(candidates[-1], width) if candidates else ""

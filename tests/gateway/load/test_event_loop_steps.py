@@ -20,7 +20,7 @@ from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core import call_approvals
 from toolyard.gateway import endpoint, gateway
 from toolyard.gateway.surface import listing_cache, prompts, result_limits, tools
-from toolyard.gateway.surface.resource_uris import ResourceMap
+from toolyard.gateway.surface.resources import ResourceMap
 from toolyard.store.repositories import approvals
 from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.clients import ConnectionManager
-from toolyard.gateway.client_subscriptions import ClientSubscriptions, Subscription
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.http.event_streams import EventStream
 from toolyard.gateway.input_required.request_state import REQUEST_STATE_SECONDS, RequestStateSealer
-from toolyard.gateway.surface.paging import paginate_items
-from toolyard.gateway.surface.resource_uris import ResourceMap
+from toolyard.gateway.subscriptions import ClientSubscriptions, Subscription
+from toolyard.gateway.surface.lists import paginate_items
+from toolyard.gateway.surface.resources import ResourceMap
 from toolyard.protocol.codec import decode, encode, encode_fragment
 from toolyard.types.account import Principal
 from toolyard.types.server import HttpSpec, Server

@@ -13,7 +13,7 @@ import pytest
 from tests.web.conftest import HttpClient
 
 from toolyard.agents.definitions.watch import LoadedAgents
-from toolyard.gateway.client_subscriptions import Subscription
+from toolyard.gateway.subscriptions import Subscription
 from toolyard.types.account import LOCAL_PRINCIPAL, Right, TokenScope
 from toolyard.types.agent import Agent
 from toolyard.web.gateway_mount import GatewayMount

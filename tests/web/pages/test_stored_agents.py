@@ -12,7 +12,7 @@ from tests.agents.chat.chat_harness import chat_server, fake_model
 from tests.web.chat.chat_client import begin, of_kind, say, wait_for_end
 
 from toolyard.agents.definitions.watch import LoadedAgents
-from toolyard.gateway.client_subscriptions import Subscription
+from toolyard.gateway.subscriptions import Subscription
 from toolyard.types.account import LOCAL_PRINCIPAL, Right, TokenScope
 from toolyard.types.agent import Agent
 from toolyard.web.gateway_mount import GatewayMount

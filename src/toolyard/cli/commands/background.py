@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from toolyard.background.launch import LOG_FILE_NAME
-from toolyard.background.runtime_dir import RuntimeDirError
+from toolyard.background.runtime_dir import LOG_FILE_NAME, RuntimeDirError
 from toolyard.background.shim import BackgroundLink, NotAttached, read_line
 from toolyard.cli.invocation import Command, Options, Usage
 from toolyard.cli.output.console import Column, format_count, make_printable, print_json, show_table

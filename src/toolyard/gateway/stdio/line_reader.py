@@ -10,9 +10,8 @@ import contextlib
 from collections import deque
 
 from toolyard.gateway.stdio.local_gateway import MAX_MESSAGE_BYTES, MessageReceiver
-from toolyard.protocol.byte_buffer import MessageBytes
 from toolyard.protocol.codec import decode
-from toolyard.protocol.framing import Line, LineFramer, OversizeLine
+from toolyard.protocol.framing import Line, LineFramer, MessageBytes, OversizeLine
 from toolyard.protocol.incremental_decoder import MAX_ONE_STEP_BYTES, decode_message
 
 __all__ = ["LineReader"]

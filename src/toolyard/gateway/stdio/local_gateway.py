@@ -16,9 +16,9 @@ from toolyard.core.composition import SharedQuestions, build_core, make_shared_c
 from toolyard.core.local_clients import record_local_client
 from toolyard.errors import Unreachable
 from toolyard.gateway.caller_view import gateway_caller, limit_scope_to_server
+from toolyard.gateway.client_request import SoleClient
 from toolyard.gateway.endpoint import Endpoint, make_endpoint
 from toolyard.gateway.gateway import Gateway
-from toolyard.gateway.sole_client import SoleClient
 from toolyard.gateway.stdio.session import StdioSession
 from toolyard.meta import ToolMode
 from toolyard.protocol.codec import encode

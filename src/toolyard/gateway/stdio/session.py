@@ -17,9 +17,9 @@ from toolyard.gateway.client_request import (
     is_request_id,
     parse_stateless_request,
 )
-from toolyard.gateway.client_subscriptions import LIST_CHANGED_KINDS
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.error_responses import RpcErrorResponse
+from toolyard.gateway.subscriptions import LIST_CHANGED_KINDS
 from toolyard.protocol.constants import INVALID_REQUEST, PARSE_ERROR
 from toolyard.protocol.eras import detect_era
 from toolyard.protocol.jsonrpc import (

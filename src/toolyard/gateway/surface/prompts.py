@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolyard.catalog.exposed_names import NameAssigner
+from toolyard.catalog.exposed_names import ExposedNames, NameAssigner, ServerToolNames
 from toolyard.gateway.caller_view import CallerView
 from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.gateway.surface.downgrade import downgrade_prompt
-from toolyard.gateway.surface.paging import paginate_items
-from toolyard.gateway.surface.resource_uris import build_prompt_names
+from toolyard.gateway.surface.lists import paginate_items
 from toolyard.protocol.constants import INVALID_PARAMS
 from toolyard.types.server import Server
 
-__all__ = ["PromptHandlers"]
+__all__ = ["PromptHandlers", "build_prompt_names"]
 
 
 class PromptHandlers:
@@ -92,3 +91,18 @@ def _rename_prompts(
         and (name := names.exposed_name(server.id, own)) is not None
     }
     return [named[name] for name in sorted(named)]
+
+
+def build_prompt_names(
+    naming: NameAssigner, prompts: Iterable[tuple[Server, Sequence[Mapping[str, Any]]]]
+) -> ExposedNames:
+    """Return exposed names for the prompts of many servers."""
+    return naming.names(
+        ServerToolNames(
+            server.id,
+            server.id if server.instance is None else server.instance.slug,
+            tuple(name for each in listed if isinstance(name := each.get("name"), str)),
+            instance=server.instance is not None,
+        )
+        for server, listed in prompts
+    )

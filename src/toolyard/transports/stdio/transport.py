@@ -13,15 +13,12 @@ from collections import deque
 from collections.abc import Mapping
 
 from toolyard.errors import OutcomeUnknown, Unreachable
-from toolyard.protocol.byte_buffer import MessageBytes
 from toolyard.protocol.codec import decode, encode
-from toolyard.protocol.framing import Line, LineFramer, OversizeLine
-from toolyard.protocol.id_recovery import build_error_for_unreadable
+from toolyard.protocol.framing import Line, LineFramer, MessageBytes, OversizeLine
 from toolyard.protocol.incremental_decoder import MAX_ONE_STEP_BYTES, MessageLimitExceeded, decode_message
-from toolyard.protocol.jsonrpc import Message
+from toolyard.protocol.jsonrpc import Message, build_error_for_unreadable
 from toolyard.transports.stdio import watchdog
 from toolyard.transports.stdio.child_process import ChildProcess
-from toolyard.transports.stdio.failure_line import find_failure_line
 from toolyard.transports.stdio.supervisor import ProcessSupervisor, build_child_environment, signal_group
 from toolyard.transports.transport import (
     MAX_MESSAGE_BYTES,
@@ -29,6 +26,7 @@ from toolyard.transports.transport import (
     Receiver,
     TransportInfo,
     describe_decode_error,
+    find_failure_line,
     to_single_line,
 )
 from toolyard.types.server import StdioSpec

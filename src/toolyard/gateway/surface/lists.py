@@ -1,4 +1,4 @@
-"""Repairs of list entries, so that every client can read them.
+"""Repairs of list entries, so that every client can read them, and pages of long lists.
 
 Clients validate a list as a whole: one invalid entry costs them all entries, at an address of many servers
 those of all servers. An invalid part is removed where it is optional, and corrected where the meaning is
@@ -7,13 +7,18 @@ clear. Valid objects are returned as they are, not copied.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
+from toolyard.gateway.error_responses import RpcErrorResponse
+from toolyard.protocol.constants import INVALID_PARAMS
 from toolyard.protocol.eras import Era
 
-__all__ = ["repair_list", "repair_server_info", "repair_tool"]
+__all__ = ["PAGE_SIZE", "paginate_items", "repair_list", "repair_server_info", "repair_tool"]
+
 
 _Repair: TypeAlias = Callable[[Any], Any]
 """Returns the value itself if valid, else a corrected one, else ``_NOTHING``."""
@@ -184,3 +189,36 @@ def repair_server_info(info: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Repair a server's description of itself; None if required parts are missing."""
     found = _repair_implementation(info)
     return None if found is _INVALID else found
+
+
+PAGE_SIZE = 1000
+"""Entries per page."""
+
+
+def paginate_items(
+    key: str, items: Sequence[Any], params: Mapping[str, Any], size: int = PAGE_SIZE
+) -> dict[str, Any]:
+    """Return the page of the request's ``cursor``. Raises RpcErrorResponse for an invalid cursor."""
+    start = _decode_cursor(params.get("cursor"))
+    if start > len(items):
+        # The list became shorter, so the rest after this position is empty.
+        start = len(items)
+    end = start + size
+    if start == 0 and end >= len(items):
+        return {key: items}
+    result: dict[str, Any] = {key: items[start:end]}
+    if end < len(items):
+        result["nextCursor"] = base64.urlsafe_b64encode(f"at {end}".encode()).decode()
+    return result
+
+
+def _decode_cursor(cursor: object) -> int:
+    if cursor is None:
+        return 0
+    try:
+        word, _, place = base64.urlsafe_b64decode(str(cursor)).decode().partition(" ")
+        if word == "at" and place.isdigit() and len(place) < 10:
+            return int(place)
+    except (binascii.Error, ValueError):
+        pass
+    raise RpcErrorResponse(INVALID_PARAMS, "cursor is not valid")

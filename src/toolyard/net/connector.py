@@ -1,4 +1,7 @@
-"""DNS resolution in daemon threads, so that an unresponsive name server delays nothing else."""
+"""Connector and resolver of the aiohttp sessions.
+
+Refused addresses are reported as AddressRefused, and an unresponsive name server delays nothing else.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,40 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
+import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client import ClientTimeout
+from aiohttp.connector import Connection
 from aiohttp.resolver import ThreadedResolver
+from aiohttp.tracing import Trace
 
-__all__ = ["DaemonThreadResolver"]
+from toolyard.net.address_guard import collect_refusals
+
+__all__ = ["DaemonThreadResolver", "GuardedConnector"]
+
+
+class GuardedConnector(aiohttp.TCPConnector):
+    """TCPConnector that raises ClientConnectorError with an AddressRefused as ``os_error`` for refused
+    addresses.
+
+    A host may have several addresses. If connecting fails for all of them, aiohttp raises a new OSError with
+    the joined texts of the failures, from which their types cannot be recovered. The guard therefore records
+    its refusals, and one of them replaces the joined error. A private address takes precedence over a denied
+    one, because the user can allow it.
+    """
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: ClientTimeout
+    ) -> Connection:
+        with collect_refusals() as refusals:
+            try:
+                return await super().connect(req, traces, timeout)
+            except aiohttp.ClientConnectorError as error:
+                # A TLS failure means that one address was allowed and reached: that is the error to report.
+                if not refusals or isinstance(error, aiohttp.ClientSSLError):
+                    raise
+                refusal = next((each for each in refusals if not each.is_denied), refusals[0])
+                raise aiohttp.ClientConnectorError(req.connection_key, refusal) from error
 
 
 class DaemonThreadResolver(AbstractResolver):
