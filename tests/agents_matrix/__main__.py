@@ -49,6 +49,11 @@ MEANINGS = {
         "nobody answers a server's question here: the call ends with `decline` or `cancel`, or after "
         "`ask_wait` with a link to the page that asks"
     ),
+    "question with a URL": "the same for a question that asks the person to open a page",
+    "first client": (
+        "the agent starts while no background process runs, and starts it; "
+        "a call works once the tools are listed"
+    ),
 }
 """The meaning of "yes" in each column."""
 
@@ -127,9 +132,12 @@ class AgentSession:
     agent: CodingAgent
     machine: Machine
 
-    def run(self, *script: Call, mode: str = "direct", prompt: str = PROMPT) -> ScriptedModel:
+    def run(
+        self, *script: Call, mode: str = "direct", prompt: str = PROMPT, is_first: bool = False
+    ) -> ScriptedModel:
         self.agent.connect(self.machine, mode=mode)
-        self.machine.start().initialize()
+        if not is_first:
+            self.machine.start().initialize()
         with ScriptedModel(script) as model:
             output = self.agent.run(self.machine, model.url, prompt=prompt)
         if not model.requests:
@@ -255,13 +263,32 @@ def ask_for_approval(session: AgentSession) -> Cell:
     return Cell("Nothing to delete" not in words and "approv" in words, words)
 
 
-def ask_question(session: AgentSession) -> Cell:
+def ask_question(session: AgentSession, **arguments: str) -> Cell:
     (session.machine.data / "toolyard.toml").write_text("ask_wait = 5\n")
     session.add_results_server()
-    words = "".join(session.run(Call("results_ask", {})).results)
+    words = "".join(session.run(Call("results_ask", arguments)).results)
     # Slashes and quotation marks are escaped in the results of some agents.
     is_cancelled = re.search(r"action\W+(decline|cancel)\b", words) is not None
     return Cell(is_cancelled or re.search(r"http:\S+/ui/", words) is not None, words)
+
+
+def ask_to_open_page(session: AgentSession) -> Cell:
+    return ask_question(session, url="https://example.org/where")
+
+
+def start_background_process(session: AgentSession) -> Cell:
+    machine = session.machine
+    # The first request may come before the tools are listed.
+    model = session.run(
+        weekday(28, lambda: wait_until(lambda: len(machine.status().get("clients", [])) == 1)),
+        weekday(29, lambda: time.sleep(1)),
+        weekday(30),
+        is_first=True,
+    )
+    words = (
+        "" if model.requests[0].find("demo_weekday") else "the first request declares no tools of Toolyard"
+    )
+    return Cell(len(machine.backgrounds) == 1 and "is a Thursday." in "".join(model.results), words)
 
 
 CHECKS: dict[str, Callable[[AgentSession], Cell]] = {
@@ -277,6 +304,8 @@ CHECKS: dict[str, Callable[[AgentSession], Cell]] = {
     "tools changed": see_changed_tools,
     "approval": ask_for_approval,
     "question": ask_question,
+    "question with a URL": ask_to_open_page,
+    "first client": start_background_process,
 }
 
 

@@ -13,15 +13,16 @@ from pathlib import Path
 
 from tests.background.conftest import Machine
 
-MODULES = Path(__file__).parents[2] / ".envs/agents/node_modules"
-"""The folder in which `make agents` installs them."""
-NODE_22 = MODULES.parents[1] / "conformance/node_modules/node/bin/node"
+ENVIRONMENTS = Path(__file__).parents[2] / ".envs"
+MODULES = (ENVIRONMENTS / "tested-agents/node_modules", ENVIRONMENTS / "agents/node_modules")
+"""The folders in which `make test` and `make agents` install them."""
+NODE_22 = ENVIRONMENTS / "conformance/node_modules/node/bin/node"
 PROMPT = "Do the next step."
 
 
 @dataclass(frozen=True)
 class CodingAgent:
-    """``client`` is its name for ``toolyard connect``, ``program`` a pattern below ``MODULES``."""
+    """``client`` is its name for ``toolyard connect``, ``program`` a pattern below one of ``MODULES``."""
 
     client: str
     title: str
@@ -40,11 +41,12 @@ class CodingAgent:
 
     @property
     def path(self) -> Path | None:
-        return next(iter(sorted(MODULES.glob(self.program))), None)
+        return next((path for folder in MODULES for path in sorted(folder.glob(self.program))), None)
 
     @property
     def version(self) -> str:
-        return json.loads((MODULES / self.package / "package.json").read_text())["version"]
+        files = (folder / self.package / "package.json" for folder in MODULES)
+        return json.loads(next(file for file in files if file.exists()).read_text())["version"]
 
     def connect(self, machine: Machine, *, mode: str = "direct") -> None:
         """Write the entry for Toolyard into the agent's own file, as a person would."""

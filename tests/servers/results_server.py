@@ -1,7 +1,7 @@
 """A legacy server for what becomes of results, from the standard library alone so that it starts at once.
 
 Tools: ``media`` gives back what it is given, as a picture, a sound or a file; ``long`` gives so many
-characters; ``ask`` asks the person for a city, with a form; ``write`` says that it writes.
+characters; ``ask`` asks the person for a city, with a form, or to open a URL; ``write`` says that it writes.
 """
 
 import json
@@ -10,7 +10,7 @@ import sys
 SCHEMAS = {
     "media": {"mime": {"type": "string"}, "data": {"type": "string"}},
     "long": {"size": {"type": "integer"}},
-    "ask": {},
+    "ask": {"url": {"type": "string"}},
     "write": {"text": {"type": "string"}},
 }
 FORM = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -33,8 +33,10 @@ def media(mime: str, data: str) -> dict:
     return {"content": [{"type": "resource", "resource": resource}]}
 
 
-def ask(number: int) -> dict:
+def ask(number: int, url: str | None) -> dict:
     params = {"message": "Where do you live?", "requestedSchema": FORM}
+    if url:
+        params = {"mode": "url", "message": "Where do you live?", "url": url, "elicitationId": str(number)}
     send({"id": 1000 + number, "method": "elicitation/create", "params": params})
     for line in sys.stdin:
         message = json.loads(line)
@@ -50,7 +52,7 @@ def call(number: int, name: str, given: dict) -> dict:
         case "long":
             return text("0123456789" * (given["size"] // 10))
         case "ask":
-            return ask(number)
+            return ask(number, given.get("url"))
         case _:
             return text(f"wrote {given.get('text')}")
 
