@@ -41,3 +41,21 @@ async def test_no_page_is_requested_after_those_so_far_take_too_many_bytes() -> 
         listing = await collect_pages("tools/list", "tools", fetch_page, max_bytes=12_000)
         assert pages == len(listing.items) < 4
         assert listing.warnings == [f"tools/list takes more than 12,000 bytes; stopped after {pages} entries"]
+
+
+async def test_a_listing_has_the_shortest_ttl_of_its_pages_and_is_public_only_if_all_are() -> None:
+    for hints, ttl_ms, scope in (
+        (({"ttlMs": 60_000, "cacheScope": "public"}, {"cacheScope": "public"}, {"ttlMs": 5}), 5, "private"),
+        (({"ttlMs": -1, "cacheScope": "public"}, {"ttlMs": 7, "cacheScope": "public"}), 0, "public"),
+        (({"ttlMs": True, "cacheScope": "PUBLIC"}, {"ttlMs": "9"}), None, "private"),
+    ):
+        pages = iter(hints)
+        left = len(hints)
+
+        async def fetch_page(params: Mapping[str, Any] | None, pages: Any = pages) -> dict[str, Any]:
+            nonlocal left
+            left -= 1
+            return {"tools": [], **next(pages), **({"nextCursor": str(left)} if left else {})}
+
+        listing = await collect_pages("tools/list", "tools", fetch_page)
+        assert (listing.ttl_ms, listing.scope) == (ttl_ms, scope)

@@ -31,26 +31,11 @@ def test_the_first_link_that_hides_or_refuses_decides() -> None:
     assert first.decisive == DecisionStep("rule 1", RuleOutcome.HIDE, "reason 1")
 
 
-def test_an_ask_stays_until_an_approval_is_granted() -> None:
-    asking = decision(RuleOutcome.PASS, RuleOutcome.ASK)
+def test_an_ask_remains_unless_a_rule_hides_or_refuses() -> None:
+    asking = decision(RuleOutcome.ASK, RuleOutcome.PASS)
     assert asking.verdict is Verdict.ASK
-    assert (
-        asking.with_step(DecisionStep("approval", RuleOutcome.GRANT, "approved for an hour")).verdict
-        is Verdict.ALLOW
-    )
-
-
-def test_a_limit_met_at_the_call_refuses_what_was_allowed() -> None:
-    limited = decision(RuleOutcome.PASS).with_step(
-        DecisionStep("rate", RuleOutcome.REFUSE, "more than 10 calls a minute")
-    )
-    assert limited.verdict is Verdict.REFUSE
-    assert limited.decisive is not None
-    assert limited.decisive.rule == "rate"
-
-
-def test_a_grant_does_not_undo_a_refusal() -> None:
-    assert decision(RuleOutcome.REFUSE, RuleOutcome.GRANT).verdict is Verdict.REFUSE
+    assert asking.decisive == DecisionStep("rule 0", RuleOutcome.ASK, "reason 0")
+    assert decision(RuleOutcome.ASK, RuleOutcome.REFUSE).verdict is Verdict.REFUSE
 
 
 def test_only_allow_and_ask_are_shown() -> None:

@@ -74,11 +74,7 @@ class Policy:
     def compile_server_policy(
         self, server: Server, state: State, *, instance_filter: Iterable[str] | None = None
     ) -> ServerPolicy:
-        """Compile the chain of rules for the tools of one server, in order of evaluation.
-
-        Approvals, rate limits and size limits are known only at the call, which adds them to the decision
-        with ``Decision.with_step``.
-        """
+        """Compile the chain of rules for the tools of one server, in order of evaluation."""
         server_bundles = tuple(each for each in self.bundles if each.server_id == server.id)
         # Rules that refuse for every caller come first, then those that hide by selection and rights. The
         # first rule that refuses or hides is the one that an explanation names as decisive.

@@ -83,8 +83,6 @@ class RuleOutcome(StrEnum):
     """No objection; the next rule decides."""
     ASK = "ask"
     """Allowed only with an approval."""
-    GRANT = "grant"
-    """An approval was given; it satisfies all earlier rules with the outcome ASK."""
     HIDE = "hide"
     """Final: the tool is hidden."""
     REFUSE = "refuse"
@@ -147,20 +145,10 @@ class Decision:
         """Build the decision that follows from a chain of steps."""
         return cls(tool, name, _combine_outcomes(chain), chain)
 
-    def with_step(self, step: DecisionStep) -> Decision:
-        """Return the decision with one more step: an approval, a rate or a size limit applied at the call."""
-        return Decision.from_chain(self.tool, self.name, (*self.chain, step))
-
     @property
     def decisive(self) -> DecisionStep | None:
         """The step that determined the verdict; None if the tool is allowed."""
-        if self.verdict is Verdict.ALLOW:
-            return None
-        outcome = RuleOutcome(self.verdict.value)
-        # The first HIDE or REFUSE is final. Of several ASK the last one counts: a GRANT may have satisfied
-        # the earlier ones.
-        chain = reversed(self.chain) if outcome is RuleOutcome.ASK else self.chain
-        return next(step for step in chain if step.outcome is outcome)
+        return next((step for step in self.chain if step.outcome.value == self.verdict.value), None)
 
     def explain(self) -> str:
         """Return the chain as text, one line per step, with an arrow at the decisive step."""
@@ -189,17 +177,13 @@ class Decision:
 
 
 def _combine_outcomes(chain: tuple[DecisionStep, ...]) -> Verdict:
-    needs_approval = False
+    verdict = Verdict.ALLOW
     for step in chain:
-        if step.outcome is RuleOutcome.HIDE:
-            return Verdict.HIDE
-        if step.outcome is RuleOutcome.REFUSE:
-            return Verdict.REFUSE
+        if step.outcome in (RuleOutcome.HIDE, RuleOutcome.REFUSE):
+            return Verdict(step.outcome.value)
         if step.outcome is RuleOutcome.ASK:
-            needs_approval = True
-        elif step.outcome is RuleOutcome.GRANT:
-            needs_approval = False
-    return Verdict.ASK if needs_approval else Verdict.ALLOW
+            verdict = Verdict.ASK
+    return verdict
 
 
 OnProgress: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None] | None]

@@ -244,10 +244,6 @@ class Server:
         """Next step for the problems of its entry."""
         return "; ".join(dict.fromkeys(problem.hint for problem in self.problems if problem.hint))
 
-    def is_visible_to(self, principal_id: str) -> bool:
-        """Return whether the server exists for this principal."""
-        return self.instance is None or self.instance.owner == principal_id
-
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
