@@ -86,7 +86,7 @@ class KeyRotation:
         reencrypted = unreadable = 0
         for column, key_columns in ENCRYPTED_COLUMNS:
             query = select(*key_columns).where(column.is_not(None)).order_by(*key_columns)
-            rows = await self._executor.fetch_all(query)
+            rows = await self._executor.fetch_rows(query)
             for start in range(0, len(rows), _BATCH_ROWS):
                 row_keys = [tuple(row) for row in rows[start : start + _BATCH_ROWS]]
                 work = partial(self._reencrypt_rows, column=column, key_columns=key_columns, rows=row_keys)

@@ -18,7 +18,7 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Executable, text
 
 from toolyard.store.errors import StoreError
 from toolyard.store.sql.dialects import POSTGRESQL_SESSION_SETUP, Engines
@@ -110,6 +110,20 @@ class Signals:
             # A message that does not fit is sent empty, which makes listeners check everything.
             payload = f"{self._sender_id} {channel} {message if _fits_in_notification(message) else ''}"
             connection.execute(_NOTIFY_STATEMENT, {"channel": POSTGRESQL_CHANNEL, "payload": payload})
+
+    async def execute(self, statement: Executable, channel: str, message: str) -> int:
+        """Run a statement for a key from outside, and send a message if it changes any rows.
+
+        Return the number of changed rows. Raises StoreError.
+        """
+
+        def work(connection: Connection) -> int:
+            changed = connection.execute(statement).rowcount
+            if changed:
+                self.notify(connection, channel, message)
+            return changed
+
+        return await self._executor.write_or_default(work, 0)
 
     async def send(self, channel: str, message: str) -> None:
         """Send a message in a separate transaction. Raises StoreError."""

@@ -130,8 +130,8 @@ class SqlAccountStorage:
 
     async def list_users(self) -> Sequence[User]:
         """Return all users, sorted by name."""
-        rows = await self._executor.fetch_all(select(*_USER_COLUMNS))
-        return sorted(map(_user_from_row, rows), key=lambda user: (fold_case(user.name), user.name))
+        all_users = await self._executor.fetch_all(select(*_USER_COLUMNS), _user_from_row)
+        return sorted(all_users, key=lambda user: (fold_case(user.name), user.name))
 
     async def add_user(
         self, name: str, role: Role, *, user_id: str | None = None, subject: str | None = None
@@ -156,7 +156,7 @@ class SqlAccountStorage:
         return user
 
     async def set_role(self, user_id: str, role: Role) -> None:
-        await self._execute_and_notify(
+        await self._execute_and_revoke(
             update(users).where(users.c.id == user_id).values(role=role.value), user_id
         )
 
@@ -256,30 +256,17 @@ class SqlAccountStorage:
         await self._update_user(user_id, first_steps_hidden_at=at)
 
     async def has_several_users(self) -> bool:
-        query = select(users.c.id).limit(2)
-        return len(await self._executor.fetch_all(query)) > 1
+        return len(await self._executor.fetch_rows(select(users.c.id).limit(2))) > 1
 
     async def _find_user(self, condition: Any) -> User | None:
-        query = select(*_USER_COLUMNS).where(condition)
-        row = await self._executor.fetch_one(query)
-        return None if row is None else _user_from_row(row)
+        return await self._executor.fetch_one(select(*_USER_COLUMNS).where(condition), _user_from_row)
 
     async def _update_user(self, user_id: str, **values: Any) -> None:
-        await self._execute_and_notify(update(users).where(users.c.id == user_id).values(**values))
+        await self._executor.execute_by_key(update(users).where(users.c.id == user_id).values(**values))
 
-    async def _execute_and_notify(self, statement: Any, affected_user_id: str | None = None) -> int:
-        """Execute a statement and return the number of changed rows.
-
-        If there are any, ``affected_user_id`` is announced as a user who may have lost access.
-        """
-
-        def work(connection: Connection) -> int:
-            changed = connection.execute(statement).rowcount
-            if changed and affected_user_id is not None:
-                self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, affected_user_id)
-            return changed
-
-        return await self._executor.write_or_default(work, 0)
+    async def _execute_and_revoke(self, statement: Any, user_id: str) -> bool:
+        """Execute a statement by which the user may lose access. Return whether it changed any rows."""
+        return await self._signals.execute(statement, REVOKED_ACCESS_CHANNEL, user_id) > 0
 
     # Browser sessions.
 
@@ -300,12 +287,15 @@ class SqlAccountStorage:
 
     async def find_session(self, digest: str, now: float) -> tuple[BrowserSession, User] | None:
         """Return a session that has not expired, and its user, who is not disabled."""
-        row = await self._executor.fetch_one(_SELECT_BY_SESSION, {"of": digest, "now": now})
-        return None if row is None else (_session_from_row(row), _user_from_row(row))
+        return await self._executor.fetch_one(
+            _SELECT_BY_SESSION,
+            lambda row: (_session_from_row(row), _user_from_row(row)),
+            {"of": digest, "now": now},
+        )
 
     async def extend_session(self, digest: str, expires_at: float) -> None:
         """Set a later expiry. A session that has ended meanwhile stays ended."""
-        await self._execute_and_notify(
+        await self._executor.execute_by_key(
             update(sessions).where(sessions.c.digest == digest).values(expires_at=expires_at)
         )
 
@@ -321,23 +311,20 @@ class SqlAccountStorage:
     async def list_sessions(self, user_id: str, now: float) -> Sequence[BrowserSession]:
         """Return the sessions that have not ended, most recently used first."""
         query = select(*_SESSION_COLUMNS).where(sessions.c.user_id == user_id, sessions.c.expires_at > now)
-        rows = await self._executor.fetch_all(query)
-        return sorted(
-            map(_session_from_row, rows),
-            key=lambda session: (-(session.last_seen or session.created_at), session.id),
-        )
+        found = await self._executor.fetch_all(query, _session_from_row)
+        return sorted(found, key=lambda session: (-(session.last_seen or session.created_at), session.id))
 
     async def touch_session(self, digest: str, now: float, network: str) -> None:
         statement = update(sessions).where(sessions.c.digest == digest)
-        await self._execute_and_notify(statement.values(last_seen=now, network=network))
+        await self._executor.execute_by_key(statement.values(last_seen=now, network=network))
 
     async def end_user_session(self, user_id: str, session_id: str) -> bool:
         """End a session; return False if the user has no such session."""
         is_session = (sessions.c.user_id == user_id) & (sessions.c.id == session_id)
-        return await self._execute_and_notify(delete(sessions).where(is_session), user_id) > 0
+        return await self._execute_and_revoke(delete(sessions).where(is_session), user_id)
 
     async def end_sessions(self, user_id: str) -> None:
-        await self._execute_and_notify(delete(sessions).where(sessions.c.user_id == user_id), user_id)
+        await self._execute_and_revoke(delete(sessions).where(sessions.c.user_id == user_id), user_id)
 
     # Tokens.
 
@@ -359,22 +346,25 @@ class SqlAccountStorage:
 
     async def find_token(self, digest: str, now: float) -> tuple[ApiToken, User] | None:
         """Return a token that has not expired, and its user, who is not disabled."""
-        row = await self._executor.fetch_one(_SELECT_BY_TOKEN, {"of": digest, "now": now})
-        return None if row is None else (_token_from_row(row), _user_from_row(row))
+        return await self._executor.fetch_one(
+            _SELECT_BY_TOKEN,
+            lambda row: (_token_from_row(row), _user_from_row(row)),
+            {"of": digest, "now": now},
+        )
 
     async def list_tokens(self, user_id: str) -> Sequence[ApiToken]:
         """Return the tokens of a user, newest first."""
         query = select(*_TOKEN_COLUMNS).where(api_tokens.c.user_id == user_id)
-        rows = await self._executor.fetch_all(query)
-        return sorted(map(_token_from_row, rows), key=lambda token: (-token.created_at, token.id))
+        found = await self._executor.fetch_all(query, _token_from_row)
+        return sorted(found, key=lambda token: (-token.created_at, token.id))
 
     async def delete_token(self, user_id: str, token_id: str) -> bool:
         """Delete a token; return False if the user has no such token."""
         is_token = (api_tokens.c.user_id == user_id) & (api_tokens.c.id == token_id)
-        return await self._execute_and_notify(delete(api_tokens).where(is_token), user_id) > 0
+        return await self._execute_and_revoke(delete(api_tokens).where(is_token), user_id)
 
     async def touch_token(self, token_id: str, now: float) -> None:
-        await self._execute_and_notify(
+        await self._executor.execute_by_key(
             update(api_tokens).where(api_tokens.c.id == token_id).values(last_used_at=now)
         )
 
@@ -392,8 +382,7 @@ class SqlAccountStorage:
     async def find_invite(self, digest: str, now: float) -> Invite | None:
         """Return a valid invite without using it."""
         query = _SELECT_INVITES.where(invites.c.digest == digest, invites.c.expires_at > now)
-        row = await self._executor.fetch_one(query)
-        return None if row is None else Invite(*row)
+        return await self._executor.fetch_one(query, lambda row: Invite(*row))
 
     async def take_invite(self, digest: str, now: float) -> Invite | None:
         """Return a valid invite and delete it atomically."""
@@ -435,7 +424,7 @@ class SqlAccountStorage:
         await self._executor.write(work)
 
     async def clear_attempts(self, key: str) -> None:
-        await self._execute_and_notify(delete(attempts).where(attempts.c.digest == compute_digest(key)))
+        await self._executor.execute_by_key(delete(attempts).where(attempts.c.digest == compute_digest(key)))
 
     # Sign-ins at the identity provider.
 

@@ -86,23 +86,16 @@ class SqlAgentStorage:
 
     async def delete(self, stored: StoredAgent) -> bool:
         """Delete an agent; return False if it does not exist."""
-
-        def work(connection: Connection) -> bool:
-            self._signals.notify(connection, AGENTS_CHANNEL, stored.id)
-            return connection.execute(delete(agents).where(agents.c.id == stored.id)).rowcount > 0
-
-        return await self._executor.write(work)
+        statement = delete(agents).where(agents.c.id == stored.id)
+        return await self._signals.execute(statement, AGENTS_CHANNEL, stored.id) > 0
 
     async def read_versions(self) -> frozenset[tuple[str, int]]:
         """Return the id and version of every agent, which differ after every change. Raises StoreError."""
         query = select(agents.c.id, agents.c.version)
-        rows = await self._executor.fetch_all(query)
-        return frozenset((row.id, row.version) for row in rows)
+        return frozenset(await self._executor.fetch_all(query, lambda row: (row.id, row.version)))
 
     async def _read(self, condition: Any) -> list[StoredAgent]:
-        query = select(agents).where(condition)
-        rows = await self._executor.fetch_all(query)
-        return [_from_row(row) for row in rows]
+        return await self._executor.fetch_all(select(agents).where(condition), _from_row)
 
 
 def _require_room(connection: Connection, stored: StoredAgent, max_per_owner: int) -> None:

@@ -74,8 +74,7 @@ class SqlApprovalStore:
 
     async def find(self, owner: str, approval_id: str) -> Approval | None:
         query = select(approvals).where(_owner_condition(approvals, owner, approval_id))
-        row = await self._executor.fetch_one(query)
-        return None if row is None else _approval_from_row(row)
+        return await self._executor.fetch_one(query, _approval_from_row)
 
     async def find_last_approved(self, owner: str, tool: str) -> Approval | None:
         """Return the last call of a tool that a user approved, if it is among the last answered ones."""
@@ -91,8 +90,7 @@ class SqlApprovalStore:
             .limit(1)
         )
         query = select(approvals).where(approvals.c.id.in_(found))
-        row = await self._executor.fetch_one(query)
-        return None if row is None else _approval_from_row(row)
+        return await self._executor.fetch_one(query, _approval_from_row)
 
     async def list_pending(self, owner: str) -> Sequence[Approval]:
         is_waiting = (approvals.c.owner == owner) & approvals.c.answered_at.is_(None)
@@ -182,8 +180,7 @@ class SqlApprovalStore:
 
     async def _read_grants(self, condition: Any) -> list[Grant]:
         query = select(grants).where(condition).order_by(grants.c.created_at.desc(), grants.c.id)
-        rows = await self._executor.fetch_all(query)
-        return [_grant_from_row(row) for row in rows]
+        return await self._executor.fetch_all(query, _grant_from_row)
 
 
 def _insert_for_chat(connection: Connection, statement: Any) -> None:
@@ -277,8 +274,7 @@ class SqlQuestionStore:
         """Return the open questions of a user, oldest first."""
         is_open = (questions.c.owner == owner) & (questions.c.expires_at > now)
         query = select(questions).where(is_open).order_by(questions.c.asked_at, questions.c.id)
-        rows = await self._executor.fetch_all(query)
-        return [_question_from_row(row) for row in rows]
+        return await self._executor.fetch_all(query, _question_from_row)
 
     async def answer(self, owner: str, question_id: str, answer: Mapping[str, Any]) -> bool:
         """Answer a question. Return False if it is not open any more. Raises StoreError."""

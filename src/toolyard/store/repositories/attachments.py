@@ -129,13 +129,7 @@ class SqlAttachmentStore:
     async def _select_complete(self, condition: ColumnElement[bool]) -> Sequence[StoredAttachment]:
         query = select(attachments).where(condition, attachments.c.mime.is_not(None))
         query = query.order_by(attachments.c.name, attachments.c.id)
-        rows = await self._executor.fetch_all(query)
-        return [
-            StoredAttachment(
-                Attachment(row.id, row.name, row.mime, row.size, row.origin, row.server), row.chat_id
-            )
-            for row in rows
-        ]
+        return await self._executor.fetch_all(query, _attachment_from_row)
 
     async def read_chunks(self, id: str) -> AsyncGenerator[bytes]:
         """Yield the content of an attachment that ``find`` returned, until its end or its deletion."""
@@ -183,6 +177,11 @@ class SqlAttachmentStore:
 
 def _owner_condition(owner: str, ids: Sequence[str]) -> ColumnElement[bool]:
     return (attachments.c.owner == owner) & attachments.c.id.in_(ids)
+
+
+def _attachment_from_row(row: Any) -> StoredAttachment:
+    attachment = Attachment(row.id, row.name, row.mime, row.size, row.origin, row.server)
+    return StoredAttachment(attachment, row.chat_id)
 
 
 def _select_excess_ids(owner: str, limit: int) -> Any:

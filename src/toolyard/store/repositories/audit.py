@@ -155,10 +155,10 @@ class SqlAuditLog:
         while after < last:
             within = (audit.c.id > after) & (audit.c.id <= last)
             query = select(audit).where(within).order_by(audit.c.id).limit(_MAX_BATCH_ENTRIES)
-            rows = await self._executor.fetch_all(query)
-            for row in rows:
-                yield _entry_from_row(row)
-            after = rows[-1].id if rows else last
+            entries = await self._executor.fetch_all(query, _entry_from_row)
+            for entry in entries:
+                yield entry
+            after = entries[-1].id if entries else last
 
     async def close(self) -> None:
         """Write queued entries. The number of those that cannot be written within some seconds is logged."""

@@ -115,8 +115,7 @@ class SqlChatStore:
 
     async def get(self, owner: str, chat_id: str) -> Chat | None:
         query = SELECT_CHATS.where(_owner_condition(owner, chat_id))
-        row = await self._executor.fetch_one(query)
-        return None if row is None else chat_from_row(row)
+        return await self._executor.fetch_one(query, chat_from_row)
 
     async def list_chats(
         self,
@@ -139,8 +138,7 @@ class SqlChatStore:
             same_time = and_(chats.c.updated_at == at, chats.c.id < chat_id)
             query = query.where(or_(chats.c.updated_at < at, same_time))
         query = query.order_by(chats.c.updated_at.desc(), chats.c.id.desc()).limit(_clamp_limit(limit))
-        rows = await self._executor.fetch_all(query)
-        return [chat_from_row(row) for row in rows]
+        return await self._executor.fetch_all(query, chat_from_row)
 
     async def change(self, chat: Chat) -> bool:
         """Store title, agent, model and choice of the owner's chat, nothing else.
@@ -151,13 +149,8 @@ class SqlChatStore:
         return await self._executor.execute(statement) > 0
 
     async def delete(self, owner: str, chat_id: str) -> bool:
-        def work(connection: Connection) -> bool:
-            if not connection.execute(delete(chats).where(_owner_condition(owner, chat_id))).rowcount:
-                return False
-            self._signals.notify(connection, CHATS_CHANNEL, chat_id)
-            return True
-
-        return await self._executor.write_or_default(work, False)
+        statement = delete(chats).where(_owner_condition(owner, chat_id))
+        return await self._signals.execute(statement, CHATS_CHANNEL, chat_id) > 0
 
     # Events.
 
@@ -339,8 +332,7 @@ class SqlChatStore:
         query = SELECT_CHATS.where(
             chats.c.state == TurnState.WAITING.value, ~open_approvals.exists()
         ).order_by(chats.c.id)
-        rows = await self._executor.fetch_all(query)
-        return [chat_from_row(row) for row in rows]
+        return await self._executor.fetch_all(query, chat_from_row)
 
     async def take_over(self, chat_id: str, runner: str, previous_runner: str) -> bool:
         """Hold a running chat in place of a dead runner. Return False if another process took it first."""
@@ -364,13 +356,9 @@ class SqlChatStore:
 
     async def request_stop(self, chat_id: str) -> None:
         """Notify the runner that holds the chat, in any process."""
-
-        def work(connection: Connection) -> None:
-            running = (chats.c.id == chat_id) & chats.c.runner.is_not(None)
-            if connection.execute(update(chats).where(running).values(stop_asked=True)).rowcount:
-                self._signals.notify(connection, CHAT_STOPS_CHANNEL, chat_id)
-
-        await self._executor.write_or_default(work, None)
+        is_held = (chats.c.id == chat_id) & chats.c.runner.is_not(None)
+        statement = update(chats).where(is_held).values(stop_asked=True)
+        await self._signals.execute(statement, CHAT_STOPS_CHANNEL, chat_id)
 
     async def listen_for_stop_requests(self) -> AsyncGenerator[str]:
         """Yield ids of chats to stop, possibly twice: from the signal and from the table. Ends on close."""

@@ -43,15 +43,15 @@ class SqlListingStorage:
             .limit(1)
         )
         try:
-            row = await self._executor.fetch_one(query)
+            return await self._executor.fetch_one(
+                query,
+                lambda row: StoredListing(
+                    by_digest[row.digest], row.content_hash, row.fetched_at, row.ttl, bytes(row.body)
+                ),
+            )
         except StoreError as error:
             _log.warning("a stored catalogue cannot be read: %s", error.cause)
             return None
-        if row is None:
-            return None
-        return StoredListing(
-            by_digest[row.digest], row.content_hash, row.fetched_at, row.ttl, bytes(row.body)
-        )
 
     async def save(self, stored: StoredListing) -> None:
         values = {
@@ -109,28 +109,25 @@ class SqlPinStorage:
     async def revisions(self, pin_keys: Sequence[PinKey]) -> tuple[int, ...]:
         digests = [pin_digest(pin_key) for pin_key in pin_keys]
         query = select(self._table.c.digest, self._table.c.revision).where(self._table.c.digest.in_(digests))
-        rows = await self._executor.fetch_all(query)
-        revisions = {row.digest: row.revision for row in rows}
+        revisions = {row.digest: row.revision for row in await self._executor.fetch_rows(query)}
         return tuple(revisions.get(digest, 0) for digest in digests)
 
     async def read(self, pin_keys: Sequence[PinKey]) -> tuple[PinEntry, ...]:
         digests = [pin_digest(pin_key) for pin_key in pin_keys]
         query = select(self._table).where(self._table.c.digest.in_(digests))
-        rows = await self._executor.fetch_all(query)
-        entries = {row.digest: _entry_from_row(row) for row in rows}
+        entries = {row.digest: _entry_from_row(row) for row in await self._executor.fetch_rows(query)}
         return tuple(entries.get(digest, PinEntry()) for digest in digests)
 
     async def list_unaccepted(self, server_id: str) -> Sequence[bytes]:
         table = self._table
         query = select(table.c.seen).where(table.c.server_id == server_id, table.c.seen.is_not(None))
         query = query.distinct().order_by(self._table.c.seen).limit(_MAX_SEEN_LISTINGS)
-        rows = await self._executor.fetch_all(query)
-        return [bytes(row.seen) for row in rows]
+        return await self._executor.fetch_all(query, lambda row: bytes(row.seen))
 
     async def servers_with_unaccepted_listings(self) -> Sequence[str]:
         """Return the ids of servers that listed tools which are not accepted."""
         query = select(self._table.c.server_id).where(self._table.c.seen.is_not(None)).distinct()
-        return await self._executor.read(lambda connection: connection.execute(query).scalars().all())
+        return await self._executor.fetch_all(query, lambda row: row.server_id)
 
     async def save(self, pin_key: PinKey, entry: PinEntry, *, notify: bool = False) -> bool:
         values: dict[str, Any] = {"revision": entry.revision + 1, "pins": entry.pins, "seen": entry.seen}

@@ -32,8 +32,7 @@ class SqlModelStorage:
     async def list_models(self) -> Sequence[StoredModel]:
         """Return all models, sorted by name."""
         query = _MODEL_ROWS.select.order_by(models.c.name)
-        rows = await self._executor.fetch_all(query)
-        return [_MODEL_ROWS.load(row, self._cipher) for row in rows]
+        return await self._executor.fetch_all(query, lambda row: _MODEL_ROWS.load(row, self._cipher))
 
     async def get_model(self, name: str) -> StoredModel:
         """Return a model. Raises NotFound."""

@@ -64,23 +64,21 @@ class SqlProposalStore:
 
     async def get(self, proposal_id: str) -> Proposal | None:
         """Return a proposal of anyone."""
-        query = _SELECT.where(proposals.c.id == proposal_id)
-        row = await self._executor.fetch_one(query)
-        return None if row is None else _proposal_from_row(row)
+        return await self._executor.fetch_one(
+            _SELECT.where(proposals.c.id == proposal_id), _proposal_from_row
+        )
 
     async def list(self, user_id: str | None = None) -> Sequence[Proposal]:
         """Return the proposals of a person, or of everyone: open ones first, then the newest, at most 500."""
         query = _SELECT.order_by(_IS_OPEN.desc(), proposals.c.created_at.desc(), proposals.c.id)
         if user_id is not None:
             query = query.where(proposals.c.user_id == user_id)
-        rows = await self._executor.fetch_all(query.limit(_MAX_LISTED))
-        return [_proposal_from_row(row) for row in rows]
+        return await self._executor.fetch_all(query.limit(_MAX_LISTED), _proposal_from_row)
 
     async def list_unseen(self, user_id: str) -> Sequence[Proposal]:
         """Return the decided proposals of a person that they have not seen since."""
         query = _SELECT.where(proposals.c.user_id == user_id, ~_IS_OPEN, proposals.c.seen_at.is_(None))
-        rows = await self._executor.fetch_all(query.order_by(proposals.c.decided_at))
-        return [_proposal_from_row(row) for row in rows]
+        return await self._executor.fetch_all(query.order_by(proposals.c.decided_at), _proposal_from_row)
 
     async def mark_seen(self, user_id: str, at: float) -> None:
         """Remember that a person has seen all decisions."""

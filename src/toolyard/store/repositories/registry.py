@@ -129,14 +129,12 @@ class SqlRegistryStorage:
     async def count_instances(self) -> dict[str, int]:
         """Return the number of instances of each server, by server id."""
         query = select(instances.c.server_id, func.count()).group_by(instances.c.server_id)
-        rows = await self._executor.fetch_all(query)
-        return {row[0]: row[1] for row in rows}
+        return {row[0]: row[1] for row in await self._executor.fetch_rows(query)}
 
     async def list_instance_choices(self, server_id: str) -> Mapping[str, str]:
         """Return the choice id of every instance of a server, for all users, by instance id."""
         query = select(instances.c.id, instances.c.choice_id).where(instances.c.server_id == server_id)
-        rows = await self._executor.fetch_all(query)
-        return {row.id: row.choice_id for row in rows}
+        return {row.id: row.choice_id for row in await self._executor.fetch_rows(query)}
 
     def _notify_changed(self, connection: Connection, changed_id: str) -> None:
         self._signals.notify(connection, REGISTRY_CHANNEL, changed_id)
@@ -246,12 +244,7 @@ class SqlRegistryStorage:
         """Store the state of an instance; do nothing if it no longer exists."""
         statement = update(instances).where(instances.c.id == instance_id)
         statement = statement.values(state=state.value, reason=_clean_reason(reason))
-
-        def work(connection: Connection) -> None:
-            if connection.execute(statement).rowcount:
-                self._notify_changed(connection, instance_id)
-
-        await self._executor.write_or_default(work, None)
+        await self._signals.execute(statement, REGISTRY_CHANNEL, instance_id)
 
     async def delete_instance(self, user_id: str, instance_id: str) -> bool:
         """Delete an instance with its sign-in and pending sign-ins; return False if it does not exist."""

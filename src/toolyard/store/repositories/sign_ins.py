@@ -96,7 +96,7 @@ class SqlAuthStorage:
         grants: dict[str, OAuthGrant] = {}
         for batch in batches(list(keys_by_digest)):
             query = select(auth_grants.c.digest, auth_grants.c.body).where(auth_grants.c.digest.in_(batch))
-            for digest, body in await self._executor.fetch_all(query):
+            for digest, body in await self._executor.fetch_rows(query):
                 # One damaged grant must not hide the others.
                 with suppress(Unreadable):
                     grant = self._decrypt_record(OAuthGrant, auth_grants, digest, body)

@@ -50,9 +50,8 @@ class SqlUsage:
             if person is None
             else _select_sums(group, first_day, last_day, person)
         )
-        rows = await self._executor.fetch_all(query)
         # PostgreSQL returns sums of integers as decimals.
-        return [UsageSums(row.key, *(_as_number(each) for each in row[1:])) for row in rows]
+        return await self._executor.fetch_all(query, lambda row: UsageSums(row[0], *map(_as_number, row[1:])))
 
     async def count_calls(self, since: float, *, person: str | None = None) -> ToolUsage:
         """Return the calls of each tool since the day of a time, of one person or of everybody."""
@@ -67,9 +66,7 @@ class SqlUsage:
     async def has_calls(self, person: str) -> bool:
         """Return whether a person ever called a tool with success."""
         query = select(usage.c.day).where(usage.c.person == person, usage.c.calls > usage.c.failures).limit(1)
-        return await self._executor.read_or_default(
-            lambda connection: connection.execute(query).first() is not None, False
-        )
+        return bool(await self._executor.fetch_rows(query))
 
 
 def _select_sums(group: UsageGroup, first_day: date, last_day: date, person: str) -> Select[*tuple[Any, ...]]:

@@ -139,15 +139,22 @@ class DatabaseExecutor:
 
     # Single statements. A key from outside that cannot be stored matches no row.
 
-    async def fetch_all(self, query: Executable, params: Mapping[str, Any] | None = None) -> Sequence[Any]:
+    async def fetch_rows(self, query: Executable) -> Sequence[Any]:
         """Return all rows of a query. Raises StoreError."""
-        return await self.read_or_default(lambda connection: connection.execute(query, params).all(), ())
+        return await self.read_or_default(lambda connection: connection.execute(query).all(), ())
 
-    async def fetch_one(self, query: Executable, params: Mapping[str, Any] | None = None) -> Any | None:
-        """Return the only row of a query; None if there is none. Raises StoreError."""
-        return await self.read_or_default(
+    async def fetch_all(self, query: Executable, convert: Callable[[Any], _T]) -> list[_T]:
+        """Return all rows of a query, each converted to its record. Raises StoreError."""
+        return [convert(row) for row in await self.fetch_rows(query)]
+
+    async def fetch_one(
+        self, query: Executable, convert: Callable[[Any], _T], params: Mapping[str, Any] | None = None
+    ) -> _T | None:
+        """Return the record of the only row of a query; None if there is none. Raises StoreError."""
+        row = await self.read_or_default(
             lambda connection: connection.execute(query, params).one_or_none(), None
         )
+        return None if row is None else convert(row)
 
     async def fetch_value(self, query: Executable) -> Any | None:
         """Return the first column of the first row; None if there is none. Raises StoreError."""
