@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from toolyard.catalog.lock.errors import Outdated, PinsUnavailable
-from toolyard.catalog.lock.first_use import FirstUseLock, MemoryPinEntryStorage, first_use_pin_key
-from toolyard.catalog.lock.storage import PinEntry, PinEntryStorage, PinKey
+from toolyard.catalog.lock.first_use import FirstUseLock, first_use_pin_key
+from toolyard.catalog.lock.storage import MemoryPinEntryStorage, PinEntry, PinEntryStorage, PinKey
 from toolyard.catalog.sqlite_storage import SqliteListingStorage, SqlitePinEntryStorage
 from toolyard.config.settings.table import PinTools
 from toolyard.types.server import HttpSpec, Server, Trust

@@ -12,32 +12,38 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 
 from toolyard.catalog.lock.changes import (
     Change,
-    ChangeKind,
     apply_changes,
     build_pins,
-    compare_pins,
     select_changes,
 )
 from toolyard.catalog.lock.errors import Outdated
-from toolyard.catalog.lock.pins import ServerPins, pack_pins, unpack_pins
-from toolyard.catalog.lock.storage import PinEntry, PinEntryStorage, PinKey
-from toolyard.concurrency.lru_cache import LruCache
+from toolyard.catalog.lock.pins import ServerPins, pack_pins
+from toolyard.catalog.lock.storage import (
+    MAX_SAVE_ATTEMPTS,
+    LockVerdict,
+    PinEntry,
+    PinEntryStorage,
+    PinKey,
+    StoredLock,
+    compare_without_removed,
+    save_conflict_error,
+    unpack_or_empty,
+)
 from toolyard.config.settings.table import PinTools
-from toolyard.errors import ConfigError, ToolyardError
+from toolyard.errors import ToolyardError
 from toolyard.types.server import HttpSpec, Server, Trust
 from toolyard.types.tool import ValidatedListing
 
-__all__ = ["FirstUseLock", "MemoryPinEntryStorage", "first_use_pin_key"]
+__all__ = ["FirstUseLock", "first_use_pin_key"]
 
 log = logging.getLogger("toolyard.catalogue")
 
-_MAX_ATTEMPTS = 5
 _MAX_VERDICTS = 1024
 _RECHECK_SECONDS = 1.0
 """Age of a verdict at which the stored revision is read again."""
@@ -48,19 +54,7 @@ _QUARANTINED_TRUSTS: Mapping[PinTools, frozenset[Trust]] = {
     PinTools.UNTRUSTED: frozenset({Trust.UNTRUSTED}),
     PinTools.ALL: frozenset(Trust),
 }
-_NO_REASONS: Mapping[str, str] = {}
-_NOT_COMPARED_REASON = "it could not be compared with the accepted definition"
-
-
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    """Result of one comparison. ``revision`` is that of the stored entry, -1 if it could not be read."""
-
-    revision: int
-    checked_at: float
-    changes: Mapping[str, Change] = field(default_factory=dict[str, Change])
-    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
-    instructions_accepted: bool = True
+_NOTHING_QUARANTINED = LockVerdict()
 
 
 def first_use_pin_key(server: Server) -> PinKey:
@@ -79,7 +73,7 @@ def first_use_pin_key(server: Server) -> PinKey:
     return PinKey(server.id, sha256(identity.encode("utf-8", "surrogatepass")).hexdigest())
 
 
-class FirstUseLock:
+class FirstUseLock(StoredLock):
     """Compares configured servers with their first listing."""
 
     def __init__(
@@ -90,13 +84,13 @@ class FirstUseLock:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(_MAX_VERDICTS)
         self._storage = storage
         self._mode = mode
         self.quarantined_trusts = _QUARANTINED_TRUSTS[mode]
         """Changed tools of servers with this trust have to be accepted."""
         self._clock = clock
         self._wall_clock = wall_clock
-        self._verdicts: LruCache[tuple[str, str], _Verdict] = LruCache(_MAX_VERDICTS)
         self.notices: deque[str] = deque(maxlen=_MAX_NOTICES)
         """Changes of servers that are not quarantined, as they were logged by this process."""
 
@@ -107,7 +101,7 @@ class FirstUseLock:
         key = (contents.server_id, contents.content_hash)
         cached = self._verdicts.get(key)
         quarantines = server.trust in self.quarantined_trusts
-        if cached is not None and not (quarantines and await self._is_outdated(server, cached)):
+        if cached is not None and not (quarantines and await self._is_outdated(cached)):
             return
         try:
             verdict = await self._compare_with_pins(server, contents, quarantines)
@@ -116,24 +110,8 @@ class FirstUseLock:
             if not quarantines:
                 return
             # Fail closed: without the accepted definitions, every tool may be a changed one.
-            reasons = {definition.name: _NOT_COMPARED_REASON for definition in contents.definitions}
-            verdict = _Verdict(-1, self._clock(), {}, reasons, instructions_accepted=False)
+            verdict = LockVerdict.not_compared(contents, (first_use_pin_key(server),), self._clock())
         self._verdicts[key] = verdict
-
-    def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
-        """Return the reasons why tools are quarantined, by the tools' names on the server."""
-        verdict = self._find_verdict(contents)
-        return _NO_REASONS if verdict is None else verdict.reasons
-
-    def change(self, contents: ValidatedListing, tool: str) -> Change | None:
-        """Return the change for which a tool is quarantined, None if it is not."""
-        verdict = self._find_verdict(contents)
-        return None if verdict is None else verdict.changes.get(tool)
-
-    def has_accepted_instructions(self, contents: ValidatedListing) -> bool:
-        """Return True if the server's instructions are the accepted ones."""
-        verdict = self._find_verdict(contents)
-        return verdict is None or verdict.instructions_accepted
 
     async def load_accepted_pins(self, server: Server) -> ServerPins | None:
         """Return the accepted definitions of a quarantined server, None before its first listing.
@@ -143,7 +121,7 @@ class FirstUseLock:
         if server.trust not in self.quarantined_trusts:
             return None
         (entry,) = await self._storage.read((first_use_pin_key(server),))
-        return await asyncio.to_thread(_unpack_or_empty, entry.pins) if entry.revision else None
+        return await asyncio.to_thread(_unpack, entry.pins) if entry.revision else None
 
     async def changes(self, server: Server) -> list[Change]:
         """Return the unaccepted changes in the last listing of a quarantined server. Raise StoreError."""
@@ -158,13 +136,13 @@ class FirstUseLock:
         Raise Outdated if one of them is not a current change, and StoreError.
         """
         pin_key = first_use_pin_key(server)
-        for _ in range(_MAX_ATTEMPTS):
+        for _ in range(MAX_SAVE_ATTEMPTS):
             (entry,) = await self._storage.read((pin_key,))
             changes = await asyncio.to_thread(_list_changes, server.id, entry)
             # Selected from the entry that is about to be overwritten. If another process has stored a newer
             # listing, its keys differ, and nothing is accepted that the person has not seen.
             accepted = select_changes(changes, keys)
-            locked = _unpack_or_empty(entry.pins)
+            locked = _unpack(entry.pins)
             pins = apply_changes(locked, locked, accepted)
             seen = entry.seen if len(accepted) < len(changes) else None
             saved = PinEntry(
@@ -174,55 +152,49 @@ class FirstUseLock:
                 # Make this process compare again at once; others notice the new revision within a second.
                 for key in [key for key in self._verdicts if key[0] == server.id]:
                     self._verdicts[key] = replace(
-                        self._verdicts[key], revision=-1, checked_at=-_RECHECK_SECONDS
+                        self._verdicts[key], revisions=(), checked_at=-_RECHECK_SECONDS
                     )
                 return accepted
-        raise Outdated(
-            "someone else accepted changes in the meantime, so yours were not accepted", hint="try again"
-        )
+        raise save_conflict_error()
 
-    def _find_verdict(self, contents: ValidatedListing) -> _Verdict | None:
-        return self._verdicts.get((contents.server_id, contents.content_hash))
+    def _uncompared_verdict(self, contents: ValidatedListing) -> LockVerdict:
+        return _NOTHING_QUARANTINED
 
-    async def _is_outdated(self, server: Server, verdict: _Verdict) -> bool:
+    async def _is_outdated(self, verdict: LockVerdict) -> bool:
         now = self._clock()
         if now - verdict.checked_at < _RECHECK_SECONDS:
             return False
         try:
-            (revision,) = await self._storage.revisions((first_use_pin_key(server),))
+            return await self._storage.revisions(verdict.pin_keys) != verdict.revisions
         except ToolyardError:
             # Use the last verdict while the storage cannot be read.
             return False
-        return revision != verdict.revision
 
     async def _compare_with_pins(
         self, server: Server, contents: ValidatedListing, quarantines: bool
-    ) -> _Verdict:
+    ) -> LockVerdict:
         pin_key = first_use_pin_key(server)
         current = await asyncio.to_thread(build_pins, contents)
         # Optimistic locking: start again if another process has written the entry in the meantime.
-        for _ in range(_MAX_ATTEMPTS):
+        for _ in range(MAX_SAVE_ATTEMPTS):
             (entry,) = await self._storage.read((pin_key,))
             checked = self._clock()
             if not entry.revision:
                 first = PinEntry(0, await asyncio.to_thread(pack_pins, current), None, self._wall_clock())
                 if await self._storage.save(pin_key, first):
-                    return _Verdict(1, checked)
+                    return LockVerdict.from_changes((), (pin_key,), (1,), checked)
                 continue
-            pins = await asyncio.to_thread(_unpack_or_empty, entry.pins)
-            changes = _without_removed(compare_pins(server.id, current, pins))
+            pins = await asyncio.to_thread(_unpack, entry.pins)
+            changes = compare_without_removed(server.id, current, pins)
             if not quarantines:
                 if not changes or await self._store_and_log(server, pin_key, entry, pins, changes):
-                    return _Verdict(entry.revision, checked)
+                    return LockVerdict.from_changes((), (pin_key,), (entry.revision,), checked)
                 continue
             # Store the changed listing, so that commands and pages can show the changes without the server.
             seen = await asyncio.to_thread(pack_pins, current) if changes else None
             if seen == entry.seen or await self._storage.save(pin_key, replace(entry, seen=seen)):
                 revision = entry.revision + (seen != entry.seen)
-                blocked = {change.tool: change for change in changes if change.blocks}
-                instructions = all(change.kind is not ChangeKind.INSTRUCTIONS for change in changes)
-                reasons = {name: change.reason for name, change in blocked.items()}
-                return _Verdict(revision, checked, blocked, reasons, instructions)
+                return LockVerdict.from_changes(changes, (pin_key,), (revision,), checked)
         raise Outdated("other processes stored its tools at the same time", hint="try again")
 
     async def _store_and_log(
@@ -250,41 +222,11 @@ class FirstUseLock:
         return True
 
 
-class MemoryPinEntryStorage:
-    """A ``PinEntryStorage`` in memory, for tests and for use without a data directory."""
-
-    def __init__(self) -> None:
-        self._entries: dict[PinKey, PinEntry] = {}
-
-    async def revisions(self, pin_keys: Collection[PinKey]) -> tuple[int, ...]:
-        return tuple(self._entries.get(pin_key, PinEntry()).revision for pin_key in pin_keys)
-
-    async def read(self, pin_keys: Collection[PinKey]) -> tuple[PinEntry, ...]:
-        return tuple(self._entries.get(pin_key, PinEntry()) for pin_key in pin_keys)
-
-    async def save(self, pin_key: PinKey, entry: PinEntry, *, notify: bool = False) -> bool:
-        if self._entries.get(pin_key, PinEntry()).revision != entry.revision:
-            return False
-        self._entries[pin_key] = replace(entry, revision=entry.revision + 1)
-        return True
-
-
 def _list_changes(server_id: str, entry: PinEntry) -> list[Change]:
     if entry.seen is None:
         return []
-    return _without_removed(
-        compare_pins(server_id, _unpack_or_empty(entry.seen), _unpack_or_empty(entry.pins))
-    )
+    return compare_without_removed(server_id, _unpack(entry.seen), _unpack(entry.pins))
 
 
-def _without_removed(changes: list[Change]) -> list[Change]:
-    return [change for change in changes if change.kind is not ChangeKind.REMOVED]
-
-
-def _unpack_or_empty(body: bytes) -> ServerPins:
-    """Decode stored pins. Unreadable ones count as empty, so that nothing is accepted by accident."""
-    try:
-        return unpack_pins(body, "the stored tool definitions")
-    except ConfigError as error:
-        log.warning("no tool counts as accepted: %s", error.cause)
-        return ServerPins()
+def _unpack(body: bytes) -> ServerPins:
+    return unpack_or_empty(body, "the stored tool definitions")

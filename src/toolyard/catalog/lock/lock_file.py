@@ -28,6 +28,7 @@ from toolyard.catalog.lock.pins import (
     raise_broken_lock,
     require_object,
 )
+from toolyard.catalog.lock.storage import LockVerdict
 from toolyard.config.files import decode_utf8, lock_for_editing, read_regular_file, write_atomically
 from toolyard.errors import ConfigError
 from toolyard.types.server import Server, StdioSpec
@@ -155,7 +156,6 @@ _MAX_INLINE_BYTES = 256 * 1024
 """Size up to which a changed file is loaded at once."""
 _FileStamp: TypeAlias = tuple[int, int, int] | str
 """Time, size and number of the file, or the name of the error."""
-_LockVerdict: TypeAlias = tuple[dict[str, Change], dict[str, str]]
 _NO_REASONS: Mapping[str, str] = {}
 
 
@@ -201,12 +201,12 @@ class LockFile:
         loaded = self._get_loaded()
         if contents.server_id.startswith("@") or not loaded.exists:
             return _NO_REASONS
-        return loaded.compare(contents)[1]
+        return loaded.compare(contents).reasons
 
     def change(self, contents: ValidatedListing, tool: str) -> Change | None:
         """Return the change for which a tool is quarantined, None if it is not."""
         loaded = self._get_loaded()
-        return None if loaded.pins is None else loaded.compare(contents)[0].get(tool)
+        return None if loaded.pins is None else loaded.compare(contents).changes.get(tool)
 
     def has_accepted_instructions(self, contents: ValidatedListing) -> bool:
         """Return True if the server's instructions are the accepted ones."""
@@ -308,7 +308,7 @@ class _LoadedLock:
         self.exists = pins is not None or problem is not None
         # Keyed by identity, because hashing a whole listing for each call would cost too much. The weak
         # reference removes the entry with its listing, and detects an id that was reused for another object.
-        self._verdicts: dict[int, tuple[ref[ValidatedListing], _LockVerdict]] = {}
+        self._verdicts: dict[int, tuple[ref[ValidatedListing], LockVerdict]] = {}
 
     def compared_contents(self) -> list[ValidatedListing]:
         """Return the listings that were compared and are still in use."""
@@ -320,7 +320,7 @@ class _LoadedLock:
         entry = self._verdicts.get(id(contents))
         return entry is not None and entry[0]() is contents
 
-    def compare(self, contents: ValidatedListing) -> _LockVerdict:
+    def compare(self, contents: ValidatedListing) -> LockVerdict:
         """Return the verdict about a listing, which is computed once."""
         key = id(contents)
         entry = self._verdicts.get(key)
@@ -329,11 +329,10 @@ class _LoadedLock:
             entry = self._verdicts[key] = (reference, self._compare(contents))
         return entry[1]
 
-    def _compare(self, contents: ValidatedListing) -> _LockVerdict:
+    def _compare(self, contents: ValidatedListing) -> LockVerdict:
         if self.pins is None:
             first_line = str(self.problem.problems[0] if self.problem else "").split("\n", 1)[0]
             reason = f"the lock cannot be used: {first_line}"
-            return {}, {definition.name: reason for definition in contents.definitions}
+            return LockVerdict({}, {definition.name: reason for definition in contents.definitions})
         changes = compare_pins(contents.server_id, build_pins(contents), self.pins.get(contents.server_id))
-        blocking = {change.tool: change for change in changes if change.blocks}
-        return blocking, {name: change.reason for name, change in blocking.items()}
+        return LockVerdict.from_changes(changes)

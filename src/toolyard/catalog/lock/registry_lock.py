@@ -11,21 +11,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from toolyard.catalog.lock.changes import (
     Change,
-    ChangeKind,
     apply_changes,
     build_pins,
-    compare_pins,
     select_changes,
 )
-from toolyard.catalog.lock.errors import Outdated
-from toolyard.catalog.lock.pins import ServerPins, pack_pins, unpack_pins
-from toolyard.catalog.lock.storage import PinEntry, PinKey, RegistryPinStorage
-from toolyard.concurrency.lru_cache import LruCache
-from toolyard.errors import ConfigError
+from toolyard.catalog.lock.pins import ServerPins, pack_pins
+from toolyard.catalog.lock.storage import (
+    MAX_SAVE_ATTEMPTS,
+    LockVerdict,
+    PinEntry,
+    PinKey,
+    RegistryPinStorage,
+    StoredLock,
+    compare_without_removed,
+    save_conflict_error,
+    unpack_or_empty,
+)
 from toolyard.types.server import InstanceRef, Server
 from toolyard.types.tool import ValidatedListing
 
@@ -33,30 +38,16 @@ __all__ = ["RegistryLock"]
 
 log = logging.getLogger("toolyard.catalogue")
 
-_MAX_ATTEMPTS = 5
 _MAX_VERDICTS = 4096
 """Maximum number of verdicts in memory. They are small, since they contain only changed tools."""
-_NOT_COMPARED_REASON = "it could not be compared with the accepted definition"
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    """Result of comparing one listing with the locks ``pin_keys`` at ``revisions``."""
-
-    pin_keys: tuple[PinKey, PinKey]
-    revisions: tuple[int, ...]
-    changes: Mapping[str, Change] = field(default_factory=dict[str, Change])
-    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
-    instructions_accepted: bool = False
-    """True if the instructions are the accepted ones."""
-
-
-class RegistryLock:
+class RegistryLock(StoredLock):
     """Compares listings of instances with their locks, and accepts changes."""
 
     def __init__(self, storage: RegistryPinStorage) -> None:
+        super().__init__(_MAX_VERDICTS)
         self._storage = storage
-        self._verdicts: LruCache[tuple[str, str], _Verdict] = LruCache(_MAX_VERDICTS)
 
     # Listings of instances
 
@@ -77,27 +68,12 @@ class RegistryLock:
             verdict = await self._compare_listing(pin_keys, contents)
         self._verdicts[key] = verdict
 
-    def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
-        """Return the reasons why tools are quarantined, by the tools' names on the server."""
-        verdict = self._verdicts.get((contents.server_id, contents.content_hash))
-        if verdict is None:
-            return {definition.name: _NOT_COMPARED_REASON for definition in contents.definitions}
-        return verdict.reasons
-
-    def change(self, contents: ValidatedListing, tool: str) -> Change | None:
-        """Return the change for which a tool is quarantined, None if it is not."""
-        verdict = self._verdicts.get((contents.server_id, contents.content_hash))
-        return None if verdict is None else verdict.changes.get(tool)
-
-    def has_accepted_instructions(self, contents: ValidatedListing) -> bool:
-        """Return True if the instance's instructions are the accepted ones."""
-        verdict = self._verdicts.get((contents.server_id, contents.content_hash))
-        return verdict is not None and verdict.instructions_accepted
-
-    async def _compare_listing(self, pin_keys: tuple[PinKey, PinKey], contents: ValidatedListing) -> _Verdict:
+    async def _compare_listing(
+        self, pin_keys: tuple[PinKey, PinKey], contents: ValidatedListing
+    ) -> LockVerdict:
         current = await asyncio.to_thread(build_pins, contents)
         # Optimistic locking: other replicas may write the same entries, so start again on a conflict.
-        for _ in range(_MAX_ATTEMPTS):
+        for _ in range(MAX_SAVE_ATTEMPTS):
             common, own = await self._storage.read(pin_keys)
             if not common.revision:
                 # The first use of this server by any user. If two users are first at the same time, one write
@@ -106,12 +82,14 @@ class RegistryLock:
                     pin_keys[0], PinEntry(0, await asyncio.to_thread(pack_pins, current))
                 )
                 continue
-            comparison = await asyncio.to_thread(_compare_instance, contents.server_id, current, common, own)
-            if comparison.entry is None:
-                return comparison.verdict(pin_keys, (common.revision, own.revision))
-            if await self._storage.save(pin_keys[1], comparison.entry):
-                return comparison.verdict(pin_keys, (common.revision, own.revision + 1))
-        return _Verdict(pin_keys, (), {}, dict.fromkeys(current.tools, _NOT_COMPARED_REASON))
+            changes, entry = await asyncio.to_thread(
+                _compare_instance, contents.server_id, current, common, own
+            )
+            if entry is None:
+                return LockVerdict.from_changes(changes, pin_keys, (common.revision, own.revision))
+            if await self._storage.save(pin_keys[1], entry):
+                return LockVerdict.from_changes(changes, pin_keys, (common.revision, own.revision + 1))
+        return LockVerdict.not_compared(contents, pin_keys)
 
     # Previews by admins
 
@@ -143,7 +121,7 @@ class RegistryLock:
 
         Raise Outdated if one of them is not a current change, and StoreError.
         """
-        for _ in range(_MAX_ATTEMPTS):
+        for _ in range(MAX_SAVE_ATTEMPTS):
             changes, previous, locked = await self._load_changes(pin_key, name)
             accepted = select_changes(changes, keys)
             pins = apply_changes(locked, locked, accepted)
@@ -156,9 +134,7 @@ class RegistryLock:
             entry = PinEntry(previous.revision, await asyncio.to_thread(pack_pins, pins), seen)
             if await self._storage.save(pin_key, entry, notify=True):
                 return accepted
-        raise Outdated(
-            "someone else accepted changes in the meantime, so yours were not accepted", hint="try again"
-        )
+        raise save_conflict_error()
 
     async def _load_changes(self, pin_key: PinKey, name: str) -> tuple[list[Change], PinEntry, ServerPins]:
         """Return the changes, the entry to replace when they are accepted, and its unpacked pins."""
@@ -175,41 +151,28 @@ def _pin_keys_of(spec: InstanceRef) -> tuple[PinKey, PinKey]:
     return PinKey(spec.registered), PinKey(spec.registered, spec.id)
 
 
-@dataclass(frozen=True, slots=True)
-class _Comparison:
-    """Changes in one listing, and the new entry of the instance; None if it need not be written."""
-
-    changes: list[Change]
-    entry: PinEntry | None
-
-    def verdict(self, pin_keys: tuple[PinKey, PinKey], revisions: tuple[int, ...]) -> _Verdict:
-        blocking = {change.tool: change for change in self.changes if change.blocks}
-        instructions_accepted = all(change.kind is not ChangeKind.INSTRUCTIONS for change in self.changes)
-        reasons = {name: change.reason for name, change in blocking.items()}
-        return _Verdict(pin_keys, revisions, blocking, reasons, instructions_accepted)
-
-
-def _compare_instance(name: str, current: ServerPins, common: PinEntry, own: PinEntry) -> _Comparison:
+def _compare_instance(
+    name: str, current: ServerPins, common: PinEntry, own: PinEntry
+) -> tuple[list[Change], PinEntry | None]:
+    """Return the changes in one listing, and the instance's new entry; None if it need not be written."""
     own_pins = _unpack_entry(own) if own.revision else None
     locked = _effective_pins(own_pins, _unpack_entry(common), current)
-    changes = _compare_without_removed(name, current, locked)
+    changes = compare_without_removed(name, current, locked)
     seen = current if changes else None
-    last = None if own.seen is None else _unpack_entry(PinEntry(own.revision, own.seen))
+    last = None if own.seen is None else _unpack(own.seen)
     # Most listings change nothing. Writing the entry anyway would raise its revision and make every replica
     # compare again.
     if own_pins is not None and _is_same_pins(own_pins, locked) and _is_same_pins(last, seen):
-        return _Comparison(changes, None)
-    return _Comparison(
-        changes, PinEntry(own.revision, pack_pins(locked), None if seen is None else pack_pins(seen))
-    )
+        return changes, None
+    return changes, PinEntry(own.revision, pack_pins(locked), None if seen is None else pack_pins(seen))
 
 
 def _compare_with_common(
     name: str, current: ServerPins, common: PinEntry
 ) -> tuple[list[Change], PinEntry | None]:
-    changes = _compare_without_removed(name, current, _unpack_entry(common))
+    changes = compare_without_removed(name, current, _unpack_entry(common))
     seen = current if changes else None
-    last = None if common.seen is None else _unpack_entry(PinEntry(common.revision, common.seen))
+    last = None if common.seen is None else _unpack(common.seen)
     entry = (
         None if _is_same_pins(last, seen) else replace(common, seen=None if seen is None else pack_pins(seen))
     )
@@ -220,23 +183,16 @@ def _list_instance_changes(name: str, common: PinEntry, own: PinEntry) -> tuple[
     """Return the changes in an instance's last listing, and the pins that apply to it."""
     if own.seen is None:
         return [], _unpack_entry(own)
-    seen = _unpack_entry(PinEntry(own.revision, own.seen))
+    seen = _unpack(own.seen)
     locked = _effective_pins(_unpack_entry(own), _unpack_entry(common), seen)
-    return _compare_without_removed(name, seen, locked), locked
+    return compare_without_removed(name, seen, locked), locked
 
 
 def _list_server_changes(name: str, listed: Iterable[bytes], locked: ServerPins) -> list[Change]:
     """Return the changes in all of these listings, without duplicates."""
-    comparisons = (
-        _compare_without_removed(name, _unpack_entry(PinEntry(1, body)), locked) for body in listed
-    )
+    comparisons = (compare_without_removed(name, _unpack(body), locked) for body in listed)
     by_key = {change.key: change for changes in comparisons for change in changes}
     return sorted(by_key.values(), key=lambda change: (not change.tool, change.tool))
-
-
-def _compare_without_removed(name: str, current: ServerPins, locked: ServerPins) -> list[Change]:
-    """Return the changes without removed tools: a person with fewer rights may see fewer tools."""
-    return [change for change in compare_pins(name, current, locked) if change.kind is not ChangeKind.REMOVED]
 
 
 def _effective_pins(own: ServerPins | None, common: ServerPins, current: ServerPins) -> ServerPins:
@@ -254,14 +210,11 @@ def _effective_pins(own: ServerPins | None, common: ServerPins, current: ServerP
 
 
 def _unpack_entry(entry: PinEntry) -> ServerPins:
-    """Return the pins of an entry. Invalid ones count as empty, so that nothing is accepted by accident."""
-    if not entry.revision:
-        return ServerPins()
-    try:
-        return unpack_pins(entry.pins, "the lock in the database")
-    except ConfigError as error:
-        log.warning("no tool counts as accepted: %s", error.cause)
-        return ServerPins()
+    return _unpack(entry.pins) if entry.revision else ServerPins()
+
+
+def _unpack(body: bytes) -> ServerPins:
+    return unpack_or_empty(body, "the lock in the database")
 
 
 def _is_same_pins(one: ServerPins | None, other: ServerPins | None) -> bool:
