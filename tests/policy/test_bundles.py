@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.errors import ConfigError
-from toolyard.policy.bundle_lookup import select_bundles
 from toolyard.policy.glob import matches_glob
-from toolyard.policy.policy import Policy
-from toolyard.policy.rule import Candidate
+from toolyard.policy.policy import Policy, select_bundles
+from toolyard.policy.rules import Candidate
 from toolyard.types.call import Surface, Verdict
 from toolyard.types.server import Bundle, Server, State, StdioSpec
 from toolyard.types.tool import Definition
@@ -26,9 +25,7 @@ def bundle(bundle_id: str, allow: tuple[str, ...] | None = None, deny: tuple[str
 
 
 def left(*selected: Bundle, names: tuple[str, ...] = NAMES) -> set[str]:
-    gate = Policy.build_caller_policy(Surface.MODEL_DIRECT, bundles=selected).compile_server_policy(
-        REPO, State.READY
-    )
+    gate = Policy(Surface.MODEL_DIRECT, bundles=tuple(selected)).compile_server_policy(REPO, State.READY)
     return {name for name in names if gate.verdict(Candidate(Definition("repo", name), name)).is_visible}
 
 
@@ -65,9 +62,7 @@ def test_a_bundle_without_an_allowlist_does_not_empty_the_intersection() -> None
 
 def test_servers_without_a_selected_bundle_are_hidden() -> None:
     other = Bundle("docsAll", "docs", "direct")
-    gate = Policy.build_caller_policy(Surface.OPERATOR, bundles=[other]).compile_server_policy(
-        REPO, State.READY
-    )
+    gate = Policy(Surface.OPERATOR, bundles=(other,)).compile_server_policy(REPO, State.READY)
     decision = gate.explain(Candidate(Definition("repo", "search"), "repo_search"))
     assert decision.verdict is Verdict.HIDE
     assert gate.blocks_all
@@ -83,15 +78,13 @@ def test_a_meta_bundle_is_reached_through_meta_and_not_directly() -> None:
         (Surface.MODEL_META, Verdict.ALLOW),
         (Surface.OPERATOR, Verdict.ALLOW),
     ):
-        gate = Policy.build_caller_policy(surface, bundles=[meta]).compile_server_policy(REPO, State.READY)
+        gate = Policy(surface, bundles=(meta,)).compile_server_policy(REPO, State.READY)
         assert gate.verdict(candidate) is verdict
 
 
 def test_one_meta_bundle_makes_its_server_meta_whatever_else_is_selected() -> None:
     selected = [bundle("repoDirect"), Bundle("repoMeta", "repo", "meta")]
-    gate = Policy.build_caller_policy(Surface.MODEL_DIRECT, bundles=selected).compile_server_policy(
-        REPO, State.READY
-    )
+    gate = Policy(Surface.MODEL_DIRECT, bundles=tuple(selected)).compile_server_policy(REPO, State.READY)
     assert gate.blocks_all
 
 

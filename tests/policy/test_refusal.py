@@ -48,7 +48,7 @@ def test_a_name_is_not_suggested_for_itself() -> None:
 
 def _find_hiding_rule(scope: TokenScope | None) -> str | None:
     server = Server("repo", StdioSpec("repo"), deny_tools=("d*",))
-    policy = Policy.build_caller_policy(Surface.OPERATOR, scope=scope)
+    policy = Policy(Surface.OPERATOR, scope=scope)
     rule = policy.compile_server_policy(server, State.READY).find_hiding_rule(Candidate(WRITE, "repo_delete"))
     return None if rule is None else rule.title
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.policy.policy import Policy
-from toolyard.policy.rule import Candidate
+from toolyard.policy.rules import Candidate
 from toolyard.types.agent import Agent
 from toolyard.types.call import Decision, Surface, Verdict, WriteTools
 from toolyard.types.server import Bundle, Server, State, StdioSpec, Trust
@@ -45,9 +45,7 @@ def decide(
     instance_filter: tuple[str, ...] | None = None,
     **caller: Any,
 ) -> Decision:
-    gate = Policy.build_caller_policy(surface, **caller).compile_server_policy(
-        server, state, instance_filter=instance_filter
-    )
+    gate = Policy(surface, **caller).compile_server_policy(server, state, instance_filter=instance_filter)
     decision = gate.explain(candidate)
     assert gate.verdict(candidate) is decision.verdict
     return decision
@@ -308,8 +306,8 @@ def test_the_quick_path_and_the_explained_path_give_the_same_verdict(
     hint: object,
     quarantine: str | None,
 ) -> None:
-    policy = Policy.build_caller_policy(
-        surface, write_tools=write_tools, bundles=selected, agent=agent, choice=choice
+    policy = Policy(
+        surface, write_tools, tuple(selected), agent, None if choice is None else frozenset(choice)
     )
     gate = policy.compile_server_policy(server, state, instance_filter=instance_filter)
     candidate = tool(server, name, hint, quarantine)
@@ -323,9 +321,9 @@ def test_the_quick_path_and_the_explained_path_give_the_same_verdict(
 def test_every_rule_has_its_part_in_a_listing_of_many() -> None:
     server = Server("repo", StdioSpec("x"), allow_tools=("tool*",), deny_tools=("*secret*",))
     agent = Agent("a", "A", tools=("*", "!web_*", "!repo_tool9*"))
-    selected = [Bundle("some", "repo", "direct", allow_tools=("tool*",))]
+    selected = (Bundle("some", "repo", "direct", allow_tools=("tool*",)),)
     candidates = [tool(server, f"tool{number}", hint=True) for number in range(10_000)]
-    gate = Policy.build_caller_policy(
-        Surface.MODEL_DIRECT, agent=agent, bundles=selected
-    ).compile_server_policy(server, State.READY)
+    gate = Policy(Surface.MODEL_DIRECT, agent=agent, bundles=selected).compile_server_policy(
+        server, State.READY
+    )
     assert sum(gate.verdict(candidate).is_visible for candidate in candidates) == 8_889

@@ -24,7 +24,7 @@ def verdict(
     scope: TokenScope | None, name: str = "github_search", server: Server = SERVER, agent: Agent | None = None
 ) -> Verdict:
     surface = Surface.OPERATOR if agent is None else Surface.MODEL_DIRECT
-    policy = Policy.build_caller_policy(surface, write_tools=WriteTools.ALLOW, agent=agent, scope=scope)
+    policy = Policy(surface, write_tools=WriteTools.ALLOW, agent=agent, scope=scope)
     return policy.compile_server_policy(server, State.READY).verdict(
         Candidate(Definition(server.id, "search"), name)
     )
@@ -66,14 +66,14 @@ def test_a_token_for_agents_is_for_them_alone() -> None:
 
 
 def test_without_a_token_the_chain_has_no_such_link() -> None:
-    gate = Policy.build_caller_policy(Surface.OPERATOR).compile_server_policy(SERVER, State.READY)
+    gate = Policy(Surface.OPERATOR).compile_server_policy(SERVER, State.READY)
     assert "token" not in [rule.title for rule in gate.rules]
 
 
 def test_the_reason_is_told() -> None:
-    gate = Policy.build_caller_policy(
-        Surface.OPERATOR, scope=TokenScope(RIGHTS, tools=("a*", "!ab*"))
-    ).compile_server_policy(SERVER, State.READY)
+    gate = Policy(Surface.OPERATOR, scope=TokenScope(RIGHTS, tools=("a*", "!ab*"))).compile_server_policy(
+        SERVER, State.READY
+    )
     reasons = [
         gate.explain(Candidate(Definition("github", "x"), name)).chain[-1].reason
         for name in ("ax", "abx", "c")
@@ -100,10 +100,8 @@ def test_a_token_never_widens(
     server = Server("ab", HttpSpec("https://x.example"), allow_tools=("a*",))
     candidate = Candidate(Definition("ab", name, annotations={"readOnlyHint": reads}), f"ab_{name}")
     scope = TokenScope(RIGHTS, servers, tools, agents)
-    plain = Policy.build_caller_policy(Surface.OPERATOR).compile_server_policy(server, State.READY)
-    limited = Policy.build_caller_policy(Surface.OPERATOR, scope=scope).compile_server_policy(
-        server, State.READY
-    )
+    plain = Policy(Surface.OPERATOR).compile_server_policy(server, State.READY)
+    limited = Policy(Surface.OPERATOR, scope=scope).compile_server_policy(server, State.READY)
     if not plain.verdict(candidate).is_visible:
         assert limited.verdict(candidate) is plain.verdict(candidate)
     assert limited.verdict(candidate) is limited.explain(candidate).verdict

@@ -85,12 +85,12 @@ class PolicyCache:
             del self._by_caller[caller]
 
     def _build_policy(self, caller: Caller) -> Policy:
-        return Policy.build_caller_policy(
+        return Policy(
             caller.surface,
             write_tools=self._write_tools,
             bundles=caller.bundles,
             agent=caller.agent,
             choice=caller.choice,
             scope=caller.scope,
-            chat=caller.chat is not None,
+            in_chat=caller.chat is not None,
         )

@@ -1,4 +1,4 @@
-"""Policy of one caller: the inputs of all rules, and the order in which the rules are evaluated.
+"""Policy of one caller: the inputs of all rules, the order in which the rules are evaluated, and refusals.
 
 Models, and tokens that do not cover a tool, are refused a hidden tool with the same message as one that does
 not exist. Others learn which rule hides it.
@@ -7,11 +7,11 @@ not exist. Others learn which rule hides it.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from toolyard.errors import ToolRefused
+from toolyard.errors import ConfigError, Problem, ToolRefused
 from toolyard.policy.rules import (
     WRITE_RULE_TITLE,
     DefinitionRule,
@@ -32,7 +32,7 @@ from toolyard.types.agent import Agent
 from toolyard.types.call import Surface, WriteTools
 from toolyard.types.server import NATIVE_SERVER_ID, Bundle, Server, State
 
-__all__ = ["Policy", "build_hidden_refusal", "build_refusal"]
+__all__ = ["Policy", "build_hidden_refusal", "build_refusal", "select_bundles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +43,15 @@ class Policy:
     """
 
     surface: Surface
-    write_tools: WriteTools
-    bundles: tuple[Bundle, ...]
-    agent: Agent | None
-    choice: frozenset[str] | None
+    write_tools: WriteTools = WriteTools.REJECT
+    bundles: tuple[Bundle, ...] = ()
+    """The selected bundles; without any, bundles restrict nothing."""
+    agent: Agent | None = None
+    choice: frozenset[str] | None = None
+    """Canonical ids of the tools selected in the chat; None: no selection."""
     scope: TokenScope | None = None
-    chat: bool = False
-
-    @classmethod
-    def build_caller_policy(
-        cls,
-        surface: Surface,
-        *,
-        write_tools: WriteTools = WriteTools.REJECT,
-        bundles: Iterable[Bundle] = (),
-        agent: Agent | None = None,
-        choice: Iterable[str] | None = None,
-        scope: TokenScope | None = None,
-        chat: bool = False,
-    ) -> Policy:
-        """Build the policy of a caller.
-
-        ``bundles`` are the selected bundles; without any, bundles restrict nothing. ``choice`` contains the
-        canonical ids of the tools selected in the chat; None: no selection. ``scope`` is the scope of the API
-        token; None: no token. ``chat`` is true for a caller in a chat.
-        """
-        selected_ids = None if choice is None else frozenset(choice)
-        return cls(surface, write_tools, tuple(bundles), agent, selected_ids, scope, chat)
+    """Scope of the API token; None: no token."""
+    in_chat: bool = False
 
     def compile_server_policy(
         self, server: Server, state: State, *, instance_filter: Iterable[str] | None = None
@@ -85,7 +67,7 @@ class Policy:
                 write_rule(server, self.write_tools),
                 trust_rule(server, self.surface, server_bundles),
                 server_rule(server),
-                native_rule(self.chat)
+                native_rule(self.in_chat)
                 if server.id == NATIVE_SERVER_ID
                 else bundles_rule(server.id, self.bundles, self.surface),
                 agent_rule(self.agent, self.surface),
@@ -133,3 +115,21 @@ def _nearby_names(name: str, visible_names: Iterable[str]) -> list[str]:
         max(0, bisect(others, name) - _MAX_COMPARED_NAMES // 2) if len(others) > _MAX_COMPARED_NAMES else 0
     )
     return others[first : first + _MAX_COMPARED_NAMES]
+
+
+def select_bundles(ids: Iterable[str], known: Mapping[str, Bundle]) -> tuple[Bundle, ...]:
+    """Return the bundles with these ids. Raises ConfigError with one problem per unknown id.
+
+    Unknown ids must not be skipped: an empty selection means that bundles restrict nothing.
+    """
+    unique_ids = tuple(dict.fromkeys(ids))
+    problems = [_unknown_bundle_problem(each, known) for each in unique_ids if each not in known]
+    if problems:
+        raise ConfigError(problems)
+    return tuple(known[each] for each in unique_ids)
+
+
+def _unknown_bundle_problem(bundle_id: str, known: Mapping[str, Bundle]) -> Problem:
+    similar = get_close_matches(bundle_id, known, n=1)
+    hint = f"did you mean '{similar[0]}'?" if similar else 'define it under "bundles" in the configuration'
+    return Problem(f"unknown bundle '{bundle_id}'", hint=hint)

@@ -1,5 +1,7 @@
 """The rules of the policy, in no particular order; ``policy.py`` has the order of their evaluation.
 
+``Rule`` is their interface.
+
 A rule decides by one input: the token's scope, the agent, the bundles, the selected tools, the server's
 lists, state or trust, the definition's state, native tools, or the setting ``write_tools``. Allowlists and
 denylists contain the server's own tool names, and deny takes precedence.
@@ -9,19 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from toolyard.policy.agent_patterns import ToolPatterns, compile_patterns
 from toolyard.policy.glob import NameMatcher, compile_globs, matches_glob
-from toolyard.policy.rule import Candidate, ConstantRule, Rule
 from toolyard.types.account import TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.call import RuleOutcome, Surface, WriteTools
 from toolyard.types.server import Bundle, Server, State, Trust
+from toolyard.types.tool import Definition
 
 __all__ = [
     "AllowDenyLists",
     "AllowDenyRule",
+    "Candidate",
+    "ConstantRule",
     "DefinitionRule",
+    "Rule",
     "agent_rule",
     "build_allow_deny_rule",
     "bundles_rule",
@@ -36,6 +42,51 @@ __all__ = [
     "trust_rule",
     "write_rule",
 ]
+
+
+class Candidate(NamedTuple):
+    """A tool to decide about."""
+
+    definition: Definition
+    name: str
+    """Exposed name."""
+    quarantine: str | None = None
+    """Reason why the tool is quarantined: invalid, or different from the locked definition.
+
+    None: it is not.
+    """
+
+
+class Rule(Protocol):
+    """One rule, compiled for one server and one caller. A tool passes, or the result is ``fail_outcome``.
+
+    ``passes`` is called for every tool of a listing and builds no text; ``reason`` explains the same result.
+    """
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def fail_outcome(self) -> RuleOutcome: ...
+
+    def passes(self, tool: Candidate) -> bool: ...
+
+    def reason(self, tool: Candidate) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantRule:
+    """Rule with the same outcome for every tool of the server: ``fail_outcome``, which may be PASS."""
+
+    title: str
+    fail_outcome: RuleOutcome
+    explanation: str
+
+    def passes(self, tool: Candidate) -> bool:
+        return self.fail_outcome is RuleOutcome.PASS
+
+    def reason(self, tool: Candidate) -> str:
+        return self.explanation
 
 
 TOKEN_RULE_TITLE = "token"
@@ -273,53 +324,35 @@ def write_rule(server: Server, write_tools: WriteTools) -> Rule:
     if write_tools is WriteTools.ALLOW:
         return ConstantRule(WRITE_RULE_TITLE, RuleOutcome.PASS, "write_tools is 'allow'")
     fail_outcome = RuleOutcome.ASK if write_tools is WriteTools.ASK else RuleOutcome.REFUSE
-    if server.trust is Trust.TRUSTED:
-        return _TrustedWriteRule(fail_outcome, write_tools)
-    return _UntrustedWriteRule(fail_outcome, write_tools)
+    return _WriteRule(fail_outcome, write_tools, server.trust)
 
 
 @dataclass(frozen=True, slots=True)
-class _TrustedWriteRule:
+class _WriteRule:
     fail_outcome: RuleOutcome
     write_tools: WriteTools
+    trust: Trust
     title: str = WRITE_RULE_TITLE
 
     def passes(self, tool: Candidate) -> bool:
-        return tool.definition.read_only_hint is not False
+        return self.trust is Trust.TRUSTED and tool.definition.read_only_hint is not False
 
     def reason(self, tool: Candidate) -> str:
-        hint = tool.definition.read_only_hint
-        if hint is None:
-            return "no readOnlyHint, which is accepted from a trusted server"
-        if hint:
-            return "readOnlyHint is true"
-        return f"this tool can change data (readOnlyHint is false), {_consequence(self.write_tools)}"
-
-
-@dataclass(frozen=True, slots=True)
-class _UntrustedWriteRule:
-    fail_outcome: RuleOutcome
-    write_tools: WriteTools
-    title: str = WRITE_RULE_TITLE
-
-    def passes(self, tool: Candidate) -> bool:
-        return False
-
-    def reason(self, tool: Candidate) -> str:
+        passes = self.passes(tool)
         match tool.definition.read_only_hint:
-            case True:
-                cause = "readOnlyHint is true, which is not accepted from an untrusted server"
             case False:
                 cause = "this tool can change data (readOnlyHint is false)"
+            case True:
+                cause = "readOnlyHint is true"
+                cause += "" if passes else ", which is not accepted from an untrusted server"
             case None:
-                cause = "no readOnlyHint, which is not accepted from an untrusted server"
-        return f"{cause}, {_consequence(self.write_tools)}"
-
-
-def _consequence(write_tools: WriteTools) -> str:
-    if write_tools is WriteTools.ASK:
-        return "so your approval is needed"
-    return f"and write_tools is '{write_tools}'"
+                accepted = "accepted from a trusted" if passes else "not accepted from an untrusted"
+                cause = f"no readOnlyHint, which is {accepted} server"
+        if passes:
+            return cause
+        if self.write_tools is WriteTools.ASK:
+            return f"{cause}, so your approval is needed"
+        return f"{cause}, and write_tools is '{self.write_tools}'"
 
 
 @dataclass(frozen=True, slots=True)

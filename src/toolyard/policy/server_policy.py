@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from toolyard.policy.rule import Candidate, ConstantRule, Rule
-from toolyard.policy.rules import TOKEN_RULE_TITLE
+from toolyard.policy.rules import TOKEN_RULE_TITLE, Candidate, ConstantRule, Rule
 from toolyard.types.call import Decision, DecisionStep, RuleOutcome, Verdict
 
 __all__ = ["ServerPolicy"]
@@ -56,9 +55,13 @@ class ServerPolicy:
 
     def explain(self, tool: Candidate) -> Decision:
         """Return the verdict together with the outcome and reason of every rule."""
-        return Decision.from_chain(
-            tool.definition.id, tool.name, tuple(_evaluate_rule(rule, tool) for rule in self.rules)
+        steps = (
+            DecisionStep(
+                rule.title, RuleOutcome.PASS if rule.passes(tool) else rule.fail_outcome, rule.reason(tool)
+            )
+            for rule in self.rules
         )
+        return Decision.from_chain(tool.definition.id, tool.name, tuple(steps))
 
 
 # Looking up a module constant is faster than an enum member, and a listing computes a verdict for every tool.
@@ -77,9 +80,3 @@ def _compile_checks(chain: Iterable[Rule]) -> Iterator[_Check]:
 
 def _is_always_final(rule: Rule) -> bool:
     return isinstance(rule, ConstantRule) and rule.fail_outcome in _FINAL
-
-
-def _evaluate_rule(rule: Rule, tool: Candidate) -> DecisionStep:
-    return DecisionStep(
-        rule.title, RuleOutcome.PASS if rule.passes(tool) else rule.fail_outcome, rule.reason(tool)
-    )

@@ -30,8 +30,8 @@ from toolyard.cli.output.notices import UNTRUSTED_WRITE_HINT, find_servers_witho
 from toolyard.config.settings.table import Settings
 from toolyard.errors import AgentsError, ConfigError, Problem, ToolyardError
 from toolyard.policy.agent_patterns import compile_patterns
-from toolyard.policy.bundle_lookup import select_bundles
 from toolyard.policy.glob import unused_globs
+from toolyard.policy.policy import select_bundles
 from toolyard.registry.redirect_conflicts import (
     find_servers_sharing_redirect,
     shared_redirect_issuers_in_files,
