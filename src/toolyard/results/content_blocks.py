@@ -8,6 +8,7 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Literal, NamedTuple, cast
 
 from toolyard.results.readable_json import to_readable_json
@@ -111,14 +112,6 @@ def _parse_text(block: JsonObject) -> ParsedBlock:
     )
 
 
-def _parse_image(block: JsonObject) -> ParsedBlock:
-    return _parse_media(block, "image")
-
-
-def _parse_audio(block: JsonObject) -> ParsedBlock:
-    return _parse_media(block, "audio")
-
-
 def _parse_media(block: JsonObject, kind: Literal["image", "audio"]) -> ParsedBlock:
     mime, data = _read_mime_type(block), block.get("data")
     if mime is None:
@@ -157,8 +150,8 @@ def _parse_resource_link(block: JsonObject) -> ParsedBlock:
 
 _PARSERS_BY_TYPE: dict[str, Callable[[JsonObject], ParsedBlock]] = {
     "text": _parse_text,
-    "image": _parse_image,
-    "audio": _parse_audio,
+    "image": partial(_parse_media, kind="image"),
+    "audio": partial(_parse_media, kind="audio"),
     "resource": _parse_resource,
     "resource_link": _parse_resource_link,
 }

@@ -248,12 +248,8 @@ class PathNotFound(LookupError):
     """Raised if a path leads to no value. The message says how far it leads, and what is there."""
 
 
-@dataclass(frozen=True, slots=True)
-class _AllItems:
-    pass
-
-
-_Step: TypeAlias = str | int | slice | _AllItems
+_Step: TypeAlias = str | int | slice | None
+"""A key, a position, a slice of an array, or None for all values."""
 
 
 def find_at_path(value: object, path: str) -> object:
@@ -265,12 +261,13 @@ def find_at_path(value: object, path: str) -> object:
     values: list[object] = [value]
     is_multiple, walked = False, "$"
     for step, step_text in list(_parse_steps(path)):
+        is_single = isinstance(step, str | int)
         matches = [inner for each in values for inner in _apply_step(each, step)]
-        if not matches and not is_multiple and not isinstance(step, _AllItems | slice):
+        if not matches and not is_multiple and is_single:
             raise PathNotFound(f"{walked} has no {step_text}: {_describe_value(values[0])}")
         if len(matches) > _MAX_FOUND_VALUES:
             raise PathNotFound(f"{walked}{step_text} matches more than {_MAX_FOUND_VALUES:,} values")
-        is_multiple = is_multiple or isinstance(step, _AllItems | slice)
+        is_multiple = is_multiple or not is_single
         values, walked = matches, walked + step_text
     return values if is_multiple else values[0]
 
@@ -294,7 +291,7 @@ def _parse_step(match: re.Match[str]) -> _Step:
     if match["at"] is not None:
         return int(match["at"])
     if match["all"] or match["each"]:
-        return _AllItems()
+        return None
     quoted = match["quoted"]
     if quoted is not None:
         if quoted.startswith("'"):
@@ -310,14 +307,14 @@ def _parse_step(match: re.Match[str]) -> _Step:
 def _apply_step(value: object, step: _Step) -> list[object]:
     if isinstance(value, dict):
         fields = cast("dict[str, object]", value)
-        if isinstance(step, _AllItems):
+        if step is None:
             return list(fields.values())
         return [fields[step]] if isinstance(step, str) and step in fields else []
     if not isinstance(value, list):
         return []
     items = cast("list[object]", value)
-    if isinstance(step, _AllItems):
-        return list(items)
+    if step is None:
+        return items
     if isinstance(step, slice):
         return items[step]
     return [items[step]] if isinstance(step, int) and -len(items) <= step < len(items) else []

@@ -14,8 +14,9 @@ from toolyard.results.truncation import truncate_middle
 
 __all__ = ["estimate_characters", "is_large", "to_readable_json"]
 
-_LARGE_MIN_VALUES = 10_000
 _LARGE_MIN_CHARS = 1_000_000
+_CHARS_PER_VALUE = 100
+"""Number of characters that take about as long as one more value."""
 _PIECE_CHARS = 250_000
 _TOO_DEEP_TEXT = "(JSON that is nested too deeply to be shown)"
 _MAX_DEPTH = 900
@@ -41,23 +42,7 @@ def to_readable_json(value: object, max_chars: int | None = None) -> str:
 
 def is_large(value: object) -> bool:
     """Return True if a JSON value has so many parts, or so much text, that handling it takes long."""
-    values, characters, pending = 0, 0, [value]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, str):
-            characters += len(node)
-        elif isinstance(node, dict):
-            members = cast("dict[str, object]", node)
-            values += len(members)
-            characters += sum(map(len, members)) if len(members) < _LARGE_MIN_VALUES else 0
-            pending.extend(members.values() if len(members) < _LARGE_MIN_VALUES else ())
-        elif isinstance(node, list):
-            items = cast("list[object]", node)
-            values += len(items)
-            pending.extend(items if len(items) < _LARGE_MIN_VALUES else ())
-        if values >= _LARGE_MIN_VALUES or characters >= _LARGE_MIN_CHARS:
-            return True
-    return False
+    return estimate_characters(value, _LARGE_MIN_CHARS, per_value=_CHARS_PER_VALUE) >= _LARGE_MIN_CHARS
 
 
 def estimate_characters(value: object, max_characters: int, *, per_value: int = 4) -> int:

@@ -237,44 +237,12 @@ class PrincipalResultStores(ABC):
         """``clock`` returns the time in seconds since the epoch."""
         self.retention = retention
         self.clock = clock
-        self._memory_fallback: dict[str, MemoryResultStore] = {}
+        self.memory_fallback: dict[str, MemoryResultStore] = {}
+        """Results by principal that could not be stored."""
 
     def for_principal(self, principal: Principal) -> ResultStore:
         """Return the store of one principal."""
         return _PrincipalResultStore(self, principal.id)
-
-    async def save(self, principal: str, handle: str, result: StoredResult) -> None:
-        """Store a result of a principal."""
-        row = await asyncio.to_thread(self._make_row, principal, handle, result)
-        if not await self.put(row):
-            # Memory is scarcer than disk space, so the fallback is much smaller.
-            max_chars = self.retention.max_principal_bytes // 16
-            memory = self._memory_fallback.setdefault(principal, MemoryResultStore(max_chars))
-            await memory.save(handle, result)
-
-    async def read(self, principal: str, handle: str) -> StoredResult | None:
-        """Return the principal's result with a handle; None if there is none or it has expired."""
-        stored = await self.find(principal, handle)
-        if stored is not None:
-            return stored
-        memory = self._memory_fallback.get(principal)
-        return None if memory is None else await memory.read(handle)
-
-    async def has_any(self, principal: str) -> bool:
-        """Return True if the principal has any result."""
-        return principal in self._memory_fallback or await self.has_stored(principal)
-
-    def _make_row(self, principal: str, handle: str, result: StoredResult) -> ResultRow:
-        # Level 1 is the fastest. Results live for a day at most, so time matters more than size.
-        body = zlib.compress(pack_body(result.body, result.mime), 1)
-        return ResultRow(
-            principal,
-            handle,
-            result.trust.value,
-            result.server,
-            self.clock() + self.retention.max_age_seconds,
-            body,
-        )
 
     @abstractmethod
     async def put(self, row: ResultRow) -> bool:
@@ -297,10 +265,24 @@ class _PrincipalResultStore:
         self._principal = principal
 
     async def save(self, handle: str, result: StoredResult) -> None:
-        await self._stores.save(self._principal, handle, result)
+        row = await asyncio.to_thread(self._make_row, handle, result)
+        if not await self._stores.put(row):
+            # Memory is scarcer than disk space, so the fallback is much smaller.
+            max_chars = self._stores.retention.max_principal_bytes // 16
+            memory = self._stores.memory_fallback.setdefault(self._principal, MemoryResultStore(max_chars))
+            await memory.save(handle, result)
 
     async def read(self, handle: str) -> StoredResult | None:
-        return await self._stores.read(self._principal, handle)
+        stored = await self._stores.find(self._principal, handle)
+        memory = self._stores.memory_fallback.get(self._principal)
+        return stored if stored is not None or memory is None else await memory.read(handle)
 
     async def has_any(self) -> bool:
-        return await self._stores.has_any(self._principal)
+        in_memory = self._principal in self._stores.memory_fallback
+        return in_memory or await self._stores.has_stored(self._principal)
+
+    def _make_row(self, handle: str, result: StoredResult) -> ResultRow:
+        # Level 1 is the fastest. Results live for a day at most, so time matters more than size.
+        body = zlib.compress(pack_body(result.body, result.mime), 1)
+        expires_at = self._stores.clock() + self._stores.retention.max_age_seconds
+        return ResultRow(self._principal, handle, result.trust.value, result.server, expires_at, body)

@@ -81,11 +81,10 @@ class SqliteResultStore(PrincipalResultStores):
 
     async def has_stored(self, principal: str) -> bool:
         query = "SELECT 1 FROM result WHERE principal = ? AND expires > ? LIMIT 1"
-
-        def has_row(db: sqlite3.Connection) -> bool:
-            return db.execute(query, (principal, self.clock())).fetchone() is not None
-
-        return self._path.exists() and bool(await self._file.run(has_row))
+        values = (principal, self.clock())
+        return self._path.exists() and bool(
+            await self._file.run(lambda db: db.execute(query, values).fetchone())
+        )
 
 
 def _delete_corrupt_file(broken: Path, error: sqlite3.DatabaseError) -> None:
