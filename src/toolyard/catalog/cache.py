@@ -9,7 +9,6 @@ import asyncio
 import logging
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -26,6 +25,7 @@ from toolyard.catalog.storage import (
     StoredListing,
 )
 from toolyard.catalog.tool_validation import SchemaCheck
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.concurrency.tasks import SingleFlight
 from toolyard.errors import ServerError, SignInNeeded, Unreachable
 from toolyard.types.account import Principal
@@ -110,6 +110,12 @@ class _Generation(NamedTuple):
     """Number of ``forget`` calls. A listing fetched before the last one must not be stored."""
 
 
+class _CachedCatalogue(NamedTuple):
+    catalogue: Catalogue
+    changes: int
+    """Value of ``_Generation.changes`` at the start of the fetch that produced it."""
+
+
 class CatalogueCache:
     """Catalogues of all servers, per principal.
 
@@ -146,11 +152,8 @@ class CatalogueCache:
         self._on_listing = on_listing
         self._on_cache_hit = on_cache_hit
         self._clock = clock
-        self._capacity = capacity
         self._key = key
-        self._catalogues: OrderedDict[ListingKey, Catalogue] = OrderedDict()
-        self._change_counts: dict[ListingKey, int] = {}
-        """Value of ``_Generation.changes`` at the start of the fetch that produced each catalogue."""
+        self._catalogues: LruCache[ListingKey, _CachedCatalogue] = LruCache(capacity)
         self._contents: WeakValueDictionary[tuple[str, str], ValidatedListing] = WeakValueDictionary()
         self._fetches: SingleFlight[tuple[ListingKey, _Generation, str | None], Catalogue] = SingleFlight(
             cancel_when_abandoned=True
@@ -246,9 +249,9 @@ class CatalogueCache:
         """Mark all copies of a server's catalogue as stale, after its ``list_changed`` notification."""
         generation = self._current_generation(server_id)
         self._generations[server_id] = generation._replace(changes=generation.changes + 1)
-        for key, catalogue in self._catalogues.items():
-            if key.server_id == server_id:
-                self._catalogues[key] = replace(catalogue, ttl=0.0)
+        for key in [key for key in self._catalogues if key.server_id == server_id]:
+            catalogue, changes = self._catalogues[key]
+            self._catalogues[key] = _CachedCatalogue(replace(catalogue, ttl=0.0), changes)
         # Memory first, without an await in between. A caller that comes while the storage is written must not
         # get the old copy as fresh.
         await self._storage.expire(server_id)
@@ -268,7 +271,6 @@ class CatalogueCache:
             key for key in self._catalogues if key.server_id == server_id and scope in (None, key.scope)
         ]:
             del self._catalogues[key]
-            self._change_counts.pop(key, None)
         await self._storage.forget(server_id, scope)
         await self._failures.forget_failures(server_id)
 
@@ -301,7 +303,8 @@ class CatalogueCache:
             await self._on_listing(server, contents)
         if server.cache_ttl <= 0:
             return Catalogue(contents, now, 0.0)
-        key = self._key_to_write(server, principal, listing)
+        keys = self._readable_keys(server, principal)
+        key = keys[-1] if listing.scope is CacheScope.PUBLIC else keys[0]
         # Principals with equal listings share one object. Its identity also serves as cache key elsewhere.
         contents = self._contents.setdefault((key.entry_hash, contents.content_hash), contents)
         catalogue = Catalogue(contents, now, effective_ttl(server.cache_ttl, listing.ttl))
@@ -364,25 +367,15 @@ class CatalogueCache:
         if generation.removals != start_generation.removals:
             return None
         if generation.changes != start_generation.changes:
-            if key in self._catalogues and self._change_counts.get(key, 0) > start_generation.changes:
+            if key in self._catalogues and self._catalogues[key].changes > start_generation.changes:
                 return None  # A fetch that started later has already completed; its listing is newer.
             catalogue = replace(catalogue, ttl=0.0)
-        self._catalogues[key] = catalogue
-        self._change_counts[key] = start_generation.changes
-        self._catalogues.move_to_end(key)
-        while len(self._catalogues) > self._capacity:
-            self._change_counts.pop(self._catalogues.popitem(last=False)[0], None)
+        self._catalogues[key] = _CachedCatalogue(catalogue, start_generation.changes)
         return catalogue
 
     def _newest_in_memory(self, keys: tuple[ListingKey, ...]) -> Catalogue | None:
-        newest: Catalogue | None = None
-        for key in keys:
-            catalogue = self._catalogues.get(key)
-            if catalogue is not None:
-                self._catalogues.move_to_end(key)
-                if newest is None or catalogue.fetched_at > newest.fetched_at:
-                    newest = catalogue
-        return newest
+        found = [cached.catalogue for key in keys if (cached := self._catalogues.get(key)) is not None]
+        return max(found, key=lambda catalogue: catalogue.fetched_at, default=None)
 
     def _with_current_age(self, cached: Catalogue) -> Catalogue:
         age = self._clock() - cached.fetched_at
@@ -401,10 +394,6 @@ class CatalogueCache:
         return (
             (own,) if server.trust is Trust.UNTRUSTED else (own, ListingKey(server.id, entry, _PUBLIC_SCOPE))
         )
-
-    def _key_to_write(self, server: Server, principal: Principal, listing: RawListing) -> ListingKey:
-        keys = self._readable_keys(server, principal)
-        return keys[-1] if listing.scope is CacheScope.PUBLIC else keys[0]
 
     def _has_pending_work(self, server_id: str) -> bool:
         fetches = self._fetches.has_pending(lambda key: key[0].server_id == server_id)

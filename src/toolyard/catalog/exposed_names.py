@@ -8,7 +8,7 @@ replaces another. Names are never parsed: only the mapping leads from a name to 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -148,7 +148,7 @@ class ExposedNames:
 
     targets: Mapping[str, ToolAddress]
     renamed_tools: tuple[RenamedTool, ...]
-    _claims: tuple[_ServerClaims, ...]
+    _claims: tuple[_NameClaims, ...]
     """Kept, so that the assigner finds them when it names a set with the same servers."""
 
     def find(self, name: str) -> ToolAddress | None:
@@ -175,7 +175,7 @@ class NameAssigner:
         self._reserved = frozenset(reserved)
         # Weak: principals with equal servers share their names, and the sets that exist only for a moment,
         # while many servers are listed one after the other, are freed at once.
-        self._claims: WeakValueDictionary[ServerToolNames, _ServerClaims] = WeakValueDictionary()
+        self._claims: WeakValueDictionary[ServerToolNames, _NameClaims] = WeakValueDictionary()
         self._names: WeakValueDictionary[tuple[ServerToolNames, ...], ExposedNames] = WeakValueDictionary()
 
     def names(self, groups: Iterable[ServerToolNames]) -> ExposedNames:
@@ -199,7 +199,7 @@ class NameAssigner:
 
     def _assign_names(self, groups: tuple[ServerToolNames, ...]) -> ExposedNames:
         by_server = tuple(map(self._claim_names, groups))
-        claims = _join_claims(by_server)
+        claims = _NameClaims.join(by_server)
         names, attempts = _resolve_conflicts(claims, self._reserved)
         order = sorted(range(len(names)), key=names.__getitem__)
         return ExposedNames(
@@ -208,24 +208,39 @@ class NameAssigner:
             _claims=by_server,
         )
 
-    def _claim_names(self, group: ServerToolNames) -> _ServerClaims:
+    def _claim_names(self, group: ServerToolNames) -> _NameClaims:
         claims = self._claims.get(group)
         if claims is None:
-            claims = self._claims[group] = _ServerClaims.of_group(group, self._templates)
+            claims = self._claims[group] = _NameClaims.of_group(group, self._templates)
         return claims
 
 
 @dataclass(frozen=True, eq=False)
-class _ServerClaims:
-    """Names that the templates build for the tools of one server, as parallel lists."""
+class _NameClaims:
+    """Names that the templates build for the tools of one server, or of several.
+
+    They are parallel lists with one item per tool, which is faster than a list of objects for thousands of
+    tools.
+    """
 
     targets: list[ToolAddress]
     wanted: list[str]
     exact: list[bool]
-    native: bool
+    """Whether no character had to be replaced."""
+    native: list[bool]
+    """Whether the tool may use a reserved name."""
 
     @classmethod
-    def of_group(cls, group: ServerToolNames, templates: NameTemplates) -> _ServerClaims:
+    def join(cls, by_server: Sequence[_NameClaims]) -> _NameClaims:
+        return cls(
+            [each for claims in by_server for each in claims.targets],
+            [each for claims in by_server for each in claims.wanted],
+            [each for claims in by_server for each in claims.exact],
+            [each for claims in by_server for each in claims.native],
+        )
+
+    @classmethod
+    def of_group(cls, group: ServerToolNames, templates: NameTemplates) -> _NameClaims:
         label = _DISALLOWED_CHARACTER.sub("_", group.label)
         prefix, suffix = ("", "") if group.native else _template_affixes(templates, label, group.instance)
         tools = list(dict.fromkeys(group.tools))
@@ -234,30 +249,8 @@ class _ServerClaims:
             [ToolAddress(group.id, tool) for tool in tools],
             [f"{prefix}{name}{suffix}" for name in cleaned],
             [name == tool and label == group.label for name, tool in zip(cleaned, tools, strict=True)],
-            group.native,
+            [group.native] * len(tools),
         )
-
-
-class _NameClaims(NamedTuple):
-    """Parallel lists with one item per tool, which is faster than a list of objects for thousands of tools.
-
-    ``exact`` is True if no character had to be replaced, ``native`` if the tool may use a reserved name.
-    """
-
-    targets: list[ToolAddress]
-    wanted: list[str]
-    exact: list[bool]
-    native: list[bool]
-
-
-def _join_claims(by_server: Iterable[_ServerClaims]) -> _NameClaims:
-    joined = _NameClaims([], [], [], [])
-    for claims in by_server:
-        joined.targets.extend(claims.targets)
-        joined.wanted.extend(claims.wanted)
-        joined.exact.extend(claims.exact)
-        joined.native.extend([claims.native] * len(claims.targets))
-    return joined
 
 
 def _template_affixes(templates: NameTemplates, label: str, instance: bool) -> tuple[str, str]:

@@ -20,7 +20,7 @@ def definition_hash(definition: Definition) -> str:
     Covers name, title, description, both schemas and annotations. The order of object keys does not matter,
     the order of arrays does; integers of any size are exact. Equal in every process, version and platform.
     """
-    return _hash_json(
+    text = _canonical(
         {
             "name": definition.name,
             "title": definition.title,
@@ -30,6 +30,7 @@ def definition_hash(definition: Definition) -> str:
             "annotations": definition.annotations,
         }
     )
+    return sha256(text).hexdigest()
 
 
 def entry_hash(server: Server, key: bytes = b"") -> str:
@@ -69,10 +70,6 @@ def entry_hash(server: Server, key: bytes = b"") -> str:
         }
     )
     return hmac.digest(key, text, "sha256").hex()
-
-
-def _hash_json(value: Mapping[str, Any]) -> str:
-    return sha256(_canonical(value)).hexdigest()
 
 
 def _canonical(value: Mapping[str, Any]) -> bytes:

@@ -90,10 +90,13 @@ class SqliteListingStorage(SqliteFile):
         await self.run(lambda db: _save_listing(db, stored))
 
     async def expire(self, server_id: str) -> None:
-        await self.run(lambda db: _expire_listings(db, server_id))
+        await self.run(
+            lambda db: db.execute("UPDATE catalogue SET ttl = 0 WHERE server_id = ?", (server_id,))
+        )
 
     async def forget(self, server_id: str, scope: str | None = None) -> None:
-        await self.run(lambda db: _delete_listings(db, server_id, scope))
+        statement = "DELETE FROM catalogue WHERE server_id = ? AND (? IS NULL OR scope = ?)"
+        await self.run(lambda db: db.execute(statement, (server_id, scope, scope)))
 
     async def load_failure(self, key: ListingKey) -> StoredFailure | None:
         return await self.run(lambda db: _load_failure(db, key))
@@ -240,13 +243,3 @@ def _save_failure(db: sqlite3.Connection, key: ListingKey, failure: StoredFailur
             " VALUES (?, ?, ?, ?, ?, ?)",
             (*key, failure.failed_at, failure.cause, failure.hint),
         )
-
-
-def _expire_listings(db: sqlite3.Connection, server_id: str) -> None:
-    db.execute("UPDATE catalogue SET ttl = 0 WHERE server_id = ?", (server_id,))
-
-
-def _delete_listings(db: sqlite3.Connection, server_id: str, scope: str | None) -> None:
-    db.execute(
-        "DELETE FROM catalogue WHERE server_id = ? AND (? IS NULL OR scope = ?)", (server_id, scope, scope)
-    )

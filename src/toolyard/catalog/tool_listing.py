@@ -50,10 +50,6 @@ class _NamedTools:
         }
         return {name: definitions[target] for name, target in self.names.targets.items()}
 
-    @property
-    def is_assigned(self) -> bool:
-        return "tools" in vars(self)
-
 
 @dataclass(frozen=True, eq=False)
 class ToolListing:
@@ -89,7 +85,7 @@ class ToolListing:
 
     async def assign_names(self, thread_min_tools: int) -> None:
         """Assign the names now: in a thread if there are so many tools that it would delay other tasks."""
-        if self._named.is_assigned:
+        if "tools" in vars(self._named):  # Assigned already.
             return
         if sum(len(one.definitions) for one in self.catalogues.values()) < thread_min_tools:
             self._named.tools  # noqa: B018 - assigned on first use

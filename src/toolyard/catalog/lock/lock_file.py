@@ -240,17 +240,14 @@ class LockFile:
                 accepted = select_changes(changes, keys)
                 write_lock(self.path, {**(lock or {}), server.id: apply_changes(pins, current, accepted)})
         except OSError as error:
-            raise self._unwritable_error(error) from error
+            raise LockUnwritable(
+                f"{self.path} cannot be written: {error.strerror or error}",
+                hint="run `toolyard lock --accept NAME` where the file can be written",
+            ) from error
         # Reload now, without waiting for the interval.
         self._file_stamp = self._read_stamp()
         self._load(self._file_stamp)
         return accepted
-
-    def _unwritable_error(self, error: OSError) -> LockUnwritable:
-        return LockUnwritable(
-            f"{self.path} cannot be written: {error.strerror or error}",
-            hint="run `toolyard lock --accept NAME` where the file can be written",
-        )
 
     def _read_or_raise(self) -> PinsByServer | None:
         try:

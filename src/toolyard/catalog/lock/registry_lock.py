@@ -31,7 +31,7 @@ from toolyard.catalog.lock.storage import (
     save_conflict_error,
     unpack_or_empty,
 )
-from toolyard.types.server import InstanceRef, Server
+from toolyard.types.server import Server
 from toolyard.types.tool import ValidatedListing
 
 __all__ = ["RegistryLock"]
@@ -56,9 +56,9 @@ class RegistryLock(StoredLock):
 
         The first listing of a server is accepted. Tools of a listing that was not compared are quarantined.
         """
-        if server.instance is None:
+        if (instance := server.instance) is None:
             return
-        pin_keys = _pin_keys_of(server.instance)
+        pin_keys = (PinKey(instance.registered), PinKey(instance.registered, instance.id))
         key = (contents.server_id, contents.content_hash)
         verdict = self._verdicts.get(key)
         # The id of a deleted instance may be reused for another one, so the verdict includes the lock keys.
@@ -145,10 +145,6 @@ class RegistryLock(StoredLock):
             return await asyncio.to_thread(_list_server_changes, name, listed, locked), common, locked
         changes, locked = await asyncio.to_thread(_list_instance_changes, name, common, own)
         return changes, own, locked
-
-
-def _pin_keys_of(spec: InstanceRef) -> tuple[PinKey, PinKey]:
-    return PinKey(spec.registered), PinKey(spec.registered, spec.id)
 
 
 def _compare_instance(

@@ -75,8 +75,10 @@ class SearchIndex:
             server = None
         if server is None:
             server = self._indexed_servers[server_id] = _IndexedServer({}, description)
+        known = server.tools
+        # Most definitions are the same objects as before, and comparing those would take longer.
         changed = [
-            name for name, tool in tools.items() if not _is_same_definition(server.tools.get(name), tool)
+            name for name, tool in tools.items() if known.get(name) is not tool and known.get(name) != tool
         ]
         removed = [name for name in server.tools if name not in tools]
         if not removed and not changed:
@@ -122,16 +124,13 @@ class SearchIndex:
         names = None if allowed is None else allowed if isinstance(allowed, frozenset) else frozenset(allowed)
         scores = rank_documents(self._view_for(names), parse_query(query), limit, self._name_by_number)
         # A query that is a tool's exact name finds that tool first, whatever its words score.
-        exact = self._find_exact_match(query, names)
+        name = query[: 2 * _MAX_NAME_CHARS].strip()
+        exact = self._number_by_name.get(name) if names is None or name in names else None
         if exact is not None:
             scores[exact] = scores.get(exact, 0.0) + _EXACT_NAME_BONUS
         names_of = self._name_by_number
         best = sorted([(-score, names_of[number]) for number, score in scores.items()])
         return [Hit(name, -score) for score, name in best[:limit]]
-
-    def _find_exact_match(self, query: str, allowed: frozenset[str] | None) -> int | None:
-        name = query[: 2 * _MAX_NAME_CHARS].strip()
-        return self._number_by_name.get(name) if allowed is None or name in allowed else None
 
     def _view_for(self, names: frozenset[str] | None) -> IndexView:
         view = self._views.get(names)
@@ -175,10 +174,6 @@ class SearchIndex:
         self._number_by_name: dict[str, int] = {}
         self._server_by_name: dict[str, str] = {}
         self._views: LruCache[frozenset[str] | None, IndexView] = LruCache(_MAX_CACHED_VIEWS)
-
-
-def _is_same_definition(known: Definition | None, tool: Definition) -> bool:
-    return known is tool or known == tool
 
 
 def _server_description(catalogue: Catalogue | None) -> str:
