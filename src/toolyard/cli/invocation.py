@@ -92,7 +92,7 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         options = ctx.ensure_object(Options)
         if options.remote is not None and not self.supports_remote:
-            hint = "--remote works with servers, tools, call, lock and restart"
+            hint = "--remote works with servers, tools, search, call, lock and restart"
             raise Usage(f"`toolyard {self.name}` does not work with --remote", hint=hint)
         _start_logging(options.verbose)
         try:

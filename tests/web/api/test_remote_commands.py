@@ -59,7 +59,15 @@ async def test_the_output_is_that_of_the_local_commands(
     alone: InProcessApp, remote: Any, tmp_path: Path
 ) -> None:
     data = alone.services.data_dir
-    for words in (("tools",), ("tools", "--all"), ("call", "demo_weekday", "date=2026-07-28"), ("servers",)):
+    commands = ("tools", "tools --all", "call demo_weekday date=2026-07-28", "servers")
+    searches = (
+        "search day of a date",
+        "search",
+        "search count --limit 1",
+        "search nothing",
+        "search date --json",
+    )
+    for words in (command.split() for command in (*commands, *searches)):
         here = await asyncio.to_thread(local, data, *words)
         there = await remote(alone.url, *words)
         assert (there.code, there.out, there.err) == (here.code, here.out, here.err), words

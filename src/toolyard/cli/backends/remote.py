@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,6 @@ from toolyard.cli.backends.backend import (
 )
 from toolyard.cli.backends.remote_client import RemoteClient, quote_path_segment
 from toolyard.cli.input.arguments import coerce_key_values
-from toolyard.cli.invocation import Usage
 from toolyard.cli.output.console import Notice, format_age, one_line
 from toolyard.cli.output.notices import describe_hidden_tools, hidden_tools_notices
 from toolyard.cli.output.servers import ServerSummary, describe_server_info
@@ -99,8 +98,20 @@ class RemoteBackend:
         return ServersReport(servers, notices)
 
     async def search(self, request: SearchRequest) -> SearchReport:
-        """Raise Usage: the API has no search."""
-        raise Usage("`toolyard search` does not work with --remote")
+        """Search among the remote's tools that the caller may use.
+
+        The API has no search: its list is searched here, with the index that the remote uses, too. What the
+        servers say of themselves is not in the list, so that the order may differ.
+        """
+        found = await self._client.get("/tools", agent=request.agent, bundle=list(request.bundles))
+        tools = {each["name"]: Tool(**each) for each in found["items"]}
+        if request.query.strip():
+            names = await asyncio.to_thread(_find_best_names, tools, request.query, request.limit)
+        else:
+            names = sorted(tools, key=lambda name: (tools[name].server, name))[: request.limit]
+        failures = {each["server"]: each["problem"]["detail"] for each in found["failures"]}
+        notices = (Notice(f"server '{id}': {one_line(cause)}") for id, cause in failures.items())
+        return SearchReport([tools[name] for name in names], notices=list(notices))
 
     async def call(
         self, request: CommandCall, on_progress: OnCallProgress, approve: Approve | None = None
@@ -177,13 +188,29 @@ def _is_about(server: str, record: dict[str, Any]) -> bool:
     return server == record["id"]
 
 
+def _find_best_names(tools: Mapping[str, Tool], query: str, limit: int) -> list[str]:
+    from toolyard.catalog.search import SearchIndex  # only for searches
+
+    index = SearchIndex()
+    servers: dict[str, dict[str, Definition]] = {}
+    for name, tool in tools.items():
+        servers.setdefault(tool.server, {})[name] = _make_definition(tool)
+    for server, definitions in servers.items():
+        index.put(server, definitions)
+    return [hit.name for hit in index.search(query, limit)]
+
+
 def _format_for_provider(tool: Tool, provider: Any) -> dict[str, Any]:
     from toolyard.catalog.schemas.provider_schema import (  # loaded by those who talk to a model
         ProviderApi,
         build_provider_tool,
     )
 
-    definition = Definition(
+    return build_provider_tool(_make_definition(tool), tool.name, ProviderApi(provider)).tool
+
+
+def _make_definition(tool: Tool) -> Definition:
+    return Definition(
         tool.server,
         tool.id.rpartition("/")[2],
         tool.title,
@@ -192,4 +219,3 @@ def _format_for_provider(tool: Tool, provider: Any) -> dict[str, Any]:
         tool.output_schema,
         tool.annotations,
     )
-    return build_provider_tool(definition, tool.name, ProviderApi(provider)).tool

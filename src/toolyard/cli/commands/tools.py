@@ -19,7 +19,7 @@ from toolyard.cli.backends.backend import (
 )
 from toolyard.cli.backends.selection import open_backend
 from toolyard.cli.input.completion import agent_option, bundles_option, complete_servers
-from toolyard.cli.invocation import Command, Options, RemoteCommand, run_async
+from toolyard.cli.invocation import Options, RemoteCommand, run_async
 from toolyard.cli.output.console import (
     Column,
     Row,
@@ -155,7 +155,7 @@ _MAX_DESCRIPTION_CHARACTERS = 200
 _MAX_TOOLS = 1_000
 
 
-@click.command("search", cls=Command)
+@click.command("search", cls=RemoteCommand)
 @click.argument("words", nargs=-1)
 @click.option(
     "--limit",
