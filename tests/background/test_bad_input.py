@@ -65,6 +65,23 @@ def test_a_full_disk_does_not_stop_clients(machine: Machine, mount_data: Callabl
 
 
 @needs_root
+def test_a_full_runtime_folder_does_not_stop_clients(machine: Machine) -> None:
+    words = ["mount", "-t", "tmpfs", "-o", "mode=700,size=4k", "none", str(machine.runtime)]
+    if subprocess.run(words, capture_output=True).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        with pytest.raises(OSError, match="No space"):
+            (machine.runtime / "filler").write_bytes(bytes(8192))
+        clients = [machine.start().initialize() for _ in range(2)]
+        assert [client.weekday() for client in clients] == ["Tuesday", "Tuesday"]
+        assert len(machine.backgrounds) == 1
+        assert [client.close() for client in clients] == ["", ""]
+        machine.close()
+    finally:
+        subprocess.run(["umount", "-l", str(machine.runtime)], check=True)
+
+
+@needs_root
 def test_a_read_only_data_directory_does_not_stop_clients(
     machine: Machine, mount_data: Callable[[str], None]
 ) -> None:

@@ -61,6 +61,14 @@ def test_calls_made_after_its_death_are_carried_out_by_the_next_process(machine:
     assert client.close() == ""
 
 
+def test_a_client_survives_several_deaths_in_a_row(machine: Machine) -> None:
+    clients = [machine.start().initialize() for _ in range(2)]
+    for _ in range(5):
+        os.kill(machine.owner, signal.SIGKILL)
+        assert [client.weekday() for client in clients] == ["Tuesday"] * 2
+    assert [client.close() for client in clients] == [""] * 2
+
+
 def test_calls_before_the_end_of_the_input_are_carried_out_by_the_next_process(machine: Machine) -> None:
     client = machine.start().initialize()
     owner = machine.owner

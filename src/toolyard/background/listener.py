@@ -37,7 +37,8 @@ def open_listener(
             return None
         time.sleep(0.02)
     os.ftruncate(lock, 0)
-    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    with contextlib.suppress(OSError):  # The file system is full. The lock holds without it.
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
     return ClientListener(paths, lock)
 
 

@@ -63,7 +63,9 @@ _SHARED_OPTIONS = ("--config", "--data-dir")
 _INTERNAL_ERROR = -32603
 _SHORT_LIFE_SECONDS = 10.0
 _MAX_SHORT_LIVES = 3
-"""Number of processes in a row that end within this time, from which on requests are not sent again."""
+"""Number of processes in a row that end within this time, from which on a client attaches only to ask."""
+_MAX_SENDS = 3
+"""Number of processes that may be killed while they have the same line."""
 
 
 class NotAttached(Exception):
@@ -308,6 +310,8 @@ class _Shim:
         self._attached_at = time.monotonic()
         self._short_lives = 0
         """Number of processes in a row that were lost soon after this client was attached to them."""
+        self._sends: dict[bytes, int] = {}
+        """Lines that are sent again, with the number of processes that had each."""
         self._open_lines: dict[int, bytes] = {}
         """Complete lines of the client that are not answered, by number."""
         self._kept_lines: dict[bytes, tuple[int, bytes]] = {}
@@ -504,16 +508,20 @@ class _Shim:
         self._connection = None
         self._frames.clear()
         self._to_process.clear()
+        was_killed = self._move is None
         last_line, when = self._move or self._find_handled_lines()
         self._move = None
         if self._line_count_file is not None:
             os.close(self._line_count_file)
             self._line_count_file = None
-        self._answer_open_lines(last_line, repeats=when == b"now" and not self._input_ended)
+        is_repeated = (was_killed or when == b"now") and not self._input_ended
+        self._answer_open_lines(last_line, is_repeated)
+        if was_killed:
+            self._limit_sends()
         self._flush_output()
         if self._input_ended:
             return not any(number > last_line for number in self._open_lines)
-        if when == b"later" and not self._is_waiting() and not self._partial_line:
+        if when == b"later" and not self._find_waiting_lines() and not self._partial_line:
             poller = select.poll()
             poller.register(0, select.POLLIN)
             poller.register(1, 0)
@@ -525,39 +533,52 @@ class _Shim:
 
     def _find_handled_lines(self) -> tuple[int, bytes]:
         """Return the last line that a process which was killed may have handled, and when to attach."""
-        is_short_life = time.monotonic() - self._attached_at < _SHORT_LIFE_SECONDS
-        self._short_lives = self._short_lives + 1 if is_short_life else 0
-        if self._short_lives >= _MAX_SHORT_LIVES:
-            # It may be one of the open lines that ends each process.
-            kept = self._kept_lines
-            self._kept_lines = {key: kept[key] for key in kept if kept[key][0] not in self._unanswered_kept}
-            self._unanswered_kept.clear()
-            return self._line_count, b"later"
+        if time.monotonic() - self._attached_at < _SHORT_LIFE_SECONDS:
+            self._short_lives += 1
+        else:
+            self._short_lives = 0
+            self._sends.clear()
+        when = b"now" if self._short_lives < _MAX_SHORT_LIVES else b"later"
         if self._line_count_file is None:
-            return self._line_count, b"now"
-        return read_line_count(self._line_count_file), b"now"
+            return self._line_count, when
+        return read_line_count(self._line_count_file), when
 
-    def _answer_open_lines(self, last_line: int, *, repeats: bool = False) -> None:
+    def _answer_open_lines(self, last_line: int, is_repeated: bool) -> None:
         """Answer the requests in the lines up to this one with an error, except those that are sent again.
 
-        With ``repeats``, these are also the requests that change nothing.
+        ``is_repeated``: these are also the requests that change nothing.
         """
         kept = {number for number, _ in self._kept_lines.values()}
         for number in [number for number in self._open_lines if number <= last_line and number not in kept]:
             message = _parse_line(self._open_lines[number])
-            if not (repeats and _is_repeatable(message)):
-                del self._open_lines[number]
-                for id in _find_request_ids(message):
-                    self._to_client += _build_error(id)
+            if not (is_repeated and _is_repeatable(message)):
+                self._answer_line(number, message)
 
-    def _is_waiting(self) -> bool:
-        """Return whether the client waits for an answer. Requests that only listen have none until their
-        end."""
+    def _answer_line(self, number: int, message: object) -> None:
+        del self._open_lines[number]
+        for id in _find_request_ids(message):
+            self._to_client += _build_error(id)
+
+    def _limit_sends(self) -> None:
+        """Answer the lines that several processes had when they ended: it may be they that end each."""
+        before, self._sends = self._sends, {}
+        for number in self._find_waiting_lines():
+            line = self._open_lines[number]
+            count = before.get(line, 0) + 1
+            if count < _MAX_SENDS:
+                self._sends[line] = count
+            else:
+                self._kept_lines = {key: each for key, each in self._kept_lines.items() if each[0] != number}
+                self._unanswered_kept.discard(number)
+                self._answer_line(number, _parse_line(line))
+
+    def _find_waiting_lines(self) -> list[int]:
+        """Return the open lines whose answer the client waits for. Requests that only listen have none until
+        their end."""
         kept = self._kept_lines.items()
-        idle = {
-            line for key, (line, _) in kept if key.startswith(b"listen ") or line not in self._unanswered_kept
-        }
-        return not self._open_lines.keys() <= idle
+        idle = {line for key, (line, _) in kept if key.startswith(b"listen ")}
+        idle |= {line for line, _ in self._kept_lines.values()} - self._unanswered_kept
+        return sorted(self._open_lines.keys() - idle)
 
     def _flush_output(self) -> None:
         poller = select.poll()
