@@ -38,6 +38,7 @@ SERVER = [sys.executable, "-m", "servers.stdio", "--tools", "20", "--era", "lega
 FASTMCP = "import json, sys; from fastmcp.server import create_proxy; " + (
     "create_proxy(json.loads(sys.argv[1])).run(show_banner=False, log_level='error')"
 )
+_BATCH_CALLS = 200
 INITIALIZE = {
     "protocolVersion": "2025-06-18",
     "capabilities": {},
@@ -237,22 +238,31 @@ def idle_memory(machine: Machine) -> tuple[float, float]:
         session.close()
 
 
-def call_cpu(machine: Machine, calls: int, *words: str) -> float:
-    """Return the CPU time of a call in µs, without that of the server."""
-    session = machine.toolyard(*words).open()
+def call_cpu(machine: Machine, calls: int) -> tuple[float, float]:
+    """Return the CPU time of a call in µs, without that of the server: attached, and standalone.
+
+    In alternating batches, since the load of the machine changes the CPU time of the same work.
+    """
+    attached, alone = machine.toolyard().open(), machine.toolyard("--standalone").open()
     try:
-        ours = [psutil.Process(session.process.pid)]
-        if not words and (owner := machine.owner()) is not None:
-            ours.append(owner)
+        owner = machine.owner()
+        assert owner is not None
+        shared = [psutil.Process(attached.process.pid), owner]
+        groups = [(attached, shared), (alone, [psutil.Process(alone.process.pid)])]
         params = {"name": "s0_echo", "arguments": {"text": "hello"}}
-        for _ in range(200):
-            session.ask("tools/call", params)
-        before = sum(sum(each.cpu_times()[:2]) for each in ours)
-        for _ in range(calls):
-            session.ask("tools/call", params)
-        return (sum(sum(each.cpu_times()[:2]) for each in ours) - before) / calls * 1e6
+        spent = [0.0, 0.0]
+        for batch in range(1 + calls // _BATCH_CALLS):
+            for number, (session, processes) in enumerate(groups):
+                before = sum(sum(each.cpu_times()[:2]) for each in processes)
+                for _ in range(_BATCH_CALLS):
+                    session.ask("tools/call", params)
+                if batch:  # The first one is the warm-up.
+                    spent[number] += sum(sum(each.cpu_times()[:2]) for each in processes) - before
+        done = calls // _BATCH_CALLS * _BATCH_CALLS
+        return spent[0] / done * 1e6, spent[1] / done * 1e6
     finally:
-        session.close()
+        attached.close()
+        alone.close()
 
 
 def main() -> None:
@@ -290,14 +300,13 @@ def report(machine: Machine, options: argparse.Namespace) -> None:
         )
     warm = [time_first_list(machine) for _ in range(options.runs)]
     rss, pss = idle_memory(machine)
-    shared_cpu = call_cpu(machine, options.calls)
+    shared_cpu, own_cpu = call_cpu(machine, options.calls)
     cold, alone = list[float](), list[float]()
     for _ in range(5):  # interleaved
         machine.stop()
         cold.append(time_first_list(machine))
         alone.append(time_first_list(machine, "--standalone"))
     machine.stop()
-    own_cpu = call_cpu(machine, options.calls, "--standalone")
     rows = [
         (
             "first list, warm, median / worst, ms",
