@@ -46,7 +46,7 @@ from toolyard.web.app import make_app
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.server.run import HttpServer
 from toolyard.web.server.socket import open_listener
-from toolyard.web.ui.components.render import FRAGMENT_HEADER
+from toolyard.web.ui.components.responses import FRAGMENT_HEADER
 
 SOURCE = str(Path(toolyard.__file__).parent)
 WARM_USES = {"gateway": 50, "console": 5, "tool-page": 5}

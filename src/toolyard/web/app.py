@@ -60,10 +60,8 @@ from toolyard.web.servers.status import ServerRecords, StatusUpdates
 from toolyard.web.servers.tool_acceptance import ToolAcceptance
 from toolyard.web.servers.tool_savings import ToolSavings
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
-from toolyard.web.ui.components.error_pages import render_error_page
-from toolyard.web.ui.components.render import STATIC_FOLDER, read_static_files, static_url
+from toolyard.web.ui.components import responses
 from toolyard.web.ui.first_steps import FirstSteps
-from toolyard.web.ui.registry.new_server import NewServerForm
 from toolyard.web.ui.tools.server_tools import ServerTools
 
 __all__ = ["VersionedStaticFiles", "make_app"]
@@ -77,7 +75,7 @@ class VersionedStaticFiles(StaticFiles):
     """
 
     def __init__(self) -> None:
-        super().__init__(directory=STATIC_FOLDER)
+        super().__init__(directory=responses.STATIC_FOLDER)
         self._responses: dict[str, Response] = {}
 
     async def get_response(self, path: str, scope: Scope) -> Response:
@@ -90,7 +88,7 @@ class VersionedStaticFiles(StaticFiles):
             return self._join_files(path, url)
         response = await super().get_response(path, scope)
         if response.status_code in (200, 304):
-            is_current = static_url(path).endswith(f"/{url}")
+            is_current = responses.static_url(path).endswith(f"/{url}")
             response.headers["Cache-Control"] = _CACHED_FOR_A_YEAR if is_current else "no-cache"
             if is_current and response.status_code == 200:
                 self._responses[url] = _compress_file(path, response)
@@ -99,7 +97,7 @@ class VersionedStaticFiles(StaticFiles):
     def _join_files(self, path: str, url: str) -> Response:
         """Return several files as one, which the pages request together."""
         try:
-            content = read_static_files(path)
+            content = responses.read_static_files(path)
         except FileNotFoundError:
             raise HTTPException(404) from None
         is_current = url.endswith(f"?v={hashlib.sha256(content).hexdigest()[:12]}")
@@ -116,7 +114,7 @@ _CACHED_FOR_A_YEAR = "public, max-age=31536000, immutable"
 def _compress_file(path: str, response: Response) -> Response:
     headers = {name: response.headers[name] for name in ("content-type", "cache-control")}
     headers |= {"content-encoding": "gzip", "vary": "Accept-Encoding"}
-    return Response(gzip.compress(read_static_files(path), mtime=0), headers=headers)
+    return Response(gzip.compress(responses.read_static_files(path), mtime=0), headers=headers)
 
 
 class _Application(FastAPI):
@@ -263,9 +261,6 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         ),
         previews,
         new_servers,
-        NewServerForm(
-            new_servers, settings, urls, database.auth, services.instances, services.proposals, services.audit
-        ),
         ServerCatalog(services.registry, services.config),
         icons,
         RegistryIcons(services.registry, services.instances, services.callers, records, previews, icons),
@@ -320,7 +315,7 @@ async def _render_error_page(request: Request, problem: ProblemDetails) -> Respo
     if problem.status < 500:
         await find_user(request)
     title = problem.title if problem.type == f"{PROBLEM_TYPE_PREFIX}limit-reached" else None
-    return render_error_page(request, problem.status, problem.detail, problem.hint, title=title)
+    return responses.render_error_page(request, problem.status, problem.detail, problem.hint, title=title)
 
 
 def _is_opened_in_browser(request: Request) -> bool:

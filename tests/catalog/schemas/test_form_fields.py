@@ -10,8 +10,7 @@ from toolyard.catalog.schemas.form_fields import InvalidInput, read_schema_field
 from toolyard.cli.chat.approval_prompts import parse_field_input
 from toolyard.cli.input.arguments import coerce_key_values
 from toolyard.cli.invocation import Usage
-from toolyard.web.ui.tools.form import ToolForm
-from toolyard.web.ui.tools.schema_form import BadArguments, build_form_fields, read_form
+from toolyard.web.ui.tools.schema_form import BadArguments, ToolForm, build_form_fields, read_form
 
 
 def test_a_reference_to_another_document_is_a_field_that_takes_json() -> None:

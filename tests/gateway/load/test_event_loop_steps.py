@@ -28,7 +28,7 @@ from toolyard.web import approval_review, routes
 from toolyard.web.api import agents as api_agents
 from toolyard.web.api import chats as api_chats
 from toolyard.web.api import tools as api_tools
-from toolyard.web.ui.components import render
+from toolyard.web.ui.components import responses
 
 LISTS = """
 import json, sys
@@ -186,7 +186,7 @@ async def test_pages_with_texts_of_servers_are_rendered_in_threads(
     agent = Agent("all", "All", tools=("*",))
     local = await open_site({"one": LISTING}, agents=[agent])
     chat = (await local.client().post("/api/v1/chats", {})).json["id"]
-    calls = note_threads(monkeypatch, (render, "render_page"))
+    calls = note_threads(monkeypatch, (responses, "render_page"))
     server = "/ui/admin/mcp/files/one"
     paths = (f"{server}/contents", f"{server}/changes", "/ui/approvals", "/ui/budget", "/ui/agents/all/tools")
     for path in (*paths, "/ui/chat/console", f"/ui/chat/{chat}/tools", f"/ui/chat/{chat}/console"):

@@ -10,7 +10,7 @@ from tests.web.pages.test_render import check
 from tests.web.scriptless_browser import ScriptlessBrowser
 
 from toolyard.web.rendering.documents import render_document
-from toolyard.web.ui.components.help_topics import HELP_TOPICS
+from toolyard.web.ui.components.navigation import HELP_TOPICS
 from toolyard.web.ui.documentation import list_document_files, render_stored_document
 
 TEMPLATES = ROOT / "src/toolyard/web/ui/templates"
@@ -23,7 +23,7 @@ def test_every_page_of_the_app_has_a_section_of_the_documentation_that_exists() 
         for path in TEMPLATES.rglob("*.html")
         if '{% extends "layout.html" %}' in path.read_text("utf-8")
     }
-    assert extending - HELP_TOPICS.keys() == set(), "add them to web/ui/components/help_topics.py"
+    assert extending - HELP_TOPICS.keys() == set(), "add them to web/ui/components/navigation.py"
     assert HELP_TOPICS.keys() - extending == set(), "these templates are no pages any more"
     for template, topic in HELP_TOPICS.items():
         name, _, anchor = topic.partition("#")

@@ -13,12 +13,16 @@ from starlette.requests import Request
 from toolyard.accounts.errors import NameTaken
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid, Taken
-from toolyard.web.ui.components.flash import read_flash, redirect_with_message
 from toolyard.web.ui.components.formatting import ago, count, one_line, pretty_json, visible
 from toolyard.web.ui.components.forms import field_errors
-from toolyard.web.ui.components.paging import paginate
-from toolyard.web.ui.components.render import STATIC_FOLDER, static_url
-from toolyard.web.ui.components.safe_redirect import safe_redirect_path
+from toolyard.web.ui.components.lists import paginate
+from toolyard.web.ui.components.responses import (
+    STATIC_FOLDER,
+    read_flash,
+    redirect_to,
+    safe_redirect_path,
+    static_url,
+)
 
 # Ways.
 
@@ -61,7 +65,7 @@ def cookie_of(response: Any) -> str:
 
 @given(st.text(min_size=1, max_size=3000), st.text(max_size=3000))
 def test_a_message_arrives_and_fits_into_a_cookie(text: str, hint: str) -> None:
-    response = redirect_with_message("/ui/", text, kind="bad", hint=hint)
+    response = redirect_to("/ui/", text, kind="bad", hint=hint)
     told = read_flash(asked(cookie_of(response)))
     assert told is not None
     assert told.kind == "bad"
@@ -71,7 +75,7 @@ def test_a_message_arrives_and_fits_into_a_cookie(text: str, hint: str) -> None:
 
 @pytest.mark.parametrize("char", ["x", "日", "\x01", "👩"])
 def test_a_long_message_is_cut_to_what_browsers_take(char: str) -> None:
-    response = redirect_with_message("/ui/", char * 5000, hint=char * 5000)
+    response = redirect_to("/ui/", char * 5000, hint=char * 5000)
     told = read_flash(asked(cookie_of(response)))
     assert told is not None
     assert told.text.endswith(" …")

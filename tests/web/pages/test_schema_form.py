@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from toolyard.catalog.schemas.form_fields import SchemaField, read_schema_fields
 from toolyard.web.ui.components.forms import SubmittedForm
-from toolyard.web.ui.tools.form import ToolForm
 from toolyard.web.ui.tools.schema_form import (
     BadArguments,
+    ToolForm,
     apply_edit_button,
     build_field_labels,
     build_form_fields,

@@ -13,7 +13,7 @@ from tests.web.conftest import InProcessApp, Opening
 from tests.web.scriptless_browser import ScriptlessBrowser, read
 
 from toolyard.types.registry import ServerDraft
-from toolyard.web.ui.components.render import STATIC_FOLDER, static_url
+from toolyard.web.ui.components.responses import STATIC_FOLDER, static_url
 
 GZIP = {"Accept-Encoding": "gzip"}
 HTML = {"Accept": "text/html,application/xhtml+xml"}

@@ -35,7 +35,7 @@ from toolyard.web.public_urls import PublicUrls
 from toolyard.web.server.connection_limits import create_connection_limits, raise_descriptor_limit
 from toolyard.web.server.run import run_server
 from toolyard.web.server.socket import Listener
-from toolyard.web.ui.components.render import preload_templates
+from toolyard.web.ui.components.responses import preload_templates
 
 __all__ = ["ServeOptions", "delete_expired_periodically", "serve"]
 

@@ -2,7 +2,7 @@
 
 Every page works without JavaScript; the scripts in ``static`` only add comfort. Pages may import ``web``
 services and everything below them, never ``web.api`` routes except the shared event streams. Start with
-``components.render`` and ``home``."""
+``components.responses`` and ``home``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from toolyard.web.ui.admin import audit, models, people
 from toolyard.web.ui.agents import form as agent_form
 from toolyard.web.ui.agents import overview as agents
 from toolyard.web.ui.chat import console, inserts, manage, pages, stream
-from toolyard.web.ui.chat import manage as tool_picker
-from toolyard.web.ui.components import render, showcase
+from toolyard.web.ui.components import responses, showcase
 from toolyard.web.ui.instances import detail, form, icons, oauth, overview
-from toolyard.web.ui.registry import catalog, config_server, new_server, proposals, tool_changes
+from toolyard.web.ui.registry import catalog, config_server, tool_changes
 from toolyard.web.ui.registry import detail as registry_view
 from toolyard.web.ui.registry import form as registry_form
 from toolyard.web.ui.registry import overview as registry_list
@@ -36,7 +35,6 @@ for _each in (
     manage,
     results,
     stream,
-    tool_picker,
     approvals,
     sign_in,
     oauth,
@@ -50,8 +48,6 @@ for _each in (
     detail,
     registry_list,
     catalog,
-    proposals,
-    new_server,
     registry_form,
     registry_view,
     tool_changes,
@@ -62,7 +58,7 @@ for _each in (
     tokens,
     connect,
     budget,
-    render,
+    responses,
     showcase,
     documentation,
 ):

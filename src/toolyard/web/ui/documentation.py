@@ -15,7 +15,7 @@ import toolyard
 from toolyard.web.access.dependencies import find_user
 from toolyard.web.rendering.documents import RenderedDocument, render_document
 from toolyard.web.routes import Routes
-from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components import responses
 
 __all__ = ["list_document_files", "render_stored_document", "router"]
 
@@ -48,7 +48,7 @@ async def _show(request: Request, name: str) -> Response:
     await find_user(request)
     # Long pages take a tenth of a second, the first time.
     document = await asyncio.to_thread(render_stored_document, name)
-    return render_page(request, "document.html", document=document, is_index=name == _INDEX)
+    return responses.render_page(request, "document.html", document=document, is_index=name == _INDEX)
 
 
 @cache

@@ -23,7 +23,7 @@ from toolyard.types.server import Server, StdioSpec
 from toolyard.web import service_dependencies as deps
 from toolyard.web.access.services import uses
 from toolyard.web.routes import Routes
-from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components import responses
 
 __all__ = ["FirstStep", "FirstSteps", "FirstStepsDep", "router"]
 
@@ -149,11 +149,11 @@ def _has_own_server(servers: Iterable[Server]) -> bool:
 async def hide_first_steps(me: deps.BrowserUser, people: deps.PeopleDep) -> Response:
     """Stop showing the first steps to this person."""
     await people.hide_first_steps(me.user)
-    return redirect_with_message("/ui/")
+    return responses.redirect_to("/ui/")
 
 
 @router.post("/ui/first-steps/show")
 async def show_first_steps(me: deps.BrowserUser, first_steps: FirstStepsDep) -> Response:
     """Show the first steps to this person again, unless all are done."""
     is_shown = await first_steps.show(me)
-    return redirect_with_message("/ui/", None if is_shown else "You have done all first steps.")
+    return responses.redirect_to("/ui/", None if is_shown else "You have done all first steps.")

@@ -16,10 +16,10 @@ from toolyard.types.registry import Instance, RegistryServer
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.servers.status import ServerRecord
+from toolyard.web.ui.components import responses
 from toolyard.web.ui.components.formatting import count
-from toolyard.web.ui.components.render import render_page
-from toolyard.web.ui.first_steps import FirstStep, FirstStepsDep
-from toolyard.web.ui.instances.overview import InstanceRow, build_instance_row
+from toolyard.web.ui.first_steps import FirstStepsDep
+from toolyard.web.ui.instances.overview import InstanceRow, InstanceRowsDep
 
 __all__ = ["router"]
 
@@ -46,35 +46,10 @@ class NextStep:
     verb: str
 
 
-@dataclass(frozen=True, slots=True)
-class HomePage:
-    """Content of the home page."""
-
-    groups: list[tuple[str, str, int]]
-    total: int
-    instances: list[InstanceRow]
-    more_instances: int
-    files: list[ServerRecord]
-    first_steps: list[FirstStep]
-    """Steps of a new installation; none once they are done or hidden."""
-    steps: list[NextStep]
-    tools: int
-    tokens: int
-    changed: Mapping[str, int]
-    """Number of tools in quarantine, by id of a configured server or core id of an instance."""
-    talks: bool
-    """True if a chat model is configured."""
-
-
 @router.get("/")
-async def redirect_root_to_home() -> Response:
-    """Redirect ``/`` to the home page."""
-    return RedirectResponse("/ui/", 303)
-
-
 @router.get("/ui")
 async def redirect_to_home() -> Response:
-    """Redirect ``/ui`` to the home page."""
+    """Redirect ``/`` and ``/ui`` to the home page."""
     return RedirectResponse("/ui/", 303)
 
 
@@ -87,7 +62,7 @@ async def show_home(
     config: deps.ConfigDep,
     registry: deps.RegistryDep,
     approvals: deps.ApprovalsDep,
-    settings: deps.SettingsDep,
+    instance_rows: InstanceRowsDep,
     chats: deps.ChatsDep,
     server_records: deps.ServerRecordsDep,
     tool_acceptance: deps.ToolAcceptanceDep,
@@ -107,22 +82,21 @@ async def show_home(
     ]
     changed = await tool_acceptance.count_quarantined_tools(me, instances)
     # Only the instances that are shown get a row. All are counted.
-    rows = [
-        build_instance_row(
-            callers, settings, server_records, me, instance, server, changed.get(instance.core_id, 0)
-        )
-        for instance, server in urgent
-    ]
+    rows = [instance_rows.build(*each, changed.get(each[0].core_id, 0)) for each in urgent]
     records = [*files, *(server_records.build_instance_record(caller, *each) for each in instances)]
     first = await first_steps.list(me, has_instances=bool(instances))
+    shown_first = {each.href for each in first}
     # The number is only needed for the step that suggests the first instance.
     registered = 0 if instances else len(await registry.list_servers())
-    page = HomePage(
+    return responses.render_page(
+        request,
+        "home.html",
         groups=[(key, text, sum(state in group for state in states)) for key, text, group in _STATE_GROUPS],
         total=len(states),
         instances=rows,
         more_instances=len(instances) - len(rows),
         files=[each for each in files if each.state != "disabled"][:_MAX_HOME_ENTRIES],
+        # Steps of a new installation; none once they are done or hidden.
         first_steps=first,
         steps=[
             *await _build_approval_steps(approvals, me),
@@ -131,15 +105,15 @@ async def show_home(
             *(
                 step
                 for step in _build_next_steps(me, rows, files, registered, bool(instances))
-                if step.href not in {each.href for each in first}
+                if step.href not in shown_first
             ),
         ],
         tools=sum(each.tool_count or 0 for each in records),
         tokens=sum(each.token_cost or 0 for each in records),
+        # Number of tools in quarantine, by id of a configured server or core id of an instance.
         changed=changed,
-        talks=bool(chats.models.choices_for(me.user.principal)),
+        can_chat=bool(chats.models.choices_for(me.user.principal)),
     )
-    return render_page(request, "home.html", page=page)
 
 
 def _get_instance_state(pair: tuple[Instance, RegistryServer]) -> str:

@@ -15,8 +15,8 @@ from toolyard.types.tool import Definition
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.servers.status import ServerRecord
+from toolyard.web.ui.components import responses
 from toolyard.web.ui.components.navigation import list_pages
-from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
 
@@ -93,7 +93,7 @@ async def search_everything(
         groups.insert(1, PaletteGroup("Tools", found))
         servers = [_build_server_entry(each, is_admin=me.is_admin) for each in records]
         groups.insert(1, PaletteGroup("Servers", _match_entries(servers, query, me)))
-    return render_page(
+    return responses.render_page(
         request, "search.html", query=query, groups=[group for group in groups if group.entries]
     )
 

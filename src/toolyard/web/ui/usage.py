@@ -19,9 +19,9 @@ from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.tool import Definition
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
+from toolyard.web.ui.components import responses
 from toolyard.web.ui.components.bar_chart import BarChart
 from toolyard.web.ui.components.formatting import count
-from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
 
@@ -89,7 +89,7 @@ async def show_own_usage(
     """Show the usage of the signed-in person."""
     reader = _UsageReader(usage, days, me.user.id)
     tools = _list_visible_tools(call_path, tool_directory, callers.get(me))
-    return render_page(request, "usage.html", page=await reader.build_page("/ui/usage", (), tools))
+    return responses.render_page(request, "usage.html", page=await reader.build_page("/ui/usage", (), tools))
 
 
 @router.get("/ui/admin/usage")
@@ -108,7 +108,9 @@ async def show_usage(
     reader = _UsageReader(usage, days, person or None)
     tools = _list_visible_tools(call_path, tool_directory, callers.get(me))
     people = await accounts.list_users()
-    return render_page(request, "usage.html", page=await reader.build_page("/ui/admin/usage", people, tools))
+    return responses.render_page(
+        request, "usage.html", page=await reader.build_page("/ui/admin/usage", people, tools)
+    )
 
 
 def _list_visible_tools(

@@ -9,31 +9,24 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request, Response
 from markupsafe import Markup
-from starlette.responses import HTMLResponse
 
 from toolyard.agents.chat.chats import GrantScope
 from toolyard.agents.chat.sanitize import is_storable_json
 from toolyard.agents.chat.turn_snapshot import QuestionSnapshot
-from toolyard.config.settings.table import Settings
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
-from toolyard.store.repositories.approvals import SqlApprovalStore, SqlQuestionStore
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.account import RequestUser
 from toolyard.types.approval import MAX_ANSWER_CHARACTERS, Approval, Grant, PageQuestion
 from toolyard.types.tool import JsonObject
 from toolyard.web import service_dependencies as deps
-from toolyard.web.approval_review import ApprovalReview, ApprovalReviewer, GrantState
+from toolyard.web.approval_review import ApprovalReview, GrantState
 from toolyard.web.problem_details import describe_error
 from toolyard.web.routes import Routes
 from toolyard.web.ui.chat.fragments import FragmentContext, render_question
-from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import date, one_line, pretty_json
-from toolyard.web.ui.components.forms import read_submitted_form
-from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_macro
-from toolyard.web.ui.components.safe_redirect import safe_redirect_path
-from toolyard.web.ui.tools.form import ToolForm
-from toolyard.web.ui.tools.schema_form import BadArguments
+from toolyard.web.ui.tools.schema_form import BadArguments, ToolForm
 
 __all__ = ["router"]
 
@@ -87,94 +80,76 @@ class ActiveGrant:
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalsPage:
-    """Content of the approvals page."""
+class _Approvals:
+    """The pages of one person."""
 
-    questions: Sequence[OpenQuestion]
-    waiting: Sequence[PendingApproval]
-    granted: Sequence[ActiveGrant]
+    request: Request
+    me: deps.CurrentUser
+    approvals: deps.ApprovalsDep
+    chat_store: deps.ChatStoreDep
+    questions: deps.QuestionsDep
+    reviewer: deps.ApprovalReviewerDep
+    settings: deps.SettingsDep
+
+    async def render(self, question_forms: Mapping[str, ToolForm]) -> Response:
+        """Render the page. ``question_forms`` are those that are shown again, by the key of the question."""
+        me, titles, now = self.me, _ChatTitles(self.chat_store, self.me), time.time()
+        questions = [
+            OpenQuestion(each, _render_open_question(each, me, question_forms))
+            for each in await self.questions.list_open(me.user.id, now)
+        ]
+        waiting = await self.build_pending(await self.approvals.list_pending(me.user.id), titles)
+        grants = await self.approvals.list_grants(me.user.id, now)
+        states = await self.reviewer.check_grants(me.principal, grants)
+        granted = [
+            ActiveGrant(each, state, describe_grant(each, await titles.get_title(each.chat_id)))
+            for each, state in zip(grants, states, strict=True)
+        ]
+        return await responses.render_large_page(
+            self.request, "approvals.html", questions=questions, waiting=waiting, granted=granted
+        )
+
+    async def build_pending(
+        self, approvals: Sequence[Approval], titles: _ChatTitles
+    ) -> list[PendingApproval]:
+        """Return calls that need approval, with what the person has to know about them."""
+        default, now = self.settings.approval_days, time.time()
+        ends = [(days, date(now + days * _DAY_SECONDS)) for days in sorted({*_CHOOSABLE_DAYS, default})]
+        until = date(now + default * _DAY_SECONDS)
+        return [
+            PendingApproval(each, await titles.get_title(each.approval.chat_id), until, ends)
+            for each in await self.reviewer.review(self.me.principal, approvals)
+        ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Services:
-    """Services that the pages use."""
-
-    approvals: SqlApprovalStore
-    chat_store: SqlChatStore
-    questions: SqlQuestionStore
-    reviewer: ApprovalReviewer
-    settings: Settings
-
-
-async def _get_services(
-    approvals: deps.ApprovalsDep,
-    chat_store: deps.ChatStoreDep,
-    questions: deps.QuestionsDep,
-    reviewer: deps.ApprovalReviewerDep,
-    settings: deps.SettingsDep,
-) -> _Services:
-    return _Services(approvals, chat_store, questions, reviewer, settings)
-
-
-_ServicesDep = Annotated[_Services, Depends(_get_services)]
+_ApprovalsDep = Annotated[_Approvals, Depends()]
 
 
 @router.get("/ui/approvals")
-async def show_approvals(request: Request, me: deps.CurrentUser, services: _ServicesDep) -> Response:
+async def show_approvals(pages: _ApprovalsDep) -> Response:
     """Show questions of servers, calls that need approval, and standing approvals."""
-    return await _render_approvals(request, me, services, {})
+    return await pages.render({})
 
 
 @router.get("/ui/approvals/{approval_id}")
 async def show_approval(
-    request: Request, me: deps.CurrentUser, approval_id: str, services: _ServicesDep
+    request: Request, me: deps.CurrentUser, approval_id: str, pages: _ApprovalsDep
 ) -> Response:
     """Show one call that needs approval."""
-    approval = await services.approvals.find(me.user.id, approval_id)
+    approval = await pages.approvals.find(me.user.id, approval_id)
     if approval is None:
         raise NotFound("approval not found", hint="its chat may have been deleted")
     if approval.answered_at is not None:
-        return await render_large_page(request, "approval.html", page=None, answered=approval)
-    titles = _ChatTitles(services.chat_store, me)
-    (page,) = await _build_pending(me, services, [approval], titles)
-    return await render_large_page(request, "approval.html", page=page, answered=None)
-
-
-async def _render_approvals(
-    request: Request, me: RequestUser, services: _Services, forms: Mapping[str, ToolForm]
-) -> Response:
-    asked = [
-        OpenQuestion(each, _render_open_question(each, me, forms))
-        for each in await services.questions.list_open(me.user.id, time.time())
-    ]
-    titles = _ChatTitles(services.chat_store, me)
-    pending = await services.approvals.list_pending(me.user.id)
-    waiting = await _build_pending(me, services, pending, titles)
-    grants = await services.approvals.list_grants(me.user.id, time.time())
-    states = await services.reviewer.check_grants(me.principal, grants)
-    granted = [
-        ActiveGrant(each, state, describe_grant(each, await titles.get_title(each.chat_id)))
-        for each, state in zip(grants, states, strict=True)
-    ]
-    return await render_large_page(request, "approvals.html", page=ApprovalsPage(asked, waiting, granted))
-
-
-async def _build_pending(
-    me: RequestUser, services: _Services, approvals: Sequence[Approval], titles: _ChatTitles
-) -> list[PendingApproval]:
-    default, now = services.settings.approval_days, time.time()
-    ends = [(days, date(now + days * _DAY_SECONDS)) for days in sorted({*_CHOOSABLE_DAYS, default})]
-    until = date(now + default * _DAY_SECONDS)
-    return [
-        PendingApproval(each, await titles.get_title(each.approval.chat_id), until, ends)
-        for each in await services.reviewer.review(me.principal, approvals)
-    ]
+        return await responses.render_large_page(request, "approval.html", page=None, answered=approval)
+    (page,) = await pages.build_pending([approval], _ChatTitles(pages.chat_store, me))
+    return await responses.render_large_page(request, "approval.html", page=page, answered=None)
 
 
 def _choose_scope(answer: str, days: str, default_days: int) -> GrantScope | None:
     """Return the standing approval that an answer creates. Raises NotFound for an unknown answer."""
     if answer in ("always", "until"):
-        chosen = int(days) if answer == "until" and days.isascii() and days.isdigit() else default_days
+        chosen = forms.parse_number(days, 6) if answer == "until" else None
+        chosen = default_days if chosen is None else chosen
         return GrantScope(chosen * _DAY_SECONDS, "any", this_chat_only=False)
     if answer != "no" and answer not in _REMEMBER_BY_ANSWER:
         raise NotFound("unknown answer", hint="reload the page")
@@ -192,7 +167,7 @@ async def answer_approval(
     settings: deps.SettingsDep,
 ) -> Response:
     """Approve or decline a call."""
-    form = await read_submitted_form(request)
+    form = await forms.read_form(request)
     answer = form.text("answer")
     remember = _choose_scope(answer, form.text(f"days-{approval_id}")[:6], settings.approval_days)
     # The audit log names its tool and chat.
@@ -201,23 +176,25 @@ async def answer_approval(
     try:
         await chats.answer_approval(me.user.id, approval_id, yes=answer != "no", remember=remember)
     except ToolyardError as error:
-        return _render_failure(request, form.text("next"), error)
+        return _render_failure(request, form, error)
     details = {} if approval is None else {"tool": approval.tool, "chat": approval.chat_id}
     await audit.record_change(
         me, "approval.answer", approval_id, yes=answer != "no", remembered=remember is not None, **details
     )
-    if is_fragment_request(request):
+    if responses.is_fragment_request(request):
         return Response(status_code=204)
     message = "Call declined." if answer == "no" else "Call approved."
-    return redirect_with_message(safe_redirect_path(form.text("next"), "/ui/approvals"), message)
+    return responses.redirect_to(form.next_path("/ui/approvals"), message)
 
 
 def _question_key(question_id: str) -> str:
     return f"q-{question_id}"
 
 
-def _render_open_question(asked: PageQuestion, me: RequestUser, forms: Mapping[str, ToolForm]) -> Markup:
-    frame = FragmentContext("", me.csrf, forms, question_url=f"/ui/approvals/questions/{asked.id}")
+def _render_open_question(
+    asked: PageQuestion, me: RequestUser, question_forms: Mapping[str, ToolForm]
+) -> Markup:
+    frame = FragmentContext("", me.csrf, question_forms, question_url=f"/ui/approvals/questions/{asked.id}")
     return render_question(QuestionSnapshot(_question_key(asked.id), asked.question), frame)
 
 
@@ -227,11 +204,11 @@ async def answer_page_question(
     me: deps.CurrentUser,
     question_id: str,
     audit: deps.AuditDep,
-    services: _ServicesDep,
+    pages: _ApprovalsDep,
 ) -> Response:
     """Answer a question of a server that several clients share."""
-    form = await read_submitted_form(request)
-    open_questions = await services.questions.list_open(me.user.id, time.time())
+    form = await forms.read_form(request)
+    open_questions = await pages.questions.list_open(me.user.id, time.time())
     asked = next((each for each in open_questions if each.id == question_id), None)
     action = form.text("reply") if form.text("reply") in _ANSWER_ACTIONS else "cancel"
     answer: dict[str, object] = {"action": action}
@@ -240,15 +217,14 @@ async def answer_page_question(
         filled = ToolForm.from_question(asked.question.schema or {}, key).with_submission(form)
         try:
             if filled.only_changed:
-                return await _render_approvals(request, me, services, {key: filled})
+                return await pages.render({key: filled})
             answer["content"] = _check_content(filled.arguments())
         except BadArguments as error:
-            forms = {key: filled.with_errors(error)}
-            return await _render_approvals(request, me, services, forms)
-    if asked is None or not await services.questions.answer(me.user.id, question_id, answer):
+            return await pages.render({key: filled.with_errors(error)})
+    if asked is None or not await pages.questions.answer(me.user.id, question_id, answer):
         raise NotFound("this question is no longer open", hint="its call has ended, or it was answered")
     await audit.record_change(me, "question.answer", question_id, reply=action, server=asked.question.server)
-    return redirect_with_message(
+    return responses.redirect_to(
         "/ui/approvals", "Answer sent." if action == "accept" else "Question declined."
     )
 
@@ -261,25 +237,21 @@ def _check_content(content: dict[str, object]) -> dict[str, object]:
 
 @router.post("/ui/approvals/grants/{grant_id}/revoke")
 async def revoke_grant(
-    request: Request, me: deps.CurrentUser, grant_id: str, audit: deps.AuditDep, approvals: deps.ApprovalsDep
+    me: deps.CurrentUser, grant_id: str, audit: deps.AuditDep, approvals: deps.ApprovalsDep
 ) -> Response:
     """Revoke a standing approval."""
     if not await approvals.revoke(me.user.id, grant_id):
         raise NotFound("approval not found", hint="it may have expired or been revoked")
     await audit.record_change(me, "grant.revoke", grant_id)
-    return redirect_with_message("/ui/approvals", "Approval revoked. Such calls need approval again.")
+    return responses.redirect_to("/ui/approvals", "Approval revoked. Such calls need approval again.")
 
 
-def _render_failure(request: Request, return_path: str, error: ToolyardError) -> Response:
+def _render_failure(request: Request, form: forms.SubmittedForm, error: ToolyardError) -> Response:
     problem, _ = describe_error(error)
-    if is_fragment_request(request):
-        html = render_macro(
-            "parts.html", "alert", "bad", problem.detail, hint=problem.hint or "", closes=True
-        )
-        return HTMLResponse(html, problem.status)
-    return redirect_with_message(
-        safe_redirect_path(return_path, "/ui/approvals"), problem.detail, kind="bad", hint=problem.hint
-    )
+    if responses.is_fragment_request(request):
+        return responses.render_alert(problem)
+    path = form.next_path("/ui/approvals")
+    return responses.redirect_to(path, problem.detail, kind="bad", hint=problem.hint)
 
 
 class _ChatTitles:

@@ -10,15 +10,13 @@ from functools import cached_property
 from fastapi import Request, Response
 
 from toolyard.catalog.token_estimate import estimate_definition_tokens
-from toolyard.catalog.tool_budget import SavingProposal, ToolCost
+from toolyard.catalog.tool_budget import ToolCost
 from toolyard.errors import ToolyardError
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.servers.tool_savings import USAGE_SECONDS
-from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import count
-from toolyard.web.ui.components.forms import ConfirmPage, read_submitted_form, render_confirm_page
-from toolyard.web.ui.components.render import render_large_page
 
 __all__ = ["router"]
 
@@ -44,24 +42,6 @@ class ServerBudget:
     def unused(self) -> Sequence[ToolCost]:
         """Return the tools without a call, the largest first."""
         return sorted((each for each in self.tools if not each.calls), key=lambda each: -each.tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetPage:
-    """Content of the page. ``since`` is the begin of the period in which calls were counted."""
-
-    servers: Sequence[ServerBudget]
-    agents: Mapping[str, str]
-    """Names of the agents by id."""
-    limit: int
-    since: float
-    proposal: SavingProposal | None
-    """The unused tools that the person can turn off."""
-
-    @property
-    def total(self) -> int:
-        """Return the tokens of all definitions."""
-        return sum(server.tokens for server in self.servers)
 
 
 @router.get("/ui/budget")
@@ -99,10 +79,17 @@ async def show_budget(
         ServerBudget(server, costs.get(server, []), shares.get(server, {}))
         for server in sorted({*costs, *shares})
     ]
-    names = {agent.id: agent.name for agent in agents}
-    proposal = await tool_savings.propose(me)
-    page = BudgetPage(servers, names, settings.meta_threshold, used.since or time.time(), proposal)
-    return await render_large_page(request, "budget.html", page=page)
+    return await responses.render_large_page(
+        request,
+        "budget.html",
+        servers=servers,
+        total=sum(server.tokens for server in servers),
+        agents={agent.id: agent.name for agent in agents},
+        limit=settings.meta_threshold,
+        # The begin of the period in which calls were counted.
+        since=used.since or time.time(),
+        proposal=await tool_savings.propose(me),
+    )
 
 
 @router.get("/ui/budget/tools")
@@ -112,17 +99,18 @@ async def confirm_savings(
     """Ask whether to turn off the unused tools."""
     proposal = await tool_savings.propose(me)
     if proposal is None:
-        return redirect_with_message("/ui/budget", "There is nothing to turn off.")
+        return responses.redirect_to("/ui/budget", "There is nothing to turn off.")
     names = [f"{server}/{tool}" for server, tools in proposal.tools.items() for tool in tools]
-    page = ConfirmPage(
-        f"Turn off {count(len(names), 'tool')}?",
-        f"They were not used in the last weeks. {proposal.tokens} tokens remain. You can turn them on again.",
-        "/ui/budget/tools",
-        "/ui/budget",
-        "Turn off",
-        tuple(names[:_MAX_LISTED_TOOLS]),
+    return responses.render_confirmation(
+        request,
+        title=f"Turn off {count(len(names), 'tool')}?",
+        text=f"They were not used in the last weeks. {proposal.tokens} tokens remain."
+        " You can turn them on again.",
+        action="/ui/budget/tools",
+        back="/ui/budget",
+        verb="Turn off",
+        details=names[:_MAX_LISTED_TOOLS],
     )
-    return render_confirm_page(request, page)
 
 
 @router.post("/ui/budget/tools")
@@ -130,13 +118,13 @@ async def apply_savings(
     request: Request, me: deps.CurrentUser, tool_savings: deps.ToolSavingsDep
 ) -> Response:
     """Turn off the unused tools that are proposed now."""
-    await read_submitted_form(request)
+    await forms.read_form(request)
     proposal = await tool_savings.propose(me)
     if proposal is None:
-        return redirect_with_message("/ui/budget", "There is nothing to turn off.")
+        return responses.redirect_to("/ui/budget", "There is nothing to turn off.")
     try:
         await tool_savings.apply(me, proposal.tools)
     except (ToolyardError, OSError) as error:
-        return redirect_with_message("/ui/budget", f"The tools were not turned off: {error}", kind="bad")
+        return responses.redirect_to("/ui/budget", f"The tools were not turned off: {error}", kind="bad")
     number = sum(len(tools) for tools in proposal.tools.values())
-    return redirect_with_message("/ui/budget", f"{count(number, 'tool')} turned off.")
+    return responses.redirect_to("/ui/budget", f"{count(number, 'tool')} turned off.")

@@ -5,36 +5,24 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 
 from toolyard.accounts.errors import Invalid
-from toolyard.config.settings.table import PeopleMode, Settings
-from toolyard.core.agents import AgentRoster
+from toolyard.config.settings.table import PeopleMode
 from toolyard.core.current_config import CurrentConfig
-from toolyard.gateway.client_snippets import (
-    CLIENT_FORMATS,
-    ConnectionMethod,
-    Snippet,
-    build_snippet,
-    find_program,
-    gateway_url,
-)
-from toolyard.registry import Registry
-from toolyard.types.account import ApiToken, RequestUser, Right, TokenScope
+from toolyard.gateway import client_snippets as snippets
+from toolyard.types.account import ApiToken, Right, TokenScope
 from toolyard.web import service_dependencies as deps
-from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
-from toolyard.web.ui.components.forms import read_submitted_form
-from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components import forms, responses
 
 __all__ = ["build_program_words", "router"]
 
 router = Routes()
-
-_EVERYTHING_LABEL = "Everything I can use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +31,7 @@ class GatewayOffer:
 
     kind: str = ""
     name: str = ""
-    label: str = _EVERYTHING_LABEL
+    label: str = "Everything I can use"
 
     @property
     def value(self) -> str:
@@ -52,7 +40,7 @@ class GatewayOffer:
 
     def address(self, base: str) -> str:
         """Return the gateway URL of this scope."""
-        return gateway_url(base, **({self.kind: self.name} if self.kind else {}))
+        return snippets.gateway_url(base, **({self.kind: self.name} if self.kind else {}))
 
     @property
     def words(self) -> list[str]:
@@ -70,148 +58,104 @@ class GatewayOffer:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectPage:
-    """Content of the page for one client. ``text`` is the secret of a token that was just created; the
-    snippets include it."""
+class _ConnectPages:
+    """The page, with what its snippets are built from."""
 
-    client: str
-    offers: Sequence[GatewayOffer]
-    offer: GatewayOffer
-    address: str
-    here: Snippet | None
-    """Snippet with the URL; None if the client's config file does not support URLs."""
-    program: Snippet | None
-    """Snippet with a local command; None if clients run on other machines."""
-    mode: PeopleMode
-    this_program: str
-    """Command that runs this Toolyard, with the options for its data directory and configuration."""
-    made: ApiToken | None = None
-    text: str | None = field(default=None, repr=False)
-    error: str = ""
+    request: Request
+    me: deps.BrowserUser
+    config: deps.ConfigDep
+    roster: deps.AgentRosterDep
+    urls: deps.UrlsDep
+    registry: deps.RegistryDep
+    settings: deps.SettingsDep
 
-    @property
-    def title(self) -> str:
-        """Name of the client for people."""
-        return CLIENT_FORMATS[self.client].title
+    async def render(
+        self,
+        client: str,
+        offers: Sequence[GatewayOffer],
+        offer: GatewayOffer,
+        *,
+        made: ApiToken | None = None,
+        secret: str | None = None,
+        error: str = "",
+    ) -> Response:
+        """Render the snippets of one client, with a token that was just created and its secret."""
+        mode, program = self.settings.people_mode, build_program_words(self.config)
+        url, needs_token = offer.address(self.urls.base_url(self.request)), mode is not PeopleMode.NONE
+        method = snippets.ConnectionMethod(url=url, needs_token=needs_token, token=secret)
+        local: snippets.Snippet | None = None
+        # A local command acts as the local user, so it is only offered if sign-in is off.
+        if not needs_token and offer.kind != "instance":
+            words = (*program, "stdio", *offer.words)
+            local = snippets.build_snippet(client, snippets.ConnectionMethod(words))
+        chosen = {"offer": offer.value} if offer.kind else {}
+        return responses.render_page(
+            self.request,
+            "connect.html",
+            status=422 if error else 200,
+            client=client,
+            title=snippets.CLIENT_FORMATS[client].title,
+            tabs=[
+                (f"/ui/connect?{urlencode({'client': name, **chosen})}", known.title, name == client)
+                for name, known in snippets.CLIENT_FORMATS.items()
+            ],
+            offers=offers,
+            offer=offer,
+            address=url,
+            with_url=_build_url_snippet(client, method),
+            with_command=local,
+            mode=mode,
+            needs_token=needs_token,
+            this_program=shlex.join(program),
+            made=made,
+            secret=secret,
+            error=error,
+        )
 
-    @property
-    def needs_token(self) -> bool:
-        """True if the gateway requires authentication."""
-        return self.mode is not PeopleMode.NONE
-
-    @property
-    def tabs(self) -> list[tuple[str, str, bool]]:
-        """Links to the pages of all clients: URL, title, and True for the current one."""
-        chosen = {"offer": self.offer.value} if self.offer.kind else {}
+    async def list_offers(self) -> list[GatewayOffer]:
+        """Return all scopes that have a gateway URL, beginning with everything."""
+        configured, user_id = self.config.configuration, self.me.user.id
+        agents = await self.roster.list_agents(user_id)
+        instances = await self.registry.list_instances(user_id)
+        bundles, servers = configured.bundles.values(), configured.servers.values()
         return [
-            (f"/ui/connect?{urlencode({'client': name, **chosen})}", known.title, name == self.client)
-            for name, known in CLIENT_FORMATS.items()
+            GatewayOffer(),
+            *(GatewayOffer("agent", each.id, f"Agent {each.name}") for each in agents),
+            *(GatewayOffer("bundle", each.id, f"Bundle {each.label or each.id}") for each in bundles),
+            *(GatewayOffer("server", each.id, f"Server {each.label or each.id}") for each in servers),
+            *(GatewayOffer("instance", each.slug, f"My instance {each.name}") for each, _ in instances),
         ]
 
 
+_ConnectPagesDep = Annotated[_ConnectPages, Depends()]
+
+
 @router.get("/ui/connect")
-async def show_snippets(
-    request: Request,
-    me: deps.BrowserUser,
-    config: deps.ConfigDep,
-    roster: deps.AgentRosterDep,
-    urls: deps.UrlsDep,
-    registry: deps.RegistryDep,
-    settings: deps.SettingsDep,
-    client: str = "",
-    offer: str = "",
-) -> Response:
+async def show_snippets(pages: _ConnectPagesDep, client: str = "", offer: str = "") -> Response:
     """Show the snippets of one client."""
-    return await _render_connect_page(request, config, roster, urls, registry, settings, me, client, offer)
+    offers = await pages.list_offers()
+    return await pages.render(_resolve_client(client), offers, _find_offer(offers, offer))
 
 
 @router.post("/ui/connect")
 async def make_token(
     request: Request,
     me: deps.BrowserUser,
+    pages: _ConnectPagesDep,
     audit: deps.AuditDep,
-    config: deps.ConfigDep,
-    roster: deps.AgentRosterDep,
-    urls: deps.UrlsDep,
-    registry: deps.RegistryDep,
-    settings: deps.SettingsDep,
     people: deps.PeopleDep,
 ) -> Response:
     """Create a token for this client and include it in the snippets. It is shown only in this response."""
-    form = await read_submitted_form(request)
-    client = _resolve_client(form.text("client"))
-    chosen = _find_offer(await _list_offers(config, roster, registry, me), form.text("offer"))
+    form, offers = await forms.read_form(request), await pages.list_offers()
+    client, offer = _resolve_client(form.text("client")), _find_offer(offers, form.text("offer"))
+    name = snippets.CLIENT_FORMATS[client].title
     try:
-        made, text = await people.create_token(
-            me.user, CLIENT_FORMATS[client].title, chosen.scope, people.token_lifetime
-        )
+        made, secret = await people.create_token(me.user, name, offer.scope, people.token_lifetime)
     except Invalid as error:
-        words = "; ".join(problem.message for problem in error.problems)
-        return await _render_connect_page(
-            request,
-            config,
-            roster,
-            urls,
-            registry,
-            settings,
-            me,
-            client,
-            chosen.value,
-            status=422,
-            error=words,
-        )
+        message = "; ".join(problem.message for problem in error.problems)
+        return await pages.render(client, offers, offer, error=message)
     await audit.record_change(me, "token.make", made.id, name=made.name)
-    return await _render_connect_page(
-        request,
-        config,
-        roster,
-        urls,
-        registry,
-        settings,
-        me,
-        client,
-        chosen.value,
-        new_token=made,
-        secret=text,
-    )
-
-
-async def _render_connect_page(
-    request: Request,
-    config: CurrentConfig,
-    roster: AgentRoster,
-    urls: PublicUrls,
-    registry: Registry,
-    settings: Settings,
-    me: RequestUser,
-    client: str,
-    offer: str,
-    *,
-    status: int = 200,
-    new_token: ApiToken | None = None,
-    secret: str | None = None,
-    error: str = "",
-) -> Response:
-    client, offers, mode = (
-        _resolve_client(client),
-        await _list_offers(config, roster, registry, me),
-        settings.people_mode,
-    )
-    chosen = _find_offer(offers, offer)
-    url = chosen.address(urls.base_url(request))
-    # A local command acts as the local user, so it is only offered if sign-in is off.
-    program = None
-    if mode is PeopleMode.NONE and chosen.kind != "instance":
-        program = build_snippet(
-            client,
-            ConnectionMethod((*build_program_words(config), "stdio", *chosen.words)),
-        )
-    here = _build_url_snippet(
-        client, ConnectionMethod(url=url, needs_token=mode is not PeopleMode.NONE, token=secret)
-    )
-    here_too = shlex.join(build_program_words(config))
-    page = ConnectPage(client, offers, chosen, url, here, program, mode, here_too, new_token, secret, error)
-    return render_page(request, "connect.html", status=status, page=page)
+    return await pages.render(client, offers, offer, made=made, secret=secret)
 
 
 def build_program_words(config: CurrentConfig) -> tuple[str, ...]:
@@ -219,41 +163,20 @@ def build_program_words(config: CurrentConfig) -> tuple[str, ...]:
     folder and with another environment."""
     folder, file = os.path.abspath(config.data_dir), config.configuration.file
     options = () if file is None else ("--config", os.path.abspath(file))
-    return (*find_program(), "--data-dir", folder, *options)
+    return (*snippets.find_program(), "--data-dir", folder, *options)
 
 
 def _resolve_client(requested: str) -> str:
-    return requested if requested in CLIENT_FORMATS else next(iter(CLIENT_FORMATS))
+    return requested if requested in snippets.CLIENT_FORMATS else next(iter(snippets.CLIENT_FORMATS))
 
 
 def _find_offer(offers: Sequence[GatewayOffer], value: str) -> GatewayOffer:
     return next((each for each in offers if each.value == value), offers[0])
 
 
-def _build_url_snippet(client: str, method: ConnectionMethod) -> Snippet | None:
+def _build_url_snippet(client: str, method: snippets.ConnectionMethod) -> snippets.Snippet | None:
     try:
-        return build_snippet(client, method)
+        return snippets.build_snippet(client, method)
     # The client's config file does not support URLs.
     except ValueError:
         return None
-
-
-async def _list_offers(
-    config: CurrentConfig, roster: AgentRoster, registry: Registry, me: RequestUser
-) -> list[GatewayOffer]:
-    """Return all scopes that have a gateway URL, beginning with everything."""
-    configured, own = config.configuration, await registry.list_instances(me.user.id)
-    agents = await roster.list_agents(me.user.id)
-    return [
-        GatewayOffer(),
-        *(GatewayOffer("agent", each.id, f"Agent {each.name}") for each in agents),
-        *(
-            GatewayOffer("bundle", each.id, f"Bundle {each.label or each.id}")
-            for each in configured.bundles.values()
-        ),
-        *(
-            GatewayOffer("server", each.id, f"Server {each.label or each.id}")
-            for each in configured.servers.values()
-        ),
-        *(GatewayOffer("instance", each.slug, f"My instance {each.name}") for each, _ in own),
-    ]

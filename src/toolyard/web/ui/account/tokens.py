@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 
 from toolyard.accounts.errors import Invalid, NotAllowed
 from toolyard.accounts.random_secrets import expires_soon
-from toolyard.config.settings.table import Settings
-from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
-from toolyard.registry import Registry
 from toolyard.registry.errors import NotFound
 from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.types.account import ApiToken, RequestUser, Right, TokenScope
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import sentence
-from toolyard.web.ui.components.forms import (
-    ConfirmPage,
-    SubmittedForm,
-    field_errors,
-    read_submitted_form,
-    render_confirm_page,
-)
-from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
 
@@ -50,12 +40,13 @@ _FIELD_LABELS = {
     "tools": "Tools",
     "expires": "Expiry",
 }
-_FORM_FIELD_BY_SERVICE_FIELD = {
-    "scope.rights": "rights",
-    "scope.servers": "servers",
-    "scope.tools": "tools",
-    "expires_in": "expires",
+_SERVICE_FIELDS = {
+    "rights": "scope-rights",
+    "servers": "scope-servers",
+    "tools": "scope-tools",
+    "expires": "expires_in",
 }
+"""Names that ``field_errors`` returns for errors of the service, where the form has other names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,82 +61,91 @@ class TokenForm:
 
 
 @dataclass(frozen=True, slots=True)
-class TokensPage:
-    """Content of the tokens page. ``made`` and ``text`` are a token that was just created, and its secret."""
+class _TokensPage:
+    """The page of the person's tokens."""
 
-    tokens: Sequence[ApiToken]
-    offered: Sequence[tuple[str, str]]
-    """Servers and instances to choose from: id or slug, and label."""
-    rights: Sequence[tuple[str, str]]
-    now: float
-    form: TokenForm = TokenForm()
-    errors: Mapping[str, str] = field(default_factory=dict[str, str])
-    made: ApiToken | None = None
-    text: str | None = field(default=None, repr=False)
-
-    labels = _FIELD_LABELS
+    request: Request
+    me: deps.BrowserUser
+    config: deps.ConfigDep
+    registry: deps.RegistryDep
+    accounts: deps.AccountsDep
+    settings: deps.SettingsDep
 
     @property
-    def lives(self) -> Sequence[tuple[str, str]]:
-        """Lifetimes to choose from, including the default of the settings."""
-        days = self.form.expires
-        return tuple(({days: f"{days} days"} | _LIFETIME_LABELS).items())
+    def default_lifetime(self) -> str:
+        """Lifetime of a new token in days, by the settings."""
+        return str(self.settings.token_lifetime) if self.settings.token_lifetime else "never"
 
-    def expires_soon(self, token: ApiToken) -> bool:
-        """Return True if a token expires within the next days."""
-        return expires_soon(token, self.now)
+    async def render(
+        self,
+        form: TokenForm | None = None,
+        errors: Mapping[str, str] | None = None,
+        *,
+        made: ApiToken | None = None,
+        secret: str | None = None,
+    ) -> Response:
+        """Render the page, with a token that was just created and its secret."""
+        form = form or TokenForm(expires=self.default_lifetime)
+        servers = self.config.configuration.servers.values()
+        instances = await self.registry.list_instances(self.me.user.id)
+        return responses.render_page(
+            self.request,
+            "tokens.html",
+            status=422 if errors else 200,
+            tokens=await self.accounts.list_tokens(self.me.user.id),
+            # Servers and instances to choose from: id or slug, and label.
+            offered=[
+                *((each.id, each.label or each.id) for each in servers),
+                *((instance.slug, instance.name) for instance, _ in instances),
+            ],
+            rights=[
+                (right.value, label)
+                for right, label in _RIGHT_LABELS.items()
+                if right is not Right.ADMIN or self.me.is_admin
+            ],
+            # The default of the settings is one of them.
+            lifetimes=({form.expires: f"{form.expires} days"} | _LIFETIME_LABELS).items(),
+            expires_soon=expires_soon,
+            now=time.time(),
+            form=form,
+            errors=errors or {},
+            labels=_FIELD_LABELS,
+            made=made,
+            secret=secret,
+        )
+
+
+_TokensPageDep = Annotated[_TokensPage, Depends()]
 
 
 @router.get("/ui/tokens")
-async def list_tokens(
-    request: Request,
-    me: deps.BrowserUser,
-    config: deps.ConfigDep,
-    registry: deps.RegistryDep,
-    accounts: deps.AccountsDep,
-    settings: deps.SettingsDep,
-) -> Response:
+async def list_tokens(page: _TokensPageDep) -> Response:
     """Show the person's tokens."""
-    return await _render_tokens_page(request, config, registry, accounts, settings, me)
+    return await page.render()
 
 
 @router.post("/ui/tokens")
 async def make_token(
     request: Request,
     me: deps.BrowserUser,
+    page: _TokensPageDep,
     audit: deps.AuditDep,
-    config: deps.ConfigDep,
-    registry: deps.RegistryDep,
-    accounts: deps.AccountsDep,
-    settings: deps.SettingsDep,
     people: deps.PeopleDep,
 ) -> Response:
     """Create a token. Its text is shown only in this response, because only its hash is stored."""
-    form = await read_submitted_form(request)
-    entered = _read_token_form(form, _get_default_lifetime(settings))
+    form = await forms.read_form(request)
+    entered = _read_token_form(form, page.default_lifetime)
     tools = tuple(form.words("tools")) or None
     rights = frozenset(right for right in Right if right.value in entered.rights)
     scope = TokenScope(rights, entered.servers or None, tools)
     lifetime = None if entered.expires == "never" else float(entered.expires) * _DAY_SECONDS
     try:
         # The service checks names, rights and lifetime, for the API as well.
-        made, text = await people.create_token(me.user, entered.name, scope, lifetime)
+        made, secret = await people.create_token(me.user, entered.name, scope, lifetime)
     except (Invalid, NotAllowed) as error:
-        return await _render_tokens_page(
-            request,
-            config,
-            registry,
-            accounts,
-            settings,
-            me,
-            status=422,
-            form=entered,
-            errors=_map_field_errors(error),
-        )
+        return await page.render(entered, _map_field_errors(error))
     await audit.record_change(me, "token.make", made.id, name=made.name)
-    return await _render_tokens_page(
-        request, config, registry, accounts, settings, me, new_token=made, secret=text
-    )
+    return await page.render(made=made, secret=secret)
 
 
 @router.get("/ui/tokens/{token_id}/delete")
@@ -154,25 +154,25 @@ async def show_revoke_confirmation(
 ) -> Response:
     """Show the confirmation page."""
     token = await _find_token(accounts, me, token_id)
-    page = ConfirmPage(
+    return responses.render_confirmation(
+        request,
         title=f"Revoke “{token.name}”?",
         text="Programs that use it will lose access.",
         action=f"/ui/tokens/{token.id}/delete",
         back="/ui/tokens",
         verb="Revoke",
     )
-    return render_confirm_page(request, page)
 
 
 @router.post("/ui/tokens/{token_id}/delete")
 async def revoke_token(
-    request: Request, me: deps.BrowserUser, token_id: str, audit: deps.AuditDep, accounts: deps.AccountsDep
+    me: deps.BrowserUser, token_id: str, audit: deps.AuditDep, accounts: deps.AccountsDep
 ) -> Response:
     """Revoke a token."""
     token = await _find_token(accounts, me, token_id)
     await accounts.delete_token(me.user.id, token.id)
     await audit.record_change(me, "token.delete", token.id, name=token.name)
-    return redirect_with_message("/ui/tokens", f"“{token.name}” is revoked.")
+    return responses.redirect_to("/ui/tokens", f"“{token.name}” is revoked.")
 
 
 async def _find_token(accounts: SqlAccountStorage, me: RequestUser, token_id: str) -> ApiToken:
@@ -182,45 +182,7 @@ async def _find_token(accounts: SqlAccountStorage, me: RequestUser, token_id: st
     raise NotFound("token not found", hint="it may have been revoked")
 
 
-async def _render_tokens_page(
-    request: Request,
-    config: CurrentConfig,
-    registry: Registry,
-    accounts: SqlAccountStorage,
-    settings: Settings,
-    me: RequestUser,
-    *,
-    status: int = 200,
-    form: TokenForm | None = None,
-    errors: Mapping[str, str] | None = None,
-    new_token: ApiToken | None = None,
-    secret: str | None = None,
-) -> Response:
-    configured = [(each.id, each.label or each.id) for each in config.configuration.servers.values()]
-    own = [(instance.slug, instance.name) for instance, _ in await registry.list_instances(me.user.id)]
-    rights = [
-        (right.value, label)
-        for right, label in _RIGHT_LABELS.items()
-        if right is not Right.ADMIN or me.is_admin
-    ]
-    page = TokensPage(
-        await accounts.list_tokens(me.user.id),
-        [*configured, *own],
-        rights,
-        time.time(),
-        form or TokenForm(expires=_get_default_lifetime(settings)),
-        errors or {},
-        new_token,
-        secret,
-    )
-    return render_page(request, "tokens.html", status=status, page=page)
-
-
-def _get_default_lifetime(settings: Settings) -> str:
-    return str(settings.token_lifetime) if settings.token_lifetime else "never"
-
-
-def _read_token_form(form: SubmittedForm, default: str) -> TokenForm:
+def _read_token_form(form: forms.SubmittedForm, default: str) -> TokenForm:
     expires = form.text("expires", default)
     return TokenForm(
         name=form.text("name"),
@@ -235,13 +197,8 @@ def _map_field_errors(error: ToolyardError) -> dict[str, str]:
     # Refused rights are shown at the checkboxes instead of on an error page.
     if isinstance(error, NotAllowed):
         return {"rights": sentence(error.cause)}
-    renamed = {_to_service_field(name): label for name, label in _FIELD_LABELS.items()}
-    found = field_errors(error, renamed)
-    back = {_to_service_field(name): name for name in _FIELD_LABELS}
-    return {back.get(name, name): text for name, text in found.items()}
-
-
-def _to_service_field(field_name: str) -> str:
-    """Return the name that ``field_errors`` derives from the service's field for a form field."""
-    service_fields = {form_field: name for name, form_field in _FORM_FIELD_BY_SERVICE_FIELD.items()}
-    return service_fields.get(field_name, field_name).replace(".", "-")
+    # The errors name the fields of the service, some of which have other names in the form.
+    service_labels = {_SERVICE_FIELDS.get(name, name): label for name, label in _FIELD_LABELS.items()}
+    found = forms.field_errors(error, service_labels)
+    form_names = {service: name for name, service in _SERVICE_FIELDS.items()}
+    return {form_names.get(name, name): text for name, text in found.items()}

@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 from urllib.parse import urlencode
 
 from fastapi import Request, Response
@@ -14,7 +13,7 @@ from fastapi import Request, Response
 from toolyard.types.audit import AuditEntry
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components import forms, responses
 
 __all__ = ["router"]
 
@@ -102,25 +101,6 @@ class AuditRow:
         return {"ok": "good", "": ""}.get(self.entry.outcome, "bad")
 
 
-@dataclass(frozen=True, slots=True)
-class AuditLogPage:
-    """Content of the audit log page, newest entries first. ``chosen`` has the values of the filters."""
-
-    rows: Sequence[AuditRow]
-    people: Sequence[tuple[str, str]]
-    """Id and name of everyone."""
-    servers: Mapping[str, str]
-    """Names of all servers, by id."""
-    chosen: Mapping[str, str]
-    older: str | None
-    """URL of the page with older entries; None on the last page."""
-    newest: bool
-
-    actions = _ACTION_WORDS
-    periods: ClassVar = {value: label for value, (label, _) in _PERIODS.items()}
-    outcomes = _OUTCOMES
-
-
 @router.get("/ui/admin/audit")
 async def show_audit_log(
     request: Request,
@@ -137,8 +117,7 @@ async def show_audit_log(
     before: str = "",
 ) -> Response:
     """Show the entries that match the filters, one page at a time."""
-    # At most 18 digits, because larger numbers do not fit the database's integers.
-    before_id = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    before_id = forms.parse_number(before, 18)
     chosen = {"when": when, "action": action, "actor": actor, "server": server, "outcome": outcome}
     # One entry more than shown tells whether there is another page.
     found = await audit_log.entries(
@@ -150,7 +129,7 @@ async def show_audit_log(
         server=server or None,
         succeeded=outcome == "ok" if outcome in _OUTCOMES else None,
     )
-    older = None
+    older = None  # URL of the page with older entries.
     if len(found) > _ENTRIES_PER_PAGE:
         found = found[:_ENTRIES_PER_PAGE]
         query = {**chosen, "before": str(found[-1].id)}
@@ -159,11 +138,19 @@ async def show_audit_log(
     servers = {each.id: each.label or each.id for each in config.configuration.servers.values()}
     servers |= {each.id: each.name for each in await registry.list_servers()}
     names = servers | {each.id: each.name for each in users}
-    rows = [_build_row(each, names) for each in found]
-    page = AuditLogPage(
-        rows, [(each.id, each.name) for each in users], servers, chosen, older, before_id is None
+    return responses.render_page(
+        request,
+        "audit.html",
+        rows=[_build_row(each, names) for each in found],
+        people=[(each.id, each.name) for each in users],
+        servers=servers,
+        chosen=chosen,
+        actions=_ACTION_WORDS,
+        periods={value: label for value, (label, _) in _PERIODS.items()},
+        outcomes=_OUTCOMES,
+        older=older,
+        newest=before_id is None,
     )
-    return render_page(request, "audit.html", page=page)
 
 
 def _build_row(entry: AuditEntry, names: Mapping[str, str]) -> AuditRow:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fastapi import Request, Response
 
-from toolyard.agents.models.available_models import ListedModel, ModelTestAnswer
+from toolyard.agents.models.available_models import ModelTestAnswer
 from toolyard.agents.models.errors import ModelError
 from toolyard.config.settings.model_entries import MODEL_PROVIDERS
+from toolyard.core.audit import AuditRecorder
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import Outdated
 from toolyard.registry.model_registry import ModelRegistry
@@ -18,55 +19,20 @@ from toolyard.types.account import LOCAL_PRINCIPAL, RequestUser
 from toolyard.types.stored_model import LOCAL_PROVIDER, ModelDraft, StoredModel
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.ui.components.flash import redirect_with_message
-from toolyard.web.ui.components.forms import (
-    FORM_ERRORS,
-    ConfirmPage,
-    SubmittedForm,
-    field_errors,
-    form_specs,
-    read_submitted_form,
-    render_confirm_page,
-)
-from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components import forms, responses
 
 __all__ = ["router"]
 
 router = Routes()
 
 _MODELS_PATH = "/ui/admin/models"
-_SPECS = form_specs(StoredModel)
+_SPECS = forms.form_specs(StoredModel)
 _LABELS = {name: spec.label for name, spec in _SPECS.items()}
 _COMPATIBLE = "compatible"
 """Choice of the form that stands for OpenAI's provider at a custom address."""
 _COMPATIBLE_PROVIDER = "openai"
 _NUMBERS = ("input_price", "output_price", "temperature", "context")
 _FLAGS = {"": None, "yes": True, "no": False}
-
-
-@dataclass(frozen=True, slots=True)
-class ModelsPage:
-    """Content of the list of models."""
-
-    models: Sequence[ListedModel]
-    default: str | None
-    """Id of the model that new chats of this admin use."""
-    default_origin: str | None
-    """Where the default is set, if that is a file or a variable."""
-
-    provider_labels = {name: each.label for name, each in MODEL_PROVIDERS.items()} | {
-        LOCAL_PROVIDER: "On this machine"
-    }
-
-    @property
-    def stored(self) -> list[ListedModel]:
-        """Models that admins added."""
-        return [each for each in self.models if each.origin is None]
-
-    @property
-    def configured(self) -> list[ListedModel]:
-        """Models of files and variables, and the installed one."""
-        return [each for each in self.models if each.origin is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +45,8 @@ class ModelForm:
     """Numbers and names of people as they were entered."""
     stored: StoredModel | None = None
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
+    revision: int | None = None
+    """Revision that the form was opened with."""
     answer: ModelTestAnswer | None = None
     failure: ModelError | None = None
     is_outdated: bool = False
@@ -121,18 +89,24 @@ class ModelForm:
 async def list_models(
     request: Request, me: deps.AdminUser, model_registry: deps.ModelRegistryDep
 ) -> Response:
-    """Show all models."""
-    listed = await model_registry.list_models()
-    models = model_registry.models
-    page = ModelsPage(listed, models.default_for(me.user.principal), models.default_origin)
-    return render_page(request, "models.html", page=page)
+    """Show all models: those that admins added, and those of files and variables with the installed one."""
+    listed, models = await model_registry.list_models(), model_registry.models
+    return responses.render_page(
+        request,
+        "models.html",
+        stored=[each for each in listed if each.origin is None],
+        configured=[each for each in listed if each.origin is not None],
+        default=models.default_for(me.user.principal),
+        default_origin=models.default_origin,
+        provider_labels={name: each.label for name, each in MODEL_PROVIDERS.items()}
+        | {LOCAL_PROVIDER: "On this machine"},
+    )
 
 
 @router.get(_MODELS_PATH + "/new")
 async def show_new_form(request: Request, me: deps.AdminUser) -> Response:
     """Show the form of a new model."""
-    page = ModelForm(ModelDraft(), _COMPATIBLE_PROVIDER, {})
-    return render_page(request, "model_form.html", page=page)
+    return _render_form(request, ModelForm(ModelDraft(), _COMPATIBLE_PROVIDER, {}))
 
 
 @router.post(_MODELS_PATH + "/new")
@@ -144,18 +118,17 @@ async def add_model(
     model_registry: deps.ModelRegistryDep,
 ) -> Response:
     """Add the model, or test it without adding it."""
-    form = await read_submitted_form(request)
-    page = await _read_form(form, accounts, None)
-    if form.text("do") == "test":
-        return await _render_test(request, me, audit, model_registry, page)
+    page = await _read_form(request, accounts, None)
+    if page.errors:
+        return _render_form(request, page)
     try:
-        if page.errors:
-            return render_page(request, "model_form.html", status=422, page=page)
+        if page.is_test:
+            return await _render_test(request, me, audit, model_registry, page)
         model = await model_registry.add_model(page.draft)
-    except FORM_ERRORS as error:
+    except forms.FORM_ERRORS as error:
         return _render_refusal(request, page, error)
     await audit.record_change(me, "model.add", model.name, provider=model.provider)
-    return redirect_with_message(_MODELS_PATH, f"“{model.name}” is added.")
+    return responses.redirect_to(_MODELS_PATH, f"“{model.name}” is added.")
 
 
 @router.get(_MODELS_PATH + "/{name}/edit")
@@ -168,7 +141,7 @@ async def show_edit_form(
 ) -> Response:
     """Show the form of a stored model."""
     stored = await model_registry.get_model(name)
-    return render_page(request, "model_form.html", page=await _build_form(stored, accounts))
+    return _render_form(request, await _build_form(stored, accounts))
 
 
 @router.post(_MODELS_PATH + "/{name}/edit")
@@ -181,28 +154,24 @@ async def save_model(
     model_registry: deps.ModelRegistryDep,
 ) -> Response:
     """Save the model, or test it without saving. An empty key keeps the stored one."""
-    form = await read_submitted_form(request)
-    page = await _read_form(form, accounts, await model_registry.get_model(name))
-    if form.text("do") == "test":
-        return await _render_test(request, me, audit, model_registry, page)
-    revision = form.text("revision")
+    page = await _read_form(request, accounts, await model_registry.get_model(name))
+    if page.errors:
+        return _render_form(request, page)
     try:
-        if page.errors:
-            return render_page(request, "model_form.html", status=422, page=page)
-        await model_registry.edit_model(name, page.draft, int(revision) if revision.isdecimal() else None)
+        if page.is_test:
+            return await _render_test(request, me, audit, model_registry, page)
+        await model_registry.edit_model(name, page.draft, page.revision)
     except Outdated as error:
         current = error.current if isinstance(error.current, StoredModel) else page.stored
-        page = replace(page, stored=current, is_outdated=True)
-        return render_page(request, "model_form.html", status=409, page=page)
-    except FORM_ERRORS as error:
+        return _render_form(request, replace(page, stored=current, is_outdated=True))
+    except forms.FORM_ERRORS as error:
         return _render_refusal(request, page, error)
     await audit.record_change(me, "model.edit", name)
-    return redirect_with_message(_MODELS_PATH, f"“{name}” is saved.")
+    return responses.redirect_to(_MODELS_PATH, f"“{name}” is saved.")
 
 
 @router.post(_MODELS_PATH + "/{name:path}/test")
 async def test_model(
-    request: Request,
     me: deps.AdminUser,
     name: str,
     audit: deps.AuditDep,
@@ -213,13 +182,12 @@ async def test_model(
     try:
         answer = await model_registry.test_model(name)
     except ModelError as error:
-        return redirect_with_message(_MODELS_PATH, f"“{name}”: {error.cause}", kind="bad", hint=error.hint)
-    return redirect_with_message(_MODELS_PATH, f"“{name}” answered in {answer.seconds:.1f} s.")
+        return responses.redirect_to(_MODELS_PATH, f"“{name}”: {error.cause}", kind="bad", hint=error.hint)
+    return responses.redirect_to(_MODELS_PATH, f"“{name}” answered in {answer.seconds:.1f} s.")
 
 
 @router.post(_MODELS_PATH + "/{name}/default")
 async def make_default(
-    request: Request,
     me: deps.AdminUser,
     name: str,
     audit: deps.AuditDep,
@@ -229,7 +197,7 @@ async def make_default(
     stored = await model_registry.get_model(name)
     await model_registry.edit_model(name, replace(stored.to_draft(), is_default=True))
     await audit.record_change(me, "model.edit", name, fields=["is_default"])
-    return redirect_with_message(_MODELS_PATH, f"New chats use “{name}”.")
+    return responses.redirect_to(_MODELS_PATH, f"New chats use “{name}”.")
 
 
 @router.get(_MODELS_PATH + "/{name}/delete")
@@ -238,18 +206,17 @@ async def show_delete_confirmation(
 ) -> Response:
     """Show the confirmation page."""
     stored = await model_registry.get_model(name)
-    page = ConfirmPage(
+    return responses.render_confirmation(
+        request,
         title=f"Delete “{stored.name}”?",
         text="This also deletes its key. Chats and agents that use it need another model.",
         action=f"{_MODELS_PATH}/{stored.name}/delete",
         back=_MODELS_PATH,
     )
-    return render_confirm_page(request, page)
 
 
 @router.post(_MODELS_PATH + "/{name}/delete")
 async def delete_model(
-    request: Request,
     me: deps.AdminUser,
     name: str,
     audit: deps.AuditDep,
@@ -258,31 +225,28 @@ async def delete_model(
     """Delete a stored model with its key."""
     await model_registry.delete_model(name)
     await audit.record_change(me, "model.delete", name)
-    return redirect_with_message(_MODELS_PATH, f"“{name}” is deleted.")
+    return responses.redirect_to(_MODELS_PATH, f"“{name}” is deleted.")
 
 
 async def _render_test(
-    request: Request, me: RequestUser, audit: deps.AuditDep, model_registry: ModelRegistry, page: ModelForm
+    request: Request, me: RequestUser, audit: AuditRecorder, model_registry: ModelRegistry, page: ModelForm
 ) -> Response:
     """Ask the model of the form, with the entered key, and show the form again."""
-    page = replace(page, is_test=True)
-    try:
-        if page.errors:
-            return render_page(request, "model_form.html", status=422, page=page)
-        model = await model_registry.check_model(page.draft, page.stored)
-    except FORM_ERRORS as error:
-        return _render_refusal(request, page, error)
+    model = await model_registry.check_model(page.draft, page.stored)
     await audit.record_change(me, "model.test", model.name)
     try:
-        page = replace(page, answer=await model_registry.test_model(model))
+        return _render_form(request, replace(page, answer=await model_registry.test_model(model)))
     except ModelError as error:
-        page = replace(page, failure=error)
-    return render_page(request, "model_form.html", page=page)
+        return _render_form(request, replace(page, failure=error))
 
 
 def _render_refusal(request: Request, page: ModelForm, error: ToolyardError) -> Response:
-    page = replace(page, errors=field_errors(error, _LABELS))
-    return render_page(request, "model_form.html", status=422, page=page)
+    return _render_form(request, replace(page, errors=forms.field_errors(error, _LABELS)))
+
+
+def _render_form(request: Request, page: ModelForm) -> Response:
+    status = 409 if page.is_outdated else 422 if page.errors else 200
+    return responses.render_page(request, "model_form.html", status=status, page=page)
 
 
 async def _build_form(stored: StoredModel, accounts: SqlAccountStorage) -> ModelForm:
@@ -296,10 +260,9 @@ async def _build_form(stored: StoredModel, accounts: SqlAccountStorage) -> Model
     return ModelForm(stored.to_draft(), kind, {**texts, "people": "\n".join(names)}, stored)
 
 
-async def _read_form(
-    form: SubmittedForm, accounts: SqlAccountStorage, stored: StoredModel | None
-) -> ModelForm:
+async def _read_form(request: Request, accounts: SqlAccountStorage, stored: StoredModel | None) -> ModelForm:
     """Return the submitted form, with the errors of fields that are not what they should be."""
+    form = await forms.read_form(request)
     values = form.read_fields(StoredModel)
     errors: dict[str, str] = {}
     kind = values["provider"]
@@ -319,7 +282,9 @@ async def _read_form(
         values[name] = _FLAGS.get(form.text(name))
     # An empty field keeps the stored key (None); the checkbox removes it (empty text).
     values["api_key"] = form.text("api_key").strip() or ("" if form.is_checked("drop_key") else None)
-    return ModelForm(ModelDraft(**values), kind, texts, stored, errors)
+    revision = forms.parse_number(form.text("revision"))
+    is_test = form.text("do") == "test"
+    return ModelForm(ModelDraft(**values), kind, texts, stored, errors, revision, is_test=is_test)
 
 
 async def _find_user_id(name: str, accounts: SqlAccountStorage) -> str:

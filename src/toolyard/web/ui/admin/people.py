@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 
 from toolyard.accounts.errors import NotAllowed
-from toolyard.config.settings.table import PeopleMode, Settings
-from toolyard.types.account import RequestUser, Role, User
+from toolyard.config.settings.table import PeopleMode
+from toolyard.types.account import Role
 from toolyard.web import service_dependencies as deps
-from toolyard.web.account_admin import AccountAdmin, Invitation
+from toolyard.web.account_admin import Invitation
 from toolyard.web.routes import Routes
-from toolyard.web.ui.components.flash import redirect_with_message
-from toolyard.web.ui.components.forms import (
-    FORM_ERRORS,
-    ConfirmPage,
-    field_errors,
-    read_submitted_form,
-    render_confirm_page,
-)
-from toolyard.web.ui.components.paging import Pagination, paginate
-from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components import forms, responses
+from toolyard.web.ui.components.lists import filter_by_words, paginate
 
 __all__ = ["router"]
 
@@ -33,100 +26,103 @@ _PEOPLE_PATH = "/ui/admin/people"
 
 
 @dataclass(frozen=True, slots=True)
-class PeoplePage:
-    """Content of the people page. ``invitation`` is set only right after it was created, and shown once."""
+class _People:
+    """The accounts, and the page that lists them."""
 
-    users: Sequence[User]
-    pages: Pagination
-    query: str
-    mode: str
-    me: str
-    name: str = ""
-    role: str = "user"
-    errors: Mapping[str, str] = field(default_factory=dict[str, str])
-    invitation: Invitation | None = None
+    request: Request
+    me: deps.AdminUser
+    settings: deps.SettingsDep
+    account_admin: deps.AccountAdminDep
 
-    labels = _FIELD_LABELS
+    async def render(
+        self,
+        query: str = "",
+        page: str = "1",
+        *,
+        invitation: Invitation | None = None,
+        name: str = "",
+        role: Role = Role.USER,
+        errors: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Render the page. ``invitation`` is shown once, right after it was created; ``name``, ``role`` and
+        ``errors`` are those of the form."""
+        users = filter_by_words(await self.account_admin.list_users(), query, lambda user: user.name)
+        shown, pages = paginate(users, page, _PEOPLE_PATH, {"q": query})
+        return responses.render_page(
+            self.request,
+            "people.html",
+            status=422 if errors else 200,
+            users=shown,
+            pages=pages,
+            query=query,
+            mode=self.settings.people_mode.value,
+            # In other modes, accounts and roles are managed elsewhere.
+            invites=self.settings.people_mode is PeopleMode.PASSWORD,
+            me=self.me.user.id,
+            name=name,
+            role=role.value,
+            errors=errors or {},
+            labels=_FIELD_LABELS,
+            invitation=invitation,
+        )
 
-    @property
-    def invites(self) -> bool:
-        """True if accounts and roles are managed here; in other modes this happens elsewhere."""
-        return self.mode == "password"
+    async def change(
+        self, user_id: str, message: str, *, role: Role | None = None, disabled: bool | None = None
+    ) -> Response:
+        """Change an account, and redirect to the list."""
+        try:
+            user = await self.account_admin.change_user(self.me, user_id, role=role, disabled=disabled)
+        except NotAllowed as error:
+            return responses.redirect_to(_PEOPLE_PATH, error.cause, kind="bad", hint=error.hint)
+        return responses.redirect_to(_PEOPLE_PATH, f"“{user.name}” {message}")
+
+
+_PeopleDep = Annotated[_People, Depends()]
 
 
 @router.get(_PEOPLE_PATH)
-async def list_people(
-    request: Request,
-    me: deps.AdminUser,
-    settings: deps.SettingsDep,
-    account_admin: deps.AccountAdminDep,
-    q: str = "",
-    page: str = "1",
-) -> Response:
+async def list_people(people: _PeopleDep, q: str = "", page: str = "1") -> Response:
     """Show all accounts, sorted by name."""
-    return await _render_people_page(request, settings, account_admin, me, query=q, page=page)
+    return await people.render(q, page)
 
 
 @router.post(_PEOPLE_PATH)
-async def invite_person(
-    request: Request,
-    me: deps.AdminUser,
-    urls: deps.UrlsDep,
-    settings: deps.SettingsDep,
-    account_admin: deps.AccountAdminDep,
-) -> Response:
+async def invite_person(people: _PeopleDep, urls: deps.UrlsDep) -> Response:
     """Create an account with an invite link, or a new link for an existing account.
 
     The link is shown only in this response, because only its hash is stored.
     """
-    form = await read_submitted_form(request)
+    form, admin, me = await forms.read_form(people.request), people.account_admin, people.me
+    base_url = urls.base_url(people.request)
     if form.text("again"):
-        again = await account_admin.invite_user(me, form.text("again"), urls.base_url(request))
-        return await _render_people_page(request, settings, account_admin, me, invitation=again)
-    name = form.text("name")
-    role = Role.ADMIN if form.text("role") == "admin" else Role.USER
+        return await people.render(invitation=await admin.invite_user(me, form.text("again"), base_url))
+    name, role = form.text("name"), _read_role(form)
     try:
-        invitation = await account_admin.add_user(me, name, role, urls.base_url(request))
-    except FORM_ERRORS as error:
-        errors = field_errors(error, _FIELD_LABELS)
-        return await _render_people_page(
-            request, settings, account_admin, me, status=422, name=name, role=role.value, errors=errors
-        )
-    return await _render_people_page(request, settings, account_admin, me, invitation=invitation)
+        invitation = await admin.add_user(me, name, role, base_url)
+    except forms.FORM_ERRORS as error:
+        return await people.render(name=name, role=role, errors=forms.field_errors(error, _FIELD_LABELS))
+    return await people.render(invitation=invitation)
 
 
 @router.post(_PEOPLE_PATH + "/{user_id}/role")
-async def change_role(
-    request: Request, me: deps.AdminUser, user_id: str, account_admin: deps.AccountAdminDep
-) -> Response:
+async def change_role(people: _PeopleDep, user_id: str) -> Response:
     """Change the role of an account."""
-    role = Role.ADMIN if (await read_submitted_form(request)).text("role") == "admin" else Role.USER
-    return await _apply_user_change(
-        request,
-        account_admin,
-        me,
-        user_id,
-        f"is now {'an admin' if role is Role.ADMIN else 'a user'}.",
-        role=role,
+    role = _read_role(await forms.read_form(people.request))
+    return await people.change(
+        user_id, f"is now {'an admin' if role is Role.ADMIN else 'a user'}.", role=role
     )
 
 
 @router.post(_PEOPLE_PATH + "/{user_id}/disable")
-async def disable_person(
-    request: Request, me: deps.AdminUser, user_id: str, account_admin: deps.AccountAdminDep
-) -> Response:
+async def disable_person(people: _PeopleDep, user_id: str) -> Response:
     """Disable an account and sign it out everywhere."""
-    return await _apply_user_change(
-        request, account_admin, me, user_id, "is disabled and signed out.", disabled=True
-    )
+    return await people.change(user_id, "is disabled and signed out.", disabled=True)
 
 
 @router.post(_PEOPLE_PATH + "/{user_id}/enable")
-async def enable_person(
-    request: Request, me: deps.AdminUser, user_id: str, account_admin: deps.AccountAdminDep
-) -> Response:
+async def enable_person(people: _PeopleDep, user_id: str) -> Response:
     """Enable an account."""
-    return await _apply_user_change(request, account_admin, me, user_id, "is enabled.", disabled=False)
+    return await people.change(user_id, "is enabled.", disabled=False)
 
 
 @router.get(_PEOPLE_PATH + "/{user_id}/delete")
@@ -135,65 +131,24 @@ async def show_delete_confirmation(
 ) -> Response:
     """Show the confirmation page."""
     user = await account_admin.find_user(user_id)
-    page = ConfirmPage(
+    return responses.render_confirmation(
+        request,
         title=f"Delete the account of “{user.name}”?",
         text="This also deletes their instances, sign-ins and API tokens.",
         action=f"{_PEOPLE_PATH}/{user.id}/delete",
         back=_PEOPLE_PATH,
     )
-    return render_confirm_page(request, page)
 
 
 @router.post(_PEOPLE_PATH + "/{user_id}/delete")
-async def delete_person(
-    request: Request, me: deps.AdminUser, user_id: str, account_admin: deps.AccountAdminDep
-) -> Response:
+async def delete_person(me: deps.AdminUser, user_id: str, account_admin: deps.AccountAdminDep) -> Response:
     """Delete an account with its instances, sign-ins and tokens."""
     try:
         user = await account_admin.delete_user(me, user_id)
     except NotAllowed as error:
-        return redirect_with_message(_PEOPLE_PATH, error.cause, kind="bad", hint=error.hint)
-    return redirect_with_message(_PEOPLE_PATH, f"“{user.name}” is deleted.")
+        return responses.redirect_to(_PEOPLE_PATH, error.cause, kind="bad", hint=error.hint)
+    return responses.redirect_to(_PEOPLE_PATH, f"“{user.name}” is deleted.")
 
 
-async def _apply_user_change(
-    request: Request,
-    account_admin: AccountAdmin,
-    me: RequestUser,
-    user_id: str,
-    message: str,
-    *,
-    role: Role | None = None,
-    disabled: bool | None = None,
-) -> Response:
-    try:
-        user = await account_admin.change_user(me, user_id, role=role, disabled=disabled)
-    except NotAllowed as error:
-        return redirect_with_message(_PEOPLE_PATH, error.cause, kind="bad", hint=error.hint)
-    return redirect_with_message(_PEOPLE_PATH, f"“{user.name}” {message}")
-
-
-async def _render_people_page(
-    request: Request,
-    settings: Settings,
-    account_admin: AccountAdmin,
-    me: RequestUser,
-    *,
-    query: str = "",
-    page: str = "1",
-    status: int = 200,
-    name: str = "",
-    role: str = "user",
-    errors: Mapping[str, str] | None = None,
-    invitation: Invitation | None = None,
-) -> Response:
-    words = query.casefold().split()
-    users = [
-        each
-        for each in await account_admin.list_users()
-        if all(word in each.name.casefold() for word in words)
-    ]
-    shown, pages = paginate(users, page, _PEOPLE_PATH, {"q": query})
-    mode: PeopleMode = settings.people_mode
-    made = PeoplePage(shown, pages, query, mode.value, me.user.id, name, role, errors or {}, invitation)
-    return render_page(request, "people.html", status=status, page=made)
+def _read_role(form: forms.SubmittedForm) -> Role:
+    return Role.ADMIN if form.text("role") == "admin" else Role.USER

@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from typing import Annotated
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 
-from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.definitions.validation import MAX_STARTERS
-from toolyard.config.settings.table import Settings
-from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
 from toolyard.policy.agent_patterns import compile_patterns, is_exact_name
 from toolyard.registry.errors import Outdated
-from toolyard.types.account import RequestUser
 from toolyard.types.agent import Agent, StoredAgent
 from toolyard.web import service_dependencies as deps
-from toolyard.web.agent_tools import AgentDirectory, AgentEntry, AgentTool, AgentTools
+from toolyard.web.agent_tools import AgentEntry, AgentTools
 from toolyard.web.routes import Routes
-from toolyard.web.ui.agents.overview import AgentPage, can_share
-from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.agents.overview import AgentPage, AgentToolGroup, can_share, group_agent_tools
+from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import one_line
-from toolyard.web.ui.components.forms import FORM_ERRORS, SubmittedForm, field_errors, read_submitted_form
-from toolyard.web.ui.components.render import render_large_page
 
 __all__ = ["router"]
 
@@ -43,15 +38,6 @@ _LABELS = {
     "temperature": "Temperature",
     "max_steps": "Maximum steps",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ToolGroup:
-    """Tools of one server to choose from."""
-
-    label: str
-    native: bool
-    tools: Sequence[AgentTool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +87,11 @@ class AgentForm:
         return tools[len(list(takewhile(_is_ticked, tools))) :]
 
     @property
-    def groups(self) -> list[ToolGroup]:
+    def groups(self) -> list[AgentToolGroup]:
         """The tools by server, sorted by label; built-in tools last."""
-        by_server: dict[str, list[AgentTool]] = {}
-        for each in self.tools.tools:
-            by_server.setdefault(each.server, []).append(each)
-        groups = [ToolGroup(each[0].server_label, each[0].native, each) for each in by_server.values()]
-        return sorted(groups, key=lambda group: (group.native, group.label.casefold()))
+        return sorted(
+            group_agent_tools(self.tools.tools), key=lambda group: (group.native, group.label.casefold())
+        )
 
     @property
     def missing(self) -> list[str]:
@@ -140,53 +124,51 @@ class AgentForm:
         return "/ui/agents" if self.stored is None else f"/ui/agents/{self.stored.id}"
 
 
-class AgentForms:
-    """Builds the form for one request."""
+@dataclass(frozen=True, slots=True)
+class _AgentForms:
+    """Builds the form for one request, and renders it."""
 
-    def __init__(
-        self,
-        me: RequestUser,
-        settings: Settings,
-        config: CurrentConfig,
-        chats: ChatService,
-        agent_directory: AgentDirectory,
-    ) -> None:
-        self._me = me
-        self._can_share = can_share(me, settings)
-        self._bundles = config.configuration.bundles
-        self._models = chats.models
-        self._agent_directory = agent_directory
+    request: Request
+    me: deps.BrowserUser
+    settings: deps.SettingsDep
+    config: deps.ConfigDep
+    chats: deps.ChatsDep
+    agent_directory: deps.AgentDirectoryDep
 
-    async def build(
+    async def render(
         self,
         entered: EnteredAgent,
         stored: StoredAgent | None = None,
         error: ToolyardError | None = None,
-    ) -> AgentForm:
-        """Return the form with the entered values and the preview of its tools."""
-        agent, directory = entered.agent, self._agent_directory
+        *,
+        template: str = "agent_form.html",
+    ) -> Response:
+        """Render the form with the entered values and the preview of its tools."""
+        agent, directory = entered.agent, self.agent_directory
         problems = directory.find_bundle_problems(agent)
         # With unknown bundles, the tools to choose from are still those of the person.
         usable = replace(agent, bundles=()) if problems else agent
-        tools = await directory.resolve_agent_tools(self._me, usable)
+        tools = await directory.resolve_agent_tools(self.me, usable)
         preview = AgentPage(AgentEntry(agent), problems, heading="Preview", tools=_limit_tools(agent, tools))
         is_outdated = isinstance(error, Outdated)
-        return AgentForm(
+        page = AgentForm(
             entered,
             stored,
             tools,
             preview,
             self._list_models(agent.model),
-            sorted({*self._bundles, *agent.bundles}),
-            self._can_share,
-            {} if error is None or is_outdated else field_errors(error, _LABELS),
+            sorted({*self.config.configuration.bundles, *agent.bundles}),
+            can_share(self.me, self.settings),
+            {} if error is None or is_outdated else forms.field_errors(error, _LABELS),
             is_outdated,
         )
+        status = 200 if error is None else 409 if is_outdated else 422
+        return await responses.render_large_page(self.request, template, status=status, page=page)
 
     def _list_models(self, current: str | None) -> list[tuple[str, str]]:
-        person = self._me.user.principal
-        labels = {each.id: each.label for each in self._models.choices_for(person)}
-        default_id = self._models.default_for(person)
+        person, models = self.me.user.principal, self.chats.models
+        labels = {each.id: each.label for each in models.choices_for(person)}
+        default_id = models.default_for(person)
         default = labels.get(default_id or "", default_id)
         options = [("", f"Default ({default})" if default else "Default"), *labels.items()]
         if current is not None and current not in labels:
@@ -194,109 +176,69 @@ class AgentForms:
         return options
 
 
+_AgentFormsDep = Annotated[_AgentForms, Depends()]
+
+
 @router.get("/ui/agents/_new")
-async def show_new_form(
-    request: Request,
-    me: deps.BrowserUser,
-    settings: deps.SettingsDep,
-    config: deps.ConfigDep,
-    chats: deps.ChatsDep,
-    agent_directory: deps.AgentDirectoryDep,
-) -> Response:
+async def show_new_form(form: _AgentFormsDep) -> Response:
     """Show an empty form. A new agent has no tools until some are chosen."""
-    forms = AgentForms(me, settings, config, chats, agent_directory)
-    page = await forms.build(EnteredAgent(Agent("", "", tools=())))
-    return await render_large_page(request, "agent_form.html", page=page)
+    return await form.render(EnteredAgent(Agent("", "", tools=())))
 
 
 @router.post("/ui/agents/_preview")
-async def show_preview(
-    request: Request,
-    me: deps.BrowserUser,
-    settings: deps.SettingsDep,
-    config: deps.ConfigDep,
-    chats: deps.ChatsDep,
-    agent_directory: deps.AgentDirectoryDep,
-) -> Response:
+async def show_preview(request: Request, form: _AgentFormsDep) -> Response:
     """Show the tools that the agent in the form would get, as a fragment for the script."""
-    entered = _read_form(await read_submitted_form(request))
-    page = await AgentForms(me, settings, config, chats, agent_directory).build(entered)
-    return await render_large_page(request, "agent_preview.html", page=page)
+    entered = _read_form(await forms.read_form(request))
+    return await form.render(entered, template="agent_preview.html")
 
 
 @router.post("/ui/agents/_new")
 async def create_agent(
-    request: Request,
-    me: deps.BrowserUser,
-    settings: deps.SettingsDep,
-    config: deps.ConfigDep,
-    chats: deps.ChatsDep,
-    agent_directory: deps.AgentDirectoryDep,
-    editor: deps.AgentEditorDep,
+    request: Request, me: deps.BrowserUser, form: _AgentFormsDep, editor: deps.AgentEditorDep
 ) -> Response:
     """Create the agent."""
-    form = await read_submitted_form(request)
-    entered, forms = _read_form(form), AgentForms(me, settings, config, chats, agent_directory)
-    if form.text("do") == "preview":
-        return await render_large_page(request, "agent_form.html", page=await forms.build(entered))
+    submitted = await forms.read_form(request)
+    entered = _read_form(submitted)
+    if submitted.text("do") == "preview":
+        return await form.render(entered)
     try:
         stored = await editor.create(me, entered.agent, shared=entered.shared)
-    except FORM_ERRORS as error:
-        page = await forms.build(entered, None, error)
-        return await render_large_page(request, "agent_form.html", status=422, page=page)
+    except forms.FORM_ERRORS as error:
+        return await form.render(entered, None, error)
     name = one_line(stored.agent.name, 80)
-    return redirect_with_message(f"/ui/agents/{stored.id}", f"“{name}” is created.")
+    return responses.redirect_to(f"/ui/agents/{stored.id}", f"“{name}” is created.")
 
 
 @router.get("/ui/agents/{ref}/edit")
 async def show_edit_form(
-    request: Request,
-    me: deps.BrowserUser,
-    ref: str,
-    settings: deps.SettingsDep,
-    config: deps.ConfigDep,
-    chats: deps.ChatsDep,
-    agent_directory: deps.AgentDirectoryDep,
-    editor: deps.AgentEditorDep,
+    me: deps.BrowserUser, ref: str, form: _AgentFormsDep, editor: deps.AgentEditorDep
 ) -> Response:
     """Show the form of a stored agent."""
     stored = await editor.get_editable(me, ref)
-    forms = AgentForms(me, settings, config, chats, agent_directory)
-    page = await forms.build(EnteredAgent.from_stored(stored), stored)
-    return await render_large_page(request, "agent_form.html", page=page)
+    return await form.render(EnteredAgent.from_stored(stored), stored)
 
 
 @router.post("/ui/agents/{ref}/edit")
 async def save_agent(
-    request: Request,
-    me: deps.BrowserUser,
-    ref: str,
-    settings: deps.SettingsDep,
-    config: deps.ConfigDep,
-    chats: deps.ChatsDep,
-    agent_directory: deps.AgentDirectoryDep,
-    editor: deps.AgentEditorDep,
+    request: Request, me: deps.BrowserUser, ref: str, form: _AgentFormsDep, editor: deps.AgentEditorDep
 ) -> Response:
     """Save the agent. If it was changed meanwhile, the form is shown again, and saves when sent once more."""
-    form = await read_submitted_form(request)
-    entered, forms = _read_form(form), AgentForms(me, settings, config, chats, agent_directory)
-    old = await editor.get_editable(me, ref)
-    if form.text("do") == "preview":
-        return await render_large_page(request, "agent_form.html", page=await forms.build(entered, old))
-    shared = entered.shared if me.is_admin and form.is_checked("can_share") else None
+    submitted = await forms.read_form(request)
+    entered, old = _read_form(submitted), await editor.get_editable(me, ref)
+    if submitted.text("do") == "preview":
+        return await form.render(entered, old)
+    shared = entered.shared if me.is_admin and submitted.is_checked("can_share") else None
     try:
         stored = await editor.edit(me, ref, entered.agent, version=entered.version, shared=shared)
-    except (*FORM_ERRORS, Outdated) as error:
-        if isinstance(error, Outdated):
-            entered = replace(entered, version=old.version)
-        page = await forms.build(entered, old, error)
-        status = 409 if page.is_outdated else 422
-        return await render_large_page(request, "agent_form.html", status=status, page=page)
+    except Outdated as error:
+        return await form.render(replace(entered, version=old.version), old, error)
+    except forms.FORM_ERRORS as error:
+        return await form.render(entered, old, error)
     name = one_line(stored.agent.name, 80)
-    return redirect_with_message(f"/ui/agents/{stored.id}", f"“{name}” is saved.")
+    return responses.redirect_to(f"/ui/agents/{stored.id}", f"“{name}” is saved.")
 
 
-def _read_form(form: SubmittedForm) -> EnteredAgent:
+def _read_form(form: forms.SubmittedForm) -> EnteredAgent:
     temperature, max_steps = form.text("temperature").strip(), form.text("max_steps").strip()
     mode = form.text("mode")
     tools = None if form.text("which") == "all" else (*form.all_values("tool"), *form.words("patterns"))
@@ -313,9 +255,8 @@ def _read_form(form: SubmittedForm) -> EnteredAgent:
         _parse_steps(max_steps),
         starters=tuple(each for each in form.all_values("starter") if each.strip()),
     )
-    version = form.text("version")
-    number = int(version) if version.isascii() and version.isdigit() and len(version) < 10 else 0
-    return EnteredAgent(agent, number, form.is_checked("shared"), temperature, max_steps)
+    version = forms.parse_number(form.text("version")) or 0
+    return EnteredAgent(agent, version, form.is_checked("shared"), temperature, max_steps)
 
 
 # Texts that are not numbers become values that the check of the agent refuses.
@@ -329,7 +270,7 @@ def _parse_temperature(text: str) -> float | None:
 
 
 def _parse_steps(text: str) -> int | None:
-    return (int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0) if text else None
+    return (forms.parse_number(text) or 0) if text else None
 
 
 def _is_ticked(text: str) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from fastapi import Request, Response
 
@@ -13,47 +13,37 @@ from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.errors import AgentsError, Problem
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import RequestUser
-from toolyard.types.agent import StoredAgent
 from toolyard.web import service_dependencies as deps
 from toolyard.web.agent_tools import AgentDirectory, AgentEntry, AgentTool, AgentTools
 from toolyard.web.routes import Routes
-from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import one_line
-from toolyard.web.ui.components.forms import (
-    FORM_ERRORS,
-    ConfirmPage,
-    field_errors,
-    read_submitted_form,
-    render_confirm_page,
-)
-from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_page
 
-__all__ = ["AgentPage", "can_share", "router"]
+__all__ = ["AgentPage", "AgentToolGroup", "can_share", "group_agent_tools", "router"]
 
 router = Routes()
 
-
-@dataclass(frozen=True, slots=True)
-class AgentsPage:
-    """Content of the list of agents. ``problems`` of the file and its path are for admins only."""
-
-    entries: Sequence[AgentEntry]
-    broken: Mapping[str, Sequence[Problem]]
-    """Problems of agents that cannot be used, by agent id."""
-    problems: Sequence[Problem]
-    file: str | None
-    file_exists: bool
+_IMPORT_LABELS = {"text": "Text", "name": "Name"}
 
 
 @dataclass(frozen=True, slots=True)
 class AgentToolGroup:
-    """Tools of one server: those available to the agent, and those hidden from it."""
+    """Tools of one server."""
 
     server: str
     label: str
     native: bool
-    seen: Sequence[AgentTool]
-    hidden: Sequence[AgentTool]
+    tools: Sequence[AgentTool]
+
+    @property
+    def seen(self) -> list[AgentTool]:
+        """Tools available to the agent."""
+        return [each for each in self.tools if each.through is not None]
+
+    @property
+    def hidden(self) -> list[AgentTool]:
+        """Tools hidden from the agent."""
+        return [each for each in self.tools if each.through is None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +61,9 @@ class AgentPage:
 
     @property
     def groups(self) -> list[AgentToolGroup]:
-        """The tools, grouped by server."""
-        return _group_agent_tools(() if self.tools is None else self.tools.tools)
+        """The tools by server. Groups with available tools come first, then by label, built-in tools last."""
+        groups = group_agent_tools(() if self.tools is None else self.tools.tools)
+        return sorted(groups, key=lambda each: (not each.seen, each.native, each.label.lower(), each.server))
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -87,34 +78,15 @@ class AgentPage:
         return sum(each.tokens for each in tools if each.through == "direct")
 
 
-def _group_agent_tools(tools: Sequence[AgentTool]) -> list[AgentToolGroup]:
-    """Group tools by server. Groups with available tools come first, then by label, built-in tools last."""
+def group_agent_tools(tools: Sequence[AgentTool]) -> list[AgentToolGroup]:
+    """Group tools by server."""
     by_server: dict[str, list[AgentTool]] = {}
     for each in tools:
         by_server.setdefault(each.server, []).append(each)
-    groups = [
-        AgentToolGroup(
-            server,
-            group[0].server_label,
-            group[0].native,
-            [each for each in group if each.through is not None],
-            [each for each in group if each.through is None],
-        )
+    return [
+        AgentToolGroup(server, group[0].server_label, group[0].native, group)
         for server, group in by_server.items()
     ]
-    return sorted(groups, key=lambda group: (not group.seen, group.native, group.label.lower(), group.server))
-
-
-@dataclass(frozen=True, slots=True)
-class ImportPage:
-    """Content of the form that imports agents."""
-
-    can_share: bool
-    text: str = ""
-    shared: bool = False
-    errors: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    labels = {"text": "Text", "name": "Name"}  # noqa: RUF012 - never changed
 
 
 @router.get("/ui/agents")
@@ -123,14 +95,19 @@ async def show_agents(
 ) -> Response:
     """Show all agents, and to admins the problems of their file."""
     entries = await agent_directory.list_entries(me)
-    page = AgentsPage(
-        entries,
-        {each.ref: found for each in entries if (found := agent_directory.find_bundle_problems(each.agent))},
-        config.loaded_agents.problems if me.is_admin else (),
-        str(config.loaded_agents.path) if me.is_admin else None,
-        config.loaded_agents.path.is_file(),
+    file = config.loaded_agents.path
+    return responses.render_page(
+        request,
+        "agents.html",
+        entries=entries,
+        # Problems of agents that cannot be used, by agent id.
+        broken={
+            each.ref: found for each in entries if (found := agent_directory.find_bundle_problems(each.agent))
+        },
+        problems=config.loaded_agents.problems if me.is_admin else (),
+        file=str(file) if me.is_admin else None,
+        file_exists=file.is_file(),
     )
-    return render_page(request, "agents.html", page=page)
 
 
 # No agent has an id with an underscore, so that these paths are not those of agents.
@@ -139,7 +116,7 @@ async def show_agents(
 @router.get("/ui/agents/_import")
 async def show_import_form(request: Request, me: deps.BrowserUser, settings: deps.SettingsDep) -> Response:
     """Show the form that imports agents."""
-    return render_page(request, "agent_import.html", page=ImportPage(can_share(me, settings)))
+    return _render_import_form(request, can_share(me, settings))
 
 
 @router.post("/ui/agents/_import")
@@ -147,19 +124,33 @@ async def import_agents(
     request: Request, me: deps.BrowserUser, settings: deps.SettingsDep, editor: deps.AgentEditorDep
 ) -> Response:
     """Create the agents of a pasted text."""
-    form = await read_submitted_form(request)
+    form = await forms.read_form(request)
     text, shared = form.text("text"), form.is_checked("shared")
     try:
         imported = await editor.import_agents(me, text, shared=shared)
-    except FORM_ERRORS as error:
+    except forms.FORM_ERRORS as error:
         # The fields of an agent are not fields of this form; its text is.
-        errors = {"text": " ".join(field_errors(error, ImportPage.labels).values())}
-        page = ImportPage(can_share(me, settings), text, shared, errors)
-        return render_page(request, "agent_import.html", status=422, page=page)
+        message = " ".join(forms.field_errors(error, _IMPORT_LABELS).values())
+        return _render_import_form(request, can_share(me, settings), text, shared, message)
     names = ", ".join(f"“{one_line(each.agent.name, 60)}”" for each in imported[:5])
     more = f" and {len(imported) - 5} more" if len(imported) > 5 else ""
     target = f"/ui/agents/{imported[0].id}" if len(imported) == 1 else "/ui/agents"
-    return redirect_with_message(target, f"Imported {names}{more}.")
+    return responses.redirect_to(target, f"Imported {names}{more}.")
+
+
+def _render_import_form(
+    request: Request, may_share: bool, text: str = "", shared: bool = False, error: str = ""
+) -> Response:
+    return responses.render_page(
+        request,
+        "agent_import.html",
+        status=422 if error else 200,
+        can_share=may_share,
+        text=text,
+        shared=shared,
+        errors={"text": error} if error else {},
+        labels=_IMPORT_LABELS,
+    )
 
 
 @router.get("/ui/agents/{ref}")
@@ -172,7 +163,7 @@ async def show_agent(
 ) -> Response:
     """Show one agent without its tools, which the page loads separately."""
     entry = await _find_entry(agent_directory, me, ref)
-    return render_page(request, "agent.html", page=_build_page(agent_directory, chats, me, entry))
+    return responses.render_page(request, "agent.html", page=_build_page(agent_directory, chats, me, entry))
 
 
 @router.get("/ui/agents/{ref}/tools")
@@ -187,16 +178,14 @@ async def show_agent_tools(
     entry = await _find_entry(agent_directory, me, ref)
     page = _build_page(agent_directory, chats, me, entry)
     if not page.problems:
-        tools = await agent_directory.resolve_agent_tools(me, entry.agent)
-        page = _build_page(agent_directory, chats, me, entry, tools)
-    return await render_large_page(
-        request, "agent_tools.html" if is_fragment_request(request) else "agent.html", page=page
+        page = replace(page, tools=await agent_directory.resolve_agent_tools(me, entry.agent))
+    return await responses.render_large_page(
+        request, "agent_tools.html" if responses.is_fragment_request(request) else "agent.html", page=page
     )
 
 
 @router.post("/ui/agents/{ref}/duplicate")
 async def duplicate_agent(
-    request: Request,
     me: deps.BrowserUser,
     ref: str,
     agent_directory: deps.AgentDirectoryDep,
@@ -205,7 +194,7 @@ async def duplicate_agent(
     """Create a private copy of any agent, and open its form."""
     entry = await _find_entry(agent_directory, me, ref)
     copy = await editor.duplicate(me, entry.agent)
-    return redirect_with_message(
+    return responses.redirect_to(
         f"/ui/agents/{copy.id}/edit", f"“{one_line(copy.agent.name, 80)}” is your own copy."
     )
 
@@ -216,22 +205,21 @@ async def show_delete_confirmation(
 ) -> Response:
     """Show the confirmation page."""
     stored = await editor.get_editable(me, ref)
-    page = ConfirmPage(
+    whose = "Nobody will be able to use it. " if stored.owner is None else ""
+    return responses.render_confirmation(
+        request,
         title=f"Delete “{one_line(stored.agent.name, 80)}”?",
-        text=_describe_deletion(stored),
+        text=f"{whose}Chats with it stay, and need another agent to go on.",
         action=f"/ui/agents/{stored.id}/delete",
         back=f"/ui/agents/{stored.id}",
     )
-    return render_confirm_page(request, page)
 
 
 @router.post("/ui/agents/{ref}/delete")
-async def delete_agent(
-    request: Request, me: deps.BrowserUser, ref: str, editor: deps.AgentEditorDep
-) -> Response:
+async def delete_agent(me: deps.BrowserUser, ref: str, editor: deps.AgentEditorDep) -> Response:
     """Delete a stored agent."""
     stored = await editor.delete(me, ref)
-    return redirect_with_message("/ui/agents", f"“{one_line(stored.agent.name, 80)}” is deleted.")
+    return responses.redirect_to("/ui/agents", f"“{one_line(stored.agent.name, 80)}” is deleted.")
 
 
 def can_share(me: RequestUser, settings: Settings) -> bool:
@@ -247,17 +235,11 @@ async def _find_entry(agent_directory: AgentDirectory, me: RequestUser, ref: str
         raise NotFound(f"agent '{ref}' not found", hint="it may have been deleted") from None
 
 
-def _describe_deletion(stored: StoredAgent) -> str:
-    whose = "Nobody will be able to use it. " if stored.owner is None else ""
-    return f"{whose}Chats with it stay, and need another agent to go on."
-
-
 def _build_page(
     agent_directory: AgentDirectory,
     chats: ChatService,
     me: RequestUser,
     entry: AgentEntry,
-    tools: AgentTools | None = None,
 ) -> AgentPage:
     agent = entry.agent
     place = f"{agent.file}:{agent.line}" if agent.file and agent.line else agent.file
@@ -268,4 +250,4 @@ def _build_page(
             chats.models.pick(agent.model, me.user.principal)
         except NoSuchModel as error:
             warnings.append(Problem(error.cause, hint=error.hint))
-    return AgentPage(entry, problems, warnings, place if me.is_admin else None, tools)
+    return AgentPage(entry, problems, warnings, place if me.is_admin else None)

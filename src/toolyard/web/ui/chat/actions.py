@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 from urllib.parse import urlencode
 
-from toolyard.agents.chat.chats import UNCHANGED, ChatService, OpenChat, ToolView
+from starlette.datastructures import UploadFile
+
+from toolyard.agents.chat.attachments import AttachmentService
+from toolyard.agents.chat.chats import UNCHANGED, ChatService, OpenChat
 from toolyard.agents.chat.errors import ChatChanged, ChatRefused
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, QuestionSnapshot
 from toolyard.core.audit import AuditRecorder
+from toolyard.errors import AttachmentRefused, ToolyardError
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import RequestUser
 from toolyard.types.chat import Attachment, Chat
-from toolyard.web.ui.chat.attachments import read_attachment_ids
 from toolyard.web.ui.chat.console import ToolConsole, find_tool
 from toolyard.web.ui.chat.fragments import question_form
-from toolyard.web.ui.components.flash import Flash
+from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import one_line
-from toolyard.web.ui.components.forms import SubmittedForm
-from toolyard.web.ui.tools.form import ToolForm
-from toolyard.web.ui.tools.schema_form import BadArguments
+from toolyard.web.ui.tools.schema_form import BadArguments, ToolForm
 
-__all__ = ["ACTIONS", "ActionRedirect", "ChatFormState", "build_form_state"]
+__all__ = ["ActionRedirect", "ChatForm", "ChatFormState", "FormFiles"]
+
+_PIECE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,204 +57,228 @@ class ChatFormState:
     question: QuestionSnapshot | None = None
     form: ToolForm | None = None
     """Form of ``question``."""
-    told: Flash | None = None
+    told: responses.Flash | None = None
     attachments: Sequence[Attachment] = ()
     edited_turn: int | None = None
     """Turn whose message the text replaces."""
 
 
-ChatAction: TypeAlias = Callable[
-    [AuditRecorder, ChatService, RequestUser, Chat | None, SubmittedForm],
-    Awaitable[ActionRedirect | ChatFormState],
-]
+Outcome: TypeAlias = ActionRedirect | ChatFormState
 
 
-async def _send_message(
-    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
-) -> ActionRedirect | ChatFormState:
-    audit.set_current_user(me)
-    # A button with a starter prompt sends it in place of the text.
-    text = (form.text("starter") or form.text("text")).replace("\r\n", "\n")
-    attachment_ids = read_attachment_ids(form)
-    async with _open_chat(chats, me, chat, form) as opened:
-        await chats.send(me.user.id, opened, text, attachment_ids)
-    return ActionRedirect(chat or await _record_new_chat(audit, me, opened))
+class FormFiles:
+    """Stores the files of a form. Files after one that is refused are not stored."""
 
+    def __init__(self, attachments: AttachmentService, owner: str) -> None:
+        self._attachments = attachments
+        self._owner = owner
+        self._count = 0
+        self.error: ToolyardError | None = None
+        """Reason why a file was refused."""
 
-async def _run_tool(
-    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
-) -> ActionRedirect | ChatFormState:
-    audit.set_current_user(me)
-    async with _open_chat(chats, me, chat, form) as opened:
-        tool, filled = await _read_tool_form(chats, me, opened, form)
-        console = ToolConsole(None if chat is None else chat.id, tool.name, tool=tool, form=filled)
-        if filled.only_changed:
-            return ChatFormState(console=console)
+    async def save(self, file: UploadFile) -> str:
+        """Store a file. Return its id, or an empty text if it was refused."""
+        # A browser sends an empty file without a name if none is chosen.
+        if self.error is not None or not file.filename:
+            return ""
         try:
-            arguments = filled.arguments()
-        except BadArguments as error:
-            return ChatFormState(console=replace(console, form=filled.with_errors(error)))
-        await chats.run_tool(me.user.id, opened, tool.name, arguments)
-    return ActionRedirect(
-        chat or await _record_new_chat(audit, me, opened), {"run": "", "tool": form.text("tool")}
-    )
+            self._count += 1
+            if self._count > (most := self._attachments.limits.per_message):
+                raise AttachmentRefused(
+                    f"a message may have at most {most} attachments", hint="send several messages"
+                )
+            return (await self._attachments.upload(self._owner, file.filename, _read_pieces(file))).id
+        except ToolyardError as error:
+            self.error = error
+            return ""
 
 
-async def _read_tool_form(
-    chats: ChatService, me: RequestUser, chat: OpenChat | None, form: SubmittedForm
-) -> tuple[ToolView, ToolForm]:
-    wanted = form.text("tool")
-    tool = find_tool(await chats.list_tools(me.user.id, chat, only=wanted, for_person=True), wanted)
-    return tool, ToolForm.from_schema(tool.input_schema).with_submission(form)
+@dataclass(frozen=True, slots=True)
+class ChatForm:
+    """A submitted form of a chat's page, and the actions that it can ask for."""
 
+    audit: AuditRecorder
+    chats: ChatService
+    me: RequestUser
+    chat: Chat | None
+    """None for a chat that has not started."""
+    form: forms.SubmittedForm
 
-@asynccontextmanager
-async def _open_chat(
-    chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
-) -> AsyncGenerator[OpenChat]:
-    """Yield the chat of a form with its tools: a new one, if the form belongs to none."""
-    if chat is not None:
-        yield await chats.open_chat(chat, me.user)
-        return
-    agent, model = form.text("agent") or None, form.text("model") or None
-    async with chats.draft(me.user.id, agent=agent, model=model, user=me.user) as opened:
-        yield opened
+    def find_action(self) -> Callable[[ChatForm], Awaitable[Outcome]]:
+        """Return the action that the form asks for. Raises NotFound if there is no such action."""
+        action = _ACTIONS.get(self.form.text("do").partition(" ")[0])
+        if action is None:
+            raise NotFound("unknown action", hint="reload the page")
+        return action
 
+    async def send_message(self) -> Outcome:
+        """Send a message and its attachments."""
+        self.audit.set_current_user(self.me)
+        # A button with a starter prompt sends it in place of the text.
+        text = (self.form.text("starter") or self.form.text("text")).replace("\r\n", "\n")
+        async with self._open_chat() as opened:
+            await self.chats.send(self.me.user.id, opened, text, self._attachment_ids)
+        return ActionRedirect(self.chat or await self._record_new_chat(opened))
 
-async def _record_new_chat(audit: AuditRecorder, me: RequestUser, opened: OpenChat) -> Chat:
-    chat = opened.chat
-    await audit.record_change(me, "chat.create", chat.id, agent=chat.agent, model=chat.model)
-    return chat
+    async def run_tool(self) -> Outcome:
+        """Run a tool with the arguments of the console."""
+        self.audit.set_current_user(self.me)
+        async with self._open_chat() as opened:
+            console, filled = await self._read_console(opened)
+            if filled.only_changed:
+                return ChatFormState(console=console)
+            try:
+                arguments = filled.arguments()
+            except BadArguments as error:
+                return ChatFormState(console=replace(console, form=filled.with_errors(error)))
+            await self.chats.run_tool(self.me.user.id, opened, console.wanted, arguments)
+        query = {"run": "", "tool": self.form.text("tool")}
+        return ActionRedirect(self.chat or await self._record_new_chat(opened), query)
 
+    async def stop_turn(self) -> Outcome:
+        """Stop the running turn."""
+        await self.chats.stop(self.me.user.id, self._existing_chat.id)
+        return ActionRedirect(self._existing_chat)
 
-async def build_form_state(
-    chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm, flash: Flash
-) -> ChatFormState:
-    """Return the entered values of a failed form, with the message about the failure."""
-    console = None
-    if form.text("do") == "run":
-        with suppress(NotFound):
-            opened = None if chat is None else await chats.open_chat(chat, me.user)
-            tool, filled = await _read_tool_form(chats, me, opened, form)
-            console = ToolConsole(None if chat is None else chat.id, tool.name, tool=tool, form=filled)
-    edited_turn = _read_turn(form) if form.text("do").startswith("edit ") else None
-    return ChatFormState(
-        form.text("text"),
-        form.text("agent"),
-        form.text("model"),
-        console,
-        told=flash,
-        attachments=await chats.attachments.list_unsent(me.user.id, read_attachment_ids(form)),
-        edited_turn=edited_turn,
-    )
+    async def retry_turn(self) -> Outcome:
+        """Ask the model again."""
+        self.audit.set_current_user(self.me)
+        await self.chats.retry(self.me.user.id, self._existing_chat.id, self._turn or None)
+        return ActionRedirect(self._existing_chat)
 
+    async def edit_message(self) -> Outcome:
+        """Replace a message, which starts another branch."""
+        self.audit.set_current_user(self.me)
+        chat, text = self._existing_chat, self.form.text("text").replace("\r\n", "\n")
+        try:
+            await self.chats.edit(self.me.user.id, chat.id, self._turn, text, self._attachment_ids)
+        except ChatChanged as changed:
+            # The text is kept: sent once more, it replaces the newer version.
+            newer = "" if changed.text is None else f" Its newer version is: “{one_line(changed.text, 200)}”."
+            told = responses.Flash(
+                f"This message has been changed in the meantime.{newer}",
+                "bad",
+                "Your text is kept. Send it again to replace the newer version, or cancel.",
+            )
+            state = await self.build_state(told)
+            return replace(state, edited_turn=None if changed.text is None else changed.turn)
+        return ActionRedirect(chat)
 
-async def _stop_turn(
-    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
-) -> ActionRedirect | ChatFormState:
-    existing = _require_chat(chat)
-    await chats.stop(me.user.id, existing.id)
-    return ActionRedirect(existing)
+    async def choose_alternative(self) -> Outcome:
+        """Show another version of a message and what follows it."""
+        chat = await self.chats.choose(self.me.user.id, self._existing_chat.id, self._turn)
+        return ActionRedirect(chat, anchor=f"t{self._turn}")
 
+    async def change_settings(self) -> Outcome:
+        """Change the agent and the model."""
+        form = self.form
+        # A select that is not on the page must not reset the setting.
+        agent = form.text("agent") or None if form.is_checked("agent") else UNCHANGED
+        model = form.text("model") or None if form.is_checked("model") else UNCHANGED
+        chat_id = self._existing_chat.id
+        return ActionRedirect(await self.chats.change(self.me.user.id, chat_id, agent=agent, model=model))
 
-async def _retry_turn(
-    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
-) -> ActionRedirect | ChatFormState:
-    existing = _require_chat(chat)
-    audit.set_current_user(me)
-    await chats.retry(me.user.id, existing.id, _read_turn(form) or None)
-    return ActionRedirect(existing)
+    async def answer_question(self) -> Outcome:
+        """Answer or decline a question of a server."""
+        chat, action = self._existing_chat, self.form.text("reply")
+        question = await self._find_open_question(chat)
+        content = None
+        if question.question.kind == "form" and action not in ("decline", "cancel"):
+            filled = question_form(question).with_submission(self.form)
+            if filled.only_changed:
+                return ChatFormState(question=question, form=filled)
+            try:
+                content = filled.arguments()
+            except BadArguments as error:
+                return ChatFormState(question=question, form=filled.with_errors(error))
+        self.audit.set_current_user(self.me)
+        question_id = question.question.id
+        await self.chats.answer_question(self.me.user.id, chat.id, question_id, action or "cancel", content)
+        return ActionRedirect(chat)
 
-
-async def _edit_message(
-    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
-) -> ActionRedirect | ChatFormState:
-    existing, text = _require_chat(chat), form.text("text").replace("\r\n", "\n")
-    audit.set_current_user(me)
-    try:
-        await chats.edit(me.user.id, existing.id, _read_turn(form), text, read_attachment_ids(form))
-    except ChatChanged as changed:
-        # The text is kept: sent once more, it replaces the newer version.
-        newer = "" if changed.text is None else f" Its newer version is: “{one_line(changed.text, 200)}”."
-        told = Flash(
-            f"This message has been changed in the meantime.{newer}",
-            "bad",
-            "Your text is kept. Send it again to replace the newer version, or cancel.",
+    async def build_state(self, flash: responses.Flash) -> ChatFormState:
+        """Return the entered values of a failed form, with the message about the failure."""
+        form, console = self.form, None
+        if form.text("do") == "run":
+            with suppress(NotFound):
+                opened = None if self.chat is None else await self.chats.open_chat(self.chat, self.me.user)
+                console, _ = await self._read_console(opened)
+        attachments = self.chats.attachments.list_unsent(self.me.user.id, self._attachment_ids)
+        return ChatFormState(
+            form.text("text"),
+            form.text("agent"),
+            form.text("model"),
+            console,
+            told=flash,
+            attachments=await attachments,
+            edited_turn=self._turn if form.text("do").startswith("edit ") else None,
         )
-        state = await build_form_state(chats, me, chat, form, told)
-        return replace(state, edited_turn=None if changed.text is None else changed.turn)
-    return ActionRedirect(existing)
+
+    @property
+    def _existing_chat(self) -> Chat:
+        if self.chat is None:
+            raise ChatRefused("the chat has not started yet", hint="send a message first")
+        return self.chat
+
+    @property
+    def _turn(self) -> int:
+        """Number of the turn that follows the name of the action; 0 if there is none."""
+        return forms.parse_number(self.form.text("do").partition(" ")[2], 17) or 0
+
+    @property
+    def _attachment_ids(self) -> Sequence[str]:
+        return [id_ for id_ in self.form.all_values("attachment") if id_]
+
+    async def _read_console(self, opened: OpenChat | None) -> tuple[ToolConsole, ToolForm]:
+        """Return the console with the entered arguments of its tool."""
+        wanted, user_id = self.form.text("tool"), self.me.user.id
+        tool = find_tool(await self.chats.list_tools(user_id, opened, only=wanted, for_person=True), wanted)
+        filled = ToolForm.from_schema(tool.input_schema).with_submission(self.form)
+        chat_id = None if self.chat is None else self.chat.id
+        return ToolConsole(chat_id, tool.name, tool=tool, form=filled), filled
+
+    @asynccontextmanager
+    async def _open_chat(self) -> AsyncGenerator[OpenChat]:
+        """Yield the chat with its tools: a new one, if the form belongs to none."""
+        if self.chat is not None:
+            yield await self.chats.open_chat(self.chat, self.me.user)
+            return
+        agent, model = self.form.text("agent") or None, self.form.text("model") or None
+        drafted = self.chats.draft(self.me.user.id, agent=agent, model=model, user=self.me.user)
+        async with drafted as opened:
+            yield opened
+
+    async def _record_new_chat(self, opened: OpenChat) -> Chat:
+        chat = opened.chat
+        await self.audit.record_change(self.me, "chat.create", chat.id, agent=chat.agent, model=chat.model)
+        return chat
+
+    async def _find_open_question(self, chat: Chat) -> QuestionSnapshot:
+        """Return the open question of the last turn that the form answers.
+
+        Raises ChatRefused if it was answered or its turn has ended.
+        """
+        # The latest events always begin with the start of a turn, so that this is the whole last turn.
+        view = ChatSnapshot.from_events(await self.chats.list_latest_events(chat.owner, chat.id, limit=1))
+        for asked in view.turns[-1].open_questions if view.turns else ():
+            if asked.question.id == self.form.text("question"):
+                return asked
+        raise ChatRefused("this question is no longer open", hint="the call that asked it has ended")
 
 
-async def _choose_alternative(
-    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
-) -> ActionRedirect | ChatFormState:
-    turn = _read_turn(form)
-    return ActionRedirect(await chats.choose(me.user.id, _require_chat(chat).id, turn), anchor=f"t{turn}")
-
-
-def _read_turn(form: SubmittedForm) -> int:
-    """Return the number of the turn that follows the name of the action; 0 if there is none."""
-    number = form.text("do").partition(" ")[2]
-    return int(number) if number.isascii() and number.isdigit() and len(number) < 18 else 0
-
-
-async def _change_settings(
-    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
-) -> ActionRedirect | ChatFormState:
-    existing = _require_chat(chat)
-    # A select that is not on the page must not reset the setting.
-    agent = form.text("agent") or None if form.is_checked("agent") else UNCHANGED
-    model = form.text("model") or None if form.is_checked("model") else UNCHANGED
-    return ActionRedirect(await chats.change(me.user.id, existing.id, agent=agent, model=model))
-
-
-async def _answer_question(
-    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
-) -> ActionRedirect | ChatFormState:
-    existing, action = _require_chat(chat), form.text("reply")
-    question = await _find_open_question(chats, existing, form.text("question"))
-    content = None
-    if question.question.kind == "form" and action not in ("decline", "cancel"):
-        filled = question_form(question).with_submission(form)
-        if filled.only_changed:
-            return ChatFormState(question=question, form=filled)
-        try:
-            content = filled.arguments()
-        except BadArguments as error:
-            return ChatFormState(question=question, form=filled.with_errors(error))
-    audit.set_current_user(me)
-    await chats.answer_question(me.user.id, existing.id, question.question.id, action or "cancel", content)
-    return ActionRedirect(existing)
-
-
-async def _find_open_question(chats: ChatService, chat: Chat, question_id: str) -> QuestionSnapshot:
-    """Return an open question of the last turn.
-
-    Raises ChatRefused if it was answered or its turn has ended.
-    """
-    # The latest events always begin with the start of a turn, so that this is the whole last turn.
-    view = ChatSnapshot.from_events(await chats.list_latest_events(chat.owner, chat.id, limit=1))
-    for asked in view.turns[-1].open_questions if view.turns else ():
-        if asked.question.id == question_id:
-            return asked
-    raise ChatRefused("this question is no longer open", hint="the call that asked it has ended")
-
-
-def _require_chat(chat: Chat | None) -> Chat:
-    if chat is None:
-        raise ChatRefused("the chat has not started yet", hint="send a message first")
-    return chat
-
-
-ACTIONS: Mapping[str, ChatAction] = {
-    "send": _send_message,
-    "run": _run_tool,
-    "stop": _stop_turn,
-    "retry": _retry_turn,
-    "edit": _edit_message,
-    "choose": _choose_alternative,
-    "settings": _change_settings,
-    "reply": _answer_question,
+_ACTIONS: Mapping[str, Callable[[ChatForm], Awaitable[Outcome]]] = {
+    "send": ChatForm.send_message,
+    "run": ChatForm.run_tool,
+    "stop": ChatForm.stop_turn,
+    "retry": ChatForm.retry_turn,
+    "edit": ChatForm.edit_message,
+    "choose": ChatForm.choose_alternative,
+    "settings": ChatForm.change_settings,
+    "reply": ChatForm.answer_question,
 }
 """Actions by the value of the form field ``do``, which may be followed by the number of a turn."""
+
+
+async def _read_pieces(file: UploadFile) -> AsyncIterator[bytes]:
+    while piece := await file.read(_PIECE_BYTES):
+        yield piece

@@ -19,8 +19,8 @@ from toolyard.types.chat import Chat
 from toolyard.types.tool import Definition, JsonObject
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.ui.components.render import render_large_page
-from toolyard.web.ui.tools.form import ToolForm
+from toolyard.web.ui.components import responses
+from toolyard.web.ui.tools.schema_form import ToolForm
 
 __all__ = ["ChatToolGroup", "ToolConsole", "find_tool", "group_chat_tools", "router"]
 
@@ -84,9 +84,7 @@ async def show_new_console(
     request: Request, me: deps.CurrentUser, chats: deps.ChatsDep, find: str = "", tool: str = ""
 ) -> Response:
     """Show the tools of a new chat."""
-    return await render_large_page(
-        request, "chat_console_page.html", page=await _build_console(request, chats, me, None, find, tool)
-    )
+    return await _render_console(request, chats, me, None, find, tool)
 
 
 @router.get("/ui/chat/{chat_id}/console")
@@ -94,14 +92,18 @@ async def show_console(
     request: Request, me: deps.CurrentUser, chat_id: str, chats: deps.ChatsDep, find: str = "", tool: str = ""
 ) -> Response:
     """Show the tools of a chat."""
-    chat = await chats.get(me.user.id, chat_id)
-    return await render_large_page(
-        request, "chat_console_page.html", page=await _build_console(request, chats, me, chat, find, tool)
-    )
+    return await _render_console(request, chats, me, await chats.get(me.user.id, chat_id), find, tool)
+
+
+async def _render_console(
+    request: Request, chats: ChatService, me: RequestUser, chat: Chat | None, find: str, tool: str
+) -> Response:
+    page = await _build_console(chats, me, chat, find, tool)
+    return await responses.render_large_page(request, "chat_console_page.html", page=page)
 
 
 async def _build_console(
-    request: Request, chats: ChatService, me: RequestUser, chat: Chat | None, find: str, tool: str
+    chats: ChatService, me: RequestUser, chat: Chat | None, find: str, tool: str
 ) -> ToolConsole:
     listed = await chats.list_tools(me.user.id, None if chat is None else chat.id, for_person=True)
     tools = [each for each in listed if each.shown]

@@ -4,40 +4,36 @@ Pages and the stream both render with this module, so that they always show the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TypeAlias, cast
 
 from markupsafe import Markup
 
+from toolyard.agents.chat import turn_snapshot as snapshot
 from toolyard.agents.chat.argument_review import key_summary, short_values_first
-from toolyard.agents.chat.turn_snapshot import (
-    AnswerSnapshot,
-    CallSnapshot,
-    NoteSnapshot,
-    QuestionSnapshot,
-    TurnItem,
-    TurnSnapshot,
-)
 from toolyard.config.value_checks import url_fault
 from toolyard.types.audit import server_of_tool
-from toolyard.types.chat import Attachment, CallProgress, CallResult, TurnTree
+from toolyard.types.chat import Attachment, CallProgress, CallResult, ModelUsage, TurnTree
 from toolyard.web.middleware.request_body import UPLOAD_PATH
 from toolyard.web.rendering.highlighting import highlight_code
 from toolyard.web.rendering.markdown import render_markdown
 from toolyard.web.rendering.markdown_blocks import split_blocks
 from toolyard.web.rendering.result_view import render_result, summarize_result
+from toolyard.web.ui.components import responses
 from toolyard.web.ui.components.formatting import extract_host, one_line, pretty_json, visible
-from toolyard.web.ui.components.render import render_macro
-from toolyard.web.ui.tools.form import ToolForm
 from toolyard.web.ui.tools.results import INLINE_IMAGE_TYPES, build_result_query
+from toolyard.web.ui.tools.schema_form import ToolForm
 
 __all__ = [
+    "CONTEXT_ELEMENT_ID",
     "FragmentContext",
     "ItemFragments",
+    "find_context_usage",
     "question_form",
     "render_block",
+    "render_context_bar",
     "render_item",
     "render_item_fragments",
     "render_question",
@@ -45,13 +41,13 @@ __all__ = [
     "render_turn_footer",
 ]
 
-ItemFragments: TypeAlias = Mapping[str, Markup]
-"""Changeable parts of an item, by id."""
-
 _MAX_OPEN_PREVIEW_CHARACTERS = 1_000
 _TEMPLATE_NAME = "chat_parts.html"
 _LATER_HTML = Markup('<div class="result-view code" id="{}" data-later="{}">{}{}</div>')
 _BLOCK_HTML = Markup('<div class="block" id="{}-b{}">{}</div>')
+
+ItemFragments: TypeAlias = Mapping[str, Markup]
+"""Changeable parts of an item, by id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ class FragmentContext:
         """Return the URL of an image, audio or file of a result."""
         return self.fixed_media_url or f"/api/v1/chats/{self.chat}/results/{seq}/media/{number}"
 
-    def icon(self, card: CallSnapshot) -> str:
+    def icon(self, card: snapshot.CallSnapshot) -> str:
         """Return the path of the icon of the server that a call goes to, or an empty string."""
         request = card.request
         return (
@@ -102,7 +98,7 @@ class FragmentContext:
         """Return the URL of an attachment."""
         return f"{UPLOAD_PATH}/{attachment.id}"
 
-    def alternatives(self, turn: TurnSnapshot) -> Alternatives | None:
+    def alternatives(self, turn: snapshot.TurnSnapshot) -> Alternatives | None:
         """Return the place of a turn among its alternatives; None if there are no others."""
         turns = self.tree.alternatives(turn.seq)
         if len(turns) < 2:
@@ -111,7 +107,7 @@ class FragmentContext:
         previous, following = turns[at - 1] if at else None, turns[at + 1] if at + 1 < len(turns) else None
         return Alternatives(self.tree.parents[turn.seq], at + 1, len(turns), previous, following)
 
-    def form(self, question: QuestionSnapshot) -> ToolForm:
+    def form(self, question: snapshot.QuestionSnapshot) -> ToolForm:
         """Return the form of a question."""
         submitted = self.forms.get(question.key)
         return question_form(question) if submitted is None else submitted
@@ -136,7 +132,7 @@ class FragmentContext:
             return None
         return round(100 * min(max(progress.progress / progress.total, 0.0), 1.0))
 
-    def result(self, card: CallSnapshot, outcome: CallResult, *, is_open: bool) -> Markup:
+    def result(self, card: snapshot.CallSnapshot, outcome: CallResult, *, is_open: bool) -> Markup:
         """Return the view of a result if it is open and short, else a placeholder that is loaded when it
         comes into view."""
         query = build_result_query(self.chat, card.result_seq, outcome, card.request.arguments)
@@ -189,66 +185,68 @@ class FragmentContext:
         return extract_host(url)
 
 
-def question_form(asked: QuestionSnapshot) -> ToolForm:
+def question_form(asked: snapshot.QuestionSnapshot) -> ToolForm:
     """Return the empty form of a question."""
     return ToolForm.from_question(asked.question.schema or {}, asked.key)
 
 
 def render_turn(
-    turn: TurnSnapshot, frame: FragmentContext, fragments: Mapping[str, ItemFragments] | None = None
+    turn: snapshot.TurnSnapshot, frame: FragmentContext, fragments: Mapping[str, ItemFragments] | None = None
 ) -> Markup:
     """Render a turn. ``fragments`` are those of its items, by key, if they are rendered already."""
     rendered = fragments or {}
     items = Markup("").join(render_item(each, frame, rendered.get(each.key)) for each in turn.items)
-    return render_macro(_TEMPLATE_NAME, "turn", turn, frame, items, render_turn_footer(turn, frame))
+    return responses.render_macro(_TEMPLATE_NAME, "turn", turn, frame, items, render_turn_footer(turn, frame))
 
 
-def render_turn_footer(turn: TurnSnapshot, frame: FragmentContext) -> Markup:
+def render_turn_footer(turn: snapshot.TurnSnapshot, frame: FragmentContext) -> Markup:
     """Render the footer of a turn: state, cost and buttons."""
-    return render_macro(_TEMPLATE_NAME, "foot", turn, frame)
+    return responses.render_macro(_TEMPLATE_NAME, "foot", turn, frame)
 
 
-def render_item(item: TurnItem, frame: FragmentContext, fragments: ItemFragments | None = None) -> Markup:
+def render_item(
+    item: snapshot.TurnItem, frame: FragmentContext, fragments: ItemFragments | None = None
+) -> Markup:
     """Render an item of a turn, with its ``fragments`` if they are rendered already."""
     inner = render_item_fragments(item, frame) if fragments is None else fragments
-    if isinstance(item, AnswerSnapshot):
+    if isinstance(item, snapshot.AnswerSnapshot):
         blocks = Markup("\n").join(
             render_block(item.key, number, text, frame) for number, text in enumerate(split_blocks(item.text))
         )
-        return render_macro(_TEMPLATE_NAME, "answer", item, inner[f"{item.key}-think"], blocks)
-    if isinstance(item, CallSnapshot):
+        return responses.render_macro(_TEMPLATE_NAME, "answer", item, inner[f"{item.key}-think"], blocks)
+    if isinstance(item, snapshot.CallSnapshot):
         named = {name: inner[f"{item.key}-{name}"] for name in ("head", "progress", "ask", "result")}
         questions = Markup("").join(inner[each.key] for each in item.questions)
-        return render_macro(_TEMPLATE_NAME, "card", item, frame, questions=questions, **named)
+        return responses.render_macro(_TEMPLATE_NAME, "card", item, frame, questions=questions, **named)
     return inner[item.key]
 
 
-def render_item_fragments(item: TurnItem, frame: FragmentContext) -> ItemFragments:
+def render_item_fragments(item: snapshot.TurnItem, frame: FragmentContext) -> ItemFragments:
     """Render the changeable parts of an item.
 
     Blocks of answers are not included, because they are many.
     """
     match item:
-        case AnswerSnapshot():
-            return {f"{item.key}-think": render_macro(_TEMPLATE_NAME, "think", item)}
-        case CallSnapshot():
+        case snapshot.AnswerSnapshot():
+            return {f"{item.key}-think": responses.render_macro(_TEMPLATE_NAME, "think", item)}
+        case snapshot.CallSnapshot():
             return {
-                f"{item.key}-head": render_macro(_TEMPLATE_NAME, "card_head", item, frame),
-                f"{item.key}-progress": render_macro(_TEMPLATE_NAME, "card_progress", item, frame),
-                f"{item.key}-ask": render_macro(_TEMPLATE_NAME, "card_ask", item, frame),
+                f"{item.key}-head": responses.render_macro(_TEMPLATE_NAME, "card_head", item, frame),
+                f"{item.key}-progress": responses.render_macro(_TEMPLATE_NAME, "card_progress", item, frame),
+                f"{item.key}-ask": responses.render_macro(_TEMPLATE_NAME, "card_ask", item, frame),
                 **{each.key: render_question(each, frame) for each in item.questions},
-                f"{item.key}-result": render_macro(_TEMPLATE_NAME, "card_result", item, frame),
+                f"{item.key}-result": responses.render_macro(_TEMPLATE_NAME, "card_result", item, frame),
             }
-        case QuestionSnapshot():
+        case snapshot.QuestionSnapshot():
             return {item.key: render_question(item, frame)}
-        case NoteSnapshot():
-            return {item.key: render_macro(_TEMPLATE_NAME, "note", item)}
+        case snapshot.NoteSnapshot():
+            return {item.key: responses.render_macro(_TEMPLATE_NAME, "note", item)}
 
 
-def render_question(question: QuestionSnapshot, frame: FragmentContext) -> Markup:
+def render_question(question: snapshot.QuestionSnapshot, frame: FragmentContext) -> Markup:
     """Render a question from a server, with its form while it is open."""
     form = frame.form(question) if question.action is None else None
-    return render_macro(_TEMPLATE_NAME, "question", question, frame, form)
+    return responses.render_macro(_TEMPLATE_NAME, "question", question, frame, form)
 
 
 def render_block(key: str, number: int, text: str, frame: FragmentContext) -> Markup:
@@ -258,3 +256,71 @@ def render_block(key: str, number: int, text: str, frame: FragmentContext) -> Ma
     """
     # Markup.format escapes all arguments except safe HTML.
     return _BLOCK_HTML.format(key, number, frame.to_html(text))
+
+
+# Context window.
+
+CONTEXT_ELEMENT_ID = "context"
+
+_LABEL_BY_KIND = {
+    "definitions": "Tool definitions and instructions",
+    "history": "Messages",
+    "results": "Tool results",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPart:
+    """One part of the context."""
+
+    kind: str
+    label: str
+    tokens: int
+    start: float
+    """Position on the bar, in percent of the window."""
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class ContextUse:
+    """Content of the bar that shows how full a model's context window is, and of what."""
+
+    window: int
+    used: int
+    parts: Sequence[ContextPart]
+
+    @property
+    def percent(self) -> int:
+        return min(round(100 * self.used / self.window), 100)
+
+    @classmethod
+    def from_usage(cls, usage: ModelUsage) -> ContextUse:
+        """Return the parts, scaled to the number of tokens that the provider counted, if it did."""
+        estimates = {
+            "definitions": usage.definitions,
+            "history": usage.history,
+            "results": usage.results,
+        }
+        estimated = sum(estimates.values())
+        used = usage.input or estimated
+        parts: list[ContextPart] = []
+        start = 0.0
+        for kind, estimate in estimates.items():
+            tokens = round(estimate * used / max(estimated, 1))
+            percent = min(100 * tokens / usage.window, 100 - start)
+            parts.append(ContextPart(kind, _LABEL_BY_KIND[kind], tokens, round(start, 2), round(percent, 2)))
+            start += percent
+        return cls(usage.window, used, parts)
+
+
+def find_context_usage(turns: Iterable[snapshot.TurnSnapshot]) -> ModelUsage | None:
+    """Return the usage of the last request whose context was recorded."""
+    usages = [turn.usage.last for turn in turns if turn.usage.last is not None]
+    return usages[-1] if usages else None
+
+
+def render_context_bar(usage: ModelUsage | None) -> Markup:
+    """Render the bar; without a usage, an empty element to be replaced later."""
+    return responses.render_macro(
+        "chat_context.html", "context_bar", None if usage is None else ContextUse.from_usage(usage)
+    )

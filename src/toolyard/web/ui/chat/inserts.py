@@ -19,14 +19,7 @@ from toolyard.web import service_dependencies as deps
 from toolyard.web.problem_details import describe_error
 from toolyard.web.routes import Routes
 from toolyard.web.servers.content import ContentItem, ContentKind, attach_content
-from toolyard.web.ui.components.flash import Flash, redirect_with_message
-from toolyard.web.ui.components.forms import read_submitted_form
-from toolyard.web.ui.components.render import (
-    is_fragment_request,
-    render_large_page,
-    render_macro,
-    render_page,
-)
+from toolyard.web.ui.components import forms, responses
 
 __all__ = ["router"]
 
@@ -60,7 +53,7 @@ class InsertForm:
     chat: str
     item: ContentItem
     values: Mapping[str, str] = field(default_factory=dict[str, str])
-    told: Flash | None = None
+    told: responses.Flash | None = None
 
     @property
     def complete_href(self) -> str:
@@ -87,7 +80,7 @@ async def list_inserts(
     kinds: Sequence[ContentKind] = [_KINDS[kind]] if kind in _KINDS else list(_KINDS.values())
     found = [item for each in kinds for item in await content.list(caller, each, words)]
     page = InsertList(chat, words, found[:_MAX_LISTED], max(len(found) - _MAX_LISTED, 0))
-    return await render_large_page(request, "chat_insert.html", page=page)
+    return await responses.render_large_page(request, "chat_insert.html", page=page)
 
 
 @router.get("/ui/chat/insert/form")
@@ -103,7 +96,7 @@ async def show_insert_form(
 ) -> Response:
     """Show the arguments of a prompt or resource."""
     item = await content.find(await _get_caller(chats, me, chat), _parse_kind(kind), server, name)
-    return render_page(request, "chat_insert_form.html", page=InsertForm(chat, item))
+    return responses.render_page(request, "chat_insert_form.html", page=InsertForm(chat, item))
 
 
 @router.get("/ui/chat/insert/complete")
@@ -125,7 +118,7 @@ async def complete_argument(
     value = values.pop(argument, "")
     context = {key: each for key, each in values.items() if each}
     suggestions = await content.complete(caller, item, argument[:200], value, context)
-    return HTMLResponse(render_macro("chat_attachments.html", "suggestions", suggestions))
+    return HTMLResponse(responses.render_macro("chat_attachments.html", "suggestions", suggestions))
 
 
 @router.post("/ui/chat/insert")
@@ -133,7 +126,7 @@ async def insert_content(
     request: Request, me: deps.CurrentUser, chats: deps.ChatsDep, content: deps.ServerContentDep
 ) -> Response:
     """Fetch a prompt or resource, and add it to the message as an attachment; pictures of a prompt, too."""
-    form = await read_submitted_form(request)
+    form = await forms.read_form(request)
     chat = form.text("chat")
     caller, kind = await _get_caller(chats, me, chat), _parse_kind(form.text("kind"))
     item = await content.find(caller, kind, form.text("server"), form.text("name"))
@@ -143,15 +136,15 @@ async def insert_content(
         attachments = await attach_content(chats.attachments, me.user.id, item, fetched)
     except ToolyardError as error:
         problem, _ = describe_error(error)
-        told = Flash(problem.detail, "bad", problem.hint)
+        told = responses.Flash(problem.detail, "bad", problem.hint)
         page = InsertForm(chat, item, values, told)
-        return render_page(request, "chat_insert_form.html", status=problem.status, page=page)
-    if is_fragment_request(request):
+        return responses.render_page(request, "chat_insert_form.html", status=problem.status, page=page)
+    if responses.is_fragment_request(request):
         return HTMLResponse(
-            "".join(render_macro("chat_attachments.html", "unsent", each) for each in attachments)
+            "".join(responses.render_macro("chat_attachments.html", "unsent", each) for each in attachments)
         )
     path = f"/ui/chat/{chat}" if chat else "/ui/chat"
-    return redirect_with_message(f"{path}?{urlencode([('attachment', each.id) for each in attachments])}#end")
+    return responses.redirect_to(f"{path}?{urlencode([('attachment', each.id) for each in attachments])}#end")
 
 
 @router.get("/ui/chat/attachments/{id}")
@@ -162,7 +155,9 @@ async def show_attachment(request: Request, me: deps.CurrentUser, id: str, chats
     except AttachmentRefused as error:
         raise NotFound(error.cause, hint="its chat may have been deleted") from None
     text = "" if attachment.is_picture else await _read_beginning(chats, attachment)
-    return await render_large_page(request, "chat_attachment.html", attachment=attachment, text=text)
+    return await responses.render_large_page(
+        request, "chat_attachment.html", attachment=attachment, text=text
+    )
 
 
 async def _read_beginning(chats: ChatService, attachment: Attachment) -> str:

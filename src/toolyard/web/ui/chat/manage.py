@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastapi import Request, Response
-from starlette.responses import HTMLResponse
 
 from toolyard.agents.chat.chats import ToolView
 from toolyard.registry.errors import NotFound
@@ -15,16 +14,9 @@ from toolyard.types.chat import Chat
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.chat.console import ChatToolGroup, group_chat_tools
-from toolyard.web.ui.chat.page_context import build_chat_settings
-from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.chat.page_context import ChatPagesDep
+from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import count, one_line
-from toolyard.web.ui.components.forms import ConfirmPage, read_submitted_form, render_confirm_page
-from toolyard.web.ui.components.render import (
-    is_fragment_request,
-    render_large_page,
-    render_macro,
-    render_page,
-)
 
 __all__ = ["router"]
 
@@ -39,17 +31,17 @@ async def show_rename_form(
     request: Request, me: deps.CurrentUser, chat_id: str, chats: deps.ChatsDep
 ) -> Response:
     """Show the form that renames a chat."""
-    return render_page(request, "chat_rename.html", chat=await chats.get(me.user.id, chat_id))
+    return responses.render_page(request, "chat_rename.html", chat=await chats.get(me.user.id, chat_id))
 
 
 @router.post("/ui/chat/{chat_id}/rename")
 async def rename_chat(request: Request, me: deps.CurrentUser, chat_id: str, chats: deps.ChatsDep) -> Response:
     """Rename a chat. An empty title is ignored."""
-    title = (await read_submitted_form(request)).text("title").strip()[:_MAX_TITLE_CHARACTERS]
+    title = (await forms.read_form(request)).text("title").strip()[:_MAX_TITLE_CHARACTERS]
     await chats.get(me.user.id, chat_id)
     if title:
         await chats.change(me.user.id, chat_id, title=title)
-    return redirect_with_message(f"/ui/chat/{chat_id}", "Chat renamed." if title else None)
+    return responses.redirect_to(f"/ui/chat/{chat_id}", "Chat renamed." if title else None)
 
 
 @router.get("/ui/chat/{chat_id}/delete")
@@ -58,24 +50,24 @@ async def show_delete_confirmation(
 ) -> Response:
     """Show the confirmation page."""
     chat = await chats.get(me.user.id, chat_id)
-    page = ConfirmPage(
+    return responses.render_confirmation(
+        request,
         title=f"Delete “{one_line(chat.title or 'New chat', 80)}”?",
         text="This deletes all its messages and results, and stops a running turn.",
         action=f"/ui/chat/{chat.id}/delete",
         back=f"/ui/chat/{chat.id}",
     )
-    return render_confirm_page(request, page)
 
 
 @router.post("/ui/chat/{chat_id}/delete")
 async def delete_chat(
-    request: Request, me: deps.CurrentUser, chat_id: str, audit: deps.AuditDep, chats: deps.ChatsDep
+    me: deps.CurrentUser, chat_id: str, audit: deps.AuditDep, chats: deps.ChatsDep
 ) -> Response:
     """Delete a chat."""
     chat = await chats.get(me.user.id, chat_id)
     await chats.delete(me.user.id, chat_id)
     await audit.record_change(me, "chat.delete", chat_id)
-    return redirect_with_message("/ui/chat", f"“{one_line(chat.title or 'New chat', 80)}” is deleted.")
+    return responses.redirect_to("/ui/chat", f"“{one_line(chat.title or 'New chat', 80)}” is deleted.")
 
 
 @router.get("/ui/chat/{chat_id}/turns/{turn}/delete")
@@ -90,13 +82,13 @@ async def show_turn_delete_confirmation(
     text = "This deletes this version of the message and its answer. The other versions stay."
     if following:
         text += f" {count(following, 'later turn', 'later turns')} in this version will be deleted, too."
-    page = ConfirmPage(
+    return responses.render_confirmation(
+        request,
         title="Delete this version?",
         text=text,
         action=f"/ui/chat/{chat_id}/turns/{turn}/delete",
         back=f"/ui/chat/{chat_id}",
     )
-    return render_confirm_page(request, page)
 
 
 @router.post("/ui/chat/{chat_id}/turns/{turn}/delete")
@@ -106,7 +98,7 @@ async def delete_turn_version(
     """Delete a turn that has alternatives."""
     await chats.delete_alternative(me.user.id, chat_id, turn)
     await audit.record_change(me, "chat.delete_turn", chat_id)
-    return redirect_with_message(f"/ui/chat/{chat_id}#end", "The version is deleted.")
+    return responses.redirect_to(f"/ui/chat/{chat_id}#end", "The version is deleted.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,28 +130,20 @@ async def show_tool_picker(
         None if chat.choice is None else frozenset(chat.choice),
         sum(each.shown for each in tools),
     )
-    return await render_large_page(request, "chat_tools.html", page=page)
+    return await responses.render_large_page(request, "chat_tools.html", page=page)
 
 
 @router.post("/ui/chat/{chat_id}/tools")
-async def choose_tools(
-    request: Request, me: deps.CurrentUser, chat_id: str, roster: deps.AgentRosterDep, chats: deps.ChatsDep
-) -> Response:
+async def choose_tools(me: deps.CurrentUser, chat_id: str, pages: ChatPagesDep) -> Response:
     """Save the selection.
 
     “All tools” is stored as no selection, so that it includes tools that are added later.
     """
-    form = await read_submitted_form(request)
+    form = await forms.read_form(pages.request)
     choice = None if form.text("which", "some") == "all" else form.all_values("tool")
-    chat = await chats.change(me.user.id, chat_id, choice=choice)
-    if is_fragment_request(request):
-        return HTMLResponse(
-            render_macro(
-                "chat_settings.html",
-                "settings",
-                build_chat_settings(await roster.list_agents(me.user.id), chats, me.user.principal, chat),
-            )
-        )
-    return redirect_with_message(
+    chat = await pages.chats.change(me.user.id, chat_id, choice=choice)
+    if responses.is_fragment_request(pages.request):
+        return await pages.render_settings(chat)
+    return responses.redirect_to(
         f"/ui/chat/{chat.id}#end", "Tools saved. The change applies from your next message."
     )

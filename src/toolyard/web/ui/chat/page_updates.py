@@ -20,11 +20,13 @@ from toolyard.agents.chat.turn_snapshot import (
 )
 from toolyard.types.chat import ChatEvent, Kind, TurnTree
 from toolyard.web.rendering.markdown_blocks import MarkdownBlockSplitter
-from toolyard.web.ui.chat.context_bar import CONTEXT_ELEMENT_ID, find_context_usage, render_context_bar
 from toolyard.web.ui.chat.fragments import (
+    CONTEXT_ELEMENT_ID,
     FragmentContext,
     ItemFragments,
+    find_context_usage,
     render_block,
+    render_context_bar,
     render_item,
     render_item_fragments,
     render_turn,

@@ -6,31 +6,16 @@ from fastapi import Request, Response
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from toolyard.agents.chat.chats import ChatService
-from toolyard.core.agents import AgentRoster
 from toolyard.core.audit import AuditRecorder
 from toolyard.errors import ToolyardError
-from toolyard.registry.errors import NotFound
-from toolyard.store.repositories.chats import SqlChatStore
-from toolyard.types.account import RequestUser
 from toolyard.types.chat import Chat
 from toolyard.web import service_dependencies as deps
 from toolyard.web.problem_details import describe_error
-from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.routes import Routes
-from toolyard.web.ui.chat.actions import ACTIONS, ActionRedirect, ChatFormState, build_form_state
-from toolyard.web.ui.chat.attachments import FormFiles
+from toolyard.web.ui.chat.actions import ChatForm, ChatFormState, FormFiles
 from toolyard.web.ui.chat.fragments import render_question
-from toolyard.web.ui.chat.page_context import (
-    build_chat_settings,
-    build_fragment_context,
-    load_chat_view,
-    render_chat_page,
-    render_turns,
-)
-from toolyard.web.ui.components.flash import Flash, redirect_with_message
-from toolyard.web.ui.components.forms import SubmittedForm, read_submitted_form
-from toolyard.web.ui.components.render import is_fragment_request, render_macro, render_page
+from toolyard.web.ui.chat.page_context import ChatPages, ChatPagesDep
+from toolyard.web.ui.components import forms, responses
 
 __all__ = ["router"]
 
@@ -38,196 +23,92 @@ router = Routes()
 
 
 @router.get("/ui/chat")
-async def show_new_chat(
-    request: Request,
-    me: deps.CurrentUser,
-    roster: deps.AgentRosterDep,
-    chat_store: deps.ChatStoreDep,
-    chats: deps.ChatsDep,
-    markdown: deps.MarkdownDep,
-) -> Response:
+async def show_new_chat(pages: ChatPagesDep) -> Response:
     """Show the page of a new chat."""
-    return await render_chat_page(request, roster, chat_store, chats, markdown, me, None)
+    return await pages.render(None)
 
 
 @router.get("/ui/chat/{chat_id}")
-async def show_existing_chat(
-    request: Request,
-    me: deps.CurrentUser,
-    chat_id: str,
-    roster: deps.AgentRosterDep,
-    chat_store: deps.ChatStoreDep,
-    chats: deps.ChatsDep,
-    markdown: deps.MarkdownDep,
-) -> Response:
+async def show_existing_chat(me: deps.CurrentUser, chat_id: str, pages: ChatPagesDep) -> Response:
     """Show the end of a chat."""
-    return await render_chat_page(
-        request, roster, chat_store, chats, markdown, me, await chats.get(me.user.id, chat_id)
-    )
+    return await pages.render(await pages.chats.get(me.user.id, chat_id))
 
 
 @router.get("/ui/chat/{chat_id}/earlier")
 async def show_earlier_turns(
-    request: Request,
-    me: deps.CurrentUser,
-    chat_id: str,
-    before: int,
-    chats: deps.ChatsDep,
-    markdown: deps.MarkdownDep,
+    request: Request, me: deps.CurrentUser, chat_id: str, before: int, pages: ChatPagesDep
 ) -> Response:
     """Show turns before those of a page."""
-    chat = await chats.get(me.user.id, chat_id)
-    view, earlier, tree = await load_chat_view(chats, chat, before)
-    frame = build_fragment_context(request, me, chat, tree)
-    turns = await render_turns(markdown, view.turns, frame)
-    return render_page(request, "chat_earlier.html", chat=chat, turns=turns, earlier=earlier)
+    chat = await pages.chats.get(me.user.id, chat_id)
+    view, earlier, tree = await pages.load_view(chat, before)
+    turns = await pages.render_turns(view.turns, pages.build_frame(chat, tree))
+    return responses.render_page(request, "chat_earlier.html", chat=chat, turns=turns, earlier=earlier)
 
 
 # Forms.
 
 
 @router.post("/ui/chat")
-async def act_in_new_chat(
-    request: Request,
-    me: deps.CurrentUser,
-    audit: deps.AuditDep,
-    roster: deps.AgentRosterDep,
-    chat_store: deps.ChatStoreDep,
-    chats: deps.ChatsDep,
-    markdown: deps.MarkdownDep,
-) -> Response:
+async def act_in_new_chat(pages: ChatPagesDep, audit: deps.AuditDep) -> Response:
     """Start a chat."""
-    return await _perform_action(request, audit, roster, chat_store, chats, markdown, me, None)
+    return await _perform_action(pages, audit, None)
 
 
 @router.post("/ui/chat/{chat_id}")
 async def act_in_chat(
-    request: Request,
-    me: deps.CurrentUser,
-    chat_id: str,
-    audit: deps.AuditDep,
-    roster: deps.AgentRosterDep,
-    chat_store: deps.ChatStoreDep,
-    chats: deps.ChatsDep,
-    markdown: deps.MarkdownDep,
+    me: deps.CurrentUser, chat_id: str, pages: ChatPagesDep, audit: deps.AuditDep
 ) -> Response:
     """Perform an action in a chat."""
-    return await _perform_action(
-        request, audit, roster, chat_store, chats, markdown, me, await chats.get(me.user.id, chat_id)
-    )
+    return await _perform_action(pages, audit, await pages.chats.get(me.user.id, chat_id))
 
 
-async def _perform_action(
-    request: Request,
-    audit: AuditRecorder,
-    roster: AgentRoster,
-    chat_store: SqlChatStore,
-    chats: ChatService,
-    markdown: MarkdownRenderer,
-    me: RequestUser,
-    chat: Chat | None,
-) -> Response:
+async def _perform_action(pages: ChatPages, audit: AuditRecorder, chat: Chat | None) -> Response:
+    request, chats, me = pages.request, pages.chats, pages.me
     files = FormFiles(chats.attachments, me.user.id)
-    form = await read_submitted_form(request, files.save)
-    action = ACTIONS.get(form.text("do").partition(" ")[0])
-    if action is None:
-        raise NotFound("unknown action", hint="reload the page")
+    form = ChatForm(audit, chats, me, chat, await forms.read_form(request, files.save))
+    action = form.find_action()
     try:
         if files.error is not None:
             raise files.error
-        outcome = await action(audit, chats, me, chat, form)
+        outcome = await action(form)
     except ToolyardError as error:
-        return await _render_failure(request, roster, chat_store, chats, markdown, me, chat, form, error)
+        problem, _ = describe_error(error)
+        if responses.is_fragment_request(request):
+            return responses.render_alert(problem)
+        # With the form, so that nothing that was entered is lost.
+        state = await form.build_state(responses.Flash(problem.detail, "bad", problem.hint))
+        return await pages.render(chat, state, problem.status)
     if isinstance(outcome, ChatFormState):
-        return await _render_form_again(request, roster, chat_store, chats, markdown, me, chat, outcome)
-    if not is_fragment_request(request):
-        return redirect_with_message(outcome.href)
-    return await _respond_to_script(roster, chats, me, outcome, form)
+        return await _render_form_again(pages, chat, outcome)
+    if not responses.is_fragment_request(request):
+        return responses.redirect_to(outcome.href)
+    # For the script: effects on the chat arrive over its stream, so that only settings and the message form
+    # have content.
+    wanted = form.form.text("do")
+    if wanted.startswith("edit "):
+        return HTMLResponse(responses.render_macro("chat_alternatives.html", "editing", None, ""))
+    return await pages.render_settings(outcome.chat) if wanted == "settings" else Response(status_code=204)
 
 
-async def _respond_to_script(
-    roster: AgentRoster, chats: ChatService, me: RequestUser, redirect: ActionRedirect, form: SubmittedForm
-) -> Response:
-    """Return the response for the script.
-
-    Effects on the chat arrive over its stream, so that only settings and the message form have content.
-    """
-    if form.text("do").startswith("edit "):
-        return HTMLResponse(render_macro("chat_alternatives.html", "editing", None, ""))
-    if form.text("do") != "settings":
-        return Response(status_code=204)
-    settings = build_chat_settings(
-        await roster.list_agents(me.user.id), chats, me.user.principal, redirect.chat
-    )
-    return HTMLResponse(render_macro("chat_settings.html", "settings", settings))
-
-
-async def _render_form_again(
-    request: Request,
-    roster: AgentRoster,
-    chat_store: SqlChatStore,
-    chats: ChatService,
-    markdown: MarkdownRenderer,
-    me: RequestUser,
-    chat: Chat | None,
-    form_state: ChatFormState,
-) -> Response:
-    if not is_fragment_request(request):
-        return await render_chat_page(
-            request,
-            roster,
-            chat_store,
-            chats,
-            markdown,
-            me,
-            chat,
-            form_state=form_state,
-            status=_choose_status(form_state),
+async def _render_form_again(pages: ChatPages, chat: Chat | None, state: ChatFormState) -> Response:
+    status = _choose_status(state)
+    if not responses.is_fragment_request(pages.request):
+        return await pages.render(chat, state, status)
+    html = Markup("")
+    if state.console is not None:
+        html = responses.render_macro("chat_console.html", "console", state.console, pages.me.csrf)
+    elif state.question is not None:
+        html = render_question(state.question, pages.build_frame(chat, form_state=state))
+    elif state.told is not None:
+        chat_id = "" if chat is None else chat.id
+        html = responses.render_macro(
+            "chat_alternatives.html", "changed_meanwhile", state.told, state.edited_turn, chat_id
         )
-    if form_state.console is not None:
-        html = render_macro("chat_console.html", "console", form_state.console, me.csrf)
-    elif form_state.question is not None:
-        frame = build_fragment_context(request, me, chat, form_state=form_state)
-        html = render_question(form_state.question, frame)
-    elif form_state.told is not None:
-        html = render_macro(
-            "chat_alternatives.html",
-            "changed_meanwhile",
-            form_state.told,
-            form_state.edited_turn,
-            "" if chat is None else chat.id,
-        )
-    else:
-        html = Markup("")
-    return HTMLResponse(html, _choose_status(form_state))
+    return HTMLResponse(html, status)
 
 
-def _choose_status(form_state: ChatFormState) -> int:
-    if form_state.told is not None:
+def _choose_status(state: ChatFormState) -> int:
+    if state.told is not None:
         return 409
-    form = form_state.form if form_state.console is None else form_state.console.form
+    form = state.form if state.console is None else state.console.form
     return 422 if form is not None and form.errors else 200
-
-
-async def _render_failure(
-    request: Request,
-    roster: AgentRoster,
-    chat_store: SqlChatStore,
-    chats: ChatService,
-    markdown: MarkdownRenderer,
-    me: RequestUser,
-    chat: Chat | None,
-    form: SubmittedForm,
-    error: ToolyardError,
-) -> Response:
-    """Show an error with the form, so that nothing that was entered is lost."""
-    problem, _ = describe_error(error)
-    if is_fragment_request(request):
-        html = render_macro(
-            "parts.html", "alert", "bad", problem.detail, hint=problem.hint or "", closes=True
-        )
-        return HTMLResponse(html, problem.status)
-    filled = await build_form_state(chats, me, chat, form, Flash(problem.detail, "bad", problem.hint))
-    return await render_chat_page(
-        request, roster, chat_store, chats, markdown, me, chat, form_state=filled, status=problem.status
-    )

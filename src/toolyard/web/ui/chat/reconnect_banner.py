@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -20,10 +21,11 @@ from toolyard.types.call import Caller, Surface
 from toolyard.types.chat import Chat
 from toolyard.types.registry import AuthKind, InstanceState
 from toolyard.types.server import State
+from toolyard.web.access.services import uses
 from toolyard.web.servers.config_sign_ins import ConfigServerSignIns
-from toolyard.web.ui.components.render import render_macro
+from toolyard.web.ui.components import responses
 
-__all__ = ["ReconnectBanner"]
+__all__ = ["ReconnectBanner", "ReconnectBannerDep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ class ReconnectBanner:
     async def render(self, me: RequestUser, chat: Chat | None) -> Markup:
         """Return the HTML of the banner: an empty element if every server that the chat uses is connected."""
         back = "/ui/chat" if chat is None else f"/ui/chat/{chat.id}"
-        return render_macro("chat_parts.html", "reconnect", await self._list_lost_sign_ins(me, chat), back)
+        return responses.render_macro(
+            "chat_parts.html", "reconnect", await self._list_lost_sign_ins(me, chat), back
+        )
 
     async def _list_lost_sign_ins(self, me: RequestUser, chat: Chat | None) -> Sequence[LostSignIn]:
         instances = await self._instances.sync(me.principal)
@@ -91,3 +95,6 @@ class ReconnectBanner:
                 # The agent was removed, which the page says elsewhere.
                 pass
         return self._callers.get(me)
+
+
+ReconnectBannerDep = Annotated[ReconnectBanner, uses(ReconnectBanner)]

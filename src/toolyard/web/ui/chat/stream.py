@@ -7,27 +7,24 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated
 
 import orjson
-from fastapi import Header, Request
+from fastapi import Header
 from starlette.datastructures import State
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.core.interface_links import StopSignal
-from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.account import RequestUser
 from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent, Kind
 from toolyard.web import service_dependencies as deps
-from toolyard.web.access.services import get_service
 from toolyard.web.api.chat_stream import stream_event_batches
 from toolyard.web.api.event_stream import EventStreamResponse, while_authorized
 from toolyard.web.rendering.renderer import DeferredMarkdown
 from toolyard.web.routes import Routes
 from toolyard.web.ui.chat.fragments import FragmentContext
-from toolyard.web.ui.chat.page_context import icon_finder
+from toolyard.web.ui.chat.page_context import ChatPages, ChatPagesDep
 from toolyard.web.ui.chat.page_updates import ChatPageUpdater, PageChange
-from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
-from toolyard.web.ui.components.render import render_macro
+from toolyard.web.ui.components import responses
 
 __all__ = ["router"]
 
@@ -42,32 +39,26 @@ all of them."""
 
 @router.get("/ui/chat/{chat_id}/stream")
 async def stream_page(
-    request: Request,
     me: deps.CurrentUser,
     chat_id: str,
-    chat_store: deps.ChatStoreDep,
-    chats: deps.ChatsDep,
-    markdown: deps.MarkdownDep,
+    pages: ChatPagesDep,
     stream_limits: deps.StreamLimitsDep,
     stop_signal: deps.StopSignalDep,
     after: int = 0,
     last_event_id: Annotated[int | None, Header()] = None,
 ) -> EventStreamResponse:
     """Stream the changes after the last event that the page shows."""
-    seen = max(after, last_event_id or 0)
+    seen, chats = max(after, last_event_id or 0), pages.chats
     # Rebuild the turn that the page shows, to compute changes relative to it.
     last_turn = await chats.find_branch_end(me.user.id, chat_id, seen + 1)
     shown = ChatSnapshot.from_events(
         await chats.list_latest_events(me.user.id, chat_id, last_turn=last_turn, before=seen + 1, limit=1)
     )
-    deferred = DeferredMarkdown(markdown)
-    frame = FragmentContext(chat_id, me.csrf, to_html=deferred, find_icon_path=icon_finder(request, me))
+    deferred = DeferredMarkdown(pages.markdown)
+    frame = FragmentContext(chat_id, me.csrf, to_html=deferred, find_icon_path=pages.build_icon_finder())
     updater = ChatPageUpdater(frame, ChatSnapshot(shown.turns, max(shown.last, seen)))
-    stream = _count_open_stream(
-        request.app.state,
-        _stream_changes(chat_store, chats, stop_signal, me, chat_id, updater, deferred, request),
-    )
-    return EventStreamResponse(stream_limits, me, stream)
+    changes = _stream_changes(pages, stop_signal, chat_id, updater, deferred)
+    return EventStreamResponse(stream_limits, me, _count_open_stream(pages.request.app.state, changes))
 
 
 async def _count_open_stream(state: State, stream: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -86,17 +77,15 @@ def _get_open_streams(state: State) -> int:
 
 
 async def _stream_changes(
-    chat_store: SqlChatStore,
-    chats: ChatService,
+    pages: ChatPages,
     stop_signal: StopSignal,
-    me: RequestUser,
     chat_id: str,
     updater: ChatPageUpdater,
     deferred: DeferredMarkdown,
-    request: Request,
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 1000\n\n"
-    batches = stream_event_batches(chat_store, chats, stop_signal, me.user.id, chat_id, updater.last)
+    request, me, chats = pages.request, pages.me, pages.chats
+    batches = stream_event_batches(pages.chat_store, chats, stop_signal, me.user.id, chat_id, updater.last)
     try:
         async for events in while_authorized(request, batches):
             if not events:
@@ -118,14 +107,11 @@ async def _stream_changes(
                 changes += _build_chat_changes(chat)
                 # A sign-in may be lost during a turn.
                 if states and states[-1] != "running":
-                    banner = await get_service(request, ReconnectBanner).render(me, chat)
-                    changes.append({"id": "reconnect", "html": banner})
+                    changes.append({"id": "reconnect", "html": await pages.banner.render(me, chat)})
             yield _encode_event(changes, updater.last)
             if _has_only_pieces(events):
-                await asyncio.sleep(
-                    _MIN_PIECE_INTERVAL_SECONDS
-                    * (1 + _get_open_streams(request.app.state) / _OPEN_PAGES_PER_INTERVAL)
-                )
+                intervals = 1 + _get_open_streams(request.app.state) / _OPEN_PAGES_PER_INTERVAL
+                await asyncio.sleep(_MIN_PIECE_INTERVAL_SECONDS * intervals)
     except NoSuchChat:
         yield b"event: gone\ndata: {}\n\n"
 
@@ -147,18 +133,18 @@ async def _switch_branch(
 
 
 async def _fill_markdown(changes: list[PageChange], deferred: DeferredMarkdown) -> list[PageChange]:
-    pages = await deferred.fill([change.get("html", "") for change in changes])
+    filled = await deferred.fill([change.get("html", "") for change in changes])
     return [
         {**change, "html": html} if "html" in change else change
-        for change, html in zip(changes, pages, strict=True)
+        for change, html in zip(changes, filled, strict=True)
     ]
 
 
 def _build_chat_changes(chat: Chat) -> list[PageChange]:
     """Return changes of the chat's entry in the list and of its title."""
     return [
-        {"id": f"e-{chat.id}", "html": render_macro("chat_list.html", "chat_entry", chat, True)},
-        {"id": "chat-title", "html": render_macro("chat_list.html", "chat_title", chat)},
+        {"id": f"e-{chat.id}", "html": responses.render_macro("chat_list.html", "chat_entry", chat, True)},
+        {"id": "chat-title", "html": responses.render_macro("chat_list.html", "chat_title", chat)},
     ]
 
 

@@ -1,1 +1,1 @@
-"""Helpers that all pages share: rendering, forms, flash messages, formatting, paging and error pages."""
+"""What all pages share: responses, forms, formatting, lists and the navigation."""

@@ -1,16 +1,12 @@
-"""Submitted forms, validation errors by form field, and the page that confirms a deletion.
-
-The script shows the confirmation page as a dialog.
-"""
+"""Submitted forms, and validation errors by form field."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Request
 from starlette.datastructures import UploadFile
 
 from toolyard.accounts import errors as people
@@ -19,17 +15,16 @@ from toolyard.registry import errors as registry
 from toolyard.types.registry import FieldSpec, record_fields
 from toolyard.web.middleware.request_body import MAX_FORM_FIELDS, get_file_limit
 from toolyard.web.ui.components.formatting import sentence
-from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components.responses import safe_redirect_path
 
 __all__ = [
     "FORM_ERRORS",
-    "ConfirmPage",
     "SubmittedForm",
     "field_errors",
     "form_specs",
     "format_field_error",
-    "read_submitted_form",
-    "render_confirm_page",
+    "parse_number",
+    "read_form",
 ]
 
 
@@ -79,6 +74,10 @@ class SubmittedForm:
                 values[each.name] = self.text(name, each.default if each.allowed_values else "")
         return values
 
+    def next_path(self, default: str) -> str:
+        """Return the page to go to after the form: its field ``next`` if that is a page of this app."""
+        return safe_redirect_path(self.text("next"), default)
+
     def names(self) -> tuple[str, ...]:
         """Return the names of all fields."""
         return tuple(self._fields)
@@ -93,7 +92,7 @@ def form_specs(record: type[Any]) -> dict[str, FieldSpec]:
     return {each.name: each.spec for each in record_fields(record) if each.spec.label}
 
 
-async def read_submitted_form(
+async def read_form(
     request: Request, save_file: Callable[[UploadFile], Awaitable[str]] | None = None
 ) -> SubmittedForm:
     """Read the form of a request. Raises an HTTP error if it has too many fields or files.
@@ -158,18 +157,10 @@ def _format_sentence(text: str, hint: str | None) -> str:
     return " ".join(sentence(part) for part in (text, hint) if part)
 
 
-@dataclass(frozen=True, slots=True)
-class ConfirmPage:
-    """Content of a confirmation page. ``action`` receives the form; ``back`` is the target of Cancel."""
+def parse_number(text: str | None, max_digits: int = 9) -> int | None:
+    """Return a whole number without a sign; None for any other text, also one with too many digits.
 
-    title: str
-    text: str
-    action: str
-    back: str
-    verb: str = "Delete"
-    details: tuple[str, ...] = ()
-
-
-def render_confirm_page(request: Request, page: ConfirmPage) -> Response:
-    """Render the confirmation page."""
-    return render_page(request, "confirm.html", page=page)
+    Larger numbers than expected do not fit the integers of the database.
+    """
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) <= max_digits
+    return int(text) if is_number and text is not None else None

@@ -1,16 +1,15 @@
-"""The pages of the product. The navigation and the search both follow from this table."""
+"""The pages of the product. The navigation and the search both follow from this table, links to the
+documentation from another."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from toolyard.types.account import RequestUser
+from toolyard.types.account import RequestUser
 
-__all__ = ["PAGES", "Page", "Section", "build_navigation", "list_pages"]
+__all__ = ["HELP_TOPICS", "PAGES", "Page", "Section", "build_navigation", "list_pages"]
 
 
 class Section(Enum):
@@ -80,3 +79,56 @@ def build_navigation(me: RequestUser) -> Mapping[str, Sequence[Page]]:
     """Return the pages for a person by section of the navigation."""
     pages = list_pages(me)
     return {section.value: [each for each in pages if each.section is section] for section in Section}
+
+
+HELP_TOPICS = {
+    "agent.html": "guides/agents",
+    "agent_form.html": "guides/agents#create-agents-in-the-pages",
+    "agent_import.html": "guides/agents#create-agents-in-the-pages",
+    "agents.html": "guides/agents",
+    "approval.html": "concepts#approval",
+    "approvals.html": "concepts#approval",
+    "audit.html": "deploying#monitoring",
+    "budget.html": "concepts#meta-mode",
+    "catalog.html": "concepts#known-server",
+    "changes.html": "concepts#lock",
+    "chat.html": "chat#in-the-browser",
+    "chat_attachment.html": "chat#pictures-and-text-files",
+    "chat_console_page.html": "chat",
+    "chat_earlier.html": "chat",
+    "chat_insert.html": "chat#prompts-and-resources-of-servers",
+    "chat_insert_form.html": "chat#prompts-and-resources-of-servers",
+    "chat_rename.html": "chat",
+    "chat_tools.html": "chat#built-in-tools",
+    "config_server.html": "reference/configuration",
+    "confirm.html": "concepts",
+    "connect.html": "guides/gateway-for-your-editor",
+    "dev_parts.html": "architecture",
+    "document.html": "",
+    "failure.html": "guides/when-a-server-fails",
+    "file_server.html": "guides/sign-in-to-servers#in-the-web-app-for-a-team",
+    "home.html": "guides/first-five-minutes#6-open-the-web-app",
+    "instance.html": "concepts#instance",
+    "instance_form.html": "guides/sign-in-to-servers#in-the-web-app-for-a-team",
+    "instance_new.html": "guides/sign-in-to-servers#in-the-web-app-for-a-team",
+    "instances.html": "concepts#instance",
+    "model_form.html": "models#in-the-pages",
+    "models.html": "models",
+    "oauth/leave.html": "guides/sign-in-to-servers#in-the-web-app-for-a-team",
+    "oauth/problem.html": "guides/sign-in-to-servers#when-the-server-wants-something-special",
+    "people.html": "people",
+    "people/account.html": "people#browser-sessions",
+    "people/invite.html": "people#passwords",
+    "people/sign_in.html": "people",
+    "proposal_form.html": "concepts#proposal",
+    "proposals.html": "concepts#proposal",
+    "registry.html": "concepts#registry",
+    "result.html": "concepts#result",
+    "server.html": "concepts#registry",
+    "server_form.html": "guides/sign-in-to-servers#in-the-web-app-for-a-team",
+    "tokens.html": "people#api-tokens",
+    "tool.html": "guides/agents#2-find-out-why-a-tool-is-missing",
+    "search.html": "chat#search-and-shortcuts",
+    "usage.html": "deploying#monitoring",
+}
+"""Documentation of each page: the address below ``/ui/docs``, by the name of the page's template."""

@@ -14,9 +14,9 @@ from toolyard.web.routes import Routes
 from toolyard.web.ui.chat.example import EXAMPLE_CHAT_ID, example_events
 from toolyard.web.ui.chat.fragments import FragmentContext, render_turn
 from toolyard.web.ui.chat.page_context import ChatList
-from toolyard.web.ui.components.paging import Pagination
-from toolyard.web.ui.components.render import render_page, static_url
-from toolyard.web.ui.tools.form import ToolForm
+from toolyard.web.ui.components import responses
+from toolyard.web.ui.components.lists import Pagination
+from toolyard.web.ui.tools.schema_form import ToolForm
 
 __all__ = ["router"]
 
@@ -83,8 +83,8 @@ _EXAMPLE_SCHEMA = {
 async def show_showcase(request: Request, me: deps.CurrentUser) -> Response:
     """Show every part in every state."""
     now = time.time()
-    frame = FragmentContext(EXAMPLE_CHAT_ID, me.csrf, fixed_media_url=static_url("icon.svg"))
-    return render_page(
+    frame = FragmentContext(EXAMPLE_CHAT_ID, me.csrf, fixed_media_url=responses.static_url("icon.svg"))
+    return responses.render_page(
         request,
         "dev_parts.html",
         states=SERVER_STATES,

@@ -8,20 +8,15 @@ from dataclasses import dataclass, field
 from fastapi import Request, Response
 
 from toolyard.catalog.lock import Change
-from toolyard.config.settings.table import Settings
-from toolyard.core.callers import CallerCache
 from toolyard.errors import ServerError
 from toolyard.types.account import RequestUser
 from toolyard.types.registry import Instance, InstanceDraft, RegistryServer
 from toolyard.types.tool import QuarantinedTool
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.servers.status import ServerRecords
-from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import count
-from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, read_submitted_form
-from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_page
-from toolyard.web.ui.instances.overview import InstanceRow, build_instance_row
+from toolyard.web.ui.instances.overview import InstanceRow, InstanceRowsDep
 from toolyard.web.ui.tools.server_tools import ServerListing, ServerTools, ServerToolsDep, ToolRow
 
 __all__ = ["router"]
@@ -79,17 +74,13 @@ async def show_instance(
     request: Request,
     me: deps.CurrentUser,
     instance_id: str,
-    callers: deps.CallersDep,
     instance_sync: deps.InstanceSyncDep,
-    settings: deps.SettingsDep,
-    server_records: deps.ServerRecordsDep,
+    instance_rows: InstanceRowsDep,
 ) -> Response:
     """Show an instance without its tools, which the page loads separately."""
-    return render_page(
-        request,
-        "instance.html",
-        page=_build_page(callers, settings, server_records, me, *await instance_sync.find(me, instance_id)),
-    )
+    instance, server = await instance_sync.find(me, instance_id)
+    page = InstancePage(instance_rows.build(instance, server), instance, server)
+    return responses.render_page(request, "instance.html", page=page)
 
 
 @router.get("/ui/mcp/{instance_id}/tools")
@@ -97,34 +88,24 @@ async def show_instance_tools(
     request: Request,
     me: deps.CurrentUser,
     instance_id: str,
-    callers: deps.CallersDep,
     instance_sync: deps.InstanceSyncDep,
     registry: deps.RegistryDep,
-    settings: deps.SettingsDep,
     tool_acceptance: deps.ToolAcceptanceDep,
-    server_records: deps.ServerRecordsDep,
+    instance_rows: InstanceRowsDep,
     server_tools: ServerToolsDep,
 ) -> Response:
     """Show an instance with a fresh list of its tools, or only the tools as a fragment for the script."""
     instance, server = await instance_sync.find(me, instance_id)
-    page = _build_page(callers, settings, server_records, me, instance, server)
+    page = InstancePage(instance_rows.build(instance, server), instance, server)
     if page.can_list:
         fetched = await server_tools.fetch(me.principal, registry.build_instance_server(instance, server))
         # Listing may have changed the state, for example to needs_reauth.
         instance, server = await instance_sync.find(me, instance_id)
         changes = await tool_acceptance.find_instance_changes(instance)
-        page = _build_page(
-            callers,
-            settings,
-            server_records,
-            me,
-            instance,
-            server,
-            await _build_tools(server_tools, me, instance, fetched, changes),
-        )
-    return await render_large_page(
-        request, "instance_tools.html" if is_fragment_request(request) else "instance.html", page=page
-    )
+        tools = await _build_tools(server_tools, me, instance, fetched, changes)
+        page = InstancePage(instance_rows.build(instance, server), instance, server, tools)
+    template = "instance_tools.html" if responses.is_fragment_request(request) else "instance.html"
+    return await responses.render_large_page(request, template, page=page)
 
 
 @router.post("/ui/mcp/{instance_id}/tools")
@@ -137,33 +118,19 @@ async def save_tool_filter(
     registry: deps.RegistryDep,
 ) -> Response:
     """Save the tool selection."""
-    form = await read_submitted_form(request)
+    form = await forms.read_form(request)
     instance, _ = await instance_sync.find(me, instance_id)
     kind = form.text("filter")
     selection = None if kind == "all" else () if kind == "none" else form.all_values("tool")
     try:
         saved = await registry.edit_instance(me.user.id, instance.id, InstanceDraft(tool_filter=selection))
-    except FORM_ERRORS as error:
-        message = " ".join(field_errors(error, {"tool_filter": "The filter"}).values())
-        return redirect_with_message(f"/ui/mcp/{instance.id}", message, kind="bad")
+    except forms.FORM_ERRORS as error:
+        message = " ".join(forms.field_errors(error, {"tool_filter": "The filter"}).values())
+        return responses.redirect_to(f"/ui/mcp/{instance.id}", message, kind="bad")
     await instance_sync.sync(me.principal)
     await audit.record_change(me, "instance.filter", saved.id, slug=saved.slug)
     enabled = "All tools" if selection is None else count(len(selection), "tool") if selection else "No tools"
-    return redirect_with_message(f"/ui/mcp/{saved.id}", f"“{saved.name}”: {enabled} enabled.")
-
-
-def _build_page(
-    callers: CallerCache,
-    settings: Settings,
-    server_records: ServerRecords,
-    me: RequestUser,
-    instance: Instance,
-    server: RegistryServer,
-    tools: InstanceTools | None = None,
-) -> InstancePage:
-    return InstancePage(
-        build_instance_row(callers, settings, server_records, me, instance, server), instance, server, tools
-    )
+    return responses.redirect_to(f"/ui/mcp/{saved.id}", f"“{saved.name}”: {enabled} enabled.")
 
 
 async def _build_tools(

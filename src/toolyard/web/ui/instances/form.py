@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fastapi import Request, Response
@@ -17,40 +18,16 @@ from toolyard.types.registry import AuthKind, Instance, InstanceDraft, RegistryS
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.servers.previews import RegistryIcons
-from toolyard.web.ui.components.flash import redirect_with_message
-from toolyard.web.ui.components.forms import (
-    FORM_ERRORS,
-    SubmittedForm,
-    field_errors,
-    form_specs,
-    format_field_error,
-    read_submitted_form,
-)
-from toolyard.web.ui.components.paging import Pagination, paginate
-from toolyard.web.ui.components.render import render_page
-from toolyard.web.ui.components.safe_redirect import safe_redirect_path
+from toolyard.web.ui.components import forms, responses
+from toolyard.web.ui.components.lists import filter_by_words, paginate
 
 __all__ = ["router"]
 
 router = Routes()
 
-_FIELD_SPECS = form_specs(Instance)
+_FIELD_SPECS = forms.form_specs(Instance)
 _FIELD_LABELS = {name: spec.label for name, spec in _FIELD_SPECS.items()}
 _SERVERS_PER_PAGE = 60
-
-
-@dataclass(frozen=True, slots=True)
-class ServerChoicePage:
-    """Content of the first step: choice of a server."""
-
-    servers: Sequence[RegistryServer]
-    counts: Mapping[str, int]
-    """Number of the person's instances, by server id."""
-    icons: Mapping[str, str]
-    """Paths of icons, by server id; empty for a server without one."""
-    pages: Pagination
-    query: str
-    any_servers: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +73,13 @@ async def show_new_instance_form(
         return await _render_server_choice(registry, registry_icons, request, me, q, page)
     chosen = await registry.get_server(server)
     if not chosen.enabled:
-        return redirect_with_message(
+        return responses.redirect_to(
             "/ui/mcp/new", f"“{chosen.name}” is disabled.", kind="bad", hint="ask an admin to enable it"
         )
     slug = await registry.propose_slug(me.user.id, chosen.url, chosen.name)
-    form = InstanceForm(
-        server=chosen,
-        action=f"/ui/mcp/new?server={chosen.id}",
-        back="/ui/mcp/new",
-        slug=slug,
-        name=chosen.name,
-        choice_id=chosen.choices[0].id if chosen.choices else "",
-        names=settings.instance_naming_template,
-    )
-    return render_page(request, "instance_form.html", page=form)
+    choice_id = chosen.choices[0].id if chosen.choices else None
+    form = _build_form(settings, chosen, InstanceDraft(slug=slug, name=chosen.name, choice_id=choice_id))
+    return responses.render_page(request, "instance_form.html", page=form)
 
 
 async def _render_server_choice(
@@ -120,20 +90,21 @@ async def _render_server_choice(
     query: str,
     page: str,
 ) -> Response:
-    words = query.casefold().split()
     offered = [server for server in await registry.list_servers() if server.enabled]
-    matches = [
-        server
-        for server in offered
-        if all(word in f"{server.name}\n{server.url}\n{server.description}".casefold() for word in words)
-    ]
-    counts: dict[str, int] = {}
-    for _, server in await registry.list_instances(me.user.id):
-        counts[server.id] = counts.get(server.id, 0) + 1
+    matches = filter_by_words(
+        offered, query, lambda server: f"{server.name}\n{server.url}\n{server.description}"
+    )
     shown, pages = paginate(matches, page, "/ui/mcp/new", {"q": query}, per_page=_SERVERS_PER_PAGE)
-    icons = await registry_icons.list_paths(me, shown)
-    return render_page(
-        request, "instance_new.html", page=ServerChoicePage(shown, counts, icons, pages, query, bool(offered))
+    return responses.render_page(
+        request,
+        "instance_new.html",
+        servers=shown,
+        # Number of the person's instances, by server id.
+        counts=Counter(server.id for _, server in await registry.list_instances(me.user.id)),
+        icons=await registry_icons.list_paths(me, shown),
+        pages=pages,
+        query=query,
+        any_servers=bool(offered),
     )
 
 
@@ -148,40 +119,31 @@ async def create_instance(
     server: str = "",
 ) -> Response:
     """Create an instance and redirect to its page, where it can be connected."""
-    form = await read_submitted_form(request)
+    form = await forms.read_form(request)
     chosen = await registry.get_server(server)
     draft = _read_draft(form, chosen, None)
     try:
         created = await registry.create_instance(me.user.id, draft)
-    except FORM_ERRORS as error:
-        page = InstanceForm(
-            server=chosen,
-            action=f"/ui/mcp/new?server={chosen.id}",
-            back="/ui/mcp/new",
-            slug=draft.slug or "",
-            name=draft.name or "",
-            choice_id=draft.choice_id or "",
-            names=settings.instance_naming_template,
-            errors=_map_field_errors(error, draft),
-        )
-        return render_page(request, "instance_form.html", status=422, page=page)
+    except forms.FORM_ERRORS as error:
+        page = _build_form(settings, chosen, draft, error=error)
+        return responses.render_page(request, "instance_form.html", status=422, page=page)
     await instance_sync.sync(me.principal)
     await audit.record_change(me, "instance.create", created.id, slug=created.slug, server=chosen.id)
     choice = chosen.find_choice(created.choice_id)
     # For OAuth, the next page shows its own message about the remaining step.
     leaving = choice is not None and choice.kind is AuthKind.OAUTH
-    return redirect_with_message(
+    return responses.redirect_to(
         f"/ui/mcp/{created.id}", None if leaving else f"“{created.name}” is created."
     )
 
 
 @router.get("/ui/mcp/slug")
 async def check_slug(
-    request: Request, me: deps.CurrentUser, registry: deps.RegistryDep, slug: str = "", of: str = ""
+    me: deps.CurrentUser, registry: deps.RegistryDep, slug: str = "", of: str = ""
 ) -> Response:
     """Validate a slug while it is typed. The response is the error message, or empty."""
     if (fault := slug_fault(slug.strip())) is not None:
-        return PlainTextResponse(format_field_error(_FIELD_LABELS["slug"], fault))
+        return PlainTextResponse(forms.format_field_error(_FIELD_LABELS["slug"], fault))
     for instance, _ in await registry.list_instances(me.user.id):
         if instance.id != of and instance.slug.casefold() == slug.strip().casefold():
             return PlainTextResponse(f"You have an instance with this slug: “{instance.name}”.")
@@ -200,8 +162,8 @@ async def show_edit_form(
     """Show the form of an existing instance. ``next`` is the page to return to."""
     instance, server = await registry.get_instance(me.user.id, instance_id)
     draft = InstanceDraft(slug=instance.slug, name=instance.name)
-    page = _build_edit_form(settings, instance, server, draft, back=next)
-    return render_page(request, "instance_form.html", page=page)
+    page = _build_form(settings, server, draft, instance, back=next)
+    return responses.render_page(request, "instance_form.html", page=page)
 
 
 @router.post("/ui/mcp/{instance_id}/edit")
@@ -215,44 +177,45 @@ async def save_instance(
     settings: deps.SettingsDep,
 ) -> Response:
     """Save an instance. An empty value keeps the stored one."""
-    form = await read_submitted_form(request)
+    form = await forms.read_form(request)
     instance, server = await registry.get_instance(me.user.id, instance_id)
     draft = _read_draft(form, server, instance)
     try:
         saved = await registry.edit_instance(me.user.id, instance_id, draft)
-    except FORM_ERRORS as error:
-        errors = _map_field_errors(error, draft)
-        page = _build_edit_form(settings, instance, server, draft, errors, back=form.text("next"))
-        return render_page(request, "instance_form.html", status=422, page=page)
+    except forms.FORM_ERRORS as error:
+        page = _build_form(settings, server, draft, instance, error, back=form.text("next"))
+        return responses.render_page(request, "instance_form.html", status=422, page=page)
     await instance_sync.sync(me.principal)
     await audit.record_change(me, "instance.edit", saved.id, slug=saved.slug)
-    back = safe_redirect_path(form.text("next"), f"/ui/mcp/{saved.id}")
-    return redirect_with_message(back, f"“{saved.name}” is saved.")
+    back = form.next_path(f"/ui/mcp/{saved.id}")
+    return responses.redirect_to(back, f"“{saved.name}” is saved.")
 
 
-def _build_edit_form(
+def _build_form(
     settings: Settings,
-    instance: Instance,
     server: RegistryServer,
     draft: InstanceDraft,
-    errors: Mapping[str, str] | None = None,
+    instance: Instance | None = None,
+    error: ToolyardError | None = None,
     *,
     back: str = "",
 ) -> InstanceForm:
+    """Return the form of a new instance, or of an existing one that leads back to a page."""
+    path = "/ui/mcp/new" if instance is None else f"/ui/mcp/{instance.id}"
     return InstanceForm(
         server=server,
-        action=f"/ui/mcp/{instance.id}/edit",
-        back=safe_redirect_path(back, f"/ui/mcp/{instance.id}"),
+        action=f"{path}?server={server.id}" if instance is None else f"{path}/edit",
+        back=responses.safe_redirect_path(back, path),
         slug=draft.slug or "",
         name=draft.name or "",
-        choice_id=draft.choice_id or instance.choice_id,
+        choice_id=draft.choice_id or ("" if instance is None else instance.choice_id),
         names=settings.instance_naming_template,
         instance=instance,
-        errors=errors or {},
+        errors={} if error is None else _map_field_errors(error, draft),
     )
 
 
-def _read_draft(form: SubmittedForm, server: RegistryServer, old: Instance | None) -> InstanceDraft:
+def _read_draft(form: forms.SubmittedForm, server: RegistryServer, old: Instance | None) -> InstanceDraft:
     choice_id = form.text("choice_id") or None
     # With a single sign-in method, the form has no choice.
     if choice_id is None and len(server.choices) == 1:
@@ -270,5 +233,5 @@ def _read_draft(form: SubmittedForm, server: RegistryServer, old: Instance | Non
 
 def _map_field_errors(error: ToolyardError, draft: InstanceDraft) -> dict[str, str]:
     """Return error messages by form field. Each sign-in method has its own field for the value."""
-    errors = field_errors(error, _FIELD_LABELS)
+    errors = forms.field_errors(error, _FIELD_LABELS)
     return {f"value-{draft.choice_id}" if name == "value" else name: text for name, text in errors.items()}

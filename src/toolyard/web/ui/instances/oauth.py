@@ -5,51 +5,29 @@ The client metadata documents that identify Toolyard to providers are served her
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from toolyard.auth import errors as auth
 from toolyard.auth.client_registration import build_client_metadata_document
-from toolyard.auth.errors import (
-    AnswerRejected,
-    AuthError,
-    AuthorizationDenied,
-    AuthUnavailable,
-    ClientForgotten,
-    DiscoveryFailed,
-    PkceMissing,
-    RegistrationFailed,
-    SignInNotNeeded,
-    TokenRefused,
-)
 from toolyard.auth.sign_in_flow import AuthorizationResponse
 from toolyard.auth.sign_in_target import ClientIdentity
-from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
-from toolyard.registry import Registry
 from toolyard.registry.errors import Invalid, NotFound
-from toolyard.types.account import RequestUser
-from toolyard.types.registry import Instance, InstanceState
-from toolyard.types.server import Server
+from toolyard.types.registry import InstanceState
 from toolyard.web import service_dependencies as deps
 from toolyard.web.problem_details import build_problem_response, describe_error, find_problem_kind
 from toolyard.web.public_urls import CLIENT_DOCUMENT_PATH, OAUTH_CALLBACK_PATH
 from toolyard.web.routes import Routes
 from toolyard.web.servers.config_sign_ins import is_config_sign_in
-from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import extract_host
-from toolyard.web.ui.components.forms import read_submitted_form
-from toolyard.web.ui.components.render import render_page
-from toolyard.web.ui.components.safe_redirect import (
-    clear_return_path,
-    read_return_path,
-    safe_redirect_path,
-    set_return_path,
-)
 
-__all__ = ["connect_instance", "render_leave_page", "render_sign_in_problem", "router"]
+__all__ = ["InstanceSignInPagesDep", "render_leave_page", "render_sign_in_problem", "router"]
 
 router = Routes(include_in_schema=False)
 
@@ -58,76 +36,80 @@ _RETIRED_REDIRECT_SEGMENT = "retired"
 _TITLE_BY_ERROR: tuple[tuple[type[ToolyardError], str], ...] = (
     (NotFound, "Instance not found"),
     (Invalid, "Can’t sign in to this server"),
-    (AnswerRejected, "Can’t complete this sign-in"),
-    (AuthorizationDenied, "The provider denied access"),
-    (ClientForgotten, "The provider no longer recognizes Toolyard"),
-    (TokenRefused, "The provider did not complete the sign-in"),
-    (RegistrationFailed, "Can’t register with the provider"),
-    (PkceMissing, "The provider’s sign-in is not secure"),
-    (SignInNotNeeded, "No sign-in needed"),
-    (DiscoveryFailed, "Can’t find the sign-in page"),
-    (AuthUnavailable, "Can’t reach the provider"),
+    (auth.AnswerRejected, "Can’t complete this sign-in"),
+    (auth.AuthorizationDenied, "The provider denied access"),
+    (auth.ClientForgotten, "The provider no longer recognizes Toolyard"),
+    (auth.TokenRefused, "The provider did not complete the sign-in"),
+    (auth.RegistrationFailed, "Can’t register with the provider"),
+    (auth.PkceMissing, "The provider’s sign-in is not secure"),
+    (auth.SignInNotNeeded, "No sign-in needed"),
+    (auth.DiscoveryFailed, "Can’t find the sign-in page"),
+    (auth.AuthUnavailable, "Can’t reach the provider"),
 )
-_SIGN_IN_ERRORS = (AuthError, AuthUnavailable, NotFound, Invalid)
+_RETURN_COOKIE_NAME = "toolyard_return"
+_RETURN_LIFETIME_SECONDS = 1800
+_RETURN_PREFIX = "/ui/chat"
+_SIGN_IN_ERRORS = (auth.AuthError, auth.AuthUnavailable, NotFound, Invalid)
 
 
 @dataclass(frozen=True, slots=True)
-class LeavePage:
-    """Content of the page that leads to the provider."""
+class InstanceSignInPages:
+    """Pages of a person's sign-in to an instance."""
 
-    name: str
-    url: str
-    host: str
-    back: str
+    request: Request
+    me: deps.BrowserUser
+    audit: deps.AuditDep
+    config: deps.ConfigDep
+    urls: deps.UrlsDep
+    registry: deps.RegistryDep
+    instance_sync: deps.InstanceSyncDep
+    sign_ins: deps.SignInsDep
+
+    async def begin(self, instance_id: str) -> Response:
+        """Begin the sign-in and show a page that leads to the provider, or connect if none is needed.
+
+        A redirect would be blocked, because the content security policy limits forms to this site
+        (``form-action``).
+        """
+        request, me, path = self.request, self.me, f"/ui/mcp/{instance_id}"
+        wants_json = "application/json" in request.headers.get("accept", "")
+        try:
+            instance, _ = await self.registry.get_instance(me.user.id, instance_id)
+            client_identity = self.urls.build_client_identity(self.urls.base_url(request))
+            url = await self.sign_ins.begin(me.user.id, instance_id, me.browser_id, client_identity)
+        except _SIGN_IN_ERRORS as error:
+            if isinstance(error, auth.SignInNotNeeded):
+                found = await self.instance_sync.find(me, instance_id)
+                await self.instance_sync.reconnect(me.principal, *found)
+                instance, _ = await self.registry.get_instance(me.user.id, instance_id)
+                if instance.state is InstanceState.READY:
+                    message = f"“{instance.name}” is connected. The server needs no sign-in."
+                    return responses.redirect_to(path, message)
+            if wants_json:
+                return build_problem_response(*describe_error(error))
+            return await self.render_problem(error)
+        await self.audit.record_change(me, "instance.connect", instance_id, slug=instance.slug)
+        if wants_json:
+            return JSONResponse({"url": url}, headers={"Cache-Control": "no-store"})
+        return await render_leave_page(request, instance.name, url, path)
+
+    async def render_problem(self, error: ToolyardError) -> Response:
+        """Render the page about a failed sign-in to the server or instance that the error names."""
+        named = getattr(error, "server", "")
+        if named in self.config.configuration.servers:
+            return render_sign_in_problem(self.request, error, f"/ui/servers/{quote(named, safe='')}/connect")
+        own = await self.registry.list_instances(self.me.user.id) if named else ()
+        paths = (f"/ui/mcp/{each.id}/connect" for each, _ in own if each.core_id == named)
+        return render_sign_in_problem(self.request, error, next(paths, None))
 
 
-@dataclass(frozen=True, slots=True)
-class SignInProblemPage:
-    """Content of the page about a failed sign-in. ``again`` is the path that starts a new attempt."""
-
-    title: str
-    what: str
-    hint: str | None
-    kept: str
-    again: str | None = None
+InstanceSignInPagesDep = Annotated[InstanceSignInPages, Depends()]
 
 
 @router.post("/ui/mcp/{instance_id}/connect")
-async def connect_instance(
-    request: Request,
-    me: deps.BrowserUser,
-    instance_id: str,
-    audit: deps.AuditDep,
-    config: deps.ConfigDep,
-    urls: deps.UrlsDep,
-    registry: deps.RegistryDep,
-    instance_sync: deps.InstanceSyncDep,
-    sign_ins: deps.SignInsDep,
-) -> Response:
-    """Begin the sign-in and show a page that leads to the provider, or connect if no sign-in is needed.
-
-    A redirect would be blocked, because the content security policy limits forms to this site
-    (``form-action``).
-    """
-    wants_json = "application/json" in request.headers.get("accept", "")
-    try:
-        instance, _ = await registry.get_instance(me.user.id, instance_id)
-        client_identity = urls.build_client_identity(urls.base_url(request))
-        url = await sign_ins.begin(me.user.id, instance_id, me.browser_id, client_identity)
-    except _SIGN_IN_ERRORS as error:
-        if isinstance(error, SignInNotNeeded):
-            await instance_sync.reconnect(me.principal, *await instance_sync.find(me, instance_id))
-            instance, _ = await registry.get_instance(me.user.id, instance_id)
-            if instance.state is InstanceState.READY:
-                message = f"“{instance.name}” is connected. The server needs no sign-in."
-                return redirect_with_message(f"/ui/mcp/{instance_id}", message)
-        if wants_json:
-            return build_problem_response(*describe_error(error))
-        return await _render_problem(request, config, registry, me, error)
-    await audit.record_change(me, "instance.connect", instance_id, slug=instance.slug)
-    if wants_json:
-        return JSONResponse({"url": url}, headers={"Cache-Control": "no-store"})
-    return await render_leave_page(request, instance.name, url, f"/ui/mcp/{instance_id}")
+async def connect_instance(instance_id: str, pages: InstanceSignInPagesDep) -> Response:
+    """Begin the sign-in to an instance."""
+    return await pages.begin(instance_id)
 
 
 @router.get(OAUTH_CALLBACK_PATH)
@@ -135,13 +117,8 @@ async def connect_instance(
 async def finish_sign_in(
     request: Request,
     me: deps.BrowserUser,
-    audit: deps.AuditDep,
-    instance_sync: deps.InstanceSyncDep,
-    config: deps.ConfigDep,
-    urls: deps.UrlsDep,
-    registry: deps.RegistryDep,
+    pages: InstanceSignInPagesDep,
     updates: deps.UpdatesDep,
-    sign_ins: deps.SignInsDep,
     notifier: deps.NotifierDep,
     server_sign_ins: deps.ServerSignInsDep,
     digest: str = "",
@@ -150,27 +127,24 @@ async def finish_sign_in(
     kind = "instance"
     # Each issuer has its own redirect address, so that a response of one cannot be passed off as another's
     # (mix-up attack, RFC 9700).
-    address = urls.base_url(request) + OAUTH_CALLBACK_PATH + (f"/{digest}" if digest else "")
+    address = pages.urls.base_url(request) + OAUTH_CALLBACK_PATH + (f"/{digest}" if digest else "")
     try:
         response = AuthorizationResponse.from_query(address, request.query_params.multi_items())
         # The state parameter must belong to this person and this browser, which prevents CSRF on the
         # callback.
-        pending = await sign_ins.take_pending(response.params, me.user.id, me.browser_id)
+        pending = await pages.sign_ins.take_pending(response.params, me.user.id, me.browser_id)
         if is_config_sign_in(pending, me):
             kind = "server"
             server = await server_sign_ins.complete_config_sign_in(me, pending, response)
-            return _redirect_after_sign_in(
-                request,
-                f"/ui/servers/{quote(server.id, safe='')}",
-                f"You are signed in to “{_get_server_label(server)}”.",
-            )
-        instance = await sign_ins.complete(pending, response, me.user.id)
+            path, label = f"/ui/servers/{quote(server.id, safe='')}", server.label or server.id
+            return _redirect_after_sign_in(request, path, f"You are signed in to “{label}”.")
+        instance = await pages.sign_ins.complete(pending, response, me.user.id)
     except _SIGN_IN_ERRORS as error:
         why = type(error).__name__
-        await audit.record_change(me, f"{kind}.sign_in_failed", getattr(error, "server", ""), why=why)
-        return await _render_problem(request, config, registry, me, error)
-    await audit.record_change(me, "instance.sign_in", instance.id, slug=instance.slug)
-    await instance_sync.sync(me.principal)
+        await pages.audit.record_change(me, f"{kind}.sign_in_failed", getattr(error, "server", ""), why=why)
+        return await pages.render_problem(error)
+    await pages.audit.record_change(me, "instance.sign_in", instance.id, slug=instance.slug)
+    await pages.instance_sync.sync(me.principal)
     await updates.reconnect(instance.core_id, me.principal)
     notifier.notify_servers_changed(me.principal, (instance.core_id,))
     message = f"“{instance.name}” is connected."
@@ -214,51 +188,63 @@ def _respond_with_document(client_identity: ClientIdentity, url: str, redirect_u
 
 async def render_leave_page(request: Request, name: str, url: str, back: str) -> Response:
     """Render the page that leads to the provider. A sign-in that was started in a chat returns there."""
-    requested = (await read_submitted_form(request)).text("next")
-    page = LeavePage(name, url, extract_host(url), safe_redirect_path(requested, back))
-    response = render_page(request, "oauth/leave.html", page=page)
+    form = await forms.read_form(request)
+    response = responses.render_page(
+        request, "oauth/leave.html", name=name, url=url, host=extract_host(url), back=form.next_path(back)
+    )
     # “Try again” after a failed sign-in has no such field, and keeps the page to return to.
-    if requested:
-        set_return_path(response, requested)
+    if form.text("next"):
+        _set_return_path(response, form.text("next"))
     return response
 
 
 def _redirect_after_sign_in(request: Request, default: str, message: str) -> Response:
-    response = redirect_with_message(read_return_path(request, default), message)
-    clear_return_path(response)
+    response = responses.redirect_to(_read_return_path(request, default), message)
+    _clear_return_path(response)
     return response
-
-
-async def _render_problem(
-    request: Request, config: CurrentConfig, registry: Registry, me: RequestUser, error: ToolyardError
-) -> Response:
-    named = getattr(error, "server", "")
-    if named in config.configuration.servers:
-        return render_sign_in_problem(request, error, f"/ui/servers/{quote(named, safe='')}/connect")
-    instance = await _find_named_instance(request, registry, me, error)
-    return render_sign_in_problem(
-        request, error, None if instance is None else f"/ui/mcp/{instance.id}/connect"
-    )
 
 
 def render_sign_in_problem(request: Request, error: ToolyardError, retry_path: str | None) -> Response:
     """Render the page about a failed sign-in. ``retry_path`` starts a new attempt; None shows no button."""
     title = next((words for kind, words in _TITLE_BY_ERROR if isinstance(error, kind)), "Sign-in failed")
-    kept = "Nothing was changed."
-    # Trying again would fail in the same way.
-    retry_path = None if isinstance(error, Invalid) else retry_path
-    page = SignInProblemPage(title, error.cause, error.hint, kept, retry_path)
-    return render_page(request, "oauth/problem.html", status=find_problem_kind(error).status, page=page)
+    return responses.render_page(
+        request,
+        "oauth/problem.html",
+        status=find_problem_kind(error).status,
+        title=title,
+        what=error.cause,
+        hint=error.hint,
+        # Trying again would fail in the same way.
+        again=None if isinstance(error, Invalid) else retry_path,
+    )
 
 
-def _get_server_label(server: Server) -> str:
-    return server.label or server.id
+# A sign-in to a server that was started in a chat returns there from the provider. A cookie carries the path,
+# because the redirect address at the provider is fixed.
 
 
-async def _find_named_instance(
-    request: Request, registry: Registry, me: RequestUser, error: ToolyardError
-) -> Instance | None:
-    """Return the instance that an error names, if it belongs to the person."""
-    named = getattr(error, "server", "")
-    own = await registry.list_instances(me.user.id) if named else ()
-    return next((instance for instance, _ in own if instance.core_id == named), None)
+def _set_return_path(response: Response, requested: str) -> None:
+    """Remember the chat page to return to. Any other page makes an earlier one forgotten."""
+    path = responses.safe_redirect_path(requested, "")
+    if not path.startswith(_RETURN_PREFIX) or len(path) > 200:
+        _clear_return_path(response)
+        return
+    response.set_cookie(
+        _RETURN_COOKIE_NAME,
+        path,
+        max_age=_RETURN_LIFETIME_SECONDS,
+        path="/ui/",
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def _read_return_path(request: Request, default: str) -> str:
+    """Return the remembered chat page, else ``default``."""
+    path = responses.safe_redirect_path(request.cookies.get(_RETURN_COOKIE_NAME, ""), "")
+    return path if path.startswith(_RETURN_PREFIX) else default
+
+
+def _clear_return_path(response: Response) -> None:
+    """Forget the page to return to."""
+    response.delete_cookie(_RETURN_COOKIE_NAME, path="/ui/", httponly=True, samesite="lax")

@@ -1,46 +1,34 @@
-"""``/ui/catalog``: well-known servers. Admins add those with an address; programs are added by command."""
+"""``/ui/catalog``: well-known servers. Admins add those with an address; programs are added by command.
+
+``/ui/proposals`` has servers that people propose, and ``/ui/admin/proposals`` those of everyone. To accept a
+proposal, the admin submits the form to add a server, filled with its values.
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
 
 from fastapi import Request, Response
 
 from toolyard.config.known_servers import KnownServer
-from toolyard.registry.errors import Invalid
+from toolyard.core.current_config import CurrentConfig
+from toolyard.registry.errors import Invalid, NotFound
+from toolyard.registry.proposals import MAX_REASON_CHARACTERS
+from toolyard.types.proposal import Proposal
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.servers.new_servers import AddedServer, read_pasted_draft
+from toolyard.web.servers.new_servers import ServerCatalog, read_pasted_draft
 from toolyard.web.ui.account.connect import build_program_words
-from toolyard.web.ui.components.forms import field_errors, read_submitted_form
-from toolyard.web.ui.components.render import render_page
-from toolyard.web.ui.registry.form import FormNotice
-from toolyard.web.ui.registry.new_server import OWN_INSTANCE, NewServerFormDep
+from toolyard.web.ui.components import forms, responses
+from toolyard.web.ui.registry.form import OWN_INSTANCE, FormNotice, NewServerFormDep
 
 __all__ = ["router"]
 
 router = Routes()
 
 _VALUE_PREFIX = "value-"
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogPage:
-    """Content of the page."""
-
-    servers: Sequence[KnownServer]
-    query: str
-    added: Mapping[str, AddedServer]
-    """Servers that are there already, by their id in the catalogue."""
-    program: str
-    """Command that runs this Toolyard."""
-    pasted: str = ""
-    errors: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    labels: ClassVar[Mapping[str, str]] = {"text": "URL or entry", "entry": "URL or entry"}
+_LABELS = {"text": "URL or entry", "entry": "URL or entry", "url": "URL", "reason": "Reason"}
 
 
 @router.get("/ui/catalog")
@@ -52,10 +40,7 @@ async def show_catalog(
     q: str = "",
 ) -> Response:
     """Show the servers that match the search."""
-    page = CatalogPage(
-        catalog.search(q), q, await catalog.find_added(), shlex.join(build_program_words(config))
-    )
-    return render_page(request, "catalog.html", page=page)
+    return await _render_catalog(request, catalog, config, q)
 
 
 @router.post("/ui/catalog")
@@ -67,24 +52,40 @@ async def add_pasted_server(
     new_server: NewServerFormDep,
 ) -> Response:
     """Add the server of a pasted URL or entry."""
-    text = (await read_submitted_form(request)).text("text")
+    text = (await forms.read_form(request)).text("text")
     carried = {OWN_INSTANCE: "yes"}
     try:
         found = read_pasted_draft(text)
     except Invalid as error:
-        page = CatalogPage(
-            catalog.search(""),
-            "",
-            await catalog.find_added(),
-            shlex.join(build_program_words(config)),
-            text,
-            field_errors(error, CatalogPage.labels),
-        )
-        return render_page(request, "catalog.html", status=422, page=page)
+        errors = forms.field_errors(error, _LABELS)
+        return await _render_catalog(request, catalog, config, "", text, errors)
     if found.notes:
         notice = FormNotice("Check the imported values", "\n".join(found.notes), "")
-        return await new_server.show(request, found.draft, carried, notice=notice)
-    return await new_server.submit(request, me, found.draft, carried)
+        return await new_server.show(found.draft, carried, notice=notice)
+    return await new_server.submit(found.draft, carried)
+
+
+async def _render_catalog(
+    request: Request,
+    catalog: ServerCatalog,
+    config: CurrentConfig,
+    query: str,
+    pasted: str = "",
+    errors: Mapping[str, str] | None = None,
+) -> Response:
+    return responses.render_page(
+        request,
+        "catalog.html",
+        status=422 if errors else 200,
+        servers=catalog.search(query),
+        query=query,
+        # Servers that are there already, by their id in the catalogue.
+        added_servers=await catalog.find_added(),
+        program=shlex.join(build_program_words(config)),
+        pasted=pasted,
+        errors=errors or {},
+        labels=_LABELS,
+    )
 
 
 @router.post("/ui/catalog/{known_id}")
@@ -96,7 +97,140 @@ async def add_known_server(
     new_server: NewServerFormDep,
 ) -> Response:
     """Add a server of the catalogue, with the values that its address needs."""
-    form = await read_submitted_form(request)
+    form = await forms.read_form(request)
     values = {name.removeprefix(_VALUE_PREFIX): form.text(name) for name in form.names()}
     draft = catalog.build_draft(catalog.get(known_id), values)
-    return await new_server.submit(request, me, draft, {OWN_INSTANCE: "yes"})
+    return await new_server.submit(draft, {OWN_INSTANCE: "yes"})
+
+
+# Proposals.
+
+
+@router.get("/ui/proposals")
+async def list_own_proposals(
+    request: Request, me: deps.BrowserUser, proposals: deps.ProposalsDep, catalog: deps.ServerCatalogDep
+) -> Response:
+    """Show the person's proposals, with the decisions about them."""
+    own = await proposals.list_own(me.user.id)
+    await proposals.mark_seen(me.user.id)
+    return responses.render_page(
+        request, "proposals.html", proposals=own, for_admin=False, known_servers=catalog.known, program=""
+    )
+
+
+@router.get("/ui/proposals/new")
+async def show_proposal_form(
+    request: Request, me: deps.BrowserUser, catalog: deps.ServerCatalogDep, known: str = "", text: str = ""
+) -> Response:
+    """Show the form, for a server of the catalogue or for an address."""
+    return _render_proposal_form(request, catalog.known.get(known), text)
+
+
+@router.post("/ui/proposals/new")
+async def propose_server(
+    request: Request,
+    me: deps.BrowserUser,
+    audit: deps.AuditDep,
+    proposals: deps.ProposalsDep,
+    catalog: deps.ServerCatalogDep,
+) -> Response:
+    """Store a proposal. Its address is not contacted."""
+    form = await forms.read_form(request)
+    known, text, reason = catalog.known.get(form.text("known")), form.text("text"), form.text("reason")
+    notes: Sequence[str] = ()
+    try:
+        if known is not None:
+            made = await proposals.add_known(me.user, known.id, known.title, reason)
+        else:
+            found = read_pasted_draft(text)
+            notes = found.notes
+            made = await proposals.add_address(me.user, found, reason)
+    except forms.FORM_ERRORS as error:
+        errors = forms.field_errors(error, _LABELS)
+        return _render_proposal_form(request, known, text, reason, errors)
+    await audit.record_change(me, "proposal.add", made.id, name=made.name)
+    return responses.redirect_to("/ui/proposals", f"“{made.name}” was proposed.", hint=" ".join(notes))
+
+
+@router.post("/ui/proposals/{proposal_id}/withdraw")
+async def withdraw_proposal(
+    me: deps.BrowserUser, proposal_id: str, audit: deps.AuditDep, proposals: deps.ProposalsDep
+) -> Response:
+    """Delete one of the person's proposals."""
+    await proposals.withdraw(me.user.id, proposal_id)
+    await audit.record_change(me, "proposal.withdraw", proposal_id)
+    return responses.redirect_to("/ui/proposals", "The proposal was removed.")
+
+
+@router.get("/ui/admin/proposals")
+async def list_all_proposals(
+    request: Request,
+    me: deps.AdminUser,
+    config: deps.ConfigDep,
+    proposals: deps.ProposalsDep,
+    catalog: deps.ServerCatalogDep,
+) -> Response:
+    """Show the proposals of everyone."""
+    return responses.render_page(
+        request,
+        "proposals.html",
+        proposals=await proposals.list_all(),
+        for_admin=True,
+        known_servers=catalog.known,
+        program=shlex.join(build_program_words(config)),
+    )
+
+
+@router.post("/ui/admin/proposals/{proposal_id}/accept")
+async def accept_local_proposal(
+    me: deps.AdminUser,
+    proposal_id: str,
+    audit: deps.AuditDep,
+    proposals: deps.ProposalsDep,
+    catalog: deps.ServerCatalogDep,
+) -> Response:
+    """Close the proposal of a program after the admin added it by command."""
+    proposal = await proposals.get_open(proposal_id)
+    if not _is_program(catalog, proposal):
+        raise NotFound("this proposal has an address", hint="add it with the form")
+    await proposals.accept(proposal_id, me.user.name, None)
+    await audit.record_change(me, "proposal.accept", proposal_id, name=proposal.name)
+    return responses.redirect_to("/ui/admin/proposals", f"“{proposal.name}” was accepted.")
+
+
+@router.post("/ui/admin/proposals/{proposal_id}/decline")
+async def decline_proposal(
+    request: Request, me: deps.AdminUser, proposal_id: str, audit: deps.AuditDep, proposals: deps.ProposalsDep
+) -> Response:
+    """Close a proposal with an answer for the person."""
+    answer = (await forms.read_form(request)).text("answer")
+    proposal = await proposals.get_open(proposal_id)
+    await proposals.decline(proposal_id, me.user.name, answer)
+    await audit.record_change(me, "proposal.decline", proposal_id, name=proposal.name)
+    return responses.redirect_to("/ui/admin/proposals", f"“{proposal.name}” was declined.")
+
+
+def _render_proposal_form(
+    request: Request,
+    known: KnownServer | None,
+    text: str,
+    reason: str = "",
+    errors: Mapping[str, str] | None = None,
+) -> Response:
+    """Render the form. ``known`` is the server of the catalogue that is proposed, if it is one."""
+    return responses.render_page(
+        request,
+        "proposal_form.html",
+        status=422 if errors else 200,
+        known=known,
+        text=text,
+        reason=reason,
+        errors=errors or {},
+        labels=_LABELS,
+        max_reason=MAX_REASON_CHARACTERS,
+    )
+
+
+def _is_program(catalog: ServerCatalog, proposal: Proposal) -> bool:
+    known = catalog.known.get(proposal.known_id or "")
+    return proposal.entry is None and (known is None or not known.is_remote)

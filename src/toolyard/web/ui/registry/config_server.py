@@ -13,8 +13,7 @@ from toolyard.types.server import Server
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.servers.status import ServerRecord
-from toolyard.web.ui.components.flash import redirect_with_message
-from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components import responses
 from toolyard.web.ui.instances.oauth import render_leave_page, render_sign_in_problem
 
 __all__ = ["router"]
@@ -47,7 +46,7 @@ async def show_config_server(
     record = server_records.build_config_record(callers.get(me), server)
     sign_in, signed_in = await server_sign_ins.get_sign_in_action(me, server, record.state)
     page = ConfigServerPage(server, record, sign_in, signed_in, _build_server_path(server))
-    return render_page(request, "config_server.html", page=page)
+    return responses.render_page(request, "config_server.html", page=page)
 
 
 @router.post("/ui/servers/{server_id}/connect")
@@ -65,13 +64,13 @@ async def connect_server(
 
 @router.post("/ui/servers/{server_id}/sign-out")
 async def sign_out_of_server(
-    request: Request, me: deps.BrowserUser, server_id: str, server_sign_ins: deps.ServerSignInsDep
+    me: deps.BrowserUser, server_id: str, server_sign_ins: deps.ServerSignInsDep
 ) -> Response:
     """Remove the person's sign-in."""
     server = server_sign_ins.find_config_server(me, server_id)
     was_signed_in = await server_sign_ins.sign_out_of_config_server(me, server)
     words = "You are signed out of" if was_signed_in else "You were not signed in to"
-    return redirect_with_message(_build_server_path(server), f"{words} “{server.label or server.id}”.")
+    return responses.redirect_to(_build_server_path(server), f"{words} “{server.label or server.id}”.")
 
 
 def _build_server_path(server: Server) -> str:

@@ -6,32 +6,24 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 
 from toolyard.auth.errors import AuthError, AuthUnavailable
 from toolyard.catalog.lock import Change
-from toolyard.core.callers import CallerCache
-from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import PrivateAddress, ServerError
-from toolyard.registry import Registry
 from toolyard.registry.auth_provider_factory import can_sign_in
-from toolyard.registry.errors import Invalid, NotFound
+from toolyard.registry.errors import Invalid
 from toolyard.registry.issuer_confirmation import ClientIssuer
-from toolyard.types.account import RequestUser
 from toolyard.types.registry import AuthKind, RegistryServer
 from toolyard.types.server import HttpSpec, Server
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.servers.config_sign_ins import ConfigServerSignIns
-from toolyard.web.servers.status import ServerRecord, ServerRecords
-from toolyard.web.servers.tool_acceptance import ToolAcceptance
-from toolyard.web.ui.components.flash import redirect_with_message
-from toolyard.web.ui.components.forms import field_errors, read_submitted_form
-from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_page
-from toolyard.web.ui.instances.oauth import connect_instance
-from toolyard.web.ui.tools.server_tools import ServerToolsDep, ToolRow, build_plain_row
+from toolyard.web.servers.status import ServerRecord
+from toolyard.web.ui.components import forms, responses
+from toolyard.web.ui.instances.oauth import InstanceSignInPagesDep
+from toolyard.web.ui.tools.server_tools import ServerToolsDep, ToolRow, build_plain_row, find_file_server
 
 __all__ = ["router"]
 
@@ -96,11 +88,10 @@ class RegistryServerPage:
 
     server: RegistryServer
     count: int
-    contents: ServerContents | None = None
-
-    at: str = ""
-    changes: Sequence[Change] = ()
+    at: str
+    changes: Sequence[Change]
     """Stored changes that are not accepted, without contacting the server."""
+    contents: ServerContents | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,25 +101,55 @@ class FileServerPage:
     server: Server
     record: ServerRecord
     address: str
+    at: str
+    sign_in: str
+    """Text of the sign-in button, or empty."""
+    signed_in: bool
+    changes: Sequence[Change]
     contents: ServerContents | None = None
 
-    at: str = ""
-    sign_in: str = ""
-    """Text of the sign-in button, or empty."""
-    signed_in: bool = False
-    changes: Sequence[Change] = ()
+
+@dataclass(frozen=True, slots=True)
+class _ServerPages:
+    """Builds the pages of servers, without contacting them."""
+
+    me: deps.AdminUser
+    callers: deps.CallersDep
+    config: deps.ConfigDep
+    registry: deps.RegistryDep
+    tool_acceptance: deps.ToolAcceptanceDep
+    server_sign_ins: deps.ServerSignInsDep
+    server_records: deps.ServerRecordsDep
+
+    async def build(self, server_id: str) -> RegistryServerPage:
+        """Return the page of a registry server."""
+        server = await self.registry.get_server(server_id)
+        used = (await self.registry.count_instances()).get(server.id, 0)
+        changes = await self.tool_acceptance.find_registry_changes(server)
+        return RegistryServerPage(server, used, f"/ui/admin/mcp/{server.id}", changes)
+
+    async def build_for_file(self, server_id: str) -> FileServerPage:
+        """Return the page of a server from a file."""
+        server = find_file_server(self.config, server_id)
+        record = self.server_records.build_config_record(self.callers.get(self.me), server)
+        transport = server.transport
+        # Arguments and query parameters may contain secrets and are not shown.
+        address = transport.url.partition("?")[0] if isinstance(transport, HttpSpec) else transport.command
+        sign_in, signed_in = await self.server_sign_ins.get_sign_in_action(self.me, server, record.state)
+        changes = await self.tool_acceptance.find_known_file_changes(self.me, server)
+        path = f"/ui/admin/mcp/files/{server.id}"
+        return FileServerPage(server, record, address, path, sign_in, signed_in, changes)
+
+
+_ServerPagesDep = Annotated[_ServerPages, Depends()]
 
 
 @router.get("/ui/admin/mcp/{server_id}")
 async def show_server(
-    request: Request,
-    me: deps.AdminUser,
-    server_id: str,
-    registry: deps.RegistryDep,
-    tool_acceptance: deps.ToolAcceptanceDep,
+    request: Request, me: deps.AdminUser, server_id: str, pages: _ServerPagesDep
 ) -> Response:
     """Show a registry server without contacting it."""
-    return render_page(request, "server.html", page=await _build_page(registry, tool_acceptance, server_id))
+    return responses.render_page(request, "server.html", page=await pages.build(server_id))
 
 
 @router.get("/ui/admin/mcp/{server_id}/contents")
@@ -136,14 +157,14 @@ async def show_contents(
     request: Request,
     me: deps.AdminUser,
     server_id: str,
-    registry: deps.RegistryDep,
     issuers: deps.IssuersDep,
     tool_acceptance: deps.ToolAcceptanceDep,
     previews: deps.PreviewsDep,
     registry_icons: deps.RegistryIconsDep,
+    pages: _ServerPagesDep,
 ) -> Response:
     """Show a registry server with its capabilities, or only those as a fragment for the script."""
-    page = await _build_page(registry, tool_acceptance, server_id)
+    page = await pages.build(server_id)
     preview, unconfirmed = await asyncio.gather(
         # Both contact the server or its issuer, so they run concurrently.
         previews.fetch_server_preview(me, page.server),
@@ -176,28 +197,22 @@ async def show_contents(
         preview.offered_issuer,
         icon=(await registry_icons.list_paths(me, [page.server]))[page.server.id],
     )
-    if is_fragment_request(request):
-        return await render_large_page(
+    if responses.is_fragment_request(request):
+        return await responses.render_large_page(
             request, "server_contents.html", contents=contents, choices=page.server.choices
         )
-    return await render_large_page(
-        request, "server.html", page=await _build_page(registry, tool_acceptance, server_id, contents)
-    )
+    # Built again, because the preview may have changed the record.
+    page = replace(await pages.build(server_id), contents=contents, changes=())
+    return await responses.render_large_page(request, "server.html", page=page)
 
 
 @router.post("/ui/admin/mcp/{server_id}/connect")
 async def connect_own_instance(
-    request: Request,
     me: deps.AdminUser,
-    browser_user: deps.BrowserUser,
     server_id: str,
-    audit: deps.AuditDep,
-    config: deps.ConfigDep,
-    urls: deps.UrlsDep,
     registry: deps.RegistryDep,
     new_servers: deps.NewServersDep,
-    instance_sync: deps.InstanceSyncDep,
-    sign_ins: deps.SignInsDep,
+    sign_in_pages: InstanceSignInPagesDep,
 ) -> Response:
     """Begin the sign-in of the admin's own instance of a server. It is created if there is none."""
     server = await registry.get_server(server_id)
@@ -208,20 +223,18 @@ async def connect_own_instance(
         if of.id == server.id and instance.choice_id in oauth
     ]
     instance_id = own[0] if own else await new_servers.create_own_instance(me, server)
-    return await connect_instance(
-        request, browser_user, instance_id, audit, config, urls, registry, instance_sync, sign_ins
-    )
+    return await sign_in_pages.begin(instance_id)
 
 
 @router.post("/ui/admin/mcp/{server_id}/allow-private")
 async def allow_private_addresses(
-    request: Request, me: deps.AdminUser, server_id: str, audit: deps.AuditDep, registry: deps.RegistryDep
+    me: deps.AdminUser, server_id: str, audit: deps.AuditDep, registry: deps.RegistryDep
 ) -> Response:
     """Allow private network addresses for a server."""
     server = await registry.get_server(server_id)
     await registry.edit_server(server_id, replace(server.to_draft(), private_addresses=True))
     await audit.record_change(me, "server.edit", server.id, name=server.name)
-    return redirect_with_message(
+    return responses.redirect_to(
         f"/ui/admin/mcp/{server.id}", f"“{server.name}” may have private network addresses."
     )
 
@@ -236,41 +249,31 @@ async def confirm_issuer(
     issuers: deps.IssuersDep,
 ) -> Response:
     """Confirm the issuer that the page showed, if the server still names it."""
-    issuer = (await read_submitted_form(request)).text("issuer")
+    issuer = (await forms.read_form(request)).text("issuer")
     at = f"/ui/admin/mcp/{server_id}"
     try:
         server = await issuers.confirm(server_id, choice_id, issuer)
     except Invalid as error:
-        return redirect_with_message(at, " ".join(field_errors(error, _CONFIRM_LABELS).values()), kind="bad")
+        return responses.redirect_to(
+            at, " ".join(forms.field_errors(error, _CONFIRM_LABELS).values()), kind="bad"
+        )
     except (AuthError, AuthUnavailable) as error:
-        return redirect_with_message(
+        return responses.redirect_to(
             at, f"The issuer was not confirmed: {error.cause}.", kind="bad", hint=error.hint
         )
     await audit.record_change(
         me, "server.confirm_issuer", server.id, name=server.name, choice=choice_id, issuer=issuer
     )
-    return redirect_with_message(at, f"Client secrets of “{server.name}” may now be sent to {issuer}.")
+    return responses.redirect_to(at, f"Client secrets of “{server.name}” may now be sent to {issuer}.")
 
 
 @router.get("/ui/admin/mcp/files/{server_id}")
 async def show_file_server(
-    request: Request,
-    me: deps.AdminUser,
-    server_id: str,
-    callers: deps.CallersDep,
-    config: deps.ConfigDep,
-    tool_acceptance: deps.ToolAcceptanceDep,
-    server_sign_ins: deps.ServerSignInsDep,
-    server_records: deps.ServerRecordsDep,
+    request: Request, me: deps.AdminUser, server_id: str, pages: _ServerPagesDep
 ) -> Response:
     """Show a server from a file without contacting it."""
-    return render_page(
-        request,
-        "file_server.html",
-        page=await _build_file_page(
-            callers, config, tool_acceptance, server_sign_ins, server_records, me, server_id
-        ),
-    )
+    page = await pages.build_for_file(server_id)
+    return responses.render_page(request, "file_server.html", page=page)
 
 
 @router.get("/ui/admin/mcp/files/{server_id}/contents")
@@ -278,19 +281,13 @@ async def show_file_contents(
     request: Request,
     me: deps.AdminUser,
     server_id: str,
-    callers: deps.CallersDep,
-    config: deps.ConfigDep,
     urls: deps.UrlsDep,
     issuers: deps.IssuersDep,
-    tool_acceptance: deps.ToolAcceptanceDep,
-    server_sign_ins: deps.ServerSignInsDep,
-    server_records: deps.ServerRecordsDep,
+    pages: _ServerPagesDep,
     server_tools: ServerToolsDep,
 ) -> Response:
     """Show a server from a file with its capabilities, or only those as a fragment for the script."""
-    page = await _build_file_page(
-        callers, config, tool_acceptance, server_sign_ins, server_records, me, server_id
-    )
+    page = await pages.build_for_file(server_id)
     fetched, issuer = await asyncio.gather(
         server_tools.fetch(me.principal, page.server),
         issuers.find_config_issuer(page.server, me.principal),
@@ -306,53 +303,18 @@ async def show_file_contents(
             capabilities=listing.capabilities,
             protocol_version=listing.protocol_version,
             server_info=listing.server_info,
-            icon=server_records.find_icon_path(callers.get(me), page.server.id),
+            icon=pages.server_records.find_icon_path(pages.callers.get(me), page.server.id),
             instructions=listing.instructions,
-            changes=await tool_acceptance.find_known_file_changes(me, page.server),
+            changes=await pages.tool_acceptance.find_known_file_changes(me, page.server),
         )
     if issuer is not None:
         interactive = issuer.issuer and can_sign_in(page.server, me.principal)
         client_identity = urls.build_client_identity(urls.base_url(request))
         redirect_uri = client_identity.redirect_uri_for(issuer.issuer) if interactive else ""
         contents = replace(contents, file_issuer=issuer, redirect_uri=redirect_uri)
-    if is_fragment_request(request):
-        return await render_large_page(request, "server_contents.html", contents=contents, choices=())
-    page = await _build_file_page(
-        callers, config, tool_acceptance, server_sign_ins, server_records, me, server_id, contents
-    )
-    return await render_large_page(request, "file_server.html", page=page)
-
-
-async def _build_page(
-    registry: Registry,
-    tool_acceptance: ToolAcceptance,
-    server_id: str,
-    contents: ServerContents | None = None,
-) -> RegistryServerPage:
-    server = await registry.get_server(server_id)
-    used = (await registry.count_instances()).get(server.id, 0)
-    changes = () if contents is not None else await tool_acceptance.find_registry_changes(server)
-    return RegistryServerPage(server, used, contents, f"/ui/admin/mcp/{server.id}", changes)
-
-
-async def _build_file_page(
-    callers: CallerCache,
-    config: CurrentConfig,
-    tool_acceptance: ToolAcceptance,
-    server_sign_ins: ConfigServerSignIns,
-    server_records: ServerRecords,
-    me: RequestUser,
-    server_id: str,
-    contents: ServerContents | None = None,
-) -> FileServerPage:
-    server = config.configuration.servers.get(server_id)
-    if server is None:
-        raise NotFound("server not found", hint="it may have been removed from its file")
-    record = server_records.build_config_record(callers.get(me), server)
-    transport = server.transport
-    # Arguments and query parameters may contain secrets and are not shown.
-    address = transport.url.partition("?")[0] if isinstance(transport, HttpSpec) else transport.command
-    sign_in, signed_in = await server_sign_ins.get_sign_in_action(me, server, record.state)
-    at = f"/ui/admin/mcp/files/{server.id}"
-    changes = () if contents is not None else await tool_acceptance.find_known_file_changes(me, server)
-    return FileServerPage(server, record, address, contents, at, sign_in, signed_in, changes)
+    if responses.is_fragment_request(request):
+        return await responses.render_large_page(
+            request, "server_contents.html", contents=contents, choices=()
+        )
+    page = replace(await pages.build_for_file(server_id), contents=contents, changes=())
+    return await responses.render_large_page(request, "file_server.html", page=page)

@@ -1,42 +1,46 @@
-"""Form of a registry server, and the page to edit one. It works without JavaScript."""
+"""Form of a registry server, to add or to edit one. It works without JavaScript.
+
+By default, the server itself is asked how to sign in. In the mode ``none``, the only user gets an instance of
+a new server at once.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 
+from toolyard.config.settings.table import PeopleMode
 from toolyard.errors import ToolyardError
-from toolyard.store.repositories.sign_ins import SqlAuthStorage
+from toolyard.registry.errors import NotFound
 from toolyard.types.account import RequestUser
 from toolyard.types.registry import AuthChoice, AuthKind, ChoiceDraft, RegistryServer, ServerDraft
 from toolyard.web import service_dependencies as deps
-from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
-from toolyard.web.servers.new_servers import NewServers, Obstacle, ObstacleKind, fill_draft
+from toolyard.web.servers.new_servers import AUTOMATIC, Obstacle, ObstacleKind, fill_draft
 from toolyard.web.servers.previews import ServerPreview
-from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import extract_host
-from toolyard.web.ui.components.forms import (
-    FORM_ERRORS,
-    SubmittedForm,
-    field_errors,
-    form_specs,
-    read_submitted_form,
-)
-from toolyard.web.ui.components.render import render_page
 
-__all__ = ["FormNotice", "ServerForms", "read_draft", "router"]
+__all__ = ["OWN_INSTANCE", "FormNotice", "NewServerFormDep", "router"]
 
 router = Routes()
 
-_SERVER_SPECS = form_specs(RegistryServer)
-_CHOICE_SPECS = form_specs(AuthChoice)
+_SERVER_SPECS = forms.form_specs(RegistryServer)
+_CHOICE_SPECS = forms.form_specs(AuthChoice)
 _OPTIONS = frozenset(_SERVER_SPECS) - {"name", "url", "choices"}
 _ALLOW_PRIVATE, _SKIP_CHECK = "allow-private", "add-anyway"
 """Buttons of notices: accept a private address; save without knowing how to sign in."""
+OWN_INSTANCE = "own_instance"
+"""Hidden field of forms after which the admin gets an instance, also with accounts."""
+_PROPOSAL = "proposal"
+"""Hidden field with the id of the proposal that is accepted with the form."""
+_CARRIED_FIELDS = (OWN_INSTANCE, _PROPOSAL)
+"""Hidden fields that the form keeps while it is shown again."""
 _CHOICE_KIND_PATTERN = re.compile(r"choices-(\d{1,4})-kind")
 
 
@@ -108,15 +112,14 @@ class ServerForm:
         return _build_field_labels(len(self.choices))
 
 
-class ServerForms:
-    """Builds the form for one request."""
+@dataclass(frozen=True, slots=True)
+class _ServerForms:
+    """Builds the form for one request, and renders it."""
 
-    def __init__(
-        self, request: Request, urls: PublicUrls, auth_storage: SqlAuthStorage, new_servers: NewServers
-    ) -> None:
-        self._client_identity = urls.build_client_identity(urls.base_url(request))
-        self._auth_storage = auth_storage
-        self._new_servers = new_servers
+    request: Request
+    urls: deps.UrlsDep
+    auth_storage: deps.AuthStorageDep
+    new_servers: deps.NewServersDep
 
     async def build(
         self,
@@ -127,21 +130,25 @@ class ServerForms:
         notice: FormNotice | None = None,
     ) -> ServerForm:
         """Return the form with the submitted values, without secrets."""
-        ids_with_secret = {
-            each.id for each in (server.choices if server is not None else ()) if each.client_secret
-        }
+        identity = self.urls.build_client_identity(self.urls.base_url(self.request))
+        choices = server.choices if server is not None else ()
+        ids_with_secret = {each.id for each in choices if each.client_secret}
         rows: list[ChoiceRow] = []
         for each in draft.choices:
             issuer = each.issuer
             # A client id that was used before is bound to the issuer of that time.
             if issuer is None and each.client_id is not None:
-                issuer = await self._auth_storage.get_bound_issuer(draft.url, each.client_id)
-            identity = self._client_identity
+                issuer = await self.auth_storage.get_bound_issuer(draft.url, each.client_id)
             redirect_uri = identity.redirect_uri if issuer is None else identity.redirect_uri_for(issuer)
             shown = replace(each, client_secret=None)
             rows.append(ChoiceRow(shown, each.id in ids_with_secret, bool(each.client_secret), redirect_uri))
-        errors = {} if error is None else field_errors(error, _build_field_labels(len(rows)))
-        return ServerForm(draft, rows, self._client_identity.redirect_uri, server, errors, notice)
+        errors = {} if error is None else forms.field_errors(error, _build_field_labels(len(rows)))
+        return ServerForm(draft, rows, identity.redirect_uri, server, errors, notice)
+
+    def render(self, page: ServerForm) -> Response:
+        """Render the form."""
+        status = 422 if page.errors else 200
+        return responses.render_page(self.request, "server_form.html", status=status, page=page)
 
     async def apply_button(
         self, me: RequestUser, pressed: str, draft: ServerDraft, server: RegistryServer | None = None
@@ -163,27 +170,109 @@ class ServerForms:
             draft = replace(draft, private_addresses=True)
         elif pressed == _SKIP_CHECK:
             draft = fill_draft(draft, AuthKind.OAUTH, ServerPreview(), server)
-        draft, obstacle = await self._new_servers.find_sign_in(me, draft, server)
+        draft, obstacle = await self.new_servers.find_sign_in(me, draft, server)
         if obstacle is None:
             return draft, None
         verb = "add" if server is None else "save"
         return draft, await self.build(draft, server, notice=_build_notice(draft, obstacle, verb))
 
 
+_ServerFormsDep = Annotated[_ServerForms, Depends()]
+
+
+# Adding a server.
+
+
+@dataclass(frozen=True, slots=True)
+class NewServerForm:
+    """The form to add a server, empty or filled, and the handling of what it submits."""
+
+    me: deps.AdminUser
+    server_forms: _ServerFormsDep
+    new_servers: deps.NewServersDep
+    settings: deps.SettingsDep
+    instance_sync: deps.InstanceSyncDep
+    proposals: deps.ProposalsDep
+    audit: deps.AuditDep
+
+    async def show(
+        self, draft: ServerDraft, carried: Mapping[str, str], *, notice: FormNotice | None = None
+    ) -> Response:
+        """Show the form with these values."""
+        page = await self.server_forms.build(draft, notice=notice)
+        return self.server_forms.render(replace(page, carried=carried))
+
+    async def submit(self, draft: ServerDraft, carried: Mapping[str, str], pressed: str = "save") -> Response:
+        """Add the server, and redirect to its page or to that of the user's instance. If something has to be
+        decided or corrected first, show the form."""
+        try:
+            draft, shown = await self.server_forms.apply_button(self.me, pressed, draft)
+            if shown is not None:
+                return self.server_forms.render(replace(shown, carried=carried))
+            server = await self.new_servers.add(self.me, draft)
+        except forms.FORM_ERRORS as error:
+            page = await self.server_forms.build(draft, error=error)
+            return self.server_forms.render(replace(page, carried=carried))
+        if carried.get(_PROPOSAL):
+            await self._accept_proposal(carried[_PROPOSAL], server)
+        return await self._redirect(server, bool(carried.get(OWN_INSTANCE)))
+
+    async def _accept_proposal(self, proposal_id: str, server: RegistryServer) -> None:
+        # The server is added already, so that a proposal that was withdrawn meanwhile is no error.
+        with contextlib.suppress(NotFound):
+            await self.proposals.accept(proposal_id, self.me.user.name, server.id)
+            await self.audit.record_change(self.me, "proposal.accept", proposal_id, name=server.name)
+
+    async def _redirect(self, server: RegistryServer, with_instance: bool) -> Response:
+        if self.settings.people_mode is not PeopleMode.NONE and not with_instance:
+            message = f"“{server.name}” was added to the registry."
+            return responses.redirect_to(f"/ui/admin/mcp/{server.id}", message)
+        if any(choice.kind is AuthKind.HEADER for choice in server.choices):
+            message = f"“{server.name}” was added. Enter your key to use it."
+            return responses.redirect_to(f"/ui/mcp/new?server={server.id}", message)
+        instance_id = await self.new_servers.create_own_instance(self.me, server)
+        await self.instance_sync.sync(self.me.principal)
+        return responses.redirect_to(f"/ui/mcp/{instance_id}", f"“{server.name}” was added.")
+
+
+NewServerFormDep = Annotated[NewServerForm, Depends()]
+
+
+@router.get("/ui/admin/mcp/new")
+async def show_new_server_form(
+    me: deps.AdminUser,
+    new_server: NewServerFormDep,
+    proposals: deps.ProposalsDep,
+    catalog: deps.ServerCatalogDep,
+    proposal: str = "",
+) -> Response:
+    """Show an empty form, or one with the values of a proposal."""
+    if not proposal:
+        return await new_server.show(ServerDraft("", "", choices=(ChoiceDraft(AUTOMATIC),)), {})
+    proposed = await proposals.get_open(proposal)
+    notice = FormNotice(f"Proposed by {proposed.user_name}", proposed.reason, "", kind="note")
+    draft = catalog.build_proposed_draft(proposed)
+    return await new_server.show(draft, {_PROPOSAL: proposal}, notice=notice)
+
+
+@router.post("/ui/admin/mcp/new")
+async def add_server(request: Request, me: deps.AdminUser, new_server: NewServerFormDep) -> Response:
+    """Add the server of the form."""
+    form = await forms.read_form(request)
+    carried = {name: form.text(name) for name in _CARRIED_FIELDS if form.text(name)}
+    return await new_server.submit(_read_draft(form), carried, form.text("do", "save"))
+
+
+# Editing one.
+
+
 @router.get("/ui/admin/mcp/{server_id}/edit")
 async def show_edit_form(
-    request: Request,
-    me: deps.AdminUser,
-    server_id: str,
-    urls: deps.UrlsDep,
-    registry: deps.RegistryDep,
-    auth_storage: deps.AuthStorageDep,
-    new_servers: deps.NewServersDep,
+    me: deps.AdminUser, server_id: str, registry: deps.RegistryDep, server_forms: _ServerFormsDep
 ) -> Response:
     """Show the form of an existing server."""
     server = await registry.get_server(server_id)
-    page = await ServerForms(request, urls, auth_storage, new_servers).build(server.to_draft(), server)
-    return render_page(request, "server_form.html", page=page)
+    return server_forms.render(await server_forms.build(server.to_draft(), server))
 
 
 @router.post("/ui/admin/mcp/{server_id}/edit")
@@ -192,28 +281,24 @@ async def save_server(
     me: deps.AdminUser,
     server_id: str,
     audit: deps.AuditDep,
-    urls: deps.UrlsDep,
     registry: deps.RegistryDep,
-    auth_storage: deps.AuthStorageDep,
-    new_servers: deps.NewServersDep,
+    server_forms: _ServerFormsDep,
 ) -> Response:
     """Save the server. An empty client secret keeps the stored one."""
-    form = await read_submitted_form(request)
-    old = await registry.get_server(server_id)
-    draft, forms = read_draft(form), ServerForms(request, urls, auth_storage, new_servers)
+    form, old = await forms.read_form(request), await registry.get_server(server_id)
+    draft = _read_draft(form)
     try:
-        draft, shown = await forms.apply_button(me, form.text("do", "save"), draft, old)
+        draft, shown = await server_forms.apply_button(me, form.text("do", "save"), draft, old)
         if shown is not None:
-            return render_page(request, "server_form.html", page=shown)
+            return server_forms.render(shown)
         server = await registry.edit_server(server_id, draft)
-    except FORM_ERRORS as error:
-        page = await forms.build(draft, old, error=error)
-        return render_page(request, "server_form.html", status=422, page=page)
+    except forms.FORM_ERRORS as error:
+        return server_forms.render(await server_forms.build(draft, old, error=error))
     await audit.record_change(me, "server.edit", server.id, name=server.name)
-    return redirect_with_message(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is saved.")
+    return responses.redirect_to(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is saved.")
 
 
-def read_draft(form: SubmittedForm) -> ServerDraft:
+def _read_draft(form: forms.SubmittedForm) -> ServerDraft:
     """Return the submitted server."""
     numbers = sorted(
         int(found[1]) for name in form.names() if (found := _CHOICE_KIND_PATTERN.fullmatch(name))
@@ -225,7 +310,7 @@ def read_draft(form: SubmittedForm) -> ServerDraft:
     return ServerDraft(**values)
 
 
-def _read_choice(form: SubmittedForm, prefix: str) -> ChoiceDraft:
+def _read_choice(form: forms.SubmittedForm, prefix: str) -> ChoiceDraft:
     values = form.read_fields(AuthChoice, prefix)
     # An empty field keeps the stored secret (None); the checkbox removes it (empty text).
     secret = form.text(f"{prefix}client_secret")

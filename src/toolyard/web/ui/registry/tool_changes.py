@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,17 +12,12 @@ from fastapi import Request, Response
 from toolyard.catalog.lock import Change
 from toolyard.catalog.lock.changes import common_end_lengths
 from toolyard.catalog.lock.errors import LockBroken, LockUnwritable, Outdated
-from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
-from toolyard.registry.errors import NotFound
-from toolyard.types.server import Server
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import count, one_line
-from toolyard.web.ui.components.forms import read_submitted_form
-from toolyard.web.ui.components.render import render_large_page
-from toolyard.web.ui.tools.server_tools import ServerToolsDep
+from toolyard.web.ui.tools.server_tools import ServerToolsDep, find_file_server
 
 __all__ = ["router"]
 
@@ -92,7 +87,7 @@ async def show_file_changes(
     tool_acceptance: deps.ToolAcceptanceDep,
 ) -> Response:
     """Show how a fresh listing differs from the lock file."""
-    server = _find_file_server(config, server_id)
+    server = find_file_server(config, server_id)
     problem: ToolyardError | None = None
     changes: list[Change] = []
     try:
@@ -116,14 +111,13 @@ async def accept_file_changes(
     tool_acceptance: deps.ToolAcceptanceDep,
 ) -> Response:
     """Accept changes in the lock file."""
-    server = _find_file_server(config, server_id)
-    at = f"/ui/admin/mcp/files/{server.id}"
-    keys = (await read_submitted_form(request)).all_values("change")
-    try:
-        done = await tool_acceptance.accept_changes_in_file(me, server, keys)
-        return _redirect_after_accept(at, done, await tool_acceptance.find_file_changes(me, server))
-    except (Outdated, LockUnwritable, LockBroken) as error:
-        return redirect_with_message(f"{at}/changes", error.cause, kind="bad", hint=error.hint)
+    server = find_file_server(config, server_id)
+    return await _accept_changes(
+        request,
+        f"/ui/admin/mcp/files/{server.id}",
+        lambda keys: tool_acceptance.accept_changes_in_file(me, server, keys),
+        lambda: tool_acceptance.find_file_changes(me, server),
+    )
 
 
 # Servers of the registry.
@@ -155,13 +149,12 @@ async def accept_server_changes(
 ) -> Response:
     """Accept changes for all instances."""
     server = await registry.get_server(server_id)
-    at = f"/ui/admin/mcp/{server.id}"
-    keys = (await read_submitted_form(request)).all_values("change")
-    try:
-        done = await tool_acceptance.accept_changes_for_everyone(me, server, keys)
-        return _redirect_after_accept(at, done, await tool_acceptance.find_registry_changes(server))
-    except Outdated as error:
-        return redirect_with_message(f"{at}/changes", error.cause, kind="bad", hint=error.hint)
+    return await _accept_changes(
+        request,
+        f"/ui/admin/mcp/{server.id}",
+        lambda keys: tool_acceptance.accept_changes_for_everyone(me, server, keys),
+        lambda: tool_acceptance.find_registry_changes(server),
+    )
 
 
 # Instances.
@@ -198,23 +191,15 @@ async def accept_instance_changes(
 ) -> Response:
     """Accept changes for this instance only."""
     instance, _ = await instance_sync.find(me, instance_id)
-    at = f"/ui/mcp/{instance.id}"
-    keys = (await read_submitted_form(request)).all_values("change")
-    try:
-        done = await tool_acceptance.accept_changes_in_instance(me, instance, keys)
-        return _redirect_after_accept(at, done, await tool_acceptance.find_instance_changes(instance))
-    except Outdated as error:
-        return redirect_with_message(f"{at}/changes", error.cause, kind="bad", hint=error.hint)
+    return await _accept_changes(
+        request,
+        f"/ui/mcp/{instance.id}",
+        lambda keys: tool_acceptance.accept_changes_in_instance(me, instance, keys),
+        lambda: tool_acceptance.find_instance_changes(instance),
+    )
 
 
 # Rendering.
-
-
-def _find_file_server(config: CurrentConfig, server_id: str) -> Server:
-    server = config.configuration.servers.get(server_id)
-    if server is None:
-        raise NotFound("server not found", hint="it may have been removed from its file")
-    return server
 
 
 async def _render_changes_page(
@@ -232,19 +217,30 @@ async def _render_changes_page(
         # Diffs of many long definitions take time. Yield to the event loop between two.
         await asyncio.sleep(0)
     more = len(changes) - len(shown)
-    return await render_large_page(
+    return await responses.render_large_page(
         request, "changes.html", page=ChangesPage(name, back, whom, shown, problem, more, everyone)
     )
 
 
-def _redirect_after_accept(at: str, accepted: Sequence[Change], remaining: Sequence[Change]) -> Response:
-    """Redirect to the remaining changes, or back to the server."""
+async def _accept_changes(
+    request: Request,
+    path: str,
+    accept: Callable[[Sequence[str]], Awaitable[Sequence[Change]]],
+    find_remaining: Callable[[], Awaitable[Sequence[Change]]],
+) -> Response:
+    """Accept the chosen changes, and redirect to the remaining ones, or back to the server at ``path``."""
+    keys = (await forms.read_form(request)).all_values("change")
+    try:
+        accepted = await accept(keys)
+        remaining = await find_remaining()
+    except (Outdated, LockUnwritable, LockBroken) as error:
+        return responses.redirect_to(f"{path}/changes", error.cause, kind="bad", hint=error.hint)
     summary = (
         one_line(accepted[0].tool or accepted[0].kind.value, 80)
         if len(accepted) == 1
         else count(len(accepted), "change")
     )
-    return redirect_with_message(f"{at}/changes" if remaining else at, f"Accepted: {summary}.")
+    return responses.redirect_to(f"{path}/changes" if remaining else path, f"Accepted: {summary}.")
 
 
 def build_diff_lines(lines: Sequence[str]) -> list[DiffLine]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import orjson
 from fastapi import Request, Response
 from markupsafe import Markup
-from starlette.datastructures import QueryParams
 
 from toolyard.clients.call_path import CallPath
 from toolyard.registry.errors import NotFound
@@ -21,8 +18,8 @@ from toolyard.web.api.results import SANDBOX_POLICY, load_full_text
 from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.rendering.result_view import ResultQuery, find_path_hint
 from toolyard.web.routes import Routes
+from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import one_line
-from toolyard.web.ui.components.render import render_page
 
 __all__ = ["INLINE_IMAGE_TYPES", "build_result_query", "chat_result_key", "render_call_result", "router"]
 
@@ -33,15 +30,6 @@ INLINE_IMAGE_TYPES = frozenset(
 )
 """MIME types that pages display as images."""
 _NOT_FOUND_HINT = "it may have been deleted, or have expired"
-
-
-@dataclass(frozen=True, slots=True)
-class ResultPage:
-    """Content of a page of a result."""
-
-    html: Markup
-    back: str
-    back_text: str
 
 
 @router.get("/ui/chat/{chat_id}/results/{seq}")
@@ -62,9 +50,7 @@ async def show_chat_result(
     if full is None or not isinstance(data, CallResult):
         raise NotFound("result not found", hint=_NOT_FOUND_HINT)
     text = await load_full_text(call_path, chats, me, chat_id, seq, data)
-    query = _read_query(
-        request.query_params, request.url.path, chat_result_key(chat_id, seq), text, full.structured
-    )
+    query = _read_query(request, chat_result_key(chat_id, seq), text, full.structured)
     title = one_line(chat.title or "Chat", 60)
     return await _respond(request, results, query, f"/ui/chat/{chat.id}", title)
 
@@ -81,7 +67,7 @@ async def show_stored_result(
     stored = await call_path.result_store(me.principal).read(handle)
     if stored is None or stored.text is None:
         raise NotFound("result not found", hint=_NOT_FOUND_HINT)
-    query = _read_query(request.query_params, request.url.path, handle, stored.text, "")
+    query = _read_query(request, handle, stored.text, "")
     return await _respond(request, results, query, "/ui/mcp", "Instances")
 
 
@@ -128,43 +114,36 @@ def build_result_query(chat_id: str, seq: int, result: CallResult, arguments: ob
     )
 
 
-def _read_query(params: QueryParams, url: str, key: str, text: str, structured: str) -> ResultQuery:
+def _read_query(request: Request, key: str, text: str, structured: str) -> ResultQuery:
+    params = request.query_params
     return ResultQuery(
-        url,
+        request.url.path,
         key,
         text,
         structured,
         view=params.get("view", "")[:20],
         path=params.get("path", "")[:2_000],
-        start=_read_number(params.get("from")) or 0,
-        sort=_read_number(params.get("sort")),
+        start=forms.parse_number(params.get("from"), 11) or 0,
+        sort=forms.parse_number(params.get("sort"), 11),
         descending=params.get("order") == "desc",
         path_hint=params.get("file", "")[:200],
     )
-
-
-def _read_number(text: str | None) -> int | None:
-    is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 12
-    return int(text) if is_number and text is not None else None
 
 
 async def _respond(
     request: Request, results: ResultRenderer, query: ResultQuery, back: str, back_text: str
 ) -> Response:
     if query.view == "csv":
-        return await _respond_with_csv(results, query)
+        table = await results.write_csv(query)
+        if not table:
+            hint = "download it as text instead"
+            raise NotFound("this result is not a table, or too large for one", hint=hint)
+        # The mark tells spreadsheets the encoding.
+        return _respond_with_file(b"\xef\xbb\xbf" + table, "text/csv", f"{query.key}.csv")
     if query.view == "file":
         return _respond_with_file(query.text.encode(errors="replace"), "text/plain", f"{query.key}.txt")
-    page = ResultPage(await results.render(query), back, back_text)
-    return render_page(request, "result.html", page=page)
-
-
-async def _respond_with_csv(results: ResultRenderer, query: ResultQuery) -> Response:
-    table = await results.write_csv(query)
-    if not table:
-        raise NotFound("this result is not a table, or too large for one", hint="download it as text instead")
-    # The mark tells spreadsheets the encoding.
-    return _respond_with_file(b"\xef\xbb\xbf" + table, "text/csv", f"{query.key}.csv")
+    html = await results.render(query)
+    return responses.render_page(request, "result.html", html=html, back=back, back_text=back_text)
 
 
 def _respond_with_file(content: bytes, kind: str, name: str) -> Response:

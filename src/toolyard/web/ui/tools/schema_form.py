@@ -1,4 +1,4 @@
-"""Conversion between submitted form texts and JSON values.
+"""Forms for the arguments of tools, generated from JSON Schema, and conversion of their texts to JSON values.
 
 A form is a mapping of field names to texts, as browsers send it, so that invalid input can be shown again.
 The name of a field is its path: ``arg-2`` is the third field, ``arg-2-0`` the first field of that object, and
@@ -8,20 +8,17 @@ value of a variant is the index of the chosen alternative, whose field is ``arg-
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeGuard, cast
 
-from toolyard.catalog.schemas.form_fields import (
-    InvalidInput,
-    SchemaField,
-    check_limits,
-    encode_json,
-    parse_json,
-    parse_text,
-)
+import orjson
+
+from toolyard.catalog.schemas import form_fields as schemas
 from toolyard.types.tool import JsonObject
-from toolyard.web.ui.components.forms import SubmittedForm
+from toolyard.web.ui.components import forms
 
 __all__ = [
     "ADD_BUTTON_NAME",
@@ -29,6 +26,7 @@ __all__ = [
     "BadArguments",
     "FormField",
     "FormTexts",
+    "ToolForm",
     "apply_edit_button",
     "build_field_labels",
     "build_form_fields",
@@ -46,6 +44,7 @@ REMOVE_BUTTON_NAME = "form-drop"
 SHOW_VARIANT_BUTTON_NAME = "form-shape"
 """Name of the button that shows the fields of the chosen alternative."""
 _MAX_LIST_ENTRIES = 200
+_MAX_CACHED_SCHEMA_BYTES = 20_000
 
 
 class BadArguments(Exception):
@@ -64,7 +63,7 @@ class FormField:
     """
 
     name: str
-    field: SchemaField
+    field: schemas.SchemaField
     text: str = ""
     texts: tuple[str, ...] = ()
     within: tuple[FormField, ...] = ()
@@ -77,14 +76,108 @@ class FormField:
         return bool(self.texts if self.field.kind == "several" else self.text.strip())
 
 
+@dataclass(frozen=True, slots=True)
+class ToolForm:
+    """Form with entered values and error messages."""
+
+    fields: tuple[schemas.SchemaField, ...]
+    texts: FormTexts
+    written: str = ""
+    """Arguments as JSON. If not empty, the fields are ignored."""
+    errors: Mapping[str, str] = field(default_factory=dict[str, str])
+    prefix: str = "arg"
+    takes_any: bool = False
+    """True if the tool accepts arguments, even if the schema yields no fields."""
+    strict: bool = False
+    """True for an answer to a server's question, which is checked against its schema. Arguments of a tool
+    are not: an empty text can be meaningful to it, and the server validates them."""
+    only_changed: bool = False
+    """True if a button was pressed that only changes the form, such as one that adds an entry."""
+
+    @classmethod
+    def from_schema(cls, schema: JsonObject, previous_arguments: JsonObject | None = None) -> ToolForm:
+        """Return the form of a tool, filled with the defaults of its schema or with previous arguments.
+
+        Previous arguments that the fields cannot represent are shown as JSON.
+        """
+        fields = _read_fields(schema)
+        takes_any = bool(schema.get("properties")) or schema.get("additionalProperties") not in (None, False)
+        form = cls(fields, build_form_texts(fields, previous_arguments), takes_any=takes_any)
+        if previous_arguments is None or form._can_represent(previous_arguments):
+            return form
+        return replace(form, written=json.dumps(previous_arguments, indent=2, ensure_ascii=False))
+
+    @classmethod
+    def from_question(cls, schema: JsonObject, prefix: str) -> ToolForm:
+        """Return the form of an elicitation request."""
+        fields = _read_fields(schema)
+        return cls(fields, build_form_texts(fields, None, prefix), prefix=prefix, strict=True)
+
+    def with_submission(self, form: forms.SubmittedForm) -> ToolForm:
+        """Return the form with submitted values."""
+        texts = form.fields_with_prefix(f"{self.prefix}-")
+        changed = apply_edit_button(form, texts)
+        return replace(
+            self,
+            texts=texts if changed is None else changed,
+            written=form.text("json"),
+            only_changed=changed is not None,
+        )
+
+    def with_errors(self, error: BadArguments) -> ToolForm:
+        """Return the form with error messages."""
+        return replace(self, errors=error.errors)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments. Raises BadArguments if a value is not valid."""
+        # JSON takes precedence, as the help text of the field says.
+        if self.written.strip():
+            return read_json(self.written)
+        return read_form(self.fields, self.texts, self.prefix, strict=self.strict)
+
+    @property
+    def shown(self) -> tuple[FormField, ...]:
+        """Fields with their values."""
+        return build_form_fields(self.fields, self.texts, self.prefix)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels by field name."""
+        return {"json": "Arguments as JSON", **build_field_labels(self.shown)}
+
+    def _can_represent(self, expected: JsonObject) -> bool:
+        try:
+            return read_form(self.fields, self.texts, self.prefix) == expected
+        except BadArguments:
+            return False
+
+
+def _read_fields(schema: JsonObject) -> tuple[schemas.SchemaField, ...]:
+    try:
+        text = orjson.dumps(schema)
+    except orjson.JSONEncodeError:
+        return schemas.read_schema_fields(schema)
+    is_cached = len(text) <= _MAX_CACHED_SCHEMA_BYTES
+    return _read_encoded(text) if is_cached else schemas.read_schema_fields(schema)
+
+
+@lru_cache(maxsize=256)
+def _read_encoded(schema: bytes) -> tuple[schemas.SchemaField, ...]:
+    """Return the fields of a schema. People run one tool several times, and a page renders its form again."""
+    return schemas.read_schema_fields(orjson.loads(schema))
+
+
+# Fields and their texts.
+
+
 def build_form_fields(
-    fields: Sequence[SchemaField], texts: FormTexts, prefix: str = "arg"
+    fields: Sequence[schemas.SchemaField], texts: FormTexts, prefix: str = "arg"
 ) -> tuple[FormField, ...]:
     """Return fields with their entered values."""
     return tuple(_build_form_field(each, f"{prefix}-{at}", texts) for at, each in enumerate(fields))
 
 
-def _build_form_field(field: SchemaField, name: str, texts: FormTexts) -> FormField:
+def _build_form_field(field: schemas.SchemaField, name: str, texts: FormTexts) -> FormField:
     values = tuple(texts.get(name, ()))
     text = values[-1] if values else ""
     within: tuple[FormField, ...] = ()
@@ -101,20 +194,21 @@ def _build_form_field(field: SchemaField, name: str, texts: FormTexts) -> FormFi
     return FormField(name, field, text, values, within)
 
 
-def _read_entry_numbers(values: Sequence[str]) -> Iterator[str]:
-    numbers = dict.fromkeys(each for each in values if each.isascii() and each.isdigit() and len(each) < 6)
-    yield from list(numbers)[:_MAX_LIST_ENTRIES]
+def _read_entry_numbers(values: Sequence[str]) -> Sequence[str]:
+    numbers = dict.fromkeys(each for each in values if forms.parse_number(each, 5) is not None)
+    return list(numbers)[:_MAX_LIST_ENTRIES]
 
 
-def _parse_variant_index(field: SchemaField, text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and int(text[:3]) < len(field.variants) else 0
+def _parse_variant_index(field: schemas.SchemaField, text: str) -> int:
+    index = forms.parse_number(text) or 0
+    return index if index < len(field.variants) else 0
 
 
-def apply_edit_button(form: SubmittedForm, texts: FormTexts) -> dict[str, Sequence[str]] | None:
+def apply_edit_button(form: forms.SubmittedForm, texts: FormTexts) -> dict[str, Sequence[str]] | None:
     """Return the texts after a button that only changes the form; None if no such button was pressed."""
     added, removed = form.text(ADD_BUTTON_NAME), form.text(REMOVE_BUTTON_NAME)
     if added:
-        numbers = list(_read_entry_numbers(texts.get(added, ())))
+        numbers = _read_entry_numbers(texts.get(added, ()))
         following = 1 + max((int(each) for each in numbers), default=-1)
         return {**texts, added: [*numbers, str(following)]}
     if removed:
@@ -137,7 +231,7 @@ def build_field_labels(fields: Sequence[FormField], prefix: str = "") -> dict[st
 
 
 def read_form(
-    fields: Sequence[SchemaField], texts: FormTexts, prefix: str = "arg", *, strict: bool = False
+    fields: Sequence[schemas.SchemaField], texts: FormTexts, prefix: str = "arg", *, strict: bool = False
 ) -> dict[str, Any]:
     """Return the entered object, without empty optional fields.
 
@@ -150,8 +244,8 @@ def read_form(
         if each.field.required and not each.filled and each.field.kind != "fixed":
             errors[each.name] = _format_required_error(each)
         try:
-            check_limits(each.field, arguments.get(each.field.name))
-        except InvalidInput as expected:
+            schemas.check_limits(each.field, arguments.get(each.field.name))
+        except schemas.InvalidInput as expected:
             errors.setdefault(each.name, _format_input_error(each, expected))
     if errors:
         raise BadArguments(errors)
@@ -161,7 +255,7 @@ def read_form(
 def read_json(text: str) -> dict[str, Any]:
     """Parse an object entered as JSON. Raises BadArguments with a message for the field ``json``."""
     try:
-        value: object = parse_json(text)
+        value: object = schemas.parse_json(text)
     except ValueError as error:
         raise BadArguments({"json": f"This is not valid JSON: {error}."}) from None
     except RecursionError:
@@ -214,13 +308,13 @@ def _parse_field(form_field: FormField, text: str, errors: dict[str, str]) -> ob
         errors[form_field.name] = _format_required_error(form_field)
         return _NO_VALUE
     try:
-        return parse_text(form_field.field, text)
-    except InvalidInput as expected:
+        return schemas.parse_text(form_field.field, text)
+    except schemas.InvalidInput as expected:
         errors[form_field.name] = _format_input_error(form_field, expected)
         return _NO_VALUE
 
 
-def _format_input_error(form_field: FormField, expected: InvalidInput) -> str:
+def _format_input_error(form_field: FormField, expected: schemas.InvalidInput) -> str:
     return f"“{form_field.field.name or 'The entry'}” is not {expected}."
 
 
@@ -228,19 +322,19 @@ def _format_input_error(form_field: FormField, expected: InvalidInput) -> str:
 
 
 def build_form_texts(
-    fields: Sequence[SchemaField], arguments: JsonObject | None = None, prefix: str = "arg"
+    fields: Sequence[schemas.SchemaField], arguments: JsonObject | None = None, prefix: str = "arg"
 ) -> dict[str, Sequence[str]]:
     """Return the texts that represent an object, or the defaults of the schema without one."""
     texts: dict[str, Sequence[str]] = {}
-    for at, field in enumerate(fields):
+    for at, each in enumerate(fields):
         if arguments is None:
-            _write_default(field, f"{prefix}-{at}", texts)
-        elif field.name in arguments:
-            _write_value(field, f"{prefix}-{at}", arguments[field.name], texts)
+            _write_default(each, f"{prefix}-{at}", texts)
+        elif each.name in arguments:
+            _write_value(each, f"{prefix}-{at}", arguments[each.name], texts)
     return texts
 
 
-def _write_default(field: SchemaField, name: str, texts: dict[str, Sequence[str]]) -> None:
+def _write_default(field: schemas.SchemaField, name: str, texts: dict[str, Sequence[str]]) -> None:
     if field.default is not None:
         _write_value(field, name, field.default, texts)
     elif field.kind == "object":
@@ -252,7 +346,9 @@ def _write_default(field: SchemaField, name: str, texts: dict[str, Sequence[str]
         _write_default(field.item, f"{name}-e0", texts)
 
 
-def _write_value(field: SchemaField, name: str, value: object, texts: dict[str, Sequence[str]]) -> None:
+def _write_value(
+    field: schemas.SchemaField, name: str, value: object, texts: dict[str, Sequence[str]]
+) -> None:
     match field.kind:
         case "object" if isinstance(value, Mapping):
             texts |= build_form_texts(field.fields, cast("JsonObject", value), name)
@@ -261,7 +357,7 @@ def _write_value(field: SchemaField, name: str, value: object, texts: dict[str, 
             for at, entry in enumerate(value[:_MAX_LIST_ENTRIES]):
                 _write_value(field.item, f"{name}-e{at}", entry, texts)
         case "several" if _is_list(value):
-            texts[name] = [encode_json(each) for each in value]
+            texts[name] = [schemas.encode_json(each) for each in value]
         case "variant":
             at = _find_matching_variant(field, value)
             texts[name] = [str(at)]
@@ -269,10 +365,10 @@ def _write_value(field: SchemaField, name: str, value: object, texts: dict[str, 
         case "text" | "long" if isinstance(value, str):
             texts[name] = [value]
         case _:
-            texts[name] = [encode_json(value)]
+            texts[name] = [schemas.encode_json(value)]
 
 
-def _find_matching_variant(field: SchemaField, value: object) -> int:
+def _find_matching_variant(field: schemas.SchemaField, value: object) -> int:
     """Return the index of the first alternative that can represent a value; 0 if none can."""
     for at, variant in enumerate(field.variants):
         texts: dict[str, Sequence[str]] = {}

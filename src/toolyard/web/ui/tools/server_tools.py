@@ -15,6 +15,7 @@ from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.core.callers import CallerCache
+from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ServerError, Unreachable
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import Principal, RequestUser
@@ -23,7 +24,15 @@ from toolyard.types.server import Server
 from toolyard.types.tool import Catalogue, Definition, JsonObject
 from toolyard.web.access.services import uses
 
-__all__ = ["FoundTool", "ServerListing", "ServerTools", "ServerToolsDep", "ToolRow", "build_plain_row"]
+__all__ = [
+    "FoundTool",
+    "ServerListing",
+    "ServerTools",
+    "ServerToolsDep",
+    "ToolRow",
+    "build_plain_row",
+    "find_file_server",
+]
 
 _MAX_TOOLS_WITH_SCHEMAS = 300
 """Maximum number of tools in a list that includes their schemas. Longer lists omit them."""
@@ -179,6 +188,14 @@ class ServerTools:
 ServerToolsDep = Annotated[ServerTools, uses(ServerTools)]
 
 
+def find_file_server(config: CurrentConfig, server_id: str) -> Server:
+    """Return a server of the configuration. Raises NotFound."""
+    server = config.configuration.servers.get(server_id)
+    if server is None:
+        raise NotFound("server not found", hint="it may have been removed from its file")
+    return server
+
+
 def _find_tool(tool_listing: ToolListing, server_id: str, name: str) -> tuple[str, Definition] | None:
     for exposed, definition in tool_listing.tools.items():
         if definition.server_id == server_id and definition.name == name:
@@ -195,16 +212,11 @@ def _build_row(
     include_schema: bool,
 ) -> ToolRow:
     decisive = decision.decisive
-    return ToolRow(
-        definition.name,
-        definition.title,
-        definition.description,
-        definition.annotations,
-        estimate_definition_tokens(definition),
-        definition.input_schema if include_schema else None,
-        exposed,
-        decision.verdict.value,
-        None if decisive is None or decision.verdict is Verdict.ALLOW else decisive.reason,
-        tool_filter is None or definition.name in tool_filter,
-        href,
+    return replace(
+        build_plain_row(definition, include_schema=include_schema),
+        exposed=exposed,
+        verdict=decision.verdict.value,
+        reason=None if decisive is None or decision.verdict is Verdict.ALLOW else decisive.reason,
+        picked=tool_filter is None or definition.name in tool_filter,
+        href=href,
     )

@@ -1,13 +1,15 @@
-"""Pagination of lists."""
+"""Search in lists, and their pages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import urlencode
 
-__all__ = ["Pagination", "paginate"]
+from toolyard.web.ui.components.forms import parse_number
+
+__all__ = ["Pagination", "filter_by_words", "paginate"]
 
 T = TypeVar("T")
 
@@ -30,6 +32,17 @@ class Pagination:
         return f"{self.path}?{urlencode({**query, 'page': str(number)})}"
 
 
+def filter_by_words(entries: Iterable[T], query: str, text_of: Callable[[T], str]) -> list[T]:
+    """Return the entries whose text contains all words of a query, in any case."""
+    words = query.casefold().split()
+
+    def matches(entry: T) -> bool:
+        text = text_of(entry).casefold()
+        return all(word in text for word in words)
+
+    return list(filter(matches, entries))
+
+
 def paginate(
     entries: Sequence[T],
     requested_page: str,
@@ -42,10 +55,6 @@ def paginate(
     high the last."""
     # Ceiling division; an empty list has one page.
     last = max(1, -(-len(entries) // per_page))
-    number = (
-        min(max(1, int(requested_page)), last)
-        if requested_page.isascii() and requested_page.isdigit() and len(requested_page) < 9
-        else 1
-    )
+    number = min(max(1, parse_number(requested_page) or 1), last)
     start = (number - 1) * per_page
     return entries[start : start + per_page], Pagination(number, last, len(entries), path, query)
