@@ -150,9 +150,7 @@ async def test_where_resources_are_is_found_out_once(
         read = await client.ask("resources/read", {"uri": f"odd://{name}"})
         assert read.result["contents"][0]["text"] == f"odd://{name} of {name}"
     assert len(made) == 1
-    pair.part(GatewayMount).gateway.listing_cache.on_notification(
-        "one", "local", "notifications/resources/list_changed", {}
-    )
+    pair.part(GatewayMount).gateway.listing_cache.invalidate("one", "notifications/resources/list_changed")
     await client.ask("resources/list")
     assert len(made) == 2
 

@@ -175,20 +175,19 @@ class OAuthProvider:
                 "the server refuses a token that was just issued for it",
                 hint="check client id, scopes and resource in the server's entry",
             )
-        await self._obtain_client_grant(challenge)
+        await self._obtain_grant(
+            lambda: self._flow.sign_in_as_client(self._key, self._target, challenge=challenge)
+        )
         return True
 
-    async def _obtain_client_grant(self, challenge: Challenge) -> None:
-        # Retry once: after ClientForgotten the next attempt registers a new client.
-        for is_last_attempt in (False, True):
-            try:
-                grant = await self._flow.sign_in_as_client(self._key, self._target, challenge=challenge)
-            except ClientForgotten:
-                if is_last_attempt:
-                    raise
-                continue
-            await self._use_grant(grant)
-            return
+    async def _obtain_grant(self, sign_in: Callable[[], Awaitable[OAuthGrant]]) -> None:
+        try:
+            grant = await sign_in()
+        except ClientForgotten:
+            # Once more: the next attempt registers a new client.
+            grant = await sign_in()
+        self._new_grant_serial = grant.serial
+        await self._refresher.reload_grant()
 
     def _is_new_grant(self, grant: OAuthGrant) -> bool:
         return grant.serial == self._new_grant_serial and is_recent(
@@ -217,20 +216,15 @@ class OAuthProvider:
         if self._authorize is None:
             await self._store_wanted_scopes(grant, challenge)
             raise _build_sign_in_error(grant, challenge, scopes, self._refresher.refresh_error)
-        # Retry once: after ClientForgotten the next attempt registers a new client.
-        for is_last_attempt in (False, True):
+        authorize = self._authorize
+
+        async def ask_user() -> OAuthGrant:
             self._check_attempts()
             request = await self._flow.begin(self._key, self._target, challenge=challenge, more_scopes=scopes)
             self._attempt_times.append(self._clock())
-            response = await self._authorize(request.url)
-            try:
-                grant = await self._finish_sign_in(request, response)
-            except ClientForgotten:
-                if is_last_attempt:
-                    raise
-                continue
-            await self._use_grant(grant)
-            break
+            return await self._finish_sign_in(request, await authorize(request.url))
+
+        await self._obtain_grant(ask_user)
         return True
 
     async def _store_wanted_scopes(self, grant: OAuthGrant | None, challenge: Challenge) -> None:
@@ -262,10 +256,6 @@ class OAuthProvider:
                 f"the server still refuses access after {_MAX_SIGN_IN_ATTEMPTS} sign-ins",
                 hint="try again later, or contact the server's operator",
             )
-
-    async def _use_grant(self, grant: OAuthGrant) -> None:
-        self._new_grant_serial = grant.serial
-        await self._refresher.reload_grant()
 
 
 def _get_grant_scopes(grant: OAuthGrant | None) -> tuple[str, ...]:

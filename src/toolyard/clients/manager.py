@@ -496,17 +496,11 @@ class ConnectionManager:
             dedicated = self._dedicated_connections.remove_matching(
                 lambda key: key[0] == server_id and key[1] in owners
             )
-            await _run_all(
-                (self.connection(server_id, principal).restart(), self._close_connections(dedicated))
-            )
-            return
-        dedicated = self._dedicated_connections.remove_matching(lambda key: key[0] == server_id)
-        await _run_all(
-            (
-                *(self._connections[key].restart() for key in self._find_connection_keys({server_id})),
-                self._close_connections(dedicated),
-            )
-        )
+            connections = [self.connection(server_id, principal)]
+        else:
+            dedicated = self._dedicated_connections.remove_matching(lambda key: key[0] == server_id)
+            connections = [self._connections[key] for key in self._find_connection_keys({server_id})]
+        await _run_all((*(each.restart() for each in connections), self._close_connections(dedicated)))
 
     async def update(self, servers: Iterable[Server]) -> set[str]:
         """Replace the configured servers; instances stay. Return the ids of changed servers.

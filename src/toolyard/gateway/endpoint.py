@@ -27,7 +27,7 @@ from toolyard.protocol.jsonrpc import (
     RequestId,
     RpcFailure,
     as_object,
-    build_error_message,
+    build_failure_message,
     build_notification,
     build_result_message,
 )
@@ -105,7 +105,7 @@ class Endpoint:
         """Return the response to a request. Never raises, except when cancelled."""
         outcome = await self.handle(request)
         if isinstance(outcome, RpcFailure):
-            return build_error_message(id, outcome.code, outcome.message, outcome.data)
+            return build_failure_message(id, outcome)
         return build_result_message(id, outcome)
 
     async def handle(self, request: ClientRequest) -> dict[str, Any] | RpcFailure:

@@ -71,17 +71,17 @@ class Gateway:
         self.sealer = sealer or RequestStateSealer()
         self.suspended_calls = SuspendedCalls()
         self.remote_calls = RemoteCalls(self.suspended_calls, mailbox, call_path.redact_error)
-        self.listing_cache = ListingCache(
-            manager,
-            self._notify_clients,
-            list_deadline=tool_directory.deferred.deadline_seconds,
-        )
         self.tools_changed_at: dict[str, float] = {}
         """Time of the last ``list_changed`` per server, in seconds since the epoch."""
         # The cache is cleared before subscribers are notified, so that their next request gets the new list.
         self._unsubscribe_notifications = manager.subscribe(self._on_notification)
         self._unsubscribe_deferred_listings = tool_directory.deferred.subscribe(self._on_deferred_listing)
         self.client_subscriptions = ClientSubscriptions(manager)
+        self.listing_cache = ListingCache(
+            manager,
+            self.client_subscriptions.on_notification,
+            list_deadline=tool_directory.deferred.deadline_seconds,
+        )
         self.shutdown = asyncio.Event()
         self._encoded_tools: dict[tuple[str, str, Era], tuple[Definition, JsonFragment]] = {}
 
@@ -116,14 +116,9 @@ class Gateway:
     def _on_notification(
         self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]
     ) -> None:
-        self.listing_cache.on_notification(server_id, principal_id, method, params)
+        self.listing_cache.invalidate(server_id, method)
         if method == "notifications/tools/list_changed" and server_id in self.manager.servers:
             self.tools_changed_at[server_id] = time.time()
-
-    def _notify_clients(
-        self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]
-    ) -> None:
-        self.client_subscriptions.on_notification(server_id, principal_id, method, params)
 
     def _on_deferred_listing(self, key: DeferredListingKey) -> None:
         """Notify subscribers that a server was listed after a list had been returned without it."""

@@ -20,7 +20,7 @@ from toolyard.protocol.constants import (
     UNSUPPORTED_VERSION,
 )
 from toolyard.protocol.eras import ERAS, Era, era_of_version
-from toolyard.protocol.jsonrpc import RpcFailure
+from toolyard.protocol.jsonrpc import RpcFailure, as_object
 
 __all__ = [
     "HandshakeResult",
@@ -130,35 +130,27 @@ def interpret_probe(
         versions = _filter_strings(result.get("supportedVersions"))
         if versions is None or not isinstance(result.get("capabilities"), dict):
             return InconclusiveProbe.OLDER
-        shared = next((version for version in MODERN_VERSIONS if version in versions), None)
-        if shared is None:
-            return (
-                InconclusiveProbe.OLDER
-                if any(v in LEGACY_VERSIONS for v in versions)
-                else InconclusiveProbe.INCOMPATIBLE
-            )
-        meta = result.get("_meta")
-        info = cast("dict[str, Any]", meta).get(SERVER_INFO_KEY) if isinstance(meta, dict) else None
-        return _build_handshake_result(shared, info or result.get("serverInfo"), result)
+        choice = _choose_version(versions)
+        if isinstance(choice, InconclusiveProbe):
+            return choice
+        info = as_object(result.get("_meta")).get(SERVER_INFO_KEY)
+        return _build_handshake_result(choice, info or result.get("serverInfo"), result)
     if failure is None or failure.code not in MODERN_ERROR_CODES:
         return InconclusiveProbe.OLDER
     if failure.code != UNSUPPORTED_VERSION:
         # An error code of the modern era proves that the server is modern; it rejects something else.
         return InconclusiveProbe.INCOMPATIBLE
-    data: object = failure.data
-    supported = (
-        _filter_strings(cast("dict[str, Any]", data).get("supported")) if isinstance(data, dict) else None
-    )
-    if supported is None:
-        return InconclusiveProbe.OLDER
-    shared = next((version for version in MODERN_VERSIONS if version in supported), None)
-    if shared is not None:
-        return shared
-    return (
-        InconclusiveProbe.OLDER
-        if any(v in LEGACY_VERSIONS for v in supported)
-        else InconclusiveProbe.INCOMPATIBLE
-    )
+    versions = _filter_strings(as_object(failure.data).get("supported"))
+    return InconclusiveProbe.OLDER if versions is None else _choose_version(versions)
+
+
+def _choose_version(versions: list[str]) -> str | InconclusiveProbe:
+    """Return our newest version that a modern server supports too, or what follows if there is none."""
+    for version in MODERN_VERSIONS:
+        if version in versions:
+            return version
+    is_older = any(version in LEGACY_VERSIONS for version in versions)
+    return InconclusiveProbe.OLDER if is_older else InconclusiveProbe.INCOMPATIBLE
 
 
 def parse_initialize_result(result: Mapping[str, Any]) -> HandshakeResult | str:
@@ -175,8 +167,8 @@ def _build_handshake_result(version: str, info: object, result: Mapping[str, Any
     capabilities, instructions = result.get("capabilities"), result.get("instructions")
     return HandshakeResult(
         version,
-        cast("dict[str, Any]", info) if isinstance(info, dict) else {},
-        cast("dict[str, Any]", capabilities) if isinstance(capabilities, dict) else {},
+        as_object(info),
+        as_object(capabilities),
         instructions if isinstance(instructions, str) else None,
     )
 

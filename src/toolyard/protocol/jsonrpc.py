@@ -32,6 +32,7 @@ __all__ = [
     "as_object",
     "build_error_for_unreadable",
     "build_error_message",
+    "build_failure_message",
     "build_notification",
     "build_request",
     "build_result_message",
@@ -141,6 +142,10 @@ def build_error_message(id: RequestId | None, code: int, message: str, data: Any
     if data is not None:
         error["data"] = data
     return {"jsonrpc": "2.0", "id": id, "error": error}
+
+
+def build_failure_message(id: RequestId | None, failure: RpcFailure) -> Message:
+    return build_error_message(id, failure.code, failure.message, failure.data)
 
 
 def is_response_to(message: object, id: RequestId) -> bool:

@@ -38,6 +38,7 @@ from toolyard.protocol.jsonrpc import (
     RequestId,
     RpcFailure,
     build_error_message,
+    build_failure_message,
     build_result_message,
 )
 from toolyard.protocol.server import RequestRejection, http_status
@@ -144,10 +145,7 @@ class HttpGateway:
             request.send_to_client = send_to_client
             outcome = await front.handle(request)
             if isinstance(outcome, RpcFailure):
-                answer, status = (
-                    build_error_message(id, outcome.code, outcome.message, outcome.data),
-                    http_status(outcome),
-                )
+                answer, status = build_failure_message(id, outcome), http_status(outcome)
             else:
                 answer, status = build_result_message(id, outcome), 200
             if watched.writing is None:

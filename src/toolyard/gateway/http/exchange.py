@@ -18,7 +18,7 @@ from toolyard.errors import ToolyardError
 from toolyard.gateway.http.event_streams import Send
 from toolyard.protocol.codec import encode
 from toolyard.protocol.constants import INVALID_REQUEST
-from toolyard.protocol.jsonrpc import Message, RequestId, RpcFailure, build_error_message
+from toolyard.protocol.jsonrpc import Message, RequestId, RpcFailure, build_failure_message
 
 __all__ = [
     "DisconnectWatcher",
@@ -89,7 +89,7 @@ class HttpExchange:
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def respond_error(self, status: int, id: RequestId | None, failure: RpcFailure) -> None:
-        await self.respond(status, build_error_message(id, failure.code, failure.message, failure.data))
+        await self.respond(status, build_failure_message(id, failure))
 
 
 @dataclass(slots=True, eq=False)

@@ -27,6 +27,7 @@ from toolyard.protocol.jsonrpc import (
     RequestId,
     RpcFailure,
     build_error_message,
+    build_failure_message,
     build_notification,
     build_result_message,
 )
@@ -106,7 +107,7 @@ class StdioSession:
         try:
             read = self._parse_request(body)
             if isinstance(read, RpcFailure):
-                self._send_error(id, read.code, read.message, read.data)
+                self._send_to_client(build_failure_message(id, read))
                 return
             request = read
             if request.session is not None:
@@ -139,8 +140,7 @@ class StdioSession:
             try:
                 return build_result_message(id, await self._endpoint.listen(id, request))
             except RpcErrorResponse as refusal:
-                failure = refusal.failure
-                return build_error_message(id, failure.code, failure.message, failure.data)
+                return build_failure_message(id, refusal.failure)
         if request.method == "initialize" and request.era.has_sessions:
             result, session = await self._endpoint.initialize(request.params)
             # A client may initialize again on the same streams. The new session is in place before the old
@@ -160,8 +160,8 @@ class StdioSession:
         elif method == "notifications/roots/list_changed" and self._session is not None:
             self._endpoint.gateway.manager.notify_roots_changed(self._session.key)
 
-    def _send_error(self, id: RequestId | None, code: int, message: str, data: object = None) -> None:
-        self._send_to_client(build_error_message(id, code, message, data))
+    def _send_error(self, id: RequestId | None, code: int, message: str) -> None:
+        self._send_to_client(build_error_message(id, code, message))
 
     async def finish(self, timeout_seconds: float) -> None:
         """Answer the remaining requests within a time limit, after the input has ended. Listening requests

@@ -126,10 +126,8 @@ class ListingCache:
         for key in [key for key in self._entries if key[0] in server_ids]:
             del self._entries[key]
 
-    def on_notification(
-        self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]
-    ) -> None:
-        """Drop a listing when its server reports a change."""
-        for emptied in _INVALIDATED_METHODS.get(method, ()):
+    def invalidate(self, server_id: str, notification: str) -> None:
+        """Drop the listings that a server reports as changed, by the method of its notification."""
+        for emptied in _INVALIDATED_METHODS.get(notification, ()):
             for key in [key for key in self._entries if key[0] == server_id and key[2] == emptied]:
                 del self._entries[key]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from starlette.formparsers import MultiPartParser
 from starlette.types import Message, Receive, Scope
@@ -216,15 +217,15 @@ class StreamedBody:
             self._owner = None
 
 
+@dataclass(slots=True, eq=False)
 class RequestBody:
     """The body of one request. The caller must call ``release`` at the end of the request."""
 
-    def __init__(self, body_limits: RequestBodyLimits, scope: Scope, receive: Receive) -> None:
-        self._limits = body_limits
-        self._scope = scope
-        self._receive = receive
-        self._pending_message: Message | None = None
-        self._reservation: tuple[BodyMemory, str, int] | None = None
+    _limits: RequestBodyLimits
+    _scope: Scope
+    _receive: Receive
+    _pending_message: Message | None = None
+    _reservation: tuple[BodyMemory, str, int] | None = None
 
     async def receive(self) -> Message:
         """Return the whole body, once it was read, as the first message, and the server's own messages after
