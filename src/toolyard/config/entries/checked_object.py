@@ -96,7 +96,7 @@ def describe_type(value: JsonValue) -> str:
 
 
 E = TypeVar("E", bound=StrEnum)
-_EMPTY_MAP: Mapping[str, str] = MappingProxyType({})
+V = TypeVar("V", bool, "list[JsonValue]", "dict[str, JsonValue]")
 
 
 class CheckedObject:
@@ -133,11 +133,7 @@ class CheckedObject:
         return None
 
     def flag(self, key: str) -> bool | None:
-        value = self.get(key)
-        if value is None or isinstance(value, bool):
-            return value
-        self.report_mismatch(key, "true or false", value)
-        return None
+        return self._get_typed(key, bool, "true or false")
 
     def seconds(self, key: str, *, allow_zero: bool = False) -> float | None:
         """Return a finite number of seconds above 0, or from 0 if ``allow_zero``."""
@@ -186,14 +182,11 @@ class CheckedObject:
 
     def texts(self, key: str) -> tuple[str, ...] | None:
         """Return a list of strings."""
-        value = self.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, list):
-            self.report_mismatch(key, "a list of strings", value)
+        items = self._get_typed(key, list, "a list of strings")
+        if items is None:
             return None
         texts: list[str] = []
-        for index, item in enumerate(value):
+        for index, item in enumerate(items):
             if isinstance(item, str):
                 texts.append(item)
             else:
@@ -215,14 +208,9 @@ class CheckedObject:
 
         Unless ``strict``, numbers and booleans become text and null values are left out, as in other clients.
         """
-        value = self.get(key)
-        if value is None:
-            return _EMPTY_MAP
-        if not isinstance(value, dict):
-            self.report_mismatch(key, "an object of strings", value)
-            return _EMPTY_MAP
+        items = self._get_typed(key, dict, "an object of strings")
         texts: dict[str, str] = {}
-        for name, item in value.items():
+        for name, item in (items or {}).items():
             if isinstance(item, str):
                 texts[name] = item
             elif not self.strict and isinstance(item, (bool, int, float)):
@@ -234,13 +222,18 @@ class CheckedObject:
 
     def child_object(self, key: str) -> CheckedObject | None:
         """Return a view of a nested object."""
-        value = self.get(key)
+        value = self._get_typed(key, dict, "an object")
         if value is None:
             return None
-        if not isinstance(value, dict):
-            self.report_mismatch(key, "an object", value)
-            return None
         return CheckedObject(value, (*self.path, key), self.report, strict=self.strict)
+
+    def _get_typed(self, key: str, type_: type[V], expected: str) -> V | None:
+        """Return a value of this type. A missing value is None, and so is a reported one."""
+        value = self.get(key)
+        if value is None or isinstance(value, type_):
+            return value
+        self.report_mismatch(key, expected, value)
+        return None
 
     def report_mismatch(
         self, key: str, expected: str, value: JsonValue, *, show_value: bool = False, hint: str | None = None

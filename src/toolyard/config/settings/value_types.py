@@ -28,6 +28,7 @@ __all__ = [
     "url",
 ]
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E", bound=StrEnum)
 
@@ -64,42 +65,48 @@ class ValueType(Generic[T_co]):
     from_text: Callable[[str, Path], T_co]
 
 
+def _make_type(
+    expected: str, check: Callable[[object, Path], T], parse: Callable[[str], object] = str
+) -> ValueType[T]:
+    """Return a type whose texts are parsed first. ``parse`` raises ValueError."""
+
+    def from_text(value: str, folder: Path) -> T:
+        try:
+            parsed = parse(value)
+        except ValueError as error:
+            raise InvalidValueError from error
+        return check(parsed, folder)
+
+    return ValueType(expected, check, from_text)
+
+
 def text() -> ValueType[str]:
     """Type of non-empty strings."""
-    return ValueType(
-        "a non-empty string",
-        lambda value, _: _require_text(value),
-        lambda value, _: _require_text(value),
-    )
+    return _make_type("a non-empty string", lambda value, _: _require_text(value))
 
 
 def choice(options: type[E]) -> ValueType[E]:
     """Type of members of an enumeration."""
 
-    def convert(value: object, _: Path) -> E:
+    def check(value: object, _: Path) -> E:
         try:
             return options(_require_text(value))
         except ValueError as error:
             raise InvalidValueError from error
 
-    return ValueType(" or ".join(f'"{option.value}"' for option in options), convert, convert)
+    return _make_type(" or ".join(f'"{option.value}"' for option in options), check)
 
 
 def flag() -> ValueType[bool]:
     """Type of booleans; a variable may also be 1, yes or on, or 0, no or off."""
 
-    def from_value(value: object, _: Path) -> bool:
+    def check(value: object, _: Path) -> bool:
         if isinstance(value, bool):
             return value
         raise InvalidValueError
 
-    def from_text(value: str, _: Path) -> bool:
-        word = value.strip().casefold()
-        if word not in _TRUE_WORDS + _FALSE_WORDS:
-            raise InvalidValueError
-        return word in _TRUE_WORDS
-
-    return ValueType("true or false", from_value, from_text)
+    words = {**dict.fromkeys(_TRUE_WORDS, True), **dict.fromkeys(_FALSE_WORDS, False)}
+    return _make_type("true or false", check, lambda text: words.get(text.strip().casefold()))
 
 
 def integer(minimum: int, maximum: int | None = None) -> ValueType[int]:
@@ -112,14 +119,8 @@ def integer(minimum: int, maximum: int | None = None) -> ValueType[int]:
             raise InvalidValueError
         return value
 
-    def from_text(value: str, folder: Path) -> int:
-        try:
-            return check(int(value), folder)
-        except ValueError as error:
-            raise InvalidValueError from error
-
     bounds = f"{minimum} or more" if maximum is None else f"from {minimum} to {maximum}"
-    return ValueType(f"a whole number, {bounds}", check, from_text)
+    return _make_type(f"a whole number, {bounds}", check, int)
 
 
 def number(minimum: float, *, inclusive: bool = False) -> ValueType[float]:
@@ -132,29 +133,23 @@ def number(minimum: float, *, inclusive: bool = False) -> ValueType[float]:
             raise InvalidValueError
         return float(value)
 
-    def from_text(value: str, folder: Path) -> float:
-        try:
-            return check(float(value), folder)
-        except ValueError as error:
-            raise InvalidValueError from error
-
-    return ValueType(
-        f"a number, {minimum:g} or more" if inclusive else f"a number above {minimum:g}", check, from_text
-    )
+    bounds = f", {minimum:g} or more" if inclusive else f" above {minimum:g}"
+    return _make_type(f"a number{bounds}", check, float)
 
 
 def texts() -> ValueType[tuple[str, ...]]:
     """Type of lists of strings; in a variable they are separated by commas."""
+    return _make_type("a list of strings", _check_texts, _split_list)
 
-    def from_value(value: object, _: Path) -> tuple[str, ...]:
-        if not isinstance(value, (list, tuple)):
-            raise InvalidValueError
-        return tuple(_require_text(item) for item in cast("list[object] | tuple[object, ...]", value))
 
-    def from_text(value: str, _: Path) -> tuple[str, ...]:
-        return tuple(part.strip() for part in value.split(",") if part.strip())
+def _check_texts(value: object, _: Path) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise InvalidValueError
+    return tuple(_require_text(item) for item in cast("list[object] | tuple[object, ...]", value))
 
-    return ValueType("a list of strings", from_value, from_text)
+
+def _split_list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def url() -> ValueType[str]:
@@ -166,7 +161,7 @@ def url() -> ValueType[str]:
             raise InvalidValueError
         return text.rstrip("/")
 
-    return ValueType("an http(s) URL", check, check)
+    return _make_type("an http(s) URL", check)
 
 
 def origin() -> ValueType[str]:
@@ -182,24 +177,20 @@ def origin() -> ValueType[str]:
             raise InvalidValueError
         return f"{parts.scheme}://{host}"
 
-    return ValueType("an http(s) URL without a path, such as https://toolyard.example.org", check, check)
+    return _make_type("an http(s) URL without a path, such as https://toolyard.example.org", check)
 
 
 def host_names() -> ValueType[tuple[str, ...]]:
     """Type of lists of host names, each with an optional port."""
-    lists = texts()
 
-    def check(names: tuple[str, ...]) -> tuple[str, ...]:
-        normalized = [normalize_host(name) for name in names]
+    def check(value: object, folder: Path) -> tuple[str, ...]:
+        normalized = [normalize_host(name) for name in _check_texts(value, folder)]
         if None in normalized:
             raise InvalidValueError
         return tuple(name for name in normalized if name is not None)
 
-    return ValueType(
-        "a list of host names, such as yard.example.org or yard.example.org:8443",
-        lambda value, folder: check(lists.from_value(value, folder)),
-        lambda value, folder: check(lists.from_text(value, folder)),
-    )
+    expected = "a list of host names, such as yard.example.org or yard.example.org:8443"
+    return _make_type(expected, check, _split_list)
 
 
 def path() -> ValueType[Path]:
@@ -209,7 +200,7 @@ def path() -> ValueType[Path]:
         text = _require_text(str(value) if isinstance(value, Path) else value)
         return Path(os.path.abspath(folder / os.path.expanduser(text)))
 
-    return ValueType("a path", check, check)
+    return _make_type("a path", check)
 
 
 def _require_text(value: object) -> str:
