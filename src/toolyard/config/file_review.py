@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -180,11 +181,8 @@ class Review:
 
 def review_file(path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None) -> Review:
     """Review a file without using it. Raises ConfigError if it is missing or invalid."""
-    file = Path(os.path.abspath(path))
-    content = read_regular_file(file, missing_hint="check the path")
-    configuration = _parse_unexpanded(decode_utf8(content, str(file)), str(file))
-    last = read_approvals(_resolve_review_data_dir(data_dir)).find(file)
-    return _build_review(file, hash_content(content), configuration, last)
+    file, content = _read_file(path)
+    return _build_review(file, content, read_approvals(_resolve_review_data_dir(data_dir)).find(file))
 
 
 def approve_file(
@@ -195,15 +193,19 @@ def approve_file(
     ``sha256`` is the hash from the review that the user saw. Raises ConfigError if the file has changed
     since, is missing or invalid, and OSError if the approval cannot be stored.
     """
-    file = Path(os.path.abspath(path))
-    content = read_regular_file(file, missing_hint="check the path")
-    configuration = _parse_unexpanded(decode_utf8(content, str(file)), str(file))
+    file, content = _read_file(path)
     content_hash = hash_content(content)
+    review = _build_review(file, content, FileApproval(content_hash, decode_utf8(content, str(file))))
     if sha256 is not None and sha256 != content_hash:
         message = "the file changed after it was shown; nothing was approved"
         raise ConfigError([Problem(message, file=str(file), hint="review it again")])
     record_approval(file, content, _resolve_review_data_dir(data_dir))
-    return _build_review(file, content_hash, configuration, FileApproval(content_hash, decode_utf8(content)))
+    return review
+
+
+def _read_file(path: str | os.PathLike[str]) -> tuple[Path, bytes]:
+    file = Path(os.path.abspath(path))
+    return file, read_regular_file(file, missing_hint="check the path")
 
 
 def _resolve_review_data_dir(data_dir: str | os.PathLike[str] | None) -> Path:
@@ -216,18 +218,15 @@ def _parse_unexpanded(text: str, name: str) -> Configuration:
     return merge_layers([layer], {}, unapproved_reason="not approved", complete=False)
 
 
-def _build_review(
-    file: Path, sha256: str, configuration: Configuration, last_approval: FileApproval | None
-) -> Review:
-    project = find_project_folder(file)
-    if last_approval is None:
-        servers = tuple(_review_server(server, "new", project) for server in configuration.servers.values())
-        return Review(str(file), sha256, "new", servers)
-    try:
-        before = _parse_unexpanded(last_approval.content, str(file))
-    except ConfigError:
-        # An older version may have accepted content that is invalid now. Then every server counts as new.
-        before = Configuration()
+def _build_review(file: Path, content: bytes, last_approval: FileApproval | None) -> Review:
+    """Compare the content of a file with the last approved one. Raises ConfigError if it is invalid."""
+    project, sha256 = find_project_folder(file), hash_content(content)
+    configuration = _parse_unexpanded(decode_utf8(content, str(file)), str(file))
+    before = Configuration()
+    # An older version may have accepted content that is invalid now. Then every server counts as new.
+    with suppress(ConfigError):
+        if last_approval is not None:
+            before = _parse_unexpanded(last_approval.content, str(file))
     changes = diff_configurations(before, configuration)
     servers = tuple(
         _review_server(
@@ -237,6 +236,8 @@ def _build_review(
         )
         for server in configuration.servers.values()
     )
+    if last_approval is None:
+        return Review(str(file), sha256, "new", servers)
     state = "approved" if last_approval.sha256 == sha256 else "changed"
     return Review(str(file), sha256, state, servers, changes.removed)
 

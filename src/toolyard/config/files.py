@@ -27,12 +27,13 @@ __all__ = [
     "ensure_private_file",
     "is_exposed",
     "lock_for_editing",
+    "read_if_exists",
     "read_regular_file",
     "remove_stale_temporary_files",
+    "replace_unchanged_file",
     "write_atomically",
     "write_backup",
     "write_private_file",
-    "write_with_backup",
 ]
 
 
@@ -335,19 +336,29 @@ def write_backup(target: Path, content: bytes, now: datetime | None = None) -> P
             return backup
 
 
-def write_with_backup(
-    target: Path, before: bytes | None, after: bytes, now: datetime | None = None, *, private: bool = True
+def read_if_exists(path: Path, *, max_bytes: int = MAX_CONFIG_BYTES) -> bytes | None:
+    """Return the content of a regular file, or None if there is none. Raises ConfigError."""
+    # lexists: a dangling link is a mistake to report, not a missing file.
+    return read_regular_file(path, max_bytes=max_bytes) if os.path.lexists(path) else None
+
+
+def replace_unchanged_file(
+    target: Path, before: bytes | None, after: bytes, changed: Problem, *, private: bool, now: datetime | None
 ) -> Path | None:
     """Write a file and return the path of a backup of ``before``, or None for a new file.
 
-    With ``private`` only the owner can read it; otherwise it keeps its permissions. Raises OSError; no backup
-    is left then.
+    With ``private`` only the owner can read it; otherwise it keeps its permissions. Raises ConfigError with
+    the problem ``changed`` if its content is no longer ``before``: a person may have confirmed a plan while
+    another program edited the file. Raises OSError if it cannot be written; no backup is left then.
     """
-    backup = None if before is None else write_backup(target, before, now)
-    try:
-        write_atomically(target, after, 0o600 if private else 0o7777)
-    except BaseException:
-        if backup is not None:
-            backup.unlink(missing_ok=True)
-        raise
+    with lock_for_editing(target):
+        if read_if_exists(target, max_bytes=MAX_CLIENT_FILE_BYTES) != before:
+            raise ConfigError([changed])
+        backup = None if before is None else write_backup(target, before, now)
+        try:
+            write_atomically(target, after, 0o600 if private else 0o7777)
+        except BaseException:
+            if backup is not None:
+                backup.unlink(missing_ok=True)
+            raise
     return backup

@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from toolyard.config.sources.json_document import JsonValue
+from toolyard.config.sources.json_document import JsonValue, map_texts
 
 __all__ = [
     "CheckMethod",
@@ -99,7 +99,13 @@ class KnownServer:
 
     def fill_entry(self, values: Mapping[str, str]) -> dict[str, JsonValue]:
         """Return the entry with these values in place of its variables; others stay as ``${NAME}``."""
-        return {key: _replace_variables(value, values) for key, value in self.entry.items()}
+
+        def fill(text: str) -> str:
+            for name, value in values.items():
+                text = text.replace(f"${{{name}}}", value)
+            return text
+
+        return {key: map_texts(value, fill) for key, value in self.entry.items()}
 
     def as_json(self) -> dict[str, Any]:
         """Return it for output as JSON, with the keys of the data file."""
@@ -152,19 +158,6 @@ def _parse_server(raw: dict[str, Any]) -> KnownServer:
     )
 
 
-def _replace_variables(value: JsonValue, values: Mapping[str, str]) -> JsonValue:
-    if isinstance(value, list):
-        return [_replace_variables(item, values) for item in value]
-    if isinstance(value, dict):
-        return {key: _replace_variables(item, values) for key, item in value.items()}
-    if isinstance(value, str):
-        for name, text in values.items():
-            value = value.replace(f"${{{name}}}", text)
-    return value
-
-
 def example_config() -> str:
     """Return the text of a first ``mcp.json``, with the server Context7, disabled."""
-    from importlib.resources import files  # slow to import, and rarely needed
-
     return files("toolyard.config").joinpath("example.mcp.json").read_text(encoding="utf-8")

@@ -21,7 +21,6 @@ __all__ = [
     "ConfigTarget",
     "StoredEntry",
     "build_denial",
-    "find_entry",
     "find_new_problems",
     "plan_server_edits",
     "read_entries",
@@ -82,11 +81,6 @@ def read_entries(file: Path) -> dict[str, StoredEntry]:
             stored = StoredEntry((section, name), entry if isinstance(entry, dict) else {})
             found[name] = found[ids[name]] = stored
     return found
-
-
-def find_entry(file: Path, server_id: str) -> StoredEntry | None:
-    """Return the entry of a server, or None. Raises ConfigError."""
-    return read_entries(file).get(server_id)
 
 
 def toggle_edit(entry: StoredEntry, enabled: bool) -> EntryEdit:

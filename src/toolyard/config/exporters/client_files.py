@@ -27,9 +27,9 @@ from toolyard.config.files import (
     MAX_CLIENT_FILE_BYTES,
     decode_utf8,
     encode_like,
-    lock_for_editing,
+    read_if_exists,
     read_regular_file,
-    write_with_backup,
+    replace_unchanged_file,
 )
 from toolyard.config.importers.locations import ClientFile
 from toolyard.config.sources.json_document import JsonValue, read_json
@@ -98,7 +98,7 @@ def plan_edits(
     read, and EditRefused if it cannot be changed without loss.
     """
     target = Path(os.path.abspath(file))
-    before = read_regular_file(target, max_bytes=MAX_CLIENT_FILE_BYTES) if os.path.lexists(target) else None
+    before = read_if_exists(target, max_bytes=MAX_CLIENT_FILE_BYTES)
     text = "" if before is None else decode_utf8(before, str(target))
     toml = target.suffix == ".toml"
     changes: list[EditEffect] = []
@@ -141,14 +141,10 @@ def write_entry(plan: EntryPlan, *, private: bool, now: datetime | None = None) 
     """
     target = plan.file
     target.parent.mkdir(parents=True, exist_ok=True)
-    with lock_for_editing(target):
-        current = (
-            read_regular_file(target, max_bytes=MAX_CLIENT_FILE_BYTES) if os.path.lexists(target) else None
-        )
-        if current != plan.before:
-            message = "the file changed while its new content was prepared; nothing was written"
-            raise ConfigError([Problem(message, file=str(target), hint="run the command again")])
-        return write_with_backup(target, current, plan.after, now, private=private or current is None)
+    message = "the file changed while its new content was prepared; nothing was written"
+    changed = Problem(message, file=str(target), hint="run the command again")
+    is_private = private or plan.before is None
+    return replace_unchanged_file(target, plan.before, plan.after, changed, private=is_private, now=now)
 
 
 def _classify_change(current: object, value: JsonValue) -> EditEffect:

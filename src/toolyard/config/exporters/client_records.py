@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -183,19 +183,6 @@ def _change_records(data_dir: Path, change: Callable[[dict[str, ClientRecord]], 
     with lock_for_editing(path):
         records = read_client_records(data_dir)
         change(records)
-        files = {file: _record_json(record) for file, record in records.items()}
+        files = {file: asdict(record) for file, record in records.items()}
         text = json.dumps({"version": 1, "files": files}, indent=2, ensure_ascii=False)
         write_private_file(path, f"{text}\n".encode())
-
-
-def _record_json(record: ClientRecord) -> dict[str, Any]:
-    return {
-        "client": record.client,
-        "sha256": record.sha256,
-        "edits": [
-            {"path": each.path, "value": each.value, "previous": each.previous} for each in record.edits
-        ],
-        "backup": record.backup,
-        "backup_sha256": record.backup_sha256,
-        "is_new_file": record.is_new_file,
-    }

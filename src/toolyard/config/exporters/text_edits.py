@@ -231,7 +231,7 @@ def set_table(text: str, path: Sequence[str], entry: Mapping[str, JsonValue]) ->
     this. Raises EditRefused if a comment would be lost.
     """
     lines = _LINE_WITH_ENDING.findall(text)
-    newline = "\r\n" if "\r\n" in text else "\n"
+    newline = detect_newline(text)
     new_lines = [line + newline for line in format_table(path, entry).split("\n")]
     spans = _find_sections(lines, path)
     if spans:
@@ -269,7 +269,7 @@ def set_flag(text: str, path: Sequence[str], value: bool | None) -> str:
     header = next((n for n, line in enumerate(lines) if _parse_table_header(line) == table), None)
     if header is None:
         refuse_edit("it is not a separate [table], so it cannot be changed", path=format_path(tuple(path)))
-    newline = "\r\n" if "\r\n" in text else "\n"
+    newline = detect_newline(text)
     if not lines[header].endswith("\n"):
         lines[header] += newline
     new_lines = [] if value is None else [f"{_format_key(key)} = {json.dumps(value)}{newline}"]

@@ -17,7 +17,7 @@ from types import NoneType
 
 from toolyard.config.files import MAX_CLIENT_FILE_BYTES, decode_utf8, read_regular_file
 from toolyard.config.importers.translation import EntryTranslation, ForeignServer, escape_variables
-from toolyard.config.sources.json_document import JsonValue, read_json
+from toolyard.config.sources.json_document import JsonValue, map_texts, read_json
 from toolyard.errors import ConfigError, Problem
 
 __all__ = [
@@ -132,7 +132,7 @@ _OPENCODE_VARIABLE = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 def translate_opencode_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
     """Translate one entry of either version."""
-    work = EntryTranslation(name, {key: escape_variables(value) for key, value in raw.items()})
+    work = EntryTranslation(name, escape_variables(raw))
     kind = work.pop("type")
     work.copy_keys("enabled", "disabled", "cwd", "url", "headers")
     command = work.pop("command")
@@ -145,7 +145,8 @@ def translate_opencode_server(name: str, raw: Mapping[str, JsonValue]) -> Foreig
     work.put("type", {"local": "stdio", "remote": "http"}.get(kind) if isinstance(kind, str) else None)
     work.set_timeouts("timeout", "connect", scale=1000)
     work.put("oauth", _translate_opencode_oauth(work, raw))
-    work.entry = {key: _rewrite_variables(value) for key, value in work.entry.items()}
+    for key, value in work.entry.items():
+        work.entry[key] = map_texts(value, lambda text: _OPENCODE_VARIABLE.sub(r"${\1}", text))
     if "{file:" in str(work.entry):
         work.notes.append("{file:...} cannot be read: put the content into a variable")
     return work.finish()
@@ -169,19 +170,9 @@ def _translate_opencode_oauth(work: EntryTranslation, raw: Mapping[str, JsonValu
     return {key: value for key, value in entry.items() if value is not None}
 
 
-def _rewrite_variables(value: JsonValue) -> JsonValue:
-    if isinstance(value, str):
-        return _OPENCODE_VARIABLE.sub(r"${\1}", value)
-    if isinstance(value, list):
-        return [_rewrite_variables(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _rewrite_variables(item) for key, item in value.items()}
-    return value
-
-
 def translate_codex_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
     """Translate one table ``mcp_servers.<name>``."""
-    work = EntryTranslation(name, {key: escape_variables(value) for key, value in raw.items()})
+    work = EntryTranslation(name, escape_variables(raw))
     work.copy_keys("command", "args", "cwd", "url", "enabled")
     work.put("env", work.pop("env"))
     work.merge("env", _forward_variables(work.pop("env_vars")))

@@ -16,9 +16,8 @@ from toolyard.config.exporters.text_edits import detect_newline
 from toolyard.config.files import (
     decode_utf8,
     encode_like,
-    lock_for_editing,
-    read_regular_file,
-    write_with_backup,
+    read_if_exists,
+    replace_unchanged_file,
 )
 from toolyard.config.importers.formats import ForeignFile, read_foreign_file
 from toolyard.config.importers.translation import ForeignServer
@@ -106,7 +105,7 @@ def plan_import(
     because it must not be overwritten then.
     """
     target_path = Path(os.path.abspath(target))
-    before = read_regular_file(target_path) if os.path.lexists(target_path) else None
+    before = read_if_exists(target_path)
     text = decode_utf8(before, str(target_path)) if before is not None else _EMPTY_CONFIG
     merge = _ServerMerge(_parse_servers(text, str(target_path)))
     for file in files:
@@ -136,13 +135,9 @@ def write_import(plan: ImportPlan, *, now: datetime | None = None) -> Path | Non
     """
     target = Path(plan.target)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with lock_for_editing(target):
-        # Between plan and write, a person may have confirmed the plan while another program edited the file.
-        current = read_regular_file(target) if os.path.lexists(target) else None
-        if current != plan.before:
-            message = "the file changed while the import was prepared; nothing was written"
-            raise ConfigError([Problem(message, file=plan.target, hint="run the import again")])
-        return write_with_backup(target, current, plan.after, now)
+    message = "the file changed while the import was prepared; nothing was written"
+    changed = Problem(message, file=plan.target, hint="run the import again")
+    return replace_unchanged_file(target, plan.before, plan.after, changed, private=True, now=now)
 
 
 def _parse_servers(text: str, name: str) -> dict[str, Server]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from toolyard.config.sources.json_document import JsonValue
+from toolyard.config.sources.json_document import JsonValue, map_texts
 
 __all__ = ["EntryTranslation", "ForeignServer", "escape_variables"]
 
@@ -92,18 +92,12 @@ class EntryTranslation:
         self.notes += [f"'{key}' was dropped: {_NO_EQUIVALENT}" for key in self._remaining]
         for key in _EXPANDABLE_KEYS:
             if key in self.entry:
-                self.entry[key] = self._rewrite_variables(self.entry[key])
+                self.entry[key] = map_texts(self.entry[key], self._rewrite_variables)
         return ForeignServer(self.name, self.entry, tuple(dict.fromkeys(self.notes)))
 
-    def _rewrite_variables(self, value: JsonValue) -> JsonValue:
+    def _rewrite_variables(self, text: str) -> str:
         """Replace references that only an editor can resolve by variables, or add a note."""
-        if isinstance(value, list):
-            return [self._rewrite_variables(item) for item in value]
-        if isinstance(value, dict):
-            return {key: self._rewrite_variables(item) for key, item in value.items()}
-        if not isinstance(value, str) or "${" not in value:
-            return value
-        text = _INPUT_VARIABLE.sub(self._replace_input, value.replace("${userHome}", "${HOME}"))
+        text = _INPUT_VARIABLE.sub(self._replace_input, text.replace("${userHome}", "${HOME}"))
         for match in _EDITOR_VARIABLE.finditer(text):
             self.notes.append(f"only an editor can resolve {match[0]}: replace it with the path")
         return text
@@ -115,10 +109,6 @@ class EntryTranslation:
         return f"${{{variable}}}"
 
 
-def escape_variables(value: JsonValue) -> JsonValue:
-    """Escape ``${``, for a client that does not expand ``${NAME}``: it may be meant for a shell."""
-    if isinstance(value, list):
-        return [escape_variables(item) for item in value]
-    if isinstance(value, dict):
-        return {key: escape_variables(item) for key, item in value.items()}
-    return value.replace("${", "$${") if isinstance(value, str) else value
+def escape_variables(raw: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Escape ``${`` in an entry of a client that does not expand ``${NAME}``: it may be meant for a shell."""
+    return {key: map_texts(value, lambda text: text.replace("${", "$${")) for key, value in raw.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NoReturn, TypeAlias
@@ -24,6 +25,7 @@ __all__ = [
     "PositionedList",
     "PositionedObject",
     "format_path",
+    "map_texts",
     "read_json",
 ]
 
@@ -109,6 +111,15 @@ class JsonDocument:
     @cached_property
     def _line_ends(self) -> list[int]:
         return [match.start() for match in re.finditer("\n", self.text)]
+
+
+def map_texts(value: JsonValue, change: Callable[[str], str]) -> JsonValue:
+    """Return a value with every string in it changed, except keys."""
+    if isinstance(value, list):
+        return [map_texts(item, change) for item in value]
+    if isinstance(value, dict):
+        return {key: map_texts(item, change) for key, item in value.items()}
+    return change(value) if isinstance(value, str) else value
 
 
 def format_path(path: JsonPath) -> str:
