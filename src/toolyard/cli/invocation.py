@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Coroutine
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Coroutine, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
@@ -29,6 +29,7 @@ __all__ = [
     "PositiveSeconds",
     "RemoteCommand",
     "Usage",
+    "explain_write_error",
     "open_offline_yard",
     "open_yard",
     "print_outcome",
@@ -192,6 +193,15 @@ class Usage(ToolyardError):
     """Raised for command lines that cannot be used."""
 
     exit_code = 2
+
+
+@contextmanager
+def explain_write_error(file: Path | str) -> Generator[None]:
+    """Raise Usage for a file that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise Usage(f"{file} cannot be written: {error.strerror or error}") from None
 
 
 def report_error(error: ToolyardError, options: Options, **json_fields: Any) -> int:

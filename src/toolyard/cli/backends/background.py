@@ -87,23 +87,21 @@ class BackgroundBackend:
         self, request: ToolsRequest, on_early: Callable[[PartialTools], None] | None = None
     ) -> ToolsReport:
         """Return the tools, as ``LocalBackend`` does."""
-        once = _CallOnce(on_early)
-        try:
-            return await self._request_operation("list_tools", request, on_early=on_early and once)
-        except _ProcessLost:
-            async with self._open_local() as local:
-                return await local.list_tools(request, once.unused)
+        return await self._list("list_tools", request, on_early)
 
     async def list_servers(
         self, request: ServersRequest, on_early: Callable[[PartialServers], None] | None = None
     ) -> ServersReport:
         """Return the states of the servers, as ``LocalBackend`` does."""
+        return await self._list("list_servers", request, on_early)
+
+    async def _list(self, operation: str, request: Any, on_early: Callable[[Any], None] | None) -> Any:
         once = _CallOnce(on_early)
         try:
-            return await self._request_operation("list_servers", request, on_early=on_early and once)
+            return await self._request_operation(operation, request, on_early=on_early and once)
         except _ProcessLost:
             async with self._open_local() as local:
-                return await local.list_servers(request, once.unused)
+                return await getattr(local, operation)(request, once.unused)
 
     async def search(self, request: SearchRequest) -> SearchReport:
         """Search the stored listings."""

@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +59,12 @@ _MAX_STDERR_LINES = 5
 class LocalBackend:
     """Works on an open Toolyard object."""
 
-    def __init__(self, yard: Toolyard, data_dir: Path, *, outlives_command: bool = False) -> None:
+    outlives_command = False
+
+    def __init__(self, yard: Toolyard, data_dir: Path) -> None:
         self._yard = yard
         self._data_dir = data_dir
         self._memory = NoticeMemory(data_dir, yard.configuration.file)
-        self.outlives_command = outlives_command
 
     async def _load_agent(self, name: str | None) -> None:
         """Make agents that were created in the pages available, unless AGENTS.md has this one."""
@@ -194,17 +194,13 @@ class LocalBackend:
                     await asyncio.wait({listing}, timeout=EARLY_OUTPUT_SECONDS)
                     if not listing.done():
                         await yard.search("")  # Loads the listings that have come so far.
-                        views = self._collect_views()
-                        done = [_summarize_view(one, request.connects) for one in views if one.is_done]
-                        on_early(PartialServers(done, [one.server.id for one in views if not one.is_done]))
+                        catalogues, known = yard.known().catalogues, self._summarize_servers(request.connects)
+                        done = [each for each in known if _is_done(each, catalogues.get(each.server))]
+                        on_early(PartialServers(done, [each.server for each in known if each not in done]))
                 await listing
             finally:
                 listing.cancel()
-        hidden = Counter(each.server for each in yard.hidden())
-        servers = [
-            replace(_summarize_view(one, request.connects), hidden_count=hidden[one.server.id])
-            for one in self._collect_views()
-        ]
+        servers = self._summarize_servers(request.connects)
         return ServersReport(servers, list(self._find_server_notices()) if request.has_notices else [])
 
     def _find_server_notices(self) -> Iterator[Notice]:
@@ -214,17 +210,20 @@ class LocalBackend:
         yield from quarantined_tools_notices(yard.known(), memory=self._memory)
         yield from servers_without_tools_notices(yard.known(), yard.hidden(), yard.configuration)
 
-    def _collect_views(self) -> list[_ServerView]:
+    def _summarize_servers(self, has_connected: bool) -> list[ServerSummary]:
         roster, servers = self._yard.known(), self._yard.configuration.servers
+        hidden = Counter(each.server for each in self._yard.hidden())
         return [
-            _ServerView(
-                servers[status.server],
+            _summarize_server(
+                servers[id],
                 status,
-                roster.catalogues.get(status.server),
-                roster.failures.get(status.server),
+                roster.catalogues.get(id),
+                roster.failures.get(id),
+                has_connected,
+                hidden[id],
             )
             for status in self._yard.servers()
-            if status.server in servers
+            if (id := status.server) in servers
         ]
 
     async def restart(self, server: str) -> ServerSummary:
@@ -232,7 +231,7 @@ class LocalBackend:
         self._require_enabled_server(server)
         await self._yard.restart(server)
         await self._yard.tools(server=server, fresh=True)
-        return next(_summarize_view(one, True) for one in self._collect_views() if one.server.id == server)
+        return next(each for each in self._summarize_servers(True) if each.server == server)
 
     # Calls.
 
@@ -272,77 +271,51 @@ async def _list_tools(yard: Toolyard, options: dict[str, Any]) -> list[Any]:
     return [*await yard.tools(**options)]
 
 
-@dataclass(frozen=True, slots=True)
-class _ServerView:
-    """One server in the list."""
-
-    server: Server
-    status: Status
-    catalogue: Catalogue | None
-    failure: ServerError | None
-
-    @property
-    def state(self) -> State:
-        """Return the state; a server whose tools cannot be listed counts as failed, also if an earlier
-        command found that out."""
-        failed = self.failure is not None and self.status.state in (State.READY, State.IDLE)
-        return State.FAILED if failed else self.status.state
-
-    @property
-    def is_done(self) -> bool:
-        """Return whether the server needs no further wait: it is listed, has failed or is disabled."""
-        listed = self.catalogue is not None and not self.catalogue.stale
-        return self.state not in (State.READY, State.IDLE, State.CONNECTING) or (
-            self.state is State.READY and listed
-        )
-
-    @property
-    def is_broken(self) -> bool:
-        failed = self.failure is not None or self.state is State.FAILED
-        return failed and (self.server.enabled or bool(self.server.problems))
-
-    @property
-    def cause(self) -> str | None:
-        found = self.status.cause or (self.failure.cause if self.failure is not None else None)
-        return None if found is None else clean_server_text(found, self.server)
-
-    @property
-    def hint(self) -> str | None:
-        return self.status.hint or (self.failure.hint if self.failure is not None else None)
-
-    @property
-    def stderr_lines(self) -> list[str]:
-        lines = [clean_server_text(line, self.server) for line in self.status.stderr]
-        return [line for line in lines if line][-_MAX_STDERR_LINES:]
-
-    @property
-    def protocol_version(self) -> str | None:
-        kept = self.catalogue.listing.protocol_version if self.catalogue is not None else None
-        return self.status.protocol_version or kept
+def _is_done(summary: ServerSummary, catalogue: Catalogue | None) -> bool:
+    """Return whether a server needs no further wait: it is listed, has failed or is disabled."""
+    is_listed = catalogue is not None and not catalogue.stale
+    is_waiting = summary.state in (State.READY, State.IDLE, State.CONNECTING)
+    return not is_waiting or (summary.state == State.READY and is_listed)
 
 
-def _summarize_view(view: _ServerView, has_connected: bool) -> ServerSummary:
-    catalogue = view.catalogue
-    about = describe_server_info(view.status.server_info)
+def _summarize_server(
+    server: Server,
+    status: Status,
+    catalogue: Catalogue | None,
+    failure: ServerError | None,
+    has_connected: bool,
+    hidden_count: int,
+) -> ServerSummary:
+    about, state = describe_server_info(status.server_info), status.state
     if not has_connected:
         about = "never listed" if catalogue is None else f"listed {format_age(catalogue.age)}"
+    cause, hint, protocol_version = status.cause, status.hint, status.protocol_version
+    if failure is not None:
+        # A server whose tools cannot be listed counts as failed, also if an earlier command found that out.
+        state = State.FAILED if state in (State.READY, State.IDLE) else state
+        cause, hint = cause or failure.cause, hint or failure.hint
+    if catalogue is not None:
+        protocol_version = protocol_version or catalogue.listing.protocol_version
+    lines = [clean_server_text(line, server) for line in status.stderr]
+    has_failed = failure is not None or state is State.FAILED
     return ServerSummary(
-        server=view.server.id,
-        state=view.state.value,
-        enabled=view.server.enabled,
-        transport=view.server.transport.type,
-        trust=view.server.trust.value,
-        origin=str(view.server.provenance),
+        server=server.id,
+        state=state.value,
+        enabled=server.enabled,
+        transport=server.transport.type,
+        trust=server.trust.value,
+        origin=str(server.provenance),
         about=about,
-        is_broken=view.is_broken,
-        cause=view.cause,
-        hint=view.hint,
-        protocol_version=view.protocol_version,
-        server_info=view.status.server_info,
+        is_broken=has_failed and (server.enabled or bool(server.problems)),
+        cause=None if cause is None else clean_server_text(cause, server),
+        hint=hint,
+        protocol_version=protocol_version,
+        server_info=status.server_info,
         tool_count=None if catalogue is None else len(catalogue.definitions),
-        token_count=view.status.token_cost,
-        quarantined_tools=() if catalogue is None else tuple(str(each) for each in catalogue.quarantined),
+        hidden_count=hidden_count,
+        token_count=status.token_cost,
+        quarantined_tools=() if catalogue is None else tuple(map(str, catalogue.quarantined)),
         listed_seconds_ago=None if catalogue is None else round(catalogue.age, 3),
-        stderr_lines=tuple(view.stderr_lines),
-        processes=view.status.processes,
+        stderr_lines=tuple([line for line in lines if line][-_MAX_STDERR_LINES:]),
+        processes=status.processes,
     )

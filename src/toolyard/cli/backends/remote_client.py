@@ -124,49 +124,45 @@ def _parse_response(url: str, status: int, body: bytes) -> Any:
     raise _build_error(status, cast("dict[str, Any]", found))
 
 
-_ERRORS_BY_TYPE: dict[str, type[ServerError]] = {
+_SERVER_ERRORS: dict[str, type[ServerError]] = {
     "unreachable": Unreachable,
     "session-lost": SessionLost,
     "bad-answer": BadAnswer,
     "timeout": CallTimeout,
     "outcome-unknown": OutcomeUnknown,
     "server-error": ServerError,
+    "throttled": Throttled,
+    "sign-in-needed": SignInNeeded,
+}
+_FILE_ERRORS: dict[str, type[AgentsError | ConfigError]] = {
+    "no-such-agent": AgentsError,
+    "no-such-bundle": ConfigError,
+}
+_OTHER_ERRORS: dict[str, type[ToolyardError]] = {
+    "tool-refused": ToolRefused,
+    "not-allowed": ToolRefused,
+    "not-found": Usage,
 }
 
 
 def _build_error(status: int, problem: dict[str, Any]) -> ToolyardError:
     """Rebuild the error that the remote reports, as it would have been raised here."""
     cause, hint = str(problem.get("detail", "")), problem.get("hint")
-    word, server = (
-        str(problem.get("type", "")).removeprefix(_PROBLEM_TYPE_PREFIX),
-        problem.get("server") or "",
-    )
+    kind = str(problem.get("type", "")).removeprefix(_PROBLEM_TYPE_PREFIX)
     if status == 401:
-        return SignInNeeded(
-            cause, hint=f"set {REMOTE_TOKEN_VARIABLE} to a token, or pass a file with --token-file"
-        )
-    match word:
-        case "tool-refused" | "not-allowed":
-            return ToolRefused(cause, hint=hint)
-        case "no-such-agent":
-            return AgentsError([Problem(cause, hint=hint)])
-        case "no-such-bundle":
-            return ConfigError([Problem(cause, hint=hint)])
-        case "not-found":
-            return Usage(cause, hint=hint)
-        case "rpc-error":
-            code = problem.get("code") or 0
-            message = cause.removesuffix(f" (code {code})")
-            error: ServerError = RpcError(code, message, problem.get("data"), hint=hint)
-        case "throttled":
-            error = Throttled(cause, hint=hint)
-        case "sign-in-needed":
-            error = SignInNeeded(cause, hint=hint)
-        case _ if word in _ERRORS_BY_TYPE:
-            return _ERRORS_BY_TYPE[word](cause, server=server, hint=hint)
-        case _:
-            return ToolyardError(cause, hint=hint)
-    error.server = server
+        sign_in_hint = f"set {REMOTE_TOKEN_VARIABLE} to a token, or pass a file with --token-file"
+        return SignInNeeded(cause, hint=sign_in_hint)
+    if kind in _FILE_ERRORS:
+        return _FILE_ERRORS[kind]([Problem(cause, hint=hint)])
+    if kind == "rpc-error":
+        code = problem.get("code") or 0
+        message = cause.removesuffix(f" (code {code})")
+        error: ServerError = RpcError(code, message, problem.get("data"), hint=hint)
+    elif kind in _SERVER_ERRORS:
+        error = _SERVER_ERRORS[kind](cause, hint=hint)
+    else:
+        return _OTHER_ERRORS.get(kind, ToolyardError)(cause, hint=hint)
+    error.server = problem.get("server") or ""
     return error
 
 

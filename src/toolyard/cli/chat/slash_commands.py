@@ -12,7 +12,7 @@ from toolyard.agents.chat.markdown_export import export_markdown
 from toolyard.agents.chat.tool_set import ToolView
 from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID
 from toolyard.cli.chat.current_chat import CurrentChat
-from toolyard.cli.invocation import Usage
+from toolyard.cli.invocation import Usage, explain_write_error
 from toolyard.cli.output.console import (
     format_count,
     is_terminal,
@@ -136,10 +136,8 @@ async def _read_pieces(file: str) -> AsyncIterator[bytes]:
 
 
 def _write_export(file: str, text: str) -> None:
-    try:
+    with explain_write_error(file):
         Path(file).expanduser().write_text(text, "utf-8")
-    except OSError as error:
-        raise Usage(f"{file} cannot be written: {error.strerror or error}") from None
     _print_message(f"wrote {file}")
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from toolyard.cli.invocation import Command, Options, Usage
+from toolyard.cli.invocation import Command, Options, Usage, explain_write_error
 from toolyard.cli.output.console import print_json, show_note, style_text
 from toolyard.config.exporters.client_files import EntryEdit, find_target_file, plan_edits, resolve_entry_path
 from toolyard.config.exporters.client_records import (
@@ -128,12 +128,12 @@ def command(
 
 
 def _check_client(client: str | None, *, is_all: bool, is_single: bool, replaces: bool) -> None:
-    if is_all is (client is not None):
-        raise Usage("name a client, or use --all", hint=f"known clients: {', '.join(_CLIENT_NAMES)}")
-    if is_all and is_single:
-        raise Usage("--remove, --project and --to do not apply to --all", hint="omit them")
-    if replaces and not is_all:
-        raise Usage("--replace and --yes only apply to --all", hint="add --all instead of the client")
+    known, add_all = f"known clients: {', '.join(_CLIENT_NAMES)}", "add --all instead of the client"
+    _refuse_first(
+        (is_all is (client is not None), "name a client, or use --all", known),
+        (is_all and is_single, "--remove, --project and --to do not apply to --all", "omit them"),
+        (replaces and not is_all, "--replace and --yes only apply to --all", add_all),
+    )
 
 
 def _check_options(
@@ -146,18 +146,24 @@ def _check_options(
     url: str | None,
     token: str | bool | None,
 ) -> None:
-    if len(scope_options) > 1:
-        raise Usage("--agent, --bundle and --server cannot be combined", hint="use only one of them")
-    if write and remove:
-        raise Usage("--write and --remove cannot be combined", hint="use only one of them")
-    if (project or to is not None) and not (write or remove):
-        raise Usage("--project and --to only apply to writing", hint="add --write or --remove")
-    if project and to is not None:
-        raise Usage("--project and --to cannot be combined", hint="use only one of them")
-    if token and url is None:
-        raise Usage("--token requires --url", hint="add --url with the address of Toolyard")
-    if url is not None and not _is_web_url(url):
-        raise Usage(f"--url {url}: not a valid web address", hint="write it like http://127.0.0.1:8420")
+    has_file, is_shown = project or to is not None, not (write or remove)
+    one_of, add_write = "use only one of them", "add --write or --remove"
+    add_url, url_example = "add --url with the address of Toolyard", "write it like http://127.0.0.1:8420"
+    _refuse_first(
+        (len(scope_options) > 1, "--agent, --bundle and --server cannot be combined", one_of),
+        (write and remove, "--write and --remove cannot be combined", one_of),
+        (has_file and is_shown, "--project and --to only apply to writing", add_write),
+        (project and to is not None, "--project and --to cannot be combined", one_of),
+        (bool(token) and url is None, "--token requires --url", add_url),
+        (url is not None and not _is_web_url(url), f"--url {url}: not a valid web address", url_example),
+    )
+
+
+def _refuse_first(*faults: tuple[bool, str, str]) -> None:
+    """Raise Usage for the first fault that is there, with its message and hint."""
+    for is_there, message, hint in faults:
+        if is_there:
+            raise Usage(message, hint=hint)
 
 
 def _is_web_url(url: str) -> bool:
@@ -234,13 +240,11 @@ def update_client_file(
     plan = plan_edits(file, edits) if undo is None else undo.plan
     backup = None
     if plan.has_changes:
-        try:
+        with explain_write_error(plan.file):
             if undo is not None:
                 backup = write_undo(undo, folder)
             else:
                 backup = write_client_edits(snippet.client, plan, edits, folder, private=private)
-        except OSError as error:
-            raise Usage(f"{plan.file} cannot be written: {error.strerror or error}") from None
     if options.json:
         kept = None if backup is None else str(backup)
         print_json({"client": snippet.client, "file": str(plan.file), "change": plan.change, "backup": kept})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,7 +51,7 @@ async def _run_doctor(options: Options, server_ids: tuple[str, ...]) -> int:
     facts = await check_machine(options.resolved_data_dir)
     if not options.json:
         _show_machine_checks(facts)
-    machine = [_machine_check_json(fact) for fact in facts]
+    machine = [asdict(fact) for fact in facts]
     try:
         configuration = options.load_config()
         chosen = _select_servers(configuration, server_ids)
@@ -175,15 +176,6 @@ def _show_summary(
     else:
         verb = "works" if len(tried) == 1 else "work"
         print(style_text(f"{format_count(len(tried), 'server')} {verb}", "green", sys.stdout))
-
-
-def _machine_check_json(machine_check: MachineCheck) -> dict[str, Any]:
-    return {
-        "name": machine_check.name,
-        "text": machine_check.text,
-        "ok": machine_check.ok,
-        "hint": machine_check.hint,
-    }
 
 
 def _server_check_json(server_check: ServerCheck) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from toolyard.cli.input.prompts import ask_yes_no
-from toolyard.cli.invocation import Command, Options, Usage
+from toolyard.cli.invocation import Command, Options, Usage, explain_write_error
 from toolyard.cli.output.console import (
     Column,
     StyledCell,
@@ -69,7 +69,8 @@ def command(options: Options, sources: tuple[str, ...], write: bool | None, to: 
     backup = None
     written = bool(plan.added) and _confirm_write(plan, write, yes, options)
     if written:
-        backup = _write_plan(plan)
+        with explain_write_error(plan.target):
+            backup = write_import(plan)
     if options.json:
         print_json(_plan_json(plan, files, backup, written))
     elif written:
@@ -123,13 +124,6 @@ def _confirm_write(plan: ImportPlan, write: bool | None, yes: bool, options: Opt
     if not write and not options.json:
         show_note("nothing was written", "use --write to write the file")
     return bool(write)
-
-
-def _write_plan(plan: ImportPlan) -> Path | None:
-    try:
-        return write_import(plan)
-    except OSError as error:
-        raise Usage(f"{plan.target} cannot be written: {error.strerror or error}") from None
 
 
 def _show_plan(plan: ImportPlan, files: list[Path], *, has_sources: bool) -> None:

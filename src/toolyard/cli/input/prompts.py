@@ -9,18 +9,16 @@ from toolyard.cli.output.console import style_text
 __all__ = ["ask_yes_no", "ask_yes_no_async", "format_arguments_for_approval", "read_line_async"]
 
 _YES_ANSWERS = {"y", "yes"}
-MAX_ARGUMENT_CHARACTERS = 100_000
+_MAX_ARGUMENT_CHARACTERS = 100_000
 """Maximum length of arguments that a person can be expected to read at a terminal."""
 
 
-def format_arguments_for_approval(
-    arguments: object, *, indent: int | None = None, max_characters: int = MAX_ARGUMENT_CHARACTERS
-) -> str | None:
+def format_arguments_for_approval(arguments: object, *, indent: int | None = None) -> str | None:
     """Return all arguments of a call as text, or None if they cannot be shown and so cannot be approved."""
     from toolyard.agents.chat.argument_review import review_text  # only needed for prompts
 
     text = review_text(arguments, indent=indent)
-    return text if text is not None and len(text) <= max_characters else None
+    return text if text is not None and len(text) <= _MAX_ARGUMENT_CHARACTERS else None
 
 
 def ask_yes_no(question: str) -> bool:

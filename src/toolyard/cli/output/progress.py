@@ -62,12 +62,6 @@ class ProgressIndicator:
         sys.stdout.flush()
         show_note(f"waiting for {', '.join(server_ids)}")
 
-    def set_label(self, text: str) -> None:
-        """Change the label."""
-        self._label = text
-        if self._progress is not None:
-            self._progress.update(self._progress.task_ids[0], description=text)
-
     def on_progress(self, params: Mapping[str, Any]) -> None:
         """Handle a progress notification, whatever values a server put into it."""
         done, total = _parse_number(params.get("progress")), _parse_number(params.get("total"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -183,6 +183,16 @@ def _change_records(data_dir: Path, change: Callable[[dict[str, ClientRecord]], 
     with lock_for_editing(path):
         records = read_client_records(data_dir)
         change(records)
-        files = {file: asdict(record) for file, record in records.items()}
+        files = {file: _record_json(record) for file, record in records.items()}
         text = json.dumps({"version": 1, "files": files}, indent=2, ensure_ascii=False)
         write_private_file(path, f"{text}\n".encode())
+
+
+def _record_json(record: ClientRecord) -> dict[str, Any]:
+    # Not ``asdict``: it copies the values, which can be objects with positions that cannot be copied so.
+    return {
+        **{each.name: getattr(record, each.name) for each in fields(record)},
+        "edits": [
+            {"path": each.path, "value": each.value, "previous": each.previous} for each in record.edits
+        ],
+    }

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from toolyard.cli.invocation import Options, Usage, run_async
+from toolyard.cli.invocation import Options, Usage, explain_write_error, run_async
 from toolyard.cli.output.console import one_line, show_note, style_text
 from toolyard.config.exporters.client_files import EntryPlan
 from toolyard.config.file_approvals import hash_content
@@ -59,10 +59,8 @@ def save_plan(
     """
     backup, needs_approval = None, False
     if plan.has_changes:
-        try:
+        with explain_write_error(plan.file):
             backup, needs_approval = write_server_edits(plan, options.resolved_data_dir, private=private)
-        except OSError as error:
-            raise Usage(f"{plan.file} cannot be written: {error.strerror or error}") from None
         if not needs_approval:
             _record_approval(options, plan)
     if not options.json:

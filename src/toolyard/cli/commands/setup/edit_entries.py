@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +23,13 @@ from toolyard.cli.output.console import format_count, is_interactive, print_json
 from toolyard.config.exporters.client_files import EditEffect, EntryEdit, EntryPlan
 from toolyard.config.exporters.text_edits import detect_newline
 from toolyard.config.files import decode_utf8, encode_like, read_regular_file
-from toolyard.config.server_entries import find_new_problems, plan_server_edits, toggle_edit
+from toolyard.config.server_entries import (
+    ConfigTarget,
+    StoredEntry,
+    find_new_problems,
+    plan_server_edits,
+    toggle_edit,
+)
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.errors import ConfigError
 
@@ -39,17 +46,13 @@ def _remove(options: Options, servers: tuple[str, ...], to: str | None, project:
     """Remove servers from the configuration file. The rest of the file stays as it is, a backup is made, and
     stored sign-ins stay: `toolyard logout SERVER` deletes them, before the entry is removed."""
     target = choose_target(options, to, project)
-    edits = [EntryEdit(find_stored_entry(target, server).path, None) for server in dict.fromkeys(servers)]
-    plan = plan_server_edits(target.path, edits)
-    return _report(options, save_plan(options, target, plan, f"removed {_format_names(servers)}"))
+    return _edit_each(options, target, servers, "removed", lambda entry: EntryEdit(entry.path, None))
 
 
 def _make_toggle(name: str, enabled: bool, text: str) -> click.Command:
     def toggle(options: Options, servers: tuple[str, ...], to: str | None, project: bool) -> int:
         target = choose_target(options, to, project)
-        edits = [toggle_edit(find_stored_entry(target, server), enabled) for server in dict.fromkeys(servers)]
-        plan = plan_server_edits(target.path, edits)
-        return _report(options, save_plan(options, target, plan, f"{name}d {_format_names(servers)}"))
+        return _edit_each(options, target, servers, f"{name}d", lambda entry: toggle_edit(entry, enabled))
 
     argument = click.argument(
         "servers", metavar="SERVER...", nargs=-1, required=True, shell_complete=complete_servers
@@ -81,6 +84,20 @@ def _edit(
     if server is not None:
         find_stored_entry(target, server)
     return _report(options, save_plan(options, target, _edit_in_editor(target.path), "edited"))
+
+
+def _edit_each(
+    options: Options,
+    target: ConfigTarget,
+    servers: tuple[str, ...],
+    done: str,
+    make_edit: Callable[[StoredEntry], EntryEdit],
+) -> int:
+    """Make one edit for each server, all or none."""
+    ids = list(dict.fromkeys(servers))
+    plan = plan_server_edits(target.path, [make_edit(find_stored_entry(target, each)) for each in ids])
+    names = ", ".join(f"'{each}'" for each in ids)
+    return _report(options, save_plan(options, target, plan, f"{done} {names}"))
 
 
 def _report(options: Options, facts: dict[str, Any]) -> int:
@@ -118,10 +135,6 @@ def _edit_in_editor(file: Path) -> EntryPlan:
         show_problems(problems)
         if not ask_yes_no("Edit again?"):
             raise ConfigError(problems)
-
-
-def _format_names(servers: tuple[str, ...]) -> str:
-    return ", ".join(f"'{server}'" for server in dict.fromkeys(servers))
 
 
 commands = {
