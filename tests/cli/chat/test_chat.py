@@ -292,14 +292,15 @@ def _children(pid: int) -> list[int]:
 
 
 def test_the_list_of_exit_codes_is_what_the_code_has() -> None:
-    from toolyard.cli.commands.chat import EXIT_CODES
+    from toolyard.cli.chat.chat_run import EXIT_CODES
     from toolyard.types.chat import TurnOutcome
 
     assert set(EXIT_CODES) == set(TurnOutcome)
 
 
 def test_chats_and_events_have_the_shape_of_the_api() -> None:
-    from toolyard.cli.commands.chat import chat_json, event_json
+    from toolyard.cli.chat.chat_run import event_json
+    from toolyard.cli.commands.chat import chat_json
     from toolyard.types.chat import Chat, ChatEvent, Kind
     from toolyard.web.api.chat_models import ChatResponse, EventResponse
 

@@ -24,22 +24,8 @@ from toolyard.cli.backends.backend import (
 )
 from toolyard.cli.input.arguments import coerce_key_values
 from toolyard.cli.invocation import Usage
+from toolyard.cli.output import notices
 from toolyard.cli.output.console import Notice, format_age
-from toolyard.cli.output.notices import (
-    NoticeMemory,
-    agent_problem_notices,
-    clean_server_text,
-    disabled_server_notices,
-    explain_refusal,
-    failure_notices,
-    hidden_tools_notices,
-    no_servers_notices,
-    quarantined_tools_notices,
-    servers_without_tools_notices,
-    stale_listing_notices,
-    unaccepted_tools_notices,
-    unapproved_file_notices,
-)
 from toolyard.cli.output.progress import EARLY_OUTPUT_SECONDS
 from toolyard.cli.output.servers import ServerSummary, describe_server_info
 from toolyard.clients.call_path import refuse_approval
@@ -64,7 +50,7 @@ class LocalBackend:
     def __init__(self, yard: Toolyard, data_dir: Path) -> None:
         self._yard = yard
         self._data_dir = data_dir
-        self._memory = NoticeMemory(data_dir, yard.configuration.file)
+        self._memory = notices.NoticeMemory(data_dir, yard.configuration.file)
 
     async def _load_agent(self, name: str | None) -> None:
         """Make agents that were created in the pages available, unless AGENTS.md has this one."""
@@ -118,7 +104,7 @@ class LocalBackend:
             None if request.provider is None else tools,
             {id: round(one.age, 3) for id, one in roster.catalogues.items()},
             {
-                id: clean_server_text(error.cause, configuration.servers.get(id))
+                id: notices.clean_server_text(error.cause, configuration.servers.get(id))
                 for id, error in failures.items()
             }
             | invalid,
@@ -133,19 +119,19 @@ class LocalBackend:
         yard, server = self._yard, request.server
         roster, configuration = yard.known(), yard.configuration
         if request.provider is None:
-            yield from no_servers_notices(configuration, self._data_dir)
-        yield from disabled_server_notices(configuration)
+            yield from notices.no_servers_notices(configuration, self._data_dir)
+        yield from notices.disabled_server_notices(configuration)
         memory = self._memory if server is None and not request.shows_hidden else None
-        yield from quarantined_tools_notices(roster, server, memory)
-        yield from unaccepted_tools_notices(roster, yard.locks, self._memory)
-        yield from stale_listing_notices(roster, server)
-        yield from failure_notices(failures, configuration, memory)
+        yield from notices.quarantined_tools_notices(roster, server, memory)
+        yield from notices.unaccepted_tools_notices(roster, yard.locks, self._memory)
+        yield from notices.stale_listing_notices(roster, server)
+        yield from notices.failure_notices(failures, configuration, memory)
         if request.agent is not None:
-            yield from agent_problem_notices(yard.agent_problems(request.agent))
+            yield from notices.agent_problem_notices(yard.agent_problems(request.agent))
         if request.agent is None and not request.bundles:
-            yield from servers_without_tools_notices(roster, hidden, configuration)
+            yield from notices.servers_without_tools_notices(roster, hidden, configuration)
         are_shown = request.shows_hidden or request.provider is not None
-        yield from hidden_tools_notices(hidden, are_shown=are_shown)
+        yield from notices.hidden_tools_notices(hidden, are_shown=are_shown)
 
     def _require_enabled_server(self, server_id: str) -> None:
         servers = self._yard.configuration.servers
@@ -172,13 +158,13 @@ class LocalBackend:
         tools = await yard.search(
             request.query, limit=request.limit, agent=request.agent, bundles=request.bundles
         )
-        notices = list(self._find_search_notices()) if request.has_notices else []
-        return SearchReport(tools, self._find_unlisted_servers(), notices)
+        found = list(self._find_search_notices()) if request.has_notices else []
+        return SearchReport(tools, self._find_unlisted_servers(), found)
 
     def _find_search_notices(self) -> Iterator[Notice]:
-        yield from no_servers_notices(self._yard.configuration, self._data_dir)
-        yield from disabled_server_notices(self._yard.configuration)
-        yield from unaccepted_tools_notices(self._yard.known(), self._yard.locks, self._memory)
+        yield from notices.no_servers_notices(self._yard.configuration, self._data_dir)
+        yield from notices.disabled_server_notices(self._yard.configuration)
+        yield from notices.unaccepted_tools_notices(self._yard.known(), self._yard.locks, self._memory)
 
     # Servers.
 
@@ -205,10 +191,10 @@ class LocalBackend:
 
     def _find_server_notices(self) -> Iterator[Notice]:
         yard = self._yard
-        yield from no_servers_notices(yard.configuration, self._data_dir)
-        yield from unapproved_file_notices(yard.configuration)
-        yield from quarantined_tools_notices(yard.known(), memory=self._memory)
-        yield from servers_without_tools_notices(yard.known(), yard.hidden(), yard.configuration)
+        yield from notices.no_servers_notices(yard.configuration, self._data_dir)
+        yield from notices.unapproved_file_notices(yard.configuration)
+        yield from notices.quarantined_tools_notices(yard.known(), memory=self._memory)
+        yield from notices.servers_without_tools_notices(yard.known(), yard.hidden(), yard.configuration)
 
     def _summarize_servers(self, has_connected: bool) -> list[ServerSummary]:
         roster, servers = self._yard.known(), self._yard.configuration.servers
@@ -264,7 +250,7 @@ class LocalBackend:
         except TimeoutError:
             raise CallTimeout(f"'{request.name}' took longer than {seconds:g} s") from None
         except ToolRefused as error:
-            raise explain_refusal(error, request.name, yard, request.agent, request.bundles) from None
+            raise notices.explain_refusal(error, request.name, yard, request.agent, request.bundles) from None
 
 
 async def _list_tools(yard: Toolyard, options: dict[str, Any]) -> list[Any]:
@@ -296,7 +282,7 @@ def _summarize_server(
         cause, hint = cause or failure.cause, hint or failure.hint
     if catalogue is not None:
         protocol_version = protocol_version or catalogue.listing.protocol_version
-    lines = [clean_server_text(line, server) for line in status.stderr]
+    lines = [notices.clean_server_text(line, server) for line in status.stderr]
     has_failed = failure is not None or state is State.FAILED
     return ServerSummary(
         server=server.id,
@@ -307,7 +293,7 @@ def _summarize_server(
         origin=str(server.provenance),
         about=about,
         is_broken=has_failed and (server.enabled or bool(server.problems)),
-        cause=None if cause is None else clean_server_text(cause, server),
+        cause=None if cause is None else notices.clean_server_text(cause, server),
         hint=hint,
         protocol_version=protocol_version,
         server_info=status.server_info,

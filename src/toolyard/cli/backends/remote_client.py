@@ -10,25 +10,10 @@ from types import TracebackType
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
+from toolyard import errors
 from toolyard.cli.invocation import Options, Usage
 from toolyard.cli.output.console import show_note
 from toolyard.config.files import is_exposed
-from toolyard.errors import (
-    AgentsError,
-    BadAnswer,
-    CallTimeout,
-    ConfigError,
-    OutcomeUnknown,
-    Problem,
-    RpcError,
-    ServerError,
-    SessionLost,
-    SignInNeeded,
-    Throttled,
-    ToolRefused,
-    ToolyardError,
-    Unreachable,
-)
 
 __all__ = ["REMOTE_TOKEN_VARIABLE", "RemoteClient", "quote_path_segment", "read_token"]
 
@@ -99,7 +84,7 @@ class RemoteClient:
                 body = await response.read()
                 return _parse_response(self.url, response.status, body)
         except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(
+            raise errors.Unreachable(
                 f"Toolyard at {self.url} cannot be reached: {str(error) or type(error).__name__}",
                 hint="is it running? `toolyard serve` prints its address",
             ) from None
@@ -118,50 +103,50 @@ def _parse_response(url: str, status: int, body: bytes) -> Any:
     if status < 300 and found is not None:
         return found
     if not isinstance(found, dict) or "status" not in found:
-        raise BadAnswer(
+        raise errors.BadAnswer(
             f"the server at {url} is not Toolyard (HTTP status {status})", hint="check the address"
         )
     raise _build_error(status, cast("dict[str, Any]", found))
 
 
-_SERVER_ERRORS: dict[str, type[ServerError]] = {
-    "unreachable": Unreachable,
-    "session-lost": SessionLost,
-    "bad-answer": BadAnswer,
-    "timeout": CallTimeout,
-    "outcome-unknown": OutcomeUnknown,
-    "server-error": ServerError,
-    "throttled": Throttled,
-    "sign-in-needed": SignInNeeded,
+_SERVER_ERRORS: dict[str, type[errors.ServerError]] = {
+    "unreachable": errors.Unreachable,
+    "session-lost": errors.SessionLost,
+    "bad-answer": errors.BadAnswer,
+    "timeout": errors.CallTimeout,
+    "outcome-unknown": errors.OutcomeUnknown,
+    "server-error": errors.ServerError,
+    "throttled": errors.Throttled,
+    "sign-in-needed": errors.SignInNeeded,
 }
-_FILE_ERRORS: dict[str, type[AgentsError | ConfigError]] = {
-    "no-such-agent": AgentsError,
-    "no-such-bundle": ConfigError,
+_FILE_ERRORS: dict[str, type[errors.AgentsError | errors.ConfigError]] = {
+    "no-such-agent": errors.AgentsError,
+    "no-such-bundle": errors.ConfigError,
 }
-_OTHER_ERRORS: dict[str, type[ToolyardError]] = {
-    "tool-refused": ToolRefused,
-    "not-allowed": ToolRefused,
+_OTHER_ERRORS: dict[str, type[errors.ToolyardError]] = {
+    "tool-refused": errors.ToolRefused,
+    "not-allowed": errors.ToolRefused,
     "not-found": Usage,
 }
 
 
-def _build_error(status: int, problem: dict[str, Any]) -> ToolyardError:
+def _build_error(status: int, problem: dict[str, Any]) -> errors.ToolyardError:
     """Rebuild the error that the remote reports, as it would have been raised here."""
     cause, hint = str(problem.get("detail", "")), problem.get("hint")
     kind = str(problem.get("type", "")).removeprefix(_PROBLEM_TYPE_PREFIX)
     if status == 401:
         sign_in_hint = f"set {REMOTE_TOKEN_VARIABLE} to a token, or pass a file with --token-file"
-        return SignInNeeded(cause, hint=sign_in_hint)
+        return errors.SignInNeeded(cause, hint=sign_in_hint)
     if kind in _FILE_ERRORS:
-        return _FILE_ERRORS[kind]([Problem(cause, hint=hint)])
+        return _FILE_ERRORS[kind]([errors.Problem(cause, hint=hint)])
     if kind == "rpc-error":
         code = problem.get("code") or 0
         message = cause.removesuffix(f" (code {code})")
-        error: ServerError = RpcError(code, message, problem.get("data"), hint=hint)
+        error: errors.ServerError = errors.RpcError(code, message, problem.get("data"), hint=hint)
     elif kind in _SERVER_ERRORS:
         error = _SERVER_ERRORS[kind](cause, hint=hint)
     else:
-        return _OTHER_ERRORS.get(kind, ToolyardError)(cause, hint=hint)
+        return _OTHER_ERRORS.get(kind, errors.ToolyardError)(cause, hint=hint)
     error.server = problem.get("server") or ""
     return error
 

@@ -23,6 +23,7 @@ __all__ = [
     "format_count",
     "format_duration",
     "format_problem",
+    "format_timestamp",
     "has_colour",
     "is_interactive",
     "is_terminal",
@@ -98,6 +99,13 @@ def format_age(seconds: float) -> str:
         if seconds >= size:
             return f"{format_count(int(seconds // size), unit)} ago"
     return f"{format_count(int(seconds), 'second')} ago"
+
+
+def format_timestamp(seconds: float) -> str:
+    """Format a time as the API does."""
+    from datetime import UTC, datetime  # most commands print no time
+
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 def print_json(value: Any) -> None:
