@@ -149,6 +149,7 @@ class LazyGroup(click.Group):
         module = import_module(f"toolyard.cli.commands.{name}")
         commands: dict[str, click.Command] = getattr(module, "commands", None) or {cmd_name: module.command}
         found = commands[cmd_name]
+        # Said once, in the table above: the list of commands must not import them.
         found.short_help = COMMAND_SUMMARIES[cmd_name]
         return found
 

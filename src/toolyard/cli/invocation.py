@@ -68,15 +68,17 @@ class Options:
         named = self.data_dir and os.path.abspath(os.path.expanduser(self.data_dir))
         return Path(named) if named else default_data_dir()
 
+    # Both import when they are called: the help of a command needs neither.
+
     def load_settings(self, **overrides: object) -> Settings:
         """Return the settings of the data directory. Raises ConfigError."""
-        from toolyard.config import load_settings  # the help needs none of it
+        from toolyard.config import load_settings
 
         return load_settings(self.resolved_data_dir, overrides=overrides)
 
     def load_config(self) -> Configuration:
         """Return the configuration of this command line. Raises ConfigError."""
-        from toolyard.config import load_config  # the help needs none of it
+        from toolyard.config import load_config
 
         return load_config(self.config, data_dir=self.resolved_data_dir)
 

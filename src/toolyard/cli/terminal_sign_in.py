@@ -240,12 +240,12 @@ async def _run_flow(
     raise AssertionError("the last try returns")
 
 
+@dataclass(frozen=True, slots=True)
 class _RedirectEndpoint:
     """The redirect address. Without a listener, the person pastes the address of the final page."""
 
-    def __init__(self, redirect_uri: str, listener: CallbackListener | None) -> None:
-        self.redirect_uri = redirect_uri
-        self.listener = listener
+    redirect_uri: str
+    listener: CallbackListener | None
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """Composition root: builds the services of a process from configuration and settings.
 
 It may import every package except the interfaces (``gateway``, ``web``, ``cli``, the library's ``yard``),
-which import it. Start with ``composition.build_core``, which every interface uses. ``chat_services`` adds what
-an interface with chats and a database needs; ``services.Services`` is that of the web app, and
+which import it. Start with ``composition.build_core``, which every interface uses. ``chat_services`` adds
+what an interface with chats and a database needs; ``services.Services`` is that of the web app, and
 ``local_chats.LocalChats`` that of a terminal.
 """

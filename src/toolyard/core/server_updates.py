@@ -90,6 +90,7 @@ class ServerUpdates:
 
     async def close(self) -> None:
         """End the refreshes of listings; further notifications have no effect."""
+        # Marked first: a server may notify while its connection is being closed.
         self._is_closed = True
         await self._tasks.close()
 

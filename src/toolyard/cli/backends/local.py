@@ -257,6 +257,7 @@ async def _list_tools(yard: Toolyard, options: dict[str, Any]) -> list[Any]:
     return [*await yard.tools(**options)]
 
 
+# The states are texts in a summary, as in JSON; the members of ``State`` equal them.
 def _is_done(summary: ServerSummary, catalogue: Catalogue | None) -> bool:
     """Return whether a server needs no further wait: it is listed, has failed or is disabled."""
     is_listed = catalogue is not None and not catalogue.stale

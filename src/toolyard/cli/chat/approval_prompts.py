@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from toolyard.agents.chat.approval_grants import GrantScope
@@ -113,11 +113,8 @@ async def _ask_form(fields: Sequence[SchemaField]) -> QuestionReply:
     if not fields:
         return await _ask_yes_or_no("Agree? [y/n]: ")
     _print_message(visible(json.dumps(content, ensure_ascii=False, indent=2, default=str), spaces=True))
-    return QuestionReply("accept", content) if await _confirm_sending() else QuestionReply("decline")
-
-
-async def _confirm_sending() -> bool:
-    return (await _ask_yes_or_no("Send this? [y/n]: ")).action == "accept"
+    reply = await _ask_yes_or_no("Send this? [y/n]: ")
+    return replace(reply, content=content) if reply.action == "accept" else reply
 
 
 async def _ask_field_value(field: SchemaField) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import asdict
 
@@ -83,7 +84,7 @@ def _show_server(server: ReviewedServer) -> None:
     if server.problem is not None:
         print(f"  {style_text('error:', 'red', sys.stdout)} {server.problem}")
     lines = {
-        "runs": _quote_command(server.command),
+        "runs": shlex.join(server.command),
         "in": server.cwd or "",
         "connects to": server.address or "",
         "sends headers": ", ".join(server.headers),
@@ -107,9 +108,3 @@ def _show_server(server: ReviewedServer) -> None:
 
 def _show_warning(text: str) -> None:
     print(f"  {style_text('warning:', 'yellow', sys.stdout)} {text}")
-
-
-def _quote_command(words: tuple[str, ...]) -> str:
-    import shlex  # only to show commands
-
-    return shlex.join(words)

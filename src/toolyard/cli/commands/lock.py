@@ -90,9 +90,10 @@ class _LockComparison:
 
 async def _run_lock(options: Options, task: str, names: tuple[str, ...]) -> int:
     async with open_yard(options) as yard:
-        path = _find_lock_path(yard, options)
-        from toolyard.catalog.lock import lock_for_editing, read_lock  # with the core, which is loaded by now
+        # With the core, which is loaded by now.
+        from toolyard.catalog.lock import lock_for_editing, lock_path, read_lock
 
+        path = lock_path(yard.configuration.file, options.resolved_data_dir)
         read_lock(path)  # A broken one is told before anything is started.
         async with ProgressIndicator("listing", quiet=options.json):
             await yard.tools(fresh=task != "accept")
@@ -101,7 +102,11 @@ async def _run_lock(options: Options, task: str, names: tuple[str, ...]) -> int:
             # Another process may have accepted changes while the servers were listed.
             found = _compare_with_lock(yard, path, read_lock(path), first_use)
             wanted = _select_changes(task, names, found, yard)
-            pinned = found.lock is None and task == "accept" and _have_first_use_pins(wanted, found)
+            pinned = (
+                found.lock is None
+                and task == "accept"
+                and all(change.server_id in found.first_use_pins for change in wanted)
+            )
             written = None if pinned or task in ("check", "diff") else _build_lock(found, wanted, task)
             if written is not None and written != found.lock:
                 _write_lock_file(path, written)
@@ -130,12 +135,6 @@ def _audit_details(accepted: list[Change]) -> dict[str, dict[str, object]]:
     }
 
 
-def _find_lock_path(yard: Toolyard, options: Options) -> Path:
-    from toolyard.catalog.lock import lock_path  # with the core, which is loaded by now
-
-    return lock_path(yard.configuration.file, options.resolved_data_dir)
-
-
 async def _load_first_use_pins(yard: Toolyard) -> dict[str, ServerPins]:
     """Return the definitions that untrusted servers were pinned to at first use."""
     lock, found = yard.locks.first_use, dict[str, "ServerPins"]()
@@ -144,10 +143,6 @@ async def _load_first_use_pins(yard: Toolyard) -> dict[str, ServerPins]:
         if pins is not None:
             found[server_id] = pins
     return found
-
-
-def _have_first_use_pins(changes: list[Change], comparison: _LockComparison) -> bool:
-    return all(change.server_id in comparison.first_use_pins for change in changes)
 
 
 def _compare_with_lock(

@@ -223,15 +223,9 @@ def explain_refusal(
     if decisive is None or decisive.outcome is RuleOutcome.ASK or in_quarantine:
         # Nobody approved it, or it is in quarantine, which has a hint of its own.
         return error
-    options = "".join(f" --{name} {value}" for name, value in _call_options(agent, bundles))
+    options = "" if agent is None else f" --agent {agent}"
+    options += "".join(f" --bundle {bundle}" for bundle in bundles)
     return build_hidden_refusal(tool_name, decisive.rule, decisive.reason, options)
-
-
-def _call_options(agent: str | None, bundles: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    if agent is not None:
-        yield "agent", agent
-    for bundle in bundles:
-        yield "bundle", bundle
 
 
 def add_refusal_hint(error: ToolRefused, tool_name: str, configuration: Configuration) -> ToolRefused:

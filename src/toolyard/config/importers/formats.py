@@ -145,6 +145,7 @@ def translate_opencode_server(name: str, raw: Mapping[str, JsonValue]) -> Foreig
     work.put("type", {"local": "stdio", "remote": "http"}.get(kind) if isinstance(kind, str) else None)
     work.set_timeouts("timeout", "connect", scale=1000)
     work.put("oauth", _translate_opencode_oauth(work, raw))
+    # After ``escape_variables``: what is ``${`` in the file is for a shell, and our own references are added.
     for key, value in work.entry.items():
         work.entry[key] = map_texts(value, lambda text: _OPENCODE_VARIABLE.sub(r"${\1}", text))
     if "{file:" in str(work.entry):

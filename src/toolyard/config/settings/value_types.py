@@ -105,6 +105,7 @@ def flag() -> ValueType[bool]:
             return value
         raise InvalidValueError
 
+    # A text that is not among the words becomes None, which ``check`` refuses.
     words = {**dict.fromkeys(_TRUE_WORDS, True), **dict.fromkeys(_FALSE_WORDS, False)}
     return _make_type("true or false", check, lambda text: words.get(text.strip().casefold()))
 
