@@ -68,7 +68,10 @@ def open_line_count() -> int | None:
     """Return the descriptor of a new count of handled lines, or None where there are no files in memory."""
     if sys.platform != "linux":
         return None
-    descriptor = os.memfd_create("handled_lines")
+    try:
+        descriptor = os.memfd_create("handled_lines")
+    except OSError:
+        return None  # A sandbox forbids it, or there are no descriptors left.
     write_line_count(descriptor, 0)
     return descriptor
 

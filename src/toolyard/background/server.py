@@ -295,8 +295,11 @@ class BackgroundServer:
         record_local_client(self._data_dir)
         line_count_file = open_line_count()
         client = AttachedClient(endpoint, reader, writer, hello.replay, line_count_file)
-        # The transport cannot pass descriptors. It has sent nothing yet, so that this is the first answer.
-        socket.send_fds(connection, [b"ok\n"], [] if line_count_file is None else [line_count_file])
+        if line_count_file is None:
+            writer.write(b"ok\n")
+        else:
+            # Transports cannot pass descriptors. This one has sent nothing yet, so that this comes first.
+            socket.send_fds(connection, [b"ok\n"], [line_count_file])
         info = _AttachedClientInfo(client, hello, core, asyncio.create_task(client.serve()))
         self._clients.add(info)
         core.client_count += 1
