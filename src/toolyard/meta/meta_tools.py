@@ -419,13 +419,10 @@ class MetaTools:
     def _summarize_tools(self, tools: Mapping[str, Definition], caller: Caller) -> dict[str, str]:
         return {
             name: summarize_description(tool.description or tool.title or "", _SUMMARY_COLUMNS)
-            if self._is_trusted(tool, caller)
+            if self._call_path.trust(tool.server_id, caller) is Trust.TRUSTED
             else _UNTRUSTED_SUMMARY
             for name, tool in tools.items()
         }
-
-    def _is_trusted(self, tool: Definition, caller: Caller) -> bool:
-        return self._call_path.trust(tool.server_id, caller) is Trust.TRUSTED
 
     async def _build_description(self, tool: Definition, caller: Caller, max_chars: int) -> dict[str, Any]:
         """Return a definition within ``max_chars``; store a schema that does not fit for ``result_read``."""

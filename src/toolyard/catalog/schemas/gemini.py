@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from toolyard.catalog.schemas.openai import item_schema
 from toolyard.catalog.schemas.root_object import merge_alternatives
-from toolyard.catalog.schemas.schema_merge import Schema, list_alternatives, list_types
+from toolyard.catalog.schemas.schema_merge import Schema, list_alternatives, list_types, unique_schemas
 
 __all__ = ["gemini_schema"]
 
@@ -56,10 +56,7 @@ def _combine_candidates(candidates: Sequence[Schema], nullable: bool) -> Schema:
     Gemini allows no keywords beside ``anyOf``, so ``nullable`` and descriptions go into its branches.
     """
     flat = [branch for candidate in candidates for branch in candidate.get("anyOf", [candidate])]
-    different: list[Schema] = []
-    for branch in flat or [{"type": "string"}]:
-        if branch not in different:
-            different.append(branch)
+    different = unique_schemas(flat or [{"type": "string"}])
     if len(different) > 1 and all(
         set(branch) <= {"type", "enum"} and "enum" in branch for branch in different
     ):

@@ -119,7 +119,8 @@ class _SchemaExpansion:
                     result[key] = self._convert_map(cast("dict[str, object]", value), key, depth, trail)
             elif key in _SCHEMA_LIST_KEYWORDS:
                 if isinstance(value, list) and value:
-                    result[key] = self._convert_list(cast("list[object]", value), depth, trail)
+                    items = cast("list[object]", value)
+                    result[key] = [self.schema(item, depth + 1, trail) for item in items]
             elif key in _SCHEMA_KEYWORDS or (key in _SCHEMA_OR_FLAG_KEYWORDS and not isinstance(value, bool)):
                 result[key] = self.schema(value, depth + 1, trail)
             elif key in _SCHEMA_OR_FLAG_KEYWORDS:
@@ -147,9 +148,6 @@ class _SchemaExpansion:
             if not (key == "properties" and value is False)
         }
 
-    def _convert_list(self, schemas: list[object], depth: int, trail: tuple[str, ...]) -> list[Schema]:
-        return [self.schema(value, depth + 1, trail) for value in schemas]
-
     def _try_spend(self, value: object) -> bool:
         # Cached by identity: the same value is counted again for each expansion of a reference to it.
         weight = self._node_counts.get(id(value))
@@ -168,7 +166,8 @@ class _SchemaExpansion:
         items = fields.get("items")
         if isinstance(items, list):
             if items and "prefixItems" not in result:
-                result["prefixItems"] = self._convert_list(cast("list[object]", items), depth, trail)
+                first = cast("list[object]", items)
+                result["prefixItems"] = [self.schema(item, depth + 1, trail) for item in first]
             items = fields.get("additionalItems")
         if items is not None:
             result["items"] = self.schema(items, depth + 1, trail)

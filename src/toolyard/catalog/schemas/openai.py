@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias, cast
 
-from toolyard.catalog.schemas.schema_merge import Schema, list_types, printable_excerpt
+from toolyard.catalog.schemas.schema_merge import Schema, list_types, printable_excerpt, unique_schemas
 
 __all__ = [
     "ArgumentPath",
@@ -38,10 +38,7 @@ def item_schema(schema: Schema) -> Schema:
     rest: Schema = schema.get("items", {})
     if rest not in ({}, {"not": {}}):
         items.append(rest)
-    different: list[Schema] = []
-    for item in items:
-        if item not in different:
-            different.append(item)
+    different = unique_schemas(items)
     if len(different) == 1:
         return different[0]
     return {"anyOf": different} if different else {}

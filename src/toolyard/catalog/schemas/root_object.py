@@ -11,6 +11,7 @@ from toolyard.catalog.schemas.schema_merge import (
     list_alternatives,
     list_types,
     merge_schemas,
+    unique_schemas,
 )
 
 __all__ = ["convert_root", "merge_alternatives"]
@@ -75,10 +76,7 @@ def _merge_branches(base: Schema, branches: list[Schema]) -> Schema:
 
 
 def _union_schemas(schemas: list[Schema]) -> Schema:
-    different: list[Schema] = []
-    for schema in schemas:
-        if not any(schema == other for other in different):
-            different.append(schema)
+    different = unique_schemas(schemas)
     if len(different) == 1:
         return different[0]
     values = _list_constants(different)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, cast
 
 __all__ = [
@@ -52,6 +52,15 @@ def list_types(schema: Schema) -> list[str]:
 def list_alternatives(schema: Schema) -> list[Schema]:
     """Return the branches of ``anyOf``, or of ``oneOf`` if there is no ``anyOf``."""
     return list(schema.get("anyOf") or schema.get("oneOf") or ())
+
+
+def unique_schemas(schemas: Iterable[Schema]) -> list[Schema]:
+    """Return the schemas without repetitions, in order."""
+    different: list[Schema] = []
+    for schema in schemas:
+        if schema not in different:
+            different.append(schema)
+    return different
 
 
 def is_equal_json(one: object, other: object) -> bool:
