@@ -16,8 +16,9 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -42,29 +43,20 @@ __all__ = [
 if sys.platform == "win32":
     import msvcrt
 
-    def _try_lock(descriptor: int) -> bool:
+    def _try_lock(descriptor: int, *, shared: bool = False) -> bool:
         try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            if not shared:  # There are no shared locks.
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError:
             return False
         return True
 
-    def _try_share(descriptor: int) -> bool:
-        return True  # There are no shared locks.
-
 else:
     import fcntl
 
-    def _try_lock(descriptor: int) -> bool:
+    def _try_lock(descriptor: int, *, shared: bool = False) -> bool:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def _try_share(descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
@@ -102,25 +94,25 @@ class SharedFileLock:
 
     def acquire_shared(self, seconds: float) -> bool:
         """Hold it together with other users. Return False if one has it alone for longer than that."""
-        return self._wait(_try_share, seconds)
+        return self._wait(seconds, shared=True)
 
     def acquire_exclusive(self, seconds: float) -> bool:
         """Hold it alone. Return False if there are other users for longer than that."""
-        return self._wait(_try_lock, seconds)
+        return self._wait(seconds, shared=False)
 
-    def _wait(self, try_change: Callable[[int], bool], seconds: float) -> bool:
+    def _wait(self, seconds: float, *, shared: bool) -> bool:
         pauses = _retry_pauses(seconds)
         with contextlib.suppress(OSError):
-            while not self._try(try_change):
+            while not self._try(shared=shared):
                 if (pause := next(pauses, None)) is None:
                     return False
                 time.sleep(pause)
         return True
 
-    def _try(self, try_change: Callable[[int], bool]) -> bool:
+    def _try(self, *, shared: bool) -> bool:
         if self._descriptor is None:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        if not try_change(self._descriptor):
+        if not _try_lock(self._descriptor, shared=shared):
             return False
         # The last user may have removed the file after it was opened here, see ``_try_acquire``.
         with contextlib.suppress(FileNotFoundError):
@@ -243,12 +235,12 @@ class RefreshLocks:
                 del self._queues[key]
 
 
+@dataclass(slots=True)
 class _KeyQueue:
     """Asyncio lock of one key, with the number of tasks that hold it or wait for it."""
 
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.length = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    length: int = 0
 
 
 def create_refresh_locks(engines: Engines, data_dir: Path) -> RefreshLocks:
@@ -299,9 +291,13 @@ class AdvisoryLocks:
             await connection.execute(POSTGRESQL_SESSION_SETUP)
             # The server ends the wait for the lock with QueryCanceled. The client's own deadline is longer,
             # and only applies if the server is frozen.
-            await connection.execute("SELECT set_config(%s, %s, false)", _statement_timeout(seconds))
+            await connection.execute(
+                "SELECT set_config('statement_timeout', %s, false)", (f"{int(seconds * 1000)}",)
+            )
             connection.answer_timeout = limit + seconds
-            await connection.execute("SELECT pg_advisory_lock(%s)", (_lock_id(key),))
+            # The signed 64-bit number by which PostgreSQL identifies the lock.
+            lock_id = int.from_bytes(bytes.fromhex(compute_digest("refresh", key)[:16]), signed=True)
+            await connection.execute("SELECT pg_advisory_lock(%s)", (lock_id,))
             return connection
         except BaseException as error:
             if connection is not None:
@@ -314,12 +310,3 @@ class AdvisoryLocks:
             if isinstance(error, psycopg.Error):
                 raise unavailable_error(self._engines, error) from error
             raise
-
-
-def _lock_id(key: str) -> int:
-    """Return the signed 64-bit number by which PostgreSQL identifies the lock of a key."""
-    return int.from_bytes(bytes.fromhex(compute_digest("refresh", key)[:16]), signed=True)
-
-
-def _statement_timeout(seconds: float) -> tuple[str, str]:
-    return "statement_timeout", f"{int(seconds * 1000)}"

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Sequence, Set
 from typing import Any
 
 import orjson
@@ -20,13 +20,12 @@ from sqlalchemy import ColumnElement, Connection, Select, TextClause, func, sele
 from toolyard.store.errors import AuditUnavailable, StoreError
 from toolyard.store.repositories.usage import MODEL_REQUEST_ACTION, TOOL_CALL_ACTION, add_usage
 from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.repeated_warning import RepeatedWarning
 from toolyard.store.sql.stored_values import MAX_INDEXED_CHARACTERS, clean_text
 from toolyard.store.sql.tables import AUDIT_FAILURE_CONDITION, audit, instances
 from toolyard.store.sql.write_batcher import WriteBatcher
 from toolyard.types.audit import AuditEntry, server_of_tool
 
-__all__ = ["SqlAuditLog"]
+__all__ = ["RepeatedWarning", "SqlAuditLog"]
 
 _MAX_BATCH_ENTRIES = 500
 _BATCH_DELAY_SECONDS = 0.2
@@ -104,8 +103,7 @@ class SqlAuditLog:
             self._pending.popleft()
             self._lost_count += 1
         self._pending.append(entry)
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._write_pending(), name="toolyard-audit")
+        self._start_writing()
 
     async def write(self, entry: AuditEntry) -> None:
         """Write an entry to disk, after all queued ones. Raises StoreError."""
@@ -166,11 +164,10 @@ class SqlAuditLog:
         await self._batcher.close()
         self._closed = True
         self._flush_event.set()
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._write_pending(), name="toolyard-audit")
-        await asyncio.wait([self._task], timeout=_CLOSE_TIMEOUT_SECONDS)
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        task = self._start_writing()
+        await asyncio.wait([task], timeout=_CLOSE_TIMEOUT_SECONDS)
+        task.cancel()
+        await asyncio.wait([task])
         if self._pending:
             _log.error("audit log entries not written: %d", len(self._pending))
 
@@ -184,10 +181,17 @@ class SqlAuditLog:
             await self._insert_entries(entries)
         return [None] * len(entries)
 
+    def _start_writing(self) -> asyncio.Task[None]:
+        """Return the task that writes the queue, and start it if none is running."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._write_pending(), name="toolyard-audit")
+        return self._task
+
     async def _write_pending(self) -> None:
         pause = _BATCH_DELAY_SECONDS
         while self._pending:
-            await self._wait_or_flush(pause)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._flush_event.wait(), pause)
             try:
                 async with self._write_lock:
                     await self._write_pending_batch()
@@ -201,10 +205,6 @@ class SqlAuditLog:
                 if self._closed:
                     # The flush event stays set after ``close``, so the pause above no longer waits.
                     await asyncio.sleep(_BATCH_DELAY_SECONDS)
-
-    async def _wait_or_flush(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._flush_event.wait(), seconds)
 
     async def _write_pending_batch(self) -> int:
         """Write one batch of queued entries and return their number. On failure they return to the queue."""
@@ -339,3 +339,48 @@ def _entry_from_row(row: Any) -> AuditEntry:
         details=orjson.loads(row.details),
         id=row.id,
     )
+
+
+_FIRST_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS = 60.0, 3600.0
+
+
+class RepeatedWarning:
+    """Warning about one condition. Call ``warn`` at every failure and ``clear`` at every success.
+
+    A condition that comes and goes, such as a disk on which little entries still fit, counts as lasting: the
+    intervals begin anew only after a whole interval without a failure.
+    """
+
+    def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._clock = clock
+        self._interval = 0.0
+        self._next_log_at = self._last_failure_at = -_MAX_INTERVAL_SECONDS
+        self._suppressed_count = 0
+        self._is_recovery_due = False
+
+    def warn(self, message: str) -> None:
+        """Log the message, or count it if the interval since the last one has not passed."""
+        now = self._clock()
+        quiet_seconds, self._last_failure_at = now - self._last_failure_at, now
+        if now < self._next_log_at:
+            self._suppressed_count += 1
+            return
+        if quiet_seconds > self._interval:
+            self._interval, self._suppressed_count = 0.0, 0
+        more = (
+            f" ({self._suppressed_count:,} more failures since the last message)"
+            if self._suppressed_count
+            else ""
+        )
+        self._log.warning("%s%s", message, more)
+        # Double the interval, so that an outage of hours adds few lines to the log.
+        self._interval = min(max(self._interval * 2, _FIRST_INTERVAL_SECONDS), _MAX_INTERVAL_SECONDS)
+        self._next_log_at, self._suppressed_count = now + self._interval, 0
+        self._is_recovery_due = True
+
+    def clear(self, message: str) -> None:
+        """Log a recovery, if a warning was logged since the last one."""
+        if self._is_recovery_due:
+            self._log.info("%s", message)
+        self._is_recovery_due = False

@@ -45,11 +45,7 @@ class SqlUsage:
         Days are in order; other groups start with the one that has most calls and requests. Tools and
         servers have only calls, and models only requests.
         """
-        query = (
-            _select_totals(group, first_day, last_day)
-            if person is None
-            else _select_sums(group, first_day, last_day, person)
-        )
+        query = _select_sums(group, first_day, last_day, person)
         # PostgreSQL returns sums of integers as decimals.
         return await self._executor.fetch_all(query, lambda row: UsageSums(row[0], *map(_as_number, row[1:])))
 
@@ -69,40 +65,21 @@ class SqlUsage:
         return bool(await self._executor.fetch_rows(query))
 
 
-def _select_sums(group: UsageGroup, first_day: date, last_day: date, person: str) -> Select[*tuple[Any, ...]]:
-    column = usage.c[group]
-    query = (
-        select(column.label("key"), *_build_sums(usage))
-        .where(usage.c.day.between(first_day.isoformat(), last_day.isoformat()), usage.c.person == person)
-        .group_by(column)
-    )
-    if group in _NAMED_GROUPS:
-        query = query.where(column != "")
-    return query.order_by(*([column] if group is UsageGroup.DAY else _order_by_use(usage, column)))
-
-
-def _select_totals(group: UsageGroup, first_day: date, last_day: date) -> Select[*tuple[Any, ...]]:
-    key, periods = (
-        usage_totals.c.key,
-        _list_periods(first_day, last_day, with_months=group is not UsageGroup.DAY),
-    )
-    query = (
-        select(key, *_build_sums(usage_totals))
-        .where(usage_totals.c.category == group, usage_totals.c.period.in_(periods))
-        .group_by(key)
-    )
-    return query.order_by(*([key] if group is UsageGroup.DAY else _order_by_use(usage_totals, key)))
-
-
-def _build_sums(table: Table) -> list[Any]:
-    return [
-        (func.max if name == "slowest_seconds" else func.sum)(table.c[name]).label(name)
-        for name in _SUM_NAMES
-    ]
-
-
-def _order_by_use(table: Table, key: Any) -> list[Any]:
-    return [func.sum(table.c.calls + table.c.requests).desc(), key]
+def _select_sums(
+    group: UsageGroup, first_day: date, last_day: date, person: str | None
+) -> Select[*tuple[Any, ...]]:
+    if person is None:
+        table, key = usage_totals, usage_totals.c.key
+        periods = _list_periods(first_day, last_day, with_months=group is not UsageGroup.DAY)
+        conditions = [usage_totals.c.category == group, usage_totals.c.period.in_(periods)]
+    else:
+        table, key = usage, usage.c[group]
+        in_period = usage.c.day.between(first_day.isoformat(), last_day.isoformat())
+        conditions = [in_period, usage.c.person == person]
+        conditions += [key != ""] if group in _NAMED_GROUPS else []
+    sums = [(func.max if name == "slowest_seconds" else func.sum)(table.c[name]) for name in _SUM_NAMES]
+    order = [] if group is UsageGroup.DAY else [func.sum(table.c.calls + table.c.requests).desc()]
+    return select(key, *sums).where(*conditions).group_by(key).order_by(*order, key)
 
 
 def _list_periods(first_day: date, last_day: date, *, with_months: bool) -> list[str]:

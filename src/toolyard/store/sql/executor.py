@@ -18,9 +18,10 @@ import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection, Executable
+from sqlalchemy import Connection, Engine, Executable
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 
 from toolyard.errors import ToolyardError
@@ -106,11 +107,12 @@ class DatabaseExecutor:
 
     async def file_version(self) -> object:
         """Return a value that changes when another process writes to the SQLite file. Raises StoreError."""
-        return await self._run_in_pool(self._write_pool, self._run_without_transaction, _read_data_version)
+        run = partial(_run_connected, self.engines.writer)
+        return await self._run_in_pool(self._write_pool, run, _read_data_version)
 
     async def read(self, work: DatabaseWork[_T]) -> _T:
         """Run work that only reads. Each statement sees all earlier commits. Raises StoreError."""
-        return await self._run_in_pool(self._read_pool, self._run_read, work)
+        return await self._run_in_pool(self._read_pool, partial(_run_connected, self.engines.reader), work)
 
     async def read_or_default(self, work: DatabaseWork[_T], default: _D) -> _T | _D:
         """Run ``read`` for a key from outside. Return ``default`` if the key cannot be stored.
@@ -221,15 +223,6 @@ class DatabaseExecutor:
         finally:
             timer.cancel()
 
-    def _run_read(self, work: DatabaseWork[_T]) -> _T:
-        with self.engines.reader.connect() as connection:
-            return work(connection)
-
-    def _run_without_transaction(self, work: DatabaseWork[_T]) -> _T:
-        """Run work on the writer's connection without a transaction."""
-        with self.engines.writer.connect() as connection:
-            return work(connection)
-
     def _run_transaction(self, work: DatabaseWork[_T]) -> _T:
         with self.engines.writer.connect() as connection:
             # ``info`` belongs to the pooled connection; a rolled-back transaction may have left signals in
@@ -311,6 +304,12 @@ class DatabaseExecutor:
         if is_timeout_error(error):
             self._breaker.trip()
         return unavailable_error(self.engines, error, detail)
+
+
+def _run_connected(engine: Engine, work: DatabaseWork[_T]) -> _T:
+    """Run work without a transaction of its own."""
+    with engine.connect() as connection:
+        return work(connection)
 
 
 def _identify_file(engines: Engines) -> tuple[int, int] | None:

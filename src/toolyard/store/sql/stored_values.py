@@ -111,7 +111,10 @@ def _to_json_value(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):
-        return value if _MIN_INTEGER <= value <= _MAX_INTEGER else _integer_text(value)
+        if _MIN_INTEGER <= value <= _MAX_INTEGER:
+            return value
+        # Decimal digits, or hexadecimal ones where Python's limit on decimal conversion could apply.
+        return str(value) if value.bit_length() < 4_096 else hex(value)
     if isinstance(value, Mapping | list | tuple | set | frozenset):
         if not depth:
             return "…"
@@ -120,8 +123,3 @@ def _to_json_value(value: Any, depth: int) -> Any:
             return {repair_surrogates(str(key)): _to_json_value(item, depth - 1) for key, item in items}
         return [_to_json_value(item, depth - 1) for item in cast("list[Any]", value)]
     return repair_surrogates(str(value))
-
-
-def _integer_text(number: int) -> str:
-    """Return decimal digits, or hexadecimal ones where Python's limit on decimal conversion could apply."""
-    return str(number) if number.bit_length() < 4_096 else hex(number)

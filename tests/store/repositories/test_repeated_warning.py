@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from toolyard.store.sql.repeated_warning import RepeatedWarning
+from toolyard.store.repositories.audit import RepeatedWarning
 
 
 def test_it_is_logged_once_and_then_at_growing_intervals(caplog: pytest.LogCaptureFixture) -> None:
