@@ -2,7 +2,7 @@
 secrets.
 
 Imports ``types`` and ``errors`` only. Results over the limit are stored whole under a handle and read in
-parts. Start reading at ``shape.shape_and_store``, then ``result_store`` and ``partial_read``.
+parts. Start reading at ``model_result.shape_and_store``, then ``result_store`` and ``partial_read``.
 """
 
 from toolyard.results.model_result import error_to_result, shape_and_store, shape_result

@@ -103,3 +103,6 @@ class Conflict(StoreError):
 
 class StoreClosed(StoreError):
     """The store was closed; nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__("the store was closed", hint="this process is stopping")

@@ -17,7 +17,6 @@ from toolyard.store.sql.key_file import DATABASE_FILE_NAME
 
 if TYPE_CHECKING:
     from toolyard.auth.storage import AuthStorage
-    from toolyard.config.settings.table import Settings
     from toolyard.store.database import Database
 
 __all__ = ["LazyDatabase", "LazyListingStorage", "LazyPinEntryStorage", "select_catalogue_storage"]

@@ -177,6 +177,7 @@ class Decision:
 
 
 def _combine_outcomes(chain: tuple[DecisionStep, ...]) -> Verdict:
+    # ASK is not final: a later rule may still hide or refuse the tool.
     verdict = Verdict.ALLOW
     for step in chain:
         if step.outcome in (RuleOutcome.HIDE, RuleOutcome.REFUSE):

@@ -220,7 +220,7 @@ class ChatEventWaiters:
     async def _next_events(self, tail: RecentEvents, chat_id: str, after: int) -> Sequence[ChatEvent]:
         while True:
             if self._closed:
-                raise StoreClosed("the store was closed", hint="this process is stopping")
+                raise StoreClosed()
             events = tail.events_after(after)
             if events is None:
                 # The tail cannot answer, so read the table. If the tail changes during the query, the result

@@ -199,7 +199,7 @@ class DatabaseExecutor:
         self, pool: ThreadPoolExecutor, run: Callable[[DatabaseWork[_T]], _T], work: DatabaseWork[_T]
     ) -> _T:
         if self._closed:
-            raise _store_closed_error()
+            raise StoreClosed()
         # A thread cannot be interrupted. If the caller is cancelled, work that has started goes on to its
         # commit or rollback; only queued work is dropped.
         submitted = pool.submit(self._run_with_breaker, run, work)
@@ -254,7 +254,7 @@ class DatabaseExecutor:
             # Queued work gets here when the close has given up on the database. It must not open new
             # connections.
             if self._is_aborted:
-                raise _store_closed_error()
+                raise StoreClosed()
             if not allowed:
                 raise DatabaseUnavailable(
                     f"the database {self.engines.display_name} does not answer; Toolyard is trying a new "
@@ -321,10 +321,6 @@ def _identify_file(engines: Engines) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-def _store_closed_error() -> StoreClosed:
-    return StoreClosed("the store was closed", hint="this process is stopping")
 
 
 def _read_data_version(connection: Connection) -> tuple[object, int]:

@@ -45,7 +45,7 @@ class WriteBatcher(Generic[_I, _O]):
     async def put(self, item: _I) -> _O:
         """Write an item and return its outcome. Cancelling removes a queued item. Raises StoreError."""
         if self._closed:
-            raise _store_closed_error()
+            raise StoreClosed()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_O] = loop.create_future()
         self._queue.append((item, future))
@@ -62,7 +62,7 @@ class WriteBatcher(Generic[_I, _O]):
             # outcome.
             await asyncio.wait([self._task], timeout=self._close_timeout)
         while self._queue:
-            _fail_future(self._queue.popleft()[1], _store_closed_error())
+            _fail_future(self._queue.popleft()[1], StoreClosed())
 
     async def _write_batches(self) -> None:
         try:
@@ -112,7 +112,3 @@ class WriteBatcher(Generic[_I, _O]):
 def _fail_future(future: asyncio.Future[_O], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-
-
-def _store_closed_error() -> StoreClosed:
-    return StoreClosed("the store was closed", hint="this process is stopping")
