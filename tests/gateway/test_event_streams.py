@@ -12,7 +12,6 @@ import pytest
 from tests.gateway.conftest import LegacyClient, ModernClient, next_message, odd
 from tests.web.conftest import InProcessApp, SignedInUser
 
-from toolyard.gateway.http import sessions
 from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.gateway.surface.resources import ResourceMap
 from toolyard.web.gateway_mount import GatewayMount
@@ -92,13 +91,13 @@ async def test_who_only_listens_holds_up_no_end(serve: Any, http: aiohttp.Client
 
 
 async def test_a_session_lasts_as_long_as_somebody_listens(
-    pair: InProcessApp, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    pair: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     heard, silent, new = (LegacyClient(http, f"{pair.url}/mcp") for _ in range(3))
     await heard.begin()
     await silent.begin()
     stream = await get(heard)
-    monkeypatch.setattr(sessions, "_MAX_IDLE_SECONDS", 0.0)
+    pair.part(GatewayMount).http_gateway.sessions.max_idle_seconds = 0.0
     await new.begin()
     assert (await heard.ask("ping")).result == {}
     assert (await silent.ask("ping")).status == 404
@@ -106,9 +105,9 @@ async def test_a_session_lasts_as_long_as_somebody_listens(
 
 
 async def test_who_begins_very_many_sessions_loses_their_own(
-    team: InProcessApp, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    team: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    monkeypatch.setattr(sessions, "_MAX_SESSIONS", 3)
+    team.part(GatewayMount).http_gateway.sessions.max_sessions = 3
     url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
     his = LegacyClient(http, url, headers=bearer(ben))
     await his.begin()

@@ -12,7 +12,6 @@ import pytest
 from tests.gateway.conftest import ModernClient, Reply, odd
 from tests.web.conftest import InProcessApp
 
-from toolyard.gateway.input_required import remote_calls
 from toolyard.store.errors import StoreError
 from toolyard.web.gateway_mount import GatewayMount
 
@@ -118,8 +117,8 @@ async def test_where_nobody_holds_the_call_any_more_that_is_said(
     for place in (0, 1):
         assert (await rounds.again(place, asked, {"input-1": ANN})).error["data"] == gone
     # It is not there, or says nothing.
-    monkeypatch.setattr(remote_calls, "_HOST_TIMEOUT_SECONDS", 0.5)
-    monkeypatch.setattr(remote_calls, "HEARTBEAT_SECONDS", 0.1)
+    remote_calls = replicas[1].part(GatewayMount).gateway.remote_calls
+    remote_calls.host_timeout_seconds, remote_calls.heartbeat_seconds = 0.5, 0.1
     asked = await rounds.first(0)
 
     async def deaf(mail: object) -> None: ...

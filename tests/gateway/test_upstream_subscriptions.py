@@ -11,8 +11,7 @@ from tests.gateway.conftest import LegacyClient, ModernClient, next_message
 from tests.gateway.resource_updates_server import ResourceUpdatesServer
 from tests.web.conftest import InProcessApp
 
-from toolyard.gateway import subscriptions
-from toolyard.transports import streamable_http as transport
+from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,12 +20,7 @@ A, B = "watched://a", "watched://b"
 
 
 @pytest.fixture(params=["legacy", "sessionless", "modern"])
-async def server(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[ResourceUpdatesServer]:
-    monkeypatch.setattr(subscriptions, "_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(subscriptions, "_PING_INTERVAL_SECONDS", 0.05)
-    monkeypatch.setattr(transport, "_DEFAULT_RETRY_SECONDS", 0.05)
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[ResourceUpdatesServer]:
     made = ResourceUpdatesServer(modern=request.param == "modern", sessions=request.param != "sessionless")
     await made.start()
     yield made
@@ -36,7 +30,10 @@ async def server(
 
 @pytest.fixture
 async def services(server: ResourceUpdatesServer, open_site: Any) -> InProcessApp:
-    return await open_site({"watched": {"url": server.url, "shared": True}})
+    services: InProcessApp = await open_site({"watched": {"url": server.url, "shared": True}})
+    upstream = services.part(GatewayMount).gateway.client_subscriptions.upstream
+    upstream.retry_seconds = upstream.ping_interval_seconds = 0.05
+    return services
 
 
 async def updates(response: aiohttp.ClientResponse) -> Any:

@@ -72,8 +72,17 @@ class UpstreamSubscriptions:
     off and came back; if it was not, a repeated subscription does no harm.
     """
 
-    def __init__(self, manager: ConnectionManager, on_notification: OnNotification) -> None:
+    def __init__(
+        self,
+        manager: ConnectionManager,
+        on_notification: OnNotification,
+        *,
+        retry_seconds: float = _RETRY_SECONDS,
+        ping_interval_seconds: float = _PING_INTERVAL_SECONDS,
+    ) -> None:
         """``on_notification`` receives notifications in the name of a server."""
+        self.retry_seconds = retry_seconds
+        self.ping_interval_seconds = ping_interval_seconds
         self._manager = manager
         self._on_notification = on_notification
         self._server_subscriptions: dict[tuple[str, str], _ServerSubscriptions] = {}
@@ -172,7 +181,7 @@ class UpstreamSubscriptions:
                 await listen(followed)
             except ToolyardError as error:
                 log.debug("resources of '%s' cannot be watched: %s", followed.server_id, error)
-            await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(self.retry_seconds)
             followed.is_resubscribing = True
 
     async def _listen(self, followed: _ServerSubscriptions) -> None:
@@ -194,7 +203,7 @@ class UpstreamSubscriptions:
                         )
                 followed.connection_generation = mark
                 self._notify_possible_changes(followed)
-            await asyncio.sleep(_PING_INTERVAL_SECONDS)
+            await asyncio.sleep(self.ping_interval_seconds)
             with contextlib.suppress(RpcError):
                 await connection.request(McpRequest("ping", repeatable=True, timeouts=_PING_TIMEOUTS))
 
@@ -240,7 +249,7 @@ class ClientSubscriptions:
     def __init__(self, manager: ConnectionManager) -> None:
         self._manager = manager
         self._subscriptions: set[Subscription] = set()
-        self._upstream_subscriptions = UpstreamSubscriptions(manager, self.on_notification)
+        self.upstream = UpstreamSubscriptions(manager, self.on_notification)
         self._unsubscribe_notifications = manager.subscribe(self.on_notification)
 
     def add(self, subscription: Subscription) -> None:
@@ -258,7 +267,7 @@ class ClientSubscriptions:
     ) -> None:
         """Forward a notification that a server sent on a connection of this principal."""
         if method == SUBSCRIPTION_ACKNOWLEDGED:
-            self._upstream_subscriptions.on_acknowledged(server_id, principal_id, params)
+            self.upstream.on_acknowledged(server_id, principal_id, params)
             return
         server = self._manager.servers.get(server_id)
         common = principal_id == LOCAL_PRINCIPAL.id and server is not None and server.shared
@@ -304,7 +313,7 @@ class ClientSubscriptions:
         # Registered before the request, because the server may send an update at once.
         subscription.uris[server_id, uri] = exposed_uri
         try:
-            await self._upstream_subscriptions.subscribe(server_id, subscription.principal, uri)
+            await self.upstream.subscribe(server_id, subscription.principal, uri)
         except BaseException:
             subscription.uris.pop((server_id, uri), None)
             raise
@@ -312,9 +321,9 @@ class ClientSubscriptions:
     async def unsubscribe(self, subscription: Subscription, server_id: str, uri: str) -> None:
         """Unsubscribe from a resource. Raises ServerError."""
         if subscription.uris.pop((server_id, uri), None) is not None:
-            await self._upstream_subscriptions.unsubscribe(server_id, subscription.principal, uri)
+            await self.upstream.unsubscribe(server_id, subscription.principal, uri)
 
     async def close(self) -> None:
         """Remove all subscriptions."""
         self._unsubscribe_notifications()
-        await self._upstream_subscriptions.close()
+        await self.upstream.close()

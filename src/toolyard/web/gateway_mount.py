@@ -55,7 +55,6 @@ _ADMISSION_CACHE_ENTRIES = 4096
 _MAX_CACHE_KEY_CHARACTERS = 8_192
 """Maximum length of a cache key (token, path, query). Longer requests are authenticated every time."""
 _ADMISSION_CACHE_SECONDS = 1.0
-"""Time for which a token and its owner's instances are not looked up again, in seconds."""
 _CREDENTIAL_HEADERS = (b"authorization", b"cookie")
 DATABASE_UNAVAILABLE_MESSAGE = "Toolyard's database is not available. Try again later."
 """Message for callers that are not authenticated yet. The details are only logged."""
@@ -100,8 +99,11 @@ class GatewayMount:
         people: AccountService,
         body_limits: RequestBodyLimits,
         stream_limits: StreamLimits,
+        admission_cache_seconds: float = _ADMISSION_CACHE_SECONDS,
     ) -> None:
         self.gateway = gateway
+        self.admission_cache_seconds = admission_cache_seconds
+        """Time for which a token and its owner's instances are not looked up again."""
         self._resource = resource
         self._settings = settings
         self._config = config
@@ -165,7 +167,7 @@ class GatewayMount:
             raise HttpRequestRejected(503, DATABASE_UNAVAILABLE_MESSAGE, headers, INTERNAL_ERROR) from None
         endpoint = self._get_endpoint(request_user, kind, name, agent, _parse_mode(scope))
         is_valid = invalidation_count == self._invalidation_count
-        return time.monotonic() + _ADMISSION_CACHE_SECONDS if is_valid else 0.0, request_user, endpoint
+        return time.monotonic() + self.admission_cache_seconds if is_valid else 0.0, request_user, endpoint
 
     def clear_admissions(self) -> None:
         """Authenticate every caller again on their next request."""

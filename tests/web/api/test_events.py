@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.web.servers.status import StatusUpdates
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ async def test_a_stream_is_for_those_who_are_signed_in(team: InProcessApp) -> No
     assert (await team.client().get("/api/v1/events")).status == 401
 
 
-async def test_a_stream_ends_with_the_sign_in(team: InProcessApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolyard.web.api.event_stream.HEARTBEAT_SECONDS", 0.1)
+async def test_a_stream_ends_with_the_sign_in(team: InProcessApp) -> None:
+    team.part(StreamLimits).heartbeat_seconds = 0.1
     ada, bob = await team.person("ada"), await team.person("bob")
     for person in (ada, bob):
         async with person.token.session.get(

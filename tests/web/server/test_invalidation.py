@@ -17,10 +17,8 @@ from toolyard.gateway.http.exchange import HttpRequestRejected, ListenRequests
 from toolyard.store import Database
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.registry import RegistryServer
-from toolyard.web import gateway_mount
 from toolyard.web.gateway_mount import GatewayMount
-from toolyard.web.server import invalidation
-from toolyard.web.servers import live_updates as updates
+from toolyard.web.server.invalidation import recheck_listeners_periodically
 from toolyard.web.servers.live_updates import LiveUpdate, LiveUpdates
 
 if TYPE_CHECKING:
@@ -58,10 +56,10 @@ async def listening(local: InProcessApp, token: str) -> AsyncIterator[aiohttp.Cl
 
 
 @pytest.fixture
-async def team(open_site: Opening, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InProcessApp:
+async def team(open_site: Opening, tmp_path: Path) -> InProcessApp:
     """It would believe a token for an hour, if it did not hear."""
-    monkeypatch.setattr(gateway_mount, "_ADMISSION_CACHE_SECONDS", 3_600.0)
     local = await open_site({}, data=tmp_path / "data", people_mode="password")
+    local.part(GatewayMount).admission_cache_seconds = 3_600.0
     async with asyncio.timeout(30):
         while not local.services.database.signals.is_listening:
             await asyncio.sleep(0.01)
@@ -143,8 +141,11 @@ async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
 async def test_who_listens_with_a_token_that_runs_out_is_sent_away(
     open_site: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(invalidation, "_RECHECK_INTERVAL_SECONDS", 0.05)
     local = await open_site({}, people_mode="password")
+    name = recheck_listeners_periodically.__name__
+    assert name in [getattr(task.get_coro(), "__name__", "") for task in asyncio.all_tasks()]
+    # One more, with an interval that a test can wait for.
+    local.services.tasks.spawn(recheck_listeners_periodically(local.part(GatewayMount), 0.05))
     now = time.time()
     monkeypatch.setattr(local.services.people, "_clock", lambda: now)
     ann = await local.person("ann")
@@ -176,16 +177,13 @@ async def test_who_listens_is_not_sent_away_while_nobody_can_tell_who_it_is() ->
 # Pages.
 
 
-async def test_those_who_listen_hear_soon_of_what_is_known_to_be_different(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(updates, "_MIN_INTERVAL_FRACTION", 0.0)
+async def test_those_who_listen_hear_soon_of_what_is_known_to_be_different() -> None:
     seen = {"one": 1}
 
     async def look(key: str) -> dict[str, int]:
         return dict(seen)
 
-    told: LiveUpdates[str, int] = LiveUpdates(look, interval_seconds=3_600.0)
+    told: LiveUpdates[str, int] = LiveUpdates(look, interval_seconds=3_600.0, min_interval_fraction=0.0)
     stream = told.subscribe("ada", heartbeat_seconds=600)
     assert await anext(stream) == LiveUpdate("one", 1)
     seen["one"] = 2

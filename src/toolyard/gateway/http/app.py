@@ -30,6 +30,7 @@ from toolyard.gateway.http.exchange import (
     accepts_media_type,
 )
 from toolyard.gateway.http.legacy import INVALID_MESSAGE, LegacyHttp
+from toolyard.gateway.http.sessions import HttpSessions
 from toolyard.protocol.constants import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from toolyard.protocol.eras import Era, detect_era
 from toolyard.protocol.incremental_decoder import MessageLimitExceeded, decode_message
@@ -58,7 +59,9 @@ class HttpGateway:
         self._endpoint_for = endpoint_for
         self._stream_limits = stream_limits
         self.listeners = ListenRequests(endpoint_for)
-        self._legacy_http = LegacyHttp(self.listeners)
+        self.sessions = HttpSessions()
+        """Sessions of legacy clients."""
+        self._legacy_http = LegacyHttp(self.listeners, self.sessions)
 
     def end_listen_streams(self) -> None:
         """End the streams that only listen. Requests in progress are still answered."""

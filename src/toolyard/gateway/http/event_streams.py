@@ -37,7 +37,12 @@ _STREAM_HEADERS = [
 class StreamLimits:
     """Limits the open event streams of one process, per user and in total."""
 
-    def __init__(self, max_per_user: int, max_total: int) -> None:
+    def __init__(
+        self, max_per_user: int, max_total: int, heartbeat_seconds: float = _KEEPALIVE_SECONDS
+    ) -> None:
+        self.heartbeat_seconds = heartbeat_seconds
+        """Interval between heartbeats: proxies close silent connections. Also the interval at which the
+        sign-in is checked again."""
         self._max_per_user = max_per_user
         self._max_total = max_total
         self._count_by_user: Counter[str] = Counter()

@@ -45,9 +45,9 @@ _MAX_BATCH_MESSAGES = 100
 class LegacyHttp:
     """Answers requests of the legacy era. ``close`` ends sessions and streams."""
 
-    def __init__(self, listeners: ListenRequests) -> None:
+    def __init__(self, listeners: ListenRequests, sessions: HttpSessions) -> None:
         self._listeners = listeners
-        self._sessions = HttpSessions()
+        self._sessions = sessions
         self._detached_tasks = BackgroundTasks()
 
     def end_listen_streams(self) -> None:

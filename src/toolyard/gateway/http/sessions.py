@@ -17,7 +17,6 @@ from toolyard.protocol.jsonrpc import Message
 __all__ = ["HttpSession", "HttpSessions", "UnreadResponses"]
 
 _MAX_IDLE_SECONDS = 3600.0
-"""Time without a request or listener after which a session ends."""
 _MAX_SESSIONS = 10_000
 _UNREAD_RESPONSE_SECONDS = 60.0
 """Time for which an unread response is kept for a client that lost its stream."""
@@ -143,7 +142,16 @@ class HttpSession:
 class HttpSessions:
     """All sessions of one process."""
 
-    def __init__(self, unread_responses: UnreadResponses | None = None) -> None:
+    def __init__(
+        self,
+        unread_responses: UnreadResponses | None = None,
+        *,
+        max_sessions: int = _MAX_SESSIONS,
+        max_idle_seconds: float = _MAX_IDLE_SECONDS,
+    ) -> None:
+        self.max_sessions = max_sessions
+        self.max_idle_seconds = max_idle_seconds
+        """Time without a request or listener after which a session ends."""
         self._unread_responses = unread_responses or UnreadResponses()
         self._sessions: OrderedDict[str, HttpSession] = OrderedDict()
         self._end_tasks = BackgroundTasks()
@@ -160,13 +168,13 @@ class HttpSessions:
         now = time.monotonic()
         for each in list(self._sessions.values()):
             # The sessions are in order of their last use, so that the first recent one ends the search.
-            if now - each.last_used_at < _MAX_IDLE_SECONDS:
+            if now - each.last_used_at < self.max_idle_seconds:
                 break
             if each.standalone_stream.has_reader:
                 self._mark_used(each)
             else:
                 self._end_in_background(each)
-        if len(self._sessions) >= _MAX_SESSIONS:
+        if len(self._sessions) >= self.max_sessions:
             self._end_in_background(self._oldest_of_busiest_owner())
         made = HttpSession(secrets.token_urlsafe(24), endpoint, session, self._unread_responses)
         self._sessions[made.id] = made

@@ -63,8 +63,10 @@ class RemoteRoundExecutor:
         suspended_calls: SuspendedCalls,
         post_message: PostMessage,
         redact_error: Callable[[ServerError], None],
+        heartbeat_seconds: float,
     ) -> None:
         """``redact_error`` removes secrets from an error."""
+        self._heartbeat_seconds = heartbeat_seconds
         self._suspended_calls = suspended_calls
         self._post_message = post_message
         self._redact_error = redact_error
@@ -113,7 +115,9 @@ class RemoteRoundExecutor:
                     await self._post_message(round_id, message)
                     waking = asyncio.ensure_future(more.wait())
                     await asyncio.wait(
-                        (end, waking), timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                        (end, waking),
+                        timeout=self._heartbeat_seconds,
+                        return_when=asyncio.FIRST_COMPLETED,
                     )
                     waking.cancel()
             except BaseException:
@@ -212,13 +216,20 @@ class RemoteCalls:
         suspended_calls: SuspendedCalls,
         mailbox: Mailbox | None,
         redact_error: Callable[[ServerError], None],
+        *,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        host_timeout_seconds: float = _HOST_TIMEOUT_SECONDS,
     ) -> None:
         """``redact_error`` removes secrets from an error."""
+        self.heartbeat_seconds = heartbeat_seconds
+        self.host_timeout_seconds = host_timeout_seconds
         self.replica_id = secrets.token_urlsafe(12)
         """Id of this process, and the name of its mailbox."""
         self._mailbox = mailbox
         self.call_host = (
-            None if mailbox is None else RemoteRoundExecutor(suspended_calls, mailbox.post, redact_error)
+            None
+            if mailbox is None
+            else RemoteRoundExecutor(suspended_calls, mailbox.post, redact_error, heartbeat_seconds)
         )
         self._round_events: dict[str, asyncio.Event] = {}
         """Rounds that were sent to another replica; each has its own mailbox."""
@@ -249,9 +260,9 @@ class RemoteCalls:
         self, mail: Mailbox, round_id: str, heard: asyncio.Event, request: ClientRequest
     ) -> RoundOutcome:
         last = time.monotonic()
-        while time.monotonic() - last < _HOST_TIMEOUT_SECONDS:
+        while time.monotonic() - last < self.host_timeout_seconds:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(heard.wait(), HEARTBEAT_SECONDS)
+                await asyncio.wait_for(heard.wait(), self.heartbeat_seconds)
             heard.clear()
             # A notification may be lost, a message is not: read the mailbox in any case.
             for data in await mail.take(round_id):

@@ -97,6 +97,7 @@ async def stream_chat(
         id,
         after if last_seen is None else last_seen,
         request,
+        stream_limits.heartbeat_seconds,
     )
     return event_stream.EventStreamResponse(stream_limits, request_user, stream)
 
@@ -109,11 +110,12 @@ async def _stream_chat_events(
     chat_id: str,
     after: int,
     request: Request,
+    heartbeat_seconds: float,
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 1000\n\n"
-    batches = stream_event_batches(chat_store, chats, stop_signal, owner, chat_id, after)
+    batches = stream_event_batches(chat_store, chats, stop_signal, owner, chat_id, after, heartbeat_seconds)
     try:
-        async for events in event_stream.while_authorized(request, batches):
+        async for events in event_stream.while_authorized(request, batches, heartbeat_seconds):
             for chunk in _encode_chunks(events):
                 yield chunk
     except NoSuchChat:
@@ -130,6 +132,7 @@ async def stream_event_batches(
     owner: str,
     chat_id: str,
     after: int,
+    heartbeat_seconds: float,
 ) -> AsyncGenerator[Sequence[ChatEvent]]:
     """Yield existing events, then new ones as they come, and an empty batch as a heartbeat.
 
@@ -138,7 +141,9 @@ async def stream_event_batches(
     """
     stopped = asyncio.ensure_future(stop_signal.wait())
     try:
-        while (events := await _wait_for_events(chat_store, chat_id, after, stopped)) is not None:
+        while (
+            events := await _wait_for_events(chat_store, chat_id, after, heartbeat_seconds, stopped)
+        ) is not None:
             if events:
                 after = events[-1].seq
             else:
@@ -150,13 +155,15 @@ async def stream_event_batches(
 
 
 async def _wait_for_events(
-    chat_store: SqlChatStore, chat_id: str, after: int, stopped: asyncio.Future[Literal[True]]
+    chat_store: SqlChatStore,
+    chat_id: str,
+    after: int,
+    seconds: float,
+    stopped: asyncio.Future[Literal[True]],
 ) -> Sequence[ChatEvent] | None:
-    """Return the next events, or None if the server stops before there are any."""
+    """Return the next events, none after ``seconds``, or None if the server stops before."""
     # The owner was checked before and never changes, so that the chat is not read again for each batch.
-    next_events = asyncio.ensure_future(
-        chat_store.wait_for_events(chat_id, after, event_stream.HEARTBEAT_SECONDS)
-    )
+    next_events = asyncio.ensure_future(chat_store.wait_for_events(chat_id, after, seconds))
     try:
         await asyncio.wait((next_events, stopped), return_when=asyncio.FIRST_COMPLETED)
         return next_events.result() if next_events.done() and not stopped.done() else None

@@ -17,14 +17,11 @@ from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.types.account import RequestUser, Right
 from toolyard.web.access.dependencies import forget_identity, require_right
 
-__all__ = ["CONTENT_TYPE", "HEARTBEAT_SECONDS", "EventStreamResponse", "while_authorized"]
+__all__ = ["CONTENT_TYPE", "EventStreamResponse", "while_authorized"]
 
 T = TypeVar("T")
 
 CONTENT_TYPE = "text/event-stream"
-HEARTBEAT_SECONDS = 15.0
-"""Interval between heartbeats in seconds: proxies close silent connections. Also the interval at which the
-sign-in is checked again."""
 
 
 class EventStreamResponse(StreamingResponse):
@@ -43,7 +40,9 @@ class EventStreamResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def while_authorized(request: Request, batches: AsyncGenerator[T]) -> AsyncGenerator[T]:
+async def while_authorized(
+    request: Request, batches: AsyncGenerator[T], heartbeat_seconds: float
+) -> AsyncGenerator[T]:
     """Pass batches through until the sign-in or token of the request is no longer valid.
 
     They have to come at least as often as heartbeats.
@@ -51,7 +50,7 @@ async def while_authorized(request: Request, batches: AsyncGenerator[T]) -> Asyn
     checked_at = time.monotonic()
     async with aclosing(batches):
         async for batch in batches:
-            if time.monotonic() - checked_at >= HEARTBEAT_SECONDS:
+            if time.monotonic() - checked_at >= heartbeat_seconds:
                 if not await _is_still_authorized(request):
                     return
                 checked_at = time.monotonic()

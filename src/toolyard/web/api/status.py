@@ -12,14 +12,12 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from toolyard.accounts.errors import NotAllowed
-from toolyard.core.callers import CallerCache
 from toolyard.types.server import TransportName
 from toolyard.web import service_dependencies as deps
-from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api import dependencies as api
 from toolyard.web.api import event_stream
 from toolyard.web.servers.live_updates import LiveUpdate
-from toolyard.web.servers.status import ServerRecord, StatusUpdates
+from toolyard.web.servers.status import ServerRecord
 
 __all__ = ["ConnectResponse", "ServerStatus", "router"]
 
@@ -228,19 +226,18 @@ async def stream_events(
     """Stream server-sent events: first `status` for every server, then one for each change, with a record as
     in `/status`, and `gone` for a removed server. When Toolyard stops, the stream ends, and clients should
     reconnect."""
-    return event_stream.EventStreamResponse(
-        stream_limits, request_user, _stream_status_events(callers, live_updates, request_user, request)
+    changes = live_updates.subscribe(
+        callers.get(request_user), heartbeat_seconds=stream_limits.heartbeat_seconds
     )
+    changes = event_stream.while_authorized(request, changes, stream_limits.heartbeat_seconds)
+    return event_stream.EventStreamResponse(stream_limits, request_user, _encode_status_events(changes))
 
 
-async def _stream_status_events(
-    callers: CallerCache, live_updates: StatusUpdates, request_user: RequestUser, request: Request
+async def _encode_status_events(
+    changes: AsyncGenerator[LiveUpdate[ServerRecord] | None],
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 2000\n\n"
-    changes = live_updates.subscribe(
-        callers.get(request_user), heartbeat_seconds=event_stream.HEARTBEAT_SECONDS
-    )
-    async for change in event_stream.while_authorized(request, changes):
+    async for change in changes:
         yield b": still here\n\n" if change is None else _encode_status_event(change)
 
 

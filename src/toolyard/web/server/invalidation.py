@@ -86,10 +86,12 @@ async def handle_agent_changes(
                     notifier.notify_tools_changed()
 
 
-async def recheck_listeners_periodically(mount: GatewayMount) -> None:
+async def recheck_listeners_periodically(
+    mount: GatewayMount, interval_seconds: float = _RECHECK_INTERVAL_SECONDS
+) -> None:
     """Re-authorize listening clients regularly: the expiry of a token or session sends no signal."""
     while True:
-        await asyncio.sleep(_RECHECK_INTERVAL_SECONDS)
+        await asyncio.sleep(interval_seconds)
         await mount.http_gateway.listeners.reauthorize()
 
 

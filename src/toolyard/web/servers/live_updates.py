@@ -48,7 +48,9 @@ class LiveUpdates(Generic[K, T]):
         fetch_records: Callable[[K], Awaitable[Mapping[str, T]]],
         *,
         interval_seconds: float = _POLL_INTERVAL_SECONDS,
+        min_interval_fraction: float = _MIN_INTERVAL_FRACTION,
     ) -> None:
+        self._min_interval_fraction = min_interval_fraction
         self._fetch_records = fetch_records
         self._interval_seconds = interval_seconds
         self._listeners: dict[K, set[_UpdateQueue[T]]] = {}
@@ -133,9 +135,10 @@ class LiveUpdates(Generic[K, T]):
 
     async def _wait_for_next_poll(self, seconds: float) -> None:
         # First a pause that a request cannot shorten, then one that it can.
-        await asyncio.sleep(seconds * _MIN_INTERVAL_FRACTION)
+        await asyncio.sleep(seconds * self._min_interval_fraction)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._poll_requested.wait(), seconds * (1 - _MIN_INTERVAL_FRACTION))
+            rest = seconds * (1 - self._min_interval_fraction)
+            await asyncio.wait_for(self._poll_requested.wait(), rest)
         self._poll_requested.clear()
 
     def _publish_changes(self, key: K, now: Mapping[str, T]) -> None:

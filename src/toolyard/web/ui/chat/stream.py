@@ -57,7 +57,8 @@ async def stream_page(
     deferred = DeferredMarkdown(pages.markdown)
     frame = FragmentContext(chat_id, me.csrf, to_html=deferred, find_icon_path=pages.build_icon_finder())
     updater = ChatPageUpdater(frame, ChatSnapshot(shown.turns, max(shown.last, seen)))
-    changes = _stream_changes(pages, stop_signal, chat_id, updater, deferred)
+    beat = stream_limits.heartbeat_seconds
+    changes = _stream_changes(pages, stop_signal, chat_id, updater, deferred, beat)
     return EventStreamResponse(stream_limits, me, _count_open_stream(pages.request.app.state, changes))
 
 
@@ -82,12 +83,15 @@ async def _stream_changes(
     chat_id: str,
     updater: ChatPageUpdater,
     deferred: DeferredMarkdown,
+    heartbeat_seconds: float,
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 1000\n\n"
     request, me, chats = pages.request, pages.me, pages.chats
-    batches = stream_event_batches(pages.chat_store, chats, stop_signal, me.user.id, chat_id, updater.last)
+    batches = stream_event_batches(
+        pages.chat_store, chats, stop_signal, me.user.id, chat_id, updater.last, heartbeat_seconds
+    )
     try:
-        async for events in while_authorized(request, batches):
+        async for events in while_authorized(request, batches, heartbeat_seconds):
             if not events:
                 # A comment keeps proxies from closing an idle connection.
                 yield b": still here\n\n"
