@@ -49,10 +49,10 @@ def short() -> Timeouts:
     return Timeouts(connect=1.0, silence=0.5, call=2.0)
 
 
-PATIENT = Timeouts(connect=20.0, silence=20.0, call=30.0)
+PATIENT = Timeouts(connect=120.0, silence=120.0, call=180.0)
 """For servers that end their calls themselves, even on a busy machine."""
-BUSY_MACHINE_SECONDS = 15.0
-"""Seconds of delay on a busy machine; less than ``PATIENT`` for operations that take no time."""
+BUSY_MACHINE_SECONDS = 90.0
+"""Seconds of delay on a busy machine. Less than ``PATIENT``: what takes longer was ended by a timeout."""
 
 
 @dataclass

@@ -159,7 +159,7 @@ async def test_a_server_that_stands_still_is_given_up_after_the_connect_timeout(
 async def test_a_call_that_stands_still_times_out_and_the_server_is_told(
     mode: str, era: str, web: HostileHttp, beside: Beside, within: Within, says: Says, wait_until: Until
 ) -> None:
-    keys = {"timeouts": Timeouts(20, 0.5, 5)}
+    keys = {"timeouts": Timeouts(120, 0.5, 5)}
     async with beside(web(mode, keys=keys, era=era, **STANDING[mode])) as manager:
         await manager.ensure_connected("bad")
         with within(1.5), pytest.raises(CallTimeout) as caught:
@@ -456,7 +456,7 @@ async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
     era: str, web: HostileHttp, beside: Beside, within: Within, says: Says
 ) -> None:
     heard: list[float] = []
-    async with beside(web("good", era=era, keys={"timeouts": Timeouts(20, 2.0, 60)})) as manager:
+    async with beside(web("good", era=era, keys={"timeouts": Timeouts(120, 2.0, 60)})) as manager:
         result = await call_tool(
             manager,
             "bad",
@@ -466,7 +466,7 @@ async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
         )
         assert text_of(result) == "done"
         assert heard == [0, 1, 2, 3, 4]
-        steps, limits = {"count": 1000, "every": 0.1}, Timeouts(20, 2.0, 3.0)
+        steps, limits = {"count": 1000, "every": 0.1}, Timeouts(120, 2.0, 3.0)
         with within(3), pytest.raises(CallTimeout) as caught:
             await call_tool(manager, "bad", "steps", steps, timeouts=limits)
         says(caught.value, "tools/call took longer than 3 s in all")
@@ -614,7 +614,7 @@ async def test_a_resumption_that_is_refused_leaves_the_outcome_unknown(
 async def test_a_resumed_stream_is_closed_when_its_call_times_out(
     web: HostileHttp, beside: Beside, within: Within, wait_until: Until
 ) -> None:
-    limits = {"timeouts": Timeouts(20, 0.8, 5)}
+    limits = {"timeouts": Timeouts(120, 0.8, 5)}
     async with beside(web("sse-resumes", keys=limits, era="legacy", then="stall")) as manager:
         with within(2.5), pytest.raises(CallTimeout):
             await call_tool(manager, "bad", "echo")
@@ -624,7 +624,7 @@ async def test_a_resumed_stream_is_closed_when_its_call_times_out(
 async def test_a_stream_that_ends_again_and_again_does_not_make_us_hammer(
     web: HostileHttp, beside: Beside, within: Within
 ) -> None:
-    limits = {"timeouts": Timeouts(20, 2.0, 60)}
+    limits = {"timeouts": Timeouts(120, 2.0, 60)}
     async with beside(web("sse-resumes-for-ever", keys=limits, era="legacy")) as manager:
         with within(2.5), pytest.raises(ServerError):
             await call_tool(manager, "bad", "echo")

@@ -172,7 +172,7 @@ async def test_a_server_that_exits_on_the_probe_is_started_again_as_a_legacy_ser
 async def test_a_server_that_needs_four_seconds_to_start_is_waited_for(
     flags: tuple[str, ...], bad: Bad, journal: Journal, beside: Beside
 ) -> None:
-    slow = bad("slow-start", "--seconds", "4", *flags, timeouts=Timeouts(connect=20))
+    slow = bad("slow-start", "--seconds", "4", *flags, timeouts=Timeouts(connect=120))
     async with beside(slow) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "hello"})) == "hello"
         assert len(journal.starts()) == 1
@@ -191,7 +191,7 @@ async def test_a_line_over_the_limit_ends_its_call_alone(
     id_last: bool, bad: Bad, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(bad("big-line"), message_limit=1_000_000) as manager:
-        waiting = asyncio.ensure_future(call_tool(manager, "bad", "wait", timeouts=Timeouts(60, 60, 60)))
+        waiting = asyncio.ensure_future(call_tool(manager, "bad", "wait", timeouts=Timeouts(120, 120, 120)))
         with within(5), pytest.raises(BadAnswer) as caught:
             await call_tool(manager, "bad", "big", {"size": 3_000_000, "id_last": id_last})
         says(caught.value, "bytes long, over the limit of 1000000")
@@ -332,7 +332,7 @@ async def test_an_answer_with_neither_result_nor_error_is_none(bad: Bad, beside:
     async with beside(bad("verbatim-replies")) as manager:
         with pytest.raises(CallTimeout):
             await call_tool(
-                manager, "bad", "raw", {"message": {"jsonrpc": "2.0"}}, timeouts=Timeouts(20, 0.5, 5)
+                manager, "bad", "raw", {"message": {"jsonrpc": "2.0"}}, timeouts=Timeouts(120, 0.5, 5)
             )
 
 
@@ -406,7 +406,7 @@ async def test_a_call_that_is_not_answered_times_out_and_the_server_is_told(
     says: Says,
     wait_until: Until,
 ) -> None:
-    async with beside(bad("good", *flags, timeouts=Timeouts(20, 0.5, 5))) as manager:
+    async with beside(bad("good", *flags, timeouts=Timeouts(120, 0.5, 5))) as manager:
         await manager.ensure_connected("bad")
         with within(1.5), pytest.raises(CallTimeout) as caught:
             await call_tool(manager, "bad", "wait")
@@ -438,7 +438,7 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
 @one_loop
 async def test_progress_keeps_a_call_alive_past_the_silence_timeout(bad: Bad, beside: Beside) -> None:
     heard: list[float] = []
-    async with beside(bad("good", timeouts=Timeouts(20, 2.0, 60))) as manager:
+    async with beside(bad("good", timeouts=Timeouts(120, 2.0, 60))) as manager:
         result = await call_tool(
             manager,
             "bad",
@@ -454,7 +454,7 @@ async def test_progress_keeps_a_call_alive_past_the_silence_timeout(bad: Bad, be
 async def test_progress_does_not_help_past_the_absolute_cap(
     bad: Bad, beside: Beside, within: Within, says: Says
 ) -> None:
-    async with beside(bad("good", timeouts=Timeouts(20, 2.0, 3.0))) as manager:
+    async with beside(bad("good", timeouts=Timeouts(120, 2.0, 3.0))) as manager:
         with within(3), pytest.raises(CallTimeout) as caught:
             await call_tool(manager, "bad", "steps", {"count": 1000, "every": 0.1})
         says(caught.value, "tools/call took longer than 3 s in all")
@@ -465,7 +465,7 @@ async def test_a_server_that_does_not_read_makes_a_big_call_time_out(
 ) -> None:
     async with beside(bad("deaf")) as manager:
         await manager.list_tools("bad")
-        text, limits = "x" * 5_000_000, Timeouts(20, 1, 60)
+        text, limits = "x" * 5_000_000, Timeouts(120, 1, 60)
         with within(3):
             ends = await asyncio.gather(
                 *(call_tool(manager, "bad", "echo", {"text": text}, timeouts=limits) for _ in range(3)),
@@ -504,7 +504,7 @@ async def test_while_a_server_waits_for_us_its_silence_does_not_count(bad: Bad, 
         await asyncio.sleep(3.0)
         return {"action": "decline"}
 
-    asks = bad("asks", timeouts=Timeouts(20, 2.0, 60))
+    asks = bad("asks", timeouts=Timeouts(120, 2.0, 60))
     async with beside(asks, callbacks=Callbacks(elicitation=elicit)) as manager:
         told = json.loads(text_of(await call_tool(manager, "bad", "echo")))
     assert told["elicitation/create"]["result"] == {"action": "decline"}
@@ -633,8 +633,8 @@ async def test_a_close_in_the_middle_of_a_close_leaves_nothing(
 async def test_closing_ends_calls_in_flight_and_those_that_wait_for_the_connect(
     bad: Bad, journal: Journal, beside: Beside, within: Within, wait_until: Until
 ) -> None:
-    slow = bad("silent", id="slow", timeouts=Timeouts(20, 20, 20))
-    async with beside(bad("good", timeouts=Timeouts(20, 20, 20)), slow) as manager:
+    slow = bad("silent", id="slow", timeouts=Timeouts(120, 120, 120))
+    async with beside(bad("good", timeouts=Timeouts(120, 120, 120)), slow) as manager:
         calls = [asyncio.ensure_future(call_tool(manager, id, "wait")) for id in ("bad", "bad", "slow")]
         await wait_until(lambda: len(journal.messages("tools/call")) == 2)
         with within(4):
@@ -800,7 +800,7 @@ async def test_a_server_that_nobody_uses_is_stopped_and_starts_again_when_called
 ) -> None:
     async with beside(bad("good", stop_when_idle=1.0)) as manager:
         await call_tool(manager, "bad", "echo")
-        limits = Timeouts(20, 2.0, 60)
+        limits = Timeouts(120, 2.0, 60)
         slow = asyncio.ensure_future(call_tool(manager, "bad", "wait", timeouts=limits))
         first = journal.starts()[0]
         with pytest.raises(CallTimeout):
