@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,14 +86,19 @@ class OAuthFixture:
         return ClientIdentity(**{"redirect_uri": REDIRECT, **more})
 
     def provider(
-        self, target: SignInTarget | None = None, *, person: bool = True, who: ClientIdentity | None = None
+        self,
+        target: SignInTarget | None = None,
+        *,
+        person: bool = True,
+        who: ClientIdentity | None = None,
+        authorize: Callable[[str], Awaitable[AuthorizationResponse]] | None = None,
     ) -> OAuthProvider:
         made = OAuthProvider(
             target or self.target(),
             net=self.net,
             storage=self.storage,
             client_identity=who or self.ourselves(),
-            authorize=self.browse if person else None,
+            authorize=authorize or (self.browse if person else None),
             clock=self.clock,
         )
         self.providers.append(made)

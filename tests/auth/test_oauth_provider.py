@@ -54,8 +54,7 @@ async def test_a_person_who_takes_longer_than_a_request_is_not_asked_twice(world
         await arrived.wait()
         return await world.browse(url)
 
-    provider = world.provider()
-    provider._authorize = slowly
+    provider = world.provider(authorize=slowly)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await world.call(provider)
@@ -74,8 +73,7 @@ async def test_closing_ends_a_sign_in_that_waits_for_a_person(world: OAuthFixtur
         await asyncio.Event().wait()
         return AuthorizationResponse("", {})
 
-    provider = world.provider()
-    provider._authorize = never
+    provider = world.provider(authorize=never)
     task = asyncio.create_task(world.call(provider))
     await begun.wait()
     await provider.close()
@@ -95,8 +93,7 @@ async def test_an_answer_of_another_sign_in_is_not_taken(world: OAuthFixture) ->
         response = await world.browse(url)
         return replace(response, params={**response.params, "state": other.state})
 
-    provider = world.provider()
-    provider._authorize = mixed_up
+    provider = world.provider(authorize=mixed_up)
     assert isinstance(await world.failure(provider), AnswerRejected)
     assert await world.storage.take_pending(other.state) is not None
     assert not await world.log("token")
@@ -217,13 +214,12 @@ async def test_requests_that_are_refused_at_once_for_other_reasons_hear_their_ow
 
 async def test_closing_ends_those_who_wait_for_their_turn(world: OAuthFixture) -> None:
     asked, never = asyncio.Event(), asyncio.Event()
-    provider = world.provider()
 
     async def away(url: str) -> Any:
         asked.set()
         await never.wait()
 
-    provider._authorize = away
+    provider = world.provider(authorize=away)
     first = asyncio.create_task(provider.challenged(parse_challenge(401, "Bearer")))
     await asyncio.wait_for(asked.wait(), 30)
     second = asyncio.create_task(provider.challenged(parse_challenge(401, 'Bearer scope="more"')))

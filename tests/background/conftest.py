@@ -42,18 +42,18 @@ class StdioClient:
     def __init__(self, words: list[str], cwd: Path, env: dict[str, str]) -> None:
         pipe = subprocess.PIPE
         self.process = prefork.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd, env=env)
-        self._messages: queue.Queue[Any] = queue.Queue()
+        self.messages: queue.Queue[Any] = queue.Queue()
         self._count = 0
         self._answers: dict[int, Any] = {}
         self._error: str | None = None
         self.notifications: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
 
     def _read(self) -> None:
         for line in self.process.stdout:
-            self._messages.put(json.loads(line))
-        self._messages.put(None)
+            self.messages.put(json.loads(line))
+        self.messages.put(None)
 
     def send(self, method: str, params: Any = None, *, notify: bool = False) -> int:
         self._count += 1
@@ -67,7 +67,7 @@ class StdioClient:
     def receive(self, id: int) -> Any:
         """Return the answer to a request."""
         while id not in self._answers:
-            message = self._messages.get(timeout=90)
+            message = self.messages.get(timeout=90)
             assert message is not None, f"ended: {self.process.stderr.read().decode()}"
             if "method" in message:
                 self.notifications.append(message["method"])
@@ -93,7 +93,7 @@ class StdioClient:
         params = {"name": "demo_count", "arguments": arguments, "_meta": {"progressToken": "p"}}
         id = self.send("tools/call", params)
         while True:
-            message = self._messages.get(timeout=90)
+            message = self.messages.get(timeout=90)
             assert message is not None, self.process.stderr.read().decode()
             if message.get("method") == "notifications/progress":
                 return id
@@ -110,7 +110,7 @@ class StdioClient:
             if self.process.poll() is None:
                 self.process.kill()
                 self.process.wait(30)
-        self._reader.join(30)
+        self.reader.join(30)
         self._error = self.process.stderr.read().decode()
         self.process.stdout.close()
         self.process.stderr.close()

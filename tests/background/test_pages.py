@@ -63,7 +63,7 @@ async def test_a_question_of_unknown_origin_is_answered_on_the_page(
     params = {"name": "one_ask", "arguments": {}, "_meta": {"progressToken": "p"}}
     id = await asyncio.to_thread(client.send, "tools/call", params)
     while True:
-        message = await asyncio.to_thread(client._messages.get, timeout=60)
+        message = await asyncio.to_thread(client.messages.get, timeout=60)
         if message.get("method") == "notifications/progress":
             break
     page = await (await chromium.new_context()).new_page()
@@ -85,7 +85,7 @@ async def test_a_client_that_can_be_asked_needs_no_page(machine: Machine) -> Non
     await ask(client, "initialize", initialize)
     client.send("notifications/initialized", notify=True)
     id = client.send("tools/call", {"name": "demo_forget", "arguments": {}})
-    question = await asyncio.to_thread(client._messages.get, timeout=60)
+    question = await asyncio.to_thread(client.messages.get, timeout=60)
     assert question["method"] == "elicitation/create"
     answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {}}}
     client.process.stdin.write(json.dumps(answer).encode() + b"\n")

@@ -169,8 +169,8 @@ def test_cancelled_requests_are_not_answered_after_a_restart(machine: Machine) -
     answer = client.ask("ping")
     assert answer["id"] != call
     client.process.stdin.close()
-    client._reader.join(30)
-    remaining = [message for message in client._messages.queue if message and message.get("id") == call]
+    client.reader.join(30)
+    remaining = [message for message in client.messages.queue if message and message.get("id") == call]
     assert remaining == []
 
 

@@ -159,7 +159,7 @@ async def test_a_server_with_ttl_zero_is_asked_each_time_and_nothing_is_kept(
     source.error = Unreachable("gone")
     with pytest.raises(Unreachable):
         await catalogues.get(instance, ANN)
-    assert storage._listings == {}  # pyright: ignore[reportPrivateUsage]
+    assert storage.listings == {}
 
 
 async def test_what_was_kept_before_a_ttl_was_set_to_zero_is_not_shown(
@@ -556,7 +556,7 @@ async def test_bytes_that_were_tampered_with_are_dropped_and_fetched_again(
 ) -> None:
     source.listing = listing("a")
     await CatalogueCache(source, storage, clock=clock).get(repo, LOCAL_PRINCIPAL)
-    stored = storage._listings  # pyright: ignore[reportPrivateUsage]
+    stored = storage.listings
     for key, entry in stored.items():
         stored[key] = replace(entry, body=entry.body.replace(b'"a"', b'"x"'))
     with caplog.at_level(logging.WARNING):

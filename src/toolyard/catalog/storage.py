@@ -117,27 +117,27 @@ class MemoryListingStorage:
     """A ``ListingStorage`` in memory, for tests and for use without a data directory."""
 
     def __init__(self) -> None:
-        self._listings: dict[ListingKey, StoredListing] = {}
+        self.listings: dict[ListingKey, StoredListing] = {}
 
     async def load(self, keys: Sequence[ListingKey], *, newer_than: float = 0.0) -> StoredListing | None:
-        candidates = [self._listings[key] for key in keys if key in self._listings]
+        candidates = [self.listings[key] for key in keys if key in self.listings]
         newest = max(candidates, key=lambda stored: stored.fetched_at, default=None)
         return newest if newest is not None and newest.fetched_at > newer_than else None
 
     async def save(self, stored: StoredListing) -> None:
-        current = self._listings.get(stored.key)
+        current = self.listings.get(stored.key)
         if current is None or current.fetched_at <= stored.fetched_at:
-            self._listings[stored.key] = stored
+            self.listings[stored.key] = stored
 
     async def expire(self, server_id: str) -> None:
-        for key, stored in self._listings.items():
+        for key, stored in self.listings.items():
             if key.server_id == server_id:
-                self._listings[key] = replace(stored, ttl=0.0)
+                self.listings[key] = replace(stored, ttl=0.0)
 
     async def forget(self, server_id: str, scope: str | None = None) -> None:
-        keys = [key for key in self._listings if key.server_id == server_id and scope in (None, key.scope)]
+        keys = [key for key in self.listings if key.server_id == server_id and scope in (None, key.scope)]
         for key in keys:
-            del self._listings[key]
+            del self.listings[key]
 
 
 _COMMON_SCOPES = frozenset({"public", "shared", f"principal:{LOCAL_PRINCIPAL.id}"})

@@ -169,6 +169,11 @@ class GatewayMount:
         is_valid = invalidation_count == self._invalidation_count
         return time.monotonic() + self.admission_cache_seconds if is_valid else 0.0, request_user, endpoint
 
+    @property
+    def admission_count(self) -> int:
+        """Number of cached admissions."""
+        return len(self._admissions)
+
     def clear_admissions(self) -> None:
         """Authenticate every caller again on their next request."""
         self._invalidation_count += 1

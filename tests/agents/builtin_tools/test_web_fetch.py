@@ -57,6 +57,7 @@ LITERALS = [
 class FakeInternet:
     """A small internet: names, the loopback ports behind them, the pages, and a record of all connections."""
 
+    net: OutboundHttp
     fetching: PageFetcher
     names: FakeResolver
     dialled: list[str] = field(default_factory=list)
@@ -118,7 +119,7 @@ async def world(leaks: None) -> AsyncIterator[FakeInternet]:
 
     names = FakeResolver(PUBLIC)
     net = OutboundHttp(AddressGuard(socket_factory=dial), resolver=names)
-    made = FakeInternet(PageFetcher(net, seconds=20), names)
+    made = FakeInternet(net, PageFetcher(net, seconds=20), names)
     yield made
     made.over.set()
     await net.close()
@@ -225,7 +226,7 @@ async def test_a_page_without_end_is_cut(world: FakeInternet) -> None:
 
 async def test_a_page_that_is_made_to_keep_a_reader_busy_ends(world: FakeInternet) -> None:
     world.answer("<!" * 1_000_000 + "<a " * 300_000)
-    world.fetching = PageFetcher(world.fetching._net, seconds=3)
+    world.fetching = PageFetcher(world.net, seconds=3)
     try:
         said = await world.fetch()
     except NativeToolError as error:
@@ -387,6 +388,6 @@ async def test_a_server_that_does_not_answer_is_left(world: FakeInternet) -> Non
         return web.Response()
 
     world.say = say
-    world.fetching = PageFetcher(world.fetching._net, seconds=0.3)
+    world.fetching = PageFetcher(world.net, seconds=0.3)
     with pytest.raises(NativeToolError, match=r"did not answer within 0\.3 s"):
         await world.fetch()

@@ -34,7 +34,7 @@ from toolyard.agents.models.local_model import LocalModel
 async def main():
     model = LocalModel(Path(sys.argv[1]))
     await model.ensure_running()
-    print(model._server._child.pid, flush=True)
+    print(model.process_id, flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -56,9 +56,8 @@ def gguf(folder: Path) -> Path:
 
 
 def server_of(model: LocalModel) -> psutil.Process:
-    assert model._server is not None
-    assert model._server._child is not None
-    return psutil.Process(model._server._child.pid)
+    assert model.process_id is not None
+    return psutil.Process(model.process_id)
 
 
 # Discovery.
@@ -100,8 +99,8 @@ async def test_it_talks_and_is_gone_when_the_models_are_closed(make: Make, gguf:
     assert response.usage.output_tokens > 0
     assert (response.provider_name, response.model_name) == ("local", "local")
     assert heard.stream.cost is None
-    assert models._local is not None
-    server = server_of(models._local)
+    assert models.local is not None
+    server = server_of(models.local)
     await models.close()
     assert not server.is_running()
 
@@ -127,16 +126,16 @@ async def test_leaving_in_the_middle_and_a_server_that_died_are_no_end(
     )
     async with asking as stream:
         await anext(aiter(stream))
-    assert models._local is not None
-    server = server_of(models._local)
+    assert models.local is not None
+    server = server_of(models.local)
     server.kill()
-    await wait_until(lambda: models._local is not None and not models._local._is_running)
+    await wait_until(lambda: models.local is not None and not models.local.is_running)
     asking = models.pick(None, LOCAL_PRINCIPAL).stream(
         [ModelRequest.user_text_prompt("Count again.")], [], instructions=None, temperature=None
     )
     async with asking as stream:
         assert (await anext(aiter(stream))).delta
-    assert server_of(models._local).pid != server.pid
+    assert server_of(models.local).pid != server.pid
 
 
 # The process.

@@ -141,7 +141,7 @@ async def test_one_client_is_kept_open_for_all_models_of_an_address(
     for name in ("a", "b", "a"):
         assert (await ask(models, "say x", wanted=name)).error is None
     assert [came["model"] for came in openai_fake.journal] == ["fake-1", "fake-2", "fake-1"]
-    assert len(models._provider_clients._clients) == 1
+    assert models.provider_clients.open_count == 1
 
 
 # Early cancellation.

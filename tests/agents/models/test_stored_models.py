@@ -69,7 +69,7 @@ async def test_a_changed_key_is_used_at_once(make: Make, openai_fake: FakeProvid
     assert isinstance((await ask(models, "say x")).error, KeyRefused)
     await models.set_stored([stored(openai_fake)])
     assert (await ask(models, "say x")).text == "x"
-    assert len(models._provider_clients._clients) == 1
+    assert models.provider_clients.open_count == 1
 
 
 async def test_a_variable_that_is_not_set_is_no_other_key(make: Make) -> None:

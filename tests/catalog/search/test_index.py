@@ -128,7 +128,7 @@ def test_many_replacements_leave_nothing_behind() -> None:
     assert len(index) == 201
     assert index.search("word58 paint")[0].name == "b_paint"
     assert len(index.search("word59", 300)) == 200
-    assert index._postings.removed_count < 12_000  # type: ignore[reportPrivateUsage]
+    assert index.removed_count < 12_000
 
 
 def test_an_index_follows_a_roster() -> None:

@@ -86,7 +86,7 @@ async def test_a_token_that_is_revoked_anywhere_opens_nothing_any_more(
     ann, bob = await team.person("ann"), await team.person("bob")
     for person in (ann, bob, ann, bob):
         assert await listed(person.token) == 200
-    assert len(team.part(GatewayMount)._admissions) == 2
+    assert team.part(GatewayMount).admission_count == 2
     for person, database in ((ann, team.services.database), (bob, elsewhere)):
         (token,) = await database.accounts.list_tokens(person.user.id)
         assert await database.accounts.delete_token(person.user.id, token.id)
@@ -99,7 +99,7 @@ async def test_a_long_address_is_not_remembered(team: InProcessApp) -> None:
     for number in range(3):
         answer = await ann.token.post(f"/mcp?n={number}&mode=meta&x={'y' * 9_000}", body, headers=HEADERS)
         assert answer.status == 200
-    assert not team.part(GatewayMount)._admissions
+    assert team.part(GatewayMount).admission_count == 0
 
 
 async def test_whoever_is_disabled_anywhere_is_refused(team: InProcessApp, elsewhere: Database) -> None:
@@ -115,7 +115,7 @@ async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_
     ann = await team.person("ann")
     assert await listed(ann.token) == 200
     await elsewhere.registry.add_server(RegistryServer("S", "https://s.example/mcp", id="s"))
-    await wait_until(lambda: not team.part(GatewayMount)._admissions)
+    await wait_until(lambda: team.part(GatewayMount).admission_count == 0)
 
 
 async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
@@ -135,7 +135,7 @@ async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
     team.part(GatewayMount).clear_admissions()
     go_on.set()
     assert await first == 200
-    assert not team.part(GatewayMount)._admissions
+    assert team.part(GatewayMount).admission_count == 0
 
 
 async def test_who_listens_with_a_token_that_runs_out_is_sent_away(

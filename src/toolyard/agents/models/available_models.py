@@ -159,7 +159,7 @@ class Models:
         """
         self._configured = {entry.name: entry for entry in entries}
         self._accesses = {access.provider: access for access in accesses}
-        self._local = None if local is None or LOCAL_MODEL_ID in self._configured else local
+        self.local = None if local is None or LOCAL_MODEL_ID in self._configured else local
         self._default = default
         self._origins = origins or {}
         self._env = os.environ if env is None else env
@@ -168,7 +168,7 @@ class Models:
         """Tracer of turns and model requests."""
         self.loader = LibraryLoader()
         self._guard = guard
-        self._provider_clients = ProviderClients(silence_timeout, self.loader, guard)
+        self.provider_clients = ProviderClients(silence_timeout, self.loader, guard)
         self._silence_timeout = silence_timeout
 
     @classmethod
@@ -209,14 +209,14 @@ class Models:
         """
         former = self._stored_accesses()
         self._stored = {each.name: each for each in models}
-        await self._provider_clients.close_accesses(former - self._stored_accesses())
+        await self.provider_clients.close_accesses(former - self._stored_accesses())
 
     def choices_for(self, principal: Principal) -> Sequence[ModelChoice]:
         """Return the models that this person may use, for a picker."""
         return (
             *(self._build_choice(entry) for entry in self._configured.values()),
             *(self._build_stored_choice(each) for each in self._usable() if each.permits(principal)),
-            *(() if self._local is None or self._has_local_row() else (self._local.choice,)),
+            *(() if self.local is None or self._has_local_row() else (self.local.choice,)),
         )
 
     def default_for(self, principal: Principal) -> str | None:
@@ -240,8 +240,8 @@ class Models:
             ListedModel(each, overridden=each.name in self._configured, problem=self._find_problem(each))
             for each in self._stored.values()
         ]
-        if self._local is not None and not self._has_local_row():
-            record = StoredModel(LOCAL_MODEL_ID, LOCAL_PROVIDER, label=self._local.choice.label)
+        if self.local is not None and not self._has_local_row():
+            record = StoredModel(LOCAL_MODEL_ID, LOCAL_PROVIDER, label=self.local.choice.label)
             listed.append(ListedModel(record, self._origins.get("local_model", "installed package")))
         return listed
 
@@ -262,8 +262,8 @@ class Models:
         for stored in self._usable():
             if stored.name == model_id and stored.permits(principal):
                 return self._pick_stored(stored)
-        if model_id == LOCAL_MODEL_ID and self._local is not None and not self._has_local_row():
-            return self._pick_local(self._local.choice)
+        if model_id == LOCAL_MODEL_ID and self.local is not None and not self._has_local_row():
+            return self._pick_local(self.local.choice)
         return self._pick_entry(self._entry_for_unlisted(model_id, principal))
 
     async def test(self, model: StoredModel | str, *, timeout: float = 30.0) -> ModelTestAnswer:
@@ -285,8 +285,8 @@ class Models:
         if isinstance(model, str):
             if model in self._configured:
                 return self._pick_entry(self._configured[model], clients)
-            if model not in self._stored and self._local is not None:
-                return self._pick_local(self._local.choice, clients)
+            if model not in self._stored and self.local is not None:
+                return self._pick_local(self.local.choice, clients)
             model = self._stored[model]
         if model.provider not in (*MODEL_PROVIDERS, LOCAL_PROVIDER):
             raise NoSuchModel(f"{self._find_problem(model)}", hint="update Toolyard, or delete the model")
@@ -300,16 +300,16 @@ class Models:
         with suppress(ModelError):
             picked = self.pick(model_id, LOCAL_PRINCIPAL)
             if picked.choice.provider == LOCAL_PROVIDER:
-                await self._provider_clients.load_openai_compatible()
+                await self.provider_clients.load_openai_compatible()
             else:
                 await picked.get_model()
 
     async def close(self) -> None:
         """Stop loading, close connections, and stop the local model's server. Takes bounded time."""
         self.loader.stop()
-        await self._provider_clients.close()
-        if self._local is not None:
-            await self._local.close()
+        await self.provider_clients.close()
+        if self.local is not None:
+            await self.local.close()
 
     # Models of files and variables.
 
@@ -317,7 +317,7 @@ class Models:
         self, entry: ModelEntry, clients: ProviderClients | None = None, access: ProviderAccess | None = None
     ) -> PickedModel:
         model_ref = ModelRef(access or self._resolve_access(entry), entry.model.partition(":")[2])
-        provider_clients = clients or self._provider_clients
+        provider_clients = clients or self.provider_clients
 
         async def get_model() -> tuple[Model, ModelRef]:
             return await provider_clients.get_model(model_ref), model_ref
@@ -434,7 +434,7 @@ class Models:
     def _find_problem(self, model: StoredModel) -> str | None:
         """Return why a stored model cannot be used at the moment."""
         if model.provider == LOCAL_PROVIDER:
-            return None if self._local is not None else f"it is not installed: {LOCAL_INSTALL_HINT}"
+            return None if self.local is not None else f"it is not installed: {LOCAL_INSTALL_HINT}"
         if model.provider not in MODEL_PROVIDERS:
             return f"the provider '{model.provider}' is not known to this version"
         if model.key_variable and not self._env.get(model.key_variable):
@@ -444,12 +444,12 @@ class Models:
     # The local model.
 
     def _pick_local(self, choice: ModelChoice, clients: ProviderClients | None = None) -> PickedModel:
-        provider_clients = clients or self._provider_clients
+        provider_clients = clients or self.provider_clients
 
         async def get_model() -> tuple[Model, ModelRef]:
-            if self._local is None:
+            if self.local is None:
                 raise ModelFailed("the local model is not installed", hint=LOCAL_INSTALL_HINT)
-            model_ref = ModelRef(await self._local.ensure_running(), LOCAL_MODEL_ID)
+            model_ref = ModelRef(await self.local.ensure_running(), LOCAL_MODEL_ID)
             return await provider_clients.get_model(model_ref), model_ref
 
         return PickedModel(

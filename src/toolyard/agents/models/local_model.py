@@ -66,7 +66,7 @@ class LocalModel:
 
     async def ensure_running(self) -> ProviderAccess:
         """Start the server if needed and return how to reach it. Raises ModelFailed."""
-        if self._start_task is not None and self._start_task.done() and not self._is_running:
+        if self._start_task is not None and self._start_task.done() and not self.is_running:
             self._start_task = None
         if self._start_task is None:
             self._start_task = asyncio.create_task(self._start_server(), name="toolyard:local-model")
@@ -74,7 +74,13 @@ class LocalModel:
         return await asyncio.shield(self._start_task)
 
     @property
-    def _is_running(self) -> bool:
+    def process_id(self) -> int | None:
+        """Process id of the server, or None if it was not started."""
+        return None if self._server is None else self._server.process_id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server was started and has not exited."""
         return self._server is not None and not self._server.exit_event.is_set()
 
     async def _start_server(self) -> ProviderAccess:
@@ -117,6 +123,10 @@ class _ServerProcess:
         self._output = bytearray()
         self._error_lines: list[str] = []
         self._child: ChildProcess | None = None
+
+    @property
+    def process_id(self) -> int | None:
+        return None if self._child is None else self._child.pid
 
     async def start(self, path: Path) -> str:
         """Start the server and return the base URL of its OpenAI-compatible API."""

@@ -44,6 +44,11 @@ class ProviderClients:
         self._models: dict[ModelRef, Model] = {}
         self._build_lock = asyncio.Lock()
 
+    @property
+    def open_count(self) -> int:
+        """Number of open HTTP clients."""
+        return len(self._clients)
+
     async def get_model(self, model_ref: ModelRef) -> Model:
         """Return the model, ready for requests.
 

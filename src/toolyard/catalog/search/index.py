@@ -62,6 +62,11 @@ class SearchIndex:
     def __len__(self) -> int:
         return len(self._number_by_name)
 
+    @property
+    def removed_count(self) -> int:
+        """Number of removed tools that still take up space."""
+        return self._postings.removed_count
+
     def put(self, server_id: str, tools: Mapping[str, Definition], description: str = "") -> None:
         """Index a server's tools under their exposed names, replacing the tools indexed for it before.
 
