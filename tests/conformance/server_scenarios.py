@@ -116,7 +116,7 @@ async def running(url: str, *words: str, **environment: str) -> AsyncGenerator[N
         sys.executable, *words, env={**os.environ, **environment}, stdout=asyncio.subprocess.DEVNULL
     )
     try:
-        async with asyncio.timeout(30), aiohttp.ClientSession() as session:
+        async with asyncio.timeout(180), aiohttp.ClientSession() as session:
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
                     async with session.get(url):

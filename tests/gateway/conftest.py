@@ -176,7 +176,7 @@ class LegacyClient(ModernClient):
 
 async def next_message(response: aiohttp.ClientResponse) -> Any:
     """The next message of a stream."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         async for line in response.content:
             if line.startswith(b"data: {"):
                 return json.loads(line.removeprefix(b"data: "))
@@ -186,7 +186,7 @@ async def next_message(response: aiohttp.ClientResponse) -> Any:
 @pytest.fixture
 async def http() -> AsyncGenerator[aiohttp.ClientSession]:
     jar = aiohttp.DummyCookieJar()
-    async with aiohttp.ClientSession(cookie_jar=jar, timeout=aiohttp.ClientTimeout(30)) as session:
+    async with aiohttp.ClientSession(cookie_jar=jar, timeout=aiohttp.ClientTimeout(120)) as session:
         yield session
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import aiohttp.web
 import pytest
-from tests.gateway.conftest import ModernClient
+from tests.gateway.conftest import LONG_LIST_DEADLINE, ModernClient
 from tests.meta.scripted_core import server, tool
 from tests.web.conftest import InProcessApp
 
@@ -60,7 +60,7 @@ async def test_the_pages_of_a_list_belong_to_the_list_of_the_first_page(
     many_servers: tuple[dict[str, Any], list[str]], open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     entries, added = many_servers
-    services: InProcessApp = await open_site(entries)
+    services: InProcessApp = await open_site(entries, list_deadline=LONG_LIST_DEADLINE)
     client = ModernClient(http, f"{services.url}/mcp?mode=direct")
     first = (await client.ask("tools/list")).result
     # These would move the tools after them to other pages.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -29,7 +30,12 @@ async def run(client: str, *where: str) -> Any:
         program, "-W", "ignore", str(HERE / "sdk_client.py"), *where,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env={**os.environ, "SDK_MODE": mode},
     )  # fmt: skip
-    printed, errors = await asyncio.wait_for(process.communicate(), 60)
+    try:
+        printed, errors = await asyncio.wait_for(process.communicate(), 240)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
     assert process.returncode == 0, errors.decode()
     return json.loads(printed)
 
