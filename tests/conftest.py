@@ -94,7 +94,7 @@ def pytest_asyncio_loop_factories(
 # Waiting.
 
 
-async def _wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+async def _wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"did not come true within {seconds:g} s"
