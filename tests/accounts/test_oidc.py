@@ -384,8 +384,8 @@ async def test_a_state_works_once_in_its_own_browser_and_for_a_while(
 async def test_two_tabs_at_once_both_get_in(forger: Any, make_oidc: Callable[..., OidcSignIn]) -> None:
     oidc, browser = make_oidc(forger.issuer), new_secret()
     urls = [await oidc.begin("/ui/", browser=browser, redirect_uri=REDIRECT, address=HERE) for _ in range(2)]
-    for url in urls:
-        await oidc.finish(forger.redirected(url), browser=browser)
+    entered = [await oidc.finish(forger.redirected(url), browser=browser) for url in urls]
+    assert len({user.id for user, _ in entered}) == 1
 
 
 async def test_two_first_sign_ins_at_once_are_one_account(database: Any) -> None:

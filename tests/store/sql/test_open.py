@@ -11,7 +11,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -463,11 +463,16 @@ async def test_work_whose_caller_gave_up_harms_nobody(database: Database) -> Non
     assert await database.accounts.get_user(last.id) == last
 
 
-async def test_an_open_that_is_given_up_leaves_nothing(tmp_path: Path, database_url: str | None) -> None:
+async def test_an_open_that_is_given_up_leaves_nothing(
+    tmp_path: Path, database_url: str | None, wait_until: Callable[..., Awaitable[None]]
+) -> None:
+    before = asyncio.all_tasks()
     for pause in (0.0, 0.005, 0.02):
         opening = asyncio.create_task(Database.open(tmp_path, url=database_url, secret_key=KEY))
         await asyncio.sleep(pause)
         await cancel(opening)
         if not opening.cancelled():
             await opening.result().close()
+    # A thread that still opens the database is waited for, and what it opened is closed.
+    await wait_until(lambda: asyncio.all_tasks() <= before)
     await open_close(tmp_path, url=database_url, secret_key=KEY)

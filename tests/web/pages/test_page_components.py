@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from typing import Any
 
@@ -84,7 +86,13 @@ def test_a_long_message_is_cut_to_what_browsers_take(char: str) -> None:
 
 @given(st.text(alphabet=st.characters(codec="ascii", exclude_characters=';", \\')))
 def test_a_cookie_that_is_not_ours_is_no_message(text: str) -> None:
-    read_flash(asked(f"toolyard_flash={text}"))
+    assert read_flash(asked(f"toolyard_flash={text}")) is None
+
+
+@pytest.mark.parametrize("value", [[], "text", {}, {"text": "x"}, {"text": 1, "kind": "good"}])
+def test_a_cookie_with_other_values_is_no_message(value: object) -> None:
+    text = base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
+    assert read_flash(asked(f"toolyard_flash={text}")) is None
 
 
 # Words.
