@@ -69,7 +69,9 @@ class CaseOutcome:
     wrong: list[str] = field(default_factory=list)
 
 
-async def run_case(each: FaultCase, http: ListeningProgram) -> CaseOutcome:
+async def run_case(
+    each: FaultCase, http: ListeningProgram, cleanup_seconds: float = CLEANUP_DEADLINE_SECONDS
+) -> CaseOutcome:
     outcome = CaseOutcome(each)
     before = ResourceSnapshot.take()
     began = time.monotonic()
@@ -83,13 +85,13 @@ async def run_case(each: FaultCase, http: ListeningProgram) -> CaseOutcome:
         except Exception as error:
             outcome.wrong.append(f"{type(error).__name__}: {error}")
     outcome.seconds, outcome.others = time.monotonic() - began, room.others
-    outcome.wrong += await find_leaks(before)
+    outcome.wrong += await find_leaks(before, cleanup_seconds)
     return outcome
 
 
-async def find_leaks(before: ResourceSnapshot) -> list[str]:
+async def find_leaks(before: ResourceSnapshot, seconds: float = CLEANUP_DEADLINE_SECONDS) -> list[str]:
     """Return the resources that were not released in time."""
-    me, deadline = asyncio.current_task(), time.monotonic() + CLEANUP_DEADLINE_SECONDS
+    me, deadline = asyncio.current_task(), time.monotonic() + seconds
     while True:
         now = ResourceSnapshot.take()
         now.tasks.discard(me)  # type: ignore[arg-type]

@@ -30,15 +30,13 @@ async def test_a_fault_is_told_in_one_sentence_and_disturbs_nobody(
 
 
 async def test_a_case_that_leaves_a_task_behind_is_wrong(
-    hostile_http: ListeningProgram, monkeypatch: pytest.MonkeyPatch
+    hostile_http: ListeningProgram,
 ) -> None:
-    monkeypatch.setattr(suite, "CLEANUP_DEADLINE_SECONDS", 0.5)
-
     async def run(room: CaseContext) -> str:
         run.task = asyncio.create_task(asyncio.sleep(60), name="forgotten")  # type: ignore[attr-defined]
         return "all well"
 
-    outcome = await run_case(FaultCase("Test", "forgets", run, 5), hostile_http)
+    outcome = await run_case(FaultCase("Test", "forgets", run, 5), hostile_http, cleanup_seconds=0.5)
     run.task.cancel()  # type: ignore[attr-defined]
     assert any("forgotten" in each for each in outcome.wrong)
 

@@ -328,7 +328,7 @@ async def test_an_answer_needs_nothing_that_a_process_keeps(door: Any) -> None:
     here: ApprovalSite = await door()
     name, _, state = question(await here.modern().call(WRITE))
     # What one process keeps in memory is not needed: all of it is in the state and the database.
-    here.local.part(GatewayMount).gateway.suspended_calls._calls.clear()  # pyright: ignore[reportPrivateUsage]
+    await here.local.part(GatewayMount).gateway.suspended_calls.close()
     answers = {name: {"action": "accept"}}
     reply = await here.modern().call(WRITE, inputResponses=answers, requestState=state)
     assert reply.text == "plain"

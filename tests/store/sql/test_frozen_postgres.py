@@ -17,7 +17,7 @@ from tests.postgres_proxy import FreezableProxy, run_freezable_proxy
 from toolyard.store import Database, transfer
 from toolyard.store.change_feed.signals import REGISTRY_CHANNEL
 from toolyard.store.errors import DatabaseUnavailable
-from toolyard.store.sql import dialects, migrate
+from toolyard.store.sql import migrate
 from toolyard.store.sql.dialects import TimeLimits
 from toolyard.types.account import Role
 
@@ -99,15 +99,18 @@ async def test_a_crowd_of_calls_ends_after_one_time_limit(replica: Database, pro
 
 
 async def test_a_slow_statement_of_a_server_that_answers_is_ended_by_the_server(
-    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, tmp_path: Path
 ) -> None:
     from sqlalchemy import text
 
-    short = dialects.POSTGRESQL_SESSION_SETUP.replace("'30s'", "'100ms'")
-    monkeypatch.setattr(dialects, "POSTGRESQL_SESSION_SETUP", short)
+    def sleep(connection: Any) -> None:
+        assert connection.execute(text("SHOW statement_timeout")).scalar() == "30s"
+        connection.execute(text("SET LOCAL statement_timeout = '100ms'"))
+        connection.execute(text("SELECT pg_sleep(300)"))
+
     database = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
     with pytest.raises(DatabaseUnavailable, match="statement timeout"):
-        await database.executor.read(lambda c: c.execute(text("SELECT pg_sleep(300)")).scalar())
+        await database.executor.read(sleep)
     # That is no frozen server: nobody else is refused.
     assert await asyncio.gather(*(database.accounts.list_users() for _ in range(20))) == [[]] * 20
     await database.close()
