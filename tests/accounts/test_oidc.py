@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from joserfc.jwk import RSAKey
 from tests.accounts import hostile_oidc_provider
+from tests.manual_clock import ManualClock
 from yarl import URL
 
 from toolyard.accounts import AccountService
@@ -30,7 +31,6 @@ from toolyard.types.account import Right, Role, TokenScope
 
 if TYPE_CHECKING:
     from tests.conftest import ProgramStarter
-    from tests.manual_clock import ManualClock
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"
@@ -54,14 +54,14 @@ async def net() -> AsyncIterator[OutboundHttp]:
 def make_oidc(database: Any, net: OutboundHttp) -> Callable[..., OidcSignIn]:
     """``make_oidc(issuer, admins=…)``: one process."""
 
-    def make(issuer: str, **more: Any) -> OidcSignIn:
+    def make(issuer: str, *, clock: Callable[[], float] = time.time, **more: Any) -> OidcSignIn:
         chosen: dict[str, Any] = {
             "oidc_client_id": hostile_oidc_provider.CLIENT,
             "oidc_client_secret": hostile_oidc_provider.SECRET,
             **more,
         }
         settings = Settings(people_mode=PeopleMode.OIDC, oidc_issuer=issuer, **chosen)
-        return OidcSignIn(settings, database.accounts, net)
+        return OidcSignIn(settings, database.accounts, net, clock=clock)
 
     return make
 
@@ -259,7 +259,8 @@ async def test_what_is_no_token_at_all(forger: Any, make_oidc: Callable[..., Oid
 async def test_an_unknown_key_is_looked_up_once_more(
     forger: Any, make_oidc: Callable[..., OidcSignIn]
 ) -> None:
-    oidc = make_oidc(forger.issuer)
+    clock = ManualClock(time.time())
+    oidc = make_oidc(forger.issuer, clock=clock)
     await _sign_in(oidc, forger)
     await _sign_in(oidc, forger)
     assert forger.asked.count("/jwks") == 1
@@ -268,10 +269,7 @@ async def test_an_unknown_key_is_looked_up_once_more(
     fresh = RSAKey.generate_key(2048, {"kid": "two", "use": "sig"})
     old, forger.key = forger.key, fresh
     forger.header["kid"], forger.published = "two", [old, fresh]
-    from toolyard.accounts.oidc import provider
-
-    now = time.time() + provider._MIN_KEY_REFRESH_SECONDS + 1
-    oidc._provider._clock = lambda: now
+    clock.forward(11)
     await _sign_in(oidc, forger)
     assert forger.asked.count("/jwks") == 2
     # A key that the provider does not have is not fetched repeatedly.
@@ -359,7 +357,8 @@ async def test_an_address_that_another_account_has_now_is_not_the_first_accounts
 async def test_a_state_works_once_in_its_own_browser_and_for_a_while(
     forger: Any, make_oidc: Callable[..., OidcSignIn]
 ) -> None:
-    oidc, browser = make_oidc(forger.issuer), new_secret()
+    clock, browser = ManualClock(time.time()), new_secret()
+    oidc = make_oidc(forger.issuer, clock=clock)
 
     async def begin() -> dict[str, str]:
         return forger.redirected(
@@ -376,7 +375,8 @@ async def test_a_state_works_once_in_its_own_browser_and_for_a_while(
     await oidc.finish(answer, browser=browser)
     with pytest.raises(SignInRefused, match="has already been completed"):
         await oidc.finish(answer, browser=browser)
-    answer, oidc._clock = await begin(), lambda: time.time() + 901
+    answer = await begin()
+    clock.forward(901)
     with pytest.raises(SignInRefused, match="has expired"):
         await oidc.finish(answer, browser=browser)
 
