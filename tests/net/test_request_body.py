@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import ipaddress
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import aiohttp
 import pytest
@@ -23,7 +25,7 @@ from tests.net.raw_server import (
     sockets,
 )
 
-from toolyard.net import HttpProtocolError, OutboundHttp
+from toolyard.net import AddressGuard, HttpProtocolError, OutboundHttp
 from toolyard.net.http1.response import MAX_BUFFERED_BYTES
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -105,8 +107,20 @@ async def test_an_answer_before_all_was_sent_is_seen_and_ends_the_connection(
         gone.set()
 
 
-async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too(net: OutboundHttp) -> None:
+def socket_with_small_buffer(family: int, kind: int, proto: int) -> socket.socket:
+    made = socket.socket(family, kind, proto)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    return made
+
+
+async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too() -> None:
+    loopback = (ipaddress.ip_network("127.0.0.0/8"),)
+    net = OutboundHttp(AddressGuard(allow=loopback, socket_factory=socket_with_small_buffer))
     gone = asyncio.Event()
+
+    async def fetch(*request: Any) -> tuple[int, bytes]:
+        answer = await ask(net, server.url, *request, guarded=True)
+        return answer.status, await read_body(answer)
 
     async def talk(peer: RawConnection) -> None:
         await peer.asked()
@@ -118,15 +132,14 @@ async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too(ne
             await gone.wait()
 
     async with run_raw_server(talk) as server:
-        assert await get(net, server.url) == b"hello"
-        (line,) = net.origin_pool(server.url, guarded=False)._idle_connections
-        for end, option in ((line._transport, socket.SO_SNDBUF), (server.peers[0].writer, socket.SO_RCVBUF)):
-            end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, option, 4096)
-        answer = await ask(net, server.url, "POST", {}, bytes(MAX_BUFFERED_BYTES))
-        assert (answer.status, await read_body(answer)) == (413, b"less")
-        assert await get(net, server.url) == b"hello"
+        assert await fetch() == (200, b"hello")
+        theirs = server.peers[0].writer.get_extra_info("socket")
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        assert await fetch("POST", {}, bytes(MAX_BUFFERED_BYTES)) == (413, b"less")
+        assert await fetch() == (200, b"hello")
         assert len(server.peers) == 2
         gone.set()
+    await net.close()
 
 
 @pytest.mark.both_loops
