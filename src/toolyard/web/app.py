@@ -37,9 +37,7 @@ from toolyard.web.problem_details import PROBLEM_TYPE_PREFIX, ProblemDetails, ad
 from toolyard.web.protected_resource import ResourceServer
 from toolyard.web.protected_resource import router as resource_routes
 from toolyard.web.public_urls import PublicUrls
-from toolyard.web.rendering.child import RenderingProcess
-from toolyard.web.rendering.renderer import MarkdownRenderer
-from toolyard.web.rendering.result_renderer import ResultRenderer
+from toolyard.web.rendering.renderer import MarkdownRenderer, RenderingProcess, ResultRenderer
 from toolyard.web.routes import RouteIndex
 from toolyard.web.server.health import router as health
 from toolyard.web.server.invalidation import (
@@ -59,10 +57,7 @@ from toolyard.web.servers.previews import RegistryIcons, ServerPreviews
 from toolyard.web.servers.status import ServerRecords, StatusUpdates
 from toolyard.web.servers.tool_acceptance import ToolAcceptance
 from toolyard.web.servers.tool_savings import ToolSavings
-from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components import responses
-from toolyard.web.ui.first_steps import FirstSteps
-from toolyard.web.ui.tools.server_tools import ServerTools
 
 __all__ = ["VersionedStaticFiles", "make_app"]
 
@@ -250,33 +245,13 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
             core.meta_tools,
         ),
         server_sign_ins,
-        ReconnectBanner(
-            services.config,
-            services.agent_roster,
-            services.callers,
-            services.instances,
-            core.manager,
-            core.call_path,
-            server_sign_ins,
-        ),
         previews,
         new_servers,
         ServerCatalog(services.registry, services.config),
         icons,
         RegistryIcons(services.registry, services.instances, services.callers, records, previews, icons),
         ServerContent(gateway),
-        FirstSteps(
-            services.config,
-            settings,
-            services.registry,
-            services.people,
-            database.accounts,
-            database.usage,
-            services.chats,
-            services.data_dir,
-        ),
         ApprovalReviewer(database.approvals, core.tool_directory, core.manager),
-        ServerTools(services.callers, core.tool_directory, core.call_path, core.locks),
         ToolSavings(
             settings,
             services.config,

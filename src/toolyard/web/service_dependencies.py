@@ -46,8 +46,7 @@ from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.approval_review import ApprovalReviewer
 from toolyard.web.public_urls import PublicUrls
-from toolyard.web.rendering.renderer import MarkdownRenderer
-from toolyard.web.rendering.result_renderer import ResultRenderer
+from toolyard.web.rendering.renderer import MarkdownRenderer, ResultRenderer
 from toolyard.web.server.metrics import Metrics
 from toolyard.web.servers.config_sign_ins import ConfigServerSignIns
 from toolyard.web.servers.content import ServerContent

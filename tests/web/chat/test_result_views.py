@@ -17,9 +17,8 @@ from toolyard.agents.chat.result_event import read_full_result, result_event
 from toolyard.results.untrusted_text import fence_untrusted_text, unfence_text
 from toolyard.types.chat import CallResult
 from toolyard.types.tool import Result
-from toolyard.web.rendering.child import RenderingProcess
+from toolyard.web.rendering.renderer import RenderingProcess, ResultRenderer
 from toolyard.web.rendering.result_csv import write_csv
-from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.rendering.result_view import ResultQuery, render_result, summarize_result
 
 MAX_RESPONSE_BYTES = 400_000

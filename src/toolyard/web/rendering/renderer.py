@@ -1,26 +1,134 @@
-"""Rendering of Markdown for pages without blocking the event loop.
+"""Rendering of Markdown and of results for pages without blocking the event loop.
 
 Short texts are rendered at once, longer ones in a child process with a time limit: a hostile text may take
-very long, and a thread cannot be stopped. Texts that exceed the limit are shown unrendered. Results are
-cached by text.
+very long, a thread cannot be stopped, and reading megabytes of JSON keeps other threads from running.
+Markdown that exceeds the limit is shown unrendered, a result as text. Rendered Markdown is cached.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
 
+import orjson
 from markupsafe import Markup
 
-from toolyard.web.rendering.child import ChildUnavailable, RenderingProcess
+from toolyard.agents.builtin_tools.tool_error import NativeToolError
+from toolyard.agents.builtin_tools.worker_process import WorkerProcess
 from toolyard.web.rendering.markdown import render_markdown, render_preformatted
+from toolyard.web.rendering.result_view import MAX_JSON_CHARACTERS, ResultQuery, render_result
 
-__all__ = ["DeferredMarkdown", "MarkdownRenderer"]
+__all__ = ["ChildUnavailable", "DeferredMarkdown", "MarkdownRenderer", "RenderingProcess", "ResultRenderer"]
 
+log = logging.getLogger("toolyard.web")
+
+_CHILD_START_SECONDS = 60.0
 _PLACEHOLDER_PATTERN = re.compile("\x00([0-9]+)\x00")
+
+
+class ChildUnavailable(Exception):
+    """Raised if the child process cannot be started."""
+
+
+class RenderingProcess:
+    """A child process that is started on first use, and replaced if it ends or is stuck."""
+
+    def __init__(self) -> None:
+        self._child: WorkerProcess | None = None
+        self._start_task: asyncio.Task[WorkerProcess] | None = None
+        # The child handles one request at a time, and responses carry no ids.
+        self._lock = asyncio.Lock()
+
+    async def request(self, request: dict[str, Any], seconds: float) -> bytes | None:
+        """Return the child's response. Return None if it failed or took too long.
+
+        Raises ChildUnavailable.
+        """
+        message = _encode(request)
+        async with self._lock:
+            # An idle child exits after a while, so that a lost child is replaced once.
+            for is_new in (self._child is None, True):
+                child = await self._ensure_child()
+                if child is None:
+                    raise ChildUnavailable
+                try:
+                    async with asyncio.timeout(seconds):
+                        return await child.send_request(message)
+                except NativeToolError:
+                    await self._end_child()
+                    if is_new:
+                        return None
+                except TimeoutError:
+                    await self._end_child()
+                    return None
+                except BaseException:
+                    # Cancelled: the late response must not be taken for that to the next request.
+                    await self._end_child()
+                    raise
+        return None
+
+    async def close(self) -> None:
+        """End the child process."""
+        async with self._lock:
+            await self._end_child()
+
+    async def _ensure_child(self) -> WorkerProcess | None:
+        """Return the child, starting it if necessary, or None if it cannot be started.
+
+        Cancellation of the caller does not interrupt the start, which the next caller continues to await.
+        """
+        if self._child is None:
+            if self._start_task is None:
+                self._start_task = asyncio.create_task(_start_child())
+            try:
+                self._child = await asyncio.shield(self._start_task)
+            except (NativeToolError, OSError, TimeoutError) as error:
+                log.warning(
+                    "Texts are shown unrendered, because the rendering process failed to start: %s", error
+                )
+            if self._start_task.done():
+                self._start_task = None
+        return self._child
+
+    async def _end_child(self) -> None:
+        start_task, self._start_task = self._start_task, None
+        if start_task is not None:
+            start_task.cancel()
+            await asyncio.gather(start_task, return_exceptions=True)
+        child, self._child = self._child, None
+        if child is not None:
+            await child.__aexit__(None, None, None)
+
+
+def _encode(request: dict[str, Any]) -> bytes:
+    try:
+        # Fast, because it runs in the event loop.
+        return orjson.dumps(request)
+    except TypeError:
+        # Lone surrogates.
+        return json.dumps(request).encode()
+
+
+async def _start_child() -> WorkerProcess:
+    """Start the child and wait until it has loaded its modules."""
+    child = WorkerProcess("toolyard.web.rendering.worker", with_site_packages=True)
+    await child.__aenter__()
+    try:
+        async with asyncio.timeout(_CHILD_START_SECONDS):
+            await child.send_request(b"{}")
+    except BaseException:
+        await child.__aexit__(None, None, None)
+        raise
+    return child
+
+
+# Markdown.
 
 
 class MarkdownRenderer:
@@ -153,3 +261,41 @@ class DeferredMarkdown:
         rendered = await self._renderer.render(self._texts) if self._texts else []
         self._texts = []
         return [_PLACEHOLDER_PATTERN.sub(lambda match: rendered[int(match[1])], page) for page in pages]
+
+
+# Results.
+
+
+class ResultRenderer:
+    """Renders parts of results, in the child process if they are long."""
+
+    def __init__(
+        self, process: RenderingProcess, *, inline_characters: int = 8_000, seconds: float = 4.0
+    ) -> None:
+        self._process = process
+        self._inline_characters = inline_characters
+        self._seconds = seconds
+
+    async def render(self, query: ResultQuery) -> Markup:
+        """Return the HTML of a part of a result."""
+        length = len(query.text) + len(query.structured)
+        if length <= self._inline_characters:
+            return render_result(query)
+        if length <= 2 * MAX_JSON_CHARACTERS:
+            response = await self._request("result", query)
+            if response is not None:
+                return Markup(response.decode())
+        # In a thread: to escape hidden characters takes time.
+        return await asyncio.to_thread(render_result, replace(query, only_text=True))
+
+    async def write_csv(self, query: ResultQuery) -> bytes:
+        """Return the table of a result as a CSV file; empty if there is none or it is too large."""
+        if len(query.text) + len(query.structured) > 2 * MAX_JSON_CHARACTERS:
+            return b""
+        return await self._request("csv", query) or b""
+
+    async def _request(self, kind: str, query: ResultQuery) -> bytes | None:
+        try:
+            return await self._process.request({kind: asdict(query)}, self._seconds)
+        except ChildUnavailable:
+            return None

@@ -1,4 +1,4 @@
-"""Program of the child process that renders Markdown and results (``child.py``).
+"""Program of the child process that renders Markdown and results (``renderer.py``).
 
 A request is a JSON object with one member. ``markdown``: a list of texts; the response is the list of their
 HTML. ``result``: the fields of a ResultQuery; the response is its HTML. ``csv``: the same; the response is

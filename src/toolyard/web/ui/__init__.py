@@ -7,7 +7,7 @@ services and everything below them, never ``web.api`` routes except the shared e
 from __future__ import annotations
 
 from toolyard.web.routes import Routes
-from toolyard.web.ui import documentation, first_steps, home, palette, usage
+from toolyard.web.ui import documentation, home, palette, usage
 from toolyard.web.ui.account import approvals, budget, connect, sign_in, tokens
 from toolyard.web.ui.admin import audit, models, people
 from toolyard.web.ui.agents import form as agent_form
@@ -27,7 +27,6 @@ router = Routes(include_in_schema=False)
 # Routes with a fixed path come before routes with an id in the same place, because the first match wins.
 for _each in (
     home,
-    first_steps,
     palette,
     console,
     inserts,

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from starlette.responses import RedirectResponse
 
+from toolyard.config.settings.table import PeopleMode
+from toolyard.core.local_clients import has_local_client
 from toolyard.registry.proposals import Proposals
 from toolyard.store.repositories.approvals import SqlApprovalStore
 from toolyard.types.account import RequestUser
 from toolyard.types.registry import Instance, RegistryServer
+from toolyard.types.server import Server, StdioSpec
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.servers.status import ServerRecord
 from toolyard.web.ui.components import responses
 from toolyard.web.ui.components.formatting import count
-from toolyard.web.ui.first_steps import FirstStepsDep
 from toolyard.web.ui.instances.overview import InstanceRow, InstanceRowsDep
 
 __all__ = ["router"]
 
 router = Routes()
 
+_EXAMPLE_PATTERN = re.compile(r"toolyard[./]cli[./](demo|playground)_server(\.py)?$")
 _MAX_HOME_ENTRIES = 5
 _URGENCY_BY_STATE = {"needs_reauth": 0, "failed": 1, "pending": 2, "ready": 3, "disabled": 4}
 _STATE_GROUPS = (
@@ -38,12 +43,110 @@ _STATE_GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """A suggested action."""
+    """A suggested action, with the page on which it is done."""
 
     title: str
     text: str
     href: str
     verb: str
+    done: bool = False
+    """True for a first step that the person has done."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSteps:
+    """Finds out which steps a person has done."""
+
+    me: deps.CurrentUser
+    config: deps.ConfigDep
+    settings: deps.SettingsDep
+    registry: deps.RegistryDep
+    people: deps.PeopleDep
+    accounts: deps.AccountsDep
+    usage: deps.UsageDep
+    chats: deps.ChatsDep
+
+    async def list(self, *, has_instances: bool) -> list[NextStep]:
+        """Return the steps of this person; none if all are done, now or before, or if they hid them."""
+        if self.me.user.first_steps_hidden_at is not None:
+            return []
+        steps = await self._build_steps(has_instances=has_instances)
+        if all(step.done for step in steps):
+            await self.people.hide_first_steps(self.me.user)
+            return []
+        return steps
+
+    async def show(self) -> bool:
+        """Show hidden steps again. Return False if there is nothing to show, because all are done."""
+        has_instances = bool(await self.registry.list_instances(self.me.user.id))
+        if all(step.done for step in await self._build_steps(has_instances=has_instances)):
+            return False
+        await self.people.show_first_steps(self.me.user)
+        return True
+
+    @property
+    def _has_accounts(self) -> bool:
+        return self.settings.people_mode is not PeopleMode.NONE
+
+    async def _build_steps(self, *, has_instances: bool) -> list[NextStep]:
+        has_registry_servers = has_instances or bool(await self.registry.list_servers())
+        has_file_servers = bool(self.config.configuration.servers)
+        try_tool = NextStep(
+            "Try a tool",
+            "Find a tool, fill in its form, and see the result.",
+            "/ui/chat?run=",
+            "Run a tool",
+            await self.usage.has_calls(self.me.user.id),
+        )
+        steps = [try_tool, self._build_editor_step()]
+        if self.me.is_admin:
+            add_server = NextStep(
+                "Add a server",
+                "Choose one of the catalogue, paste a URL, or bring those of your other clients with the"
+                " command toolyard import.",
+                "/ui/catalog",
+                "Open catalogue",
+                has_registry_servers or _has_own_server(self.config.configuration.servers.values()),
+            )
+            steps[1:1] = [add_server, self._build_model_step()]
+            if not has_registry_servers and not has_file_servers:
+                # There is no tool to try before.
+                steps[:2] = [add_server, try_tool]
+            if self._has_accounts:
+                steps.append(await self._build_invite_step())
+        elif has_registry_servers:
+            text = "Choose a server and sign in to use its tools."
+            connect = NextStep("Connect to a server", text, "/ui/mcp/new", "Choose a server", has_instances)
+            steps.insert(1 if has_file_servers else 0, connect)
+        return steps
+
+    def _build_editor_step(self) -> NextStep:
+        is_done = self.me.user.client_seen_at is not None or (
+            not self._has_accounts and has_local_client(self.config.data_dir)
+        )
+        text = "One entry gives Claude Code, Cursor, VS Code and other clients all your servers."
+        return NextStep("Connect your editor", text, "/ui/connect", "Show entry", is_done)
+
+    def _build_model_step(self) -> NextStep:
+        text = "Chats use it. Any provider, OpenAI-compatible endpoint or local model will do."
+        is_done = bool(self.chats.models.choices_for(self.me.user.principal))
+        return NextStep("Choose a model", text, "/ui/admin/models/new", "Add a model", is_done)
+
+    async def _build_invite_step(self) -> NextStep:
+        text = "Each person has their own connections, chats and approvals."
+        is_done = await self.accounts.has_several_users()
+        return NextStep("Invite people", text, "/ui/admin/people", "Invite", is_done)
+
+
+FirstStepsDep = Annotated[FirstSteps, Depends()]
+
+
+def _has_own_server(servers: Iterable[Server]) -> bool:
+    """Return whether there is a server other than the examples of ``make run`` and ``toolyard demo``."""
+    return any(
+        not (isinstance(each.transport, StdioSpec) and any(map(_EXAMPLE_PATTERN.search, each.transport.args)))
+        for each in servers
+    )
 
 
 @router.get("/")
@@ -84,7 +187,7 @@ async def show_home(
     # Only the instances that are shown get a row. All are counted.
     rows = [instance_rows.build(*each, changed.get(each[0].core_id, 0)) for each in urgent]
     records = [*files, *(server_records.build_instance_record(caller, *each) for each in instances)]
-    first = await first_steps.list(me, has_instances=bool(instances))
+    first = await first_steps.list(has_instances=bool(instances))
     shown_first = {each.href for each in first}
     # The number is only needed for the step that suggests the first instance.
     registered = 0 if instances else len(await registry.list_servers())
@@ -207,3 +310,20 @@ def _build_repair_step(row: InstanceRow) -> NextStep:
         return NextStep(f"“{row.record.label}” failed", row.record.cause or "", at, "Details")
     what = "Connect" if row.record.state == "pending" else "Reconnect"
     return NextStep(f"{what} “{row.record.label}”", row.record.cause or "", at, row.sign_in or "Enter key")
+
+
+# First steps of a person. Each is done when the data says so, not when it was clicked.
+
+
+@router.post("/ui/first-steps/hide")
+async def hide_first_steps(me: deps.BrowserUser, people: deps.PeopleDep) -> Response:
+    """Stop showing the first steps to this person."""
+    await people.hide_first_steps(me.user)
+    return responses.redirect_to("/ui/")
+
+
+@router.post("/ui/first-steps/show")
+async def show_first_steps(me: deps.BrowserUser, first_steps: FirstStepsDep) -> Response:
+    """Show the first steps to this person again, unless all are done."""
+    is_shown = await first_steps.show()
+    return responses.redirect_to("/ui/", None if is_shown else "You have done all first steps.")

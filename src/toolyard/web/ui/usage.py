@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from fastapi import Request, Response
 
@@ -20,7 +20,6 @@ from toolyard.types.tool import Definition
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import responses
-from toolyard.web.ui.components.bar_chart import BarChart
 from toolyard.web.ui.components.formatting import count
 
 __all__ = ["router"]
@@ -31,6 +30,67 @@ _NAME_BY_KEY = {NATIVE_SERVER_ID: "Built-in tools", TITLE_AGENT: "Titles of chat
 _PERIOD_DAYS = (7, 30, 90, 365)
 _DEFAULT_DAYS = 30
 _MAX_TABLE_ROWS = 50
+_CHART_WIDTH = 720.0
+_CHART_HEIGHT = 150.0
+_GAP_SHARE = 0.25
+"""Part of the width of a bar's slot that stays empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar: its whole height, and the height of the highlighted part at its foot."""
+
+    x: float
+    width: float
+    height: float
+    part_height: float
+    label: str
+    """Text for the tooltip."""
+
+    @property
+    def y(self) -> float:
+        """Top of the bar."""
+        return round(_CHART_HEIGHT - self.height, 2)
+
+    @property
+    def part_y(self) -> float:
+        """Top of the highlighted part."""
+        return round(_CHART_HEIGHT - self.part_height, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class BarChart:
+    """Bars of equal width, the highest as high as the chart, as SVG geometry.
+
+    Templates draw it with attributes and classes, as the content security policy forbids inline styles.
+    """
+
+    title: str
+    bars: Sequence[Bar]
+    highest: float
+    width = _CHART_WIDTH
+    height = _CHART_HEIGHT
+
+    @classmethod
+    def build(cls, title: str, bars: Sequence[tuple[str, float, float]]) -> BarChart:
+        """Build a chart of bars given as label, value and highlighted part of the value."""
+        highest = max((value for _, value, _ in bars), default=0.0)
+        slot = _CHART_WIDTH / max(len(bars), 1)
+        scale = _CHART_HEIGHT / highest if highest else 0.0
+        return cls(
+            title,
+            [
+                Bar(
+                    round((index + _GAP_SHARE / 2) * slot, 2),
+                    round(slot * (1 - _GAP_SHARE), 2),
+                    round(value * scale, 2),
+                    round(part * scale, 2),
+                    label,
+                )
+                for index, (label, value, part) in enumerate(bars)
+            ],
+            highest,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +117,6 @@ class UnusedServer:
     """Whether none of its tools was called."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsagePage:
-    """Content of the page."""
-
-    path: str
-    days: int
-    person: str
-    people: Sequence[User]
-    """Whose usage can be chosen; empty on one's own page."""
-    total: UsageSums
-    calls: BarChart
-    tokens: BarChart
-    by_day: Sequence[UsageSums]
-    tables: Sequence[UsageTable]
-    unused: Sequence[UnusedServer]
-
-    periods = _PERIOD_DAYS
-
-
 @router.get("/ui/usage")
 async def show_own_usage(
     request: Request,
@@ -89,7 +130,7 @@ async def show_own_usage(
     """Show the usage of the signed-in person."""
     reader = _UsageReader(usage, days, me.user.id)
     tools = _list_visible_tools(call_path, tool_directory, callers.get(me))
-    return responses.render_page(request, "usage.html", page=await reader.build_page("/ui/usage", (), tools))
+    return await reader.render(request, (), tools)
 
 
 @router.get("/ui/admin/usage")
@@ -107,10 +148,7 @@ async def show_usage(
     """Show the usage of everybody, or of one person."""
     reader = _UsageReader(usage, days, person or None)
     tools = _list_visible_tools(call_path, tool_directory, callers.get(me))
-    people = await accounts.list_users()
-    return responses.render_page(
-        request, "usage.html", page=await reader.build_page("/ui/admin/usage", people, tools)
-    )
+    return await reader.render(request, await accounts.list_users(), tools)
 
 
 def _list_visible_tools(
@@ -130,10 +168,10 @@ class _UsageReader:
         self._last_day = datetime.now(UTC).date()
         self._first_day = self._last_day - timedelta(self._days - 1)
 
-    async def build_page(
-        self, path: str, people: Sequence[User], tools: Mapping[str, Definition]
-    ) -> UsagePage:
-        """Return the page. ``people`` can be chosen on it; ``tools`` are those that may be unused."""
+    async def render(
+        self, request: Request, people: Sequence[User], tools: Mapping[str, Definition]
+    ) -> Response:
+        """Render the page. ``people`` can be chosen on it; ``tools`` are those that may be unused."""
         sums = {group: await self._read(group) for group in UsageGroup}
         by_day, names = sums[UsageGroup.DAY], {user.id: user.name for user in people}
         tables = [
@@ -144,14 +182,24 @@ class _UsageReader:
         ]
         if people and self._person is None:
             tables.insert(0, _build_table("People", "Person", sums[UsageGroup.PERSON], names, tokens=True))
-        return UsagePage(
-            path=path,
-            days=self._days,
+        calls = [
+            (f"{day}: {count(one.calls, 'call')}, {one.failures:,} failed", one.calls, one.failures)
+            for day, one in self._list_days(by_day)
+        ]
+        tokens = [
+            (f"{day}: {count(one.tokens, 'token')}, ${one.cost:,.2f}", one.tokens, 0)
+            for day, one in self._list_days(by_day)
+        ]
+        return responses.render_page(
+            request,
+            "usage.html",
+            periods=_PERIOD_DAYS,
+            chosen_days=self._days,
             person=self._person or "",
             people=people,
             total=_add_up(by_day),
-            calls=_draw_calls(self._list_days(), by_day),
-            tokens=_draw_tokens(self._list_days(), by_day),
+            calls=BarChart.build("Calls per day", calls),
+            tokens=BarChart.build("Tokens per day", tokens),
             by_day=list(reversed(by_day)),
             tables=[table for table in tables if table.rows],
             unused=_find_unused(tools, {each.key for each in sums[UsageGroup.TOOL]}),
@@ -160,8 +208,11 @@ class _UsageReader:
     async def _read(self, group: UsageGroup) -> Sequence[UsageSums]:
         return await self._usage.sum_by(group, self._first_day, self._last_day, person=self._person)
 
-    def _list_days(self) -> list[date]:
-        return [self._first_day + timedelta(index) for index in range(self._days)]
+    def _list_days(self, by_day: Sequence[UsageSums]) -> list[tuple[str, UsageSums]]:
+        """Return all days of the period with their sums, also days without any."""
+        sums = {each.key: each for each in by_day}
+        days = [(self._first_day + timedelta(index)).isoformat() for index in range(self._days)]
+        return [(day, sums.get(day) or UsageSums("")) for day in days]
 
 
 def _build_table(
@@ -199,26 +250,6 @@ def _add_up(sums: Sequence[UsageSums]) -> UsageSums:
         output_tokens=sum(each.output_tokens for each in sums),
         cost=sum(each.cost for each in sums),
     )
-
-
-def _draw_calls(days: Sequence[date], by_day: Sequence[UsageSums]) -> BarChart:
-    sums = {each.key: each for each in by_day}
-    bars = [
-        (f"{day.isoformat()}: {count(one.calls, 'call')}, {one.failures:,} failed", one.calls, one.failures)
-        for day in days
-        for one in [sums.get(day.isoformat()) or UsageSums("")]
-    ]
-    return BarChart.build("Calls per day", bars)
-
-
-def _draw_tokens(days: Sequence[date], by_day: Sequence[UsageSums]) -> BarChart:
-    sums = {each.key: each for each in by_day}
-    bars = [
-        (f"{day.isoformat()}: {count(one.tokens, 'token')}, ${one.cost:,.2f}", one.tokens, 0)
-        for day in days
-        for one in [sums.get(day.isoformat()) or UsageSums("")]
-    ]
-    return BarChart.build("Tokens per day", bars)
 
 
 def _find_unused(tools: Mapping[str, Definition], used_ids: Collection[str]) -> Sequence[UnusedServer]:

@@ -14,15 +14,8 @@ from fastapi import Depends, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
 
+from toolyard.accounts import errors as account_errors
 from toolyard.accounts.browser_sessions import derive_session_id
-from toolyard.accounts.errors import (
-    Invalid,
-    NeverBegun,
-    NotAllowed,
-    ProviderFailed,
-    SignInRefused,
-    TooManySignIns,
-)
 from toolyard.accounts.passwords import MIN_PASSWORD_CHARACTERS
 from toolyard.config.settings.table import PeopleMode
 from toolyard.errors import ToolyardError
@@ -49,7 +42,7 @@ OIDC_CALLBACK_PATH = "/ui/oidc/callback"
 """Redirect URI path that the operator registers at the identity provider."""
 
 _HOME_PATH = "/ui/"
-_STALE_FORM_ERROR = NotAllowed(
+_STALE_FORM_ERROR = account_errors.NotAllowed(
     "this page is out of date: someone has signed in or out in this browser since it was opened",
     hint="sign in again; cookies must be enabled",
 )
@@ -159,7 +152,7 @@ class _SignInPages:
             404,
             "This link is invalid, already used, or expired.",
             "Ask an admin for a new one.",
-            title="Invalid link",
+            title="account_errors.Invalid link",
         )
 
     async def render_account(self, me: RequestUser, errors: dict[str, str] | None = None) -> Response:
@@ -178,15 +171,12 @@ class _SignInPages:
 
     def render_failure(self, error: ToolyardError) -> Response:
         """Render the error page about a sign-in that failed."""
-        status = (
-            502 if isinstance(error, ProviderFailed) else 429 if isinstance(error, TooManySignIns) else 403
-        )
+        statuses = {account_errors.ProviderFailed: 502, account_errors.TooManySignIns: 429}
+        status = next((status for kind, status in statuses.items() if isinstance(error, kind)), 403)
         page = responses.render_error_page(
             self.request, status, error.cause, error.hint, title="Sign-in failed"
         )
-        if isinstance(error, TooManySignIns):
-            page.headers["Retry-After"] = str(math.ceil(error.retry_after))
-        return page
+        return _set_retry_after(page, error)
 
 
 _SignInPagesDep = Annotated[_SignInPages, Depends()]
@@ -208,7 +198,7 @@ async def sign_in_with_password(request: Request, pages: _SignInPagesDep) -> Res
     name, to = form.text("name"), form.next_path(_HOME_PATH)
     try:
         await check_csrf(request, cookies.find_browser(request))
-    except NotAllowed:
+    except account_errors.NotAllowed:
         # Another window signed in or out since, so that the CSRF token of this form is out of date.
         return pages.render_sign_in(to, name=name, error=_STALE_FORM_ERROR, status=403)
     try:
@@ -219,16 +209,14 @@ async def sign_in_with_password(request: Request, pages: _SignInPagesDep) -> Res
             device=cookies.find_device(request),
             user_agent=pages.user_agent,
         )
-    except SignInRefused as error:
+    except account_errors.SignInRefused as error:
         # The audit log names the account, if there is one.
         known = await people.find_user(name)
         # Unknown names are not logged, because people sometimes type their password in the name field.
         pages.record("sign_in", known, outcome="refused", target=known.name if known else "")
         return pages.render_sign_in(to, name=name, error=error, status=401)
-    except TooManySignIns as error:
-        page = pages.render_sign_in(to, name=name, error=error, status=429)
-        page.headers["Retry-After"] = str(math.ceil(error.retry_after))
-        return page
+    except account_errors.TooManySignIns as error:
+        return _set_retry_after(pages.render_sign_in(to, name=name, error=error, status=429), error)
     await pages.start_session(user, cookie)
     return responses.redirect_to(to)
 
@@ -251,7 +239,7 @@ async def begin_oidc_sign_in(
             redirect_uri=redirect_uri,
             address=pages.address,
         )
-    except (ProviderFailed, TooManySignIns) as error:
+    except (account_errors.ProviderFailed, account_errors.TooManySignIns) as error:
         return pages.render_failure(error)
     return RedirectResponse(url, 303)
 
@@ -266,7 +254,7 @@ async def finish_oidc_sign_in(request: Request, pages: _SignInPagesDep) -> Respo
     answer = {name: value for name, value in pairs if times[name] == 1}
     try:
         user, to = await oidc.finish(answer, browser=browser.text if browser else "")
-    except NeverBegun as error:
+    except account_errors.NeverBegun as error:
         # Anyone can request this address without a sign-in in progress: do not let them fill the audit log.
         return pages.render_failure(error)
     except ToolyardError as error:
@@ -324,9 +312,9 @@ async def accept_invite(
             user_agent=pages.user_agent,
             revoke_tokens=revoke_tokens,
         )
-    except Invalid as error:
+    except account_errors.Invalid as error:
         return await pages.render_invite(invited, forms.field_errors(error, _FIELD_LABELS))
-    except SignInRefused:
+    except account_errors.SignInRefused:
         return pages.render_invalid_invite()
     made_by = user.notice.by if user.notice is not None else ""
     details = {"link_made_by": made_by, "tokens_revoked": revoke_tokens}
@@ -350,9 +338,9 @@ async def change_password(request: Request, me: deps.BrowserUser, pages: _SignIn
         return await pages.render_account(me, {"again": "The passwords don’t match."})
     try:
         cookie = await people.change_password(me.user, old, new, me.address, user_agent=pages.user_agent)
-    except Invalid as error:
+    except account_errors.Invalid as error:
         return await pages.render_account(me, forms.field_errors(error, _FIELD_LABELS))
-    except (SignInRefused, TooManySignIns) as error:
+    except (account_errors.SignInRefused, account_errors.TooManySignIns) as error:
         return await pages.render_account(me, {"old_password": _format_error(error)})
     cookies.set_session_cookie(request, cookie)
     pages.record("password.change", me.user, target=me.user.name)
@@ -384,6 +372,12 @@ async def dismiss_notice(request: Request, me: deps.BrowserUser, pages: _SignInP
     """Dismiss the notice about a password reset link."""
     await pages.people.dismiss_notice(me.user)
     return responses.redirect_to((await forms.read_form(request)).next_path(_HOME_PATH))
+
+
+def _set_retry_after(page: Response, error: ToolyardError) -> Response:
+    if isinstance(error, account_errors.TooManySignIns):
+        page.headers["Retry-After"] = str(math.ceil(error.retry_after))
+    return page
 
 
 def _get_oidc(pages: _SignInPages) -> OidcSignIn:

@@ -20,14 +20,9 @@ from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, ChatEvent, TurnTree, UserMessage
 from toolyard.web import service_dependencies as deps
 from toolyard.web.rendering.renderer import DeferredMarkdown
+from toolyard.web.ui.chat import fragments
 from toolyard.web.ui.chat.actions import ChatFormState
 from toolyard.web.ui.chat.console import ToolConsole
-from toolyard.web.ui.chat.fragments import (
-    FragmentContext,
-    find_context_usage,
-    render_context_bar,
-    render_turn,
-)
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBannerDep
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.tools.schema_form import ToolForm
@@ -164,7 +159,7 @@ class ChatPages:
             await self.chat_store.quota_notice(user_id),
             await self.banner.render(self.me, chat),
             chats.attachments.limits,
-            render_context_bar(find_context_usage(view.turns)),
+            fragments.render_context_bar(fragments.find_context_usage(view.turns)),
         )
         return responses.render_page(self.request, "chat.html", status=status, page=page)
 
@@ -173,12 +168,14 @@ class ChatPages:
         settings = await self._build_settings(chat)
         return HTMLResponse(responses.render_macro("chat_settings.html", "settings", settings))
 
-    async def render_turns(self, turns: Sequence[TurnSnapshot], frame: FragmentContext) -> Markup:
+    async def render_turns(self, turns: Sequence[TurnSnapshot], frame: fragments.FragmentContext) -> Markup:
         """Return the HTML of turns. They are rendered in a thread, because a long answer takes seconds."""
         # Markdown is rendered in one batch after all turns, which contain placeholders until then.
         deferred = DeferredMarkdown(self.markdown)
         deferred_frame = replace(frame, to_html=deferred)
-        core = await asyncio.to_thread(lambda: [render_turn(turn, deferred_frame) for turn in turns])
+        core = await asyncio.to_thread(
+            lambda: [fragments.render_turn(turn, deferred_frame) for turn in turns]
+        )
         return Markup("\n".join(await deferred.fill(core)))
 
     def build_frame(
@@ -186,13 +183,13 @@ class ChatPages:
         chat: Chat | None,
         tree: TurnTree = TurnTree(),  # noqa: B008 - frozen
         form_state: ChatFormState | None = None,
-    ) -> FragmentContext:
+    ) -> fragments.FragmentContext:
         """Return the context for rendering the parts of the page."""
         question_forms: dict[str, ToolForm] = {}
         if form_state is not None and form_state.question is not None and form_state.form is not None:
             question_forms = {form_state.question.key: form_state.form}
         chat_id, find_icon_path = "" if chat is None else chat.id, self.build_icon_finder()
-        return FragmentContext(
+        return fragments.FragmentContext(
             chat_id, self.me.csrf, question_forms, tree=tree, find_icon_path=find_icon_path
         )
 

@@ -20,18 +20,7 @@ from toolyard.agents.chat.turn_snapshot import (
 )
 from toolyard.types.chat import ChatEvent, Kind, TurnTree
 from toolyard.web.rendering.markdown_blocks import MarkdownBlockSplitter
-from toolyard.web.ui.chat.fragments import (
-    CONTEXT_ELEMENT_ID,
-    FragmentContext,
-    ItemFragments,
-    find_context_usage,
-    render_block,
-    render_context_bar,
-    render_item,
-    render_item_fragments,
-    render_turn,
-    render_turn_footer,
-)
+from toolyard.web.ui.chat import fragments as parts
 from toolyard.web.ui.components.formatting import one_line, visible
 
 __all__ = ["TURNS_ELEMENT_ID", "ChatPageUpdater", "PageChange"]
@@ -68,11 +57,11 @@ class PageChange(TypedDict, total=False):
 class ChatPageUpdater:
     """State of one open page, from which changes are computed."""
 
-    def __init__(self, frame: FragmentContext, shown_view: ChatSnapshot) -> None:
+    def __init__(self, frame: parts.FragmentContext, shown_view: ChatSnapshot) -> None:
         self._frame = frame
         self._view = ChatSnapshot(shown_view.turns[-1:], shown_view.last)
         self._answer_updaters: dict[str, _AnswerUpdater] = {}
-        self._sent_fragments: dict[str, ItemFragments] = {}
+        self._sent_fragments: dict[str, parts.ItemFragments] = {}
         """Parts of the running calls that were sent over this stream, by key. Other items were rendered with
         the page, perhaps from transient events that no longer exist, so that all their parts are sent on
         their first change."""
@@ -112,7 +101,7 @@ class ChatPageUpdater:
         self._answer_updaters.clear()
         self._sent_fragments.clear()
         frame = replace(self._frame, tree=tree)
-        html = "\n".join(render_turn(turn, frame) for turn in shown)
+        html = "\n".join(parts.render_turn(turn, frame) for turn in shown)
         return [{"after": after, "html": html}, {"state": view.state}]
 
     def changes(self, events: Sequence[ChatEvent]) -> list[PageChange]:
@@ -123,16 +112,16 @@ class ChatPageUpdater:
         for turn in now.turns:
             old = known.get(turn.seq)
             if old is None:
-                sent = {item.key: render_item_fragments(item, self._frame) for item in turn.items}
-                html = render_turn(turn, self._frame, sent)
+                sent = {item.key: parts.render_item_fragments(item, self._frame) for item in turn.items}
+                html = parts.render_turn(turn, self._frame, sent)
                 changes.append(_replace_element(turn.key, html, TURNS_ELEMENT_ID))
                 self._sent_fragments = sent
             # Views are immutable and shared: an identical object means that nothing changed.
             elif old is not turn:
                 changes += self._turn_changes(old, turn)
-        usage = find_context_usage(now.turns)
-        if usage is not None and usage != find_context_usage(before.turns):
-            changes.append(_replace_element(CONTEXT_ELEMENT_ID, render_context_bar(usage)))
+        usage = parts.find_context_usage(now.turns)
+        if usage is not None and usage != parts.find_context_usage(before.turns):
+            changes.append(_replace_element(parts.CONTEXT_ELEMENT_ID, parts.render_context_bar(usage)))
         if now.state != before.state:
             changes.append({"state": now.state})
         # Older turns no longer change. Keeping only the last one bounds memory for pages that stay open for
@@ -150,22 +139,24 @@ class ChatPageUpdater:
         for item in now.items:
             before = known.get(item.key)
             if before is None:
-                sent = self._sent_fragments[item.key] = render_item_fragments(item, self._frame)
-                yield _replace_element(item.key, render_item(item, self._frame, sent), f"{now.key}-items")
+                sent = self._sent_fragments[item.key] = parts.render_item_fragments(item, self._frame)
+                yield _replace_element(
+                    item.key, parts.render_item(item, self._frame, sent), f"{now.key}-items"
+                )
                 yield from _announce_item(None, item)
             elif before is not item:
                 yield from self._item_changes(before, item, now)
                 yield from _announce_item(before, item)
         if _footer_inputs(old) != _footer_inputs(now):
-            yield _replace_element(f"{now.key}-foot", render_turn_footer(now, self._frame))
+            yield _replace_element(f"{now.key}-foot", parts.render_turn_footer(now, self._frame))
 
     def _item_changes(self, old: TurnItem, now: TurnItem, turn: TurnSnapshot) -> Iterator[PageChange]:
         if isinstance(old, AnswerSnapshot) and isinstance(now, AnswerSnapshot):
             yield from self._answer_changes(old, now, turn)
             return
         sent = self._sent_fragments.get(now.key)
-        before = render_item_fragments(old, self._frame) if sent is None else sent
-        fragments = self._sent_fragments[now.key] = render_item_fragments(now, self._frame)
+        before = parts.render_item_fragments(old, self._frame) if sent is None else sent
+        fragments = self._sent_fragments[now.key] = parts.render_item_fragments(now, self._frame)
         for id_, html in fragments.items():
             # Do not replace a question without need, because someone may be filling in its form.
             if before.get(id_) != html or not (sent or id_.startswith("q")):
@@ -177,7 +168,7 @@ class ChatPageUpdater:
         # The text did not only grow, so that blocks on the page may be wrong: send the whole answer.
         if not now.text.startswith(old.text):
             self._answer_updaters.pop(now.key, None)
-            yield _replace_element(now.key, render_item(now, self._frame), f"{turn.key}-items")
+            yield _replace_element(now.key, parts.render_item(now, self._frame), f"{turn.key}-items")
             return
         yield from self._reasoning_changes(old, now)
         updater = self._answer_updaters.get(now.key) or _AnswerUpdater(now.key, old.text, self._frame)
@@ -195,15 +186,15 @@ class ChatPageUpdater:
             if more:
                 yield {"id": f"{now.key}-thoughts", "text": visible(more)}
             return
-        for id_, html in render_item_fragments(now, self._frame).items():
-            if html != render_item_fragments(old, self._frame)[id_]:
+        for id_, html in parts.render_item_fragments(now, self._frame).items():
+            if html != parts.render_item_fragments(old, self._frame)[id_]:
                 yield _replace_element(id_, html)
 
 
 class _AnswerUpdater:
     """Blocks of one answer that the page shows, and the state of the last, growing one."""
 
-    def __init__(self, key: str, text: str, frame: FragmentContext) -> None:
+    def __init__(self, key: str, text: str, frame: parts.FragmentContext) -> None:
         self._key = key
         self._frame = frame
         self._blocks = MarkdownBlockSplitter()
@@ -240,7 +231,7 @@ class _AnswerUpdater:
         return self._render_block_change(len(self._blocks.finished_blocks), self._blocks.tail)
 
     def _render_block_change(self, number: int, text: str, *, is_finished: bool = False) -> PageChange:
-        html = render_block(self._key, number, text, self._frame)
+        html = parts.render_block(self._key, number, text, self._frame)
         change = _replace_element(f"{self._key}-b{number}", html, f"{self._key}-text")
         return {**change, "done": True} if is_finished else change
 

@@ -7,22 +7,16 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote
 
+from fastapi import Depends
 from markupsafe import Markup
 
-from toolyard.clients import ConnectionManager
-from toolyard.clients.call_path import CallPath
-from toolyard.core.agents import AgentRoster
-from toolyard.core.callers import CallerCache
-from toolyard.core.current_config import CurrentConfig
-from toolyard.core.instances import InstanceSync
 from toolyard.errors import ToolyardError
 from toolyard.types.account import RequestUser
 from toolyard.types.call import Caller, Surface
 from toolyard.types.chat import Chat
 from toolyard.types.registry import AuthKind, InstanceState
 from toolyard.types.server import State
-from toolyard.web.access.services import uses
-from toolyard.web.servers.config_sign_ins import ConfigServerSignIns
+from toolyard.web import service_dependencies as deps
 from toolyard.web.ui.components import responses
 
 __all__ = ["ReconnectBanner", "ReconnectBannerDep"]
@@ -38,26 +32,17 @@ class LostSignIn:
     needs_key: bool = False
 
 
+@dataclass(frozen=True, slots=True)
 class ReconnectBanner:
     """Finds the lost sign-ins of a chat's user. Servers that were never connected are not among them."""
 
-    def __init__(
-        self,
-        config: CurrentConfig,
-        roster: AgentRoster,
-        callers: CallerCache,
-        instances: InstanceSync,
-        manager: ConnectionManager,
-        call_path: CallPath,
-        server_sign_ins: ConfigServerSignIns,
-    ) -> None:
-        self._config = config
-        self._roster = roster
-        self._callers = callers
-        self._instances = instances
-        self._manager = manager
-        self._call_path = call_path
-        self._server_sign_ins = server_sign_ins
+    config: deps.ConfigDep
+    roster: deps.AgentRosterDep
+    callers: deps.CallersDep
+    instances: deps.InstanceSyncDep
+    manager: deps.ManagerDep
+    call_path: deps.CallPathDep
+    server_sign_ins: deps.ServerSignInsDep
 
     async def render(self, me: RequestUser, chat: Chat | None) -> Markup:
         """Return the HTML of the banner: an empty element if every server that the chat uses is connected."""
@@ -67,19 +52,19 @@ class ReconnectBanner:
         )
 
     async def _list_lost_sign_ins(self, me: RequestUser, chat: Chat | None) -> Sequence[LostSignIn]:
-        instances = await self._instances.sync(me.principal)
+        instances = await self.instances.sync(me.principal)
         caller, lost = await self._find_caller(me, chat), list[LostSignIn]()
         for instance, registered in instances:
             is_lost = instance.state is InstanceState.NEEDS_REAUTH and instance.enabled and registered.enabled
-            if is_lost and self._call_path.can_reach(instance.core_id, caller):
+            if is_lost and self.call_path.can_reach(instance.core_id, caller):
                 choice = registered.find_choice(instance.choice_id)
                 needs_key = choice is None or choice.kind is not AuthKind.OAUTH
                 path = f"/ui/mcp/{instance.id}/{'edit' if needs_key else 'connect'}"
                 lost.append(LostSignIn(instance.name, path, needs_key))
-        for server in self._config.configuration.servers.values():
-            needs_sign_in = self._manager.state(server.id, me.principal) is State.NEEDS_AUTH
-            if needs_sign_in and self._call_path.can_reach(server.id, caller):
-                _, was_signed_in = await self._server_sign_ins.get_sign_in_action(me, server, "needs_auth")
+        for server in self.config.configuration.servers.values():
+            needs_sign_in = self.manager.state(server.id, me.principal) is State.NEEDS_AUTH
+            if needs_sign_in and self.call_path.can_reach(server.id, caller):
+                _, was_signed_in = await self.server_sign_ins.get_sign_in_action(me, server, "needs_auth")
                 if was_signed_in:
                     path = f"/ui/servers/{quote(server.id, safe='')}/connect"
                     lost.append(LostSignIn(server.label or server.id, path))
@@ -89,12 +74,12 @@ class ReconnectBanner:
         """Return the caller of the chat's agent, or that of the user if there is none."""
         if chat is not None and chat.agent is not None:
             try:
-                agent = await self._roster.find(me.user.id, chat.agent)
-                return self._callers.get_for_chat(me, agent, Surface.MODEL_META)
+                agent = await self.roster.find(me.user.id, chat.agent)
+                return self.callers.get_for_chat(me, agent, Surface.MODEL_META)
             except ToolyardError:
                 # The agent was removed, which the page says elsewhere.
                 pass
-        return self._callers.get(me)
+        return self.callers.get(me)
 
 
-ReconnectBannerDep = Annotated[ReconnectBanner, uses(ReconnectBanner)]
+ReconnectBannerDep = Annotated[ReconnectBanner, Depends()]

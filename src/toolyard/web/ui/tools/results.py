@@ -15,7 +15,7 @@ from toolyard.types.server import Server
 from toolyard.types.tool import Result
 from toolyard.web import service_dependencies as deps
 from toolyard.web.api.results import SANDBOX_POLICY, load_full_text
-from toolyard.web.rendering.result_renderer import ResultRenderer
+from toolyard.web.rendering.renderer import ResultRenderer
 from toolyard.web.rendering.result_view import ResultQuery, find_path_hint
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import forms, responses

@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 from urllib.parse import quote
 
-from toolyard.catalog.lock.combined_locks import CombinedLocks
+from fastapi import Depends
+
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
-from toolyard.clients.call_path import CallPath
-from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.concurrency.tasks import iterate_in_steps
-from toolyard.core.callers import CallerCache
 from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ServerError, Unreachable
 from toolyard.registry.errors import NotFound
@@ -22,7 +20,7 @@ from toolyard.types.account import Principal, RequestUser
 from toolyard.types.call import Decision, Verdict
 from toolyard.types.server import Server
 from toolyard.types.tool import Catalogue, Definition, JsonObject
-from toolyard.web.access.services import uses
+from toolyard.web import service_dependencies as deps
 
 __all__ = [
     "FoundTool",
@@ -101,16 +99,14 @@ class FoundTool:
     quarantined: bool
 
 
+@dataclass(frozen=True, slots=True)
 class ServerTools:
     """Lists and explains the tools of single servers."""
 
-    def __init__(
-        self, callers: CallerCache, tool_directory: ToolDirectory, call_path: CallPath, locks: CombinedLocks
-    ) -> None:
-        self._callers = callers
-        self._tool_directory = tool_directory
-        self._call_path = call_path
-        self._locks = locks
+    callers: deps.CallersDep
+    tool_directory: deps.ToolDirectoryDep
+    call_path: deps.CallPathDep
+    locks: deps.LocksDep
 
     async def fetch(self, principal: Principal, server: Server) -> ServerListing:
         """Connect if necessary and list the tools. A ServerError is returned in ``error``, not raised."""
@@ -118,19 +114,19 @@ class ServerTools:
         if not server.enabled:
             cause = server.disabled_reason or "the server is disabled in its entry"
             hint = server.problem_hint if server.problems else None
-            known = self._tool_directory.known_listing(principal)
+            known = self.tool_directory.known_listing(principal)
             return ServerListing(known, None, Unreachable(cause, server=server.id, hint=hint), 0.0)
-        tool_listing = await self._tool_directory.refresh(principal, fresh=True, only=[server.id])
+        tool_listing = await self.tool_directory.refresh(principal, fresh=True, only=[server.id])
         error = tool_listing.failures.get(server.id)
         if error is not None:
             # Errors may quote headers or URLs with credentials of the server.
-            self._call_path.redact_error(error)
+            self.call_path.redact_error(error)
         catalogue = None if error is not None else tool_listing.catalogues.get(server.id)
         return ServerListing(tool_listing, catalogue, error, time.perf_counter() - began)
 
     async def find(self, me: RequestUser, server: Server, name: str) -> FoundTool:
         """Return the tool that a server calls ``name``. Raise NotFound or a ServerError."""
-        listing = self._tool_directory.known_listing(me.principal)
+        listing = self.tool_directory.known_listing(me.principal)
         found = _find_tool(listing, server.id, name)
         if found is None:
             # This process has not listed the server yet, or the tool was added since: fetch a new listing.
@@ -144,7 +140,7 @@ class ServerTools:
                 "the server has no such tool", hint="it may have changed; check the list of its tools"
             )
         exposed, definition = found
-        decision = self._call_path.explain(exposed, self._callers.get(me))
+        decision = self.call_path.explain(exposed, self.callers.get(me))
         return FoundTool(
             exposed, definition, decision, definition.name in self._quarantined(listing, server.id)
         )
@@ -162,7 +158,7 @@ class ServerTools:
         ``page`` is the path of the server's or instance's page, ``tool_filter`` the selection of the
         instance.
         """
-        caller = self._callers.get(me)
+        caller = self.callers.get(me)
         listed = [(name, each) for name, each in tool_listing.tools.items() if each.server_id == server_id]
         listed.sort(key=lambda pair: pair[1].name)
         schemas = len(listed) <= _MAX_TOOLS_WITH_SCHEMAS
@@ -171,7 +167,7 @@ class ServerTools:
             _build_row(
                 name,
                 each,
-                self._call_path.explain(name, caller),
+                self.call_path.explain(name, caller),
                 f"{page}/tool?name={quote(each.name, safe='')}",
                 tool_filter,
                 schemas,
@@ -182,10 +178,10 @@ class ServerTools:
 
     def _quarantined(self, listing: ToolListing, server_id: str) -> Iterable[str]:
         catalogue = listing.catalogues.get(server_id)
-        return () if catalogue is None else self._locks.quarantine_reasons(catalogue.contents)
+        return () if catalogue is None else self.locks.quarantine_reasons(catalogue.contents)
 
 
-ServerToolsDep = Annotated[ServerTools, uses(ServerTools)]
+ServerToolsDep = Annotated[ServerTools, Depends()]
 
 
 def find_file_server(config: CurrentConfig, server_id: str) -> Server:
