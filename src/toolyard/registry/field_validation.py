@@ -44,14 +44,6 @@ _RESERVED_HEADERS = frozenset(_RESERVED_HEADER_NAMES.split())
 _RESERVED_HEADER_PREFIXES = ("mcp-", "proxy-", "sec-")
 
 
-def _description_fault(text: str) -> str | None:
-    """Check a description, which may be empty and have several lines."""
-    has_control_characters = _MULTILINE_CONTROL_CHARACTER_PATTERN.search(text)
-    return _too_long_fault(text, TextRule.DESCRIPTION) or (
-        "contains control characters" if has_control_characters else None
-    )
-
-
 def server_url_fault(url: str) -> str | None:
     """Check the URL of a server, without contacting it."""
     fault = _label_fault(url, rule=TextRule.URL) or url_fault(url) or _url_parse_fault(url)
@@ -122,12 +114,15 @@ def _scope_fault(scope: str) -> str | None:
 
 def _label_fault(text: str, *, rule: TextRule) -> str | None:
     """Check a text in one line that must not be blank, such as a name."""
-    return _length_fault(text, rule) or _control_character_fault(text)
+    fault = _length_fault(text, rule) or (None if text.strip() else "must not be blank")
+    return fault or _line_fault(text, rule=rule)
 
 
-def _line_fault(text: str, *, rule: TextRule) -> str | None:
-    """Check a text in one line, which may be empty."""
-    has_control_characters = _CONTROL_CHARACTER_PATTERN.search(text)
+def _line_fault(
+    text: str, *, rule: TextRule, forbidden: re.Pattern[str] = _CONTROL_CHARACTER_PATTERN
+) -> str | None:
+    """Check a text, which may be empty, and which has one line unless line breaks are not ``forbidden``."""
+    has_control_characters = forbidden.search(text) is not None
     return _too_long_fault(text, rule) or ("contains control characters" if has_control_characters else None)
 
 
@@ -147,12 +142,6 @@ def _too_long_fault(text: str, rule: TextRule) -> str | None:
     return f"has {len(text):,} characters, at most {limit:,} are allowed" if len(text) > limit else None
 
 
-def _control_character_fault(text: str) -> str | None:
-    if not text.strip():
-        return "must not be blank"
-    return "contains control characters" if _CONTROL_CHARACTER_PATTERN.search(text) else None
-
-
 def _url_parse_fault(url: str) -> str | None:
     """Check that yarl, which parses the URL for the connection, accepts it, too."""
     try:
@@ -163,7 +152,9 @@ def _url_parse_fault(url: str) -> str | None:
 
 TEXT_FAULTS: dict[TextRule, Callable[[str], str | None]] = {
     TextRule.CREDENTIAL: client_credential_fault,
-    TextRule.DESCRIPTION: _description_fault,
+    TextRule.DESCRIPTION: partial(
+        _line_fault, rule=TextRule.DESCRIPTION, forbidden=_MULTILINE_CONTROL_CHARACTER_PATTERN
+    ),
     TextRule.MODEL_NAME: partial(_line_fault, rule=TextRule.MODEL_NAME),
     TextRule.ISSUER: issuer_fault,
     TextRule.NAME: partial(_label_fault, rule=TextRule.NAME),

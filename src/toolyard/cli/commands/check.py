@@ -32,10 +32,7 @@ from toolyard.errors import AgentsError, ConfigError, Problem, ToolyardError
 from toolyard.policy.agent_patterns import compile_patterns
 from toolyard.policy.glob import unused_globs
 from toolyard.policy.policy import select_bundles
-from toolyard.registry.redirect_conflicts import (
-    find_servers_sharing_redirect,
-    shared_redirect_issuers_in_files,
-)
+from toolyard.registry.redirect_conflicts import find_servers_sharing_redirect
 from toolyard.types.agent import Agent
 from toolyard.types.call import HiddenTool, WriteTools
 from toolyard.types.server import Bundle, Configuration, HttpSpec, Server, StdioSpec, Trust
@@ -108,7 +105,7 @@ def _find_server_notes(configuration: Configuration) -> Iterator[Problem]:
 
 
 def _find_shared_redirects(configuration: Configuration) -> Iterator[Problem]:
-    sharing = find_servers_sharing_redirect(shared_redirect_issuers_in_files(configuration.servers.values()))
+    sharing = find_servers_sharing_redirect(configuration.servers.values())
     for name in sharing:
         others = ", ".join(f"'{other}'" for other in sharing if other != name)
         yield _make_problem(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import Request, Response
 
-from toolyard.registry import redirect_conflicts
+from toolyard.registry.redirect_conflicts import find_servers_sharing_redirect
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import forms, responses
@@ -55,10 +55,7 @@ async def list_servers(
         },
         icons=await registry_icons.list_paths(me, shown),
         # Names of servers whose client ids share a redirect address although their issuers differ.
-        sharing=redirect_conflicts.find_servers_sharing_redirect(
-            redirect_conflicts.shared_redirect_issuers_in_registry(servers),
-            redirect_conflicts.shared_redirect_issuers_in_files(file_servers),
-        ),
+        sharing=find_servers_sharing_redirect(file_servers, servers),
     )
 
 
