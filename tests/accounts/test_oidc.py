@@ -509,19 +509,14 @@ async def test_a_provider_that_does_not_answer_is_waited_for_once(
 
 async def test_an_encrypted_provider_names_no_open_address(net: OutboundHttp, database: Any) -> None:
     from toolyard.accounts.oidc.provider import OidcProvider
-    from toolyard.auth.oauth_http import OAuthHttpResponse
 
     issuer = "https://id.example"
     names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
     about: dict[str, Any] = {"issuer": f"{issuer}/", **{name: f"{issuer}/{name}" for name in names}}
     provider = OidcProvider(Settings(oidc_issuer=issuer, oidc_client_id="x"), net, time.time)
-    assert provider._parse_metadata(OAuthHttpResponse(200, about)).issuer == f"{issuer}/", (
-        "the name is as the provider writes it"
-    )
+    assert provider._parse_metadata(about).issuer == f"{issuer}/", "the name is as the provider writes it"
     with pytest.raises(ProviderFailed, match="token_endpoint"):
-        provider._parse_metadata(
-            OAuthHttpResponse(200, {**about, "token_endpoint": "http://id.example/token"})
-        )
+        provider._parse_metadata({**about, "token_endpoint": "http://id.example/token"})
 
 
 async def test_what_waits_for_the_second_step_is_encrypted(

@@ -32,9 +32,7 @@ __all__ = [
     "DEVICE_SLOWDOWN",
     "NAME_AND_NETWORK_SLOWDOWN",
     "NETWORK_SLOWDOWN",
-    "PROVIDER_SIGN_IN_LIMIT",
     "AttemptCounters",
-    "RateLimit",
     "SignInLimiter",
     "Slowdown",
     "address_network",
@@ -57,20 +55,14 @@ class Slowdown:
         return 0.0 if excess < 0 else min(self.max_delay, 2.0 ** min(excess, 30))
 
 
-@dataclass(frozen=True, slots=True)
-class RateLimit:
-    """At most ``max_attempts`` in ``seconds``."""
-
-    max_attempts: int
-    seconds: float
-
-
 NAME_AND_NETWORK_SLOWDOWN = Slowdown(free_failures=5, max_delay=300, seconds=3_600)
 NETWORK_SLOWDOWN = Slowdown(free_failures=20, max_delay=60, seconds=900)
 ACCOUNT_SLOWDOWN = Slowdown(free_failures=50, max_delay=15, seconds=900)
 DEVICE_SLOWDOWN = Slowdown(free_failures=10, max_delay=300, seconds=3_600)
-PROVIDER_SIGN_IN_LIMIT = RateLimit(60, 300)
+_MAX_PROVIDER_SIGN_INS = 60
 """Sign-ins that one network may start at the identity provider; each one stores a pending record."""
+_PROVIDER_SIGN_IN_SECONDS = 300
+"""Time in which they are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +118,12 @@ class SignInLimiter:
     async def count_provider_sign_in(self, address: str) -> None:
         """Count a sign-in started at the identity provider. Raises TooManySignIns."""
         now, key = self._clock(), f"begun:{address_network(address)}"
-        if (
-            await self._storage.count_attempts(key, now - PROVIDER_SIGN_IN_LIMIT.seconds)
-        ).count >= PROVIDER_SIGN_IN_LIMIT.max_attempts:
+        started = await self._storage.count_attempts(key, now - _PROVIDER_SIGN_IN_SECONDS)
+        if started.count >= _MAX_PROVIDER_SIGN_INS:
             raise TooManySignIns(
                 "too many sign-ins were started from this address",
-                retry_after=PROVIDER_SIGN_IN_LIMIT.seconds,
-                hint=f"try again in {PROVIDER_SIGN_IN_LIMIT.seconds / 60:.0f} minutes",
+                retry_after=_PROVIDER_SIGN_IN_SECONDS,
+                hint=f"try again in {_PROVIDER_SIGN_IN_SECONDS / 60:.0f} minutes",
             )
         await self._storage.add_attempt(key, now)
 

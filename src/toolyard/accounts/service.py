@@ -211,14 +211,9 @@ class AccountService:
             await self._storage.set_client_seen(user.id, self._clock())
             self._cached_local_user = None
 
-    async def hide_first_steps(self, user: User) -> None:
-        """Stop showing the first steps on the user's home page."""
-        await self._storage.set_first_steps_hidden(user.id, self._clock())
-        self._cached_local_user = None
-
-    async def show_first_steps(self, user: User) -> None:
-        """Show the first steps on the user's home page again."""
-        await self._storage.set_first_steps_hidden(user.id, None)
+    async def set_first_steps_hidden(self, user: User, *, hidden: bool) -> None:
+        """Stop showing the first steps on the user's home page, or show them again."""
+        await self._storage.set_first_steps_hidden(user.id, self._clock() if hidden else None)
         self._cached_local_user = None
 
     async def dismiss_notice(self, user: User) -> None:

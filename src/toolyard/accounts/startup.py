@@ -32,7 +32,10 @@ def check_startup_settings(settings: Settings, host: str) -> tuple[str, ...]:
             _check_proxy_mode(settings)
         case PeopleMode.OIDC:
             _check_oidc_mode(settings)
-    return _missing_admin_warnings(settings)
+    if settings.admins:
+        return ()
+    mode = settings.people_mode
+    return (f"no admins are configured: with people_mode {mode}, list them in the setting admins",)
 
 
 def public_base_url(settings: Settings) -> str:
@@ -80,11 +83,3 @@ def _check_oidc_mode(settings: Settings) -> None:
             hint="register Toolyard at your identity provider, with the redirect address "
             f"{public_base_url(settings)}/ui/oidc/callback, and enter the values it gives you",
         )
-
-
-def _missing_admin_warnings(settings: Settings) -> tuple[str, ...]:
-    if settings.admins:
-        return ()
-    return (
-        f"no admins are configured: with people_mode {settings.people_mode}, list them in the setting admins",
-    )

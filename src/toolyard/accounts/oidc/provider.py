@@ -119,15 +119,14 @@ class OidcProvider:
 
     async def _fetch_metadata(self) -> ProviderMetadata:
         url = self.issuer.rstrip("/") + _WELL_KNOWN_PATH
-        response = await _await_provider(self._http_client.get(url, "the identity provider"))
-        self._metadata = self._parse_metadata(response), self._clock()
+        document = await self._get_document(url, "the identity provider")
+        self._metadata = self._parse_metadata(document), self._clock()
         return self._metadata[0]
 
     async def _fetch_keys(self, metadata: ProviderMetadata) -> KeySet:
         label = "the identity provider's key set"
-        response = await _await_provider(self._http_client.get(metadata.jwks_uri, label))
+        document = cast("Any", await self._get_document(metadata.jwks_uri, label))
         try:
-            document = cast("Any", _require_document(response, label))
             self._keys = KeySet.import_key_set(document), self._clock()
         except (JoseError, KeyError, TypeError, ValueError, AttributeError):
             raise ProviderFailed(f"{label} cannot be read") from None
@@ -168,16 +167,19 @@ class OidcProvider:
             return {}
         label = "the identity provider's userinfo endpoint"
         headers = {"Authorization": f"Bearer {tokens.access_token}"}
-        claims = _require_document(
-            await _await_provider(self._http_client.get(endpoint, label, headers=headers)), label
-        )
+        claims = await self._get_document(endpoint, label, headers)
         # OpenID Connect Core, 5.3.2: a response about another user must not be used.
         if claims.get("sub") != sub:
             raise SignInRefused(f"{label} and the ID token are about different users", hint="sign in again")
         return claims
 
-    def _parse_metadata(self, response: OAuthHttpResponse) -> ProviderMetadata:
-        document = _require_document(response, "the identity provider")
+    async def _get_document(
+        self, url: str, label: str, headers: Mapping[str, str] | None = None
+    ) -> JsonDocument:
+        response = await _await_provider(self._http_client.get(url, label, headers=headers))
+        return _require_document(response, label)
+
+    def _parse_metadata(self, document: JsonDocument) -> ProviderMetadata:
         issuer = get_string(document, "issuer") or ""
         if issuer.rstrip("/") != self.issuer.rstrip("/"):
             raise ProviderFailed(

@@ -72,7 +72,7 @@ class FirstSteps:
             return []
         steps = await self._build_steps(has_instances=has_instances)
         if all(step.done for step in steps):
-            await self.people.hide_first_steps(self.me.user)
+            await self.people.set_first_steps_hidden(self.me.user, hidden=True)
             return []
         return steps
 
@@ -81,7 +81,7 @@ class FirstSteps:
         has_instances = bool(await self.registry.list_instances(self.me.user.id))
         if all(step.done for step in await self._build_steps(has_instances=has_instances)):
             return False
-        await self.people.show_first_steps(self.me.user)
+        await self.people.set_first_steps_hidden(self.me.user, hidden=False)
         return True
 
     @property
@@ -318,7 +318,7 @@ def _build_repair_step(row: InstanceRow) -> NextStep:
 @router.post("/ui/first-steps/hide")
 async def hide_first_steps(me: deps.BrowserUser, people: deps.PeopleDep) -> Response:
     """Stop showing the first steps to this person."""
-    await people.hide_first_steps(me.user)
+    await people.set_first_steps_hidden(me.user, hidden=True)
     return responses.redirect_to("/ui/")
 
 
