@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal, cast
 
 from fastapi import Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from toolyard.agents.definitions.front_matter import MAX_STEPS, MAX_TEMPERATURE
 from toolyard.agents.definitions.validation import MAX_STARTERS
@@ -96,10 +96,8 @@ class AgentImportRequest(api.RequestModel):
     shared: bool = Field(False, description="Whether to share them with everybody. Admins only.")
 
 
-class ImportedAgents(BaseModel):
+class ImportedAgents(api.ItemList[AgentDetails]):
     """The agents that were created."""
-
-    items: list[AgentDetails]
 
 
 class AgentProblem(api.ApiModel):
@@ -114,10 +112,9 @@ class AgentProblem(api.ApiModel):
     hint: str | None
 
 
-class AgentList(BaseModel):
+class AgentList(api.ItemList[AgentResponse]):
     """The agents in use."""
 
-    items: list[AgentResponse]
     overridden: list[AgentResponse] = Field(
         description="Stored agents that are not used, because AGENTS.md, or you, have one of the same id."
     )
@@ -145,10 +142,9 @@ class AgentToolResponse(api.ApiModel, schema="AgentToolShown"):
     why: str = Field(description="Reason why the tool is hidden or needs approval; empty if neither applies.")
 
 
-class AgentToolList(BaseModel):
+class AgentToolList(api.ItemList[AgentToolResponse]):
     """All your tools, with the access that the agent has to each."""
 
-    items: list[AgentToolResponse]
     because: str = Field(description="Reason for offering meta tools; empty if there are none.")
     unmatched: list[str] = Field(description="Patterns of the agent that match none of these tools.")
     failures: list[ServerFailure] = Field(description="Servers whose tools could not be listed.")

@@ -6,7 +6,7 @@ import time
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from toolyard.agents.chat.approval_grants import GrantScope
 from toolyard.errors import Problem
@@ -75,10 +75,8 @@ class ApprovalResponse(api.ApiModel, schema="ApprovalShown"):
     asked_at: datetime
 
 
-class ApprovalList(BaseModel):
+class ApprovalList(api.ItemList[ApprovalResponse]):
     """Calls that need your approval, oldest first."""
-
-    items: list[ApprovalResponse]
 
 
 class GrantResponse(api.ApiModel, schema="GrantShown"):
@@ -97,10 +95,8 @@ class GrantResponse(api.ApiModel, schema="GrantShown"):
     problem: str | None = Field(description="Why it is out of force.")
 
 
-class GrantList(BaseModel):
+class GrantList(api.ItemList[GrantResponse]):
     """Your standing approvals."""
-
-    items: list[GrantResponse]
 
 
 @router.get("/approvals", summary="List calls that need approval")
@@ -199,10 +195,8 @@ class QuestionResponse(api.ApiModel):
     expires_at: datetime
 
 
-class QuestionList(BaseModel):
+class QuestionList(api.ItemList[QuestionResponse]):
     """Open questions, oldest first."""
-
-    items: list[QuestionResponse]
 
 
 @router.get("/questions", summary="List questions of servers")
@@ -275,10 +269,8 @@ class PendingItemResponse(api.ApiModel):
     since: datetime
 
 
-class PendingItemList(BaseModel):
+class PendingItemList(api.ItemList[PendingItemResponse]):
     """Oldest first; at most 100."""
-
-    items: list[PendingItemResponse]
 
 
 @router.get("/pending", summary="List what waits for you")

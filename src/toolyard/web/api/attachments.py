@@ -143,10 +143,9 @@ class ContentItemResponse(api.ApiModel):
     arguments: list[ContentArgumentResponse]
 
 
-class ContentItemList(BaseModel):
+class ContentItemList(api.ItemList[ContentItemResponse]):
     """At most 1,000; `more` says how many were left out."""
 
-    items: list[ContentItemResponse]
     more: int
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from fastapi import Query
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.types.audit import AuditEntry
@@ -41,10 +41,9 @@ class AuditEntryResponse(api.ApiModel, schema="AuditShown"):
     details: dict[str, Any]
 
 
-class AuditPage(BaseModel):
+class AuditPage(api.ItemList[AuditEntryResponse]):
     """Entries, newest first."""
 
-    items: list[AuditEntryResponse]
     next_before: int | None = Field(description="Value of `before` for the next page; null on the last page.")
 
 

@@ -58,10 +58,8 @@ class CatalogServer(api.ApiModel):
     added: CatalogAddition | None = Field(description="The server that has the same address or program.")
 
 
-class CatalogList(api.ApiModel):
+class CatalogList(api.ItemList[CatalogServer]):
     """Well-known servers."""
-
-    items: list[CatalogServer]
 
 
 class AddKnownServerRequest(api.RequestModel):
@@ -141,10 +139,8 @@ class ProposalResponse(api.ApiModel):
     decided_at: datetime | None
 
 
-class ProposalList(api.ApiModel):
+class ProposalList(api.ItemList[ProposalResponse]):
     """Proposals, open ones first; at most 500."""
-
-    items: list[ProposalResponse]
 
 
 class CreateProposalRequest(api.RequestModel):

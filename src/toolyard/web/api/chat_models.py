@@ -148,10 +148,9 @@ class ChatResponse(api.ApiModel, schema="ChatShown"):
     updated_at: datetime
 
 
-class ChatPage(BaseModel):
+class ChatPage(api.ItemList[ChatResponse]):
     """Chats, last changed first."""
 
-    items: list[ChatResponse]
     next_before: str | None = Field(description="Value of `before` for the next page; null on the last page.")
     notice: str | None = Field(
         default=None, description="Warning when the storage quota for chats is almost used up."
@@ -175,10 +174,8 @@ class ChatTurn(BaseModel):
     )
 
 
-class ChatTurns(BaseModel):
+class ChatTurns(api.ItemList[ChatTurn]):
     """The turns of the chosen branch, in order."""
-
-    items: list[ChatTurn]
 
 
 class EventResponse(api.ApiModel, schema="EventShown"):
@@ -200,10 +197,9 @@ class EventResponse(api.ApiModel, schema="EventShown"):
     body: dict[str, Any] = Field(description="Content of the event. docs/api.md describes it for each kind.")
 
 
-class EventPage(BaseModel):
+class EventPage(api.ItemList[EventResponse]):
     """Events in order."""
 
-    items: list[EventResponse]
     next_after: int | None = Field(description="Value of `after` for the next page; null on the last page.")
 
 
@@ -223,7 +219,5 @@ class ChatTool(api.ApiModel):
     asks: bool = Field(description="Whether each call needs approval.")
 
 
-class ChatTools(BaseModel):
+class ChatTools(api.ItemList[ChatTool]):
     """The tools of a chat."""
-
-    items: list[ChatTool]

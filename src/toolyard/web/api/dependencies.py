@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from math import isfinite
-from typing import Annotated, Any, Self, TypeVar, cast
+from typing import Annotated, Any, Generic, Self, TypeVar, cast
 
 from fastapi import Depends, Path, Request
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -26,6 +26,7 @@ __all__ = [
     "ChatReader",
     "ChatWriter",
     "EventNumber",
+    "ItemList",
     "PathId",
     "RequestModel",
     "Routes",
@@ -41,6 +42,8 @@ UserWithManage = Annotated[RequestUser, Depends(require_right(Right.MANAGE))]
 AdminUser = Annotated[RequestUser, Depends(require_admin)]
 BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 """User in a browser or the local user; API tokens are refused."""
+
+_Item = TypeVar("_Item")
 
 PathId = Annotated[str, Path(min_length=1, max_length=128, description="Id, as returned by the list.")]
 
@@ -68,6 +71,12 @@ class ApiModel(BaseModel):
     def values_of(cls, record: object, **others: Any) -> dict[str, Any]:
         """Return the fields of ``of`` as the record has them, for bodies that are encoded in steps."""
         return {name: others[name] if name in others else getattr(record, name) for name in cls.model_fields}
+
+
+class ItemList(ApiModel, Generic[_Item]):
+    """Base class of lists."""
+
+    items: list[_Item]
 
 
 class RequestModel(ApiModel):

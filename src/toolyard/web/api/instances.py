@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from toolyard.accounts.errors import NotAllowed
 from toolyard.core.audit import AuditRecorder
@@ -65,10 +65,8 @@ class InstanceResponse(response_model(Instance), schema="InstanceShown"):
     status: ServerStatus
 
 
-class InstanceList(BaseModel):
+class InstanceList(api.ItemList[InstanceResponse]):
     """Your instances, sorted by slug."""
-
-    items: list[InstanceResponse]
 
 
 class SlugResponse(api.ApiModel, schema="SlugProposed"):
@@ -202,9 +200,7 @@ async def create_instance(
         request_user, "instance.create", instance.id, slug=instance.slug, server=instance.server_id
     )
     response.headers["Location"] = f"/api/v1/instances/{instance.id}"
-    await instance_sync.sync(request_user.principal)
-    _, server = await registry.get_instance(request_user.user.id, instance.id)
-    return _build_instance_model(callers, server_records, request_user, instance, server)
+    return await _load_instance_model(callers, instance_sync, server_records, request_user, instance.id)
 
 
 async def _propose_server_slug(registry: Registry, request_user: RequestUser, draft: InstanceDraft) -> str:
@@ -234,15 +230,14 @@ async def edit_instance(
     given: UpdateInstanceRequest,
 ) -> InstanceResponse:
     """Change the given fields. After a change of the sign-in choice, a new sign-in or value is needed."""
-    old, server = await instance_sync.find(request_user, id)
+    old, _ = await instance_sync.find(request_user, id)
     draft = given.draft(old)
     # A renamed instance must still be covered by the token.
     _require_slug_in_scope(request_user, (draft.slug or "").strip() or old.slug)
     instance = await registry.edit_instance(request_user.user.id, id, draft)
     fields_set = sorted(given.model_fields_set)
     await audit.record_change(request_user, "instance.edit", id, slug=instance.slug, fields=fields_set)
-    await instance_sync.sync(request_user.principal)
-    return _build_instance_model(callers, server_records, request_user, instance, server)
+    return await _load_instance_model(callers, instance_sync, server_records, request_user, id)
 
 
 @router.delete("/{id}", status_code=204, errors=[404], summary="Delete an instance")

@@ -108,10 +108,8 @@ class ModelEntryResponse(response_model(StoredModel), schema="ModelEntryShown"):
     problem: str | None = Field(description="Why it cannot be used at the moment.")
 
 
-class ModelEntryList(BaseModel):
+class ModelEntryList(api.ItemList[ModelEntryResponse]):
     """All models."""
-
-    items: list[ModelEntryResponse]
 
 
 class ModelTestResponse(api.ApiModel, schema="ModelTestShown"):

@@ -167,10 +167,8 @@ class IssuerResponse(api.ApiModel, schema="IssuerShown"):
     error: str | None = Field(description="Reason why it was not found.")
 
 
-class IssuerList(BaseModel):
+class IssuerList(api.ItemList[IssuerResponse]):
     """Issuers to confirm, one for each sign-in choice."""
-
-    items: list[IssuerResponse]
 
 
 class ChoiceResponse(response_model(AuthChoice), schema="ChoiceShown"):
@@ -186,10 +184,8 @@ class ServerResponse(response_model(RegistryServer, choices=ChoiceResponse), sch
     )
 
 
-class ServerList(BaseModel):
+class ServerList(api.ItemList[ServerResponse]):
     """All registry servers, sorted by name."""
-
-    items: list[ServerResponse]
 
 
 # Reading.

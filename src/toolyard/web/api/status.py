@@ -112,10 +112,9 @@ class ServerStatus(api.ApiModel):
     registry_id: str | None = Field(description="Registry server of the instance.")
 
 
-class StatusList(BaseModel):
+class StatusList(api.ItemList[ServerStatus]):
     """Status of all servers."""
 
-    items: list[ServerStatus]
     config_problem: str | None = Field(
         description="Error in the last edit of the configuration. Shown to admins only."
     )

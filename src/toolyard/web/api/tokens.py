@@ -6,7 +6,7 @@ import time
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from toolyard.accounts.random_secrets import expires_soon
 from toolyard.registry.errors import NotFound
@@ -83,10 +83,8 @@ class CreatedTokenResponse(TokenResponse, schema="TokenMade"):
     token: str = Field(description="Secret of the token. It is returned only once.", examples=["ty_…"])
 
 
-class TokenList(BaseModel):
+class TokenList(api.ItemList[TokenResponse]):
     """Your tokens."""
-
-    items: list[TokenResponse]
 
 
 def build_scope_model(scope: TokenScope) -> ScopeResponse:

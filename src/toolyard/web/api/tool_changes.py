@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from toolyard.catalog.lock import Change
 from toolyard.web import service_dependencies as deps
@@ -30,10 +30,8 @@ class ChangeResponse(api.ApiModel, schema="ChangeShown"):
     diff: list[str] = Field(description="Readable difference. It contains untrusted text of the server.")
 
 
-class ChangeList(BaseModel):
+class ChangeList(api.ItemList[ChangeResponse]):
     """Differences to the accepted definitions."""
-
-    items: list[ChangeResponse]
 
 
 class AcceptChangesRequest(api.RequestModel, schema="Acceptance"):

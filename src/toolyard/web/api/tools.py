@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+import asyncio
+from collections.abc import Coroutine, Iterator, Set
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
 
 from toolyard.catalog.lock.combined_locks import CombinedLocks
 from toolyard.catalog.tool_listing import ToolListing
@@ -24,10 +26,11 @@ from toolyard.types.tool import Definition
 from toolyard.web import service_dependencies as deps
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api import dependencies as api
-from toolyard.web.middleware.disconnect import cancel_on_disconnect
 from toolyard.web.problem_details import ProblemDetails, describe_error
 
 __all__ = ["ToolList", "respond_with_tools", "router"]
+
+T = TypeVar("T")
 
 router = api.Routes(prefix="/tools", tags=["tools"])
 
@@ -70,10 +73,9 @@ class HiddenToolResponse(api.ApiModel, schema="HiddenTool"):
     reason: str
 
 
-class ToolList(BaseModel):
+class ToolList(api.ItemList[ToolResponse]):
     """Tools, hidden tools, and servers that could not be listed."""
 
-    items: list[ToolResponse]
     failures: list[ServerFailure] = Field(description="Servers whose tools could not be listed.")
     listed_seconds_ago: dict[str, float] = Field(description="Age of the listing of each server, in seconds.")
     set_aside: list[str] = Field(
@@ -218,7 +220,7 @@ async def call_tool(
     problem. A tool that a rule hides is refused with the reason; one outside the scope of the token, or of
     another person, is answered like one that does not exist. Disconnect to cancel the call."""
     call = user_tools.call(request_user, name, given.arguments, agent=given.agent, bundles=given.bundles)
-    result = await cancel_on_disconnect(request, call)
+    result = await _cancel_on_disconnect(request, call)
     # Pydantic cannot serialise deeply nested results. The call has been made, so that it must not fail now.
     media = [MediaResponse.values_of(each, bytes=each.size) for each in result.media]
     body = CallResult.values_of(result, media=media, warnings=list(result.warnings))
@@ -226,6 +228,29 @@ async def call_tool(
 
 
 # Helpers.
+
+
+async def _cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of the work, or cancel it and raise HTTPException if the client disconnects.
+
+    The body of the request must have been read, because the disconnect message follows it.
+    """
+    loop = asyncio.get_running_loop()
+    work_task, disconnect_task = loop.create_task(work), loop.create_task(_wait_for_disconnect(request))
+    try:
+        await asyncio.wait((work_task, disconnect_task), return_when=asyncio.FIRST_COMPLETED)
+        if work_task.done():
+            return work_task.result()
+    finally:
+        for task in (work_task, disconnect_task):
+            task.cancel()
+        await asyncio.wait((work_task, disconnect_task))
+    raise HTTPException(400, "the client disconnected")
+
+
+async def _wait_for_disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def respond_with_tools(

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from toolyard.accounts.browser_sessions import derive_session_id
 from toolyard.registry.errors import NotFound
@@ -70,10 +70,8 @@ class InvitedUserResponse(UserResponse, schema="UserInvited"):
     invite: InviteResponse
 
 
-class UserList(BaseModel):
+class UserList(api.ItemList[UserResponse]):
     """All users, sorted by name."""
-
-    items: list[UserResponse]
 
 
 class MeResponse(api.ApiModel, schema="Me"):
@@ -181,10 +179,8 @@ class SessionResponse(api.ApiModel, schema="SessionShown"):
     current: bool = Field(description="Whether this request belongs to the session.")
 
 
-class SessionList(BaseModel):
+class SessionList(api.ItemList[SessionResponse]):
     """Your signed-in browsers, most recently used first."""
-
-    items: list[SessionResponse]
 
 
 @router.get("/sessions", summary="List your sessions")
