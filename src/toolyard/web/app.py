@@ -21,12 +21,11 @@ from toolyard.types.version import __version__
 from toolyard.web import api, ui
 from toolyard.web.access.cookies import CsrfKey
 from toolyard.web.access.dependencies import find_user, is_page_request
-from toolyard.web.access.services import set_services
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.api.openapi import build_openapi_document
 from toolyard.web.approval_review import ApprovalReviewer
-from toolyard.web.gateway_mount import GATEWAY_PREFIX, GatewayMount
+from toolyard.web.gateway_mount import GatewayMount
 from toolyard.web.middleware.authenticate_first import AuthenticateFirst
 from toolyard.web.middleware.compression import Compression, accepts_gzip
 from toolyard.web.middleware.head_requests import HeadRequests
@@ -34,7 +33,7 @@ from toolyard.web.middleware.request_body import RequestBodyLimits
 from toolyard.web.middleware.request_guard import RequestGuard
 from toolyard.web.middleware.tracing import TraceContextMiddleware, TracingMiddleware
 from toolyard.web.problem_details import PROBLEM_TYPE_PREFIX, ProblemDetails, add_error_handlers
-from toolyard.web.protected_resource import ResourceServer
+from toolyard.web.protected_resource import ResourceServer, is_gateway_path
 from toolyard.web.protected_resource import router as resource_routes
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.rendering.renderer import MarkdownRenderer, RenderingProcess, ResultRenderer
@@ -123,7 +122,7 @@ class _Application(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope.get("path", "")
-        if scope["type"] == "http" and (path == GATEWAY_PREFIX or path.startswith(f"{GATEWAY_PREFIX}/")):
+        if scope["type"] == "http" and is_gateway_path(path):
             scope["app"] = self
             await self.gateway(scope, receive, send)
         else:
@@ -264,7 +263,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
             services.audit,
         ),
     )
-    set_services(app.state, {type(each): each for each in provided})
+    app.state.services = {type(each): each for each in provided}
     collections = (health, resource_routes, api.router, ui.router)
     app.router.routes.append(RouteIndex([route for each in collections for route in each.build()]))
     app.mount("/static", VersionedStaticFiles())

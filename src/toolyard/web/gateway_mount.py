@@ -38,18 +38,17 @@ from toolyard.types.account import Principal, RequestUser, Right, TokenScope
 from toolyard.types.agent import Agent
 from toolyard.web.access.dependencies import parse_bearer_token, require_right
 from toolyard.web.access.request_context import get_request_context
-from toolyard.web.middleware.refusals import build_refusal_response
 from toolyard.web.middleware.request_body import (
     BodyRefused,
     ClientDisconnected,
     RequestBody,
     RequestBodyLimits,
 )
-from toolyard.web.protected_resource import ResourceServer
+from toolyard.web.problem_details import build_refusal_response
+from toolyard.web.protected_resource import GATEWAY_PREFIX, ResourceServer
 
-__all__ = ["GATEWAY_PREFIX", "GatewayMount"]
+__all__ = ["GatewayMount"]
 
-GATEWAY_PREFIX = "/mcp"
 _ENDPOINT_CACHE_ENTRIES = 1024
 _ADMISSION_CACHE_ENTRIES = 4096
 _MAX_CACHE_KEY_CHARACTERS = 8_192
@@ -128,7 +127,7 @@ class GatewayMount:
         try:
             await self.http_gateway.handle(HttpExchange(scope, receive, send, body.read))
         except BodyRefused as refused:
-            await build_refusal_response(refused.refusal, scope, refused.headers)(scope, receive, send)
+            await build_refusal_response(refused.problem, scope, refused.headers)(scope, receive, send)
         except ClientDisconnected:
             pass
         finally:

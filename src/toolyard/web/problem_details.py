@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse
 from starlette.types import Scope
 
 from toolyard import errors
@@ -52,7 +53,9 @@ __all__ = [
     "ProblemKind",
     "add_error_handlers",
     "build_error_response",
+    "build_problem",
     "build_problem_response",
+    "build_refusal_response",
     "build_unexpected_error_response",
     "describe_error",
     "find_problem_kind",
@@ -162,6 +165,14 @@ class ProblemDetails(BaseModel):
     id: str | None = Field(default=None, description="Identifier of an unexpected error in the server's log.")
 
 
+def build_problem(
+    status: int, type_suffix: str, title: str, detail: str, hint: str | None = None, **others: Any
+) -> ProblemDetails:
+    """Return a problem of a type of ours."""
+    type_ = PROBLEM_TYPE_PREFIX + type_suffix
+    return ProblemDetails(type=type_, title=title, status=status, detail=detail, hint=hint, **others)
+
+
 def describe_error(error: Exception) -> tuple[ProblemDetails, dict[str, str]]:
     """Return the problem details and response headers for an expected error.
 
@@ -180,6 +191,16 @@ def build_problem_response(problem: ProblemDetails, headers: Mapping[str, str] |
     """Return the problem as an ``application/problem+json`` response."""
     body = orjson.dumps(problem.model_dump(exclude_none=True))
     return Response(body, problem.status, headers, media_type=PROBLEM_JSON)
+
+
+def build_refusal_response(
+    problem: ProblemDetails, scope: Scope, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return the response of middleware to a refused request, which is plain text for pages."""
+    if scope["path"].startswith("/ui"):
+        text = f"{problem.title}.\n\n{problem.detail}\nhint: {problem.hint}\n"
+        return PlainTextResponse(text, problem.status, headers)
+    return build_problem_response(problem, headers)
 
 
 ErrorPageFor: TypeAlias = Callable[[Request, ProblemDetails], Awaitable[Response | None]]
@@ -250,12 +271,12 @@ def log_unexpected_error(error: Exception, location: str) -> ProblemDetails:
     """Log an unexpected error and return a problem without its details."""
     id_ = secrets.token_hex(6)
     log.error("unexpected error %s at %s", id_, location, exc_info=error)
-    return ProblemDetails(
-        type=f"{PROBLEM_TYPE_PREFIX}unexpected",
-        title="Unexpected error",
-        status=500,
-        detail="an unexpected error occurred in Toolyard",
-        hint=f"find the details in the server's log under the id {id_}",
+    return build_problem(
+        500,
+        "unexpected",
+        "Unexpected error",
+        "an unexpected error occurred in Toolyard",
+        f"find the details in the server's log under the id {id_}",
         id=id_,
     )
 
@@ -265,12 +286,10 @@ def log_unexpected_error(error: Exception, location: str) -> ProblemDetails:
 
 def _describe_toolyard_error(error: ToolyardError) -> tuple[ProblemDetails, dict[str, str]]:
     kind, fields = find_problem_kind(error), _list_field_problems(error)
-    problem = ProblemDetails(
-        type=PROBLEM_TYPE_PREFIX + kind.type_suffix,
-        title=kind.title,
-        status=kind.status,
-        detail=_format_detail(error),
-        hint=_find_hint(error) or next((each.hint for each in fields if each.hint), None),
+    problem = build_problem(
+        *kind,
+        _format_detail(error),
+        _find_hint(error) or next((each.hint for each in fields if each.hint), None),
         errors=fields,
         server=(error.server or None) if isinstance(error, ServerError) else None,
         code=error.code if isinstance(error, RpcError) else None,
@@ -316,23 +335,17 @@ def _list_field_problems(error: ToolyardError) -> list[FieldProblem]:
         return [
             FieldProblem(field=each.path, message=each.message, hint=each.hint) for each in error.problems
         ]
-    if isinstance(error, Taken):
-        return [FieldProblem(field=error.field, message=error.cause, hint=error.hint)]
-    if isinstance(error, NameTaken):
-        return [FieldProblem(field="name", message=error.cause, hint=error.hint)]
+    if isinstance(error, Taken | NameTaken):
+        field = error.field if isinstance(error, Taken) else "name"
+        return [FieldProblem(field=field, message=error.cause, hint=error.hint)]
     return []
 
 
 def _describe_validation_error(error: RequestValidationError) -> ProblemDetails:
     problems = [_create_field_problem(each) for each in cast("Sequence[dict[str, Any]]", error.errors())]
     fields = ", ".join(each.field for each in problems if each.field)
-    return ProblemDetails(
-        type=f"{PROBLEM_TYPE_PREFIX}invalid",
-        title="Invalid input",
-        status=422,
-        detail=f"the request is not valid: {fields}" if fields else "the request is not valid",
-        errors=problems,
-    )
+    detail = f"the request is not valid: {fields}" if fields else "the request is not valid"
+    return build_problem(422, "invalid", "Invalid input", detail, errors=problems)
 
 
 def _create_field_problem(error: Mapping[str, Any]) -> FieldProblem:

@@ -26,10 +26,10 @@ from toolyard.web.routes import Routes
 if TYPE_CHECKING:
     from toolyard.accounts.oidc.sign_in import BearerAuthenticator
 
-__all__ = ["RESOURCE_METADATA_PATH", "ResourceServer", "router"]
+__all__ = ["GATEWAY_PREFIX", "RESOURCE_METADATA_PATH", "ResourceServer", "is_gateway_path", "router"]
 
 RESOURCE_METADATA_PATH = "/.well-known/oauth-protected-resource"
-_GATEWAY_PREFIX = "/mcp"
+GATEWAY_PREFIX = "/mcp"
 _METADATA_CACHE_SECONDS = 300
 _ACCESS_TOKEN_SCOPE = TokenScope(frozenset({Right.CALL}))
 """Rights of an access token: gateway calls only, whatever else its user may do."""
@@ -88,7 +88,7 @@ class ResourceServer:
         """Return the accepted ``aud`` values: this URL, the whole gateway, or the whole server."""
         requested_url = self.build_url(request, str(request.scope["path"]).rstrip("/"))
         base = self._urls.base_url(request)
-        return {requested_url, f"{base}{_GATEWAY_PREFIX}", base, f"{base}/"}
+        return {requested_url, f"{base}{GATEWAY_PREFIX}", base, f"{base}/"}
 
     def build_challenge(self, scope: Any, error_description: str) -> dict[str, str]:
         """Return the header of a 401 response, which names the metadata URL in mode ``oidc``."""
@@ -113,7 +113,7 @@ async def show_resource_metadata(
 ) -> Response:
     """Return the protected resource metadata for a gateway URL, whether or not that endpoint exists."""
     path = str(request.scope["path"]).removeprefix(RESOURCE_METADATA_PATH).rstrip("/")
-    if not resource.is_enabled or (path and not _is_gateway_path(path)):
+    if not resource.is_enabled or (path and not is_gateway_path(path)):
         raise HTTPException(404)
     document = {
         "resource": resource.build_url(request, path),
@@ -124,8 +124,9 @@ async def show_resource_metadata(
     return JSONResponse(document, headers={"Cache-Control": f"public, max-age={_METADATA_CACHE_SECONDS}"})
 
 
-def _is_gateway_path(path: str) -> bool:
-    return path == _GATEWAY_PREFIX or path.startswith(f"{_GATEWAY_PREFIX}/")
+def is_gateway_path(path: str) -> bool:
+    """Return whether a path is that of a gateway endpoint, whether or not it exists."""
+    return path == GATEWAY_PREFIX or path.startswith(f"{GATEWAY_PREFIX}/")
 
 
 def _strip_unquotable(text: str) -> str:

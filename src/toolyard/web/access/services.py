@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 from fastapi import Depends, Request
 
-__all__ = ["get_service", "set_services", "uses"]
+__all__ = ["get_service", "uses"]
 
 _T = TypeVar("_T")
-
-
-def set_services(state: Any, services: Mapping[type, object]) -> None:
-    """Store the services in the state of an application."""
-    state.services = services
 
 
 def get_service(request: Request, kind: type[_T]) -> _T:

@@ -12,7 +12,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolyard.errors import ToolyardError
 from toolyard.web.access.dependencies import authenticate_by_headers, authenticate_request, is_page_request
 from toolyard.web.access.request_context import get_request_context
-from toolyard.web.middleware.refusals import build_refusal_response
 from toolyard.web.middleware.request_body import (
     BodyRefused,
     ClientDisconnected,
@@ -22,7 +21,7 @@ from toolyard.web.middleware.request_body import (
     has_body,
     is_public_form,
 )
-from toolyard.web.problem_details import ErrorPageFor, build_error_response
+from toolyard.web.problem_details import ErrorPageFor, build_error_response, build_refusal_response
 
 __all__ = ["AuthenticateFirst"]
 
@@ -74,7 +73,7 @@ class AuthenticateFirst:
             return
         except BodyRefused as refused:
             # From here, or from a route that reads an upload, which responds at its end.
-            await build_refusal_response(refused.refusal, scope, refused.headers)(scope, receive, send)
+            await build_refusal_response(refused.problem, scope, refused.headers)(scope, receive, send)
         finally:
             body.release()
 

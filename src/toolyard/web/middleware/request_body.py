@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope
 
 from toolyard.config.settings.table import Settings
 from toolyard.web.access.request_context import get_request_context
-from toolyard.web.middleware.refusals import RequestRefusal
+from toolyard.web.problem_details import ProblemDetails, build_problem
 
 __all__ = [
     "MAX_FORM_FIELDS",
@@ -67,9 +67,9 @@ _MAX_JSON_VALUES = 200_000
 class BodyRefused(Exception):
     """Raised for a body that is too long, too slow, or over the memory limit; carries the response."""
 
-    def __init__(self, refusal: RequestRefusal, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(refusal.detail)
-        self.refusal = refusal
+    def __init__(self, problem: ProblemDetails, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
         self.headers = headers
 
 
@@ -314,25 +314,25 @@ def _count_value_marks(body: bytes) -> int:
 
 def _build_too_long_error(limit: int) -> BodyRefused:
     detail = f"the body of a request to this address may have at most {limit:,} bytes"
-    refusal = RequestRefusal(413, "too-long", "The request is too long", detail, "send less data at once")
-    return BodyRefused(refusal, {"Connection": "close"})
+    problem = build_problem(413, "too-long", "The request is too long", detail, "send less data at once")
+    return BodyRefused(problem, {"Connection": "close"})
 
 
 def _build_too_many_values_error() -> BodyRefused:
     detail = f"a request may contain at most {_MAX_JSON_VALUES:,} values in all its lists and objects"
     hint = "send less data at once, or join many small values in one string"
     return BodyRefused(
-        RequestRefusal(413, "too-many-values", "The request contains too many values", detail, hint)
+        build_problem(413, "too-many-values", "The request contains too many values", detail, hint)
     )
 
 
 def _build_timeout_error(seconds: float) -> BodyRefused:
     detail = f"the body of the request did not arrive within {seconds:g} s"
-    refusal = RequestRefusal(408, "late", "The request took too long", detail, "try again")
-    return BodyRefused(refusal, {"Connection": "close"})
+    problem = build_problem(408, "late", "The request took too long", detail, "try again")
+    return BodyRefused(problem, {"Connection": "close"})
 
 
 def _build_busy_error(detail: str) -> BodyRefused:
     hint = "try again when other requests have completed"
-    refusal = RequestRefusal(503, "busy", "Too much data is being sent at once", detail, hint)
-    return BodyRefused(refusal, {"Retry-After": str(_RETRY_AFTER_SECONDS)})
+    problem = build_problem(503, "busy", "Too much data is being sent at once", detail, hint)
+    return BodyRefused(problem, {"Retry-After": str(_RETRY_AFTER_SECONDS)})

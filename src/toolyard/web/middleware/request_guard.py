@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,8 +21,13 @@ from toolyard.accounts.proxy_addresses import TrustedProxies, is_loopback
 from toolyard.config.settings.table import Settings
 from toolyard.config.value_checks import HOST_WITH_PORT
 from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY, RESPONSE_STATUS_KEY, RequestContext
-from toolyard.web.middleware.refusals import RequestRefusal, build_refusal_response
-from toolyard.web.problem_details import ErrorPageFor, build_unexpected_error_response
+from toolyard.web.problem_details import (
+    ErrorPageFor,
+    ProblemDetails,
+    build_problem,
+    build_refusal_response,
+    build_unexpected_error_response,
+)
 from toolyard.web.server.metrics import Metrics
 
 __all__ = ["AllowedHosts", "HostHeader", "RequestGuard", "parse_origin"]
@@ -34,14 +40,11 @@ _IPV4_MAPPED_PREFIX = "::ffff:"
 _HOST_CACHE_ENTRIES = 256
 
 
-class HostHeader:
+class HostHeader(NamedTuple):
     """A parsed ``Host`` header: ``name`` in lower case, ``port`` empty if absent."""
 
-    __slots__ = ("name", "port")
-
-    def __init__(self, name: str, port: str) -> None:
-        self.name = name
-        self.port = port
+    name: str
+    port: str
 
     @classmethod
     def parse(cls, text: str) -> HostHeader | None:
@@ -66,15 +69,15 @@ class AllowedHosts:
         if settings.public_url is not None:
             entries.append(urlsplit(settings.public_url).hostname or "")
         hosts = (HostHeader.parse(_add_ipv6_brackets(entry)) for entry in entries)
-        self._allowed = {(host.name, host.port) for host in hosts if host is not None} - {
-            (name, "") for name in _WILDCARD_ADDRESSES
+        self._allowed = {host for host in hosts if host is not None} - {
+            HostHeader(name, "") for name in _WILDCARD_ADDRESSES
         }
         self._is_on_loopback = is_loopback(settings.host)
         self._public_origin = None if settings.public_url is None else parse_origin(settings.public_url)
         self.find_origin = lru_cache(_HOST_CACHE_ENTRIES)(self._find_origin)
         """Cached, because nearly all requests use one of a few names."""
 
-    def _find_origin(self, host_header: str, scheme: str, local_address: str) -> str | RequestRefusal:
+    def _find_origin(self, host_header: str, scheme: str, local_address: str) -> str | ProblemDetails:
         """Return the origin that a request to this host belongs to, or the refusal of the host."""
         host = HostHeader.parse(host_header)
         if host is None:
@@ -89,7 +92,7 @@ class AllowedHosts:
         The local address itself is allowed: health checks use it, and DNS rebinding cannot forge it, because
         it is not a name. Requests over loopback may use any loopback name.
         """
-        if (host.name, "") in self._allowed or (host.name, host.port) in self._allowed:
+        if host in self._allowed or HostHeader(host.name, "") in self._allowed:
             return True
         if host.name == _add_ipv6_brackets(local_address.removeprefix(_IPV4_MAPPED_PREFIX)):
             return True
@@ -190,7 +193,7 @@ class RequestGuard:
         self._metrics.open_requests += 1
         try:
             result = self._check_request(scope)
-            if isinstance(result, RequestRefusal):
+            if isinstance(result, ProblemDetails):
                 await build_refusal_response(result, scope)(scope, receive, self._wrap_send(send, scope, ()))
                 return
             scope[REQUEST_CONTEXT_KEY] = result
@@ -205,7 +208,7 @@ class RequestGuard:
         finally:
             self._metrics.record_response(scope, time.perf_counter() - started)
 
-    def _check_request(self, scope: Scope) -> RequestContext | RequestRefusal:
+    def _check_request(self, scope: Scope) -> RequestContext | ProblemDetails:
         headers = _collect_headers(scope["headers"])
         peer = scope["client"][0] if scope.get("client") else ""
         local_address = scope["server"][0] if scope.get("server") else ""
@@ -219,7 +222,7 @@ class RequestGuard:
         if len(host_values) != 1:
             return _BAD_HOST_REFUSAL
         own_origin = self._hosts.find_origin(host_values[0], scheme, local_address)
-        if isinstance(own_origin, RequestRefusal):
+        if isinstance(own_origin, ProblemDetails):
             return own_origin
         if any(
             not self._hosts.is_own_origin(origin.lower(), own_origin) for origin in headers.get(b"origin", ())
@@ -286,14 +289,14 @@ def _is_allowed_by_fetch_metadata(scope: Scope, headers: Mapping[bytes, list[str
 
 # Refusals.
 
-_BAD_HOST_REFUSAL = RequestRefusal(
+_BAD_HOST_REFUSAL = build_problem(
     400,
     "bad-host",
     "The request has no valid Host header",
     "the Host header is missing, repeated, or malformed",
     "send exactly one Host header, with the host name of Toolyard",
 )
-_CROSS_SITE_REFUSAL = RequestRefusal(
+_CROSS_SITE_REFUSAL = build_problem(
     403,
     "cross-site",
     "The request comes from another site",
@@ -302,8 +305,8 @@ _CROSS_SITE_REFUSAL = RequestRefusal(
 )
 
 
-def _build_foreign_host_refusal(name: str) -> RequestRefusal:
-    return RequestRefusal(
+def _build_foreign_host_refusal(name: str) -> ProblemDetails:
+    return build_problem(
         421,
         "foreign-host",
         "This host name is not allowed",
@@ -312,8 +315,8 @@ def _build_foreign_host_refusal(name: str) -> RequestRefusal:
     )
 
 
-def _build_foreign_origin_refusal(own_origin: str) -> RequestRefusal:
-    return RequestRefusal(
+def _build_foreign_origin_refusal(own_origin: str) -> ProblemDetails:
+    return build_problem(
         403,
         "foreign-origin",
         "The request comes from another origin",

@@ -25,7 +25,8 @@ def start_logging(level: LogLevel, log_format: LogFormat, *, verbose: bool = Fal
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(WarningThrottle())
-    handler.setFormatter(_JsonFormatter() if log_format is LogFormat.JSON else _TextFormatter())
+    text_formatter = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    handler.setFormatter(_JsonFormatter() if log_format is LogFormat.JSON else text_formatter)
     min_level = logging.DEBUG if verbose else logging.getLevelNamesMapping()[level.name]
     for name, logger_level in (("toolyard", min_level), ("uvicorn", max(min_level, logging.WARNING))):
         log = logging.getLogger(name)
@@ -66,11 +67,6 @@ class WarningThrottle(logging.Filter):
             self._counts.clear()
         self._counts[key] = (started_at, count + 1)
         return count < self._max_per_interval
-
-
-class _TextFormatter(logging.Formatter):
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
 
 
 class _JsonFormatter(logging.Formatter):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter as Count
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, cast
@@ -39,15 +40,16 @@ class Metrics:
         self._statuses = statuses
         self.open_requests = 0
         self._request_counts: Count[tuple[str, str, int]] = Count()
-        self._request_durations: dict[tuple[str, str], _DurationHistogram] = {}
-        self._call_durations: dict[str, _DurationHistogram] = {}
+        self._request_durations: defaultdict[tuple[str, str], _DurationHistogram] = defaultdict(
+            lambda: _DurationHistogram(_REQUEST_BUCKETS_SECONDS)
+        )
+        self._call_durations: defaultdict[str, _DurationHistogram] = defaultdict(
+            lambda: _DurationHistogram(_CALL_BUCKETS_SECONDS)
+        )
 
     def record_call(self, record: CallRecord) -> None:
         """Count a tool call and its duration."""
-        times = self._call_durations.get(record.outcome)
-        if times is None:
-            times = self._call_durations[record.outcome] = _DurationHistogram(_CALL_BUCKETS_SECONDS)
-        times.add(record.seconds)
+        self._call_durations[record.outcome].add(record.seconds)
 
     def record_response(self, scope: Scope, seconds: float) -> None:
         """Count the end of an open request, and its duration. Status 0 stands for no response."""
@@ -55,10 +57,7 @@ class Metrics:
         method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
         route = get_route_template(scope)
         self._request_counts[method, route, scope.get(RESPONSE_STATUS_KEY, 0)] += 1
-        times = self._request_durations.get((method, route))
-        if times is None:
-            times = self._request_durations[method, route] = _DurationHistogram(_REQUEST_BUCKETS_SECONDS)
-        times.add(seconds)
+        self._request_durations[method, route].add(seconds)
 
     def render(self) -> bytes:
         """Return all metrics in the Prometheus text format."""

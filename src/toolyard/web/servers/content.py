@@ -17,6 +17,7 @@ from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.errors import BadAnswer, ServerError
 from toolyard.gateway.caller_view import CallerView
 from toolyard.gateway.gateway import Gateway
+from toolyard.protocol.jsonrpc import as_object
 from toolyard.registry.errors import NotFound
 from toolyard.types.call import Caller, McpRequest
 from toolyard.types.chat import Attachment
@@ -154,7 +155,7 @@ class ServerContent:
                 result = await self._gateway.manager.send(item.server, caller, request)
         except (ServerError, TimeoutError):
             return ()
-        values: object = _as_object(result.get("completion")).get("values")
+        values: object = as_object(result.get("completion")).get("values")
         texts = cast("list[object]", values)[:_MAX_COMPLETIONS] if isinstance(values, list) else []
         return [each for each in texts if isinstance(each, str) and len(each) <= _MAX_COMPLETION_CHARACTERS]
 
@@ -273,8 +274,8 @@ def _read_block(item: ContentItem, content: object, pictures: list[bytes]) -> st
 
     Add a picture to ``pictures``, unless there are too many.
     """
-    block = _as_object(content)
-    nested = _as_object(block.get("resource"))
+    block = as_object(content)
+    nested = as_object(block.get("resource"))
     text: object = block.get("text", nested.get("text"))
     if isinstance(text, str):
         return text
@@ -314,10 +315,6 @@ def _decode_base64(item: ContentItem, data: str) -> bytes:
         return base64.b64decode(data, validate=True)
     except ValueError:
         raise BadAnswer(f"the content of the {item.kind} is not valid base64", server=item.server) from None
-
-
-def _as_object(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _read_objects(value: object) -> Sequence[Mapping[str, Any]]:

@@ -103,26 +103,18 @@ class ServerRecords:
         """Return the record of a configured server. File, process id and stderr are included for admins."""
         status = self._updates.get_status(server, caller.principal)
         state, reason = self._resolve_state(caller, server, status)
-        if not caller.principal.admin:
-            if server.problems:
-                # Only admins see where the file is.
-                reason = reason._replace(cause=server.disabled_reason)
-            return self._build_record(
-                caller, server, status, state, reason, provenance=server.provenance.source
-            )
-        lines = status.stderr[-_MAX_STDERR_LINES:] if state is State.FAILED else ()
-        origin = str(server.provenance)
-        return self._build_record(
-            caller,
-            server,
-            status,
-            state,
-            reason,
-            provenance=origin,
-            pid=status.pid,
-            processes=status.processes,
-            stderr=lines,
-        )
+        details: dict[str, Any] = {"provenance": server.provenance.source}
+        if caller.principal.admin:
+            details = {
+                "provenance": str(server.provenance),
+                "pid": status.pid,
+                "processes": status.processes,
+                "stderr": status.stderr[-_MAX_STDERR_LINES:] if state is State.FAILED else (),
+            }
+        elif server.problems:
+            # Only admins see where the file is.
+            reason = reason._replace(cause=server.disabled_reason)
+        return self._build_record(caller, server, status, state, reason, **details)
 
     def build_instance_record(
         self, caller: Caller, instance: Instance, registered: RegistryServer
@@ -238,12 +230,11 @@ def _resolve_stored_state(
         return "disabled", _StateReason("disabled", cause)
     if instance.state is InstanceState.READY:
         return "ready", _StateReason()
+    name, hint = instance.state.value, _HINTS_BY_STATE[instance.state]
     # The connection of this replica failed in the way that was stored, so that its details apply.
     if status.cause == cause and status.reason is not None:
-        return instance.state.value, _StateReason(
-            status.reason, cause, status.hint or _HINTS_BY_STATE[instance.state]
-        )
-    return instance.state.value, _StateReason(instance.state.value, cause, _HINTS_BY_STATE[instance.state])
+        return name, _StateReason(status.reason, cause, status.hint or hint)
+    return name, _StateReason(name, cause, hint)
 
 
 _HINTS_BY_STATE = {
