@@ -24,7 +24,6 @@ from toolyard.types.tool import JsonObject
 __all__ = [
     "Approver",
     "GrantScope",
-    "UnapprovedCall",
     "arguments_match",
     "create_grant",
     "describe_grant_scope",
@@ -48,18 +47,6 @@ class GrantScope:
     seconds: float
     arguments: Literal["these", "any"]
     this_chat_only: bool
-
-
-@dataclass(frozen=True, slots=True)
-class UnapprovedCall:
-    """A call that needs approval."""
-
-    tool: str
-    """Canonical tool id."""
-    name: str
-    definition_hash: str
-    arguments: JsonObject
-    reason: str
 
 
 def arguments_match(predicate: JsonObject, arguments: JsonObject) -> bool:
@@ -108,14 +95,14 @@ def _convert_mapping(value: object) -> dict[str, Any]:
     raise TypeError(f"{type(value).__name__} is not JSON serializable")
 
 
-def grant_covers(grant: Grant, call: UnapprovedCall, chat_id: str | None, now: float) -> bool:
-    """Return whether a grant approves this call, in this chat at this time."""
+def grant_covers(grant: Grant, approval: Approval, now: float) -> bool:
+    """Return whether a grant approves the call for which this approval would be asked, at this time."""
     return (
-        (grant.tool, grant.definition_hash) == (call.tool, call.definition_hash)
-        and grant.chat_id in (None, chat_id)
+        (grant.tool, grant.definition_hash) == (approval.tool, approval.definition_hash)
+        and grant.chat_id in (None, approval.chat_id)
         and grant.expires_at > now
         and (grant.uses is None or grant.uses > 0)
-        and arguments_match(grant.predicate, call.arguments)
+        and arguments_match(grant.predicate, approval.arguments)
     )
 
 

@@ -9,7 +9,6 @@ import orjson
 
 from toolyard.agents.chat.approval_grants import (
     GrantScope,
-    UnapprovedCall,
     create_grant,
     describe_grant_scope,
     grant_covers,
@@ -152,7 +151,7 @@ class HumanAnswers:
         now = self._context.clock()
         for id in snapshot.pending_approval_ids:
             other = None if id == answered_approval_id else await self._context.approvals.find(chat.owner, id)
-            if other is None or not grant_covers(grant, _to_unapproved_call(other), chat.id, now):
+            if other is None or not grant_covers(grant, other, now):
                 continue
             if await self._context.approvals.answer(chat.owner, id, yes=True, at=now, grant=None):
                 await self._context.store.append_without_claim(
@@ -188,9 +187,3 @@ def _approval_answer_event(
     remembered = describe_grant_scope(remember) if yes and remember is not None else None
     answer = ApprovalAnswer(approval.call_id or "", approval.id, yes, remembered, unattended)
     return NewChatEvent.from_data(answer)
-
-
-def _to_unapproved_call(approval: Approval) -> UnapprovedCall:
-    return UnapprovedCall(
-        approval.tool, approval.name, approval.definition_hash, approval.arguments, approval.reason
-    )

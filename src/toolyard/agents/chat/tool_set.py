@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
-from toolyard.agents.chat.approval_grants import UnapprovedCall
 from toolyard.catalog.hashes import definition_hash
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.call_path import CallPath
@@ -23,6 +22,7 @@ from toolyard.meta.tool_definitions import META_SERVER_ID
 from toolyard.policy.rules import DEFINITION_RULE_TITLE
 from toolyard.types.account import User
 from toolyard.types.agent import Agent
+from toolyard.types.approval import Approval
 from toolyard.types.audit import server_of_tool
 from toolyard.types.call import Caller, Decision, DecisionStep, RuleOutcome, Surface, ToolCall, Verdict
 from toolyard.types.chat import CallRequest, Chat
@@ -252,20 +252,32 @@ class ToolSet:
         """Return the decision about a known tool. Raises ToolRefused for an unknown one."""
         return self._call_path.explain(name, self.caller)
 
-    def find_required_approval(self, name: str, arguments: JsonObject) -> UnapprovedCall | None:
-        """Return the approval that a call needs, directly or through the meta tools.
+    def find_required_approval(self, call: CallRequest, now: float) -> Approval | None:
+        """Return the approval that a call needs, directly or through the meta tools, to be asked for.
 
         None if it needs none, or will be refused anyway.
         """
-        caller, inner_call = self.caller, self._parse_meta_call(name, arguments)
-        if inner_call is not None:
-            (name, arguments), caller = inner_call, self.caller.on_surface(Surface.MODEL_META)
+        assert not isinstance(call.arguments, str)
+        name, arguments, caller = call.name, call.arguments, self.caller
+        if (inner_call := self._parse_meta_call(name, arguments)) is not None:
+            (name, arguments), caller = inner_call, caller.on_surface(Surface.MODEL_META)
         found = self._call_path.find_visible_tool(name, caller)
         if found is None or found[1] is not Verdict.ASK:
             return None
         definition, decisive = found[0], self._call_path.explain(name, caller).decisive
         reason = "" if decisive is None else decisive.reason
-        return UnapprovedCall(definition.id, name, definition_hash(definition), arguments, reason)
+        return Approval(
+            id=secrets.token_hex(12),
+            owner=caller.principal.id,
+            tool=definition.id,
+            name=name,
+            definition_hash=definition_hash(definition),
+            arguments=arguments,
+            reason=reason,
+            asked_at=now,
+            chat_id=caller.chat,
+            call_id=call.id,
+        )
 
     # Calling.
 

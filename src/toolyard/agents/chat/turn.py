@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolyard.agents.chat.approval_grants import UnapprovedCall, grant_covers
+from toolyard.agents.chat.approval_grants import grant_covers
 from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.agents.chat.elicitation import ActiveCall, Declined, ServerQuestions
 from toolyard.agents.chat.elicitation_request import SamplingRequest
@@ -86,8 +85,8 @@ _UNATTENDED_MESSAGE = "the call was refused: it needs approval, and nobody is he
 
 ModelUsageCallback: TypeAlias = Callable[[str, str | None, str, ModelUsage], None]
 """Called after each model request with the chat's owner and agent, the id of the model, and the usage."""
-_Candidate: TypeAlias = tuple[CallSnapshot, UnapprovedCall]
-"""A call that needs an approval."""
+_Candidate: TypeAlias = tuple[CallSnapshot, Approval]
+"""A call, and the approval that it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +324,9 @@ class Turn:
             reason = refusals.get(request.id) or _find_refusal_reason(call)
             if reason is not None:
                 refused.append(failure_event(request.id, reason))
-            elif call.approval is None and (needed := self._find_required_approval(request)) is not None:
+            elif call.approval is None and (
+                needed := self._tool_set.find_required_approval(request, self._context.clock())
+            ):
                 candidates.append((call, needed))
             else:
                 approved.append(call)
@@ -338,10 +339,6 @@ class Turn:
         if unapproved:
             await self._request_approvals(unapproved)
         return not unapproved
-
-    def _find_required_approval(self, call: CallRequest) -> UnapprovedCall | None:
-        assert not isinstance(call.arguments, str)
-        return self._tool_set.find_required_approval(call.name, call.arguments)
 
     async def _apply_grants(
         self, candidates: Sequence[_Candidate]
@@ -359,9 +356,7 @@ class Turn:
         # between does not approve the call.
         grants = list(await self._context.approvals.list_grants(self._owner, now))
         for call, needed in candidates:
-            covering = next(
-                (grant for grant in grants if grant_covers(grant, needed, self._chat.id, now)), None
-            )
+            covering = next((grant for grant in grants if grant_covers(grant, needed, now)), None)
             if covering is None:
                 unapproved.append((call, needed))
             else:
@@ -408,22 +403,11 @@ class Turn:
 
     async def _request_approvals(self, unapproved: Sequence[_Candidate]) -> None:
         events: list[NewChatEvent] = []
-        for call, needed in unapproved:
-            approval = Approval(
-                id=secrets.token_hex(12),
-                owner=self._owner,
-                tool=needed.tool,
-                name=needed.name,
-                definition_hash=needed.definition_hash,
-                arguments=needed.arguments,
-                reason=needed.reason,
-                asked_at=self._context.clock(),
-                chat_id=self._chat.id,
-                call_id=call.request.id,
-            )
-            # Stored before the event that names it: a page that shows the event must find the approval.
-            await self._context.approvals.add(approval)
-            request = ApprovalRequest(call.request.id, approval.id, needed.reason)
+        for call, approval in unapproved:
+            # Stored before the event that names it: a page that shows the event must find the approval. It is
+            # asked for only now: the approved calls of the answer ran before.
+            await self._context.approvals.add(replace(approval, asked_at=self._context.clock()))
+            request = ApprovalRequest(call.request.id, approval.id, approval.reason)
             events.append(NewChatEvent.from_data(request))
         await self._log.append(events, next_state=TurnState.WAITING)
 
