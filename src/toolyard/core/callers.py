@@ -8,7 +8,7 @@ from toolyard.concurrency.lru_cache import LruCache
 from toolyard.core.agents import AgentRoster
 from toolyard.core.current_config import CurrentConfig
 from toolyard.policy import select_bundles
-from toolyard.types.account import Principal, RequestUser, TokenScope
+from toolyard.types.account import RequestUser
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, Surface
 
@@ -27,7 +27,7 @@ class CallerCache:
 
     def get(self, request_user: RequestUser) -> Caller:
         """Return the caller for a user without an agent."""
-        return self._get(request_user.principal, request_user.scope, None, (), None)
+        return self._get(request_user)
 
     async def find(
         self, request_user: RequestUser, agent: str | None = None, bundles: Iterable[str] = ()
@@ -37,45 +37,34 @@ class CallerCache:
         Raises AgentsError for an unknown agent and ConfigError for an unknown bundle.
         """
         found = None if agent is None else await self._roster.find(request_user.user.id, agent)
-        return self._get(request_user.principal, request_user.scope, found, tuple(bundles), None)
+        return self._get(request_user, found, tuple(bundles))
 
     def get_for_chat(self, request_user: RequestUser, agent: Agent, surface: Surface) -> Caller:
         """Return a caller with the view of the model in a chat of this user with this agent.
 
         For inspection only: no tool is called with it. Raises ConfigError for an unknown bundle.
         """
-        return self._get(request_user.principal, request_user.scope, agent, (), surface)
+        return self._get(request_user, agent, chat_surface=surface)
 
     def _get(
         self,
-        principal: Principal,
-        scope: TokenScope | None,
-        agent: Agent | None,
-        bundles: tuple[str, ...],
-        chat_surface: Surface | None,
+        request_user: RequestUser,
+        agent: Agent | None = None,
+        bundles: tuple[str, ...] = (),
+        chat_surface: Surface | None = None,
     ) -> Caller:
+        principal, scope = request_user.principal, request_user.scope
         # Callers of an earlier configuration are not found under its revision, and leave the cache in time.
         key = (principal, scope, agent, bundles, chat_surface, self._config.revision)
         caller = self._callers_by_key.get(key)
         if caller is None:
-            caller = self._create_caller(principal, scope, agent, bundles, chat_surface)
-            self._callers_by_key[key] = caller
+            selected = bundles if agent is None else (*agent.bundles, *bundles)
+            caller = self._callers_by_key[key] = Caller(
+                principal,
+                chat_surface or (Surface.OPERATOR if agent is None else Surface.MODEL_DIRECT),
+                agent,
+                select_bundles(selected, self._config.configuration.bundles),
+                scope=scope,
+                chat=None if chat_surface is None else "",
+            )
         return caller
-
-    def _create_caller(
-        self,
-        principal: Principal,
-        scope: TokenScope | None,
-        agent: Agent | None,
-        bundles: tuple[str, ...],
-        chat_surface: Surface | None,
-    ) -> Caller:
-        selected = bundles if agent is None else (*agent.bundles, *bundles)
-        return Caller(
-            principal,
-            chat_surface or (Surface.OPERATOR if agent is None else Surface.MODEL_DIRECT),
-            agent,
-            select_bundles(selected, self._config.configuration.bundles),
-            scope=scope,
-            chat=None if chat_surface is None else "",
-        )

@@ -18,13 +18,9 @@ __all__ = [
 class ChatBusy(ChatError):
     """Raised when a turn is already running, or waiting for an approval."""
 
-    def __init__(
-        self,
-        cause: str = "a turn is already running in this chat, or waiting for your answer",
-        *,
-        hint: str | None = "stop it, or answer",
-    ) -> None:
-        super().__init__(cause, hint=hint)
+    def __init__(self) -> None:
+        cause = "a turn is already running in this chat, or waiting for your answer"
+        super().__init__(cause, hint="stop it, or answer")
 
 
 class ChatRefused(ChatError):

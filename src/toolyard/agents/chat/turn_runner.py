@@ -114,7 +114,7 @@ class TurnRunner:
 
         Raises ChatBusy, ChatRefused, or ChatChanged for a fork of another branch than the chosen one.
         """
-        number = await self._start_turn(chat, tool_set, TurnState.IDLE, events, fork)
+        number = await _finish_always(self._claim_and_run(chat, tool_set, TurnState.IDLE, events, fork))
         self._turn_agents[chat.id] = tool_set.agent
         return number
 
@@ -128,31 +128,18 @@ class TurnRunner:
             await self._end_waiting_turn(chat, TurnEnd(TurnOutcome.FAILED, refusal.cause, refusal.hint))
             return
         with contextlib.suppress(ChatBusy):
-            await self._start_turn(chat, tool_set, TurnState.WAITING, ())
-
-    async def _start_turn(
-        self,
-        chat: Chat,
-        tool_set: ToolSet,
-        expected_state: TurnState,
-        events: Sequence[NewChatEvent],
-        fork: Fork | None = None,
-    ) -> int:
-        if self._closed:
-            raise ChatRefused("Toolyard is stopping", hint="try again in a moment")
-        # The shield protects against cancellation of the request: a claimed turn must run, or the chat would
-        # stay in RUNNING without a task.
-        work = self._claim_and_run(chat, tool_set, expected_state, events, fork)
-        return await asyncio.shield(asyncio.get_running_loop().create_task(work))
+            await _finish_always(self._claim_and_run(chat, tool_set, TurnState.WAITING))
 
     async def _claim_and_run(
         self,
         chat: Chat,
         tool_set: ToolSet,
         expected_state: TurnState,
-        events: Sequence[NewChatEvent],
-        fork: Fork | None,
+        events: Sequence[NewChatEvent] = (),
+        fork: Fork | None = None,
     ) -> int:
+        if self._closed:
+            raise ChatRefused("Toolyard is stopping", hint="try again in a moment")
         self._starting_chat_ids.add(chat.id)
         try:
             claimed = await self._context.store.claim(
@@ -294,6 +281,12 @@ class TurnRunner:
             if (active := self._active_turns.get(chat_id)) is not None:
                 active[0].stop(STOPPED_BY_USER)
         await asyncio.sleep(_RETRY_SECONDS)
+
+
+async def _finish_always(start: Coroutine[Any, Any, int]) -> int:
+    """Start a turn even if the request is cancelled: a chat that was claimed would stay in RUNNING without a
+    task."""
+    return await asyncio.shield(asyncio.get_running_loop().create_task(start))
 
 
 async def repeat_forever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

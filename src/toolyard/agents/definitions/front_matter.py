@@ -257,19 +257,21 @@ def _set_mode(matter: FrontMatter, value: YamlValue) -> str | None:
 
 
 def _set_bundles(matter: FrontMatter, value: YamlValue) -> str | None:
-    ids = [item.text for item in value.items or () if item.text]
-    if value.items is None or len(ids) < len(value.items):
-        return "a list of bundle ids"
-    matter.bundles = tuple(ids)
-    return None
+    texts = _read_texts(value)
+    matter.bundles = texts or ()
+    return "a list of bundle ids" if texts is None else None
 
 
 def _set_starters(matter: FrontMatter, value: YamlValue) -> str | None:
-    texts = [item.text for item in value.items or () if item.text]
-    if value.items is None or len(texts) < len(value.items):
-        return "a list of messages"
-    matter.starters = tuple(texts)
-    return None
+    texts = _read_texts(value)
+    matter.starters = texts or ()
+    return "a list of messages" if texts is None else None
+
+
+def _read_texts(value: YamlValue) -> tuple[str, ...] | None:
+    """Return the texts of a list; None for another value, or if an item is not a text."""
+    texts = tuple(item.text for item in value.items or () if item.text)
+    return texts if value.items is not None and len(texts) == len(value.items) else None
 
 
 _SETTER_BY_KEY: dict[str, Callable[[FrontMatter, YamlValue], str | None]] = {
