@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from itertools import groupby
+from operator import attrgetter
 from typing import TypeAlias
 
 import orjson
@@ -287,7 +288,7 @@ class ChatSnapshot:
     def apply(self, events: Iterable[ChatEvent]) -> ChatSnapshot:
         """Return the state after more events."""
         turns, last = {turn.seq: turn for turn in self.turns}, self.last
-        for number, group in groupby(events, lambda event: event.turn):
+        for number, group in groupby(events, attrgetter("turn")):
             batch = list(group)
             last = max(last, batch[-1].seq)
             if all(event.kind is Kind.SWITCH for event in batch):

@@ -184,11 +184,12 @@ def append_events(
     # One statement for each kind of change, whatever the number of requests.
     if batch.new_event_rows:
         insert_many(connection, chat_events, batch.new_event_rows)
-    # Measure the replaced events before they are deleted, to keep the byte counter right.
+    # Measure the replaced events before they are deleted, to keep the byte counter right. Most calls have no
+    # progress that their result replaces.
     for replaced in batch.replacements:
-        batch.rows[replaced["of"]].bytes -= _replaced_bytes(connection, replaced)
-    if batch.replacements:
-        connection.execute(_DELETE_REPLACED_EVENTS, batch.replacements)
+        if replaced_bytes := _replaced_bytes(connection, replaced):
+            batch.rows[replaced["of"]].bytes -= replaced_bytes
+            connection.execute(_DELETE_REPLACED_EVENTS, replaced)
     for deleted in batch.deletions:
         is_sqlite = connection.dialect.name == "sqlite"
         query = _SUM_DELETED_BYTES if is_sqlite else _SUM_DELETED_BYTES_POSTGRESQL

@@ -122,12 +122,13 @@ class ChatPageUpdater:
         usage = parts.find_context_usage(now.turns)
         if usage is not None and usage != parts.find_context_usage(before.turns):
             changes.append(_replace_element(parts.CONTEXT_ELEMENT_ID, parts.render_context_bar(usage)))
-        if now.state != before.state:
-            changes.append({"state": now.state})
+        state = now.state
+        if state != before.state:
+            changes.append({"state": state})
         # Older turns no longer change. Keeping only the last one bounds memory for pages that stay open for
         # days.
         self._view = ChatSnapshot(now.turns[-1:], now.last)
-        if now.state == "idle":
+        if state == "idle":
             self._answer_updaters.clear()
         # Calls with a result hardly change any more, and a turn may have hundreds.
         running = {call.key for turn in self._view.turns for call in turn.open_calls}

@@ -15,7 +15,7 @@ from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.core.interface_links import StopSignal
 from toolyard.types.account import RequestUser
-from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent, Kind
+from toolyard.types.chat import TRANSIENT_KINDS, Chat, Kind
 from toolyard.web import service_dependencies as deps
 from toolyard.web.api.chat_stream import stream_event_batches
 from toolyard.web.api.event_stream import EventStreamResponse, while_authorized
@@ -96,10 +96,11 @@ async def _stream_changes(
                 # A comment keeps proxies from closing an idle connection.
                 yield b": still here\n\n"
                 continue
+            has_only_pieces = all(event.kind in TRANSIENT_KINDS for event in events)
             if (last_turn := updater.find_other_branch(events)) is not None:
                 changes = await _switch_branch(chats, me, chat_id, updater, last_turn, events[-1].seq)
             # A long answer takes seconds to split into blocks and to render.
-            elif updater.is_long or not _has_only_pieces(events):
+            elif updater.is_long or not has_only_pieces:
                 changes = await asyncio.to_thread(updater.changes, events)
             else:
                 changes = updater.changes(events)
@@ -113,7 +114,7 @@ async def _stream_changes(
                 if states and states[-1] != "running":
                     changes.append({"id": "reconnect", "html": await pages.banner.render(me, chat)})
             yield _encode_event(changes, updater.last)
-            if _has_only_pieces(events):
+            if has_only_pieces:
                 intervals = 1 + _get_open_streams(request.app.state) / _OPEN_PAGES_PER_INTERVAL
                 await asyncio.sleep(_MIN_PIECE_INTERVAL_SECONDS * intervals)
     except NoSuchChat:
@@ -150,10 +151,6 @@ def _build_chat_changes(chat: Chat) -> list[PageChange]:
         {"id": f"e-{chat.id}", "html": responses.render_macro("chat_list.html", "chat_entry", chat, True)},
         {"id": "chat-title", "html": responses.render_macro("chat_list.html", "chat_title", chat)},
     ]
-
-
-def _has_only_pieces(events: Sequence[ChatEvent]) -> bool:
-    return bool(events) and all(event.kind in TRANSIENT_KINDS for event in events)
 
 
 def _encode_event(changes: Sequence[PageChange], last: int) -> bytes:
