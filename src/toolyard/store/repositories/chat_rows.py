@@ -347,12 +347,15 @@ class ChatQuota:
         return None
 
 
+_SELECT_BYTES_IN_ALL = select(func.coalesce(func.sum(chats.c.bytes), 0))
+_SELECT_USAGE = _SELECT_BYTES_IN_ALL.add_columns(func.count()).where(chats.c.owner == bindparam("of"))
+
+
 def chat_usage(connection: Connection, owner: str) -> ChatUsage:
     """Return the usage of a user, from the counters of the chats."""
-    total = func.coalesce(func.sum(chats.c.bytes), 0)
-    own = connection.execute(select(func.count(), total).where(chats.c.owner == owner)).one()
-    bytes_in_all = connection.execute(select(total)).scalar_one()
-    return ChatUsage(int(own[0]), int(own[1]), int(bytes_in_all))
+    own_bytes, count = connection.execute(_SELECT_USAGE, {"of": owner}).one()
+    bytes_in_all = connection.execute(_SELECT_BYTES_IN_ALL).scalar_one()
+    return ChatUsage(int(count), int(own_bytes), int(bytes_in_all))
 
 
 def _format_bytes(count: int) -> str:

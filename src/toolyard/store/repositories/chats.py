@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, update
 
 from toolyard.errors import ChatError
 from toolyard.store.change_feed.chat_event_waiters import ChatEventWaiters
@@ -44,6 +44,7 @@ from toolyard.types.chat import BranchSwitch, Chat, ChatEvent, Fork, NewChatEven
 
 __all__ = ["SqlChatStore"]
 
+_SELECT_CHAT = SELECT_CHATS.where(chats.c.id == bindparam("chat_id"), chats.c.owner == bindparam("of"))
 _MAX_PAGE_ROWS = 10_000
 _MAX_SIGNAL_CHARACTERS = 6_000
 """Maximum length of the ids in one signal."""
@@ -114,8 +115,8 @@ class SqlChatStore:
         return self.quota.notice(await self.usage(owner))
 
     async def get(self, owner: str, chat_id: str) -> Chat | None:
-        query = SELECT_CHATS.where(_owner_condition(owner, chat_id))
-        return await self._executor.fetch_one(query, chat_from_row)
+        params = {"chat_id": chat_id, "of": owner}
+        return await self._executor.fetch_one(_SELECT_CHAT, chat_from_row, params)
 
     async def list_chats(
         self,
