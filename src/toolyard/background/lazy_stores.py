@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from toolyard.agents.chat.storage import ApprovalStore
+from toolyard.agents.chat.approval_grants import ApprovalStore
 from toolyard.catalog.lock.errors import PinsUnavailable
 from toolyard.catalog.lock.storage import PinEntry, PinKey, RegistryPinStorage
 from toolyard.clients.callbacks import CapabilityNotOffered, UnansweredCall

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from toolyard.agents.chat.approval_grants import Approver, arguments_match, create_grant
-from toolyard.agents.chat.storage import ApprovalStore
+from toolyard.agents.chat.approval_grants import ApprovalStore, Approver, arguments_match, create_grant
 from toolyard.catalog.hashes import definition_hash
 from toolyard.errors import ApprovalNeeded, ToolRefused
 from toolyard.types.approval import Approval, Grant, select_usable_grants

@@ -1,16 +1,35 @@
-"""Display file names to a model on one line and in valid Unicode, in a form that later calls accept."""
+"""Display files to a model: their names on one line and in valid Unicode, in a form that later calls accept,
+and a limited number of lines."""
 
 from __future__ import annotations
 
 import os
 import re
 
-__all__ = ["candidate_paths", "escape_path"]
+__all__ = ["LinePage", "candidate_paths", "escape_path"]
 
 _UNSAFE_CHARACTER_PATTERN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _ESCAPE_PATTERN = re.compile(rb"\\x([0-9a-f]{2})")
+
+
+class LinePage:
+    """Collects the lines of a result up to a number of lines and characters."""
+
+    def __init__(self, max_lines: int, max_characters: int) -> None:
+        self.lines: list[str] = []
+        self.is_full = False
+        self._max_lines = max_lines
+        self._characters_left = max_characters
+
+    def add(self, line: str) -> bool:
+        """Add a line. Return False if it does not fit; nothing more is added after that."""
+        self._characters_left -= len(line) + 1
+        self.is_full |= len(self.lines) >= self._max_lines or self._characters_left < 0
+        if not self.is_full:
+            self.lines.append(line)
+        return not self.is_full
 
 
 def escape_path(name: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from toolyard.agents.builtin_tools.bounded_thread import BoundedThreadPool, CancellationToken
-from toolyard.agents.builtin_tools.display_paths import escape_path
+from toolyard.agents.builtin_tools.display_paths import LinePage, escape_path
 from toolyard.agents.builtin_tools.path_globs import PathMatcher
 from toolyard.agents.builtin_tools.tool_error import NativeToolError
 from toolyard.agents.builtin_tools.workspace import OpenedPath, Workspace
@@ -81,17 +81,19 @@ async def grep(
 
     Raises NativeToolError.
     """
-    page = _MatchPage(max_matches, max_characters)
+    page, note = LinePage(max_matches, max_characters), ""
     try:
         async with asyncio.timeout(seconds), aclosing(engine.find_matches(query)) as hits:
             async for line in _read_matching_lines(hits, workspace, threads):
                 if not page.add(line):
+                    note = f"only the first {len(page.lines):,} matches are shown"
                     break
     except TimeoutError:
-        page.note = f"stopped after {seconds:g} s, so there may be more; narrow the path or the pattern"
+        note = f"stopped after {seconds:g} s, so there may be more; narrow the path or the pattern"
     except IncompleteSearch as incomplete:
-        page.note = f"{incomplete}, so there may be more"
-    return page.text(f"no matches in {escape_path(query.path)}")
+        note = f"{incomplete}, so there may be more"
+    lines = page.lines or [f"no matches in {escape_path(query.path)}"]
+    return "\n".join((*lines, f"({note})") if note else lines)
 
 
 async def _read_matching_lines(
@@ -145,24 +147,3 @@ def _truncate_line(line: bytes) -> str:
         if len(text) <= _MAX_LINE_CHARACTERS
         else f"{text[:_MAX_LINE_CHARACTERS]} … ({len(text):,} characters in this line)"
     )
-
-
-class _MatchPage:
-    def __init__(self, max_matches: int, max_characters: int) -> None:
-        self._max_matches = max_matches
-        self._characters_left = max_characters
-        self._lines: list[str] = []
-        self.note = ""
-
-    def add(self, line: str) -> bool:
-        """Add a line. Return False if it does not fit; nothing more is added after that."""
-        if len(self._lines) >= self._max_matches or len(line) + 1 > self._characters_left:
-            self.note = f"only the first {len(self._lines):,} matches are shown"
-            return False
-        self._lines.append(line)
-        self._characters_left -= len(line) + 1
-        return True
-
-    def text(self, empty_text: str) -> str:
-        lines = self._lines or [empty_text]
-        return "\n".join((*lines, f"({self.note})") if self.note else lines)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
 
 from toolyard.agents.builtin_tools.bounded_thread import CancellationToken
 from toolyard.agents.builtin_tools.directory_walk import DirectoryWalk, WalkEntry
-from toolyard.agents.builtin_tools.display_paths import escape_path
+from toolyard.agents.builtin_tools.display_paths import LinePage, escape_path
 from toolyard.agents.builtin_tools.path_globs import compile_glob
 from toolyard.agents.builtin_tools.workspace import SPECIAL_FILE_DESCRIPTIONS, Workspace
 
@@ -27,10 +26,9 @@ def list_folder(
     """
     with workspace.open_folder(path) as start:
         walk = DirectoryWalk(workspace, start, cancellation, recursive=False)
-        page = _EntryPage(max_entries, max_characters)
-        for entry in walk:
-            page.add(_describe_entry(entry))
-        return page.text(f"{escape_path(start.path)} is empty", walk.is_incomplete)
+        page = LinePage(max_entries, max_characters)
+        omitted = sum(not page.add(_describe_entry(entry)) for entry in walk)
+        return _format_page(page, omitted, f"{escape_path(start.path)} is empty", walk.is_incomplete)
 
 
 def find_files(
@@ -45,44 +43,24 @@ def find_files(
     matches_glob = compile_glob(pattern)
     with workspace.open_folder(path) as start:
         walk = DirectoryWalk(workspace, start, cancellation)
-        page = _EntryPage(max_files, max_characters)
+        page, omitted = LinePage(max_files, max_characters), 0
         for entry in walk:
             if entry.is_file and matches_glob(entry.relative_path):
-                page.add(escape_path(entry.path))
-            if page.omitted_count > _MAX_OMITTED_COUNT:
+                omitted += not page.add(escape_path(entry.path))
+            if omitted > _MAX_OMITTED_COUNT:
                 walk.is_incomplete = True
                 break
-        return page.text(
-            f"no file below {escape_path(start.path)} matches '{escape_path(pattern)}'", walk.is_incomplete
-        )
+        empty_text = f"no file below {escape_path(start.path)} matches '{escape_path(pattern)}'"
+        return _format_page(page, omitted, empty_text, walk.is_incomplete)
 
 
-class _EntryPage:
-    """Collects lines up to the limits, and counts the omitted ones."""
-
-    def __init__(self, max_lines: int, max_characters: int) -> None:
-        self._max_lines = max_lines
-        self._characters_left = max_characters
-        self._lines: list[str] = []
-        self.omitted_count = 0
-
-    def add(self, line: str) -> None:
-        if self.omitted_count or len(self._lines) >= self._max_lines or len(line) + 1 > self._characters_left:
-            self.omitted_count += 1
-            return
-        self._lines.append(line)
-        self._characters_left -= len(line) + 1
-
-    def text(self, empty_text: str, is_incomplete: bool) -> str:
-        return "\n".join((*self._lines, *self._note_lines(empty_text, is_incomplete)))
-
-    def _note_lines(self, empty_text: str, is_incomplete: bool) -> Iterable[str]:
-        if not self._lines and not self.omitted_count:
-            yield empty_text
-        if self.omitted_count:
-            yield f"({self.omitted_count:,} more are not shown; narrow the request)"
-        if is_incomplete:
-            yield "(some entries could not be read, so there may be more)"
+def _format_page(page: LinePage, omitted: int, empty_text: str, is_incomplete: bool) -> str:
+    lines = page.lines if page.lines or omitted else [empty_text]
+    if omitted:
+        lines = [*lines, f"({omitted:,} more are not shown; narrow the request)"]
+    if is_incomplete:
+        lines = [*lines, "(some entries could not be read, so there may be more)"]
+    return "\n".join(lines)
 
 
 def _describe_entry(entry: WalkEntry) -> str:

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 import orjson
 
 from toolyard.agents.chat.errors import ChatRefused
-from toolyard.agents.chat.storage import ApprovalStore
 from toolyard.catalog.hashes import definition_hash
 from toolyard.errors import ToolRefused
 from toolyard.policy.glob import matches_glob as glob_fits
@@ -22,6 +21,7 @@ from toolyard.types.call import ApprovalRequest
 from toolyard.types.tool import JsonObject
 
 __all__ = [
+    "ApprovalStore",
     "Approver",
     "GrantScope",
     "arguments_match",
@@ -47,6 +47,50 @@ class GrantScope:
     seconds: float
     arguments: Literal["these", "any"]
     this_chat_only: bool
+
+
+class ApprovalStore(Protocol):
+    """Stores approvals of calls, and the grants that follow from them: in the database or, for the stdio
+    gateway, in memory."""
+
+    async def add(self, approval: Approval) -> None: ...
+
+    async def find(self, owner: str, approval_id: str) -> Approval | None: ...
+
+    async def list_pending(self, owner: str) -> Sequence[Approval]:
+        """Return unanswered approvals, oldest first."""
+        ...
+
+    async def answer(
+        self, owner: str, approval_id: str, *, yes: bool, at: float, grant: Grant | None
+    ) -> bool:
+        """Answer a pending approval and store its grant.
+
+        Return False if it was answered already or does not exist.
+        """
+        ...
+
+    async def list_grants(self, owner: str, now: float) -> Sequence[Grant]:
+        """Return the grants that have not expired."""
+        ...
+
+    async def revoke(self, owner: str, grant_id: str) -> bool: ...
+
+    async def use_grant(
+        self,
+        owner: str,
+        tool: str,
+        definition_hash: str,
+        fits: Callable[[JsonObject], bool],
+        chat_id: str | None,
+        now: float,
+    ) -> Grant | None:
+        """Return a grant that covers a call, or None; ``fits`` tests its predicate against the call's
+        arguments.
+
+        A grant limited to a number of uses loses one use, atomically.
+        """
+        ...
 
 
 def arguments_match(predicate: JsonObject, arguments: JsonObject) -> bool:

@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from toolyard.agents.chat.approval_grants import GrantScope
+from toolyard.agents.chat.approval_grants import ApprovalStore, GrantScope
 from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.agents.chat.elicitation import ServerQuestions
 from toolyard.agents.chat.errors import ChatChanged, ChatRefused, NoSuchChat
 from toolyard.agents.chat.human_answers import HumanAnswers
 from toolyard.agents.chat.result_event import FullResult, read_full_result
 from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
-from toolyard.agents.chat.storage import ApprovalStore
 from toolyard.agents.chat.title_writer import MAX_DERIVED_TITLE_CHARACTERS, TitleWriter, make_title
 from toolyard.agents.chat.tool_set import ChatBackend, ToolSet, ToolView, list_tool_views
 from toolyard.agents.chat.turn import (

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
@@ -121,15 +122,9 @@ class ToolSet:
             caller = replace(caller, choice=None)
         if caller is self.caller:
             return self
-        return ToolSet(
-            self._manager,
-            self._tool_directory,
-            self._call_path,
-            self._meta_tools,
-            caller,
-            before_call=self._before_call,
-            reports_sign_ins=self._reports_sign_ins,
-        )
+        tool_set = copy(self)
+        tool_set.caller = caller
+        return tool_set
 
     # Listing.
 
@@ -327,7 +322,7 @@ class ToolSet:
         return self._manager.state(server_id, self.caller.principal) is State.NEEDS_AUTH
 
     def _get_instance_id(self, server_id: str) -> str | None:
-        server = self._manager.find(server_id, self.caller.principal)
+        server = self.find_server(server_id)
         return None if server is None or server.instance is None else server.instance.id or None
 
 

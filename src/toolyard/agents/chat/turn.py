@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolyard.agents.chat.approval_grants import grant_covers
+from toolyard.agents.chat.approval_grants import ApprovalStore, grant_covers
 from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.agents.chat.elicitation import ActiveCall, Declined, ServerQuestions
 from toolyard.agents.chat.elicitation_request import SamplingRequest
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.agents.chat.result_event import failure_event, result_event
-from toolyard.agents.chat.storage import ApprovalStore
 from toolyard.agents.chat.tool_set import OfferedTools, ToolSet
 from toolyard.agents.chat.turn_end import (
     ChatLimits,
