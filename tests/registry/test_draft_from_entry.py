@@ -71,6 +71,7 @@ def test_a_client_that_was_registered_by_hand_is_read_without_its_secret() -> No
         ({}, "starts a program"),
         ({"url": 7}, "starts a program"),
         ({"url": "https://${HOST}/mcp"}, "URL has a variable"),
+        ({"url": "https://x.example/s/NmFmZGU0Yzk3ZTQ2NGY1YThi/mcp"}, "URL has a token in its path"),
     ],
 )
 def test_a_program_or_an_address_with_a_variable_is_refused(entry: dict[str, Any], message: str) -> None:

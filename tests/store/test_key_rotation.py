@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from sqlalchemy import LargeBinary, update
+from sqlalchemy import LargeBinary, select, update
 from tests.store.conftest import KEY
 
 from toolyard.auth.storage import OAuthClient, OAuthGrant, PendingSignIn
@@ -172,3 +177,60 @@ async def test_swapped_keys_are_refused_once_the_key_was_replaced(reopen: Open) 
     third = await reopen(secret_key="a third key, long enough", former_key=NEW)
     await third.key_rotation.reencrypt_all()
     await third.ping()
+
+
+_GRANTS = 1_200
+
+
+@pytest.mark.timeout(300)
+async def test_a_rekey_killed_at_any_moment_loses_nothing_and_can_be_repeated(
+    reopen: Open, grant: OAuthGrant, database_url: str | None, tmp_path: Path
+) -> None:
+    database = await reopen()
+    grants = {f"g{number}": replace(grant, access_token=f"token {number}") for number in range(_GRANTS)}
+    await asyncio.gather(*(database.auth.put_grant(key, each) for key, each in grants.items()))
+    bodies = select(auth_grants.c.digest, auth_grants.c.body)
+    before = {row[0]: bytes(row[1]) for row in await database.executor.fetch_rows(bodies)}
+
+    async def count_changed() -> int:
+        rows = await database.executor.fetch_rows(bodies)
+        return sum(before[digest] != bytes(body) for digest, body in rows)
+
+    environment = {**os.environ, "TOOLYARD_SECRET_KEY": NEW, "TOOLYARD_SECRET_KEY_FORMER": KEY}
+    environment |= {"TOOLYARD_DATA_DIR": str(tmp_path / "data"), "TOOLYARD_PEOPLE_MODE": "password"}
+    if database_url is not None:
+        environment["TOOLYARD_DATABASE_URL"] = database_url
+    words = [sys.executable, "-m", "toolyard", "rekey"]
+    codes: list[int | None] = []
+    # Before the first change, after one batch, in the middle, and when only the canary and the second pass
+    # are left.
+    for wanted in (0, 1, _GRANTS // 2, _GRANTS):
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*words, env=environment, stdout=pipe, stderr=pipe)
+        while process.returncode is None and await count_changed() < wanted:
+            await asyncio.sleep(0)
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+        await process.communicate()
+        codes.append(process.returncode)
+        between = await reopen(**BETWEEN)
+        for key, each in grants.items():
+            assert await between.auth.get_grant(key) == each
+        try:
+            after = await reopen(secret_key=NEW)
+        except WrongKey as error:
+            hint = str(error.hint)  # the former key is still needed, and the error says so
+        else:
+            hint = "TOOLYARD_SECRET_KEY_FORMER"
+            for key, each in grants.items():
+                assert await after.auth.get_grant(key) == each
+        assert "TOOLYARD_SECRET_KEY_FORMER" in hint
+    assert codes[:3] == [-signal.SIGKILL] * 3
+    last = await asyncio.create_subprocess_exec(*words, env=environment)
+    assert await last.wait() == 0
+    assert await count_changed() == _GRANTS
+    after = await reopen(secret_key=NEW)
+    for key, each in grants.items():
+        assert await after.auth.get_grant(key) == each
+    with pytest.raises(WrongKey):
+        await reopen()

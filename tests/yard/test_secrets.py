@@ -148,6 +148,9 @@ async def test_a_server_that_quotes_our_header_is_not_quoted(status: int, kind: 
 # What counts as a secret.
 
 
+PATH_TOKEN = "NmFmZGU0Yzk3ZTQ2NGY1YThiOTM4MGM2"
+
+
 @pytest.mark.parametrize(
     ("transport", "secrets"),
     [
@@ -155,6 +158,8 @@ async def test_a_server_that_quotes_our_header_is_not_quoted(status: int, kind: 
         (HttpSpec("http://a/", {"X-Custom": "abcdefgh"}), {"abcdefgh"}),
         (HttpSpec("http://a/", {"User-Agent": "a browser", "accept": "text/html"}), set()),
         (HttpSpec("http://a/", {"X-Key": "abc"}), set()),
+        (HttpSpec(f"http://a/s/{PATH_TOKEN}/mcp"), {PATH_TOKEN}),
+        (StdioSpec("npx", ("remote", f"http://a/s/{PATH_TOKEN}/mcp")), {PATH_TOKEN}),
         (StdioSpec("x", env={"GITHUB_TOKEN": "abcdefgh", "DB_PASSWORD": "hunter2"}), {"abcdefgh", "hunter2"}),
         (StdioSpec("x", env={"WORKSPACE": "/opt/work", "LANG": "en_US.UTF-8"}), set()),
         (StdioSpec("x", ("--api-key", "abcdefgh", "--verbose")), {"abcdefgh"}),

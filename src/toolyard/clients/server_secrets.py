@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from toolyard.config.value_checks import find_path_tokens
 from toolyard.errors import HttpStatus, RpcError, ServerError, SignInNeeded
 from toolyard.results import redact_secrets
 from toolyard.results.readable_json import to_readable_json
@@ -22,7 +23,8 @@ _MAX_CAUSE_DEPTH = 8
 
 def find_secrets(server: Server) -> tuple[str, ...]:
     """Return the secret values of a definition: headers and query parameters (both exist to carry
-    credentials), and environment variables and arguments with a name like ``TOKEN``.
+    credentials), random tokens in the URL's path, and environment variables and arguments with a name like
+    ``TOKEN``.
 
     Of ``Bearer abc`` also ``abc``, since servers quote the token alone; of a query parameter also its
     percent-encoded form.
@@ -34,6 +36,7 @@ def find_secrets(server: Server) -> tuple[str, ...]:
         values = [value for key, value in spec.headers.items() if key.lower() not in _NON_SECRET_HEADERS]
         for value in spec.query.values():
             values += (value, URL.build(query={"": value}).raw_query_string.removeprefix("="))
+        values += [spec.url[start:end] for start, end in find_path_tokens(spec.url)]
     else:
         values = [value for key, value in spec.env.items() if _SECRET_NAME_PATTERN.search(key)]
         values += _find_secret_arguments(spec.args)
@@ -48,6 +51,7 @@ def _find_secret_arguments(args: Sequence[str]) -> Iterator[str]:
     """Yield ``abc`` of ``--api-key abc``, ``--token=abc``, ``-e TOKEN=abc`` and ``--header "Authorization:
     abc"``."""
     for argument, following in pairwise((*args, "")):
+        yield from (argument[start:end] for start, end in find_path_tokens(argument))
         name, *value = _ASSIGNMENT_PATTERN.split(argument, maxsplit=1)
         if not _SECRET_NAME_PATTERN.search(name) or " " in name:
             continue

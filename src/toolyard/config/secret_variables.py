@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from toolyard.config.sources.json_document import JsonValue
+from toolyard.config.value_checks import KNOWN_KEY, find_path_tokens
 
 __all__ = ["VariableEntry", "find_secret_parameter", "replace_secrets"]
 
@@ -25,7 +26,6 @@ _SECRET_WORDS = frozenset(
 _ASSIGNMENT = re.compile(r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?:=|:\s*(?!//))", re.ASCII)
 _URL_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#:]*:(?P<secret>[^/?#]+)@")
 _URL_PARAMETER = re.compile(r"[?&](?P<name>[^=&#]+)=(?P<secret>[^&#]+)")
-_KNOWN_KEY = re.compile(r"(?:sk-|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|AKIA|eyJ)[\w.-]{6,}")
 _OTHER_STARTS = ("/", "./", "../", "~", "-")
 """Starts of paths and options, which are not secrets."""
 
@@ -127,11 +127,13 @@ def _find_secrets(text: str, option: str = "") -> Iterator[tuple[int, int, str]]
     elif assignment:  # For example --header=Authorization: Bearer ..., or --url=https://...
         for first, last, inner in _find_secrets(text[start:]):
             yield start + first, start + last, inner
-    elif _KNOWN_KEY.fullmatch(text):
+    elif KNOWN_KEY.fullmatch(text):
         yield 0, len(text), "token"
     elif "://" in text:
         if password := _URL_PASSWORD.match(text):
             yield *password.span("secret"), "password"
+        for first, last in find_path_tokens(text):
+            yield first, last, "token"
         for parameter in _URL_PARAMETER.finditer(text):
             if _is_secret_name(parameter["name"]) and len(parameter["secret"]) >= _MIN_SECRET_CHARACTERS:
                 yield *parameter.span("secret"), parameter["name"]

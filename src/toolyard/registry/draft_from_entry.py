@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from toolyard.config.secret_variables import replace_secrets
 from toolyard.config.sources.json_document import JsonValue
+from toolyard.config.value_checks import find_path_tokens
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid
 from toolyard.types.registry import ChoiceDraft, ServerDraft
@@ -41,6 +42,9 @@ def build_entry_draft(name: str, entry: Mapping[str, JsonValue], description: st
     replaced = replace_secrets(name, entry, {})
     value = replaced.value
     url, parameter = _take_secret_parameter(str(value["url"]))
+    if next(find_path_tokens(str(entry["url"])), None) is not None:
+        hint = "everyone sees the URL of a registry server; an admin can enter it in the form all the same"
+        raise Invalid([Problem("the URL has a token in its path", path="entry", hint=hint)])
     if "${" in url:
         raise Invalid([Problem("the URL has a variable or a password", path="entry", hint="leave it out")])
     notes: list[str] = []

@@ -113,6 +113,7 @@ def test_what_no_process_can_be_given_is_refused(
 
 def test_a_shown_address_has_no_secrets_in_it() -> None:
     assert mask_url_secrets("https://u:p@host/x?key=1") == "https://***@host/x"
+    assert mask_url_secrets("https://host/s/NmFmZGU0Yzk3ZTQ2NGY1YThi/mcp") == "https://host/s/***/mcp"
     assert mask_url_secrets("u:p@host") == "***@host"
     assert mask_url_secrets("http:/u:p@host") == "***@host"
 

@@ -371,6 +371,15 @@ async def test_servers_from_files_stand_beside_with_their_place(
     assert (await me.get("/ui/admin/mcp/files/nothing")).status == 404
 
 
+async def test_a_token_in_the_path_of_an_address_is_not_shown(open_site: Opening) -> None:
+    token = "NmFmZGU0Yzk3ZTQ2NGY1YThiOTM4MGM2"
+    entry = {"url": f"http://127.0.0.1:1/s/{token}/mcp", "enabled": False}
+    local = await open_site({"hosted": entry})
+    page = await ScriptlessBrowser(local.client()).get("/ui/admin/mcp/files/hosted")
+    assert "http://127.0.0.1:1/s/***/mcp" in page.text
+    assert token not in page.text
+
+
 async def test_arguments_and_environment_of_a_command_are_not_shown(open_site: Opening) -> None:
     entry = {"command": sys.executable, "args": ["-c", "0", "--key", SECRET], "env": {"KEY": SECRET}}
     web = {"url": f"https://x.test/mcp?key={SECRET}", "headers": {"X": SECRET}}

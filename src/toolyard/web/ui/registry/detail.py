@@ -12,6 +12,7 @@ from fastapi import Depends, Request, Response
 
 from toolyard.auth.errors import AuthError, AuthUnavailable
 from toolyard.catalog.lock import Change
+from toolyard.config.value_checks import mask_url_secrets
 from toolyard.errors import PrivateAddress, ServerError
 from toolyard.registry.auth_provider_factory import can_sign_in
 from toolyard.registry.errors import Invalid
@@ -133,8 +134,8 @@ class _ServerPages:
         server = find_file_server(self.config, server_id)
         record = self.server_records.build_config_record(self.callers.get(self.me), server)
         transport = server.transport
-        # Arguments and query parameters may contain secrets and are not shown.
-        address = transport.url.partition("?")[0] if isinstance(transport, HttpSpec) else transport.command
+        # Arguments, query parameters and tokens in the path may be secrets and are not shown.
+        address = mask_url_secrets(transport.url) if isinstance(transport, HttpSpec) else transport.command
         sign_in, signed_in = await self.server_sign_ins.get_sign_in_action(self.me, server, record.state)
         changes = await self.tool_acceptance.find_known_file_changes(self.me, server)
         path = f"/ui/admin/mcp/files/{server.id}"
