@@ -77,7 +77,7 @@ def check_scope(scope: TokenScope) -> None:
         if texts is None:
             continue
         if len(texts) > _MAX_SCOPE_ENTRIES:
-            problems.append(Problem(f"at most {_MAX_SCOPE_ENTRIES} entries", path=f"scope.{field}"))
+            problems.append(Problem(f"may have at most {_MAX_SCOPE_ENTRIES} entries", path=f"scope.{field}"))
         elif any(
             not text.strip() or len(text) > _MAX_SCOPE_ENTRY_CHARACTERS or not text.isprintable()
             for text in texts

@@ -294,7 +294,7 @@ def _choose_auth_method(server: AuthorizationServerMetadata, *, public: bool) ->
             return method
     raise RegistrationFailed(
         f"the authorization server {server.issuer} offers no supported client authentication method",
-        hint="it must offer none, client_secret_basic or client_secret_post",
+        hint="it must offer client_secret_basic, client_secret_post or 'none'",
     )
 
 

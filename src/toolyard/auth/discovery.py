@@ -299,7 +299,7 @@ async def fetch_server_metadata(http_client: OAuthHttpClient, issuer: str) -> Au
     if metadata is None:
         raise DiscoveryFailed(
             f"the authorization server {issuer} serves no metadata",
-            hint="MCP requires RFC 8414 or OpenID Connect metadata",
+            hint="ask its operator to publish RFC 8414 or OpenID Connect metadata, which MCP requires",
         )
     return metadata
 

@@ -32,7 +32,7 @@ from toolyard.auth.sign_in_flow import (
 )
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage, OAuthGrant
-from toolyard.auth.token_refresh import GrantRefresher, can_refresh, report_close
+from toolyard.auth.token_refresh import GrantRefresher, can_refresh, translate_foreign_cancellation
 from toolyard.concurrency.tasks import SingleFlight
 from toolyard.net import OutboundHttp
 from toolyard.types.timestamps import is_recent
@@ -111,7 +111,7 @@ class OAuthProvider:
         # Concurrent requests refused for the same reason share one refresh or sign-in. A different reason
         # (such as another scope) needs different handling, so it is part of the key.
         reason = (challenge.status, challenge.params.get("error"), frozenset(scopes_in_challenge(challenge)))
-        with report_close():
+        with translate_foreign_cancellation():
             await self._challenge_flight.wait_for_other_keys(reason)
             return await self._challenge_flight.run(
                 reason, lambda: self._handle_challenge(challenge, sent_token)

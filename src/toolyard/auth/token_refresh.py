@@ -18,7 +18,7 @@ from toolyard.auth.token_endpoint import TokenResponse, request_tokens, revoke_t
 from toolyard.concurrency.tasks import SingleFlight
 from toolyard.net import is_same_origin
 
-__all__ = ["GrantRefresher", "can_refresh", "refresh_grant", "report_close"]
+__all__ = ["GrantRefresher", "can_refresh", "refresh_grant", "translate_foreign_cancellation"]
 
 _MISSING_GRANT_RECHECK_SECONDS = 10.0
 """Interval between storage lookups while no grant exists; a challenge triggers one at any time."""
@@ -109,7 +109,7 @@ class GrantRefresher:
         Raises the errors of ``refresh_grant``.
         """
         try:
-            with report_close():
+            with translate_foreign_cancellation():
                 self._cached_grant = await self._refresh_flight.run(
                     None,
                     lambda: refresh_grant(
@@ -142,7 +142,7 @@ class GrantRefresher:
 
 
 @contextlib.contextmanager
-def report_close() -> Generator[None]:
+def translate_foreign_cancellation() -> Generator[None]:
     """Raise AuthUnavailable in place of CancelledError if only the awaited task was cancelled."""
     try:
         yield
@@ -150,7 +150,9 @@ def report_close() -> Generator[None]:
         caller = asyncio.current_task()
         if caller is not None and caller.cancelling():
             raise
-        raise AuthUnavailable("the sign-in was cancelled before it completed") from None
+        raise AuthUnavailable(
+            "obtaining new credentials was cancelled before it completed", hint="try again"
+        ) from None
 
 
 def can_refresh(grant: OAuthGrant, target: SignInTarget) -> bool:

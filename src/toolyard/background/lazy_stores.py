@@ -133,7 +133,9 @@ class LazyRegistryPins:
     async def _open(self) -> RegistryPinStorage:
         database = await self._pages.open_database(create=False)
         if database is None:
-            raise PinsUnavailable("the database that stores the instances does not exist")
+            raise PinsUnavailable(
+                "the data directory has no database, so accepted definitions of instances cannot be read"
+            )
         return database.pins
 
     async def revisions(self, pin_keys: Sequence[PinKey]) -> tuple[int, ...]:

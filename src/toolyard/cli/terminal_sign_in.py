@@ -42,7 +42,7 @@ from toolyard.types.server import Configuration, HttpSpec, Server
 
 __all__ = [
     "PastedRedirectError",
-    "SignInServer",
+    "SignInCandidate",
     "TerminalSignIn",
     "find_sign_in_server",
     "open_browser",
@@ -51,14 +51,14 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class SignInServer:
+class SignInCandidate:
     """A server that supports sign-in."""
 
     server: Server
     spec: HttpSpec
 
 
-def find_sign_in_server(configuration: Configuration, server_id: str) -> SignInServer:
+def find_sign_in_server(configuration: Configuration, server_id: str) -> SignInCandidate:
     """Return the server with this id. Raises Usage if it does not exist or needs no sign-in."""
     server = configuration.servers.get(server_id)
     if server is None:
@@ -80,7 +80,7 @@ def find_sign_in_server(configuration: Configuration, server_id: str) -> SignInS
             f"server '{server_id}' already sends an Authorization header",
             hint="remove that header from its entry to sign in here",
         )
-    return SignInServer(server, spec)
+    return SignInCandidate(server, spec)
 
 
 _MAX_PASTED_CHARACTERS = 20_000
@@ -158,7 +158,7 @@ class TerminalSignIn:
         self._quiet = quiet
 
     async def sign_in(
-        self, sign_in_server: SignInServer, *, paste: bool, browser: bool, timeout_seconds: float
+        self, sign_in_server: SignInCandidate, *, paste: bool, browser: bool, timeout_seconds: float
     ) -> OAuthGrant:
         """Sign in. Raises AuthError, AuthUnavailable or StoreError, and then stores nothing."""
         name = sign_in_server.server.id

@@ -126,7 +126,7 @@ class AgentEditor:
                     Problem(
                         "has no agent",
                         path="text",
-                        hint="an agent is a ## heading or a name: key, and front matter between --- lines",
+                        hint="begin each agent with a '## Name' heading and front matter between --- lines",
                     )
                 ]
             )
@@ -197,7 +197,7 @@ def _taken_error(agent: Agent, whose: str) -> Taken:
 
 def _require_admin(user: RequestUser) -> None:
     if not user.is_admin:
-        raise NotAllowed("only admins change shared agents", hint="duplicate it to change your own copy")
+        raise NotAllowed("only admins can change shared agents", hint="use a private copy instead")
 
 
 def _describe(problem: Problem) -> str:

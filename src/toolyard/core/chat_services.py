@@ -19,7 +19,7 @@ from toolyard.clients.process_pool import ProcessPool
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.table import Settings
 from toolyard.core.audit import AuditRecorder
-from toolyard.core.composition import Core, SharedQuestions, build_core, make_chat_callbacks
+from toolyard.core.composition import Core, SharedQuestionHandler, build_core, make_chat_callbacks
 from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.registry import Registry
 from toolyard.registry.auth_provider_factory import AuthProviderFactory
@@ -74,7 +74,7 @@ class ChatServices:
         approve: ApprovalHandler,
         *,
         has_model: Callable[[Principal], bool],
-        page: SharedQuestions | None = None,
+        page: SharedQuestionHandler | None = None,
         **options: Unpack[CoreOptions],
     ) -> Core:
         """Build the core with what every interface with chats needs, and with the options of this one."""

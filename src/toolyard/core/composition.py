@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Core",
-    "SharedQuestions",
+    "SharedQuestionHandler",
     "auth_providers_from_database",
     "build_core",
     "make_chat_callbacks",
@@ -71,7 +71,7 @@ __all__ = [
 ]
 
 
-class SharedQuestions(Protocol):
+class SharedQuestionHandler(Protocol):
     """Answers questions of servers that several clients share, where no single client can be asked."""
 
     async def answer(
@@ -293,7 +293,7 @@ def _build_meta_limits(settings: Settings) -> MetaToolLimits:
 
 def make_chat_callbacks(
     questions: Callable[[], ServerQuestions],
-    page: SharedQuestions | None = None,
+    page: SharedQuestionHandler | None = None,
     *,
     has_model: Callable[[Principal], bool],
 ) -> CallbacksFor:
@@ -318,7 +318,7 @@ def make_chat_callbacks(
     return callbacks_for
 
 
-def make_shared_callbacks(page: SharedQuestions | None) -> CallbacksFor:
+def make_shared_callbacks(page: SharedQuestionHandler | None) -> CallbacksFor:
     """Return callbacks for servers that only gateway clients use.
 
     A question that cannot be attributed to one client goes to the ``page``; without one it is cancelled.

@@ -17,7 +17,7 @@ from toolyard.catalog.tool_listing import ToolListing
 from toolyard.errors import AgentsError, Problem, ServerError, ToolyardError
 from toolyard.gateway.error_responses import method_not_found
 from toolyard.gateway.gateway import SERVER_INFO, Gateway
-from toolyard.gateway.surface.lists import repair_server_info
+from toolyard.gateway.surface.list_repair import repair_server_info
 from toolyard.policy import select_bundles
 from toolyard.policy.agent_patterns import ToolPatterns, compile_patterns
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal, Right, TokenScope

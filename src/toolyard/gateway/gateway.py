@@ -19,8 +19,8 @@ from toolyard.gateway.input_required.remote_calls import Mailbox, RemoteCalls
 from toolyard.gateway.input_required.request_state import RequestStateSealer
 from toolyard.gateway.input_required.suspended_call import SuspendedCalls
 from toolyard.gateway.subscriptions import ClientSubscriptions
+from toolyard.gateway.surface.list_repair import repair_tool
 from toolyard.gateway.surface.listing_cache import ListingCache
-from toolyard.gateway.surface.lists import repair_tool
 from toolyard.meta import MetaTools
 from toolyard.protocol.codec import JsonFragment, encode_fragment
 from toolyard.protocol.eras import Era

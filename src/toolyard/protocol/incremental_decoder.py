@@ -241,7 +241,7 @@ class _Decoder:
             width = _widest_character_bytes(piece, width)
             if length * width > self._max_text_bytes:
                 raise MessageLimitExceeded(
-                    f"has a text that needs more than {self._max_text_bytes:,} bytes of memory"
+                    f"contains a string that would take more than {self._max_text_bytes:,} bytes of memory"
                 )
             start += len(head)
             if closed:

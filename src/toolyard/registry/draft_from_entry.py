@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from toolyard.config.secret_variables import replace_secrets
+from toolyard.config.secret_replacement import replace_secrets
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.config.value_checks import find_path_tokens
 from toolyard.errors import Problem

@@ -10,7 +10,7 @@ from typing import Any
 from yarl import URL
 
 from toolyard.config.entries.servers import BARE_STAR_HINT, is_bare_star
-from toolyard.config.secret_variables import find_secret_parameter
+from toolyard.config.secret_replacement import find_secret_parameter
 from toolyard.errors import Problem
 from toolyard.net import is_same_origin
 from toolyard.registry import field_validation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolyard.config.secret_variables import find_secret_parameter, replace_secrets
+from toolyard.config.secret_replacement import find_secret_parameter, replace_secrets
 from toolyard.config.sources.json_document import JsonValue
 
 TOKEN = "NmFmZGU0Yzk3ZTQ2NGY1YThiOTM4MGM2"

@@ -80,14 +80,14 @@ async def test_a_session_without_a_stream_keeps_few_bytes_for_its_client(
     body = b""
     async with http.get(client.url, headers=head) as response:
         # Everything that was kept is sent first; then the stream is idle.
-        while chunk := await _next_chunk(response):
+        while chunk := await _read_decompressed(response):
             body += chunk
     logs = [each for each in events(body) if each["method"] == "notifications/message"]
     assert 1 <= len(logs) <= 2
     assert "elicitation" in (await ModernClient(http, client.url).call("one_told")).text
 
 
-async def _next_chunk(response: aiohttp.ClientResponse) -> bytes:
+async def _read_decompressed(response: aiohttp.ClientResponse) -> bytes:
     try:
         return await asyncio.wait_for(response.content.readany(), 2)
     except TimeoutError:

@@ -17,7 +17,7 @@ from toolyard.catalog.exposed_names import ExposedNames, NameAssigner, ServerToo
 from toolyard.catalog.storage import MemoryListingStorage
 from toolyard.clients import ConnectionManager
 from toolyard.clients.tool_directory import ToolDirectory
-from toolyard.gateway.surface.lists import PAGE_SIZE
+from toolyard.gateway.surface.list_repair import PAGE_SIZE
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.tool import RawListing
 

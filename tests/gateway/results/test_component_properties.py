@@ -15,7 +15,7 @@ from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.http.event_streams import EventStream
 from toolyard.gateway.input_required.request_state import REQUEST_STATE_SECONDS, RequestStateSealer
 from toolyard.gateway.subscriptions import ClientSubscriptions, Subscription
-from toolyard.gateway.surface.lists import paginate_items
+from toolyard.gateway.surface.list_repair import paginate_items
 from toolyard.gateway.surface.resources import ResourceMap
 from toolyard.protocol.codec import decode, encode, encode_fragment
 from toolyard.types.account import Principal

@@ -16,7 +16,7 @@ from tests.gateway.conftest import HERE, LONG_LIST_DEADLINE, LegacyClient, Moder
 from tests.gateway.nonconforming_server import LINK, PICTURE, SOUND, TOOLS
 from tests.web.conftest import InProcessApp
 
-from toolyard.gateway.surface.lists import repair_list, repair_tool
+from toolyard.gateway.surface.list_repair import repair_list, repair_tool
 from toolyard.protocol.eras import LEGACY, MODERN
 
 SLOPPY = {"command": sys.executable, "args": ["-I", "-S", str(HERE / "nonconforming_server.py")]}

@@ -251,12 +251,12 @@ def _check_pictures(pictures: Sequence[Attachment], model: ModelChoice) -> None:
     if pictures and not model.sees:
         raise ChatRefused(
             f"{model.label} does not accept images",
-            hint="choose a model that can, or remove the pictures; if this model can, set sees = true for it",
+            hint="choose a model that does, or remove the images; if this model does, set sees = true for it",
         )
     if (total := sum(each.size for each in pictures)) > _MAX_REQUEST_PICTURE_BYTES:
         raise AttachmentTooLarge(
             f"the images total {total:,} bytes; the maximum is {_MAX_REQUEST_PICTURE_BYTES:,}",
-            hint="send several messages, or make the pictures smaller",
+            hint="split the images over several messages, or make them smaller",
         )
 
 

@@ -70,7 +70,7 @@ def _add_headed_sections(lines: Sequence[str], sections: AgentSections, file: st
     unfinished: _UnfinishedSection | None = None
     at, code = 0, _CodeFenceTracker()
     while at < len(lines):
-        name = None if code.consume_line(at, lines[at]) else _match_heading(lines[at])
+        name = None if code.consume_line(at, lines[at]) else _parse_heading_name(lines[at])
         opening = at if name is None else _next_nonblank_line(lines, at + 1)
         if name is None or not _is_dashes_line(lines, opening):
             if name is not None and opening < len(lines) and _AGENT_KEY_PATTERN.match(lines[opening]):
@@ -133,7 +133,7 @@ class _CodeFenceTracker:
         return True
 
 
-def _match_heading(line: str) -> str | None:
+def _parse_heading_name(line: str) -> str | None:
     match = _HEADING_PATTERN.fullmatch(line)
     return match["name"] if match else None
 
@@ -160,7 +160,7 @@ def _opens_front_matter(lines: Sequence[str], at: int) -> bool:
 
 def _is_agent_start(lines: Sequence[str], at: int) -> bool:
     """Return whether an agent starts here, inside front matter that was never closed."""
-    if _match_heading(lines[at]) is None:
+    if _parse_heading_name(lines[at]) is None:
         return False
     opening = _next_nonblank_line(lines, at + 1)
     following = _next_nonblank_line(lines, opening + 1)

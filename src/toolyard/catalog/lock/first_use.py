@@ -128,7 +128,7 @@ class FirstUseLock(StoredLock):
         if server.trust not in self.quarantined_trusts:
             return []
         (entry,) = await self._storage.read((first_use_pin_key(server),))
-        return await asyncio.to_thread(_list_changes, server.id, entry)
+        return await asyncio.to_thread(_list_unaccepted_changes, server.id, entry)
 
     async def accept(self, server: Server, keys: Collection[str]) -> list[Change]:
         """Accept exactly the changes with these keys.
@@ -138,7 +138,7 @@ class FirstUseLock(StoredLock):
         pin_key = first_use_pin_key(server)
         for _ in range(MAX_SAVE_ATTEMPTS):
             (entry,) = await self._storage.read((pin_key,))
-            changes = await asyncio.to_thread(_list_changes, server.id, entry)
+            changes = await asyncio.to_thread(_list_unaccepted_changes, server.id, entry)
             # Selected from the entry that is about to be overwritten. If another process has stored a newer
             # listing, its keys differ, and nothing is accepted that the person has not seen.
             accepted = select_changes(changes, keys)
@@ -222,7 +222,7 @@ class FirstUseLock(StoredLock):
         return True
 
 
-def _list_changes(server_id: str, entry: PinEntry) -> list[Change]:
+def _list_unaccepted_changes(server_id: str, entry: PinEntry) -> list[Change]:
     if entry.seen is None:
         return []
     return compare_without_removed(server_id, _unpack(entry.seen), _unpack(entry.pins))

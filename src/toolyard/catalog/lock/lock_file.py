@@ -242,7 +242,7 @@ class LockFile:
         except OSError as error:
             raise LockUnwritable(
                 f"{self.path} cannot be written: {error.strerror or error}",
-                hint="run `toolyard lock --accept NAME` where the file can be written",
+                hint="make the file writable, or run `toolyard lock --accept NAME` where it is writable",
             ) from error
         # Reload now, without waiting for the interval.
         self._file_stamp = self._read_stamp()

@@ -164,7 +164,7 @@ class IndexView:
                 if known and with_synonyms
                 else []
             )
-            concept = self._build_concept(matches, synonyms, with_synonyms) if matches else None
+            concept = self._expand_term(matches, synonyms, with_synonyms) if matches else None
             self._concepts[key] = concept
             return concept
 
@@ -224,7 +224,7 @@ class IndexView:
         self._name_lengths[number] = length = length * _COVERAGE_UNITS
         return length
 
-    def _build_concept(
+    def _expand_term(
         self, matches: Iterable[_WeightedTerm], synonyms: Iterable[_KnownSynonyms], is_important: bool
     ) -> ExpandedQueryTerm:
         terms: list[_WeightedTerm] = []

@@ -32,7 +32,7 @@ async def serve_operation(
     shared_core: SharedCore, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Carry out the operation that the command requests. It is cancelled if the command disconnects."""
-    client = _Command(reader, writer)
+    client = _CommandConnection(reader, writer)
     message = await read_message(reader)
     working = asyncio.create_task(_run_and_encode(shared_core, message, client))
     others = [asyncio.create_task(client.read_answers()), asyncio.create_task(client.send_signs_of_life())]
@@ -44,7 +44,7 @@ async def serve_operation(
         await cancel_tasks([working, *others])
 
 
-class _Command:
+class _CommandConnection:
     """The command at the other end."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -78,7 +78,7 @@ class _Command:
 
 
 async def _run_and_encode(
-    shared_core: SharedCore, message: dict[str, Any], client: _Command
+    shared_core: SharedCore, message: dict[str, Any], client: _CommandConnection
 ) -> Mapping[str, Any]:
     try:
         async with shared_core.make_yard() as yard:
@@ -93,7 +93,7 @@ async def _run_and_encode(
         return {"error": encode_error(ToolyardError(text, hint="see background.log in the data directory"))}
 
 
-async def _run_operation(backend: LocalBackend, message: dict[str, Any], client: _Command) -> Any:
+async def _run_operation(backend: LocalBackend, message: dict[str, Any], client: _CommandConnection) -> Any:
     request: Any = message["request"]
 
     def send_early(early: Any) -> None:

@@ -27,7 +27,7 @@ from toolyard.types.server import State
 
 if TYPE_CHECKING:
     from toolyard.auth.storage import OAuthGrant
-    from toolyard.cli.terminal_sign_in import SignInServer
+    from toolyard.cli.terminal_sign_in import SignInCandidate
     from toolyard.types.server import Configuration, Server
 
 __all__ = ["DEFAULT_TIMEOUT_SECONDS", "check_server", "commands", "sign_in"]
@@ -89,7 +89,7 @@ def _login(
     return run_async(sign_in(options, chosen, paste=paste, browser=not no_browser, timeout_seconds=timeout))
 
 
-def _with_issuer(chosen: SignInServer, issuer: str) -> SignInServer:
+def _with_issuer(chosen: SignInCandidate, issuer: str) -> SignInCandidate:
     from toolyard.auth.storage import same_issuer  # not for the help
 
     oauth = chosen.server.oauth
@@ -101,7 +101,7 @@ def _with_issuer(chosen: SignInServer, issuer: str) -> SignInServer:
     return _with_oauth(chosen, issuer=issuer)
 
 
-def _with_oauth(chosen: SignInServer, **changes: Any) -> SignInServer:
+def _with_oauth(chosen: SignInCandidate, **changes: Any) -> SignInCandidate:
     from toolyard.types.server import OAuthSpec  # not for the help
 
     oauth = chosen.server.oauth or OAuthSpec()
@@ -109,7 +109,7 @@ def _with_oauth(chosen: SignInServer, **changes: Any) -> SignInServer:
 
 
 async def sign_in(
-    options: Options, sign_in_server: SignInServer, *, paste: bool, browser: bool, timeout_seconds: float
+    options: Options, sign_in_server: SignInCandidate, *, paste: bool, browser: bool, timeout_seconds: float
 ) -> int:
     """Sign in to a server, check that it works, and report both. Returns an exit code."""
     from toolyard.auth.errors import DiscoveryFailed, SignInNotNeeded  # slow to load, as the whole core is
@@ -129,7 +129,7 @@ async def sign_in(
     return await _show_sign_in(options, sign_in_server, grant)
 
 
-async def _show_sign_in(options: Options, sign_in_server: SignInServer, grant: OAuthGrant) -> int:
+async def _show_sign_in(options: Options, sign_in_server: SignInCandidate, grant: OAuthGrant) -> int:
     name = sign_in_server.server.id
     state, tools, failure = (None, None, None)
     if sign_in_server.server.enabled:
@@ -178,7 +178,7 @@ async def check_server(
 
 
 def _sign_in_json(
-    sign_in_server: SignInServer,
+    sign_in_server: SignInCandidate,
     grant: OAuthGrant,
     state: State | None,
     tools: int | None,

@@ -197,13 +197,15 @@ class _AccountAdmin:
     async def sign_out(self, user: User) -> None:
         """Sign an account out of every server, and revoke its tokens."""
         async with open_sign_outs(self.options, self.database.auth) as sign_outs:
-            await sign_outs.sign_out_user(self._open_registry(), user.principal, self._load_servers())
+            await sign_outs.sign_out_user(
+                self._open_registry(), user.principal, self._load_configured_servers()
+            )
 
     async def delete(self, user: User) -> None:
         """Delete an account, and revoke its tokens."""
         async with open_sign_outs(self.options, self.database.auth) as sign_outs:
             held = await sign_outs.collect_user_grants(
-                self._open_registry(), user.principal, self._load_servers()
+                self._open_registry(), user.principal, self._load_configured_servers()
             )
             await self.database.accounts.delete_user(user.id)
             sign_outs.revoke_in_background(held)
@@ -213,7 +215,7 @@ class _AccountAdmin:
 
         return Registry(self.database.registry, self.settings)
 
-    def _load_servers(self) -> Sequence[Server]:
+    def _load_configured_servers(self) -> Sequence[Server]:
         """Return the configured servers; errors in the files do not prevent deleting an account."""
         try:
             return tuple(self.options.load_config().servers.values())

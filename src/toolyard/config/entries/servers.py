@@ -35,7 +35,7 @@ __all__ = [
     "BARE_STAR_HINT",
     "ConfigLayer",
     "RawBundle",
-    "RawServer",
+    "UnexpandedServer",
     "invalid_compatible_server",
     "is_bare_star",
     "read_allow_tools",
@@ -50,7 +50,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class RawServer:
+class UnexpandedServer:
     """A server with unexpanded variables. ``server`` is None if its transport is invalid.
 
     ``transport_path`` is the location of the transport's keys, which depends on the dialect.
@@ -80,7 +80,7 @@ class ConfigLayer:
     """All entries of one source. ``approved`` is False for a discovered file that is not approved yet."""
 
     report: ProblemReport
-    servers: dict[str, RawServer] = field(default_factory=dict[str, RawServer])
+    servers: dict[str, UnexpandedServer] = field(default_factory=dict[str, UnexpandedServer])
     bundles: dict[str, RawBundle] = field(default_factory=dict[str, RawBundle])
     broken: bool = False
     """The source is not valid JSON, so references to missing entries are not reported."""
@@ -275,7 +275,7 @@ _DEFAULT_SERVER = Server(id="", transport=_PLACEHOLDER_TRANSPORT)
 _DEFAULT_TIMEOUTS, _DEFAULT_CACHE_TTL_SECONDS = _DEFAULT_SERVER.timeouts, _DEFAULT_SERVER.cache_ttl
 
 
-def read_strict_server(server_id: str, entry: CheckedObject) -> RawServer:
+def read_strict_server(server_id: str, entry: CheckedObject) -> UnexpandedServer:
     """Parse an entry of ``servers``: ``trust`` and ``transport`` are required, unknown keys are problems."""
     trust = entry.enum_member("trust", Trust, required=True)
     transport = read_nested_transport(entry)
@@ -283,7 +283,7 @@ def read_strict_server(server_id: str, entry: CheckedObject) -> RawServer:
     return _read_server(server_id, entry, transport, trust, enabled, (*entry.path, "transport"))
 
 
-def read_compatible_server(server_id: str, entry: CheckedObject) -> RawServer:
+def read_compatible_server(server_id: str, entry: CheckedObject) -> UnexpandedServer:
     """Parse an entry of ``mcpServers``: it contains the transport's keys itself, unknown keys are hints."""
     trust = entry.enum_member("trust", Trust)
     nested = isinstance(entry.value.get("transport"), dict)
@@ -292,12 +292,12 @@ def read_compatible_server(server_id: str, entry: CheckedObject) -> RawServer:
     return _read_server(server_id, entry, transport, trust, _read_enabled(entry), path)
 
 
-def invalid_compatible_server(server_id: str, entry: CheckedObject) -> RawServer:
+def invalid_compatible_server(server_id: str, entry: CheckedObject) -> UnexpandedServer:
     """Return an entry of ``mcpServers`` that is not an object; its report has the problem."""
     server = Server(
         id=server_id, transport=_PLACEHOLDER_TRANSPORT, provenance=entry.report.provenance(entry.path)
     )
-    return RawServer(None, entry.path, entry.path, entry.report, server)
+    return UnexpandedServer(None, entry.path, entry.path, entry.report, server)
 
 
 def _read_server(
@@ -307,7 +307,7 @@ def _read_server(
     trust: Trust | None,
     enabled: bool | None,
     transport_path: JsonPath,
-) -> RawServer:
+) -> UnexpandedServer:
     """Parse the keys common to both dialects, even if the transport is invalid."""
     server = Server(
         id=server_id,
@@ -344,7 +344,7 @@ def _read_server(
             entry.report.add_problem(path, "contradicts 'shared'", hint="keep one of the two")
     usable = server if transport is not None else None
     fallback = None if entry.strict else server
-    return RawServer(usable, entry.path, transport_path, entry.report, fallback)
+    return UnexpandedServer(usable, entry.path, transport_path, entry.report, fallback)
 
 
 def _choose_placeholder(entry: CheckedObject) -> TransportSpec:

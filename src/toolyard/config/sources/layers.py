@@ -13,7 +13,7 @@ from toolyard.config.entries.identifiers import assign_valid_ids, id_fault
 from toolyard.config.entries.servers import (
     ConfigLayer,
     RawBundle,
-    RawServer,
+    UnexpandedServer,
     invalid_compatible_server,
     read_bundle,
     read_compatible_server,
@@ -189,7 +189,7 @@ def _duplicates_below(path: JsonPath, document: JsonDocument) -> list[Problem]:
 _INVALID_ENTRY_HINT = "correct the entry; the other servers are not affected"
 
 
-def check_references(servers: Mapping[str, RawServer], bundles: Mapping[str, RawBundle]) -> None:
+def check_references(servers: Mapping[str, UnexpandedServer], bundles: Mapping[str, RawBundle]) -> None:
     """Report problems between merged entries, each at the entry that has to change."""
     bundles_by_server: dict[str, list[Bundle]] = {}
     for raw in bundles.values():
@@ -223,7 +223,7 @@ def _check_untrusted_bundle(raw: RawBundle, bundle: Bundle) -> None:
         )
 
 
-def _check_untrusted_server(raw: RawServer, server: Server, bundles: list[Bundle]) -> None:
+def _check_untrusted_server(raw: UnexpandedServer, server: Server, bundles: list[Bundle]) -> None:
     if server.allow_tools is not None:
         return
     if bundles and all(bundle.allow_tools is not None for bundle in bundles):
@@ -252,7 +252,7 @@ def merge_layers(
     ``complete``, further layers are missing, so entries may refer to ids that do not exist. Raises
     ConfigError with the problems of all layers.
     """
-    raw_servers: dict[str, RawServer] = {}
+    raw_servers: dict[str, UnexpandedServer] = {}
     raw_bundles: dict[str, RawBundle] = {}
     unapproved_reasons: dict[str, str | None] = {}
     folders: dict[str, Path | None] = {}

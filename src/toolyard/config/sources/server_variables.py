@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from toolyard.config.entries.servers import RawServer
+from toolyard.config.entries.servers import UnexpandedServer
 from toolyard.config.sources.json_document import JsonPath, format_path
 from toolyard.config.value_checks import (
     argument_fault,
@@ -87,7 +87,7 @@ TextCheck = Callable[[str], str | None]
 
 
 def resolve_variables(
-    raw: RawServer, server: Server, env: Mapping[str, str], *, unapproved_reason: str | None
+    raw: UnexpandedServer, server: Server, env: Mapping[str, str], *, unapproved_reason: str | None
 ) -> Server:
     """Return the server with expanded variables.
 
@@ -113,7 +113,7 @@ class _VariableResolver:
     If ``env`` is None, only texts without variables are checked.
     """
 
-    def __init__(self, raw_server: RawServer, env: Mapping[str, str] | None) -> None:
+    def __init__(self, raw_server: UnexpandedServer, env: Mapping[str, str] | None) -> None:
         self._raw_server = raw_server
         self._env = env
         self.faults: list[str] = []

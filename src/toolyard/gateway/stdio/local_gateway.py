@@ -12,7 +12,7 @@ from toolyard.catalog.lock.storage import RegistryPinStorage
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.config.settings.table import Settings
 from toolyard.core.call_approvals import CallApprovals, MemoryApprovalStore
-from toolyard.core.composition import SharedQuestions, build_core, make_shared_callbacks
+from toolyard.core.composition import SharedQuestionHandler, build_core, make_shared_callbacks
 from toolyard.core.local_clients import record_local_client
 from toolyard.errors import Unreachable
 from toolyard.gateway.caller_view import gateway_caller, limit_scope_to_server
@@ -180,7 +180,7 @@ class LocalGateway:
         *,
         sole_client: SoleClient | None = None,
         approvals: CallApprovals | None = None,
-        page: SharedQuestions | None = None,
+        page: SharedQuestionHandler | None = None,
         registry_pins: RegistryPinStorage | None = None,
     ) -> None:
         """Servers are told what the ``sole_client`` can do. Without one several clients share them, and

@@ -13,7 +13,7 @@ from toolyard.clients.deferred_listings import wait_until_deadline
 from toolyard.clients.pagination import PagedList
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import Unreachable
-from toolyard.gateway.surface.lists import repair_list
+from toolyard.gateway.surface.list_repair import repair_list
 from toolyard.types.account import Principal
 from toolyard.types.server import Server
 

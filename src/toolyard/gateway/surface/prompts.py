@@ -12,7 +12,7 @@ from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.gateway.surface.downgrade import downgrade_prompt
-from toolyard.gateway.surface.lists import paginate_items
+from toolyard.gateway.surface.list_repair import paginate_items
 from toolyard.protocol.constants import INVALID_PARAMS
 from toolyard.types.server import Server
 

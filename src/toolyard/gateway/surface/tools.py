@@ -20,7 +20,7 @@ from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.input_required.approval_prompt import ApprovalPrompt
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.gateway.surface.downgrade import downgrade_result, needs_downgrade
-from toolyard.gateway.surface.lists import paginate_items
+from toolyard.gateway.surface.list_repair import paginate_items
 from toolyard.gateway.surface.result_limits import ResultLimiter, is_within_limits, make_meta_tool_links
 from toolyard.meta import ToolMode, ToolOffer
 from toolyard.meta.meta_tools import TOOLS_CALL_NAME

@@ -159,7 +159,7 @@ class HttpResponse:
         """Return the next chunk of the body, or b"" at its end. Raise aiohttp.ClientError."""
         while True:
             if self._has_data:
-                chunk = self._next_chunk()
+                chunk = self._read_decompressed()
                 if self._gzip is not None:
                     # One received chunk may decompress to many, or to nothing at all: let other tasks run.
                     await asyncio.sleep(0)
@@ -217,7 +217,7 @@ class HttpResponse:
     def _has_data(self) -> bool:
         return bool(self._chunks) or (self._gzip is not None and self._gzip.has_more)
 
-    def _next_chunk(self) -> bytes:
+    def _read_decompressed(self) -> bytes:
         if self._gzip is None:
             return self._take_chunk()
         if not self._gzip.has_more:

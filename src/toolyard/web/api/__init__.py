@@ -19,8 +19,8 @@ from toolyard.web.api import (
     models,
     openapi,
     results,
+    server_status,
     servers,
-    status,
     tokens,
     tool_changes,
     tools,
@@ -32,7 +32,7 @@ from toolyard.web.routes import Routes
 __all__ = ["router"]
 
 router = Routes("/api/v1")
-_SERVER_MODULES = (status, catalog, servers, instances, tool_changes, tools)
+_SERVER_MODULES = (server_status, catalog, servers, instances, tool_changes, tools)
 _CHAT_MODULES = (agents, chats, attachments, chat_stream, results, exports, models)
 _ACCOUNT_MODULES = (approvals, tokens, users, audit, usage, openapi)
 for _each in (*_SERVER_MODULES, *_CHAT_MODULES, *_ACCOUNT_MODULES):

@@ -67,7 +67,7 @@ class ApprovalResponse(api.ApiModel, schema="ApprovalShown"):
     server: str = Field(description="Name of the server or instance.")
     arguments: dict[str, Any]
     reason: str
-    sentence: str = Field(description="What the tool can do, in words for people.")
+    sentence: str = Field(description="What the tool can do, in plain language.")
     differs: list[str] | None = Field(
         description="Arguments that differ from the last call of this tool that you approved; "
         "null without one."

@@ -119,7 +119,8 @@ def _build_disposition(attachment: Attachment) -> str:
 
 _MAX_LISTED = 1_000
 ChatQuery = Annotated[
-    str, Query(max_length=64, description="Chat whose agent limits the servers; empty for all your servers.")
+    str,
+    Query(max_length=64, description="Chat id: lists only servers of its agent. Empty for all your servers."),
 ]
 WordsQuery = Annotated[str, Query(max_length=200, description="Words that a title or description contains.")]
 

@@ -161,7 +161,7 @@ class TurnResponse(api.ApiModel, schema="TurnBegun"):
     """A turn that continues in the background."""
 
     turn: int = Field(description="Sequence number of the event that began the turn.")
-    stream: str = Field(description="Path of the stream of its events, beginning with the first.")
+    stream: str = Field(description="Path of the turn's event stream, from its first event.")
 
 
 class ChatTurn(BaseModel):

@@ -19,7 +19,7 @@ from toolyard.web import service_dependencies as deps
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api import dependencies as api
 from toolyard.web.api.record_models import draft_values, output_values, request_model, response_model
-from toolyard.web.api.status import ConnectResponse, ServerStatus
+from toolyard.web.api.server_status import ConnectResponse, ServerStatus
 from toolyard.web.api.tools import ToolList, respond_with_tools
 from toolyard.web.servers.status import ServerRecords
 

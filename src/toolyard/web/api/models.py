@@ -115,7 +115,7 @@ class ModelEntryList(api.ItemList[ModelEntryResponse]):
 class ModelTestResponse(api.ApiModel, schema="ModelTestShown"):
     """Answer of a model to a short request."""
 
-    seconds: float = Field(description="Time from the request to the end of the answer.")
+    seconds: float = Field(description="Seconds from sending the request to the end of the answer.")
     answer: str = Field(description="Beginning of the answer.")
 
 

@@ -19,10 +19,10 @@ router = api.Routes()
 class ChangeResponse(api.ApiModel, schema="ChangeShown"):
     """A difference between the current and the accepted definitions of a server."""
 
-    key: str = Field(description="Key of exactly this difference, to accept it.")
+    key: str = Field(description="Key that identifies this exact change; send it to accept the change.")
     kind: Literal["new", "changed", "renamed", "removed", "instructions", "package"]
     tool: str | None = Field(
-        description="Name of the tool, as the server defines it; null for other changes."
+        description="Name of the tool on its server; null if the change does not concern a tool."
     )
     was: str | None = Field(description="Accepted name of a renamed tool.")
     blocks: bool = Field(description="Whether the tool is quarantined until the change is accepted.")

@@ -102,7 +102,7 @@ class FirstSteps:
         if self.me.is_admin:
             add_server = NextStep(
                 "Add a server",
-                "Choose one of the catalogue, paste a URL, or bring those of your other clients with the"
+                "Choose one from the catalogue, paste a URL, or import those of your other clients with the"
                 " command toolyard import.",
                 "/ui/catalog",
                 "Open catalogue",
@@ -294,7 +294,7 @@ def _build_next_steps(
         text = f"The registry has {count(registered, 'server')}. An instance is your connection to one."
         steps.append(NextStep("Connect to a server", text, "/ui/mcp/new", "Choose a server"))
     elif not any_instances and me.is_admin:
-        text = "Choose one of the catalogue or paste its URL; then you and others can connect to it."
+        text = "Choose one from the catalogue or paste its URL; then you and others can connect to it."
         steps.append(NextStep("Add your first server", text, "/ui/catalog", "Open catalogue"))
     return steps[:_MAX_HOME_ENTRIES]
 

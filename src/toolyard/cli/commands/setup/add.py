@@ -25,7 +25,7 @@ from toolyard.config.entries.identifiers import id_fault, sanitize_id
 from toolyard.config.exporters.client_files import EntryEdit
 from toolyard.config.files import MAX_CONFIG_BYTES
 from toolyard.config.importers.formats import read_pasted_servers
-from toolyard.config.secret_variables import VariableEntry, replace_secrets
+from toolyard.config.secret_replacement import VariableEntry, replace_secrets
 from toolyard.config.server_entries import ConfigTarget, plan_server_edits, read_entries
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.types.server import URL_TRANSPORT_LABELS, Server, State, StdioSpec
@@ -96,7 +96,7 @@ def command(
     if len(words) == 1 and _is_name(words[0]):
         found = [_read_known_server(options, words[0], values, literal)]
     elif values:
-        raise Usage("--set only applies to known servers", hint="see `toolyard catalog list`")
+        raise Usage("--set works only with servers from the catalogue", hint="see `toolyard catalog list`")
     else:
         found = _read_servers(words)
     servers = [_with_extra_keys(server, extra) for server in found]

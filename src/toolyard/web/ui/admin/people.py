@@ -26,7 +26,7 @@ _PEOPLE_PATH = "/ui/admin/people"
 
 
 @dataclass(frozen=True, slots=True)
-class _People:
+class _PeoplePage:
     """The accounts, and the page that lists them."""
 
     request: Request
@@ -77,7 +77,7 @@ class _People:
         return responses.redirect_to(_PEOPLE_PATH, f"“{user.name}” {message}")
 
 
-_PeopleDep = Annotated[_People, Depends()]
+_PeopleDep = Annotated[_PeoplePage, Depends()]
 
 
 @router.get(_PEOPLE_PATH)

@@ -64,7 +64,7 @@ def _list_of(mend: _Repair) -> _Repair:
     return repair_value
 
 
-def _object_with(parts: Mapping[str, _Repair], *needs: str) -> _Repair:
+def _build_object_repair(parts: Mapping[str, _Repair], *needs: str) -> _Repair:
     """Return a repair for objects: parts that cannot be repaired are left out, and without the required ones
     the object is invalid."""
 
@@ -99,7 +99,7 @@ def _repair_property(schema: Any) -> dict[str, Any]:
     return {"not": {}} if schema is False else {}
 
 
-_repair_schema = _object_with(
+_repair_schema = _build_object_repair(
     {"$schema": _check_text, "properties": _repair_properties, "required": _list_of(_check_text)}
 )
 
@@ -124,18 +124,18 @@ _ICON_MEMBERS = {
 _DISPLAY_MEMBERS = {
     "title": _check_text,
     "description": _check_text,
-    "icons": _list_of(_object_with(_ICON_MEMBERS, "src")),
-    "_meta": _object_with({}),
+    "icons": _list_of(_build_object_repair(_ICON_MEMBERS, "src")),
+    "_meta": _build_object_repair({}),
 }
 _TOOL_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _TOOL_MEMBERS = {
     **_DISPLAY_MEMBERS,
-    "annotations": _object_with({"title": _check_text, **dict.fromkeys(_TOOL_HINTS, _check_flag)}),
-    "execution": _object_with({"taskSupport": _choice_of("forbidden", "optional", "required")}),
+    "annotations": _build_object_repair({"title": _check_text, **dict.fromkeys(_TOOL_HINTS, _check_flag)}),
+    "execution": _build_object_repair({"taskSupport": _choice_of("forbidden", "optional", "required")}),
     "inputSchema": _repair_input_schema,
 }
-_repair_object_tool = _object_with({**_TOOL_MEMBERS, "outputSchema": _repair_output_schema})
-_repair_any_tool = _object_with({**_TOOL_MEMBERS, "outputSchema": _object_with({})})
+_repair_object_tool = _build_object_repair({**_TOOL_MEMBERS, "outputSchema": _repair_output_schema})
+_repair_any_tool = _build_object_repair({**_TOOL_MEMBERS, "outputSchema": _build_object_repair({})})
 _ANNOTATION_MEMBERS = {
     "audience": _list_of(_choice_of("user", "assistant")),
     "priority": _check_fraction,
@@ -145,7 +145,7 @@ _RESOURCE_MEMBERS = {
     **_DISPLAY_MEMBERS,
     "name": _check_text,
     "mimeType": _check_text,
-    "annotations": _object_with(_ANNOTATION_MEMBERS),
+    "annotations": _build_object_repair(_ANNOTATION_MEMBERS),
 }
 _ARGUMENT_MEMBERS = {
     "name": _check_text,
@@ -156,16 +156,18 @@ _ARGUMENT_MEMBERS = {
 _PROMPT_MEMBERS = {
     **_DISPLAY_MEMBERS,
     "name": _check_text,
-    "arguments": _list_of(_object_with(_ARGUMENT_MEMBERS, "name")),
+    "arguments": _list_of(_build_object_repair(_ARGUMENT_MEMBERS, "name")),
 }
 _ENTRY_REPAIRS = {
-    "prompts/list": _object_with(_PROMPT_MEMBERS, "name"),
-    "resources/list": _object_with({**_RESOURCE_MEMBERS, "uri": _check_text, "size": _check_number}, "uri"),
-    "resources/templates/list": _object_with(
+    "prompts/list": _build_object_repair(_PROMPT_MEMBERS, "name"),
+    "resources/list": _build_object_repair(
+        {**_RESOURCE_MEMBERS, "uri": _check_text, "size": _check_number}, "uri"
+    ),
+    "resources/templates/list": _build_object_repair(
         {**_RESOURCE_MEMBERS, "uriTemplate": _check_text}, "uriTemplate"
     ),
 }
-_repair_implementation = _object_with(
+_repair_implementation = _build_object_repair(
     {**_DISPLAY_MEMBERS, "name": _check_text, "version": _check_text, "websiteUrl": _check_text},
     "name",
     "version",
