@@ -14,7 +14,23 @@ HIDDEN = "Delete\u202e nothing\u200b?"
 SHOWN = r"Delete\u202e nothing\u200b?"
 FORM = {
     "message": HIDDEN,
-    "requestedSchema": {"type": "object", "properties": {"a": {"type": "string", "title": HIDDEN}}},
+    "requestedSchema": {
+        "type": "object",
+        "properties": {
+            "a": {"type": "string", "title": HIDDEN},
+            "b": {"type": "string", "enum": [HIDDEN, "x"]},
+            "c": {"type": "string", "oneOf": [{"const": HIDDEN}, {"const": "x", "title": HIDDEN}]},
+            "d": {"type": "array", "items": {"anyOf": [{"const": "x", "title": HIDDEN}]}},
+            HIDDEN: {"type": "boolean"},
+        },
+    },
+}
+SHOWN_FIELDS = {
+    "a": {"type": "string", "title": SHOWN},
+    "b": {"type": "string", "enum": [HIDDEN, "x"], "enumNames": [SHOWN, "x"]},
+    "c": {"type": "string", "oneOf": [{"const": HIDDEN, "title": SHOWN}, {"const": "x", "title": SHOWN}]},
+    "d": {"type": "array", "items": {"anyOf": [{"const": "x", "title": SHOWN}]}},
+    HIDDEN: {"type": "boolean", "title": SHOWN},
 }
 
 
@@ -73,7 +89,7 @@ async def test_hidden_characters_in_a_servers_question_are_visible(
     asked = await first_answer(era, http, f"{local.url}/mcp", {})
     assert asked["method"] == "elicitation/create"
     assert asked["params"]["message"] == SHOWN
-    assert asked["params"]["requestedSchema"]["properties"]["a"]["title"] == SHOWN
+    assert asked["params"]["requestedSchema"]["properties"] == SHOWN_FIELDS
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
@@ -100,6 +116,8 @@ async def test_a_server_sends_no_client_to_a_page_that_chats_refuse(
         assert "at a private address" in (await ask(f"http://{host}/"))["error"]["message"], host
     asked = await ask("https://b\u00fccher.example/x")
     assert asked["params"]["url"] == "https://xn--bcher-kva.example/x"
+    asked = await ask("https://example.com/\u202etxt.exe")
+    assert asked["params"]["url"] == "https://example.com/%E2%80%AEtxt.exe"
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-__all__ = ["hidden_characters", "visible"]
+__all__ = ["hidden_characters", "hidden_or_space", "visible"]
 
 _IDEOGRAPH_RANGES = r"\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _SYMBOL_RANGES = r"\xa9\xae\u203c-\u3299\U0001f000-\U0001faff"
@@ -65,7 +65,8 @@ def hidden_characters() -> re.Pattern[str]:
 
 
 @cache
-def _hidden_or_space() -> re.Pattern[str]:
+def hidden_or_space() -> re.Pattern[str]:
+    """Return the pattern for runs of hidden characters, and of spaces that look like U+0020."""
     return _compile_hidden_run(_ALWAYS_HIDDEN_RANGES + _LOOKALIKE_SPACE_RANGES)
 
 
@@ -84,7 +85,7 @@ def visible(text: object, *, spaces: bool = False) -> str:
     With ``spaces``, spaces that look like U+0020 are escaped, too, for text in which every character counts.
     """
     plain = str(text).replace("\r\n", "\n")
-    pattern = _ASCII_HIDDEN if plain.isascii() else _hidden_or_space() if spaces else hidden_characters()
+    pattern = _ASCII_HIDDEN if plain.isascii() else hidden_or_space() if spaces else hidden_characters()
     if len(plain) <= _STEP_CHARACTERS:
         return pattern.sub(lambda match: _escape_run(match[0]), plain)
     # ``re`` holds the interpreter lock. In steps, a thread that does this lets other threads run.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp.web
 import pytest
@@ -289,6 +291,7 @@ async def test_a_model_that_the_person_does_not_allow_is_not_asked(house: ChatPr
         {"mode": "url", "url": "https://"},
         {"mode": "url", "url": "http://[broken"},
         {"mode": "url", "url": 7},
+        {"mode": "url", "url": "https://example.com/\ud800"},
         {"mode": "url", "url": r"https://evil.example\@good.example/"},
         {"mode": "url", "url": "https://evil.example\t@good.example/"},
         {"mode": "url"},
@@ -306,6 +309,25 @@ async def test_nobody_allows_more_than_they_are_shown(house: ChatProcess, model:
     assert not bodies_of_kind(events, Kind.QUESTION)
     assert "can be shown for approval" in bodies_of_kind(events, Kind.RESULT)[0]["text"]
     assert len(await model.journal()) == before + 2
+
+
+def test_requests_of_many_megabytes_hold_up_nobody() -> None:
+    text = "\u00e9" * 30_000_000
+    message = {"role": "user", "content": {"type": "text", "text": text}}
+    started = time.thread_time()
+    assert parse_elicitation({"message": "x", "requestedSchema": {"a": text}}) is None
+    assert SamplingRequest.is_too_long({"messages": [message]})
+    assert time.thread_time() - started < 0.05
+
+
+def test_numbers_and_nesting_beyond_all_bounds_are_read() -> None:
+    nested: Any = "x"
+    for _ in range(900):
+        nested = [nested]
+    message = {"role": "user", "content": nested}
+    request = SamplingRequest.from_params({"messages": [message], "maxTokens": 10**400, "temperature": 1e308})
+    assert (request.messages, request.max_tokens) == (((False, "(nothing)"),), None)
+    assert SamplingRequest.from_params({"maxTokens": 1e308}).max_tokens == 2**31
 
 
 def test_whatever_a_server_wants_sampled_is_read_as_texts() -> None:
@@ -375,9 +397,17 @@ def test_nobody_is_sent_to_an_address_that_reads_like_another(url: str) -> None:
     assert parse_elicitation({"mode": "url", "message": "Sign in", "url": url}) is None
 
 
+@pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\u3000", "\U000e0041"])
+def test_hidden_characters_of_an_address_are_encoded(hidden: str) -> None:
+    shown = parse_elicitation({"mode": "url", "url": f"https://example.com/a{hidden}b?c={hidden}\u00e9"})
+    assert shown is not None
+    encoded = quote(hidden)
+    assert shown.url == f"https://example.com/a{encoded}b?c={encoded}\u00e9"
+
+
 def test_letters_of_another_alphabet_in_a_host_are_shown_encoded() -> None:
     shown = parse_elicitation(
         {"mode": "url", "message": "Sign in", "url": "https://p\u0430ypal.example:8443/x?y=\u00e9"}
     )
     assert shown is not None
-    assert shown.url.startswith("https://xn--pypal-4ve.example:8443/x?y=")
+    assert (shown.url or "").startswith("https://xn--pypal-4ve.example:8443/x?y=")

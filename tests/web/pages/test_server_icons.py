@@ -19,6 +19,8 @@ from tests.web.conftest import HttpClient, InProcessApp, Opening
 from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
 
 from toolyard.types.registry import InstanceDraft, ServerDraft
+from toolyard.types.server import HttpSpec, Server
+from toolyard.web.servers.icons import ServerIcons
 
 
 def png(width: int, height: int) -> bytes:
@@ -188,6 +190,19 @@ async def test_an_icon_is_fetched_through_the_address_guard(
     for answer in [*answers, await local.client().get(image.attrs["src"])]:
         assert (answer.status, answer.headers["Content-Type"], answer.body) == (200, "image/png", PNG)
     assert art.asked == ["/moved.png", "/bomb.png", "/icon.png"]
+
+
+async def test_a_fetched_icon_is_not_shown_for_a_server_that_may_no_longer_fetch_it(
+    open_site: Opening, serve_http: Callable[[web.Application], Awaitable[str]]
+) -> None:
+    art = ArtServer("/icon.png")
+    url = await serve_http(art.app)
+    icons = (await open_site({})).part(ServerIcons)
+    addresses = [f"{url}/icon.png"]
+    allowed = Server("one", HttpSpec("https://art.example/mcp"), private_addresses=True)
+    assert await icons.fetch(allowed, addresses) is not None
+    assert await icons.fetch(replace(allowed, private_addresses=False), addresses) is None
+    assert art.asked == ["/icon.png"]
 
 
 async def test_registry_pages_show_icons(

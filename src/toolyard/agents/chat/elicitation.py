@@ -138,6 +138,8 @@ class ServerQuestions:
         active_call, call_id = self._find_active_call(principal_id, server_id, chat_id)
         if active_call is None or active_call.sampling_handler is None:
             raise Declined("no user is available to allow a model request")
+        if SamplingRequest.is_too_long(params):
+            raise Declined("the request has more than 10 MB")
         request = SamplingRequest.from_params(params)
         words = request.display_text
         if len(words) > MAX_SAMPLING_REQUEST_CHARACTERS:

@@ -6,16 +6,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import orjson
 
 from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
 from toolyard.auth.errors import AddressNotAllowed
 from toolyard.config.value_checks import normalize_host, url_fault
+from toolyard.results.readable_json import estimate_characters
 from toolyard.types.chat import Question
 from toolyard.types.server import HttpSpec, Server
 from toolyard.types.tool import JsonObject
+from toolyard.types.visible_text import hidden_or_space
 
 __all__ = [
     "MAX_SAMPLING_REQUEST_CHARACTERS",
@@ -30,6 +32,9 @@ _MAX_SCHEMA_BYTES = 64_000
 _MAX_URL_CHARACTERS = 4_000
 MAX_SAMPLING_REQUEST_CHARACTERS = 64_000
 """Maximum length of a sampling request that a user can review."""
+_MAX_SAMPLING_PARAMS_CHARACTERS = 10_000_000
+"""Pictures and sounds are not displayed, so that a request may be longer than its text."""
+_MAX_SAMPLING_TOKENS = 2**31
 
 
 def parse_elicitation(params: JsonObject) -> Question | None:
@@ -39,6 +44,9 @@ def parse_elicitation(params: JsonObject) -> Question | None:
         url = normalize_web_url(_text_or_empty(params.get("url")))
         return None if url is None else Question(kind="url", message=message, url=url)
     schema = _object_or_empty(params.get("requestedSchema"))
+    # Counted first: to encode a schema of many megabytes takes long.
+    if estimate_characters(schema, _MAX_SCHEMA_BYTES) > _MAX_SCHEMA_BYTES:
+        return None
     if not schema or not is_storable_json(schema) or len(orjson.dumps(schema)) > _MAX_SCHEMA_BYTES:
         return None
     return Question(kind="form", message=message, schema=schema)
@@ -63,8 +71,17 @@ class SamplingRequest:
             tuple(_parse_messages(params.get("messages"))),
             _text_or_empty(params.get("systemPrompt")) or None,
             None if temperature is None else float(temperature),
-            None if max_tokens is None else max(1, int(max_tokens)),
+            None if max_tokens is None else min(max(1, int(max_tokens)), _MAX_SAMPLING_TOKENS),
         )
+
+    @staticmethod
+    def is_too_long(params: JsonObject) -> bool:
+        """Return whether the texts of a request are longer than a user can review.
+
+        It is checked before the request is parsed, which takes long for many megabytes.
+        """
+        shown = [params.get("systemPrompt"), params.get("messages")]
+        return estimate_characters(shown, _MAX_SAMPLING_PARAMS_CHARACTERS) > _MAX_SAMPLING_PARAMS_CHARACTERS
 
     @property
     def display_text(self) -> str:
@@ -85,7 +102,11 @@ def _parse_messages(value: object) -> Iterator[tuple[bool, str]]:
 def _read_content_text(content: object) -> str:
     """Return the text of a message; other content is replaced by its type in parentheses."""
     if isinstance(content, list):
-        return "\n".join(_read_content_text(each) for each in _list_or_empty(cast("object", content)))
+        return "\n".join(map(_read_block_text, _list_or_empty(cast("object", content))))
+    return _read_block_text(content)
+
+
+def _read_block_text(content: object) -> str:
     block = _object_or_empty(content)
     return _text_or_empty(block.get("text")) or f"({_text_or_empty(block.get('type'))[:40] or 'nothing'})"
 
@@ -95,17 +116,19 @@ def normalize_web_url(url: str) -> str | None:
     acceptable.
 
     Browsers treat a backslash as a slash, a user name can look like a host, and letters of other alphabets
-    can look like Latin ones.
+    can look like Latin ones. Hidden characters, such as those that reverse the direction of a text, are
+    percent-encoded, as browsers do before they send them.
     """
-    if len(url) > _MAX_URL_CHARACTERS or url_fault(url) is not None:
+    if len(url) > _MAX_URL_CHARACTERS or url_fault(url) is not None or sanitize_text(url) != url:
         return None
     parts = urlsplit(url)
     host = normalize_host(parts.hostname or "")
     if "@" in parts.netloc or host is None:
         return None
-    if parts.netloc.isascii():
-        return url
-    return parts._replace(netloc=host if parts.port is None else f"{host}:{parts.port}").geturl()
+    if not parts.netloc.isascii():
+        netloc = host if parts.port is None else f"{host}:{parts.port}"
+        url = parts._replace(netloc=netloc).geturl()
+    return url if url.isascii() else hidden_or_space().sub(lambda match: quote(match[0]), url)
 
 
 def is_private_page(server: Server | None, url: str) -> bool:
@@ -122,9 +145,12 @@ def is_private_page(server: Server | None, url: str) -> bool:
 
 
 def _number_or_none(value: object) -> int | float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:  # an integer that no float can represent
+        return None
 
 
 def _text_or_empty(value: object) -> str:

@@ -22,6 +22,9 @@ __all__ = [
 
 _ELICITATION_METHOD = "elicitation/create"
 _TEXT_KEYS = ("title", "description", "enumNames")
+_OPTION_KEYS = frozenset({"oneOf", "anyOf", "items"})
+"""Keys of the choices of a field, whose titles clients show."""
+_MAX_FIELD_DEPTH = 3
 _MAX_ELICITATION_CHARACTERS = 100_000
 
 
@@ -72,7 +75,7 @@ def escape_hidden_in_params(method: str, params: Mapping[str, Any]) -> dict[str,
     schema = as_object(shown.get("requestedSchema"))
     fields = as_object(schema.get("properties"))
     if fields:
-        named = {name: _escape_field(field) for name, field in fields.items()}
+        named = {name: _escape_field(_with_visible_title(name, field)) for name, field in fields.items()}
         shown["requestedSchema"] = {**schema, "properties": named}
     return shown
 
@@ -93,10 +96,36 @@ def _escape_request(request: Any) -> Any:
     }
 
 
-def _escape_field(field: Any) -> Any:
+def _with_visible_title(name: str, field: Any) -> Any:
+    """Return the field with a title if clients would show its name, and that has hidden characters."""
+    members = as_object(field)
+    return {"title": name, **members} if visible(name) != name else field
+
+
+def _escape_field(field: Any, depth: int = 0) -> Any:
+    """Return a field with its texts escaped. Values stay as they are, because the server expects them."""
     members = as_object(field)
     texts = {key: _escape_text(members[key]) for key in _TEXT_KEYS if key in members}
+    values = members.get("enum")
+    if isinstance(values, list) and "enumNames" not in members:
+        names = [_escape_text(each) for each in cast("list[Any]", values)]
+        if names != values:
+            texts["enumNames"] = names
+    if depth < _MAX_FIELD_DEPTH:
+        for key in _OPTION_KEYS & members.keys():
+            options = members[key]
+            texts[key] = (
+                [_escape_option(each, depth + 1) for each in cast("list[Any]", options)]
+                if isinstance(options, list)
+                else _escape_field(options, depth + 1)
+            )
     return {**members, **texts} if texts else field
+
+
+def _escape_option(option: Any, depth: int) -> Any:
+    constant = as_object(option).get("const")
+    named = _with_visible_title(constant, option) if isinstance(constant, str) else option
+    return _escape_field(named, depth)
 
 
 def _escape_text(text: Any) -> Any:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from yarl import URL
 
@@ -61,20 +61,24 @@ def _is_usable_length(src: str) -> bool:
     return len(src) <= (2 * _MAX_ICON_BYTES if src.startswith(_DATA_PREFIX) else _MAX_URL_CHARACTERS)
 
 
+_IconKey: TypeAlias = tuple[str, str, bool | None, str]
+
+
 class ServerIcons:
     """Fetches and caches icons."""
 
     def __init__(self, net: OutboundHttp, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._net = net
         self._clock = clock
-        # Keyed by server, too: an address that one server may use can be refused for another.
-        self._cache: LruCache[tuple[str, str], tuple[float, Icon | None]] = LruCache(_MAX_CACHED_ICONS)
-        self._requests: SingleFlight[tuple[str, str], Icon | None] = SingleFlight(cancel_when_abandoned=True)
+        self._cache: LruCache[_IconKey, tuple[float, Icon | None]] = LruCache(_MAX_CACHED_ICONS)
+        self._requests: SingleFlight[_IconKey, Icon | None] = SingleFlight(cancel_when_abandoned=True)
 
     async def fetch(self, server: Server, urls: Sequence[str]) -> Icon | None:
         """Return the first icon that is a PNG, JPEG or WebP picture of acceptable size, or None."""
         for url in urls:
-            key = (server.id, url)
+            # The server's address and policy decide whether an icon may be fetched.
+            own_url = server.transport.url if isinstance(server.transport, HttpSpec) else ""
+            key = (server.id, own_url, server.private_addresses, url)
             cached = self._cache.get(key)
             if cached is None or self._clock() - cached[0] > _CACHE_SECONDS:
                 icon = await self._requests.run(key, partial(self._read, server, url))
