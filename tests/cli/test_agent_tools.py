@@ -58,6 +58,15 @@ def test_names_are_checked_while_the_file_has_another_fault(listed: Cli) -> None
     assert "'## Fourth' looks like an agent, but has no front matter, so it is read as text" in ran.out
 
 
+def test_check_reports_an_agent_whose_tools_are_all_hidden(listed: Cli) -> None:
+    listed("tools")
+    listed.agents("## Forgetful\n---\ntools: [demo_forget]\n---\nForget.\n")
+    ran = listed("check")
+    assert ran.code == 0
+    assert "AGENTS.md:1: Forgetful: has no tools: all that match are hidden (write tools)" in ran.out
+    assert "Forgetful" not in listed("check", TOOLYARD_WRITE_TOOLS="allow").out
+
+
 def test_a_chat_reports_unknown_names(chatting: CliWithChat) -> None:
     chatting.agents("## Writer\n---\ntools: [chat_look, chat_lok]\n---\nWrite.\n")
     chatting("tools")

@@ -481,6 +481,16 @@ def test_a_server_that_needs_no_sign_in_is_said_to_need_none(
     assert (ran.code, ran.out) == (0, "server 'plain' works without a sign-in\n")
 
 
+def test_a_server_that_fails_without_asking_for_a_sign_in_says_why(
+    cli: Cli, hostile_http: ListeningProgram
+) -> None:
+    cli.write({"mcpServers": {"broken": {"url": f"{hostile_http.url}/status-500/mcp?when=always"}}})
+    ran = cli("login", "broken", "--no-browser")
+    assert ran.code == 3
+    assert "server 'broken': answered HTTP 500" in ran.err
+    assert "use it without one" not in ran.err
+
+
 @pytest.mark.parametrize(
     ("entry", "words"),
     [

@@ -28,7 +28,6 @@ from toolyard.cli.output import notices
 from toolyard.cli.output.console import Notice, format_age
 from toolyard.cli.output.progress import EARLY_OUTPUT_SECONDS
 from toolyard.cli.output.servers import ServerSummary, describe_server_info
-from toolyard.clients.call_path import refuse_approval
 from toolyard.core.agents import add_stored_agents
 from toolyard.errors import CallTimeout, ServerError, ToolRefused, Unreachable
 from toolyard.results import ResultLimits
@@ -230,7 +229,12 @@ class LocalBackend:
         scope: dict[str, Any] = {"agent": request.agent, "bundles": request.bundles}
 
         async def approve_call(question: ApprovalRequest) -> bool:
-            return await (approve(question.arguments) if approve is not None else refuse_approval(question))
+            if approve is not None:
+                return await approve(question.arguments)
+            raise ToolRefused(
+                f"'{question.decision.name}' needs an approval, and nobody is available to ask",
+                hint="call it at a terminal, or set write_tools to 'allow'",
+            )
 
         try:
             async with asyncio.timeout(seconds):

@@ -34,7 +34,7 @@ from toolyard.policy.glob import unused_globs
 from toolyard.policy.policy import select_bundles
 from toolyard.registry.redirect_conflicts import find_servers_sharing_redirect
 from toolyard.types.agent import Agent
-from toolyard.types.call import HiddenTool, WriteTools
+from toolyard.types.call import HiddenTool, WriteTools, summarize_hiding_rules
 from toolyard.types.server import Bundle, Configuration, HttpSpec, Server, StdioSpec, Trust
 
 if TYPE_CHECKING:
@@ -166,11 +166,17 @@ def check_catalogues(
         told = check_tool_patterns(agent, known, prefixes)
         report.problems += told.errors
         report.notes += told.warnings
-        may_have_others = agent.tools is None or any(server.enabled for server in unlisted)
-        if not may_have_others and not any(map(compile_patterns(agent.tools or ()).allows, known)):
+        if agent.tools is None or any(server.enabled for server in unlisted):
+            continue
+        matching = set(filter(compile_patterns(agent.tools).allows, known))
+        rules = {tool.name: tool.rule for tool in hidden if tool.name in matching}
+        if len(rules) == len(matching):
+            summary = summarize_hiding_rules(rules.values())
+            reason = f"all that match are hidden ({summary})" if summary else "its patterns match none"
             hint = f"`toolyard tools --agent {agent.id} --all` shows the reasons"
-            message = "has no tools: its patterns match none"
-            report.notes.append(Problem(message, agent.file, agent.line, agent.name, hint))
+            report.notes.append(
+                Problem(f"has no tools: {reason}", agent.file, agent.line, agent.name, hint)
+            )
 
 
 def unnamed_issuers(configuration: Configuration) -> list[Server]:

@@ -120,10 +120,12 @@ async def sign_in(
         grant = await flow.sign_in(
             sign_in_server, paste=paste, browser=browser, timeout_seconds=timeout_seconds
         )
-    except (DiscoveryFailed, SignInNotNeeded):
-        # A server that needs no sign-in does not report one either.
-        state, _, _ = await check_server(options, sign_in_server.server.id)
+    except (DiscoveryFailed, SignInNotNeeded) as error:
+        # A server that needs no sign-in does not report one either. One that fails does not ask for it.
+        state, _, failure = await check_server(options, sign_in_server.server.id)
         if state is not State.READY:
+            if failure is not None and isinstance(error, SignInNotNeeded):
+                raise failure from None
             raise
         return _show_no_sign_in_needed(options, sign_in_server.server.id)
     return await _show_sign_in(options, sign_in_server, grant)
