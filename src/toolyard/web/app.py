@@ -21,6 +21,7 @@ from toolyard.types.version import __version__
 from toolyard.web import api, ui
 from toolyard.web.access.cookies import CsrfKey
 from toolyard.web.access.dependencies import find_user, is_page_request
+from toolyard.web.access.services import index_services
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.api.openapi import build_openapi_document
@@ -263,7 +264,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
             services.audit,
         ),
     )
-    app.state.services = {type(each): each for each in provided}
+    app.state.services = index_services(provided)
     collections = (health, resource_routes, api.router, ui.router)
     app.router.routes.append(RouteIndex([route for each in collections for route in each.build()]))
     app.mount("/static", VersionedStaticFiles())

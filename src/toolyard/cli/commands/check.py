@@ -174,9 +174,7 @@ def check_catalogues(
             summary = summarize_hiding_rules(rules.values())
             reason = f"all that match are hidden ({summary})" if summary else "its patterns match none"
             hint = f"`toolyard tools --agent {agent.id} --all` shows the reasons"
-            report.notes.append(
-                Problem(f"has no tools: {reason}", agent.file, agent.line, agent.name, hint)
-            )
+            report.notes.append(Problem(f"has no tools: {reason}", agent.file, agent.line, agent.name, hint))
 
 
 def unnamed_issuers(configuration: Configuration) -> list[Server]:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 
 from fastapi import Depends, Request
 
-__all__ = ["get_service", "uses"]
+__all__ = ["get_service", "index_services", "uses"]
 
 _T = TypeVar("_T")
+
+
+def index_services(services: Iterable[object]) -> dict[type, object]:
+    """Return the services by their classes and base classes.
+
+    A service may be of a subclass, as the call path is where traces are recorded. An exact class has
+    precedence over a base class.
+    """
+    services = tuple(services)
+    by_base = {base: each for each in services for base in type(each).__mro__[1:-1]}
+    return {**by_base, **{type(each): each for each in services}}
 
 
 def get_service(request: Request, kind: type[_T]) -> _T:
