@@ -9,7 +9,7 @@ import ipaddress
 import re
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ from toolyard.types.registry import (
     AuthKind,
     Instance,
     InstanceDraft,
+    InstanceName,
     InstanceState,
     RegistryServer,
     ServerDraft,
@@ -238,6 +239,10 @@ class Registry:
     async def list_instances(self, user_id: str) -> Sequence[tuple[Instance, RegistryServer]]:
         """Return the instances of a user, sorted by slug, each with its server."""
         return await self.storage.list_instances(user_id)
+
+    async def list_instance_names(self, owners: Collection[str]) -> Sequence[InstanceName]:
+        """Return the names of all instances of some users."""
+        return await self.storage.list_instance_names(owners) if owners else ()
 
     async def get_instance(self, user_id: str, instance_id: str) -> tuple[Instance, RegistryServer]:
         """Return an instance of this user with its server. Raises NotFound, also for another user's."""

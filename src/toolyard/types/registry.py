@@ -25,6 +25,7 @@ __all__ = [
     "FieldSpec",
     "Instance",
     "InstanceDraft",
+    "InstanceName",
     "InstanceState",
     "RecordField",
     "RegistrationMethod",
@@ -577,7 +578,7 @@ class Instance(InstanceDraft):
     @property
     def core_id(self) -> str:
         """Id of the instance's server, the first part of the canonical ids of its tools."""
-        return f"@{self.user_id}/{self.slug}"
+        return _build_core_id(self.user_id, self.slug)
 
     @property
     def grant_key(self) -> str:
@@ -593,3 +594,22 @@ def grant_key(instance_id: str) -> str:
 def parse_grant_key(key: str) -> str:
     """Return the id of the instance to which a key of stored OAuth tokens belongs."""
     return key.removeprefix(_GRANT_KEY_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceName:
+    """Ids and name of an instance."""
+
+    id: str
+    user_id: str
+    slug: str
+    name: str
+
+    @property
+    def core_id(self) -> str:
+        """Id of the instance's server, as in ``Instance``."""
+        return _build_core_id(self.user_id, self.slug)
+
+
+def _build_core_id(user_id: str, slug: str) -> str:
+    return f"@{user_id}/{slug}"

@@ -26,7 +26,7 @@ from toolyard.policy.glob import compile_globs
 from toolyard.policy.rules import scope_covers_server
 from toolyard.types.account import RequestUser
 from toolyard.types.agent import Agent, StoredAgent
-from toolyard.types.call import Caller, Decision, Surface, Verdict
+from toolyard.types.call import Caller, Surface, Verdict
 from toolyard.types.server import NATIVE_SERVER_ID, Server
 
 __all__ = [
@@ -78,6 +78,8 @@ class AgentTool:
     asks: bool
     why: str
     """Reason given by the rule that hides the tool or requires approval; empty if neither applies."""
+    rule: str
+    """Name of that rule, or empty."""
     tokens: int
 
 
@@ -245,7 +247,8 @@ class AgentDirectory:
                 definition.description,
                 "direct" if direct else "meta" if decision.verdict.is_visible and offer.meta else None,
                 decision.verdict is Verdict.ASK,
-                _get_decisive_reason(decision),
+                "" if decision.decisive is None else decision.decisive.reason,
+                "" if decision.decisive is None else decision.decisive.rule,
                 estimate_definition_tokens(definition),
             )
 
@@ -257,8 +260,3 @@ def _can_use_agent(request_user: RequestUser, agent: Agent) -> bool:
 
 def _get_server_label(server: Server) -> str:
     return "Toolyard" if server.id == NATIVE_SERVER_ID else server.label or server.id
-
-
-def _get_decisive_reason(decision: Decision) -> str:
-    decisive = decision.decisive
-    return "" if decisive is None else decisive.reason

@@ -560,7 +560,7 @@ async def test_the_tools_of_a_chat_are_chosen_in_a_dialog(chromium: Browser, yar
         dialog = page.get_by_role("dialog")
         await expect(dialog.get_by_text("Tools of the agent “Counter”.")).to_be_visible()
         hidden = dialog.locator(".hidden-tool").filter(has_text="demo_weekday")
-        await expect(hidden).to_contain_text("Hidden: no pattern of agent 'counter' matches 'demo_weekday'")
+        await expect(hidden).to_contain_text("Hidden: it is not among the tools of this agent.")
         await expect(hidden.get_by_role("checkbox")).to_be_disabled()
         await dialog.get_by_role("button", name="Clear").click()
         await dialog.get_by_role("checkbox", name="demo_count").check()

@@ -107,7 +107,7 @@ async def test_a_message_begins_a_chat_and_its_answer_is_there_after_a_reload(ya
     assert "2026-07-28 is a Tuesday." in card.text
     assert "Done" in card.one("header").text
     assert "A Tuesday." in page.text
-    assert re.search(r"\d+ in · \d+ out", page.text)
+    assert re.search(r"\d+ tokens in · \d+ out", page.text)
     assert page.path in [each.attrs["href"] for each in page.root.one("div", id="chat-list").all("a")]
 
 
@@ -498,7 +498,7 @@ async def test_the_console_names_the_rule_that_hides_a_tool(
     browser = ScriptlessBrowser(local.client())
     for query in ("", "?find=forget+a+thing"):
         hidden = (await browser.get(f"/ui/chat/console{query}")).root.one("details", id="console-hidden")
-        assert hidden.one("summary").text == "1 hidden tool (write tools)"
+        assert hidden.one("summary").text == "1 hidden tool (can change data)"
         assert "Hidden: this tool can change data" in hidden.one("li").text
     page = await browser.get("/ui/chat/console?tool=demo_forget")
     assert page.status == 404

@@ -85,7 +85,7 @@ async def test_where_nobody_is_invited_the_page_says_so(alone: InProcessApp) -> 
     page = await ScriptlessBrowser(alone.client()).get("/ui/admin/people")
     assert "Sign-in is off" in page.text
     assert not page.root.all("input", id="name")
-    assert page.root.one("td", data_label="Last seen").text == "now"
+    assert page.root.one("td", data_label="Last seen").text == "Now"
 
 
 # Tokens.
@@ -228,7 +228,8 @@ async def test_the_log_names_people_and_things_and_filters_by_them(team: InProce
 
     everything = " ".join(await rows())
     assert "Connected an instance" in everything
-    assert "work/read (bob)" in everything
+    assert "Docs: read (bob)" in everything
+    assert "work-2/read (bob)" in everything
     assert "server: Docs" in everything
     for id_ in (server.id, instance.id, bob.user.id, "instance.sign_in"):
         assert id_ not in everything

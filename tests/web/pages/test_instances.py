@@ -327,11 +327,12 @@ async def test_a_tool_that_may_not_be_called_says_why(
 ) -> None:
     at = f"/ui/mcp/{await created(alone, server)}"
     page = await me.get(f"{at}/tool?name=wipe")
-    assert "You can’t call this tool" in page.text
+    assert "You can’t call it: this tool can change data, and such tools are turned off." in page.text
     assert not page.root.all("textarea", id="json")
     decides = page.root.one("li", class_="decides")
-    assert decides.text.startswith("write tools")
+    assert decides.text.startswith("Changing data")
     assert "(this rule decides)" in decides.text
+    assert "readOnlyHint is false" in decides.text
     csrf = dict(page.fields(page.root.one("form", id="act")))["csrf"]
     answer = await me.client.ask(
         "POST", f"{at}/tool?name=wipe", data={"csrf": csrf, "json": "{}"}, headers=me.cookie()

@@ -420,7 +420,7 @@ async def test_pages_tell_what_changed_and_accept_it(
     words.has(read=EVIL, count="Counts words", more="<b>Something</b> else")
     page = await ada.get(f"/ui/mcp/{office.adas}/tools")
     assert "2 tools changed" in page.text
-    assert "Not available: in quarantine: its definition has changed since it was accepted" in page.text
+    assert "Not available: its definition has changed since it was accepted" in page.text
     assert page.root.all("a", href=f"/ui/mcp/{office.adas}/changes")
     home = await ada.get("/ui/")
     assert "2 tools of “Words” changed" in home.text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
@@ -16,7 +16,14 @@ from toolyard.store.sql.dialects import insert_if_absent, raise_if_violated
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.stored_values import clean_text, fold_case
 from toolyard.store.sql.tables import auth_choices, instances, servers
-from toolyard.types.registry import AuthChoice, AuthKind, Instance, InstanceState, RegistryServer
+from toolyard.types.registry import (
+    AuthChoice,
+    AuthKind,
+    Instance,
+    InstanceName,
+    InstanceState,
+    RegistryServer,
+)
 
 __all__ = ["SqlRegistryStorage"]
 
@@ -178,6 +185,12 @@ class SqlRegistryStorage:
 
         pairs = await self._executor.read_or_default(work, ())
         return sorted(pairs, key=lambda pair: (fold_case(pair[0].slug), pair[0].slug))
+
+    async def list_instance_names(self, owners: Collection[str]) -> Sequence[InstanceName]:
+        """Return the names of all instances of some users."""
+        columns = (instances.c.id, instances.c.user_id, instances.c.slug, instances.c.name)
+        query = select(*columns).where(instances.c.user_id.in_(owners))
+        return await self._executor.fetch_all(query, lambda row: InstanceName(*row))
 
     async def get_instance(self, user_id: str, instance_id: str) -> tuple[Instance, RegistryServer] | None:
         """Return an instance of this user with its server; None if it belongs to another user."""

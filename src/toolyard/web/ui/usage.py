@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from fastapi import Request, Response
 
@@ -15,18 +15,23 @@ from toolyard.store.repositories.usage import SqlUsage
 from toolyard.types.account import User
 from toolyard.types.audit import UsageGroup, UsageSums, server_of_tool
 from toolyard.types.call import Caller
-from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.tool import Definition
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import responses
 from toolyard.web.ui.components.formatting import count
+from toolyard.web.ui.components.server_names import (
+    ServerNames,
+    ServerNamesReader,
+    ServerNamesReaderDep,
+    find_owners,
+)
 
 __all__ = ["router"]
 
 router = Routes()
 
-_NAME_BY_KEY = {NATIVE_SERVER_ID: "Built-in tools", TITLE_AGENT: "Titles of chats"}
+_NAME_BY_AGENT = {TITLE_AGENT: "Titles of chats", "": "No agent"}
 _PERIOD_DAYS = (7, 30, 90, 365)
 _DEFAULT_DAYS = 30
 _MAX_TABLE_ROWS = 50
@@ -125,10 +130,11 @@ async def show_own_usage(
     callers: deps.CallersDep,
     call_path: deps.CallPathDep,
     tool_directory: deps.ToolDirectoryDep,
+    server_names: ServerNamesReaderDep,
     days: str = "",
 ) -> Response:
     """Show the usage of the signed-in person."""
-    reader = _UsageReader(usage, days, me.user.id)
+    reader = _UsageReader(usage, server_names, days, me.user.id)
     tools = _list_visible_tools(call_path, tool_directory, callers.get(me))
     return await reader.render(request, (), tools)
 
@@ -142,11 +148,12 @@ async def show_usage(
     callers: deps.CallersDep,
     call_path: deps.CallPathDep,
     tool_directory: deps.ToolDirectoryDep,
+    server_names: ServerNamesReaderDep,
     days: str = "",
     person: str = "",
 ) -> Response:
     """Show the usage of everybody, or of one person."""
-    reader = _UsageReader(usage, days, person or None)
+    reader = _UsageReader(usage, server_names, days, person or None)
     tools = _list_visible_tools(call_path, tool_directory, callers.get(me))
     return await reader.render(request, await accounts.list_users(), tools)
 
@@ -161,8 +168,11 @@ def _list_visible_tools(
 class _UsageReader:
     """Reads the sums of one period."""
 
-    def __init__(self, usage: SqlUsage, days: str, person: str | None) -> None:
+    def __init__(
+        self, usage: SqlUsage, server_names: ServerNamesReader, days: str, person: str | None
+    ) -> None:
         self._usage = usage
+        self._server_names = server_names
         self._person = person
         self._days = int(days) if days in map(str, _PERIOD_DAYS) else _DEFAULT_DAYS
         self._last_day = datetime.now(UTC).date()
@@ -173,15 +183,28 @@ class _UsageReader:
     ) -> Response:
         """Render the page. ``people`` can be chosen on it; ``tools`` are those that may be unused."""
         sums = {group: await self._read(group) for group in UsageGroup}
-        by_day, names = sums[UsageGroup.DAY], {user.id: user.name for user in people}
+        by_day, people_names = sums[UsageGroup.DAY], {user.id: user.name for user in people}
+        shown = [
+            each.key
+            for group in (UsageGroup.SERVER, UsageGroup.TOOL)
+            for each in sums[group][:_MAX_TABLE_ROWS]
+        ]
+        owners = find_owners([*shown, *(each.id for each in tools.values())])
+        names = await self._server_names.read(owners, people_names)
         tables = [
-            _build_table("Servers", "Server", sums[UsageGroup.SERVER], names),
-            _build_table("Tools", "Tool", sums[UsageGroup.TOOL], names),
-            _build_table("Agents", "Agent", sums[UsageGroup.AGENT], names, tokens=True),
-            _build_table("Models", "Model", sums[UsageGroup.MODEL], names, calls=False, tokens=True),
+            _build_table("Servers", "Server", sums[UsageGroup.SERVER], names.name_server),
+            _build_table("Tools", "Tool", sums[UsageGroup.TOOL], names.name_tool),
+            _build_table("Agents", "Agent", sums[UsageGroup.AGENT], _name_agent, tokens=True),
+            _build_table("Models", "Model", sums[UsageGroup.MODEL], str, calls=False, tokens=True),
         ]
         if people and self._person is None:
-            tables.insert(0, _build_table("People", "Person", sums[UsageGroup.PERSON], names, tokens=True))
+            person_sums = sums[UsageGroup.PERSON]
+            tables.insert(
+                0,
+                _build_table(
+                    "People", "Person", person_sums, lambda key: people_names.get(key, key), tokens=True
+                ),
+            )
         calls = [
             (f"{day}: {count(one.calls, 'call')}, {one.failures:,} failed", one.calls, one.failures)
             for day, one in self._list_days(by_day)
@@ -202,7 +225,9 @@ class _UsageReader:
             tokens=BarChart.build("Tokens per day", tokens),
             by_day=list(reversed(by_day)),
             tables=[table for table in tables if table.rows],
-            unused=_find_unused(tools, {each.key for each in sums[UsageGroup.TOOL]}),
+            first_day=_format_day(self._first_day),
+            last_day=_format_day(self._last_day),
+            unused=_find_unused(tools, {each.key for each in sums[UsageGroup.TOOL]}, names),
         )
 
     async def _read(self, group: UsageGroup) -> Sequence[UsageSums]:
@@ -219,23 +244,21 @@ def _build_table(
     title: str,
     heading: str,
     sums: Sequence[UsageSums],
-    names: Mapping[str, str],
+    name_key: Callable[[str], str],
     *,
     calls: bool = True,
     tokens: bool = False,
 ) -> UsageTable:
-    rows = [(_name_of(each.key, names) or "(none)", each) for each in sums[:_MAX_TABLE_ROWS]]
+    rows = [(name_key(each.key) or "Unknown", each) for each in sums[:_MAX_TABLE_ROWS]]
     return UsageTable(title, heading, rows, max(len(sums) - _MAX_TABLE_ROWS, 0), calls, tokens)
 
 
-def _name_of(key: str, names: Mapping[str, str]) -> str:
-    """Return a name for people: of a person, or of a server or tool with the owner of an instance."""
-    if key in _NAME_BY_KEY:
-        return _NAME_BY_KEY[key]
-    if key.startswith("@") and "/" in key:
-        owner, _, rest = key[1:].partition("/")
-        return f"{rest} ({names[owner]})" if owner in names else rest
-    return names.get(key, key)
+def _format_day(day: date) -> str:
+    return day.strftime("%d %b %Y")
+
+
+def _name_agent(agent_id: str) -> str:
+    return _NAME_BY_AGENT.get(agent_id, agent_id)
 
 
 def _add_up(sums: Sequence[UsageSums]) -> UsageSums:
@@ -252,7 +275,9 @@ def _add_up(sums: Sequence[UsageSums]) -> UsageSums:
     )
 
 
-def _find_unused(tools: Mapping[str, Definition], used_ids: Collection[str]) -> Sequence[UnusedServer]:
+def _find_unused(
+    tools: Mapping[str, Definition], used_ids: Collection[str], names: ServerNames
+) -> Sequence[UnusedServer]:
     """Return the tools that were not called, by server."""
     used_servers = {server_of_tool(each) for each in used_ids}
     unused: dict[str, list[str]] = {}
@@ -260,6 +285,6 @@ def _find_unused(tools: Mapping[str, Definition], used_ids: Collection[str]) -> 
         if tool.id not in used_ids:
             unused.setdefault(server_of_tool(tool.id), []).append(name)
     return [
-        UnusedServer(_name_of(server, {}), names, server not in used_servers)
-        for server, names in sorted(unused.items())
+        UnusedServer(names.name_server(server), unused_tools, server not in used_servers)
+        for server, unused_tools in sorted(unused.items())
     ]

@@ -17,6 +17,7 @@ from toolyard.web.routes import Routes
 from toolyard.web.servers.tool_savings import USAGE_SECONDS
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import count
+from toolyard.web.ui.components.server_names import ServerNamesReaderDep
 
 __all__ = ["router"]
 
@@ -29,7 +30,7 @@ _MAX_LISTED_TOOLS = 200
 class ServerBudget:
     """Costs of one server's tools. ``agents`` has the tokens that each agent's model gets."""
 
-    server: str
+    name: str
     tools: Sequence[ToolCost]
     agents: Mapping[str, int]
 
@@ -56,6 +57,7 @@ async def show_budget(
     agent_directory: deps.AgentDirectoryDep,
     usage: deps.UsageDep,
     tool_savings: deps.ToolSavingsDep,
+    server_names: ServerNamesReaderDep,
 ) -> Response:
     """Show the costs for the person and their agents. Only the person's own calls are counted."""
     await instance_sync.sync(me.principal)
@@ -75,14 +77,15 @@ async def show_budget(
             if tool.through == "direct":
                 share = shares.setdefault(tool.server, {})
                 share[agent.id] = share.get(agent.id, 0) + tool.tokens
+    names = await server_names.read([me.user.id])
     servers = [
-        ServerBudget(server, costs.get(server, []), shares.get(server, {}))
-        for server in sorted({*costs, *shares})
+        ServerBudget(names.name_server(server), costs.get(server, []), shares.get(server, {}))
+        for server in {*costs, *shares}
     ]
     return await responses.render_large_page(
         request,
         "budget.html",
-        servers=servers,
+        servers=sorted(servers, key=lambda each: each.name.casefold()),
         total=sum(server.tokens for server in servers),
         agents={agent.id: agent.name for agent in agents},
         limit=settings.meta_threshold,
@@ -94,17 +97,23 @@ async def show_budget(
 
 @router.get("/ui/budget/tools")
 async def confirm_savings(
-    request: Request, me: deps.CurrentUser, tool_savings: deps.ToolSavingsDep
+    request: Request,
+    me: deps.CurrentUser,
+    tool_savings: deps.ToolSavingsDep,
+    server_names: ServerNamesReaderDep,
 ) -> Response:
     """Ask whether to turn off the unused tools."""
     proposal = await tool_savings.propose(me)
     if proposal is None:
         return responses.redirect_to("/ui/budget", "There is nothing to turn off.")
-    names = [f"{server}/{tool}" for server, tools in proposal.tools.items() for tool in tools]
+    servers = await server_names.read([me.user.id])
+    names = [
+        f"{servers.name_server(server)}: {tool}" for server, tools in proposal.tools.items() for tool in tools
+    ]
     return responses.render_confirmation(
         request,
         title=f"Turn off {count(len(names), 'tool')}?",
-        text=f"They were not used in the last weeks. {proposal.tokens} tokens remain."
+        text=f"They were not used in the last weeks. {proposal.tokens:,} tokens remain."
         " You can turn them on again.",
         action="/ui/budget/tools",
         back="/ui/budget",

@@ -14,6 +14,7 @@ from toolyard.types.audit import AuditEntry
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import forms, responses
+from toolyard.web.ui.components.server_names import ServerNames, ServerNamesReaderDep, find_owners
 
 __all__ = ["router"]
 
@@ -107,8 +108,7 @@ async def show_audit_log(
     me: deps.AdminUser,
     accounts: deps.AccountsDep,
     audit_log: deps.AuditLogDep,
-    config: deps.ConfigDep,
-    registry: deps.RegistryDep,
+    server_names: ServerNamesReaderDep,
     when: str = "",
     action: str = "",
     actor: str = "",
@@ -135,15 +135,16 @@ async def show_audit_log(
         query = {**chosen, "before": str(found[-1].id)}
         older = f"/ui/admin/audit?{urlencode({key: value for key, value in query.items() if value})}"
     users = await accounts.list_users()
-    servers = {each.id: each.label or each.id for each in config.configuration.servers.values()}
-    servers |= {each.id: each.name for each in await registry.list_servers()}
-    names = servers | {each.id: each.name for each in users}
+    people = {each.id: each.name for each in users}
+    owners = find_owners(each.target for each in found) | {each.actor for each in found}
+    names = await server_names.read(owners, people)
+    names_by_id = {**names.servers, **names.instances, **people}
     return responses.render_page(
         request,
         "audit.html",
-        rows=[_build_row(each, names) for each in found],
-        people=[(each.id, each.name) for each in users],
-        servers=servers,
+        rows=[_build_row(each, names, names_by_id) for each in found],
+        people=people.items(),
+        servers=names.servers,
         chosen=chosen,
         actions=_ACTION_WORDS,
         periods={value: label for value, (label, _) in _PERIODS.items()},
@@ -153,9 +154,9 @@ async def show_audit_log(
     )
 
 
-def _build_row(entry: AuditEntry, names: Mapping[str, str]) -> AuditRow:
+def _build_row(entry: AuditEntry, server_names: ServerNames, names: Mapping[str, str]) -> AuditRow:
     details = {key: value for key, value in entry.details.items() if value is not None and value != ""}
-    what = names.get(entry.target) or _shorten_target(entry.target, names)
+    what = names.get(entry.target) or _name_target(entry, server_names)
     # A call has the name that models see; its target says which tool that is.
     if not entry.action.startswith("tool."):
         named = next((str(details.pop(key)) for key in _NAMED_BY_DETAIL if key in details), "")
@@ -180,9 +181,11 @@ def _describe_outcome(outcome: str) -> str:
     return _OUTCOME_WORDS.get(outcome, words.capitalize())
 
 
-def _shorten_target(target: str, names: Mapping[str, str]) -> str:
-    """Return the id of an instance or of its tool with the person's name instead of their id."""
-    if not target.startswith("@"):
-        return target
-    user_id, _, rest = target[1:].partition("/")
-    return f"{rest} ({names[user_id]})" if user_id in names else target
+def _name_target(entry: AuditEntry, names: ServerNames) -> str:
+    """Return a tool or an instance by name, any other target as it is."""
+    if entry.action.startswith("tool."):
+        return names.name_tool(entry.target)
+    if entry.target.startswith("@"):
+        return names.name_server(entry.target)
+    # The id of an instance says nothing to people.
+    return "A deleted instance" if entry.action.startswith("instance.") else entry.target

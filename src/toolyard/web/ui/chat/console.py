@@ -20,6 +20,7 @@ from toolyard.types.tool import Definition, JsonObject
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import responses
+from toolyard.web.ui.components.rule_texts import describe_obstacle, summarize_rule
 from toolyard.web.ui.tools.schema_form import ToolForm
 
 __all__ = ["ChatToolGroup", "ToolConsole", "find_tool", "group_chat_tools", "router"]
@@ -124,7 +125,7 @@ async def _build_console(
         more=max(len(tools) - _MAX_LISTED_TOOLS, 0),
         hidden=tuple(hidden[:_MAX_LISTED_TOOLS]),
         hidden_count=len(hidden),
-        hidden_rules=summarize_hiding_rules(each.rule for each in hidden),
+        hidden_rules=summarize_hiding_rules(summarize_rule(each.rule) for each in hidden),
     )
 
 
@@ -132,7 +133,10 @@ def find_tool(tools: Iterable[ToolView], name: str) -> ToolView:
     """Return the tool with a name. Raises NotFound, with the reason if the tool is hidden."""
     for each in tools:
         if each.name == name and not each.shown:
-            raise NotFound(f"“{name}” is hidden: {each.why}", hint="choose another tool, or ask an admin")
+            raise NotFound(
+                f"“{name}” is hidden: {describe_obstacle(each.rule, each.why)}",
+                hint="choose another tool, or ask an admin",
+            )
         if each.name == name:
             return each
     raise NotFound("tool not found", hint="it may have been removed with its server; search again")

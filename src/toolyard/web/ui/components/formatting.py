@@ -129,7 +129,7 @@ def compact(number: float) -> str:
 
 def seconds(number: float) -> str:
     """Return a duration: ``< 0.01 s``, ``0.04 s``, ``12 s``, ``3 min 20 s``."""
-    if 0 < number < 0.005:
+    if 0 <= number < 0.005:
         return "< 0.01 s"
     if number < 10:
         return f"{number:.2f} s"

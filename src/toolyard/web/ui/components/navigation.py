@@ -64,7 +64,7 @@ PAGES = (
     Page("Proposals", "/ui/admin/proposals", "list", Section.ADMIN, True, "Proposals of everyone"),
     Page("Models", "/ui/admin/models", "model", Section.ADMIN),
     Page("People", "/ui/admin/people", "people", Section.ADMIN),
-    Page("Usage", "/ui/admin/usage", "chart", Section.ADMIN, search_title="Usage of everyone"),
+    Page("Usage of everyone", "/ui/admin/usage", "chart", Section.ADMIN),
     Page("Audit log", "/ui/admin/audit", "list", Section.ADMIN),
 )
 """In the order of the navigation."""

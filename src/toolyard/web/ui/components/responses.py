@@ -30,6 +30,7 @@ from toolyard.web.problem_details import ProblemDetails
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components.formatting import TEMPLATE_FILTERS
 from toolyard.web.ui.components.navigation import HELP_TOPICS, build_navigation
+from toolyard.web.ui.components.rule_texts import RULE_FILTERS
 
 __all__ = [
     "FRAGMENT_HEADER",
@@ -51,6 +52,8 @@ __all__ = [
     "safe_redirect_path",
     "static_url",
 ]
+
+_TRANSPORT_LABELS = {"stdio": "Local command", **URL_TRANSPORT_LABELS}
 
 
 STATIC_FOLDER = Path(__file__).parent.parent / "static"
@@ -154,9 +157,9 @@ def _build_environment() -> Environment:
         cache_size=-1,
     )
     # Jinja leaves the types of its filters and globals open.
-    environment.filters.update(TEMPLATE_FILTERS)  # pyright: ignore[reportUnknownMemberType]
+    environment.filters.update({**TEMPLATE_FILTERS, **RULE_FILTERS})  # pyright: ignore[reportUnknownMemberType]
     environment.globals["static_url"] = static_url  # pyright: ignore[reportUnknownMemberType]
-    environment.globals["url_transport_labels"] = URL_TRANSPORT_LABELS  # pyright: ignore[reportUnknownMemberType]
+    environment.globals["transport_labels"] = _TRANSPORT_LABELS  # pyright: ignore[reportUnknownMemberType]
     return environment
 
 

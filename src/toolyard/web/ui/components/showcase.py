@@ -37,15 +37,15 @@ HOSTILE_TEXT = '<script>alert("x")</script> \u202etxt.exe ' + "long" * 40
 _REFUSED_STEPS = (
     DecisionStep("state", RuleOutcome.PASS, "the server is ready"),
     DecisionStep(
-        "write guard",
+        "write tools",
         RuleOutcome.REFUSE,
         "the tool is not marked as read-only, and write_tools is 'reject'",
     ),
-    DecisionStep("allow and deny", RuleOutcome.PASS, "nothing is denied"),
+    DecisionStep("server", RuleOutcome.PASS, "nothing is denied"),
 )
 _APPROVAL_STEPS = (
     DecisionStep("state", RuleOutcome.PASS, "the server is idle"),
-    DecisionStep("write guard", RuleOutcome.ASK, "write_tools is 'ask'"),
+    DecisionStep("write tools", RuleOutcome.ASK, "write_tools is 'ask'"),
 )
 _EXAMPLE_CHATS = (
     ("How busy was my week?", TurnState.IDLE),

@@ -21,6 +21,7 @@ from toolyard.types.call import Decision, Verdict
 from toolyard.types.server import Server
 from toolyard.types.tool import Catalogue, Definition, JsonObject
 from toolyard.web import service_dependencies as deps
+from toolyard.web.ui.components.rule_texts import describe_step
 
 __all__ = [
     "FoundTool",
@@ -50,7 +51,7 @@ class ToolRow:
     """Name that models see; None in previews."""
     verdict: str | None = None
     reason: str | None = None
-    """Reason why it needs approval or cannot be used; None if it can."""
+    """Why it needs approval or cannot be used, in words; None if it can."""
     picked: bool = True
     """True if the tool selection of the instance includes it."""
     href: str | None = None
@@ -74,7 +75,7 @@ def build_plain_row(
         definition.annotations,
         estimate_definition_tokens(definition) if tokens is None else tokens,
         definition.input_schema if include_schema else None,
-        reason=reason and f"in quarantine: {reason}",
+        reason=reason,
         review=review_path if reason else None,
     )
 
@@ -207,12 +208,12 @@ def _build_row(
     tool_filter: Iterable[str] | None,
     include_schema: bool,
 ) -> ToolRow:
-    decisive = decision.decisive
+    step = decision.decisive
     return replace(
         build_plain_row(definition, include_schema=include_schema),
         exposed=exposed,
         verdict=decision.verdict.value,
-        reason=None if decisive is None or decision.verdict is Verdict.ALLOW else decisive.reason,
+        reason=None if step is None or decision.verdict is Verdict.ALLOW else describe_step(step).text,
         picked=tool_filter is None or definition.name in tool_filter,
         href=href,
     )

@@ -1,0 +1,51 @@
+"""Texts of pages about the rules of the policy, and names instead of ids."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolyard.policy import rules
+from toolyard.types.call import Decision, DecisionStep, RuleOutcome
+from toolyard.web.ui.components.rule_texts import describe_access, describe_obstacle, describe_step
+from toolyard.web.ui.components.server_names import ServerNames, find_owners
+
+TITLES = [value for name, value in vars(rules).items() if name.endswith("_RULE_TITLE")]
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_every_rule_is_described_in_words(title: str) -> None:
+    reason = "server '@u1/docs': allowTools"
+    for outcome in (RuleOutcome.PASS, RuleOutcome.REFUSE):
+        shown = describe_step(DecisionStep(title, outcome, reason))
+        assert shown.title[0].isupper()
+        if title != rules.DEFINITION_RULE_TITLE or outcome is RuleOutcome.PASS:
+            assert "@u1" not in shown.text
+        assert shown.detail == ("" if outcome is RuleOutcome.PASS else reason)
+
+
+def test_a_blocked_definition_says_what_is_wrong_with_it() -> None:
+    assert describe_obstacle("definition", "in quarantine: its definition has changed") == (
+        "its definition has changed"
+    )
+
+
+def test_access_is_one_sentence() -> None:
+    steps = (
+        DecisionStep("state", RuleOutcome.PASS, "server '@u1/docs' is enabled; its state is ready"),
+        DecisionStep("write tools", RuleOutcome.ASK, "readOnlyHint is false"),
+    )
+    allowed = Decision.from_chain("docs/read", "docs_read", steps[:1])
+    assert describe_access(allowed) == "You can see and call this tool."
+    asks = Decision.from_chain("docs/write", "docs_write", steps)
+    assert describe_access(asks) == "This tool can change data, so your approval is needed."
+
+
+def test_servers_and_tools_have_names_and_owners_where_there_are_several_people() -> None:
+    instances = {"@u1/work": "GitHub, at work"}
+    names = ServerNames({"demo": "Demo"}, instances, {"u1": "ann", "u2": "bob"})
+    assert names.name_tool("@u1/work/find") == "GitHub, at work: find (ann)"
+    assert names.name_tool("demo/a/b") == "Demo: a/b"
+    assert names.name_server("@u2/gone") == "gone (bob)"
+    assert names.name_tool("gone/find") == "gone/find"
+    assert ServerNames({}, instances, {"u1": "ann"}).name_server("@u1/work") == "GitHub, at work"
+    assert find_owners(["@u1/work/find", "@u2/x", "demo/count", "@native", "@native/x"]) == {"u1", "u2"}
