@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
@@ -105,7 +105,12 @@ class ApprovalReviewer:
     async def check_grants(self, principal: Principal, grants: Iterable[Grant]) -> list[GrantState]:
         """Return whether each standing approval is in force."""
         definitions = await self._load_definitions(principal)
-        return [self._check_grant(principal, each, definitions) for each in grants]
+        listed_servers = {each.server_id for each in definitions.values()}
+        states: list[GrantState] = []
+        for each in grants:
+            states.append(self._check_grant(principal, each, definitions, listed_servers))
+            await asyncio.sleep(0)  # The hash of a long definition takes milliseconds.
+        return states
 
     async def _load_definitions(self, principal: Principal) -> dict[str, Definition]:
         listing = self._tool_directory.known_listing(principal)
@@ -114,7 +119,11 @@ class ApprovalReviewer:
         return {each.id: each for each in listing.tools.values()}
 
     def _check_grant(
-        self, principal: Principal, grant: Grant, definitions: Mapping[str, Definition]
+        self,
+        principal: Principal,
+        grant: Grant,
+        definitions: Mapping[str, Definition],
+        listed_servers: Collection[str],
     ) -> GrantState:
         definition = definitions.get(grant.tool)
         server_id = grant.tool.rpartition("/")[0] if definition is None else definition.server_id
@@ -124,7 +133,7 @@ class ApprovalReviewer:
         name = server.label or server.id
         if definition is None:
             # The server may not have been listed yet, which says nothing about the tool.
-            is_listed = any(each.server_id == server_id for each in definitions.values())
+            is_listed = server_id in listed_servers
             return GrantState(name, "the server no longer has this tool" if is_listed else "")
         if definition_hash(definition) == grant.definition_hash:
             return GrantState(name)

@@ -9,8 +9,11 @@ import time
 import zipfile
 from collections.abc import AsyncIterator
 
+from sqlalchemy import insert
+from tests.loop_watch import LoopWatch
 from tests.web.conftest import InProcessApp, SignedInUser
 
+from toolyard.store.sql.tables import grants
 from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
 
 LONG_TEXT = "a line of a long message\n" * 20_000
@@ -74,3 +77,27 @@ async def test_the_archive_contains_no_secret_of_a_token(team: InProcessApp) -> 
     assert json.loads(archive.read("tokens.json"))["items"][0]["name"] == "test"
     secret = ann.secret.encode()
     assert all(secret not in archive.read(name) for name in archive.namelist())
+
+
+async def test_long_standing_approvals_hold_up_nobody(team: InProcessApp) -> None:
+    ann = await team.person("ann")
+    predicate = json.dumps(
+        {"*": {"equal": {"a": [{"b": "\n" * 20, "c": number} for number in range(4_000)]}}}
+    )
+    now = time.time()
+    shared = {
+        "owner": ann.user.id,
+        "tool": "a/b",
+        "name": "b",
+        "definition_hash": "x",
+        "predicate": predicate,
+    }
+    rows = [
+        {**shared, "id": f"g{number}", "created_at": now, "expires_at": now + 1_000} for number in range(200)
+    ]
+    executor = team.services.database.executor
+    await executor.write(lambda connection: connection.execute(insert(grants), rows))
+    async with LoopWatch() as watch:
+        archive = await download(ann)
+    assert watch.longest_seconds < 0.15
+    assert len(json.loads(archive.read("standing-approvals.json"))["items"]) == 200

@@ -41,6 +41,7 @@ _ORPHAN_MAX_AGE_SECONDS = 30 * 86_400.0
 _MAX_ANSWERED_PER_OWNER = 200
 """Maximum number of answered approvals without a chat. A program may answer its own in a loop."""
 _MAX_GRANTS_PER_OWNER = 500
+_MAX_PREDICATE_CHARACTERS_PER_STEP = 16_000
 _MAX_SEARCHED_APPROVALS = 500
 """Maximum number of answered approvals among which the last one of a tool is searched."""
 
@@ -180,7 +181,12 @@ class SqlApprovalStore:
 
     async def _read_grants(self, condition: Any) -> list[Grant]:
         query = select(grants).where(condition).order_by(grants.c.created_at.desc(), grants.c.id)
-        return await self._executor.fetch_all(query, _grant_from_row)
+        found: list[Grant] = []
+        for row in await self._executor.fetch_rows(query):
+            found.append(_grant_from_row(row))
+            if len(row.predicate) > _MAX_PREDICATE_CHARACTERS_PER_STEP:
+                await asyncio.sleep(0)  # Arguments of 256 KB take milliseconds.
+        return found
 
 
 def _insert_for_chat(connection: Connection, statement: Any) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from fastapi import Depends, Response
 from pydantic import ConfigDict, Field
 
 from toolyard.agents.chat.approval_grants import GrantScope
 from toolyard.errors import Problem
+from toolyard.protocol.codec import JsonFragment, encode, encode_fragment
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.types.approval import MAX_ANSWER_CHARACTERS, PendingKind
 from toolyard.web import service_dependencies as deps
@@ -18,7 +21,7 @@ from toolyard.web.api.chat_models import ReplyRequest
 from toolyard.web.approval_review import ApprovalReview
 from toolyard.web.ui.components.formatting import pretty_json
 
-__all__ = ["GrantList", "router"]
+__all__ = ["GrantList", "load_grants", "router"]
 
 
 router = api.Routes(tags=["approvals"])
@@ -135,12 +138,10 @@ async def answer_approval(
     )
 
 
-@router.get("/grants", summary="List standing approvals")
-async def list_grants(
+async def load_grants(
     approvals: deps.ApprovalsDep, reviewer: deps.ApprovalReviewerDep, request_user: api.ChatReader
 ) -> GrantList:
-    """Return your standing approvals that have not ended. After a change of its definition, a tool needs
-    approval again."""
+    """Return the standing approvals of the request's user."""
     grants = await approvals.list_grants(request_user.user.id, time.time())
     states = await reviewer.check_grants(request_user.principal, grants)
     return GrantList(
@@ -151,6 +152,17 @@ async def list_grants(
             for grant, state in zip(grants, states, strict=True)
         ]
     )
+
+
+@router.get("/grants", response_model=GrantList, summary="List standing approvals")
+async def list_grants(grants: Annotated[GrantList, Depends(load_grants)]) -> Response:
+    """Return your standing approvals that have not ended. After a change of its definition, a tool needs
+    approval again."""
+    items: list[JsonFragment] = []
+    for each in grants.items:
+        items.append(encode_fragment(each.model_dump(mode="json")))
+        await asyncio.sleep(0)  # Each has up to 256 KB of arguments.
+    return Response(encode({"items": items}), media_type=api.JSON_CONTENT_TYPE)
 
 
 @router.delete("/grants/{id}", status_code=204, errors=[404], summary="Revoke a standing approval")

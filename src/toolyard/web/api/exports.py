@@ -22,7 +22,7 @@ from toolyard.types.account import RequestUser
 from toolyard.types.chat import CallResult, Chat
 from toolyard.web import service_dependencies as deps
 from toolyard.web.api import dependencies as api
-from toolyard.web.api.approvals import GrantList, list_grants
+from toolyard.web.api.approvals import GrantList, load_grants
 from toolyard.web.api.audit import export_person_entries
 from toolyard.web.api.catalog import list_proposals
 from toolyard.web.api.chat_models import EventResponse
@@ -101,7 +101,7 @@ async def export_my_data(
     account: Annotated[MeResponse, Depends(get_me)],
     tokens: Annotated[TokenList, Depends(list_tokens)],
     instances: Annotated[InstanceList, Depends(list_instances)],
-    grants: Annotated[GrantList, Depends(list_grants)],
+    grants: Annotated[GrantList, Depends(load_grants)],
     usage: deps.UsageDep,
     audit_log: deps.AuditLogDep,
     call_path: deps.CallPathDep,
@@ -125,7 +125,7 @@ async def export_my_data(
 
     async def list_files() -> AsyncGenerator[tuple[str, AsyncIterable[str | bytes]]]:
         for name, record in records.items():
-            yield f"{name}.json", _yield_once(record.model_dump_json(indent=2))
+            yield f"{name}.json", _encode_record(record)
         yield "audit.jsonl", export_person_entries(audit_log, request_user.user.id)
         for each in agents:
             if each.origin == "own":
@@ -173,6 +173,18 @@ async def _export_events(chats: ChatService, chat: Chat) -> AsyncGenerator[bytes
         for event in page:
             yield orjson.dumps(EventResponse.of(event).model_dump(), option=orjson.OPT_APPEND_NEWLINE)
         after = page[-1].seq
+
+
+async def _encode_record(record: BaseModel) -> AsyncGenerator[str]:
+    """Yield a record as JSON. Lists are encoded item by item: 500 approvals can have 128 MB."""
+    if set(type(record).model_fields) != {"items"}:
+        yield record.model_dump_json(indent=2)
+        return
+    items = cast("api.ItemList[BaseModel]", record).items
+    yield '{\n  "items": ['
+    for number, each in enumerate(items):
+        yield ("," if number else "") + "\n" + each.model_dump_json(indent=2)
+    yield ("\n  " if items else "") + "]\n}"
 
 
 async def _yield_once(text: str) -> AsyncGenerator[str]:
