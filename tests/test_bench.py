@@ -74,7 +74,7 @@ async def post(url: str, message: dict[str, Any], **headers: str) -> bytes:
 async def use(manager: ConnectionManager) -> None:
     async with manager:
         await manager.connect()
-        assert len((await manager.list_tools("s")).tools) == 23
+        assert len((await manager.list_tools("s")).items) == 23
         answer = await call_tool(manager, "s", "echo", {"text": 'á\n"'})
         assert answer["content"] == [{"type": "text", "text": 'á\n"'}]
         big = await call_tool(manager, "s", "big", {"mb": 1})

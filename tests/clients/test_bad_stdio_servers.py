@@ -20,7 +20,7 @@ from tests.processes import is_running, own_descendants
 from tests.tool_calls import call_tool
 
 from toolyard.clients import Callbacks, ConnectionManager, EraCache
-from toolyard.clients.connector import ConnectionLimits
+from toolyard.clients.connector import ServerConnectionLimits
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.errors import BadAnswer, CallTimeout, OutcomeUnknown, RpcError, ServerError, Unreachable
@@ -748,7 +748,7 @@ async def test_a_crash_loop_is_left_alone_in_the_end(
     says: Says,
     wait_until: Until,
 ) -> None:
-    limits = ConnectionLimits(restart_delays=(0.02, 0.02, 0.02))
+    limits = ServerConnectionLimits(restart_delays=(0.02, 0.02, 0.02))
     crashing = bad("crashes-when-ready", restart=RestartPolicy.ON_FAILURE)
     async with beside(crashing, limits=limits) as manager:
         await manager.connect(["bad"])

@@ -15,7 +15,7 @@ import pytest
 from tests.tool_calls import call_tool
 
 from toolyard.clients import Callbacks, ConnectionManager
-from toolyard.clients.connector import ConnectionLimits
+from toolyard.clients.connector import ServerConnectionLimits
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core
 from toolyard.errors import SignInNeeded
@@ -136,7 +136,7 @@ async def test_chats_that_nobody_uses_any_more_leave_nothing_behind(
     accounts: Accounts, wait_until: Until
 ) -> None:
     instance = accounts.instance("ann", stop_when_idle=0.01)
-    async with ConnectionManager([instance], limits=ConnectionLimits(chat_connections=4)) as manager:
+    async with ConnectionManager([instance], limits=ServerConnectionLimits(chat_connections=4)) as manager:
         for number in range(12):
             request = McpRequest("tools/call", {"name": "whoami", "arguments": {}})
             await manager.send(DESK, Caller(ANN, chat=f"chat-{number}"), request)

@@ -76,7 +76,7 @@ async def test_servers_of_the_official_sdk_do_everything_they_can(kind: str, ser
         assert facts.info["name"] == "sdk-server"
         assert facts.instructions == "Try everything."
         listing = await manager.list_tools("s")
-        assert {"echo", "slow", "greet"} <= {tool["name"] for tool in listing.tools}
+        assert {"echo", "slow", "greet"} <= {tool["name"] for tool in listing.items}
         assert text_of(await call_tool(manager, "s", "echo", {"text": "grüße 世界 🎉"})) == "grüße 世界 🎉"
         slow = await call_tool(
             manager, "s", "slow", {"steps": 2}, on_progress=lambda params: progress.append(params["progress"])
@@ -102,7 +102,7 @@ async def test_servers_of_the_official_sdk_do_everything_they_can(kind: str, ser
             await until(lambda: kind not in MODERN or "notifications/subscriptions/acknowledged" in told)
             await call_tool(manager, "s", "grow")
             await until(lambda: "notifications/tools/list_changed" in told)
-            assert "grown" in {tool["name"] for tool in (await manager.list_tools("s")).tools}
+            assert "grown" in {tool["name"] for tool in (await manager.list_tools("s")).items}
 
 
 @pytest.mark.parametrize("kind", ["sdk1-stdio", "sdk1-http", "sdk2-stdio", "sdk2-http"])
@@ -166,7 +166,7 @@ async def test_the_everything_server_works_over_each_of_its_transports(
 
     callbacks = Callbacks(sampling=sample, roots=roots)
     async with ConnectionManager([Server("every", spec)], callbacks=callbacks) as manager:
-        names = {tool["name"] for tool in (await manager.list_tools("every")).tools}
+        names = {tool["name"] for tool in (await manager.list_tools("every")).items}
         assert {"echo", "get-sum", "get-tiny-image"} <= names
         assert text_of(await call_tool(manager, "every", "get-sum", {"a": 2, "b": 40})).endswith("42.")
         image = await call_tool(manager, "every", "get-tiny-image")

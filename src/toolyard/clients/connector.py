@@ -27,8 +27,8 @@ from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Time
 
 __all__ = [
     "AuthProviderFor",
-    "ConnectionLimits",
     "Connector",
+    "ServerConnectionLimits",
     "TracedSession",
     "connect_timeout_hint",
     "describe_server",
@@ -42,7 +42,7 @@ method is closed together with the connection that requested it."""
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionLimits:
+class ServerConnectionLimits:
     """Limits on the connections of one manager."""
 
     idle_seconds: float = 300.0
@@ -71,7 +71,7 @@ class Connector:
     process_supervisor: ProcessSupervisor = field(default_factory=ProcessSupervisor)
     message_limit: int = MAX_MESSAGE_BYTES
     traffic_limits: TrafficLimits = field(default_factory=TrafficLimits)
-    connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    connection_limits: ServerConnectionLimits = field(default_factory=ServerConnectionLimits)
     memory_servers: Mapping[str, Callable[[], Transport]] = field(
         default_factory=dict[str, Callable[[], Transport]]
     )

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.connection import Connection, initial_status
-from toolyard.clients.connector import AuthProviderFor, ConnectionLimits, Connector
+from toolyard.clients.connector import AuthProviderFor, Connector, ServerConnectionLimits
 from toolyard.clients.dedicated_connections import (
     ClientConnections,
     DedicatedConnectionKey,
@@ -70,7 +70,7 @@ class ConnectionManager:
         client_info: Mapping[str, Any] | None = None,
         message_limit: int = MAX_MESSAGE_BYTES,
         traffic: TrafficLimits = TrafficLimits(),  # noqa: B008 - frozen
-        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - frozen
+        limits: ServerConnectionLimits = ServerConnectionLimits(),  # noqa: B008 - frozen
         max_child_processes: int | None = None,
         processes: ProcessPool | None = None,
         memory_servers: Mapping[str, Callable[[], Transport]] | None = None,

@@ -22,7 +22,7 @@ from toolyard.web.problem_details import describe_error
 
 __all__ = ["router"]
 
-router = api.Routes(prefix="/agents", tags=["agents"])
+router = api.ApiRoutes(prefix="/agents", tags=["agents"])
 
 
 class AgentResponse(api.ApiModel, schema="AgentShown"):

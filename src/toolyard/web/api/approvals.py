@@ -24,7 +24,7 @@ from toolyard.web.ui.components.formatting import pretty_json
 __all__ = ["GrantList", "load_grants", "router"]
 
 
-router = api.Routes(tags=["approvals"])
+router = api.ApiRoutes(tags=["approvals"])
 
 _MAX_REMEMBER_SECONDS = 31_622_400
 

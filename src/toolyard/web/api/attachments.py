@@ -24,7 +24,7 @@ from toolyard.web.servers.content import ContentKind, ServerContent, attach_cont
 __all__ = ["AttachmentResponse", "router"]
 
 
-router = api.Routes(tags=["chats"])
+router = api.ApiRoutes(tags=["chats"])
 
 _BINARY_SCHEMA = {"schema": {"type": "string", "format": "binary"}}
 _UPLOAD_BODY: dict[str, Any] = {

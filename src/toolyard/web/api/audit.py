@@ -20,7 +20,7 @@ from toolyard.web.api import dependencies as api
 
 __all__ = ["export_person_entries", "router"]
 
-router = api.Routes(prefix="/audit", tags=["audit"])
+router = api.ApiRoutes(prefix="/audit", tags=["audit"])
 
 _CONTENT_TYPE_BY_FORMAT = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 _ENTRIES_PER_PAGE = 500

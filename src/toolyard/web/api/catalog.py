@@ -23,7 +23,7 @@ from toolyard.web.servers.new_servers import AddedServer, ObstacleKind, read_pas
 __all__ = ["router"]
 
 
-router = api.Routes(tags=["catalog"])
+router = api.ApiRoutes(tags=["catalog"])
 
 
 class CatalogVariable(BaseModel):

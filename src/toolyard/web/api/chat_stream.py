@@ -28,7 +28,7 @@ log = logging.getLogger("toolyard.web")
 _CHUNK_BYTES = 65_536
 """Size of a chunk in bytes. Further events are encoded after it was sent, to limit the memory."""
 
-router = api.Routes(prefix="/chats", tags=["chats"])
+router = api.ApiRoutes(prefix="/chats", tags=["chats"])
 
 AfterEvent = Annotated[int, Query(ge=0, le=2**62, description="Return events after this sequence number.")]
 LastEventId = Annotated[

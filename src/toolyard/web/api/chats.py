@@ -31,7 +31,7 @@ from toolyard.web.api.chat_models import (
 
 __all__ = ["router"]
 
-router = api.Routes(prefix="/chats", tags=["chats"])
+router = api.ApiRoutes(prefix="/chats", tags=["chats"])
 
 QuestionId = Annotated[
     str, Path(min_length=1, max_length=128, description="Id of the question, from its event.")

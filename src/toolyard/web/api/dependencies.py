@@ -21,6 +21,7 @@ __all__ = [
     "AdminUser",
     "AgentWriter",
     "ApiModel",
+    "ApiRoutes",
     "BrowserUser",
     "ChatApprover",
     "ChatReader",
@@ -29,7 +30,6 @@ __all__ = [
     "ItemList",
     "PathId",
     "RequestModel",
-    "Routes",
     "UserWithCall",
     "UserWithManage",
     "UserWithRead",
@@ -175,7 +175,7 @@ _COMMON_STATUSES = (400, 401, 403, 406, 421, 422, 500, 503)
 _PROBLEM_SCHEMA = {"$ref": "#/components/schemas/ProblemDetails"}
 
 
-class Routes(routes.Routes):
+class ApiRoutes(routes.Routes):
     """Routes that respond with JSON, unless other media types are given, and with documented errors."""
 
     def route(

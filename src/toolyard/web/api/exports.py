@@ -34,7 +34,7 @@ from toolyard.web.api.users import MeResponse, get_me
 
 __all__ = ["router"]
 
-router = api.Routes()
+router = api.ApiRoutes()
 
 MARKDOWN_CONTENT_TYPE = "text/markdown; charset=utf-8"
 ZIP_CONTENT_TYPE = "application/zip"

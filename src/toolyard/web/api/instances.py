@@ -25,7 +25,7 @@ from toolyard.web.servers.status import ServerRecords
 
 __all__ = ["InstanceList", "router"]
 
-router = api.Routes(prefix="/instances", tags=["instances"])
+router = api.ApiRoutes(prefix="/instances", tags=["instances"])
 
 
 class CreateInstanceRequest(request_model(Instance), schema="InstanceGiven"):

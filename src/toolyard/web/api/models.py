@@ -18,7 +18,7 @@ from toolyard.web.api.record_models import draft_values, output_values, request_
 
 __all__ = ["router"]
 
-router = api.Routes()
+router = api.ApiRoutes()
 
 # Models for chats.
 

@@ -21,7 +21,7 @@ from toolyard.web.api import dependencies as api
 
 __all__ = ["SANDBOX_POLICY", "load_full_text", "router"]
 
-router = api.Routes(prefix="/chats", tags=["chats"])
+router = api.ApiRoutes(prefix="/chats", tags=["chats"])
 
 _TEXT_CONTENT_TYPE = "text/plain; charset=utf-8"
 SANDBOX_POLICY = "sandbox; default-src 'none'"

@@ -21,7 +21,7 @@ from toolyard.web.servers.status import ServerRecord
 
 __all__ = ["ConnectResponse", "ServerStatus", "router"]
 
-router = api.Routes(tags=["status"])
+router = api.ApiRoutes(tags=["status"])
 
 _STATUS_EXAMPLE: dict[str, JsonValue] = {
     "kind": "config",

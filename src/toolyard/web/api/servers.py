@@ -21,7 +21,7 @@ from toolyard.web.servers.previews import ServerPreview
 __all__ = ["ServerResponse", "router"]
 
 
-router = api.Routes(prefix="/servers", tags=["servers"])
+router = api.ApiRoutes(prefix="/servers", tags=["servers"])
 
 
 # Models.

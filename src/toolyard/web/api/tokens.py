@@ -16,7 +16,7 @@ from toolyard.web.api import dependencies as api
 
 __all__ = ["ScopeResponse", "TokenList", "build_scope_model", "router"]
 
-router = api.Routes(prefix="/tokens", tags=["tokens"])
+router = api.ApiRoutes(prefix="/tokens", tags=["tokens"])
 
 RightName = Literal["read", "call", "approve", "manage", "admin"]
 ScopeEntries = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=200)]

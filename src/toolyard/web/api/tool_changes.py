@@ -13,7 +13,7 @@ from toolyard.web.api import dependencies as api
 
 __all__ = ["router"]
 
-router = api.Routes()
+router = api.ApiRoutes()
 
 
 class ChangeResponse(api.ApiModel, schema="ChangeShown"):

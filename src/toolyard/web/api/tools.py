@@ -32,7 +32,7 @@ __all__ = ["ToolList", "respond_with_tools", "router"]
 
 T = TypeVar("T")
 
-router = api.Routes(prefix="/tools", tags=["tools"])
+router = api.ApiRoutes(prefix="/tools", tags=["tools"])
 
 ToolName = Annotated[
     str, Path(min_length=1, max_length=64, description="Name of the tool, as returned by the list.")

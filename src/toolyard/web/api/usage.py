@@ -15,7 +15,7 @@ from toolyard.web.api import dependencies as api
 
 __all__ = ["router"]
 
-router = api.Routes(prefix="/usage", tags=["usage"])
+router = api.ApiRoutes(prefix="/usage", tags=["usage"])
 
 
 class UsageSumsResponse(api.ApiModel):

@@ -20,7 +20,7 @@ from toolyard.web.api.tokens import ScopeResponse, build_scope_model
 __all__ = ["MeResponse", "router"]
 
 
-router = api.Routes(tags=["people"])
+router = api.ApiRoutes(tags=["people"])
 
 RoleName = Literal["admin", "user"]
 UserName = Annotated[str, Field(min_length=1, max_length=100, examples=["ada"])]

@@ -99,7 +99,7 @@ class FragmentContext:
         return f"{UPLOAD_PATH}/{attachment.id}"
 
     def alternatives(self, turn: snapshot.TurnSnapshot) -> Alternatives | None:
-        """Return the place of a turn among its alternatives; None if there are no others."""
+        """Return the place of a turn among its alternatives; None if it has none."""
         turns = self.tree.alternatives(turn.seq)
         if len(turns) < 2:
             return None
