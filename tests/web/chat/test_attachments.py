@@ -130,7 +130,7 @@ async def test_a_model_that_does_not_see_is_refused_pictures_before_the_message_
     chat, id = await begin(ada, model="fake"), await attach(ada, "x.gif", GIF)
     answer = await send(ada, chat, "image?", id)
     assert (answer.status, answer.json["detail"]) == (409, "fake does not accept images")
-    assert "choose a model that can" in answer.json["hint"]
+    assert "choose a model that does" in answer.json["hint"]
     assert await journal(yard) == []
     # It stays for another model.
     await ada.patch(f"/api/v1/chats/{chat}", {"model": "seeing"})

@@ -84,7 +84,7 @@ async def test_people_sign_in_at_the_provider_and_come_back_where_they_wanted_to
     await _agree(page, "ann", "**/ui/admin/people?q=1")
     await page.goto(f"{served.url}/ui/account")
     assert "ann" in await page.inner_text("main")
-    assert "admin" in await page.inner_text("main")
+    assert "Admin" in await page.inner_text("main")
     assert not said
 
     other, _ = await _page(chromium, served.url)
