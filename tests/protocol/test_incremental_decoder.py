@@ -84,7 +84,7 @@ def test_values_are_counted_and_more_than_the_limit_are_refused_by_name() -> Non
 def test_a_text_that_needs_too_much_memory_is_refused_by_name() -> None:
     text = "a" * 1000
     assert in_steps(json.dumps(text).encode(), max_text_bytes=1001, window=64)[0] == text
-    with pytest.raises(MessageLimitExceeded, match="text that needs more than 1,001 bytes"):
+    with pytest.raises(MessageLimitExceeded, match="string that would take more than 1,001 bytes"):
         in_steps(json.dumps(text + "😀", ensure_ascii=False).encode(), max_text_bytes=1001, window=64)
 
 

@@ -88,7 +88,7 @@ async def test_the_preview_says_which_rule_hides_a_chosen_tool(alone: InProcessA
     page = await browser.get(NEW)
     shown = await browser.send(page, NEW, {"name": "A", "tool": ["demo_forget"]}, ("do", "preview"))
     assert "0 of 1" in shown.root.one("div", id="preview").text
-    assert "write" in shown.root.one("div", id="preview").one("details").text
+    assert "can change data" in shown.root.one("div", id="preview").one("details").text
 
 
 async def test_tools_of_a_server_that_went_away_are_kept_until_they_are_unticked(alone: InProcessApp) -> None:

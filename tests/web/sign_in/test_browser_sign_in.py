@@ -93,7 +93,7 @@ async def test_people_sign_in_at_the_provider_and_come_back_where_they_wanted_to
     await _agree(other, "eve", "**/ui/")
     await other.goto(f"{served.url}/ui/account")
     words = await other.inner_text("main")
-    assert "user" in words.split()
+    assert "User" in words.split()
     assert "eve" in words, "whom an admin would have to name is shown"
     answer = await other.goto(f"{served.url}/ui/admin/people")
     assert answer is not None
