@@ -19,7 +19,7 @@ from typing import Any
 from harness.processes import ROOT
 from harness.report import table
 from toolyard.agents.builtin_tools.web_fetch import decode_body
-from toolyard.agents.chat.markdown_export import _format_code_fence  # pyright: ignore[reportPrivateUsage]
+from toolyard.agents.chat.markdown_export import format_code_fence
 from toolyard.catalog.listing_codec import validate_listing
 from toolyard.catalog.lock import LOCK_FILE_NAME, LockFile, build_pins, write_lock
 from toolyard.catalog.lock.pins import Pin, ServerPins, pack_pins
@@ -35,7 +35,7 @@ from toolyard.results.result_store import MemoryResultStore
 from toolyard.types.server import Trust
 from toolyard.types.tool import Definition, RawListing, ValidatedListing
 from toolyard.types.visible_text import visible
-from toolyard.web.middleware.request_body import _has_too_many_values  # pyright: ignore[reportPrivateUsage]
+from toolyard.web.middleware.request_body import has_too_many_values
 from toolyard.web.rendering.markdown_blocks import split_blocks
 from toolyard.web.ui.chat.fragments import FragmentContext
 
@@ -107,10 +107,10 @@ CASES: dict[str, Callable[[], Awaitable[object]]] = {
     ),
     "tools: 10,000 with long texts, index": lambda: asyncio.to_thread(index_tools),
     "tools: 10,000 with long texts, mcp.lock": reload_lock,
-    "export: result of 40 MB with code": lambda: asyncio.to_thread(_format_code_fence, "` " * (20 * MB)),
+    "export: result of 40 MB with code": lambda: asyncio.to_thread(format_code_fence, "` " * (20 * MB)),
     "tools: 10,000 with long texts, pin": lambda: asyncio.to_thread(pack_tools),
     "request body: escaped quotes, 8 MB": lambda: call(
-        _has_too_many_values, b'["' + rb"\"," * (8 * MB // 3) + b'"]'
+        has_too_many_values, b'["' + rb"\"," * (8 * MB // 3) + b'"]'
     ),
     "page: 200,000 characters of fences": lambda: asyncio.to_thread(
         split_blocks, "- a ```\n\n* b\n\n+ c\n\n" * 10_526
@@ -127,6 +127,7 @@ CASES: dict[str, Callable[[], Awaitable[object]]] = {
     "HTTP error: body of 64 KB with secrets": lambda: call(redact_secrets, '"token":"' * 7_000, ["secret"]),
     "stderr: 256 KB of blank lines": lambda: call(LineFramer(64 * 1024).feed, b"\n" * 256 * 1024),
     "response: text of 60 MB with line breaks": lambda: encode_large_members({"text": "\n" * (30 * MB)}),
+    "response: 1,500 integers of 4,200 digits": lambda: encode_large_members({"a": [10**4200] * 1_500}),
     "response: 60 MB with an unpaired surrogate": lambda: encode_large_members(
         {"text": "x" * (60 * MB) + "\ud800"}
     ),

@@ -23,6 +23,7 @@ PACKAGES = [
     "store",
     "protocol",
     "transports",
+    "workers",
     "clients",
     "meta",
     "agents",

@@ -1,4 +1,4 @@
-"""Container file and compose file: lint, and agreement with Toolyard's settings."""
+"""Container file, compose file and systemd unit: lint, and agreement with Toolyard's settings."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.conftest import NODE, ROOT, ProgramStarter
 
 from toolyard.config import SETTINGS, load_settings
 from toolyard.web.middleware.request_guard import AllowedHosts, HostHeader
+from toolyard.web.server import connection_limits
 
 DOCKERFILE, COMPOSE = ROOT / "Dockerfile", ROOT / "compose.yaml"
 NOT_SETTINGS = {"TOOLYARD_DATA_DIR"}
@@ -125,3 +126,49 @@ def test_nothing_in_the_image_is_tied_to_one_architecture() -> None:
     for name in ("run", "build", "uv"):
         locked = (ROOT / f"requirements/{name}.txt").read_text()
         assert "platform_machine ==" not in locked
+
+
+# The systemd unit in the documentation.
+
+
+def unit_text() -> str:
+    page = (ROOT / "docs/deploying.md").read_text("utf-8")
+    found = re.search(r"```ini\n(.+?)```", page, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def unit_values(name: str) -> list[str]:
+    return re.findall(rf"^{name}=(.*)$", unit_text(), re.MULTILINE)
+
+
+def test_the_service_may_raise_its_limit_of_files_as_far_as_toolyard_does() -> None:
+    """The soft limit is for its children, some of which use select()."""
+    assert unit_values("LimitNOFILE") == [f"1024:{connection_limits._MAX_DESCRIPTORS}"]
+
+
+def test_the_service_keeps_its_data_and_secrets_to_itself() -> None:
+    (folder,) = unit_values("StateDirectory")
+    assert f"TOOLYARD_DATA_DIR=/var/lib/{folder}" in unit_values("Environment")
+    assert unit_values("StateDirectoryMode") == ["0700"]
+    assert unit_values("UMask") == ["0077"]
+    assert unit_values("User") not in ([], ["root"])
+    assert unit_values("CapabilityBoundingSet") == [""]
+    assert unit_values("ProtectSystem") == ["strict"]
+    for name in ("NoNewPrivileges", "PrivateTmp", "RestrictSUIDSGID", "ProtectControlGroups"):
+        assert unit_values(name) == ["yes"], name
+    named = set(re.findall(r"TOOLYARD_[A-Z_]+", unit_text()))
+    assert named <= {setting.variable for setting in SETTINGS} | NOT_SETTINGS
+    # Environment= is readable for every user of the machine.
+    secrets = {setting.variable for setting in SETTINGS if setting.secret}
+    assert secrets
+    assert not named & secrets
+
+
+def test_systemd_accepts_the_service(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd is not installed")
+    unit = tmp_path / "toolyard.service"
+    unit.write_text(unit_text().replace("/opt/toolyard/.venv/bin/toolyard", "/bin/sh"), "utf-8")
+    assert lint(analyze, "verify", "--man=no", unit) == ""

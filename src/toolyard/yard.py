@@ -31,11 +31,11 @@ from toolyard.core.composition import Core, build_core
 from toolyard.errors import AgentsError, Problem, ToolyardError, Unreachable
 from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, ToolMode
 from toolyard.policy import select_bundles
-from toolyard.results import ResultLimits, error_to_result
+from toolyard.results import ResultLimits
 from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, CallRecord, Decision, HiddenTool, OnProgress, Surface, ToolCall
-from toolyard.types.server import Configuration, Status, Timeouts, Trust
+from toolyard.types.server import Configuration, Status, Timeouts
 from toolyard.types.tool import Definition, Result, Tool
 
 __all__ = ["AgentSource", "ConfigSource", "SyncToolyard", "Toolyard"]
@@ -218,17 +218,17 @@ class Toolyard:
                 listing = await directory.refresh_within_deadline(LOCAL_PRINCIPAL, only=only)
             else:
                 listing = await directory.refresh(LOCAL_PRINCIPAL, fresh=fresh, retry=retry, only=only)
-            offer = self._core.meta_tools.offer_tools(listing, caller, mode)
-            meta = dict(offer.meta)
+            exposed = self._core.meta_tools.select_exposed_tools(listing, caller, mode)
+            meta = dict(exposed.meta)
             if not meta and mode is None and await self._core.meta_tools.has_stored_results(caller):
                 meta = {RESULT_READ_TOOL.name: RESULT_READ_TOOL}
         if server is not None:
             meta = {}
-        visible = {**offer.direct, **meta}
+        visible = {**exposed.direct, **meta}
         if provider is None:
             built = self._build_tools(listing)
             tools = [
-                built[name] if name in offer.direct else _make_tool(name, meta[name])
+                built[name] if name in exposed.direct else _make_tool(name, meta[name])
                 for name in sorted(visible)
             ]
             return tools if server is None else [tool for tool in tools if tool.server == server]
@@ -412,10 +412,8 @@ class Toolyard:
         try:
             return await self.call(name, arguments, **options)
         except ToolyardError as error:
-            server = self.configuration.servers.get(getattr(error, "server", ""))
-            trust = server.trust if server is not None else Trust.TRUSTED
-            secrets = self._core.call_path.server_secrets(server) if server is not None else ()
-            return error_to_result(error, ResultLimits(self.settings.result_limit), trust, secrets=secrets)
+            limits = ResultLimits(self.settings.result_limit)
+            return self._core.call_path.build_error_result(error, Caller(), limits)
 
     def caller(self, agent: str | None = None, bundles: Iterable[str] = (), *, model: bool = False) -> Caller:
         """Return the caller that stands for an agent and bundles in policy decisions.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,9 +45,8 @@ async def test_only_the_hash_is_stored(
 ) -> None:
     _, text = await people.create_token(ann, "x", READ, None)
     if database_url is None:
-        stored = str(
-            sqlite3.connect(tmp_path / "data/toolyard.db").execute("SELECT * FROM api_tokens").fetchall()
-        )
+        with closing(sqlite3.connect(tmp_path / "data/toolyard.db")) as database:
+            stored = str(database.execute("SELECT * FROM api_tokens").fetchall())
         assert hash_secret(text) in stored
         assert text not in stored
         assert text.removeprefix("ty_") not in stored

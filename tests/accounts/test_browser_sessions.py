@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,8 @@ async def test_every_cookie_is_new_and_only_its_hash_is_stored(
     assert len(cookies) == 5
     assert all(map(is_secret, cookies))
     if database_url is None:
-        rows = sqlite3.connect(tmp_path / "data/toolyard.db").execute("SELECT * FROM sessions").fetchall()
-        stored = str(rows)
+        with closing(sqlite3.connect(tmp_path / "data/toolyard.db")) as database:
+            stored = str(database.execute("SELECT * FROM sessions").fetchall())
         assert all(hash_secret(cookie) in stored and cookie not in stored for cookie in cookies)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.agents.definitions.tool_patterns import ToolPatternProblems, check_tool_patterns
+from toolyard.agents.definitions.tools_list import ToolPatternProblems, check_tool_patterns
 from toolyard.types.agent import Agent
 
 KNOWN = ("grep", "repo_search", "view_file", "web_fetch")

@@ -131,7 +131,7 @@ def oauth_program() -> Iterator[str]:
 
 
 @pytest.fixture
-async def world(oauth_program: str, no_proxies: None) -> AsyncIterator[OAuthFixture]:
+async def oauth_fixture(oauth_program: str, no_proxies: None) -> AsyncIterator[OAuthFixture]:
     net = OutboundHttp()
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{oauth_program}/control") as response:

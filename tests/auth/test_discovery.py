@@ -61,22 +61,27 @@ OPENID = "/.well-known/openid-configuration"
         "header is the second of two",
     ],
 )
-async def test_every_way_to_publish_metadata_is_found(world: OAuthFixture, settings: dict[str, Any]) -> None:
-    await world.set(**settings)
-    assert (await world.call(world.provider()))["client"].startswith("as1-")
-    assert (await world.log("metadata"))[-1]["path"] in settings.get("metadata_places", [SERVER])
+async def test_every_way_to_publish_metadata_is_found(
+    oauth_fixture: OAuthFixture, settings: dict[str, Any]
+) -> None:
+    await oauth_fixture.set(**settings)
+    assert (await oauth_fixture.call(oauth_fixture.provider()))["client"].startswith("as1-")
+    assert (await oauth_fixture.log("metadata"))[-1]["path"] in settings.get("metadata_places", [SERVER])
 
 
-async def test_metadata_is_asked_for_in_the_order_of_the_specification(world: OAuthFixture) -> None:
-    await world.set(
+async def test_metadata_is_asked_for_in_the_order_of_the_specification(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(
         named_in_header=None,
         resource_places=[RESOURCE],
         issuer_path="/t",
         metadata_places=[f"/t{OPENID}"],
     )
-    await world.flow().begin("k", world.target())
-    assert [entry["path"] for entry in await world.log("resource metadata")] == [f"{RESOURCE}/mcp", RESOURCE]
-    assert [entry["path"] for entry in await world.log("metadata")] == [
+    await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    assert [entry["path"] for entry in await oauth_fixture.log("resource metadata")] == [
+        f"{RESOURCE}/mcp",
+        RESOURCE,
+    ]
+    assert [entry["path"] for entry in await oauth_fixture.log("metadata")] == [
         f"{SERVER}/t",
         f"{OPENID}/t",
         f"/t{OPENID}",
@@ -84,36 +89,42 @@ async def test_metadata_is_asked_for_in_the_order_of_the_specification(world: OA
 
 
 async def test_the_resource_is_sent_exactly_as_the_metadata_names_it(
-    world: OAuthFixture, query: Callable[[str], dict[str, str]]
+    oauth_fixture: OAuthFixture, query: Callable[[str], dict[str, str]]
 ) -> None:
-    await world.set(resource_document={"resource": world.url.replace("http:", "HTTP:") + "/mcp"})
-    await world.call(world.provider())
-    sent = world.url.replace("http:", "HTTP:") + "/mcp"
-    assert query(world.urls[0])["resource"] == sent
-    assert [entry["resource"] for entry in await world.log("token")] == [sent]
+    await oauth_fixture.set(
+        resource_document={"resource": oauth_fixture.url.replace("http:", "HTTP:") + "/mcp"}
+    )
+    await oauth_fixture.call(oauth_fixture.provider())
+    sent = oauth_fixture.url.replace("http:", "HTTP:") + "/mcp"
+    assert query(oauth_fixture.urls[0])["resource"] == sent
+    assert [entry["resource"] for entry in await oauth_fixture.log("token")] == [sent]
 
 
 @pytest.mark.parametrize("path", ["", "/", "/mcp", "/mcp/"])
-async def test_a_resource_that_contains_the_server_is_its_own(world: OAuthFixture, path: str) -> None:
-    await world.set(resource_document={"resource": world.url + path})
-    assert (await world.call(world.provider()))["client"].startswith("as1-")
+async def test_a_resource_that_contains_the_server_is_its_own(oauth_fixture: OAuthFixture, path: str) -> None:
+    await oauth_fixture.set(resource_document={"resource": oauth_fixture.url + path})
+    assert (await oauth_fixture.call(oauth_fixture.provider()))["client"].startswith("as1-")
 
 
 @pytest.mark.parametrize(
     "resource", ["https://evil.example/mcp", "{url}/mc", "{url}/mcp/inner", "{url}/other", "{other}/mcp"]
 )
-async def test_metadata_of_another_resource_ends_the_sign_in(world: OAuthFixture, resource: str) -> None:
-    named = resource.format(url=world.url, other=world.origins["as1"])
-    await world.set(resource_document={"resource": named})
-    assert isinstance(await world.failure(world.provider()), ResourceMismatch)
-    assert not await world.log("metadata")
-    assert not await world.log("authorize")
+async def test_metadata_of_another_resource_ends_the_sign_in(
+    oauth_fixture: OAuthFixture, resource: str
+) -> None:
+    named = resource.format(url=oauth_fixture.url, other=oauth_fixture.origins["as1"])
+    await oauth_fixture.set(resource_document={"resource": named})
+    assert isinstance(await oauth_fixture.failure(oauth_fixture.provider()), ResourceMismatch)
+    assert not await oauth_fixture.log("metadata")
+    assert not await oauth_fixture.log("authorize")
 
 
-async def test_the_operator_may_name_another_resource(world: OAuthFixture) -> None:
-    await world.set(resource_document={"resource": "https://public.example/mcp"})
-    await world.call(world.provider(world.target(resource="https://public.example/mcp")))
-    assert (await world.log("token"))[0]["resource"] == "https://public.example/mcp"
+async def test_the_operator_may_name_another_resource(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(resource_document={"resource": "https://public.example/mcp"})
+    await oauth_fixture.call(
+        oauth_fixture.provider(oauth_fixture.target(resource="https://public.example/mcp"))
+    )
+    assert (await oauth_fixture.log("token"))[0]["resource"] == "https://public.example/mcp"
 
 
 @pytest.mark.parametrize(
@@ -126,53 +137,63 @@ async def test_the_operator_may_name_another_resource(world: OAuthFixture) -> No
     ],
 )
 async def test_without_metadata_the_server_is_called_not_compliant(
-    world: OAuthFixture, settings: dict[str, Any]
+    oauth_fixture: OAuthFixture, settings: dict[str, Any]
 ) -> None:
-    await world.set(**settings)
-    error = await world.failure(world.provider())
+    await oauth_fixture.set(**settings)
+    error = await oauth_fixture.failure(oauth_fixture.provider())
     assert isinstance(error, DiscoveryFailed)
     assert "not MCP-compliant" in error.cause
     assert "legacyDiscovery" in (error.hint or "")
-    assert not await world.log("register")
+    assert not await oauth_fixture.log("register")
 
 
 @pytest.mark.parametrize("issuer", ["https://honest.example", "{as1}/", "{as1}/x/", "{as1}/tenant", None])
-async def test_metadata_of_another_issuer_is_not_used(world: OAuthFixture, issuer: str | None) -> None:
-    await world.set(
+async def test_metadata_of_another_issuer_is_not_used(
+    oauth_fixture: OAuthFixture, issuer: str | None
+) -> None:
+    await oauth_fixture.set(
         issuer_path="/x",
         metadata_places=[f"{SERVER}/x"],
-        metadata={"issuer": issuer and issuer.format(as1=world.origins["as1"])},
+        metadata={"issuer": issuer and issuer.format(as1=oauth_fixture.origins["as1"])},
     )
-    assert isinstance(await world.failure(world.provider()), IssuerMismatch)
-    assert not await world.log("register")
-    assert not await world.log("authorize")
+    assert isinstance(await oauth_fixture.failure(oauth_fixture.provider()), IssuerMismatch)
+    assert not await oauth_fixture.log("register")
+    assert not await oauth_fixture.log("authorize")
 
 
-async def test_an_origin_is_the_same_issuer_with_and_without_its_slash(world: OAuthFixture) -> None:
-    await world.set(metadata={"issuer": world.origins["as1"] + "/"}, iss=world.origins["as1"] + "/")
-    assert (await world.call(world.provider()))["client"].startswith("as1-")
+async def test_an_origin_is_the_same_issuer_with_and_without_its_slash(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(
+        metadata={"issuer": oauth_fixture.origins["as1"] + "/"}, iss=oauth_fixture.origins["as1"] + "/"
+    )
+    assert (await oauth_fixture.call(oauth_fixture.provider()))["client"].startswith("as1-")
 
 
 async def test_a_second_authorization_server_is_used_where_the_first_has_no_metadata(
-    world: OAuthFixture,
+    oauth_fixture: OAuthFixture,
 ) -> None:
-    await world.set(resource_document={"authorization_servers": [world.url + "/none", world.origins["as1"]]})
-    assert (await world.call(world.provider()))["client"].startswith("as1-")
+    await oauth_fixture.set(
+        resource_document={
+            "authorization_servers": [oauth_fixture.url + "/none", oauth_fixture.origins["as1"]]
+        }
+    )
+    assert (await oauth_fixture.call(oauth_fixture.provider()))["client"].startswith("as1-")
 
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])
-async def test_without_pkce_nobody_is_sent_to_sign_in(world: OAuthFixture, methods: list[str] | None) -> None:
-    await world.set(metadata={"code_challenge_methods_supported": methods})
-    assert isinstance(await world.failure(world.provider()), PkceMissing)
-    assert not await world.log("register")
-    assert not world.urls
+async def test_without_pkce_nobody_is_sent_to_sign_in(
+    oauth_fixture: OAuthFixture, methods: list[str] | None
+) -> None:
+    await oauth_fixture.set(metadata={"code_challenge_methods_supported": methods})
+    assert isinstance(await oauth_fixture.failure(oauth_fixture.provider()), PkceMissing)
+    assert not await oauth_fixture.log("register")
+    assert not oauth_fixture.urls
 
 
-async def test_a_server_in_trouble_is_not_called_broken(world: OAuthFixture) -> None:
-    await world.set(metadata_status=503)
-    assert isinstance(await world.failure(world.provider()), AuthUnavailable)
-    await world.change(metadata_status=200)
-    await world.call(world.provider())
+async def test_a_server_in_trouble_is_not_called_broken(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(metadata_status=503)
+    assert isinstance(await oauth_fixture.failure(oauth_fixture.provider()), AuthUnavailable)
+    await oauth_fixture.change(metadata_status=200)
+    await oauth_fixture.call(oauth_fixture.provider())
 
 
 # 2025-03-26.
@@ -180,31 +201,31 @@ async def test_a_server_in_trouble_is_not_called_broken(world: OAuthFixture) -> 
 
 @pytest.mark.parametrize("places", [[SERVER], []], ids=["metadata at the origin", "no metadata at all"])
 async def test_legacy_discovery_finds_old_servers(
-    world: OAuthFixture, places: list[str], query: Callable[[str], dict[str, str]]
+    oauth_fixture: OAuthFixture, places: list[str], query: Callable[[str], dict[str, str]]
 ) -> None:
-    await world.set(
+    await oauth_fixture.set(
         at_origin=True, named_in_header=None, resource_places=[], metadata_places=places, iss=None
     )
-    assert isinstance(await world.failure(world.provider()), DiscoveryFailed)
-    await world.call(world.provider(world.target(legacy_discovery=True)))
-    assert world.urls[0].startswith(f"{world.url}/authorize?")
-    assert "resource" not in query(world.urls[0])
-    assert query(world.urls[0])["code_challenge_method"] == "S256"
+    assert isinstance(await oauth_fixture.failure(oauth_fixture.provider()), DiscoveryFailed)
+    await oauth_fixture.call(oauth_fixture.provider(oauth_fixture.target(legacy_discovery=True)))
+    assert oauth_fixture.urls[0].startswith(f"{oauth_fixture.url}/authorize?")
+    assert "resource" not in query(oauth_fixture.urls[0])
+    assert query(oauth_fixture.urls[0])["code_challenge_method"] == "S256"
 
 
-async def test_legacy_discovery_prefers_what_the_specification_says_now(world: OAuthFixture) -> None:
-    await world.call(world.provider(world.target(legacy_discovery=True)))
-    assert world.urls[0].startswith(world.origins["as1"])
+async def test_legacy_discovery_prefers_what_the_specification_says_now(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.call(oauth_fixture.provider(oauth_fixture.target(legacy_discovery=True)))
+    assert oauth_fixture.urls[0].startswith(oauth_fixture.origins["as1"])
 
 
 # Addresses.
 
 
-async def test_no_private_address_is_asked_where_none_is_allowed(world: OAuthFixture) -> None:
-    error = await world.failure(world.provider(world.target(private_addresses=False)))
+async def test_no_private_address_is_asked_where_none_is_allowed(oauth_fixture: OAuthFixture) -> None:
+    error = await oauth_fixture.failure(oauth_fixture.provider(oauth_fixture.target(private_addresses=False)))
     assert isinstance(error, AddressNotAllowed)
     assert "private" in error.cause
-    assert not await world.log("resource metadata")
+    assert not await oauth_fixture.log("resource metadata")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +238,7 @@ async def test_no_private_address_is_asked_where_none_is_allowed(world: OAuthFix
         "https://u:p@x.example/",
     ],
 )
-async def test_a_browser_is_sent_to_https_only(world: OAuthFixture, endpoint: str) -> None:
-    await world.set(metadata={"authorization_endpoint": endpoint})
-    assert isinstance(await world.failure(world.provider()), AddressNotAllowed)
-    assert not world.urls
+async def test_a_browser_is_sent_to_https_only(oauth_fixture: OAuthFixture, endpoint: str) -> None:
+    await oauth_fixture.set(metadata={"authorization_endpoint": endpoint})
+    assert isinstance(await oauth_fixture.failure(oauth_fixture.provider()), AddressNotAllowed)
+    assert not oauth_fixture.urls

@@ -53,59 +53,86 @@ def words(secret: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("secret", SECRETS, ids=words)
 async def test_an_issuer_that_nobody_confirmed_is_asked_for_nothing(
-    world: OAuthFixture, secret: dict[str, Any]
+    oauth_fixture: OAuthFixture, secret: dict[str, Any]
 ) -> None:
-    target = world.target(client_id="mine", issuer=None, **secret)
-    flow = world.flow()
+    target = oauth_fixture.target(client_id="mine", issuer=None, **secret)
+    flow = oauth_fixture.flow()
     begin = flow.sign_in_as_client if secret.get("grant") else flow.begin
     with pytest.raises(IssuerUnconfirmed) as caught:
         await begin("k", target)
-    assert caught.value.issuer == world.origins["as1"]
+    assert caught.value.issuer == oauth_fixture.origins["as1"]
     for what in ("token", "authorize", "look", "register"):
-        assert not await world.log(what)
+        assert not await oauth_fixture.log(what)
 
 
-async def test_the_issuer_that_the_entry_names_is_used(world: OAuthFixture) -> None:
-    await world.set(entered={"mine": "s"}, servers=["as2", "as1"])
-    issuer = world.origins["as1"]
-    target = world.target(client_id="mine", client_secret="s", grant="client_credentials", issuer=issuer)
-    assert (await world.flow().sign_in_as_client("k", target)).issuer == issuer
-    assert not await world.log("token", "as2")
+async def test_the_issuer_that_the_entry_names_is_used(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(entered={"mine": "s"}, servers=["as2", "as1"])
+    issuer = oauth_fixture.origins["as1"]
+    target = oauth_fixture.target(
+        client_id="mine", client_secret="s", grant="client_credentials", issuer=issuer
+    )
+    assert (await oauth_fixture.flow().sign_in_as_client("k", target)).issuer == issuer
+    assert not await oauth_fixture.log("token", "as2")
 
 
-async def test_an_issuer_that_the_entry_does_not_name_gets_no_secret(world: OAuthFixture) -> None:
-    await world.set(entered={"mine": "s"}, servers=["as2"])
-    issuer = world.origins["as1"]
-    target = world.target(client_id="mine", client_secret="s", grant="client_credentials", issuer=issuer)
+async def test_an_issuer_that_the_entry_does_not_name_gets_no_secret(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(entered={"mine": "s"}, servers=["as2"])
+    issuer = oauth_fixture.origins["as1"]
+    target = oauth_fixture.target(
+        client_id="mine", client_secret="s", grant="client_credentials", issuer=issuer
+    )
     with pytest.raises(WrongAuthorizationServer):
-        await world.flow().sign_in_as_client("k", target)
-    assert not await world.log("token")
+        await oauth_fixture.flow().sign_in_as_client("k", target)
+    assert not await oauth_fixture.log("token")
 
 
-async def test_an_issuer_that_an_earlier_sign_in_bound_is_taken_over(world: OAuthFixture) -> None:
-    await world.set(entered={"mine": "s"})
-    await world.storage.bind_issuer(world.mcp, "mine", world.origins["as1"])
-    target = world.target(client_id="mine", client_secret="s", issuer=None)
-    await world.call(world.provider(target))
-    assert [entry["method"] for entry in await world.log("token")] == ["client_secret_basic"]
+async def test_an_issuer_that_an_earlier_sign_in_bound_is_taken_over(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(entered={"mine": "s"})
+    await oauth_fixture.storage.bind_issuer(oauth_fixture.mcp, "mine", oauth_fixture.origins["as1"])
+    target = oauth_fixture.target(client_id="mine", client_secret="s", issuer=None)
+    await oauth_fixture.call(oauth_fixture.provider(target))
+    assert [entry["method"] for entry in await oauth_fixture.log("token")] == ["client_secret_basic"]
 
 
-async def test_a_client_id_without_a_secret_needs_no_confirmation(world: OAuthFixture) -> None:
-    await world.set(entered={"mine": None})
-    assert (await world.call(world.provider(world.target(client_id="mine"))))["client"] == "mine"
+async def test_a_client_id_without_a_secret_needs_no_confirmation(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(entered={"mine": None})
+    assert (await oauth_fixture.call(oauth_fixture.provider(oauth_fixture.target(client_id="mine"))))[
+        "client"
+    ] == "mine"
 
 
 async def test_a_refresh_and_a_revocation_send_no_secret_to_an_issuer_that_the_entry_no_longer_names(
-    world: OAuthFixture,
+    oauth_fixture: OAuthFixture,
 ) -> None:
-    await world.set(entered={"mine": "s"})
-    issuer = world.origins["as1"]
-    target = world.target(client_id="mine", client_secret="s", issuer=issuer)
-    await world.call(world.provider(target))
-    grant = await world.storage.get_grant(world.mcp)
+    await oauth_fixture.set(entered={"mine": "s"})
+    issuer = oauth_fixture.origins["as1"]
+    target = oauth_fixture.target(client_id="mine", client_secret="s", issuer=issuer)
+    await oauth_fixture.call(oauth_fixture.provider(target))
+    grant = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
     moved = replace(target, oauth=replace(target.oauth, issuer="https://login.example"))
-    await world.run_out(4000)
-    assert isinstance(await world.failure(world.provider(moved, person=False)), SignInEnded)
-    assert [entry["grant_type"] for entry in await world.log("token")] == ["authorization_code"]
-    await revoke_grant(world.net, grant, moved, clock=world.clock)
-    assert {entry["method"] for entry in await world.log("revoke")} == {"none"}
+    await oauth_fixture.run_out(4000)
+    assert isinstance(await oauth_fixture.failure(oauth_fixture.provider(moved, person=False)), SignInEnded)
+    assert [entry["grant_type"] for entry in await oauth_fixture.log("token")] == ["authorization_code"]
+    await revoke_grant(oauth_fixture.net, grant, moved, clock=oauth_fixture.clock)
+    assert {entry["method"] for entry in await oauth_fixture.log("revoke")} == {"none"}
+
+
+async def test_a_revocation_signs_nothing_for_an_issuer_that_the_entry_no_longer_names(
+    oauth_fixture: OAuthFixture,
+) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    await oauth_fixture.set(entered={"robot": ""})
+    oauth: dict[str, Any] = {"client_id": "robot", "grant": "client_credentials"}
+    target = oauth_fixture.target(private_key=pem.decode(), issuer=oauth_fixture.origins["as1"], **oauth)
+    await oauth_fixture.call(oauth_fixture.provider(target, person=False))
+    grant = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
+    assert grant is not None
+    moved = replace(target, oauth=replace(target.oauth, issuer="https://login.example"))
+    for each in (target, moved):
+        await revoke_grant(oauth_fixture.net, grant, each, clock=oauth_fixture.clock)
+    assert [entry["method"] for entry in await oauth_fixture.log("revoke")] == ["private_key_jwt", "none"]

@@ -16,49 +16,55 @@ if TYPE_CHECKING:
     from tests.auth.conftest import OAuthFixture
 
 
-async def signed_in(world: Any, **oauth: Any) -> OAuthGrant:
-    started = await world.flow().begin("k", world.target(**oauth))
-    return await world.flow().finish(await world.browse(started.url))
+async def signed_in(oauth_fixture: Any, **oauth: Any) -> OAuthGrant:
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target(**oauth))
+    return await oauth_fixture.flow().finish(await oauth_fixture.browse(started.url))
 
 
-async def works(world: Any) -> bool:
+async def works(oauth_fixture: Any) -> bool:
     """Return whether the resource still accepts the tokens of the sign-in."""
-    provider = world.provider(person=False)
-    await world.storage.put_grant(world.mcp, await world.storage.get_grant("k"))
+    provider = oauth_fixture.provider(person=False)
+    await oauth_fixture.storage.put_grant(oauth_fixture.mcp, await oauth_fixture.storage.get_grant("k"))
     try:
-        await world.call(provider)
+        await oauth_fixture.call(provider)
     except SignInNeeded:
         return False
     return True
 
 
-async def test_both_tokens_are_given_back(world: OAuthFixture) -> None:
-    grant = await signed_in(world)
-    assert await revoke_grant(world.net, grant, world.target(), clock=world.clock) is True
-    told = await world.log("revoke")
+async def test_both_tokens_are_given_back(oauth_fixture: OAuthFixture) -> None:
+    grant = await signed_in(oauth_fixture)
+    assert (
+        await revoke_grant(oauth_fixture.net, grant, oauth_fixture.target(), clock=oauth_fixture.clock)
+        is True
+    )
+    told = await oauth_fixture.log("revoke")
     assert [each["kind"] for each in told] == ["refresh_token", "access_token"]
     assert {each["who"] for each in told} == {"as1"}
-    assert not await works(world)
+    assert not await works(oauth_fixture)
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-async def test_a_client_with_a_secret_says_who_it_is(world: OAuthFixture, method: str) -> None:
-    await world.set(
+async def test_a_client_with_a_secret_says_who_it_is(oauth_fixture: OAuthFixture, method: str) -> None:
+    await oauth_fixture.set(
         entered={"toolyard": "hush"}, metadata={"token_endpoint_auth_methods_supported": [method]}
     )
     oauth = {"client_id": "toolyard", "client_secret": "hush"}
-    grant = await signed_in(world, **oauth)
+    grant = await signed_in(oauth_fixture, **oauth)
     assert grant.client.secret is None
-    assert await revoke_grant(world.net, grant, world.target(**oauth), clock=world.clock) is True
-    assert {each["method"] for each in await world.log("revoke")} == {method}
+    assert (
+        await revoke_grant(oauth_fixture.net, grant, oauth_fixture.target(**oauth), clock=oauth_fixture.clock)
+        is True
+    )
+    assert {each["method"] for each in await oauth_fixture.log("revoke")} == {method}
 
 
-async def test_one_that_offers_nothing_of_the_kind_is_left_alone(world: OAuthFixture) -> None:
-    grant = await signed_in(world)
-    await world.change(metadata={"revocation_endpoint": None})
-    assert await revoke_grant(world.net, grant, world.target()) is False
-    assert not await world.log("revoke")
-    assert await works(world)
+async def test_one_that_offers_nothing_of_the_kind_is_left_alone(oauth_fixture: OAuthFixture) -> None:
+    grant = await signed_in(oauth_fixture)
+    await oauth_fixture.change(metadata={"revocation_endpoint": None})
+    assert await revoke_grant(oauth_fixture.net, grant, oauth_fixture.target()) is False
+    assert not await oauth_fixture.log("revoke")
+    assert await works(oauth_fixture)
 
 
 @pytest.mark.parametrize(
@@ -73,23 +79,25 @@ async def test_one_that_offers_nothing_of_the_kind_is_left_alone(world: OAuthFix
     ],
     ids=str,
 )
-async def test_no_trouble_comes_out(world: OAuthFixture, trouble: dict[str, Any]) -> None:
-    grant = await signed_in(world)
-    await world.change(**trouble)
-    assert await revoke_grant(world.net, grant, world.target()) is False
-    assert await works(world)
+async def test_no_trouble_comes_out(oauth_fixture: OAuthFixture, trouble: dict[str, Any]) -> None:
+    grant = await signed_in(oauth_fixture)
+    await oauth_fixture.change(**trouble)
+    assert await revoke_grant(oauth_fixture.net, grant, oauth_fixture.target()) is False
+    assert await works(oauth_fixture)
 
 
-async def test_a_bad_address_for_it_is_no_reason_not_to_sign_in(world: OAuthFixture) -> None:
-    await world.set(metadata={"revocation_endpoint": "javascript:alert(1)"})
-    assert (await signed_in(world)).access_token
+async def test_a_bad_address_for_it_is_no_reason_not_to_sign_in(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(metadata={"revocation_endpoint": "javascript:alert(1)"})
+    assert (await signed_in(oauth_fixture)).access_token
 
 
-async def test_it_ends_where_the_other_side_does_not(world: OAuthFixture) -> None:
-    grant = await signed_in(world)
+async def test_it_ends_where_the_other_side_does_not(oauth_fixture: OAuthFixture) -> None:
+    grant = await signed_in(oauth_fixture)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         issuer = f"http://127.0.0.1:{silent.getsockname()[1]}"
         moved = replace(grant, issuer=issuer)
-        assert await revoke_grant(world.net, moved, world.target(), timeout_seconds=0.2) is False
+        assert (
+            await revoke_grant(oauth_fixture.net, moved, oauth_fixture.target(), timeout_seconds=0.2) is False
+        )

@@ -25,29 +25,35 @@ if TYPE_CHECKING:
 Query = Callable[[str], dict[str, str]]
 
 
-async def test_the_two_steps_may_happen_in_two_processes(world: OAuthFixture) -> None:
-    started = await world.flow().begin("k", world.target(), owner="ann session-1")
-    answer = await world.browse(started.url)
-    grant = await world.flow().finish(answer, owner="ann session-1")
-    assert await world.storage.get_grant("k") == grant
-    assert grant.expires_at == world.clock.now + 3600
+async def test_the_two_steps_may_happen_in_two_processes(oauth_fixture: OAuthFixture) -> None:
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target(), owner="ann session-1")
+    answer = await oauth_fixture.browse(started.url)
+    grant = await oauth_fixture.flow().finish(answer, owner="ann session-1")
+    assert await oauth_fixture.storage.get_grant("k") == grant
+    assert grant.expires_at == oauth_fixture.clock.now + 3600
 
 
-async def test_the_url_carries_what_oauth_2_1_and_mcp_ask_for(world: OAuthFixture, query: Query) -> None:
-    await world.set(metadata={"authorization_endpoint": world.origins["as1"] + "/authorize?tenant=a%20b"})
-    started = await world.flow().begin("k", world.target())
+async def test_the_url_carries_what_oauth_2_1_and_mcp_ask_for(
+    oauth_fixture: OAuthFixture, query: Query
+) -> None:
+    await oauth_fixture.set(
+        metadata={"authorization_endpoint": oauth_fixture.origins["as1"] + "/authorize?tenant=a%20b"}
+    )
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
     sent = query(started.url)
     assert sent["tenant"] == "a b"
     assert sent["response_type"] == "code"
     assert sent["state"] == started.state
-    assert sent["resource"] == world.mcp
+    assert sent["resource"] == oauth_fixture.mcp
     assert sent["code_challenge_method"] == "S256"
     assert len(sent["code_challenge"]) == 43
     assert "scope" not in sent
 
 
-async def test_every_sign_in_has_its_own_state_and_verifier(world: OAuthFixture, query: Query) -> None:
-    sent = [query((await world.flow().begin("k", world.target())).url) for _ in range(3)]
+async def test_every_sign_in_has_its_own_state_and_verifier(
+    oauth_fixture: OAuthFixture, query: Query
+) -> None:
+    sent = [query((await oauth_fixture.flow().begin("k", oauth_fixture.target())).url) for _ in range(3)]
     assert len({each["state"] for each in sent}) == 3
     assert len({each["code_challenge"] for each in sent}) == 3
 
@@ -55,99 +61,103 @@ async def test_every_sign_in_has_its_own_state_and_verifier(world: OAuthFixture,
 # The answer.
 
 
-async def test_an_answer_works_once(world: OAuthFixture) -> None:
-    started = await world.flow().begin("k", world.target())
-    answer = await world.browse(started.url)
-    await world.flow().finish(answer)
+async def test_an_answer_works_once(oauth_fixture: OAuthFixture) -> None:
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    answer = await oauth_fixture.browse(started.url)
+    await oauth_fixture.flow().finish(answer)
     with pytest.raises(AnswerRejected, match="unknown or has already been completed"):
-        await world.flow().finish(answer)
-    assert len(await world.log("token")) == 1
+        await oauth_fixture.flow().finish(answer)
+    assert len(await oauth_fixture.log("token")) == 1
 
 
 @pytest.mark.parametrize("answer", [{}, {"state": ""}, {"state": "made-up", "code": "x"}])
-async def test_an_answer_to_nothing_is_rejected(world: OAuthFixture, answer: dict[str, str]) -> None:
+async def test_an_answer_to_nothing_is_rejected(oauth_fixture: OAuthFixture, answer: dict[str, str]) -> None:
     with pytest.raises(AnswerRejected):
-        await world.flow().finish(AuthorizationResponse(REDIRECT, answer))
+        await oauth_fixture.flow().finish(AuthorizationResponse(REDIRECT, answer))
 
 
-async def test_only_who_began_a_sign_in_can_finish_it(world: OAuthFixture) -> None:
-    started = await world.flow().begin("k", world.target(), owner="ann")
-    answer = await world.browse(started.url)
+async def test_only_who_began_a_sign_in_can_finish_it(oauth_fixture: OAuthFixture) -> None:
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target(), owner="ann")
+    answer = await oauth_fixture.browse(started.url)
     for owner in ("eve", "ann"):
         with pytest.raises(AnswerRejected):
-            await world.flow().finish(answer, owner=owner)
-    assert await world.storage.get_grant("k") is None
-    assert not await world.log("token")
+            await oauth_fixture.flow().finish(answer, owner=owner)
+    assert await oauth_fixture.storage.get_grant("k") is None
+    assert not await oauth_fixture.log("token")
 
 
-async def test_a_sign_in_must_end_within_an_hour(world: OAuthFixture) -> None:
-    started = await world.flow().begin("k", world.target())
-    answer = await world.browse(started.url)
-    world.clock.now += 3700
+async def test_a_sign_in_must_end_within_an_hour(oauth_fixture: OAuthFixture) -> None:
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    answer = await oauth_fixture.browse(started.url)
+    oauth_fixture.clock.now += 3700
     with pytest.raises(AnswerRejected, match="too long ago"):
-        await world.flow().finish(answer)
+        await oauth_fixture.flow().finish(answer)
 
 
 @pytest.mark.parametrize("error", ["access_denied", "server_error"])
-async def test_a_refusal_is_told_with_its_name(world: OAuthFixture, error: str) -> None:
-    await world.set(authorize_error=error)
-    started = await world.flow().begin("k", world.target())
+async def test_a_refusal_is_told_with_its_name(oauth_fixture: OAuthFixture, error: str) -> None:
+    await oauth_fixture.set(authorize_error=error)
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
     with pytest.raises(AuthorizationDenied, match="said no") as caught:
-        await world.flow().finish(await world.browse(started.url))
+        await oauth_fixture.flow().finish(await oauth_fixture.browse(started.url))
     assert caught.value.code == error
     assert caught.value.hint
-    assert await world.storage.get_grant("k") is None
+    assert await oauth_fixture.storage.get_grant("k") is None
 
 
-async def test_an_answer_without_code_and_error_is_rejected(world: OAuthFixture) -> None:
-    started = await world.flow().begin("k", world.target())
+async def test_an_answer_without_code_and_error_is_rejected(oauth_fixture: OAuthFixture) -> None:
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
     with pytest.raises(AnswerRejected, match="neither code nor error"):
-        await world.flow().finish(
-            AuthorizationResponse(started.redirect_uri, {"state": started.state, "iss": world.origins["as1"]})
+        await oauth_fixture.flow().finish(
+            AuthorizationResponse(
+                started.redirect_uri, {"state": started.state, "iss": oauth_fixture.origins["as1"]}
+            )
         )
 
 
-# The redirect address.
+# The redirect URI.
 
 
 @pytest.mark.parametrize("path", ["", "/0123456789abcdef0123456789abcdef", "/{as2}", "/{as1}/", "/{as1}/x"])
 async def test_a_response_at_another_redirect_address_is_refused_before_any_token_request(
-    world: OAuthFixture, path: str
+    oauth_fixture: OAuthFixture, path: str
 ) -> None:
-    await world.set(iss=None)
-    started = await world.flow().begin("k", world.target())
-    digests = {name: issuer_digest(world.origins[name]) for name in ("as1", "as2")}
-    response = await world.browse(started.url)
+    await oauth_fixture.set(iss=None)
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    digests = {name: issuer_digest(oauth_fixture.origins[name]) for name in ("as1", "as2")}
+    response = await oauth_fixture.browse(started.url)
     assert response.address == f"{REDIRECT}/{digests['as1']}"
-    with pytest.raises(AnswerRejected, match="redirect address of another authorization server"):
-        await world.flow().finish(replace(response, address=REDIRECT + path.format(**digests)))
-    assert not await world.log("token")
+    with pytest.raises(AnswerRejected, match="redirect URI of another authorization server"):
+        await oauth_fixture.flow().finish(replace(response, address=REDIRECT + path.format(**digests)))
+    assert not await oauth_fixture.log("token")
 
 
 async def test_a_document_of_an_earlier_version_needs_iss_even_where_it_was_not_promised(
-    world: OAuthFixture,
+    oauth_fixture: OAuthFixture,
 ) -> None:
-    await world.set(iss=None)
-    started = await world.flow().begin("k", world.target())
-    pending = await world.storage.take_pending(started.state)
-    await world.storage.put_pending(replace(pending, client=replace(pending.client, origin="document")))
+    await oauth_fixture.set(iss=None)
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    pending = await oauth_fixture.storage.take_pending(started.state)
+    await oauth_fixture.storage.put_pending(
+        replace(pending, client=replace(pending.client, origin="document"))
+    )
     with pytest.raises(AnswerRejected, match="lacks the required parameter 'iss'"):
-        await world.flow().finish(await world.browse(started.url))
-    assert not await world.log("token")
+        await oauth_fixture.flow().finish(await oauth_fixture.browse(started.url))
+    assert not await oauth_fixture.log("token")
 
 
 # RFC 9207.
 
 
 @pytest.mark.parametrize("promised", [True, False])
-async def test_the_right_issuer_is_accepted(world: OAuthFixture, promised: bool) -> None:
-    await world.set(metadata={"authorization_response_iss_parameter_supported": promised})
-    await world.call(world.provider())
+async def test_the_right_issuer_is_accepted(oauth_fixture: OAuthFixture, promised: bool) -> None:
+    await oauth_fixture.set(metadata={"authorization_response_iss_parameter_supported": promised})
+    await oauth_fixture.call(oauth_fixture.provider())
 
 
-async def test_no_issuer_is_accepted_where_none_was_promised(world: OAuthFixture) -> None:
-    await world.set(iss=None)
-    await world.call(world.provider())
+async def test_no_issuer_is_accepted_where_none_was_promised(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(iss=None)
+    await oauth_fixture.call(oauth_fixture.provider())
 
 
 @pytest.mark.parametrize(
@@ -163,20 +173,20 @@ async def test_no_issuer_is_accepted_where_none_was_promised(world: OAuthFixture
 )
 @pytest.mark.parametrize("error", [None, "access_denied"])
 async def test_another_issuer_is_refused_before_anything_else(
-    world: OAuthFixture, promised: bool, iss: str | None, error: str | None
+    oauth_fixture: OAuthFixture, promised: bool, iss: str | None, error: str | None
 ) -> None:
-    as1 = world.origins["as1"]
-    await world.set(
+    as1 = oauth_fixture.origins["as1"]
+    await oauth_fixture.set(
         iss=iss and iss.format(as1=as1, rest=as1.removeprefix("http")),
         metadata={"authorization_response_iss_parameter_supported": promised},
         authorize_error=error,
     )
-    failed = await world.failure(world.provider())
+    failed = await oauth_fixture.failure(oauth_fixture.provider())
     assert isinstance(failed, AnswerRejected)
     # Even its description of an error is not trusted.
     assert "said no" not in str(failed)
-    assert not await world.log("token")
-    assert await world.storage.get_grant(world.mcp) is None
+    assert not await oauth_fixture.log("token")
+    assert await oauth_fixture.storage.get_grant(oauth_fixture.mcp) is None
 
 
 # The exchange.
@@ -184,22 +194,22 @@ async def test_another_issuer_is_refused_before_anything_else(
 
 @pytest.mark.parametrize("trouble", [500, 502, 503, 429, 404, "drop"])
 async def test_a_token_endpoint_in_trouble_leaves_nothing_half_stored(
-    world: OAuthFixture, trouble: Any
+    oauth_fixture: OAuthFixture, trouble: Any
 ) -> None:
-    await world.set(token_trouble=[trouble])
-    started = await world.flow().begin("k", world.target())
+    await oauth_fixture.set(token_trouble=[trouble])
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
     with pytest.raises(AuthUnavailable):
-        await world.flow().finish(await world.browse(started.url))
-    assert await world.storage.get_grant("k") is None
-    assert await world.storage.take_pending(started.state) is None
+        await oauth_fixture.flow().finish(await oauth_fixture.browse(started.url))
+    assert await oauth_fixture.storage.get_grant("k") is None
+    assert await oauth_fixture.storage.take_pending(started.state) is None
 
 
-async def test_a_code_that_is_refused_is_told_without_the_code(world: OAuthFixture) -> None:
-    await world.set(token_trouble=["invalid_grant"])
-    started = await world.flow().begin("k", world.target())
-    answer = await world.browse(started.url)
+async def test_a_code_that_is_refused_is_told_without_the_code(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(token_trouble=["invalid_grant"])
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    answer = await oauth_fixture.browse(started.url)
     with pytest.raises(TokenRefused, match="invalid_grant") as caught:
-        await world.flow().finish(answer)
+        await oauth_fixture.flow().finish(answer)
     assert "no good" in caught.value.cause
     assert answer.params["code"] not in str(caught.value)
 
@@ -215,16 +225,18 @@ async def test_a_code_that_is_refused_is_told_without_the_code(world: OAuthFixtu
         {"token_type": "DPoP"},
     ],
 )
-async def test_a_token_that_cannot_be_sent_is_refused(world: OAuthFixture, answer: dict[str, Any]) -> None:
-    await world.set(token_answer=answer)
-    assert isinstance(await world.failure(world.provider()), TokenRefused)
-    assert await world.storage.get_grant(world.mcp) is None
+async def test_a_token_that_cannot_be_sent_is_refused(
+    oauth_fixture: OAuthFixture, answer: dict[str, Any]
+) -> None:
+    await oauth_fixture.set(token_answer=answer)
+    assert isinstance(await oauth_fixture.failure(oauth_fixture.provider()), TokenRefused)
+    assert await oauth_fixture.storage.get_grant(oauth_fixture.mcp) is None
 
 
-async def test_a_refusal_that_comes_with_200_is_told_as_one(world: OAuthFixture) -> None:
+async def test_a_refusal_that_comes_with_200_is_told_as_one(oauth_fixture: OAuthFixture) -> None:
     said = {"error": "bad_verification_code", "error_description": "it has run out", "access_token": None}
-    await world.set(token_answer=said)
-    error = await world.failure(world.provider())
+    await oauth_fixture.set(token_answer=said)
+    error = await oauth_fixture.failure(oauth_fixture.provider())
     assert isinstance(error, TokenRefused)
     assert error.code == "bad_verification_code"
     assert "it has run out" in error.cause
@@ -245,12 +257,12 @@ async def test_a_refusal_that_comes_with_200_is_told_as_one(world: OAuthFixture)
     ],
 )
 async def test_the_expiry_is_absolute_and_read_kindly(
-    world: OAuthFixture, said: Any, life: float | None
+    oauth_fixture: OAuthFixture, said: Any, life: float | None
 ) -> None:
-    await world.set(token_answer={"expires_in": said})
-    started = await world.flow().begin("k", world.target())
-    grant = await world.flow().finish(await world.browse(started.url))
-    assert grant.expires_at == (None if life is None else world.clock.now + life)
+    await oauth_fixture.set(token_answer={"expires_in": said})
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    grant = await oauth_fixture.flow().finish(await oauth_fixture.browse(started.url))
+    assert grant.expires_at == (None if life is None else oauth_fixture.clock.now + life)
 
 
 # Scopes.
@@ -275,43 +287,49 @@ async def test_the_expiry_is_absolute_and_read_kindly(
     ],
 )
 async def test_scopes_come_from_the_best_source(
-    world: OAuthFixture, query: Query, settings: dict[str, Any], entered: tuple[str, ...], asked: str | None
+    oauth_fixture: OAuthFixture,
+    query: Query,
+    settings: dict[str, Any],
+    entered: tuple[str, ...],
+    asked: str | None,
 ) -> None:
-    await world.set(**settings)
-    started = await world.flow().begin("k", world.target(scopes=entered))
+    await oauth_fixture.set(**settings)
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target(scopes=entered))
     sent = query(started.url)
     assert sent.get("scope") == asked
     assert sent.get("prompt") == ("consent" if asked and "offline" in asked else None)
 
 
-async def test_a_challenge_that_is_known_is_not_asked_for_again(world: OAuthFixture, query: Query) -> None:
+async def test_a_challenge_that_is_known_is_not_asked_for_again(
+    oauth_fixture: OAuthFixture, query: Query
+) -> None:
     challenge = parse_challenge(401, 'Bearer scope="known"')
-    started = await world.flow().begin("k", world.target(), challenge=challenge)
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target(), challenge=challenge)
     assert query(started.url)["scope"] == "known"
-    assert not await world.log("call")
+    assert not await oauth_fixture.log("call")
 
 
 async def test_a_client_is_registered_anew_for_scopes_that_it_was_not_registered_for(
-    world: OAuthFixture,
+    oauth_fixture: OAuthFixture,
 ) -> None:
-    await world.set(resource_document={"scopes_supported": ["a", "b"]}, challenge_scope="a")
-    await world.flow().begin("k", world.target())
-    await world.flow().begin("k", world.target(), more_scopes=("b",))
-    await world.flow().begin("k", world.target(), more_scopes=("c",))
-    assert [entry["asked"]["scope"] for entry in await world.log("register")] == ["a b", "a b c"]
+    await oauth_fixture.set(resource_document={"scopes_supported": ["a", "b"]}, challenge_scope="a")
+    await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    await oauth_fixture.flow().begin("k", oauth_fixture.target(), more_scopes=("b",))
+    await oauth_fixture.flow().begin("k", oauth_fixture.target(), more_scopes=("c",))
+    assert [entry["asked"]["scope"] for entry in await oauth_fixture.log("register")] == ["a b", "a b c"]
 
 
 # Secrets.
 
 
-async def test_no_secret_shows_in_a_repr(world: OAuthFixture) -> None:
-    await world.set(entered={"mine": "the-secret"})
-    target = world.target(client_id="mine", client_secret="the-secret", private_key="the-key")
-    flow: SignInFlow = world.flow()
+async def test_no_secret_shows_in_a_repr(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(entered={"mine": "the-secret"})
+    target = oauth_fixture.target(client_id="mine", client_secret="the-secret", private_key="the-key")
+    flow: SignInFlow = oauth_fixture.flow()
     started = await flow.begin("k", target)
-    pending = await world.storage.take_pending(started.state)
-    await world.storage.put_pending(pending)
-    grant = await flow.finish(await world.browse(started.url))
+    pending = await oauth_fixture.storage.take_pending(started.state)
+    await oauth_fixture.storage.put_pending(pending)
+    grant = await flow.finish(await oauth_fixture.browse(started.url))
     shown = repr([target, started, pending, grant, replace(grant.client, secret="the-secret")])
     hidden = [
         started.state,

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 AFTER_EXPIRY_SECONDS = 4000
 
 
-async def refreshes(world: Any) -> list[dict[str, Any]]:
-    return [entry for entry in await world.log("token") if entry["grant_type"] == "refresh_token"]
+async def refreshes(oauth_fixture: Any) -> list[dict[str, Any]]:
+    return [entry for entry in await oauth_fixture.log("token") if entry["grant_type"] == "refresh_token"]
 
 
 def grant(**changes: Any) -> OAuthGrant:
@@ -57,140 +57,140 @@ def test_a_token_is_refreshed_shortly_before_it_runs_out(
     assert (made.is_fresh(now), made.is_valid(now)) == (fresh, valid)
 
 
-async def test_tokens_are_refreshed_before_they_run_out(world: OAuthFixture) -> None:
-    provider = world.provider()
-    await world.call(provider)
-    world.clock.now += 3550
-    await world.call(provider)
-    [entry] = await refreshes(world)
-    assert entry["resource"] == world.mcp
+async def test_tokens_are_refreshed_before_they_run_out(oauth_fixture: OAuthFixture) -> None:
+    provider = oauth_fixture.provider()
+    await oauth_fixture.call(provider)
+    oauth_fixture.clock.now += 3550
+    await oauth_fixture.call(provider)
+    [entry] = await refreshes(oauth_fixture)
+    assert entry["resource"] == oauth_fixture.mcp
     assert entry["method"] == "none"
     # No request was refused meanwhile.
-    assert len(await world.log("call")) == 3
+    assert len(await oauth_fixture.log("call")) == 3
 
 
 @pytest.mark.both_loops
-async def test_fifty_tasks_share_one_refresh(leaks: None, world: OAuthFixture) -> None:
-    await world.set(token_delay=0.05)
-    provider = world.provider()
-    await world.call(provider)
-    await world.run_out(AFTER_EXPIRY_SECONDS)
-    results = await asyncio.gather(*(world.call(provider) for _ in range(50)))
+async def test_fifty_tasks_share_one_refresh(leaks: None, oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(token_delay=0.05)
+    provider = oauth_fixture.provider()
+    await oauth_fixture.call(provider)
+    await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    results = await asyncio.gather(*(oauth_fixture.call(provider) for _ in range(50)))
     assert len(results) == 50
-    assert len(await refreshes(world)) == 1
+    assert len(await refreshes(oauth_fixture)) == 1
 
 
-async def test_fifty_tasks_of_many_replicas_share_one_refresh(world: OAuthFixture) -> None:
-    await world.set(token_delay=0.05)
-    await world.call(world.provider())
-    await world.run_out(AFTER_EXPIRY_SECONDS)
-    replicas = [world.provider() for _ in range(50)]
-    await asyncio.gather(*(world.call(provider) for provider in replicas))
-    assert len(await refreshes(world)) == 1
-    assert not await world.log("reuse")
+async def test_fifty_tasks_of_many_replicas_share_one_refresh(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(token_delay=0.05)
+    await oauth_fixture.call(oauth_fixture.provider())
+    await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    replicas = [oauth_fixture.provider() for _ in range(50)]
+    await asyncio.gather(*(oauth_fixture.call(provider) for provider in replicas))
+    assert len(await refreshes(oauth_fixture)) == 1
+    assert not await oauth_fixture.log("reuse")
 
 
-async def test_fifty_refused_tasks_share_one_refresh(world: OAuthFixture) -> None:
-    await world.set(token_delay=0.05)
-    provider = world.provider()
-    await world.call(provider)
-    await world.forget("access")
-    await asyncio.gather(*(world.call(provider) for _ in range(50)))
+async def test_fifty_refused_tasks_share_one_refresh(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(token_delay=0.05)
+    provider = oauth_fixture.provider()
+    await oauth_fixture.call(provider)
+    await oauth_fixture.forget("access")
+    await asyncio.gather(*(oauth_fixture.call(provider) for _ in range(50)))
     # A provider that has just signed in would not refresh: its token is brand new.
-    assert len(await refreshes(world)) + len(world.urls) == 2
+    assert len(await refreshes(oauth_fixture)) + len(oauth_fixture.urls) == 2
 
 
-async def test_a_token_that_the_server_forgot_is_refreshed_once(world: OAuthFixture) -> None:
-    await world.call(world.provider())
-    await world.forget("access")
-    provider = world.provider(person=False)
-    await asyncio.gather(*(world.call(provider) for _ in range(20)))
-    assert len(await refreshes(world)) == 1
+async def test_a_token_that_the_server_forgot_is_refreshed_once(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.call(oauth_fixture.provider())
+    await oauth_fixture.forget("access")
+    provider = oauth_fixture.provider(person=False)
+    await asyncio.gather(*(oauth_fixture.call(provider) for _ in range(20)))
+    assert len(await refreshes(oauth_fixture)) == 1
 
 
-async def test_a_rotated_token_is_never_used_twice(world: OAuthFixture) -> None:
-    providers = [world.provider() for _ in range(3)]
+async def test_a_rotated_token_is_never_used_twice(oauth_fixture: OAuthFixture) -> None:
+    providers = [oauth_fixture.provider() for _ in range(3)]
     for _ in range(6):
-        await world.run_out(AFTER_EXPIRY_SECONDS)
+        await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
         for provider in providers:
-            await world.call(provider)
-    used = [entry["refresh_token"] for entry in await refreshes(world)]
+            await oauth_fixture.call(provider)
+    used = [entry["refresh_token"] for entry in await refreshes(oauth_fixture)]
     assert len(used) == len(set(used)) == 5
-    assert not await world.log("reuse")
-    assert len(world.urls) == 1
+    assert not await oauth_fixture.log("reuse")
+    assert len(oauth_fixture.urls) == 1
 
 
-async def test_a_server_that_does_not_rotate_keeps_its_token(world: OAuthFixture) -> None:
-    await world.set(rotate=False)
-    provider = world.provider()
-    await world.call(provider)
-    await world.change(token_answer={"refresh_token": None})
+async def test_a_server_that_does_not_rotate_keeps_its_token(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(rotate=False)
+    provider = oauth_fixture.provider()
+    await oauth_fixture.call(provider)
+    await oauth_fixture.change(token_answer={"refresh_token": None})
     for _ in range(2):
-        await world.run_out(AFTER_EXPIRY_SECONDS)
-        await world.call(provider)
-    used = [entry["refresh_token"] for entry in await refreshes(world)]
+        await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+        await oauth_fixture.call(provider)
+    used = [entry["refresh_token"] for entry in await refreshes(oauth_fixture)]
     assert len(used) == 2
     assert len(set(used)) == 1
 
 
 @pytest.mark.parametrize("trouble", [500, 503, 429, 404, 400, "drop", "temporarily_unavailable"])
-async def test_a_token_endpoint_in_trouble_loses_nothing(world: OAuthFixture, trouble: Any) -> None:
-    provider = world.provider(person=False)
-    await world.call(world.provider())
-    await world.run_out(AFTER_EXPIRY_SECONDS)
-    before = await world.storage.get_grant(world.mcp)
-    await world.change(token_trouble=[trouble] * 20)
+async def test_a_token_endpoint_in_trouble_loses_nothing(oauth_fixture: OAuthFixture, trouble: Any) -> None:
+    provider = oauth_fixture.provider(person=False)
+    await oauth_fixture.call(oauth_fixture.provider())
+    await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    before = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
+    await oauth_fixture.change(token_trouble=[trouble] * 20)
     for _ in range(3):
-        assert isinstance(await world.failure(provider), AuthUnavailable)
-        after = await world.storage.get_grant(world.mcp)
+        assert isinstance(await oauth_fixture.failure(provider), AuthUnavailable)
+        after = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
         assert after is not None
         # Only the attempt is recorded: the endpoint may have replaced the token before it failed.
         assert after.refresh_began_at is not None
         assert replace(after, refresh_began_at=None) == before
-    await world.change(token_trouble=[])
-    await world.call(provider)
-    assert not await world.log("reuse")
-    after = await world.storage.get_grant(world.mcp)
+    await oauth_fixture.change(token_trouble=[])
+    await oauth_fixture.call(provider)
+    assert not await oauth_fixture.log("reuse")
+    after = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
     assert after is not None
     assert after.refresh_began_at is None
 
 
-async def test_while_a_token_still_works_trouble_is_not_noticed(world: OAuthFixture) -> None:
-    provider = world.provider(person=False)
-    await world.call(world.provider())
-    await world.change(token_trouble=[503] * 9)
-    world.clock.now += 3550
+async def test_while_a_token_still_works_trouble_is_not_noticed(oauth_fixture: OAuthFixture) -> None:
+    provider = oauth_fixture.provider(person=False)
+    await oauth_fixture.call(oauth_fixture.provider())
+    await oauth_fixture.change(token_trouble=[503] * 9)
+    oauth_fixture.clock.now += 3550
     for _ in range(5):
-        await world.call(provider)
+        await oauth_fixture.call(provider)
     # It is not contacted at every request either.
-    assert len(await refreshes(world)) == 1
-    world.clock.now += 31
-    await world.call(provider)
-    assert len(await refreshes(world)) == 2
+    assert len(await refreshes(oauth_fixture)) == 1
+    oauth_fixture.clock.now += 31
+    await oauth_fixture.call(provider)
+    assert len(await refreshes(oauth_fixture)) == 2
 
 
-async def test_a_refresh_that_is_refused_needs_a_sign_in(world: OAuthFixture) -> None:
-    await world.call(world.provider())
-    await world.forget("refresh")
-    await world.run_out(AFTER_EXPIRY_SECONDS)
-    provider = world.provider(person=False)
+async def test_a_refresh_that_is_refused_needs_a_sign_in(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.call(oauth_fixture.provider())
+    await oauth_fixture.forget("refresh")
+    await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    provider = oauth_fixture.provider(person=False)
     for _ in range(3):
-        error = await world.failure(provider)
+        error = await oauth_fixture.failure(provider)
         assert isinstance(error, SignInEnded)
         assert error.hint
-    assert len(await refreshes(world)) == 1
-    kept = await world.storage.get_grant(world.mcp)
+    assert len(await refreshes(oauth_fixture)) == 1
+    kept = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
     assert kept is not None
     assert kept.refresh_token is None
 
 
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_request"])
-async def test_a_refused_refresh_is_told_without_the_token(world: OAuthFixture, code: str) -> None:
-    await world.call(world.provider())
-    kept = await world.storage.get_grant(world.mcp)
-    await world.change(token_trouble=[code] * 2)
-    await world.run_out(AFTER_EXPIRY_SECONDS)
-    error = await world.failure(world.provider(person=False))
+async def test_a_refused_refresh_is_told_without_the_token(oauth_fixture: OAuthFixture, code: str) -> None:
+    await oauth_fixture.call(oauth_fixture.provider())
+    kept = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
+    await oauth_fixture.change(token_trouble=[code] * 2)
+    await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    error = await oauth_fixture.failure(oauth_fixture.provider(person=False))
     assert isinstance(error, SignInEnded)
     assert code in str(error)
     assert "no good" in str(error)
@@ -198,104 +198,108 @@ async def test_a_refused_refresh_is_told_without_the_token(world: OAuthFixture, 
 
 
 @pytest.mark.parametrize("trouble", [503, "invalid_grant"])
-async def test_who_was_signed_in_is_never_taken_for_a_stranger(world: OAuthFixture, trouble: Any) -> None:
-    await world.call(world.provider())
-    await world.change(strangers=True, token_trouble=[trouble] * 9)
-    await world.run_out(AFTER_EXPIRY_SECONDS)
-    provider = world.provider(person=False)
+async def test_who_was_signed_in_is_never_taken_for_a_stranger(
+    oauth_fixture: OAuthFixture, trouble: Any
+) -> None:
+    await oauth_fixture.call(oauth_fixture.provider())
+    await oauth_fixture.change(strangers=True, token_trouble=[trouble] * 9)
+    await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    provider = oauth_fixture.provider(person=False)
     for _ in range(2):
         expected = AuthUnavailable if trouble == 503 else SignInEnded
-        assert isinstance(await world.failure(provider), expected)
+        assert isinstance(await oauth_fixture.failure(provider), expected)
 
 
-async def test_an_access_token_outlives_a_refused_refresh(world: OAuthFixture) -> None:
-    await world.call(world.provider())
-    await world.forget("refresh")
-    world.clock.now += 3550
-    provider = world.provider(person=False)
+async def test_an_access_token_outlives_a_refused_refresh(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.call(oauth_fixture.provider())
+    await oauth_fixture.forget("refresh")
+    oauth_fixture.clock.now += 3550
+    provider = oauth_fixture.provider(person=False)
     for _ in range(3):
-        await world.call(provider)
-    assert len(await refreshes(world)) == 1
+        await oauth_fixture.call(provider)
+    assert len(await refreshes(oauth_fixture)) == 1
 
 
-async def test_who_never_signed_in_is_told_so(world: OAuthFixture) -> None:
-    assert isinstance(await world.failure(world.provider(person=False)), NeverSignedIn)
+async def test_who_never_signed_in_is_told_so(oauth_fixture: OAuthFixture) -> None:
+    assert isinstance(await oauth_fixture.failure(oauth_fixture.provider(person=False)), NeverSignedIn)
 
 
-async def test_without_a_refresh_token_the_person_signs_in_again(world: OAuthFixture) -> None:
-    await world.set(refresh_tokens=False)
-    provider = world.provider()
-    await world.call(provider)
-    await world.run_out(AFTER_EXPIRY_SECONDS)
-    await world.call(provider)
-    assert len(world.urls) == 2
+async def test_without_a_refresh_token_the_person_signs_in_again(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(refresh_tokens=False)
+    provider = oauth_fixture.provider()
+    await oauth_fixture.call(provider)
+    await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    await oauth_fixture.call(provider)
+    assert len(oauth_fixture.urls) == 2
 
 
-async def test_a_caller_who_gives_up_does_not_lose_the_rotated_token(world: OAuthFixture) -> None:
-    provider = world.provider()
-    await world.call(provider)
-    await world.run_out(AFTER_EXPIRY_SECONDS)
-    await world.change(token_delay=0.3)
+async def test_a_caller_who_gives_up_does_not_lose_the_rotated_token(oauth_fixture: OAuthFixture) -> None:
+    provider = oauth_fixture.provider()
+    await oauth_fixture.call(provider)
+    await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    await oauth_fixture.change(token_delay=0.3)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
-            await world.call(provider)
-    await world.call(provider)
-    assert len(await refreshes(world)) == 1
-    assert not await world.log("reuse")
+            await oauth_fixture.call(provider)
+    await oauth_fixture.call(provider)
+    assert len(await refreshes(oauth_fixture)) == 1
+    assert not await oauth_fixture.log("reuse")
 
 
-async def test_closing_lets_a_refresh_finish(world: OAuthFixture) -> None:
-    provider = world.provider()
-    await world.call(provider)
-    before = await world.storage.get_grant(world.mcp)
-    await world.run_out(AFTER_EXPIRY_SECONDS)
-    await world.change(token_delay=0.3)
-    task = asyncio.create_task(world.call(provider))
-    while not await refreshes(world):
+async def test_closing_lets_a_refresh_finish(oauth_fixture: OAuthFixture) -> None:
+    provider = oauth_fixture.provider()
+    await oauth_fixture.call(provider)
+    before = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
+    await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    await oauth_fixture.change(token_delay=0.3)
+    task = asyncio.create_task(oauth_fixture.call(provider))
+    while not await refreshes(oauth_fixture):
         await asyncio.sleep(0.01)
     task.cancel()
     await provider.close()
-    after = await world.storage.get_grant(world.mcp)
+    after = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
     assert after.refresh_token != before.refresh_token
 
 
-async def test_a_new_sign_in_during_a_refresh_is_kept(world: OAuthFixture) -> None:
-    await world.call(world.provider())
-    await world.run_out(AFTER_EXPIRY_SECONDS)
-    await world.change(token_delay=0.2)
-    provider = world.provider(person=False)
-    task = asyncio.create_task(world.call(provider))
-    while not await refreshes(world):
+async def test_a_new_sign_in_during_a_refresh_is_kept(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.call(oauth_fixture.provider())
+    await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    await oauth_fixture.change(token_delay=0.2)
+    provider = oauth_fixture.provider(person=False)
+    task = asyncio.create_task(oauth_fixture.call(provider))
+    while not await refreshes(oauth_fixture):
         await asyncio.sleep(0.01)
-    await world.change(token_delay=0)
-    started = await world.flow().begin(world.mcp, world.target())
-    signed_in = await world.flow().finish(await world.browse(started.url))
+    await oauth_fixture.change(token_delay=0)
+    started = await oauth_fixture.flow().begin(oauth_fixture.mcp, oauth_fixture.target())
+    signed_in = await oauth_fixture.flow().finish(await oauth_fixture.browse(started.url))
     await task
-    assert await world.storage.get_grant(world.mcp) == signed_in
+    assert await oauth_fixture.storage.get_grant(oauth_fixture.mcp) == signed_in
 
 
 async def test_what_a_refresh_gets_for_somebody_who_signed_out_meanwhile_is_given_back(
-    world: OAuthFixture,
+    oauth_fixture: OAuthFixture,
 ) -> None:
-    await world.call(world.provider())
-    await world.run_out(AFTER_EXPIRY_SECONDS)
-    await world.change(token_delay=0.3)
-    provider = world.provider(person=False)
-    task = asyncio.create_task(world.failure(provider))
-    while not await refreshes(world):
+    await oauth_fixture.call(oauth_fixture.provider())
+    await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    await oauth_fixture.change(token_delay=0.3)
+    provider = oauth_fixture.provider(person=False)
+    task = asyncio.create_task(oauth_fixture.failure(provider))
+    while not await refreshes(oauth_fixture):
         await asyncio.sleep(0.01)
-    await world.storage.drop_grant(world.mcp)
+    await oauth_fixture.storage.drop_grant(oauth_fixture.mcp)
     await task
-    assert await world.storage.get_grant(world.mcp) is None
-    assert [each["kind"] for each in await world.log("revoke")] == ["refresh_token", "access_token"]
+    assert await oauth_fixture.storage.get_grant(oauth_fixture.mcp) is None
+    assert [each["kind"] for each in await oauth_fixture.log("revoke")] == ["refresh_token", "access_token"]
 
 
-async def test_a_token_endpoint_that_cannot_be_reached_is_named(world: OAuthFixture) -> None:
-    await world.call(world.provider())
-    kept = await world.storage.get_grant(world.mcp)
-    await world.storage.put_grant(world.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token"))
-    await world.run_out(AFTER_EXPIRY_SECONDS)
-    error = await world.failure(world.provider(person=False))
+async def test_a_token_endpoint_that_cannot_be_reached_is_named(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.call(oauth_fixture.provider())
+    kept = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
+    await oauth_fixture.storage.put_grant(
+        oauth_fixture.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token")
+    )
+    await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    error = await oauth_fixture.failure(oauth_fixture.provider(person=False))
     assert isinstance(error, AuthUnavailable)
     assert "127.0.0.1:9" in error.cause
 
@@ -303,9 +307,9 @@ async def test_a_token_endpoint_that_cannot_be_reached_is_named(world: OAuthFixt
 # The storage in memory.
 
 
-async def test_of_two_who_take_a_pending_sign_in_one_gets_it(world: OAuthFixture) -> None:
-    started = await world.flow().begin("k", world.target())
-    taken = await asyncio.gather(*(world.storage.take_pending(started.state) for _ in range(10)))
+async def test_of_two_who_take_a_pending_sign_in_one_gets_it(oauth_fixture: OAuthFixture) -> None:
+    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    taken = await asyncio.gather(*(oauth_fixture.storage.take_pending(started.state) for _ in range(10)))
     assert len([pending for pending in taken if pending is not None]) == 1
 
 
@@ -338,63 +342,77 @@ async def test_a_binding_can_be_taken_back() -> None:
 # Recipients of tokens.
 
 
-async def test_tokens_of_a_server_whose_address_changed_are_dropped(world: OAuthFixture) -> None:
-    await world.call(world.provider())
-    kept = await world.storage.get_grant(world.mcp)
-    await world.storage.put_grant(world.mcp, replace(kept, server_url="https://before.example/mcp"))
-    provider = world.provider(person=False)
+async def test_tokens_of_a_server_whose_address_changed_are_dropped(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.call(oauth_fixture.provider())
+    kept = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
+    await oauth_fixture.storage.put_grant(
+        oauth_fixture.mcp, replace(kept, server_url="https://before.example/mcp")
+    )
+    provider = oauth_fixture.provider(person=False)
     assert await provider.headers() == {}
-    assert await world.storage.get_grant(world.mcp) is None
-    assert isinstance(await world.failure(provider), NeverSignedIn)
+    assert await oauth_fixture.storage.get_grant(oauth_fixture.mcp) is None
+    assert isinstance(await oauth_fixture.failure(provider), NeverSignedIn)
 
 
-async def test_a_dead_authorization_server_does_not_keep_us_from_the_new_one(world: OAuthFixture) -> None:
-    await world.call(world.provider())
-    kept = await world.storage.get_grant(world.mcp)
-    await world.storage.put_grant(world.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token"))
-    await world.change(servers=["as2"])
-    await world.run_out(AFTER_EXPIRY_SECONDS)
-    assert (await world.call(world.provider()))["client"].startswith("as2-")
+async def test_a_dead_authorization_server_does_not_keep_us_from_the_new_one(
+    oauth_fixture: OAuthFixture,
+) -> None:
+    await oauth_fixture.call(oauth_fixture.provider())
+    kept = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
+    await oauth_fixture.storage.put_grant(
+        oauth_fixture.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token")
+    )
+    await oauth_fixture.change(servers=["as2"])
+    await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    assert (await oauth_fixture.call(oauth_fixture.provider()))["client"].startswith("as2-")
 
 
-async def test_a_wrong_secret_in_the_configuration_costs_no_sign_in(world: OAuthFixture) -> None:
-    await world.set(entered={"mine": "the-right-one"})
-    await world.call(world.provider(world.target(client_id="mine", client_secret="the-right-one")))
-    await world.run_out(AFTER_EXPIRY_SECONDS)
-    wrong = world.provider(world.target(client_id="mine", client_secret="a-wrong-one"))
-    error = await world.failure(wrong)
+async def test_a_wrong_secret_in_the_configuration_costs_no_sign_in(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.set(entered={"mine": "the-right-one"})
+    await oauth_fixture.call(
+        oauth_fixture.provider(oauth_fixture.target(client_id="mine", client_secret="the-right-one"))
+    )
+    await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    wrong = oauth_fixture.provider(oauth_fixture.target(client_id="mine", client_secret="a-wrong-one"))
+    error = await oauth_fixture.failure(wrong)
     assert isinstance(error, TokenRefused)
     assert "clientSecret" in (error.hint or "")
-    await world.call(world.provider(world.target(client_id="mine", client_secret="the-right-one")))
-    assert len(world.urls) == 1
+    await oauth_fixture.call(
+        oauth_fixture.provider(oauth_fixture.target(client_id="mine", client_secret="the-right-one"))
+    )
+    assert len(oauth_fixture.urls) == 1
 
 
 YEAR_SECONDS = 366 * 86_400.0
 
 
-async def test_a_token_stored_while_the_clock_was_a_year_ahead_is_refreshed(world: OAuthFixture) -> None:
-    world.clock.now += YEAR_SECONDS
-    await world.call(world.provider())
-    world.clock.now -= YEAR_SECONDS
-    await world.call(world.provider(person=False))
-    assert len(await refreshes(world)) == 1
+async def test_a_token_stored_while_the_clock_was_a_year_ahead_is_refreshed(
+    oauth_fixture: OAuthFixture,
+) -> None:
+    oauth_fixture.clock.now += YEAR_SECONDS
+    await oauth_fixture.call(oauth_fixture.provider())
+    oauth_fixture.clock.now -= YEAR_SECONDS
+    await oauth_fixture.call(oauth_fixture.provider(person=False))
+    assert len(await refreshes(oauth_fixture)) == 1
 
 
-async def test_a_clock_set_back_does_not_postpone_refreshes(world: OAuthFixture) -> None:
-    await world.call(world.provider())
-    await world.change(token_trouble=[503])
-    provider = world.provider(person=False)
-    world.clock.now += YEAR_SECONDS
-    await world.call(provider)
-    world.clock.now -= YEAR_SECONDS - 3550
-    await world.call(provider)
-    assert len(await refreshes(world)) == 2
+async def test_a_clock_set_back_does_not_postpone_refreshes(oauth_fixture: OAuthFixture) -> None:
+    await oauth_fixture.call(oauth_fixture.provider())
+    await oauth_fixture.change(token_trouble=[503])
+    provider = oauth_fixture.provider(person=False)
+    oauth_fixture.clock.now += YEAR_SECONDS
+    await oauth_fixture.call(provider)
+    oauth_fixture.clock.now -= YEAR_SECONDS - 3550
+    await oauth_fixture.call(provider)
+    assert len(await refreshes(oauth_fixture)) == 2
 
 
-async def test_a_sign_in_begun_while_the_clock_was_ahead_cannot_be_finished(world: OAuthFixture) -> None:
-    flow = world.flow()
-    world.clock.now += YEAR_SECONDS
-    started = await flow.begin("key", world.target())
-    world.clock.now -= YEAR_SECONDS
+async def test_a_sign_in_begun_while_the_clock_was_ahead_cannot_be_finished(
+    oauth_fixture: OAuthFixture,
+) -> None:
+    flow = oauth_fixture.flow()
+    oauth_fixture.clock.now += YEAR_SECONDS
+    started = await flow.begin("key", oauth_fixture.target())
+    oauth_fixture.clock.now -= YEAR_SECONDS
     with pytest.raises(AnswerRejected, match="too long ago"):
         await flow.take_pending({"state": started.state})

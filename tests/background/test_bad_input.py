@@ -114,7 +114,7 @@ def test_a_sandbox_without_sockets_gets_a_process_of_its_own(machine: Machine) -
     program.chmod(0o700)
     client = machine.start(program=str(program)).initialize()
     assert client.weekday() == "Tuesday"
-    assert "a Toolyard of its own: [Errno 1] Operation not permitted" in client.close()
+    assert "its own Toolyard process: [Errno 1] Operation not permitted" in client.close()
     assert machine.backgrounds == []
 
 

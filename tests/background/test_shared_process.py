@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.cookiejar
 import json
 import os
 import re
@@ -121,7 +122,7 @@ def test_stop_ends_it_and_attached_clients_start_it_again_when_they_ask(machine:
     assert len(machine.backgrounds) == 1
     assert machine.run("stop").returncode == 0
     assert client.close() == ""
-    assert machine.run("stop").stdout == "No Toolyard runs in the background.\n"
+    assert machine.run("stop").stdout == "No Toolyard is running in the background.\n"
 
 
 def test_it_ends_when_no_client_was_there_for_a_while(machine: Machine) -> None:
@@ -453,6 +454,40 @@ def test_open_brings_up_the_pages_on_this_machine(machine: Machine) -> None:
     assert client.weekday() == "Tuesday"
     client.close()
     wait_until(lambda: not machine.backgrounds)
+
+
+REQUEST = """
+import http.client, os, socket, sys
+family, host, port, path, cookie = sys.argv[1:]
+os.setuid(12345)
+connection = http.client.HTTPConnection("127.0.0.1", int(port))
+connection.sock = socket.socket(getattr(socket, family))
+connection.sock.connect((host, int(port)))
+connection.request("GET", path, headers={"Cookie": cookie})
+print(connection.getresponse().status)
+"""
+
+
+@pytest.mark.parametrize(("family", "host"), [("AF_INET", "127.0.0.1"), ("AF_INET6", "::ffff:127.0.0.1")])
+def test_neither_a_link_nor_a_cookie_works_for_another_user(machine: Machine, family: str, host: str) -> None:
+    """Other users see both: a link among the arguments of the browser, a cookie on a port of their own."""
+    copy_template(machine.data)
+    machine.env |= {"TOOLYARD_PORT": "0"}
+    url = machine.run("open", "--no-browser").stdout.strip()
+    address, _, token = url.partition("/open/")
+    port = address.rpartition(":")[2]
+
+    def request_as_another_user(path: str, cookie: str = "") -> str:
+        words = [sys.executable, "-c", REQUEST, family, host, port, path, cookie]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert request_as_another_user(f"/open/{token}") == "403"
+    cookies = http.cookiejar.CookieJar()
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(cookies))
+    with browser.open(url, timeout=60) as answer:
+        assert answer.url.startswith(f"{address}/ui")
+    cookie = next(f"{each.name}={each.value}" for each in cookies if each.name == "toolyard_background")
+    assert request_as_another_user("/api/v1/me", cookie) == "403"
 
 
 def test_an_idle_shim_uses_no_cpu_time_after_a_long_list(machine: Machine) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import weakref
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -606,11 +607,12 @@ async def test_principals_with_equal_listings_share_one_copy_in_memory(
 async def test_a_copy_that_nobody_holds_is_not_kept_alive(
     catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
-    await catalogues.get(repo, ANN)
+    contents = weakref.ref((await catalogues.get(repo, ANN)).contents)
+    assert contents() is not None
     await catalogues.forget("repo")
     await asyncio.sleep(0)
     gc.collect()
-    assert len(catalogues._contents) == 0  # pyright: ignore[reportPrivateUsage]
+    assert contents() is None
 
 
 class SlowStorage(MemoryListingStorage):

@@ -4,11 +4,17 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolyard.catalog.listing_codec import decode_listing, encode_listing, has_bounded_depth
-from toolyard.types.tool import CacheScope, RawListing
+from toolyard.catalog.listing_codec import (
+    decode_listing,
+    encode_listing,
+    has_bounded_depth,
+    parse_stored_listing,
+    validate_listing,
+)
+from toolyard.types.tool import CacheScope, RawListing, ValidatedListing
 
 numbers = (
     st.integers()
@@ -43,6 +49,32 @@ def test_integers_beyond_64_bits_stay_exact() -> None:
 def test_the_order_of_keys_survives() -> None:
     listing = RawListing(tools=({"b": 1, "a": 2},))
     assert list(decode_listing(encode_listing(listing)).tools[0]) == ["b", "a"]  # type: ignore[call-overload]
+
+
+def validate_and_parse(*parameters: object) -> tuple[ValidatedListing, ValidatedListing]:
+    """Return the listing of tools that have one parameter each, as fetched and as loaded."""
+    tools = [{"name": f"t{n}", "inputSchema": {"properties": {"a": one}}} for n, one in enumerate(parameters)]
+    body = encode_listing(RawListing(tools=tuple(tools)))
+    fetched, _ = validate_listing("s", decode_listing(body), None)
+    loaded = parse_stored_listing("s", body, None)
+    # Byte for byte: 1, 1.0 and true are equal in Python.
+    assert encode_listing(fetched.listing) == encode_listing(loaded.listing) == body
+    return fetched, loaded
+
+
+def test_equal_parameters_of_several_tools_are_in_memory_once() -> None:
+    repository = {"type": "string", "description": "Name of the repository", "maxLength": 100_000}
+    for contents in validate_and_parse(repository, repository, {**repository, "maxLength": 5}):
+        first, second, other = (each.input_schema["properties"]["a"] for each in contents.definitions)
+        assert first is second
+        assert other is not first
+
+
+@given(st.lists(values, max_size=6))
+@example([0, 0.0, -0.0, False, {"b": 1, "c": 2}, {"c": 2, "b": 1}])
+def test_parameters_stay_as_their_tools_have_them(parameters: list[Any]) -> None:
+    for contents in validate_and_parse(*parameters):
+        assert len(contents.definitions) == len(parameters)
 
 
 def test_cache_hints_are_not_part_of_the_contents() -> None:

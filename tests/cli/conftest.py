@@ -111,17 +111,17 @@ def cli(tmp_path: Path) -> Cli:
 
 
 @pytest.fixture
-def starts(tmp_path: Path) -> Path:
-    """The file in which the odd server records each of its starts."""
+def starts_file(tmp_path: Path) -> Path:
+    """The file in which the server with unusual tools records each of its starts."""
     return tmp_path / "starts"
 
 
 @pytest.fixture
-def odd(starts: Path) -> dict[str, Any]:
-    """The entry of the odd server."""
+def unusual_server(starts_file: Path) -> dict[str, Any]:
+    """The entry of the server with unusual tools."""
     return {
         "command": sys.executable,
-        "args": ["-I", "-S", str(HERE / "unusual_tools_server.py"), str(starts)],
+        "args": ["-I", "-S", str(HERE / "unusual_tools_server.py"), str(starts_file)],
     }
 
 
@@ -132,9 +132,9 @@ def demo() -> dict[str, Any]:
 
 
 @pytest.fixture
-def yard(cli: Cli, odd: dict[str, Any]) -> Cli:
-    """The command with the odd server in its configuration."""
-    cli.write({"mcpServers": {"odd": odd}})
+def cli_with_server(cli: Cli, unusual_server: dict[str, Any]) -> Cli:
+    """The command with the server ``odd``, which has unusual tools, in its configuration."""
+    cli.write({"mcpServers": {"odd": unusual_server}})
     return cli
 
 
@@ -252,7 +252,7 @@ class CliWithChat(Cli):
 
 
 @pytest.fixture
-def chatting(cli: Cli, tmp_path: Path, model_program: ListeningProgram) -> CliWithChat:
+def cli_with_chat(cli: Cli, tmp_path: Path, model_program: ListeningProgram) -> CliWithChat:
     made = CliWithChat(cli.home, cli.data, model=model_program.url, journal=tmp_path / "journal")
     chat = {"command": sys.executable, "args": ["-I", "-S", str(CHAT_SERVER), str(made.journal)]}
     made.write({"mcpServers": {"chat": chat}})

@@ -1,7 +1,7 @@
 """A small Streamable HTTP server of the legacy era. Its first argument is the port.
 
-``/mcp`` answers, ``/500`` fails, and a GET of ``/silent`` opens a stream without events. A GET of
-``/user-agents`` returns the User-Agent of each POST.
+``/mcp`` answers, ``/404`` and ``/500`` fail with that status, and a GET of ``/silent`` opens a stream without
+events. A GET of ``/user-agents`` returns the User-Agent of each POST.
 """
 
 import http.server
@@ -28,8 +28,8 @@ class StreamableHttpHandler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         user_agents.append(self.headers["User-Agent"])
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.path == "/500":
-            self.send_error(500)
+        if self.path in ("/404", "/500"):
+            self.send_error(int(self.path[1:]))
         elif "id" not in message:
             self.send_response(202)
             self.end_headers()

@@ -67,9 +67,9 @@ def test_check_reports_an_agent_whose_tools_are_all_hidden(listed: Cli) -> None:
     assert "Forgetful" not in listed("check", TOOLYARD_WRITE_TOOLS="allow").out
 
 
-def test_a_chat_reports_unknown_names(chatting: CliWithChat) -> None:
-    chatting.agents("## Writer\n---\ntools: [chat_look, chat_lok]\n---\nWrite.\n")
-    chatting("tools")
-    ran = chatting("chat", "--agent", "writer", "-p", "say done")
+def test_a_chat_reports_unknown_names(cli_with_chat: CliWithChat) -> None:
+    cli_with_chat.agents("## Writer\n---\ntools: [chat_look, chat_lok]\n---\nWrite.\n")
+    cli_with_chat("tools")
+    ran = cli_with_chat("chat", "--agent", "writer", "-p", "say done")
     assert ran.code == 0
     assert "Writer.tools: unknown tool 'chat_lok'\nhint: did you mean 'chat_look'?\n" in ran.err

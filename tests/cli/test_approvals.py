@@ -31,7 +31,7 @@ def test_standing_approvals_are_listed_and_revoked(cli: Cli) -> None:
     found = cli("approvals", "list", "--json").json
     assert [each["id"] for each in found["pending"]] == ["a2"]
     assert [each["id"] for each in found["standing"]] == ["g1"]
-    assert cli("approvals", "revoke", "g1").out == "g1 is revoked\n"
+    assert cli("approvals", "revoke", "g1").out == "g1 was revoked\n"
     again = cli("approvals", "revoke", "g1")
     assert again.code != 0
     assert "unknown standing approval 'g1'" in again.err

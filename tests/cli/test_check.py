@@ -15,10 +15,10 @@ def test_nothing_configured_is_fine(cli: Cli) -> None:
     assert not cli.data.exists()
 
 
-def test_notes_stop_nothing(cli: Cli, odd: dict[str, Any]) -> None:
+def test_notes_stop_nothing(cli: Cli, unusual_server: dict[str, Any]) -> None:
     npx = {"command": "npx", "args": ["-y", "some-server"]}
-    entry = {**odd, "denyTools": ["nope*"], "allwaysAllow": []}
-    path = cli.write({"mcpServers": {"odd": entry, "npx": npx, "off": {**odd, "disabled": True}}})
+    entry = {**unusual_server, "denyTools": ["nope*"], "allwaysAllow": []}
+    path = cli.write({"mcpServers": {"odd": entry, "npx": npx, "off": {**unusual_server, "disabled": True}}})
     cli("tools", "--server", "odd")
     ran = cli("check")
     assert ran.code == 0
@@ -33,24 +33,26 @@ def test_notes_stop_nothing(cli: Cli, odd: dict[str, Any]) -> None:
         assert words in ran.out, ran.out
 
 
-def test_agent_patterns_are_held_against_the_stored_catalogue(yard: Cli) -> None:
-    path = yard.agents("## Reader\n---\ntools: [odd_typed, odd_tipped, later_*, view_file]\n---\nRead.\n")
-    before = yard("check")
+def test_agent_patterns_are_held_against_the_stored_catalogue(cli_with_server: Cli) -> None:
+    path = cli_with_server.agents(
+        "## Reader\n---\ntools: [odd_typed, odd_tipped, later_*, view_file]\n---\nRead.\n"
+    )
+    before = cli_with_server("check")
     assert (before.code, "'odd_tipped' matches no tool yet; not listed so far: 'odd'" in before.out) == (
         0,
         True,
     )
-    yard("tools")
-    after = yard("check")
+    cli_with_server("tools")
+    after = cli_with_server("check")
     assert after.code == 1
     wrong = f"error: {path}:1: Reader.tools: unknown tool 'odd_tipped'\nhint: did you mean 'odd_typed'?"
     assert wrong in after.out
     assert f"note: {path}:1: Reader.tools: 'later_*' matches no tool" in after.out
 
 
-def test_an_agent_with_a_bundle_that_there_is_not(yard: Cli) -> None:
-    path = yard.agents("## Reader\n---\nbundles: [nothing]\n---\nRead.\n")
-    ran = yard("check")
+def test_an_agent_with_a_bundle_that_there_is_not(cli_with_server: Cli) -> None:
+    path = cli_with_server.agents("## Reader\n---\nbundles: [nothing]\n---\nRead.\n")
+    ran = cli_with_server("check")
     assert (ran.code, f"error: {path}:1: Reader.bundles: unknown bundle 'nothing'" in ran.out) == (
         1,
         True,
@@ -64,18 +66,18 @@ def test_a_naming_template_that_cannot_be_used(cli: Cli) -> None:
 
 
 def test_a_file_that_waits_is_told_with_the_command_that_approves_it(
-    cli: Cli, odd: dict[str, Any], starts: Path
+    cli: Cli, unusual_server: dict[str, Any], starts_file: Path
 ) -> None:
-    path = cli.write({"mcpServers": {"odd": odd}}, "toolyard.mcp.json")
+    path = cli.write({"mcpServers": {"odd": unusual_server}}, "toolyard.mcp.json")
     ran = cli("check")
     assert ran.code == 0
     assert f"note: {path}: needs your approval\nhint: review it with `toolyard approve {path}`" in ran.out
     assert "server 'odd': is disabled: not approved" in ran.out
-    assert not starts.exists()
+    assert not starts_file.exists()
 
 
-def test_json_says_whether_it_is_fine(yard: Cli) -> None:
-    found = yard("check", "--json").json
+def test_json_says_whether_it_is_fine(cli_with_server: Cli) -> None:
+    found = cli_with_server("check", "--json").json
     assert (found["ok"], found["problems"], found["agents"]) == (True, [], None)
     assert found["configuration"]["servers"] == {"odd": {"enabled": True, "disabled_reason": None}}
 
@@ -94,6 +96,6 @@ def test_two_issuers_on_the_shared_redirect_address_are_a_note(cli: Cli) -> None
 
     ran = check()
     assert ran.code == 0
-    assert "server 'one': its client id has the same redirect address as 'two'" in ran.out
+    assert "server 'one': its client id has the same redirect URI as 'two'" in ran.out
     assert '"issuerRedirect": true' in ran.out
-    assert "redirect address" not in check(issuerRedirect=True).out
+    assert "redirect URI" not in check(issuerRedirect=True).out

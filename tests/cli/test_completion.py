@@ -31,17 +31,17 @@ def test_commands_and_options(cli: Cli) -> None:
     assert complete(cli, "toolyard tools --fr") == ["--fresh"]
 
 
-def test_tools_complete_once_they_were_listed(yard: Cli, starts: Path) -> None:
-    assert complete(yard, "toolyard call odd_t") == []
-    assert not starts.exists()
-    yard("tools")
-    assert complete(yard, "toolyard call odd_t") == ["odd_typed"]
-    assert complete(yard, "toolyard why odd_im") == ["odd_image"]
-    assert len(starts.read_text().splitlines()) == 1
+def test_tools_complete_once_they_were_listed(cli_with_server: Cli, starts_file: Path) -> None:
+    assert complete(cli_with_server, "toolyard call odd_t") == []
+    assert not starts_file.exists()
+    cli_with_server("tools")
+    assert complete(cli_with_server, "toolyard call odd_t") == ["odd_typed"]
+    assert complete(cli_with_server, "toolyard why odd_im") == ["odd_image"]
+    assert len(starts_file.read_text().splitlines()) == 1
 
 
-def test_servers_bundles_and_agents(cli: Cli, odd: dict[str, Any]) -> None:
-    server = {"trust": "trusted", "transport": {"type": "stdio", **odd}}
+def test_servers_bundles_and_agents(cli: Cli, unusual_server: dict[str, Any]) -> None:
+    server = {"trust": "trusted", "transport": {"type": "stdio", **unusual_server}}
     cli.write({"servers": {"odd": server}, "bundles": {"some": {"serverId": "odd", "mode": "direct"}}})
     cli.agents("## Code Reader\n---\n---\nRead.\n")
     assert complete(cli, "toolyard tools --server ") == ["odd"]
@@ -61,13 +61,23 @@ def test_agents_and_models_of_a_chat(cli: Cli) -> None:
     assert complete(cli, "toolyard chat --model ") == []
 
 
-def test_the_options_before_count(cli: Cli, odd: dict[str, Any]) -> None:
-    cli.write({"mcpServers": {"elsewhere": odd}}, "other.json")
+def test_the_options_before_count(cli: Cli, unusual_server: dict[str, Any]) -> None:
+    cli.write({"mcpServers": {"elsewhere": unusual_server}}, "other.json")
     assert complete(cli, "toolyard --config other.json tools --server ") == ["elsewhere"]
 
 
-def test_a_name_that_a_shell_would_run_is_never_offered(cli: Cli, odd: dict[str, Any]) -> None:
-    cli.write({"mcpServers": {"$(touch x)": odd, "`id`": odd, "a;b": odd, "fine": odd}}, ".mcp.json")
+def test_a_name_that_a_shell_would_run_is_never_offered(cli: Cli, unusual_server: dict[str, Any]) -> None:
+    cli.write(
+        {
+            "mcpServers": {
+                "$(touch x)": unusual_server,
+                "`id`": unusual_server,
+                "a;b": unusual_server,
+                "fine": unusual_server,
+            }
+        },
+        ".mcp.json",
+    )
     assert complete(cli, "toolyard tools --server ") == ["fine"]
 
 

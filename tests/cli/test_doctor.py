@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
 
 
-def test_each_step_of_a_start_has_its_time(cli: Cli, demo: dict[str, Any], odd: dict[str, Any]) -> None:
-    cli.write({"mcpServers": {"demo": demo, "odd": odd}})
+def test_each_step_of_a_start_has_its_time(
+    cli: Cli, demo: dict[str, Any], unusual_server: dict[str, Any]
+) -> None:
+    cli.write({"mcpServers": {"demo": demo, "odd": unusual_server}})
     ran = cli("doctor", "--json")
     assert ran.code == 0
     modern, legacy = ran.json["servers"]
@@ -82,12 +84,12 @@ def test_a_command_that_is_a_path_is_tried_from_the_folder_of_its_server(
 
 
 def test_only_the_named_ones_are_started(
-    cli: Cli, demo: dict[str, Any], odd: dict[str, Any], starts: Path
+    cli: Cli, demo: dict[str, Any], unusual_server: dict[str, Any], starts_file: Path
 ) -> None:
-    cli.write({"mcpServers": {"demo": demo, "odd": odd}})
+    cli.write({"mcpServers": {"demo": demo, "odd": unusual_server}})
     ran = cli("doctor", "demo")
     assert (ran.code, ran.lines[-1]) == (0, "1 server works")
-    assert not starts.exists()
+    assert not starts_file.exists()
 
 
 def test_a_configuration_that_cannot_be_read_is_told_after_the_machine(cli: Cli) -> None:

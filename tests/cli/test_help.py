@@ -28,7 +28,7 @@ def test_the_help_lists_every_command_in_a_line(cli: Cli) -> None:
     assert (ran.code, ran.err) == (0, "")
     for name, line in COMMAND_SUMMARIES.items():
         assert any(shown.split(maxsplit=1) == [name, line] for shown in ran.lines), name
-    assert "Exit codes: 0 fine" in ran.out
+    assert "Exit codes: 0 success" in ran.out
 
 
 def test_without_a_word_the_help_is_shown(cli: Cli) -> None:
@@ -58,13 +58,16 @@ def test_every_option_of_a_command_says_what_it_does(name: str) -> None:
             assert param.help, f"{name} {param.name}"
 
 
-def test_shared_options_count_before_and_after_the_command(yard: Cli) -> None:
-    other = yard.home / "other.json"
+def test_shared_options_count_before_and_after_the_command(cli_with_server: Cli) -> None:
+    other = cli_with_server.home / "other.json"
     other.write_text('{"mcpServers": {}}')
-    before, after = yard("--config", other, "--json", "tools"), yard("tools", "--config", other, "--json")
+    before, after = (
+        cli_with_server("--config", other, "--json", "tools"),
+        cli_with_server("tools", "--config", other, "--json"),
+    )
     empty = {"tools": [], "listed_seconds_ago": {}, "failures": {}, "set_aside": [], "hidden": []}
     assert before.json == after.json == empty
-    assert yard("--config", "absent", "tools", "--config", other).code == 0
+    assert cli_with_server("--config", "absent", "tools", "--config", other).code == 0
 
 
 def test_the_help_loads_neither_the_event_loop_nor_the_core(cli: Cli) -> None:

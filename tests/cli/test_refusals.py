@@ -55,6 +55,7 @@ def test_hints_for_addresses_fit_the_cause(cli: Cli, start_program: ProgramStart
     url = start_program(sys.executable, "-I", HTTP_SERVER, "{port}").url
     servers: dict[str, Any] = {
         "fails": {"url": f"{url}/500"},
+        "nothing": {"url": f"{url}/404"},
         "sse": {"type": "sse", "url": f"{url}/mcp"},
         "silent": {"type": "sse", "url": f"{url}/silent", "timeouts": {"connect": 0.5}},
         "program": {"url": f"{url}/mcp", "authProviderId": "x"},
@@ -62,8 +63,9 @@ def test_hints_for_addresses_fit_the_cause(cli: Cli, start_program: ProgramStart
     cli.write({"mcpServers": servers})
     found = hints(cli)
     listed = cli("tools").err
-    assert re.search(rf"error: server 'sse': answered HTTP 405.*\nhint: {found['sse']}\n", listed)
+    assert re.search(rf"error: server 'sse': answered with HTTP 405.*\nhint: {found['sse']}\n", listed)
     assert found["fails"] == "the error is on the server's side: read its log, or try again later"
+    assert found["nothing"] == "is this the address of an MCP server? Many end in /mcp"
     assert found["sse"] == found["silent"] == 'if it is a Streamable HTTP server, set "type": "http"'
     assert found["program"].endswith("elsewhere set 'headers' or 'oauth' in place of 'authProviderId'")
 

@@ -27,15 +27,15 @@ def test_the_best_come_first_with_a_line_each(listed: Any) -> None:
     assert (ran.code, names(ran)[0], ran.err) == (0, "demo_weekday", "")
 
 
-def test_nothing_is_started(yard: Cli, starts: Path) -> None:
-    ran = yard("search", "anything")
+def test_nothing_is_started(cli_with_server: Cli, starts_file: Path) -> None:
+    ran = cli_with_server("search", "anything")
     assert (ran.code, ran.out) == (0, "")
     assert ran.err == "note: not listed yet: odd\nhint: `toolyard tools` lists them\n"
-    assert not starts.exists()
-    yard("tools")
-    before = starts.read_text()
-    assert names(yard("search", "typed arguments"))
-    assert starts.read_text() == before
+    assert not starts_file.exists()
+    cli_with_server("tools")
+    before = starts_file.read_text()
+    assert names(cli_with_server("search", "typed arguments"))
+    assert starts_file.read_text() == before
 
 
 def test_only_what_the_agent_can_reach_is_found(listed: Any) -> None:
@@ -66,6 +66,14 @@ def test_without_words_all_tools_are_listed_by_server(cli: Cli, demo: dict[str, 
         *(("zoo", "zoo_count"), ("zoo", "zoo_weekday")),
     ]
     assert len(cli("search", "--limit", "1").lines) == 1
+
+
+def test_without_words_no_other_words_are_asked_for(cli: Cli) -> None:
+    cli.write({"mcpServers": {}})
+    ran = cli("search")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err.startswith("note: no servers are configured\nhint: add them to")
+    assert "other words" not in ran.err
 
 
 def test_a_hundred_kilobytes_from_a_pipe(listed: Any) -> None:

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 
 
 def test_a_line_a_server_with_state_tools_tokens_and_protocol(
-    cli: Cli, odd: dict[str, Any], demo: dict[str, Any]
+    cli: Cli, unusual_server: dict[str, Any], demo: dict[str, Any]
 ) -> None:
-    cli.write({"mcpServers": {"odd": odd, "demo": demo, "off": {"command": "x", "disabled": True}}})
+    cli.write(
+        {"mcpServers": {"odd": unusual_server, "demo": demo, "off": {"command": "x", "disabled": True}}}
+    )
     ran = cli("servers")
     assert ran.code == 0
     cells = [line.split("\t") for line in ran.lines]
@@ -41,20 +43,20 @@ def test_fail_is_content_when_all_enabled_ones_work(cli: Cli, demo: dict[str, An
     assert cli("servers", "--fail").code == 0
 
 
-def test_no_connect_shows_what_is_known_and_starts_nothing(yard: Cli, starts: Path) -> None:
-    before = yard("servers", "--no-connect")
+def test_no_connect_shows_what_is_known_and_starts_nothing(cli_with_server: Cli, starts_file: Path) -> None:
+    before = cli_with_server("servers", "--no-connect")
     assert before.lines == ["odd\tidle\t-\t-\t-\tnever listed"]
-    assert not starts.exists()
-    assert not (yard.data / "catalogue.db").exists()
-    yard("servers")
-    after = yard("servers", "--no-connect").lines[0].split("\t")
+    assert not starts_file.exists()
+    assert not (cli_with_server.data / "catalogue.db").exists()
+    cli_with_server("servers")
+    after = cli_with_server("servers", "--no-connect").lines[0].split("\t")
     assert after[:3] == ["odd", "idle", "11"]
     assert after[5].startswith("listed ")
-    assert len(starts.read_text().splitlines()) == 1
+    assert len(starts_file.read_text().splitlines()) == 1
 
 
-def test_json_has_everything_of_each(cli: Cli, odd: dict[str, Any]) -> None:
-    cli.write({"mcpServers": {"odd": odd, "gone": {"command": "no-such-command-anywhere"}}})
+def test_json_has_everything_of_each(cli: Cli, unusual_server: dict[str, Any]) -> None:
+    cli.write({"mcpServers": {"odd": unusual_server, "gone": {"command": "no-such-command-anywhere"}}})
     gone, found = cli("servers", "--json").json
     assert (gone["server"], gone["state"], gone["tools"]) == ("gone", "failed", None)
     assert gone["hint"].startswith("install it")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.test_completion import complete
 
 from toolyard.store import Database
 from toolyard.types.agent import Agent, StoredAgent
@@ -32,14 +33,14 @@ async def _store(data: Path) -> None:
 
 
 @pytest.fixture
-def storing(chatting: CliWithChat) -> CliWithChat:
-    chatting.agents(AGENTS)
-    asyncio.run(_store(chatting.data))
-    return chatting
+def storing(cli_with_chat: CliWithChat) -> CliWithChat:
+    cli_with_chat.agents(AGENTS)
+    asyncio.run(_store(cli_with_chat.data))
+    return cli_with_chat
 
 
-def list_tools(chatting: CliWithChat, *words: str) -> list[str]:
-    return [line.split("\t")[0] for line in chatting("tools", *words).lines]
+def list_tools(cli_with_chat: CliWithChat, *words: str) -> list[str]:
+    return [line.split("\t")[0] for line in cli_with_chat("tools", *words).lines]
 
 
 @pytest.mark.parametrize("agent", ["looker", "Looker", "shared-one", "Shared one"])
@@ -66,6 +67,31 @@ def test_the_file_wins_by_name(storing: CliWithChat) -> None:
     assert list_tools(storing, "--agent", "filed") == []
     assert storing("chat", "--agent", "filed", "-p", "say done").code == 0
     assert "Put." in json.dumps(storing.asked[0])
+
+
+def test_check_budget_and_completion_know_stored_agents(storing: CliWithChat) -> None:
+    asyncio.run(_store_broken(storing.data))
+    storing("tools")
+    checked = storing("check")
+    assert checked.code == 1
+    assert "AGENTS.md: 1 agent; 3 agents created in the pages" in checked.out
+    assert "error: Broken.bundles: unknown bundle 'none'" in checked.out
+    assert "error: Broken.tools: unknown tool 'chat_lok'" in checked.out
+    assert "ecret" not in checked.out
+    assert json.loads(storing("check", "--json").out)["agents"] == ["filed", "broken", "looker", "shared-one"]
+    budget = storing("budget", "--json").out
+    assert "agent looker" in budget
+    assert "agent shared-one" in budget
+    assert complete(storing, "toolyard tools --agent ") == ["filed", "broken", "looker", "shared-one"]
+    (storing.data / "AGENTS.md").write_text("## A\n---\ntools: x\n---\n")
+    assert complete(storing, "toolyard tools --agent l") == []
+
+
+async def _store_broken(data: Path) -> None:
+    database = await Database.open(data, url=None, secret_key=None)
+    broken = Agent("broken", "Broken", tools=("chat_lok", "chat_look"), bundles=("none",))
+    await database.agents.add(StoredAgent("ag_broken", "local", broken, 1, 1.0))
+    await database.close()
 
 
 def test_another_persons_agent_is_unknown(storing: CliWithChat) -> None:

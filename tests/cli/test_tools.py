@@ -13,23 +13,25 @@ def names(ran: Any) -> list[str]:
     return [line.split("\t")[0] for line in ran.lines]
 
 
-def test_names_and_first_lines_sorted_and_parted_by_tabs(yard: Cli) -> None:
-    ran = yard("tools")
+def test_names_and_first_lines_sorted_and_parted_by_tabs(cli_with_server: Cli) -> None:
+    ran = cli_with_server("tools")
     assert "odd_typed\tRepeats its arguments." in ran.lines
     assert names(ran) == sorted(names(ran))
     assert "odd_write" not in names(ran)
 
 
-def test_the_stored_catalogue_serves_and_nothing_is_started_again(yard: Cli, starts: Path) -> None:
-    first, second = yard("tools"), yard("tools")
+def test_the_stored_catalogue_serves_and_nothing_is_started_again(
+    cli_with_server: Cli, starts_file: Path
+) -> None:
+    first, second = cli_with_server("tools"), cli_with_server("tools")
     assert first.out == second.out
-    assert len(starts.read_text().splitlines()) == 1
-    yard("tools", "--fresh")
-    assert len(starts.read_text().splitlines()) == 2
+    assert len(starts_file.read_text().splitlines()) == 1
+    cli_with_server("tools", "--fresh")
+    assert len(starts_file.read_text().splitlines()) == 2
 
 
-def test_a_copy_past_its_time_shows_its_age(cli: Cli, odd: dict[str, Any]) -> None:
-    cli.write({"mcpServers": {"odd": {**odd, "cache": {"ttl": 0.001}}}})
+def test_a_copy_past_its_time_shows_its_age(cli: Cli, unusual_server: dict[str, Any]) -> None:
+    cli.write({"mcpServers": {"odd": {**unusual_server, "cache": {"ttl": 0.001}}}})
     cli("tools")
     _grow_older(cli.data / "catalogue.db", 7200)
     ran = cli("tools")
@@ -45,10 +47,12 @@ def _grow_older(file: Path, seconds: float) -> None:
     db.close()
 
 
-def test_one_server_only(cli: Cli, odd: dict[str, Any], demo: dict[str, Any], starts: Path) -> None:
-    cli.write({"mcpServers": {"odd": odd, "demo": demo}})
+def test_one_server_only(
+    cli: Cli, unusual_server: dict[str, Any], demo: dict[str, Any], starts_file: Path
+) -> None:
+    cli.write({"mcpServers": {"odd": unusual_server, "demo": demo}})
     assert names(cli("tools", "--server", "demo")) == ["demo_count", "demo_weekday"]
-    assert not starts.exists()
+    assert not starts_file.exists()
 
 
 def test_a_disabled_server_says_why_it_has_none(cli: Cli, demo: dict[str, Any]) -> None:
@@ -57,19 +61,19 @@ def test_a_disabled_server_says_why_it_has_none(cli: Cli, demo: dict[str, Any]) 
     assert (ran.code, ran.err) == (3, "error: server 'demo': is disabled: turned off in its entry\n")
 
 
-def test_as_an_agent_sees_them(yard: Cli) -> None:
-    yard.agents("## Reader\n---\ntools: [odd_*, '!odd_a*']\n---\nRead.\n")
-    seen = names(yard("tools", "--agent", "reader"))
+def test_as_an_agent_sees_them(cli_with_server: Cli) -> None:
+    cli_with_server.agents("## Reader\n---\ntools: [odd_*, '!odd_a*']\n---\nRead.\n")
+    seen = names(cli_with_server("tools", "--agent", "reader"))
     assert "odd_typed" in seen
     assert not [name for name in seen if name.startswith("odd_a")]
 
 
-def test_with_a_bundle_selected(cli: Cli, odd: dict[str, Any], demo: dict[str, Any]) -> None:
+def test_with_a_bundle_selected(cli: Cli, unusual_server: dict[str, Any], demo: dict[str, Any]) -> None:
     def server(entry: Any) -> Any:
         return {"trust": "trusted", "transport": {"type": "stdio", **entry}}
 
     bundle = {"serverId": "odd", "mode": "direct", "allowTools": ["t*", "image"], "denyTools": ["image"]}
-    cli.write({"servers": {"odd": server(odd), "demo": server(demo)}, "bundles": {"some": bundle}})
+    cli.write({"servers": {"odd": server(unusual_server), "demo": server(demo)}, "bundles": {"some": bundle}})
     assert names(cli("tools", "--bundle", "some")) == ["odd_typed"]
 
 
@@ -90,9 +94,11 @@ def test_json_holds_schemas_and_what_went_wrong(cli: Cli, demo: dict[str, Any]) 
     assert ran.json["failures"] == {"gone": "command not found: no-such-command-anywhere"}
 
 
-def test_a_file_that_waits_for_approval_is_told_once(cli: Cli, odd: dict[str, Any], starts: Path) -> None:
-    path = cli.write({"mcpServers": {"odd": odd, "more": odd}}, ".mcp.json")
+def test_a_file_that_waits_for_approval_is_told_once(
+    cli: Cli, unusual_server: dict[str, Any], starts_file: Path
+) -> None:
+    path = cli.write({"mcpServers": {"odd": unusual_server, "more": unusual_server}}, ".mcp.json")
     ran = cli("tools")
     assert (ran.code, ran.out) == (0, "")
     assert ran.err == f"note: {path}: needs your approval\nhint: review it with `toolyard approve {path}`\n"
-    assert not starts.exists()
+    assert not starts_file.exists()

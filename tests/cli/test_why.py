@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
 
-def test_the_chain_has_an_arrow_at_the_rule_that_decides(yard: Cli) -> None:
-    ran = yard("why", "odd_write")
+def test_the_chain_has_an_arrow_at_the_rule_that_decides(cli_with_server: Cli) -> None:
+    ran = cli_with_server("why", "odd_write")
     assert ran.code == 0
     assert ran.lines[0] == "odd_write (odd/write): refuse"
     (arrow,) = [line for line in ran.lines if line.startswith("->")]
@@ -18,14 +18,14 @@ def test_the_chain_has_an_arrow_at_the_rule_that_decides(yard: Cli) -> None:
     assert arrow == f"-> write tools  refuse  {reason}"
 
 
-def test_canonical_ids_are_names_too(yard: Cli) -> None:
-    first, second = yard("why", "odd/typed"), yard("why", "odd_typed")
+def test_canonical_ids_are_names_too(cli_with_server: Cli) -> None:
+    first, second = cli_with_server("why", "odd/typed"), cli_with_server("why", "odd_typed")
     assert first.lines[0] == second.lines[0] == "odd_typed (odd/typed): allow"
     assert len(first.lines) == len(second.lines) == 10
 
 
-def test_for_an_agent_and_a_bundle(cli: Cli, odd: dict[str, Any]) -> None:
-    server = {"trust": "trusted", "transport": {"type": "stdio", **odd}}
+def test_for_an_agent_and_a_bundle(cli: Cli, unusual_server: dict[str, Any]) -> None:
+    server = {"trust": "trusted", "transport": {"type": "stdio", **unusual_server}}
     bundle = {"serverId": "odd", "mode": "direct", "allowTools": ["image"]}
     cli.write({"servers": {"odd": server}, "bundles": {"pictures": bundle}})
     cli.agents("## Reader\n---\ntools: [odd_image]\n---\nRead.\n")
@@ -36,12 +36,12 @@ def test_for_an_agent_and_a_bundle(cli: Cli, odd: dict[str, Any]) -> None:
 
 
 def test_a_server_that_was_never_listed_is_listed_and_no_other(
-    cli: Cli, odd: dict[str, Any], demo: dict[str, Any], starts: Path
+    cli: Cli, unusual_server: dict[str, Any], demo: dict[str, Any], starts_file: Path
 ) -> None:
-    cli.write({"mcpServers": {"odd": odd, "demo": demo}})
+    cli.write({"mcpServers": {"odd": unusual_server, "demo": demo}})
     assert cli("why", "demo/weekday").code == 0
     assert cli("why", "demo_count").code == 0
-    assert not starts.exists()
+    assert not starts_file.exists()
 
 
 def test_no_such_tool_is_4_and_a_server_that_is_down_is_3(cli: Cli, demo: dict[str, Any]) -> None:

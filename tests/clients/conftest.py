@@ -132,15 +132,15 @@ def good(hostile_stdio: str) -> Server:
 
 @pytest.fixture
 async def processes() -> AsyncIterator[ProcessPool]:
-    """A pool for ``beside(…, processes=processes)`` whose supervisor the test may configure."""
+    """A pool for ``open_manager(…, processes=processes)`` whose supervisor the test may configure."""
     pool = ProcessPool()
     yield pool
     await pool.close()
 
 
 @pytest.fixture
-def beside(good: Server) -> Callable[..., AbstractAsyncContextManager[ConnectionManager]]:
-    """``async with beside(*servers, **options) as manager``: those servers, with a good one beside them
+def open_manager(good: Server) -> Callable[..., AbstractAsyncContextManager[ConnectionManager]]:
+    """``async with open_manager(*servers, **options) as manager``: those servers, with a good one beside them
     that must work all the while."""
 
     @contextlib.asynccontextmanager
@@ -160,8 +160,8 @@ async def echo(manager: ConnectionManager, text: str = "before") -> str:
 
 
 @pytest.fixture
-def within() -> Callable[[float], contextlib.AbstractContextManager[None]]:
-    """``with within(seconds)``: fail if the block takes longer, apart from the delay of a busy machine."""
+def max_duration() -> Callable[[float], contextlib.AbstractContextManager[None]]:
+    """``with max_duration(seconds)``: fail if the block takes longer on an idle machine."""
 
     @contextlib.contextmanager
     def measure(seconds: float) -> Iterator[None]:
@@ -174,8 +174,8 @@ def within() -> Callable[[float], contextlib.AbstractContextManager[None]]:
 
 
 @pytest.fixture
-def says() -> Callable[[Status | ServerError, str], None]:
-    """``says(status, words)``: assert that the cause is one sentence with these words."""
+def assert_cause() -> Callable[[Status | ServerError, str], None]:
+    """``assert_cause(status, words)``: assert that the cause is one sentence with these words."""
 
     def check(told: Status | ServerError, words: str) -> None:
         cause = told.cause

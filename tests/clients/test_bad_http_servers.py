@@ -65,9 +65,9 @@ BROKEN: dict[str, tuple[type[ServerError], str]] = {
     "wrong-id-stream": (OutcomeUnknown, "ended the event stream before its answer"),
     "redirects-away": (Unreachable, "redirects to another origin: http://localhost:"),
     "redirects-for-ever": (Unreachable, "redirects more than 5 times"),
-    "html": (BadAnswer, "answered text/html instead of JSON: <!doctype html> <html><body>Welcome to"),
-    "plain-text": (BadAnswer, "answered text/plain instead of JSON: OK"),
-    "no-type": (BadAnswer, "answered no content type instead of JSON: OK"),
+    "html": (BadAnswer, "answered with text/html instead of JSON: <!doctype html> <html><body>Welcome to"),
+    "plain-text": (BadAnswer, "answered with text/plain instead of JSON: OK"),
+    "no-type": (BadAnswer, "answered with no content type instead of JSON: OK"),
     "bad-json": (BadAnswer, "sent a response that is not JSON: "),
     "empty": (BadAnswer, "sent a response that is not JSON"),
     "accepted": (BadAnswer, "answered a request with HTTP 202 and no response body"),
@@ -84,17 +84,17 @@ BROKEN: dict[str, tuple[type[ServerError], str]] = {
     "bomb": (BadAnswer, "over the limit of 1000000"),
     "sse-oversize": (BadAnswer, "over the limit of 1000000"),
     "sse-bad-json": (BadAnswer, 'its answer is not JSON: {"jsonrpc": "2.0", "id": '),
-    "status-401": (SignInNeeded, "answered HTTP 401 Unauthorized: the tea is cold"),
-    "status-403": (SignInNeeded, "answered HTTP 403 Forbidden: the tea is cold"),
-    "status-404": (HttpStatus, "answered HTTP 404 Not Found: the tea is cold"),
-    "status-429": (Throttled, "answered HTTP 429 Too Many Requests: the tea is cold"),
-    "status-429-date": (Throttled, "answered HTTP 429 Too Many Requests: the tea is cold"),
-    "status-500": (HttpStatus, "answered HTTP 500 Internal Server Error: the tea is cold"),
-    "status-502": (HttpStatus, "answered HTTP 502 Bad Gateway: the tea is cold"),
-    "html-502": (HttpStatus, "answered HTTP 502 Bad Gateway: an HTML page"),
-    "status-503": (HttpStatus, "answered HTTP 503 Service Unavailable: the tea is cold"),
-    "status-503-later": (Throttled, "answered HTTP 503 Service Unavailable: the tea is cold"),
-    "oversize-refusal": (HttpStatus, "answered HTTP 500 Internal Server Error: sorry sorry"),
+    "status-401": (SignInNeeded, "answered with HTTP 401 Unauthorized: the tea is cold"),
+    "status-403": (SignInNeeded, "answered with HTTP 403 Forbidden: the tea is cold"),
+    "status-404": (HttpStatus, "answered with HTTP 404 Not Found: the tea is cold"),
+    "status-429": (Throttled, "answered with HTTP 429 Too Many Requests: the tea is cold"),
+    "status-429-date": (Throttled, "answered with HTTP 429 Too Many Requests: the tea is cold"),
+    "status-500": (HttpStatus, "answered with HTTP 500 Internal Server Error: the tea is cold"),
+    "status-502": (HttpStatus, "answered with HTTP 502 Bad Gateway: the tea is cold"),
+    "html-502": (HttpStatus, "answered with HTTP 502 Bad Gateway: an HTML page"),
+    "status-503": (HttpStatus, "answered with HTTP 503 Service Unavailable: the tea is cold"),
+    "status-503-later": (Throttled, "answered with HTTP 503 Service Unavailable: the tea is cold"),
+    "oversize-refusal": (HttpStatus, "answered with HTTP 500 Internal Server Error: sorry sorry"),
 }
 STANDING: dict[str, dict[str, str]] = {
     "stalls": {},
@@ -109,62 +109,73 @@ STANDING: dict[str, dict[str, str]] = {
 @both_loops
 @pytest.mark.parametrize("mode", BROKEN)
 async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
-    mode: str, web: HostileHttp, beside: Beside, within: Within, says: Says
+    mode: str, web: HostileHttp, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
     kind, words = BROKEN[mode]
     # Nothing was executed while connecting.
     kind = Unreachable if kind is OutcomeUnknown else kind
-    async with beside(web(mode, when="always"), message_limit=1_000_000) as manager:
-        with within(3), pytest.raises(ServerError) as caught:
+    async with open_manager(web(mode, when="always"), message_limit=1_000_000) as manager:
+        with max_duration(3), pytest.raises(ServerError) as caught:
             await call_tool(manager, "bad", "echo")
         assert type(caught.value) is kind
-        says(caught.value, words)
+        assert_cause(caught.value, words)
         status = manager.status("bad")
         assert status.state is (State.NEEDS_AUTH if kind is SignInNeeded else State.FAILED)
-        says(status, words)
+        assert_cause(status, words)
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("mode", BROKEN)
 async def test_a_call_that_is_answered_badly_ends_with_the_right_error(
-    mode: str, era: str, web: HostileHttp, beside: Beside, within: Within, says: Says
+    mode: str, era: str, web: HostileHttp, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
     kind, words = BROKEN[mode]
     if mode == "status-404" and era == "legacy":
         kind, words = SessionLost, "no longer knows our session"
-    async with beside(web(mode, era=era), message_limit=1_000_000) as manager:
+    async with open_manager(web(mode, era=era), message_limit=1_000_000) as manager:
         await manager.ensure_connected("bad")
-        with within(3), pytest.raises(ServerError) as caught:
+        with max_duration(3), pytest.raises(ServerError) as caught:
             await call_tool(manager, "bad", "echo")
         assert type(caught.value) is kind
-        says(caught.value, words)
+        assert_cause(caught.value, words)
         assert (await manager.list_tools("bad")).items[0]["name"] == "echo"
 
 
 @both_loops
 @pytest.mark.parametrize("mode", STANDING)
 async def test_a_server_that_stands_still_is_given_up_after_the_connect_timeout(
-    mode: str, web: HostileHttp, short: Timeouts, beside: Beside, within: Within, says: Says
+    mode: str,
+    web: HostileHttp,
+    short: Timeouts,
+    open_manager: Beside,
+    max_duration: Within,
+    assert_cause: Says,
 ) -> None:
-    async with beside(web(mode, keys={"timeouts": short}, when="always", **STANDING[mode])) as manager:
-        with within(2), pytest.raises(Unreachable) as caught:
+    async with open_manager(web(mode, keys={"timeouts": short}, when="always", **STANDING[mode])) as manager:
+        with max_duration(2), pytest.raises(Unreachable) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, "did not answer within 1 s")
-        says(manager.status("bad"), "did not answer within 1 s")
+        assert_cause(caught.value, "did not answer within 1 s")
+        assert_cause(manager.status("bad"), "did not answer within 1 s")
 
 
 @both_loops
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("mode", STANDING)
 async def test_a_call_that_stands_still_times_out_and_the_server_is_told(
-    mode: str, era: str, web: HostileHttp, beside: Beside, within: Within, says: Says, wait_until: Until
+    mode: str,
+    era: str,
+    web: HostileHttp,
+    open_manager: Beside,
+    max_duration: Within,
+    assert_cause: Says,
+    wait_until: Until,
 ) -> None:
     keys = {"timeouts": Timeouts(120, 0.5, 5)}
-    async with beside(web(mode, keys=keys, era=era, **STANDING[mode])) as manager:
+    async with open_manager(web(mode, keys=keys, era=era, **STANDING[mode])) as manager:
         await manager.ensure_connected("bad")
-        with within(1.5), pytest.raises(CallTimeout) as caught:
+        with max_duration(1.5), pytest.raises(CallTimeout) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, "tools/call: no response or progress for 0.5 s")
+        assert_cause(caught.value, "tools/call: no response or progress for 0.5 s")
         if era == "legacy":
             await wait_until(lambda: web.messages("notifications/cancelled"))
         if not mode.startswith("drips"):
@@ -173,47 +184,54 @@ async def test_a_call_that_stands_still_times_out_and_the_server_is_told(
 
 
 @both_loops
-async def test_a_port_where_nobody_listens_is_named(beside: Beside, within: Within, says: Says) -> None:
+async def test_a_port_where_nobody_listens_is_named(
+    open_manager: Beside, max_duration: Within, assert_cause: Says
+) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
-        async with beside(Server("bad", HttpSpec(f"http://127.0.0.1:{port}/mcp"))) as manager:
-            with within(1), pytest.raises(Unreachable) as caught:
+        async with open_manager(Server("bad", HttpSpec(f"http://127.0.0.1:{port}/mcp"))) as manager:
+            with max_duration(1), pytest.raises(Unreachable) as caught:
                 await call_tool(manager, "bad", "echo")
             words = f"127.0.0.1:{port} cannot be reached: Connection refused"
-            says(caught.value, words)
+            assert_cause(caught.value, words)
             assert caught.value.hint == "is the server running?"
-            says(manager.status("bad"), words)
+            assert_cause(manager.status("bad"), words)
 
 
 @both_loops
 async def test_a_reset_in_the_middle_of_a_long_request_leaves_its_outcome_unknown(
-    web: HostileHttp, beside: Beside, within: Within, says: Says
+    web: HostileHttp, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
-    async with beside(web("resets-in-body")) as manager:
-        with within(3), pytest.raises(OutcomeUnknown) as caught:
+    async with open_manager(web("resets-in-body")) as manager:
+        with max_duration(3), pytest.raises(OutcomeUnknown) as caught:
             await call_tool(manager, "bad", "echo", {"text": "x" * 20_000_000})
-        says(caught.value, "127.0.0.1:")
+        assert_cause(caught.value, "127.0.0.1:")
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "next"})) == "next"
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy", "sse"])
 async def test_a_server_that_went_away_and_came_back_is_found_again(
-    era: str, start_program: ProgramStarter, beside: Beside, within: Within, says: Says, wait_until: Until
+    era: str,
+    start_program: ProgramStarter,
+    open_manager: Beside,
+    max_duration: Within,
+    assert_cause: Says,
+    wait_until: Until,
 ) -> None:
     program = start_program(sys.executable, "-I", HOSTILE, "{port}")
     spec = HttpSpec(f"{program.url}/good/key?era={era}", type="sse" if era == "sse" else "http")
-    async with beside(Server("bad", spec, timeouts=PATIENT)) as manager:
+    async with open_manager(Server("bad", spec, timeouts=PATIENT)) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "before"})) == "before"
         program.stop()
         if era == "sse":  # Its stream ends with it.
             await wait_until(lambda: manager.status("bad").state is not State.READY)
-        with within(2), pytest.raises(ServerError) as caught:
+        with max_duration(2), pytest.raises(ServerError) as caught:
             for _ in range(3):  # The first ones may use a kept connection that has just broken.
                 with contextlib.suppress(OutcomeUnknown):
                     await call_tool(manager, "bad", "echo")
         assert type(caught.value) is Unreachable
-        says(caught.value, "cannot be reached: Connection refused")
+        assert_cause(caught.value, "cannot be reached: Connection refused")
         program.start()
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "after"})) == "after"
         assert manager.status("bad").state is State.READY
@@ -231,32 +249,32 @@ async def test_a_server_that_went_away_and_came_back_is_found_again(
     ],
 )
 async def test_an_address_that_leads_nowhere_is_named(
-    url: str, words: str, beside: Beside, within: Within, says: Says
+    url: str, words: str, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
-    async with beside(Server("bad", HttpSpec(url), timeouts=PATIENT)) as manager:
-        with within(5), pytest.raises(Unreachable) as caught:
+    async with open_manager(Server("bad", HttpSpec(url), timeouts=PATIENT)) as manager:
+        with max_duration(5), pytest.raises(Unreachable) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, words)
-        says(manager.status("bad"), words)
+        assert_cause(caught.value, words)
+        assert_cause(manager.status("bad"), words)
 
 
 async def test_a_tls_address_of_a_plain_server_is_named(
-    web: HostileHttp, beside: Beside, within: Within, says: Says
+    web: HostileHttp, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
     url = web.url("good").replace("http:", "https:")
-    async with beside(Server("bad", HttpSpec(url), timeouts=PATIENT)) as manager:
-        with within(3), pytest.raises(Unreachable) as caught:
+    async with open_manager(Server("bad", HttpSpec(url), timeouts=PATIENT)) as manager:
+        with max_duration(3), pytest.raises(Unreachable) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, "TLS with 127.0.0.1:")
+        assert_cause(caught.value, "TLS with 127.0.0.1:")
 
 
 async def test_many_bad_servers_at_once_fail_alone(
-    web: HostileHttp, short: Timeouts, beside: Beside, within: Within
+    web: HostileHttp, short: Timeouts, open_manager: Beside, max_duration: Within
 ) -> None:
     servers = [web(mode, when="always", keys={"id": mode}) for mode in BROKEN]
     servers += [web(mode, when="always", keys={"id": mode, "timeouts": short}) for mode in STANDING]
-    async with beside(*servers, message_limit=1_000_000, parallel=100) as manager:
-        with within(10):
+    async with open_manager(*servers, message_limit=1_000_000, parallel=100) as manager:
+        with max_duration(10):
             records = {record.server: record for record in await manager.connect()}
         assert records.pop("good").state is State.READY
         for mode, record in records.items():
@@ -271,26 +289,28 @@ async def test_many_bad_servers_at_once_fail_alone(
 
 
 async def test_a_refusal_keeps_what_the_server_said_about_coming_back(
-    web: HostileHttp, beside: Beside
+    web: HostileHttp, open_manager: Beside
 ) -> None:
-    async with beside(web("status-401")) as manager:
+    async with open_manager(web("status-401")) as manager:
         with pytest.raises(SignInNeeded) as unsigned:
             await call_tool(manager, "bad", "echo")
         assert unsigned.value.status == 401
         assert unsigned.value.challenge == 'Bearer realm="tea", scope="pour"'
         assert manager.status("bad").state is State.NEEDS_AUTH
-    async with beside(web("status-429")) as manager:
+    async with open_manager(web("status-429")) as manager:
         with pytest.raises(Throttled) as throttled:
             await call_tool(manager, "bad", "echo")
         assert throttled.value.retry_after == 7
-    async with beside(web("status-500")) as manager:
+    async with open_manager(web("status-500")) as manager:
         with pytest.raises(HttpStatus) as refused:
             await call_tool(manager, "bad", "echo")
         assert (refused.value.status, refused.value.body) == (500, b"the tea is\ncold")
 
 
-async def test_a_server_that_wanted_credentials_once_is_ready_again(web: HostileHttp, beside: Beside) -> None:
-    async with beside(web("refuses-once")) as manager:
+async def test_a_server_that_wanted_credentials_once_is_ready_again(
+    web: HostileHttp, open_manager: Beside
+) -> None:
+    async with open_manager(web("refuses-once")) as manager:
         with pytest.raises(SignInNeeded):
             await call_tool(manager, "bad", "echo")
         assert manager.status("bad").state is State.NEEDS_AUTH
@@ -300,9 +320,9 @@ async def test_a_server_that_wanted_credentials_once_is_ready_again(web: Hostile
 
 
 async def test_an_error_in_the_words_of_json_rpc_is_one_whatever_its_status(
-    web: HostileHttp, beside: Beside
+    web: HostileHttp, open_manager: Beside
 ) -> None:
-    async with beside(web("rpc-error-400")) as manager:
+    async with open_manager(web("rpc-error-400")) as manager:
         with pytest.raises(RpcError, match="no such tool") as caught:
             await call_tool(manager, "bad", "echo")
         assert caught.value.code == -32602
@@ -313,17 +333,17 @@ async def test_an_error_in_the_words_of_json_rpc_is_one_whatever_its_status(
 
 @pytest.mark.parametrize("status", ["301", "302", "307", "308"])
 async def test_a_redirect_within_the_origin_is_followed_and_remembered(
-    status: str, web: HostileHttp, beside: Beside
+    status: str, web: HostileHttp, open_manager: Beside
 ) -> None:
-    async with beside(web("redirects", status=status)) as manager:
+    async with open_manager(web("redirects", status=status)) as manager:
         for text in ("one", "two"):
             assert text_of(await call_tool(manager, "bad", "echo", {"text": text})) == text
     assert sum("moved=1" not in entry["target"] for entry in web.seen()) == 1
 
 
-async def test_headers_stay_with_their_origin(web: HostileHttp, beside: Beside) -> None:
+async def test_headers_stay_with_their_origin(web: HostileHttp, open_manager: Beside) -> None:
     spec = HttpSpec(web.url("redirects-away", when="always"), headers={"Authorization": "Bearer secret"})
-    async with beside(Server("bad", spec)) as manager:
+    async with open_manager(Server("bad", spec)) as manager:
         with pytest.raises(Unreachable, match="redirects to another origin"):
             await call_tool(manager, "bad", "echo")
     assert web.seen()[0]["headers"]["authorization"] == "Bearer secret"
@@ -332,12 +352,12 @@ async def test_headers_stay_with_their_origin(web: HostileHttp, beside: Beside) 
 
 @pytest.mark.parametrize("to", ["http://[::1", "mailto:someone", "//", "ftp://127.0.0.1/"])
 async def test_a_redirect_to_no_address_at_all_is_an_error(
-    to: str, web: HostileHttp, beside: Beside, within: Within, says: Says
+    to: str, web: HostileHttp, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
-    async with beside(web("redirects-nowhere", when="always", to=to)) as manager:
-        with within(2), pytest.raises(Unreachable) as caught:
+    async with open_manager(web("redirects-nowhere", when="always", to=to)) as manager:
+        with max_duration(2), pytest.raises(Unreachable) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, "redirects ")
+        assert_cause(caught.value, "redirects ")
 
 
 # Oddities that are allowed.
@@ -348,10 +368,10 @@ async def test_a_redirect_to_no_address_at_all_is_an_error(
     "mode", ["good", "batch", "odd-chunks", "no-length", "packed", "sse-answers", "sse-stays-open", "sse-odd"]
 )
 async def test_an_odd_answer_is_understood(
-    mode: str, era: str, web: HostileHttp, beside: Beside, within: Within
+    mode: str, era: str, web: HostileHttp, open_manager: Beside, max_duration: Within
 ) -> None:
-    async with beside(web(mode, era=era)) as manager:
-        with within(2):
+    async with open_manager(web(mode, era=era)) as manager:
+        with max_duration(2):
             for text in ("one", "two", "three"):
                 assert text_of(await call_tool(manager, "bad", "echo", {"text": text})) == text
         assert manager.status("bad").state is State.READY
@@ -359,8 +379,8 @@ async def test_an_odd_answer_is_understood(
 
 @both_loops
 @pytest.mark.parametrize("mode", ["good", "sse-answers"])
-async def test_connections_are_used_again(mode: str, web: HostileHttp, beside: Beside) -> None:
-    async with beside(web(mode)) as manager:
+async def test_connections_are_used_again(mode: str, web: HostileHttp, open_manager: Beside) -> None:
+    async with open_manager(web(mode)) as manager:
         for number in range(50):
             assert text_of(await call_tool(manager, "bad", "echo", {"text": str(number)})) == str(number)
     calls = web.messages("tools/call")
@@ -368,8 +388,10 @@ async def test_connections_are_used_again(mode: str, web: HostileHttp, beside: B
     assert len({call["connection"] for call in calls}) <= 3
 
 
-async def test_a_modern_server_is_told_method_and_name_in_headers(web: HostileHttp, beside: Beside) -> None:
-    async with beside(web("good")) as manager:
+async def test_a_modern_server_is_told_method_and_name_in_headers(
+    web: HostileHttp, open_manager: Beside
+) -> None:
+    async with open_manager(web("good")) as manager:
         await call_tool(manager, "bad", "echo", {"text": "x"})
         with pytest.raises(RpcError, match="no such method"):
             await manager.connection("bad").request(McpRequest("resources/read", {"uri": "file:///ä"}))
@@ -381,9 +403,9 @@ async def test_a_modern_server_is_told_method_and_name_in_headers(web: HostileHt
 
 
 async def test_a_legacy_server_gets_its_session_and_version_and_a_goodbye(
-    web: HostileHttp, beside: Beside
+    web: HostileHttp, open_manager: Beside
 ) -> None:
-    async with beside(web("good", era="legacy")) as manager:
+    async with open_manager(web("good", era="legacy")) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
     seen = web.seen()
     begin = [entry["message"].get("method") for entry in seen[:3]]
@@ -396,9 +418,9 @@ async def test_a_legacy_server_gets_its_session_and_version_and_a_goodbye(
 
 
 async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(
-    web: HostileHttp, beside: Beside
+    web: HostileHttp, open_manager: Beside
 ) -> None:
-    async with beside(web("good", era="legacy")) as manager:
+    async with open_manager(web("good", era="legacy")) as manager:
         await call_tool(manager, "bad", "echo")
         await manager.restart("bad")
         await call_tool(manager, "bad", "echo")
@@ -406,22 +428,22 @@ async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(
     assert len(web.messages("initialize")) == 2
 
 
-async def test_a_server_that_changed_its_era_is_asked_anew(web: HostileHttp, beside: Beside) -> None:
+async def test_a_server_that_changed_its_era_is_asked_anew(web: HostileHttp, open_manager: Beside) -> None:
     class Wrong(EraCache):
         def recall(self, key: str) -> Any:
             return super().recall(key) or "legacy"
 
-    async with beside(web("good"), eras=Wrong()) as manager:
+    async with open_manager(web("good"), eras=Wrong()) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
         assert manager.status("bad").protocol_version == "2026-07-28"
 
 
-async def test_a_remembered_older_transport_is_used_at_once(web: HostileHttp, beside: Beside) -> None:
+async def test_a_remembered_older_transport_is_used_at_once(web: HostileHttp, open_manager: Beside) -> None:
     server = web("good", era="sse")
     server = replace(server, transport=replace(server.transport, type="http"))
     eras = EraCache()
     eras.remember(server_fingerprint(server), "sse")
-    async with beside(server, eras=eras) as manager:
+    async with open_manager(server, eras=eras) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
     assert web.messages("server/discover") == []
     assert len(web.messages("initialize")) == 1
@@ -429,23 +451,23 @@ async def test_a_remembered_older_transport_is_used_at_once(web: HostileHttp, be
 
 
 async def test_a_refused_server_falls_back_to_the_older_transport_and_remembers_it(
-    web: HostileHttp, beside: Beside
+    web: HostileHttp, open_manager: Beside
 ) -> None:
     server = web("good", era="sse")
     server = replace(server, transport=replace(server.transport, type="http"))
     eras = EraCache()
-    async with beside(server, eras=eras) as manager:
+    async with open_manager(server, eras=eras) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
     assert eras.recall(server_fingerprint(server)) == "sse"
 
 
 async def test_a_server_of_another_era_than_configured_says_so(
-    web: HostileHttp, beside: Beside, says: Says
+    web: HostileHttp, open_manager: Beside, assert_cause: Says
 ) -> None:
-    async with beside(web("good", era="legacy", keys={"protocol": ProtocolEra.MODERN})) as manager:
+    async with open_manager(web("good", era="legacy", keys={"protocol": ProtocolEra.MODERN})) as manager:
         with pytest.raises(BadAnswer) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, "does not support protocol version 2026-07-28")
+        assert_cause(caught.value, "does not support protocol version 2026-07-28")
 
 
 # Timeouts and cancellation.
@@ -453,10 +475,10 @@ async def test_a_server_of_another_era_than_configured_says_so(
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
-    era: str, web: HostileHttp, beside: Beside, within: Within, says: Says
+    era: str, web: HostileHttp, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
     heard: list[float] = []
-    async with beside(web("good", era=era, keys={"timeouts": Timeouts(120, 2.0, 60)})) as manager:
+    async with open_manager(web("good", era=era, keys={"timeouts": Timeouts(120, 2.0, 60)})) as manager:
         result = await call_tool(
             manager,
             "bad",
@@ -467,17 +489,17 @@ async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
         assert text_of(result) == "done"
         assert heard == [0, 1, 2, 3, 4]
         steps, limits = {"count": 1000, "every": 0.1}, Timeouts(120, 2.0, 3.0)
-        with within(3), pytest.raises(CallTimeout) as caught:
+        with max_duration(3), pytest.raises(CallTimeout) as caught:
             await call_tool(manager, "bad", "steps", steps, timeouts=limits)
-        says(caught.value, "tools/call took longer than 3 s in all")
+        assert_cause(caught.value, "tools/call took longer than 3 s in all")
 
 
 @both_loops
 @pytest.mark.parametrize("era", ["modern", "legacy", "sse"])
 async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
-    era: str, web: HostileHttp, beside: Beside, wait_until: Until
+    era: str, web: HostileHttp, open_manager: Beside, wait_until: Until
 ) -> None:
-    async with beside(web("good", era=era)) as manager:
+    async with open_manager(web("good", era=era)) as manager:
         await manager.ensure_connected("bad")
         one = asyncio.ensure_future(call_tool(manager, "bad", "wait"))
         await wait_until(lambda: len(web.messages("tools/call")) == 1)
@@ -505,9 +527,9 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
 
 @pytest.mark.parametrize("mode", ["forgets-404", "forgets-400", "forgets-200", "forgets-stream"])
 async def test_a_server_that_forgot_its_session_gets_a_new_one_and_the_call_succeeds(
-    mode: str, web: HostileHttp, beside: Beside
+    mode: str, web: HostileHttp, open_manager: Beside
 ) -> None:
-    async with beside(web(mode, era="legacy")) as manager:
+    async with open_manager(web(mode, era="legacy")) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "kept"})) == "kept"
         assert len(web.messages("initialize")) == 2
         assert len(web.messages("tools/call")) == 2
@@ -516,8 +538,10 @@ async def test_a_server_that_forgot_its_session_gets_a_new_one_and_the_call_succ
 
 
 @both_loops
-async def test_all_calls_that_meet_a_forgotten_session_succeed(web: HostileHttp, beside: Beside) -> None:
-    async with beside(web("forgets-404", era="legacy")) as manager:
+async def test_all_calls_that_meet_a_forgotten_session_succeed(
+    web: HostileHttp, open_manager: Beside
+) -> None:
+    async with open_manager(web("forgets-404", era="legacy")) as manager:
         await manager.ensure_connected("bad")
         results = await asyncio.gather(
             *(call_tool(manager, "bad", "echo", {"text": str(n)}) for n in range(10)), return_exceptions=True
@@ -528,9 +552,9 @@ async def test_all_calls_that_meet_a_forgotten_session_succeed(web: HostileHttp,
 
 @both_loops
 async def test_a_forgotten_session_does_not_take_a_running_call_along(
-    web: HostileHttp, beside: Beside, wait_until: Until
+    web: HostileHttp, open_manager: Beside, wait_until: Until
 ) -> None:
-    async with beside(web("forgets-404", era="legacy")) as manager:
+    async with open_manager(web("forgets-404", era="legacy")) as manager:
         running = asyncio.ensure_future(call_tool(manager, "bad", "steps", {"count": 10, "every": 0.05}))
         await wait_until(lambda: web.messages("tools/call"))
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "kept"})) == "kept"
@@ -541,40 +565,40 @@ async def test_a_forgotten_session_does_not_take_a_running_call_along(
 
 
 async def test_closing_ends_also_what_runs_in_a_forgotten_session(
-    web: HostileHttp, beside: Beside, within: Within, wait_until: Until
+    web: HostileHttp, open_manager: Beside, max_duration: Within, wait_until: Until
 ) -> None:
-    async with beside(web("forgets-404", era="legacy")) as manager:
+    async with open_manager(web("forgets-404", era="legacy")) as manager:
         running = asyncio.ensure_future(call_tool(manager, "bad", "wait"))
         await wait_until(lambda: web.messages("tools/call"))
         await call_tool(manager, "bad", "echo")
-        with within(1):
+        with max_duration(1):
             await manager.close("bad")
             ends = await asyncio.gather(running, return_exceptions=True)
         assert isinstance(ends[0], OutcomeUnknown)
 
 
 async def test_a_server_that_always_forgets_is_given_up(
-    web: HostileHttp, beside: Beside, within: Within, says: Says
+    web: HostileHttp, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
-    async with beside(web("never-knows-its-session", era="legacy")) as manager:
-        with within(2), pytest.raises(SessionLost) as caught:
+    async with open_manager(web("never-knows-its-session", era="legacy")) as manager:
+        with max_duration(2), pytest.raises(SessionLost) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, "no longer knows our session")
+        assert_cause(caught.value, "no longer knows our session")
 
 
 async def test_a_session_id_that_cannot_be_one_is_refused(
-    web: HostileHttp, beside: Beside, says: Says
+    web: HostileHttp, open_manager: Beside, assert_cause: Says
 ) -> None:
-    async with beside(web("bad-session-id", era="legacy", when="begin")) as manager:
+    async with open_manager(web("bad-session-id", era="legacy", when="begin")) as manager:
         with pytest.raises(BadAnswer) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, "its session id contains invalid characters")
+        assert_cause(caught.value, "its session id contains invalid characters")
 
 
 async def test_a_repeatable_call_is_sent_again_when_its_outcome_is_unknown(
-    web: HostileHttp, beside: Beside
+    web: HostileHttp, open_manager: Beside
 ) -> None:
-    async with beside(web("closes")) as manager:
+    async with open_manager(web("closes")) as manager:
         with pytest.raises(OutcomeUnknown):
             await call_tool(manager, "bad", "echo")
         assert len(web.messages("tools/call")) == 1
@@ -586,56 +610,60 @@ async def test_a_repeatable_call_is_sent_again_when_its_outcome_is_unknown(
 # Event streams that end early.
 
 
-async def test_a_stream_that_ends_early_is_resumed_where_it_stopped(web: HostileHttp, beside: Beside) -> None:
-    async with beside(web("sse-resumes", era="legacy")) as manager:
+async def test_a_stream_that_ends_early_is_resumed_where_it_stopped(
+    web: HostileHttp, open_manager: Beside
+) -> None:
+    async with open_manager(web("sse-resumes", era="legacy")) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "in the end"})) == "in the end"
     assert [entry["resumed"] for entry in web.seen() if "resumed" in entry] == ["one", "two"]
     assert len(web.messages("tools/call")) == 1
 
 
 async def test_a_stream_of_the_modern_era_is_not_resumed(
-    web: HostileHttp, beside: Beside, says: Says
+    web: HostileHttp, open_manager: Beside, assert_cause: Says
 ) -> None:
-    async with beside(web("sse-resumes")) as manager:
+    async with open_manager(web("sse-resumes")) as manager:
         with pytest.raises(OutcomeUnknown) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, "ended the event stream before its answer")
+        assert_cause(caught.value, "ended the event stream before its answer")
 
 
 async def test_a_resumption_that_is_refused_leaves_the_outcome_unknown(
-    web: HostileHttp, beside: Beside, says: Says
+    web: HostileHttp, open_manager: Beside, assert_cause: Says
 ) -> None:
-    async with beside(web("sse-resumption-refused", era="legacy")) as manager:
+    async with open_manager(web("sse-resumption-refused", era="legacy")) as manager:
         with pytest.raises(OutcomeUnknown) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, "ended the event stream before its answer, then answered HTTP 404 Not Found")
+        assert_cause(
+            caught.value, "ended the event stream before its answer, then answered with HTTP 404 Not Found"
+        )
 
 
 async def test_a_resumed_stream_is_closed_when_its_call_times_out(
-    web: HostileHttp, beside: Beside, within: Within, wait_until: Until
+    web: HostileHttp, open_manager: Beside, max_duration: Within, wait_until: Until
 ) -> None:
     limits = {"timeouts": Timeouts(120, 0.8, 5)}
-    async with beside(web("sse-resumes", keys=limits, era="legacy", then="stall")) as manager:
-        with within(2.5), pytest.raises(CallTimeout):
+    async with open_manager(web("sse-resumes", keys=limits, era="legacy", then="stall")) as manager:
+        with max_duration(2.5), pytest.raises(CallTimeout):
             await call_tool(manager, "bad", "echo")
         await wait_until(lambda: any(entry.get("hung_up") == "GET" for entry in web.seen()))
 
 
 async def test_a_stream_that_ends_again_and_again_does_not_make_us_hammer(
-    web: HostileHttp, beside: Beside, within: Within
+    web: HostileHttp, open_manager: Beside, max_duration: Within
 ) -> None:
     limits = {"timeouts": Timeouts(120, 2.0, 60)}
-    async with beside(web("sse-resumes-for-ever", keys=limits, era="legacy")) as manager:
-        with within(2.5), pytest.raises(ServerError):
+    async with open_manager(web("sse-resumes-for-ever", keys=limits, era="legacy")) as manager:
+        with max_duration(2.5), pytest.raises(ServerError):
             await call_tool(manager, "bad", "echo")
     assert 1 < sum("resumed" in entry for entry in web.seen()) < 30
 
 
 async def test_listening_to_a_stream_that_ends_at_once_does_not_make_us_hammer(
-    web: HostileHttp, beside: Beside, wait_until: Until
+    web: HostileHttp, open_manager: Beside, wait_until: Until
 ) -> None:
     callbacks = Callbacks(notification=lambda *_: None)
-    async with beside(web("listening-ends-at-once", era="legacy"), callbacks=callbacks) as manager:
+    async with open_manager(web("listening-ends-at-once", era="legacy"), callbacks=callbacks) as manager:
         await manager.ensure_connected("bad")
         await wait_until(lambda: any(entry.get("verb") == "GET" for entry in web.seen()))
         await asyncio.sleep(0.5)
@@ -643,11 +671,11 @@ async def test_listening_to_a_stream_that_ends_at_once_does_not_make_us_hammer(
 
 
 async def test_a_listening_stream_without_measure_harms_no_call(
-    web: HostileHttp, beside: Beside, wait_until: Until
+    web: HostileHttp, open_manager: Beside, wait_until: Until
 ) -> None:
     callbacks = Callbacks(notification=lambda *_: None)
     listening = web("listening-oversize", era="legacy")
-    async with beside(listening, callbacks=callbacks, message_limit=100_000) as manager:
+    async with open_manager(listening, callbacks=callbacks, message_limit=100_000) as manager:
         await manager.ensure_connected("bad")
         await wait_until(lambda: any(entry.get("verb") == "GET" for entry in web.seen()))
         for text in ("one", "two"):
@@ -655,10 +683,10 @@ async def test_a_listening_stream_without_measure_harms_no_call(
 
 
 async def test_a_notification_that_is_answered_with_an_open_stream_holds_nobody_up(
-    web: HostileHttp, beside: Beside, within: Within
+    web: HostileHttp, open_manager: Beside, max_duration: Within
 ) -> None:
-    async with beside(web("notification-stays-open", era="legacy")) as manager:
-        with within(3):
+    async with open_manager(web("notification-stays-open", era="legacy")) as manager:
+        with max_duration(3):
             assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
 
 
@@ -666,8 +694,8 @@ async def test_a_notification_that_is_answered_with_an_open_stream_holds_nobody_
 
 
 @both_loops
-async def test_a_server_of_the_older_transport_works(web: HostileHttp, beside: Beside) -> None:
-    async with beside(web("good", era="sse")) as manager:
+async def test_a_server_of_the_older_transport_works(web: HostileHttp, open_manager: Beside) -> None:
+    async with open_manager(web("good", era="sse")) as manager:
         texts = [str(number) for number in range(10)]
         results = await asyncio.gather(*(call_tool(manager, "bad", "echo", {"text": text}) for text in texts))
         assert [text_of(result) for result in results] == texts
@@ -675,9 +703,9 @@ async def test_a_server_of_the_older_transport_works(web: HostileHttp, beside: B
 
 
 async def test_a_server_of_the_older_transport_is_found_by_its_plain_address_and_remembered(
-    web: HostileHttp, beside: Beside
+    web: HostileHttp, open_manager: Beside
 ) -> None:
-    async with beside(Server("bad", HttpSpec(web.url("good", era="sse")))) as manager:
+    async with open_manager(Server("bad", HttpSpec(web.url("good", era="sse")))) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
         asked = len(web.seen())
         await manager.restart("bad")
@@ -697,13 +725,13 @@ async def test_a_server_of_the_older_transport_is_found_by_its_plain_address_and
     ],
 )
 async def test_an_endpoint_elsewhere_is_refused(
-    to: str, words: str, web: HostileHttp, beside: Beside, within: Within, says: Says
+    to: str, words: str, web: HostileHttp, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
-    async with beside(web("endpoint", era="sse", when="always", to=to)) as manager:
-        with within(2), pytest.raises(BadAnswer) as caught:
+    async with open_manager(web("endpoint", era="sse", when="always", to=to)) as manager:
+        with max_duration(2), pytest.raises(BadAnswer) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, words)
-        says(manager.status("bad"), words)
+        assert_cause(caught.value, words)
+        assert_cause(manager.status("bad"), words)
     assert not any(entry.get("verb") == "POST" for entry in web.seen())
 
 
@@ -712,7 +740,7 @@ async def test_an_endpoint_elsewhere_is_refused(
     [
         ("no-endpoint", "did not answer within 1 s"),
         ("stream-ends-at-once", "ended its event stream"),
-        ("status-500", "answered HTTP 500 Internal Server Error: the tea is cold"),
+        ("status-500", "answered with HTTP 500 Internal Server Error: the tea is cold"),
         ("html", "answered with text/html instead of an event stream"),
         ("stalls", "did not answer within 1 s"),
         ("sse-oversize", "over the limit of 1000000"),
@@ -721,30 +749,40 @@ async def test_an_endpoint_elsewhere_is_refused(
     ],
 )
 async def test_a_stream_that_never_names_its_endpoint_is_given_up(
-    mode: str, words: str, web: HostileHttp, short: Timeouts, beside: Beside, within: Within, says: Says
+    mode: str,
+    words: str,
+    web: HostileHttp,
+    short: Timeouts,
+    open_manager: Beside,
+    max_duration: Within,
+    assert_cause: Says,
 ) -> None:
     keys = {"timeouts": short} if "did not answer" in words else {}
-    async with beside(web(mode, keys=keys, era="sse", when="always"), message_limit=1_000_000) as manager:
-        with within(3), pytest.raises((Unreachable, BadAnswer)) as caught:
+    async with open_manager(
+        web(mode, keys=keys, era="sse", when="always"), message_limit=1_000_000
+    ) as manager:
+        with max_duration(3), pytest.raises((Unreachable, BadAnswer)) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, words)
+        assert_cause(caught.value, words)
 
 
 @both_loops
 async def test_a_stream_that_ends_leaves_outcomes_unknown_and_the_next_call_connects_anew(
-    web: HostileHttp, beside: Beside, within: Within, says: Says
+    web: HostileHttp, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
-    async with beside(web("stream-ends", era="sse")) as manager:
-        with within(2), pytest.raises(OutcomeUnknown) as caught:
+    async with open_manager(web("stream-ends", era="sse")) as manager:
+        with max_duration(2), pytest.raises(OutcomeUnknown) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, "ended its event stream")
+        assert_cause(caught.value, "ended its event stream")
         status = manager.status("bad")
         assert status.state is State.IDLE
-        says(status, "ended its event stream")
+        assert_cause(status, "ended its event stream")
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "again"})) == "again"
 
 
-async def test_a_repeatable_call_survives_the_end_of_the_stream(web: HostileHttp, beside: Beside) -> None:
-    async with beside(web("stream-ends", era="sse")) as manager:
+async def test_a_repeatable_call_survives_the_end_of_the_stream(
+    web: HostileHttp, open_manager: Beside
+) -> None:
+    async with open_manager(web("stream-ends", era="sse")) as manager:
         result = await call_tool(manager, "bad", "echo", {"text": "again"}, repeatable=True)
         assert text_of(result) == "again"

@@ -20,7 +20,7 @@ from tests.processes import is_running, own_descendants
 from tests.tool_calls import call_tool
 
 from toolyard.clients import Callbacks, ConnectionManager, EraCache
-from toolyard.clients.connector import ServerConnectionLimits
+from toolyard.clients.connector import ConnectionManagerLimits
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.errors import BadAnswer, CallTimeout, OutcomeUnknown, RpcError, ServerError, Unreachable
@@ -72,15 +72,15 @@ def unusable(bad: Bad, mode: str, id: str = "bad") -> Server:
 
 @pytest.mark.parametrize("mode", UNUSABLE)
 async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
-    mode: str, bad: Bad, beside: Beside, within: Within, says: Says
+    mode: str, bad: Bad, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
-    async with beside(unusable(bad, mode)) as manager:
-        with within(5), pytest.raises((Unreachable, BadAnswer)) as caught:
+    async with open_manager(unusable(bad, mode)) as manager:
+        with max_duration(5), pytest.raises((Unreachable, BadAnswer)) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, UNUSABLE[mode])
+        assert_cause(caught.value, UNUSABLE[mode])
         status = manager.status("bad")
         assert status.state is State.FAILED
-        says(status, UNUSABLE[mode])
+        assert_cause(status, UNUSABLE[mode])
         assert status.pid is None
 
 
@@ -98,18 +98,18 @@ async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
     ],
 )
 async def test_a_command_that_cannot_be_run_is_named(
-    command: str, words: str, beside: Beside, within: Within, says: Says
+    command: str, words: str, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
-    async with beside(Server("bad", StdioSpec(command))) as manager:
-        with within(5), pytest.raises(Unreachable) as caught:
+    async with open_manager(Server("bad", StdioSpec(command))) as manager:
+        with max_duration(5), pytest.raises(Unreachable) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, words)
-        says(manager.status("bad"), words)
+        assert_cause(caught.value, words)
+        assert_cause(manager.status("bad"), words)
 
 
 @one_loop
 async def test_a_script_without_an_interpreter_line_and_a_missing_folder_are_named(
-    tmp_path: Path, beside: Beside, says: Says
+    tmp_path: Path, open_manager: Beside, assert_cause: Says
 ) -> None:
     script = tmp_path / "script"
     script.write_text("hello")
@@ -117,16 +117,18 @@ async def test_a_script_without_an_interpreter_line_and_a_missing_folder_are_nam
     plain = Server("bad", StdioSpec(str(script)))
     lost = Server("lost", StdioSpec("/bin/cat", cwd=str(tmp_path / "gone")))
     wrong = Server("wrong", StdioSpec("/bin/cat", cwd=str(script)))
-    async with beside(plain, lost, wrong) as manager:
+    async with open_manager(plain, lost, wrong) as manager:
         await manager.connect()
-        says(manager.status("wrong"), f"the working directory {script} is not a folder")
-        says(manager.status("bad"), "is not a program that can run here")
-        says(manager.status("lost"), f"the working directory {tmp_path / 'gone'} does not exist")
+        assert_cause(manager.status("wrong"), f"the working directory {script} is not a folder")
+        assert_cause(manager.status("bad"), "is not a program that can run here")
+        assert_cause(manager.status("lost"), f"the working directory {tmp_path / 'gone'} does not exist")
 
 
-async def test_many_bad_servers_at_once_fail_alone(bad: Bad, beside: Beside, within: Within) -> None:
-    async with beside(*(unusable(bad, mode, id=mode) for mode in UNUSABLE)) as manager:
-        with within(10):
+async def test_many_bad_servers_at_once_fail_alone(
+    bad: Bad, open_manager: Beside, max_duration: Within
+) -> None:
+    async with open_manager(*(unusable(bad, mode, id=mode) for mode in UNUSABLE)) as manager:
+        with max_duration(10):
             records = {record.server: record for record in await manager.connect()}
         assert records.pop("good").state is State.READY
         assert {record.state for record in records.values()} == {State.FAILED}
@@ -141,9 +143,9 @@ async def test_many_bad_servers_at_once_fail_alone(bad: Bad, beside: Beside, wit
 @pytest.mark.parametrize("flags", [(), ("--modern",)], ids=["legacy", "modern"])
 @pytest.mark.parametrize("mode", ["good", "noise-between", "crlf", "string-ids", "unknown-ids", "twice"])
 async def test_an_odd_server_is_understood(
-    mode: str, flags: tuple[str, ...], bad: Bad, beside: Beside
+    mode: str, flags: tuple[str, ...], bad: Bad, open_manager: Beside
 ) -> None:
-    async with beside(bad(mode, *flags)) as manager:
+    async with open_manager(bad(mode, *flags)) as manager:
         assert (await manager.list_tools("bad")).items == [
             {"name": "echo", "inputSchema": {"type": "object"}}
         ]
@@ -156,9 +158,9 @@ async def test_an_odd_server_is_understood(
 
 
 async def test_a_server_that_exits_on_the_probe_is_started_again_as_a_legacy_server(
-    bad: Bad, journal: Journal, beside: Beside
+    bad: Bad, journal: Journal, open_manager: Beside
 ) -> None:
-    async with beside(bad("exit-on-probe")) as manager:
+    async with open_manager(bad("exit-on-probe")) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "hello"})) == "hello"
         assert len(journal.starts()) == 2
         await manager.close("bad")
@@ -170,31 +172,33 @@ async def test_a_server_that_exits_on_the_probe_is_started_again_as_a_legacy_ser
 @one_loop
 @pytest.mark.parametrize("flags", [(), ("--modern",)], ids=["legacy", "modern"])
 async def test_a_server_that_needs_four_seconds_to_start_is_waited_for(
-    flags: tuple[str, ...], bad: Bad, journal: Journal, beside: Beside
+    flags: tuple[str, ...], bad: Bad, journal: Journal, open_manager: Beside
 ) -> None:
     slow = bad("slow-start", "--seconds", "4", *flags, timeouts=Timeouts(connect=120))
-    async with beside(slow) as manager:
+    async with open_manager(slow) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "hello"})) == "hello"
         assert len(journal.starts()) == 1
         assert manager.status("bad").protocol_version == ("2026-07-28" if flags else "2025-06-18")
 
 
-async def test_a_line_of_fifty_megabytes_is_taken_in(bad: Bad, beside: Beside, within: Within) -> None:
-    async with beside(bad("big-line")) as manager:
-        with within(15):
+async def test_a_line_of_fifty_megabytes_is_taken_in(
+    bad: Bad, open_manager: Beside, max_duration: Within
+) -> None:
+    async with open_manager(bad("big-line")) as manager:
+        with max_duration(15):
             result = await call_tool(manager, "bad", "big", {"size": 50_000_000})
         assert len(text_of(result)) == 50_000_000
 
 
 @pytest.mark.parametrize("id_last", [False, True])
 async def test_a_line_over_the_limit_ends_its_call_alone(
-    id_last: bool, bad: Bad, beside: Beside, within: Within, says: Says
+    id_last: bool, bad: Bad, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
-    async with beside(bad("big-line"), message_limit=1_000_000) as manager:
+    async with open_manager(bad("big-line"), message_limit=1_000_000) as manager:
         waiting = asyncio.ensure_future(call_tool(manager, "bad", "wait", timeouts=Timeouts(120, 120, 120)))
-        with within(5), pytest.raises(BadAnswer) as caught:
+        with max_duration(5), pytest.raises(BadAnswer) as caught:
             await call_tool(manager, "bad", "big", {"size": 3_000_000, "id_last": id_last})
-        says(caught.value, "bytes long, over the limit of 1000000")
+        assert_cause(caught.value, "bytes long, over the limit of 1000000")
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "next"})) == "next"
         assert not waiting.done()
         waiting.cancel()
@@ -211,13 +215,13 @@ async def test_a_line_over_the_limit_ends_its_call_alone(
     ids=["nan", "id-last", "deep", "digits"],
 )
 async def test_an_answer_that_is_no_json_ends_its_call_alone_and_at_once(
-    line: str, bad: Bad, beside: Beside, within: Within, says: Says
+    line: str, bad: Bad, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
-    async with beside(bad("unreadable")) as manager:
+    async with open_manager(bad("unreadable")) as manager:
         waiting = asyncio.ensure_future(call_tool(manager, "bad", "wait"))
-        with within(20), pytest.raises(BadAnswer) as caught:
+        with max_duration(20), pytest.raises(BadAnswer) as caught:
             await call_tool(manager, "bad", "echo", {"line": line})
-        says(caught.value, "its answer is not JSON: {")
+        assert_cause(caught.value, "its answer is not JSON: {")
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "next"})) == "next"
         assert not waiting.done()
         waiting.cancel()
@@ -225,45 +229,47 @@ async def test_an_answer_that_is_no_json_ends_its_call_alone_and_at_once(
 
 @one_loop
 async def test_a_cursor_that_repeats_for_ever_is_followed_once(
-    bad: Bad, beside: Beside, within: Within
+    bad: Bad, open_manager: Beside, max_duration: Within
 ) -> None:
-    async with beside(bad("repeated-cursor")) as manager:
-        with within(2):
+    async with open_manager(bad("repeated-cursor")) as manager:
+        with max_duration(2):
             listing = await manager.list_tools("bad")
         assert len(listing.items) == 2
         assert listing.warnings == ["tools/list repeats the cursor 'again'; stopped there"]
 
 
 @one_loop
-async def test_cursors_without_end_are_followed_so_far(bad: Bad, beside: Beside, within: Within) -> None:
-    async with beside(bad("endless-cursors")) as manager:
-        with within(10):
+async def test_cursors_without_end_are_followed_so_far(
+    bad: Bad, open_manager: Beside, max_duration: Within
+) -> None:
+    async with open_manager(bad("endless-cursors")) as manager:
+        with max_duration(10):
             listing = await manager.list_tools("bad")
         assert len(listing.items) == 1000
         assert listing.warnings == ["tools/list does not end; stopped after 1000 entries"]
 
 
-async def test_ten_thousand_tools_are_listed(bad: Bad, beside: Beside, within: Within) -> None:
-    async with beside(bad("many-tools")) as manager:
-        with within(5):
+async def test_ten_thousand_tools_are_listed(bad: Bad, open_manager: Beside, max_duration: Within) -> None:
+    async with open_manager(bad("many-tools")) as manager:
+        with max_duration(5):
             listing = await manager.list_tools("bad")
         assert len({tool["name"] for tool in listing.items}) == 10_000
         assert manager.status("bad").tool_count == 10_000
 
 
-async def test_a_flood_of_notifications_does_not_drown_the_answer(bad: Bad, beside: Beside) -> None:
+async def test_a_flood_of_notifications_does_not_drown_the_answer(bad: Bad, open_manager: Beside) -> None:
     heard: list[Any] = []
     callbacks = Callbacks(log=lambda server, params: heard.append(params["data"]))
     limits = TrafficLimits(messages=20_000)
-    async with beside(bad("notification-flood"), callbacks=callbacks, traffic=limits) as manager:
+    async with open_manager(bad("notification-flood"), callbacks=callbacks, traffic=limits) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "dry"})) == "dry"
         assert len(heard) == 20_000
 
 
 async def test_a_flood_on_standard_error_is_kept_to_its_last_lines(
-    bad: Bad, beside: Beside, wait_until: Until
+    bad: Bad, open_manager: Beside, wait_until: Until
 ) -> None:
-    async with beside(bad("stderr-flood")) as manager:
+    async with open_manager(bad("stderr-flood")) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "dry"})) == "dry"
         await wait_until(lambda: manager.status("bad").stderr[-1:] == ("the last line",))
         lines, most = manager.status("bad").stderr, LogTail().max_lines
@@ -288,22 +294,22 @@ SHAPES = [
 @pytest.mark.parametrize(("message", "words"), SHAPES)
 @one_loop
 async def test_a_result_of_the_wrong_shape_is_a_bad_answer(
-    message: dict[str, Any], words: str, bad: Bad, beside: Beside, says: Says
+    message: dict[str, Any], words: str, bad: Bad, open_manager: Beside, assert_cause: Says
 ) -> None:
-    async with beside(bad("verbatim-replies")) as manager:
+    async with open_manager(bad("verbatim-replies")) as manager:
         with pytest.raises(BadAnswer) as caught:
             await call_tool(manager, "bad", "raw", {"message": message})
-        says(caught.value, words)
+        assert_cause(caught.value, words)
         with pytest.raises(BadAnswer) as caught:
             await manager.list_tools("bad")
-        says(caught.value, "answered tools/list without a list of tools")
+        assert_cause(caught.value, "answered tools/list without a list of tools")
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "next"})) == "next"
 
 
 @one_loop
-async def test_an_error_of_the_server_is_passed_on_in_full(bad: Bad, beside: Beside) -> None:
+async def test_an_error_of_the_server_is_passed_on_in_full(bad: Bad, open_manager: Beside) -> None:
     error = {"code": -32050, "message": "no such row", "data": {"row": 5}}
-    async with beside(bad("verbatim-replies")) as manager:
+    async with open_manager(bad("verbatim-replies")) as manager:
         with pytest.raises(RpcError) as caught:
             await call_tool(manager, "bad", "raw", {"message": {"error": error}})
         assert (caught.value.code, caught.value.message, caught.value.data) == (
@@ -314,10 +320,10 @@ async def test_an_error_of_the_server_is_passed_on_in_full(bad: Bad, beside: Bes
 
 
 @one_loop
-async def test_of_an_error_without_end_there_is_head_and_tail(bad: Bad, beside: Beside) -> None:
+async def test_of_an_error_without_end_there_is_head_and_tail(bad: Bad, open_manager: Beside) -> None:
     words = "first " + "x" * 3_000_000 + " last"
     error = {"code": -32050, "message": words, "data": {"rows": [words]}}
-    async with beside(bad("verbatim-replies")) as manager:
+    async with open_manager(bad("verbatim-replies")) as manager:
         with pytest.raises(RpcError) as caught:
             await call_tool(manager, "bad", "raw", {"message": {"error": error}})
     for told in (caught.value.message, caught.value.data):
@@ -328,8 +334,8 @@ async def test_of_an_error_without_end_there_is_head_and_tail(bad: Bad, beside: 
 
 
 @one_loop
-async def test_an_answer_with_neither_result_nor_error_is_none(bad: Bad, beside: Beside) -> None:
-    async with beside(bad("verbatim-replies")) as manager:
+async def test_an_answer_with_neither_result_nor_error_is_none(bad: Bad, open_manager: Beside) -> None:
+    async with open_manager(bad("verbatim-replies")) as manager:
         with pytest.raises(CallTimeout):
             await call_tool(
                 manager, "bad", "raw", {"message": {"jsonrpc": "2.0"}}, timeouts=Timeouts(120, 0.5, 5)
@@ -352,15 +358,15 @@ async def test_a_server_that_ends_in_the_middle_of_calls_leaves_their_outcome_un
     mode: str,
     words: str,
     bad: Bad,
-    beside: Beside,
-    within: Within,
-    says: Says,
+    open_manager: Beside,
+    max_duration: Within,
+    assert_cause: Says,
     processes: ProcessPool,
 ) -> None:
     processes.supervisor.sigterm_grace_seconds = 0.3
-    async with beside(bad(mode), processes=processes) as manager:
+    async with open_manager(bad(mode), processes=processes) as manager:
         await manager.list_tools("bad")
-        with within(3):
+        with max_duration(3):
             ends = await asyncio.gather(
                 *(call_tool(manager, "bad", "echo", repeatable=True) for _ in range(5)),
                 return_exceptions=True,
@@ -369,30 +375,30 @@ async def test_a_server_that_ends_in_the_middle_of_calls_leaves_their_outcome_un
         for end in ends:
             # Calls that were not written in time are known not to have been executed.
             assert isinstance(end, OutcomeUnknown | Unreachable)
-            says(end, words)
+            assert_cause(end, words)
         status = manager.status("bad")
         assert status.state is State.FAILED
-        says(status, words)
-        with within(0.5), pytest.raises(Unreachable) as caught:
+        assert_cause(status, words)
+        with max_duration(0.5), pytest.raises(Unreachable) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, words)
+        assert_cause(caught.value, words)
         assert '"restart": "on-failure"' in str(caught.value.hint)
         assert status.connects == 1
 
 
 async def test_a_server_that_closes_its_input_is_given_up_at_the_next_call(
-    bad: Bad, beside: Beside, within: Within, says: Says
+    bad: Bad, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
-    async with beside(bad("closes-input")) as manager:
+    async with open_manager(bad("closes-input")) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "last"})) == "last"
-        with within(1), pytest.raises(Unreachable) as caught:
+        with max_duration(1), pytest.raises(Unreachable) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, "closed its standard input but is still running")
-        says(manager.status("bad"), "closed its standard input but is still running")
+        assert_cause(caught.value, "closed its standard input but is still running")
+        assert_cause(manager.status("bad"), "closed its standard input but is still running")
 
 
-async def test_an_answer_without_its_line_feed_counts(bad: Bad, beside: Beside) -> None:
-    async with beside(bad("whole-message-then-exit")) as manager:
+async def test_an_answer_without_its_line_feed_counts(bad: Bad, open_manager: Beside) -> None:
+    async with open_manager(bad("whole-message-then-exit")) as manager:
         assert await call_tool(manager, "bad", "echo") == {"content": []}
 
 
@@ -401,16 +407,16 @@ async def test_a_call_that_is_not_answered_times_out_and_the_server_is_told(
     flags: tuple[str, ...],
     bad: Bad,
     journal: Journal,
-    beside: Beside,
-    within: Within,
-    says: Says,
+    open_manager: Beside,
+    max_duration: Within,
+    assert_cause: Says,
     wait_until: Until,
 ) -> None:
-    async with beside(bad("good", *flags, timeouts=Timeouts(120, 0.5, 5))) as manager:
+    async with open_manager(bad("good", *flags, timeouts=Timeouts(120, 0.5, 5))) as manager:
         await manager.ensure_connected("bad")
-        with within(1.5), pytest.raises(CallTimeout) as caught:
+        with max_duration(1.5), pytest.raises(CallTimeout) as caught:
             await call_tool(manager, "bad", "wait")
-        says(caught.value, "tools/call: no response or progress for 0.5 s")
+        assert_cause(caught.value, "tools/call: no response or progress for 0.5 s")
         await wait_until(lambda: journal.messages("notifications/cancelled"))
         id = journal.messages("tools/call")[0]["id"]
         assert journal.messages("notifications/cancelled")[0]["params"]["requestId"] == id
@@ -418,9 +424,9 @@ async def test_a_call_that_is_not_answered_times_out_and_the_server_is_told(
 
 
 async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
-    bad: Bad, journal: Journal, beside: Beside, wait_until: Until
+    bad: Bad, journal: Journal, open_manager: Beside, wait_until: Until
 ) -> None:
-    async with beside(bad("good")) as manager:
+    async with open_manager(bad("good")) as manager:
         await manager.ensure_connected("bad")
         one, other = (asyncio.ensure_future(call_tool(manager, "bad", "wait")) for _ in range(2))
         await wait_until(lambda: len(journal.messages("tools/call")) == 2)
@@ -436,9 +442,9 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
 
 
 @one_loop
-async def test_progress_keeps_a_call_alive_past_the_silence_timeout(bad: Bad, beside: Beside) -> None:
+async def test_progress_keeps_a_call_alive_past_the_silence_timeout(bad: Bad, open_manager: Beside) -> None:
     heard: list[float] = []
-    async with beside(bad("good", timeouts=Timeouts(120, 2.0, 60))) as manager:
+    async with open_manager(bad("good", timeouts=Timeouts(120, 2.0, 60))) as manager:
         result = await call_tool(
             manager,
             "bad",
@@ -452,32 +458,32 @@ async def test_progress_keeps_a_call_alive_past_the_silence_timeout(bad: Bad, be
 
 @one_loop
 async def test_progress_does_not_help_past_the_absolute_cap(
-    bad: Bad, beside: Beside, within: Within, says: Says
+    bad: Bad, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
-    async with beside(bad("good", timeouts=Timeouts(120, 2.0, 3.0))) as manager:
-        with within(3), pytest.raises(CallTimeout) as caught:
+    async with open_manager(bad("good", timeouts=Timeouts(120, 2.0, 3.0))) as manager:
+        with max_duration(3), pytest.raises(CallTimeout) as caught:
             await call_tool(manager, "bad", "steps", {"count": 1000, "every": 0.1})
-        says(caught.value, "tools/call took longer than 3 s in all")
+        assert_cause(caught.value, "tools/call took longer than 3 s in all")
 
 
 async def test_a_server_that_does_not_read_makes_a_big_call_time_out(
-    bad: Bad, beside: Beside, within: Within, says: Says
+    bad: Bad, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
-    async with beside(bad("deaf")) as manager:
+    async with open_manager(bad("deaf")) as manager:
         await manager.list_tools("bad")
         text, limits = "x" * 5_000_000, Timeouts(120, 1, 60)
-        with within(3):
+        with max_duration(3):
             ends = await asyncio.gather(
                 *(call_tool(manager, "bad", "echo", {"text": text}, timeouts=limits) for _ in range(3)),
                 return_exceptions=True,
             )
         for end in ends:
             assert isinstance(end, CallTimeout)
-            says(end, "no response or progress for 1 s")
+            assert_cause(end, "no response or progress for 1 s")
 
 
 async def test_a_servers_questions_are_answered_and_what_was_not_offered_is_refused(
-    bad: Bad, beside: Beside
+    bad: Bad, open_manager: Beside
 ) -> None:
     async def elicit(server: str, params: Any) -> dict[str, Any]:
         return {"action": "accept", "content": {"asked": params["message"], "by": server}}
@@ -486,7 +492,7 @@ async def test_a_servers_questions_are_answered_and_what_was_not_offered_is_refu
         raise ValueError("no folders today")
 
     callbacks = Callbacks(elicitation=elicit, roots=roots)
-    async with beside(bad("asks"), callbacks=callbacks) as manager:
+    async with open_manager(bad("asks"), callbacks=callbacks) as manager:
         told = json.loads(text_of(await call_tool(manager, "bad", "echo")))
     assert told["ping"]["result"] == {}
     accepted = {"action": "accept", "content": {"asked": "Who are you?", "by": "bad"}}
@@ -499,13 +505,13 @@ async def test_a_servers_questions_are_answered_and_what_was_not_offered_is_refu
 
 
 @one_loop
-async def test_while_a_server_waits_for_us_its_silence_does_not_count(bad: Bad, beside: Beside) -> None:
+async def test_while_a_server_waits_for_us_its_silence_does_not_count(bad: Bad, open_manager: Beside) -> None:
     async def elicit(server: str, params: Any) -> dict[str, Any]:
         await asyncio.sleep(3.0)
         return {"action": "decline"}
 
     asks = bad("asks", timeouts=Timeouts(120, 2.0, 60))
-    async with beside(asks, callbacks=Callbacks(elicitation=elicit)) as manager:
+    async with open_manager(asks, callbacks=Callbacks(elicitation=elicit)) as manager:
         told = json.loads(text_of(await call_tool(manager, "bad", "echo")))
     assert told["elicitation/create"]["result"] == {"action": "decline"}
 
@@ -513,8 +519,10 @@ async def test_while_a_server_waits_for_us_its_silence_does_not_count(bad: Bad, 
 # Start.
 
 
-async def test_concurrent_first_users_share_one_connect(bad: Bad, journal: Journal, beside: Beside) -> None:
-    async with beside(bad("good")) as manager:
+async def test_concurrent_first_users_share_one_connect(
+    bad: Bad, journal: Journal, open_manager: Beside
+) -> None:
+    async with open_manager(bad("good")) as manager:
         results = await asyncio.gather(
             *(call_tool(manager, "bad", "echo", {"text": str(n)}) for n in range(20)),
             manager.ensure_connected("bad"),
@@ -524,9 +532,9 @@ async def test_concurrent_first_users_share_one_connect(bad: Bad, journal: Journ
 
 
 async def test_a_first_user_who_leaves_does_not_take_the_connect_along(
-    bad: Bad, journal: Journal, beside: Beside, wait_until: Until
+    bad: Bad, journal: Journal, open_manager: Beside, wait_until: Until
 ) -> None:
-    async with beside(bad("slow-start", "--seconds", "0.3")) as manager:
+    async with open_manager(bad("slow-start", "--seconds", "0.3")) as manager:
         first = asyncio.ensure_future(call_tool(manager, "bad", "echo", {"text": "first"}))
         second = asyncio.ensure_future(call_tool(manager, "bad", "echo", {"text": "second"}))
         await wait_until(lambda: manager.status("bad").state is State.CONNECTING)
@@ -536,9 +544,11 @@ async def test_a_first_user_who_leaves_does_not_take_the_connect_along(
         assert len(journal.starts()) == 1
 
 
-async def test_a_failed_connect_is_not_cached(tmp_path: Path, hostile_stdio: str, beside: Beside) -> None:
+async def test_a_failed_connect_is_not_cached(
+    tmp_path: Path, hostile_stdio: str, open_manager: Beside
+) -> None:
     command = tmp_path / "server"
-    async with beside(Server("bad", StdioSpec(str(command)))) as manager:
+    async with open_manager(Server("bad", StdioSpec(str(command)))) as manager:
         with pytest.raises(Unreachable):
             await call_tool(manager, "bad", "echo")
         command.write_text(f"#!/bin/sh\nexec python3 -I -S {hostile_stdio} good\n")
@@ -549,13 +559,13 @@ async def test_a_failed_connect_is_not_cached(tmp_path: Path, hostile_stdio: str
 @one_loop
 @pytest.mark.parametrize("flags", [(), ("--modern",)], ids=["legacy", "modern"])
 async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(
-    flags: tuple[str, ...], bad: Bad, journal: Journal, beside: Beside
+    flags: tuple[str, ...], bad: Bad, journal: Journal, open_manager: Beside
 ) -> None:
     eras = EraCache()
     server = bad("good", *flags)
-    async with beside(server, eras=eras) as manager:
+    async with open_manager(server, eras=eras) as manager:
         await call_tool(manager, "bad", "echo")
-    async with beside(server, eras=eras) as manager:
+    async with open_manager(server, eras=eras) as manager:
         await call_tool(manager, "bad", "echo")
         await manager.restart("bad")
         await call_tool(manager, "bad", "echo")
@@ -571,13 +581,13 @@ async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(
 
 
 async def test_a_server_that_will_not_go_is_killed_within_bounds(
-    bad: Bad, journal: Journal, beside: Beside, within: Within
+    bad: Bad, journal: Journal, open_manager: Beside, max_duration: Within
 ) -> None:
-    async with beside(bad("stubborn")) as manager:
+    async with open_manager(bad("stubborn")) as manager:
         await call_tool(manager, "bad", "echo")
         pid = manager.status("bad").pid
         assert pid == journal.starts()[0]
-        with within(7.5):
+        with max_duration(7.5):
             await manager.close("bad")
         assert not psutil.pid_exists(pid)
 
@@ -585,45 +595,45 @@ async def test_a_server_that_will_not_go_is_killed_within_bounds(
 async def test_what_a_server_started_goes_with_it(
     bad: Bad,
     journal: Journal,
-    beside: Beside,
-    within: Within,
+    open_manager: Beside,
+    max_duration: Within,
     wait_until: Until,
     processes: ProcessPool,
 ) -> None:
     processes.supervisor.sigterm_grace_seconds = 0.3
-    async with beside(bad("family"), processes=processes) as manager:
+    async with open_manager(bad("family"), processes=processes) as manager:
         await call_tool(manager, "bad", "echo")
         family = [*journal.starts(), *journal.processes()]
         assert len(family) == 3
         assert all(psutil.pid_exists(pid) for pid in family)
-        with within(3):
+        with max_duration(3):
             await manager.close("bad")
         await wait_until(lambda: not any(is_running(pid) for pid in family))
 
 
 async def test_callers_are_told_in_time_however_long_the_server_takes_to_go(
-    bad: Bad, beside: Beside, within: Within, says: Says, processes: ProcessPool
+    bad: Bad, open_manager: Beside, max_duration: Within, assert_cause: Says, processes: ProcessPool
 ) -> None:
     processes.supervisor.sigterm_grace_seconds = 4
     stubborn = bad("stubborn-and-silent", timeouts=Timeouts(0.5, 1, 1))
-    async with beside(stubborn, processes=processes) as manager:
+    async with open_manager(stubborn, processes=processes) as manager:
         before = own_descendants()
         with pytest.raises(Unreachable) as caught:
             await call_tool(manager, "bad", "echo")
         assert own_descendants() - before, "the server was gone before its caller was told"
-        says(caught.value, "did not answer within 0.5 s")
-        with within(5):
+        assert_cause(caught.value, "did not answer within 0.5 s")
+        with max_duration(5):
             await manager.close("bad")
 
 
 async def test_a_close_in_the_middle_of_a_close_leaves_nothing(
-    bad: Bad, journal: Journal, beside: Beside, within: Within, wait_until: Until
+    bad: Bad, journal: Journal, open_manager: Beside, max_duration: Within, wait_until: Until
 ) -> None:
-    async with beside(bad("stubborn-and-silent", timeouts=Timeouts(0.4, 1, 1))) as manager:
+    async with open_manager(bad("stubborn-and-silent", timeouts=Timeouts(0.4, 1, 1))) as manager:
         call = asyncio.ensure_future(call_tool(manager, "bad", "echo"))
         await wait_until(lambda: journal.processes())
         await wait_until(lambda: any("eof" in entry for entry in journal.entries()))
-        with within(7.5):
+        with max_duration(7.5):
             await manager.close("bad")
         assert isinstance((await asyncio.gather(call, return_exceptions=True))[0], Unreachable)
         family = [*journal.starts(), *journal.processes()]
@@ -631,13 +641,13 @@ async def test_a_close_in_the_middle_of_a_close_leaves_nothing(
 
 
 async def test_closing_ends_calls_in_flight_and_those_that_wait_for_the_connect(
-    bad: Bad, journal: Journal, beside: Beside, within: Within, wait_until: Until
+    bad: Bad, journal: Journal, open_manager: Beside, max_duration: Within, wait_until: Until
 ) -> None:
     slow = bad("silent", id="slow", timeouts=Timeouts(120, 120, 120))
-    async with beside(bad("good", timeouts=Timeouts(120, 120, 120)), slow) as manager:
+    async with open_manager(bad("good", timeouts=Timeouts(120, 120, 120)), slow) as manager:
         calls = [asyncio.ensure_future(call_tool(manager, id, "wait")) for id in ("bad", "bad", "slow")]
         await wait_until(lambda: len(journal.messages("tools/call")) == 2)
-        with within(4):
+        with max_duration(4):
             await asyncio.gather(manager.close("bad"), manager.close("slow"))
             ends = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(end, ServerError) for end in ends)
@@ -705,9 +715,9 @@ def carriers(marker: bytes) -> list[str]:
 
 
 async def test_a_server_that_exits_stays_away_until_someone_restarts_it(
-    bad: Bad, journal: Journal, beside: Beside
+    bad: Bad, journal: Journal, open_manager: Beside
 ) -> None:
-    async with beside(bad("crashes-once")) as manager:
+    async with open_manager(bad("crashes-once")) as manager:
         with pytest.raises(OutcomeUnknown):
             await call_tool(manager, "bad", "echo")
         for _ in range(3):
@@ -720,9 +730,9 @@ async def test_a_server_that_exits_stays_away_until_someone_restarts_it(
 
 
 async def test_a_server_that_may_restart_comes_back_by_itself(
-    bad: Bad, journal: Journal, beside: Beside, wait_until: Until
+    bad: Bad, journal: Journal, open_manager: Beside, wait_until: Until
 ) -> None:
-    async with beside(bad("crashes-once", restart=RestartPolicy.ON_FAILURE)) as manager:
+    async with open_manager(bad("crashes-once", restart=RestartPolicy.ON_FAILURE)) as manager:
         with pytest.raises(OutcomeUnknown):
             await call_tool(manager, "bad", "echo")
         status = manager.status("bad")
@@ -734,9 +744,9 @@ async def test_a_server_that_may_restart_comes_back_by_itself(
 
 
 async def test_a_call_that_may_be_repeated_is_sent_again_after_a_crash(
-    bad: Bad, journal: Journal, beside: Beside
+    bad: Bad, journal: Journal, open_manager: Beside
 ) -> None:
-    async with beside(bad("crashes-once", restart=RestartPolicy.ON_FAILURE)) as manager:
+    async with open_manager(bad("crashes-once", restart=RestartPolicy.ON_FAILURE)) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "twice"}, repeatable=True)) == "twice"
         assert len(journal.messages("tools/call")) == 2
 
@@ -744,18 +754,18 @@ async def test_a_call_that_may_be_repeated_is_sent_again_after_a_crash(
 async def test_a_crash_loop_is_left_alone_in_the_end(
     bad: Bad,
     journal: Journal,
-    beside: Beside,
-    says: Says,
+    open_manager: Beside,
+    assert_cause: Says,
     wait_until: Until,
 ) -> None:
-    limits = ServerConnectionLimits(restart_delays=(0.02, 0.02, 0.02))
+    limits = ConnectionManagerLimits(restart_delays=(0.02, 0.02, 0.02))
     crashing = bad("crashes-when-ready", restart=RestartPolicy.ON_FAILURE)
-    async with beside(crashing, limits=limits) as manager:
+    async with open_manager(crashing, limits=limits) as manager:
         await manager.connect(["bad"])
         words = "crashed 4 times in a row; the last time it exited with code 5: lost the licence server"
         await wait_until(lambda: words in str(manager.status("bad").cause))
         status = manager.status("bad")
-        says(status, words)
+        assert_cause(status, words)
         assert status.state is State.FAILED
         assert status.next_retry is None
         assert len(journal.starts()) == 4
@@ -780,25 +790,25 @@ class LostAtOnce(MemoryTransport):
 
 @one_loop
 async def test_a_server_that_is_lost_as_it_becomes_ready_is_not_ready(
-    beside: Beside, says: Says, wait_until: Until
+    open_manager: Beside, assert_cause: Says, wait_until: Until
 ) -> None:
     async def serve(message: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
         if "id" in message:
             reply({"id": message["id"], "result": {"protocolVersion": "2025-06-18"}})
 
     server = Server("bad", StdioSpec("in this process"))
-    async with beside(server, memory_servers={"bad": lambda: LostAtOnce(serve)}) as manager:
+    async with open_manager(server, memory_servers={"bad": lambda: LostAtOnce(serve)}) as manager:
         with pytest.raises(Unreachable) as caught:
             await call_tool(manager, "bad", "echo")
-        says(caught.value, "exited with code 5")
+        assert_cause(caught.value, "exited with code 5")
         assert manager.status("bad").state is State.FAILED
-        says(manager.status("bad"), "exited with code 5")
+        assert_cause(manager.status("bad"), "exited with code 5")
 
 
 async def test_a_server_that_nobody_uses_is_stopped_and_starts_again_when_called(
-    bad: Bad, journal: Journal, beside: Beside, wait_until: Until
+    bad: Bad, journal: Journal, open_manager: Beside, wait_until: Until
 ) -> None:
-    async with beside(bad("good", stop_when_idle=1.0)) as manager:
+    async with open_manager(bad("good", stop_when_idle=1.0)) as manager:
         await call_tool(manager, "bad", "echo")
         limits = Timeouts(120, 2.0, 60)
         slow = asyncio.ensure_future(call_tool(manager, "bad", "wait", timeouts=limits))
@@ -815,9 +825,9 @@ async def test_a_server_that_nobody_uses_is_stopped_and_starts_again_when_called
 
 @one_loop
 async def test_a_server_that_was_only_connected_is_stopped_too(
-    bad: Bad, beside: Beside, wait_until: Until
+    bad: Bad, open_manager: Beside, wait_until: Until
 ) -> None:
-    async with beside(bad("good", stop_when_idle=0.5)) as manager:
+    async with open_manager(bad("good", stop_when_idle=0.5)) as manager:
         await manager.connect(["bad"])
         assert manager.status("bad").state is State.READY
         await wait_until(lambda: manager.status("bad").state is State.IDLE)
@@ -825,12 +835,12 @@ async def test_a_server_that_was_only_connected_is_stopped_too(
 
 @one_loop
 async def test_children_get_a_small_environment(
-    bad: Bad, beside: Beside, monkeypatch: pytest.MonkeyPatch
+    bad: Bad, open_manager: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_SECRET_OF_OURS", "x")
     server = bad("good")
     spec = StdioSpec(server.transport.command, server.transport.args, env={"GIVEN": "y", "HOME": "/nowhere"})
-    async with beside(bad("good", id="plain"), Server("bad", spec)) as manager:
+    async with open_manager(bad("good", id="plain"), Server("bad", spec)) as manager:
         await manager.connect()
         plain = psutil.Process(manager.status("plain").pid).environ()
         given = psutil.Process(manager.status("bad").pid).environ()

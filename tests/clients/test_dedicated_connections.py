@@ -15,7 +15,7 @@ import pytest
 from tests.tool_calls import call_tool
 
 from toolyard.clients import Callbacks, ConnectionManager
-from toolyard.clients.connector import ServerConnectionLimits
+from toolyard.clients.connector import ConnectionManagerLimits
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core
 from toolyard.errors import SignInNeeded
@@ -116,7 +116,7 @@ async def test_ending_a_chat_closes_its_connections_and_no_others(
         await call(core, TWO)
         staying = accounts.opened("ann")
         await call(core, ONE)
-        await core.manager.release_client("one")
+        await core.manager.release_connections("one")
         await wait_until(lambda: accounts.opened("ann") == staying)
         assert core.manager.list_dedicated_connections("one") == []
         assert await call(core, ONE) == "ann whoami"
@@ -136,7 +136,7 @@ async def test_chats_that_nobody_uses_any_more_leave_nothing_behind(
     accounts: Accounts, wait_until: Until
 ) -> None:
     instance = accounts.instance("ann", stop_when_idle=0.01)
-    async with ConnectionManager([instance], limits=ServerConnectionLimits(chat_connections=4)) as manager:
+    async with ConnectionManager([instance], limits=ConnectionManagerLimits(chat_connections=4)) as manager:
         for number in range(12):
             request = McpRequest("tools/call", {"name": "whoami", "arguments": {}})
             await manager.send(DESK, Caller(ANN, chat=f"chat-{number}"), request)

@@ -103,9 +103,9 @@ async def flooding(method: str) -> AsyncIterator[Flood]:
     ("method", "most"), [("ping", 1), ("sampling/createMessage", 65)], ids=["ping", "question"]
 )
 async def test_a_server_that_takes_no_answers_gets_few_at_a_time(
-    method: str, most: int, beside: Beside
+    method: str, most: int, open_manager: Beside
 ) -> None:
-    async with flooding(method) as flood, beside(flood.server) as manager:
+    async with flooding(method) as flood, open_manager(flood.server) as manager:
         result = await call_tool(manager, "bad", "say", {})
         assert result["content"][0]["text"] == "done"
         assert 0 < len(asyncio.all_tasks()) < 300

@@ -495,7 +495,7 @@ async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
         # An instance in constant use is not evicted.
         assert core.tool_directory.known_listing(callers[0].principal) is first
         # All callers have equal inputs, and so one policy.
-        sizes = {"visible_tools": 4, "policies": 1, "result_stores": 4, "secrets": 1}
+        sizes = {"visible_tools": 4, "policies": 1, "result_stores": 4}
         assert core.call_path.cache_sizes == sizes
         assert len(accounts.opened("common")) == 1
 

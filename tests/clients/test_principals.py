@@ -15,7 +15,7 @@ from yarl import URL
 from toolyard.auth.errors import NeverSignedIn, SignInEnded
 from toolyard.auth.provider import Challenge
 from toolyard.clients import ConnectionManager
-from toolyard.clients.connector import ServerConnectionLimits
+from toolyard.clients.connector import ConnectionManagerLimits
 from toolyard.errors import ServerError, Unreachable
 from toolyard.net import OutboundHttp
 from toolyard.net.http1.pool import OriginPool
@@ -213,7 +213,7 @@ async def test_another_tool_filter_leaves_the_connection_open(accounts: Accounts
 
 async def test_one_principal_leaves_and_the_others_stay(accounts: Accounts) -> None:
     servers = [accounts.server("one"), accounts.server("all", shared=True), accounts.instance("ann")]
-    async with ConnectionManager(servers, limits=ServerConnectionLimits(idle_seconds=0.2)) as manager:
+    async with ConnectionManager(servers, limits=ConnectionManagerLimits(idle_seconds=0.2)) as manager:
         await use(manager, "one", [LOCAL_PRINCIPAL, ANN, BOB])
         await use(manager, "all", [ANN])
         await who(manager, "@ann/desk", ANN)
@@ -240,7 +240,7 @@ async def test_connections_of_others_close_when_nobody_uses_them(
     accounts: Accounts, wait_until: Until
 ) -> None:
     servers = [accounts.server("one"), accounts.server("long", stop_when_idle=60), accounts.instance("ann")]
-    async with ConnectionManager(servers, limits=ServerConnectionLimits(idle_seconds=0.2)) as manager:
+    async with ConnectionManager(servers, limits=ConnectionManagerLimits(idle_seconds=0.2)) as manager:
         await use(manager, "one", [LOCAL_PRINCIPAL, ANN, BOB])
         await use(manager, "long", [ANN])
         await who(manager, "@ann/desk", ANN)
@@ -254,7 +254,7 @@ async def test_connections_of_others_close_when_nobody_uses_them(
 
 async def test_a_connection_that_is_used_again_and_again_stays(accounts: Accounts) -> None:
     late = 0
-    limits = ServerConnectionLimits(idle_seconds=0.4)
+    limits = ConnectionManagerLimits(idle_seconds=0.4)
     async with ConnectionManager([accounts.server("one")], limits=limits) as manager:
         for _ in range(12):
             await use(manager, "one", [ANN])
@@ -268,7 +268,7 @@ async def test_a_connection_that_is_used_again_and_again_stays(accounts: Account
 async def test_connections_that_nobody_uses_make_room_for_others(
     accounts: Accounts, wait_until: Until
 ) -> None:
-    limits = ServerConnectionLimits(connections=8)
+    limits = ConnectionManagerLimits(connections=8)
     keys = KeyPerPrincipal(accounts)
     open_server = Server("one", HttpSpec(accounts.url))
     async with ConnectionManager([open_server], auth_provider_for=keys, limits=limits) as manager:

@@ -17,7 +17,7 @@ from tests.tool_calls import call_tool
 
 from toolyard.clients import ConnectionManager
 from toolyard.clients.connector import server_fingerprint
-from toolyard.clients.server_secrets import find_secrets
+from toolyard.clients.secret_redaction import find_secrets
 from toolyard.errors import ServerError, Unreachable
 from toolyard.types.server import HttpSpec, ProtocolEra, Server, Timeouts
 

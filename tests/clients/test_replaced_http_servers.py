@@ -178,7 +178,7 @@ async def test_a_page_that_asks_for_patience_is_not_taken_for_the_server(
     assert await said(manager) == "modern"
     changing.era = "away"
     for _ in range(2):
-        with pytest.raises(HttpStatus, match="answered HTTP 503"):
+        with pytest.raises(HttpStatus, match="answered with HTTP 503"):
             await said(manager)
     changing.era = "modern"
     assert await said(manager) == "modern"
@@ -193,7 +193,7 @@ async def test_a_redirect_that_leads_to_the_server_is_remembered_until_it_does_n
         assert await said(manager) == "slash"
     assert changing.asked == ["/mcp", "/mcp/", "/mcp/", "/mcp/"]
     changing.era = "modern"
-    with pytest.raises(HttpStatus, match="answered HTTP 404"):
+    with pytest.raises(HttpStatus, match="answered with HTTP 404"):
         await said(manager)
     assert await said(manager) == "modern"
 
@@ -207,7 +207,7 @@ async def test_a_proxy_that_says_that_its_server_is_down_is_believed(
         await said(manager)
     status = manager.status("one")
     assert status.state is State.FAILED
-    assert status.cause == "answered HTTP 503 Service Unavailable: an HTML page"
+    assert status.cause == "answered with HTTP 503 Service Unavailable: an HTML page"
     changing.era = "modern"
     assert await said(manager) == "modern"
     assert manager.status("one").state is State.READY

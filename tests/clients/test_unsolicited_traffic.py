@@ -44,6 +44,8 @@ for line in sys.stdin:
     message = json.loads(line)
     id, method = message.get("id"), message.get("method")
     if method == "initialize":
+        for _ in range(1001 * (kind == "pushes-first")):
+            log("x")
         info = {"name": "bad", "version": "1"}
         send(id=id, result={"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info})
     elif method == "tools/list":
@@ -111,11 +113,11 @@ async def say(manager: ConnectionManager) -> str:
     ],
 )
 async def test_a_child_that_pushes_without_a_call_is_disconnected_and_its_status_says_why(
-    kind: str, cause: str, beside: Beside, wait_until: Until
+    kind: str, cause: str, open_manager: Beside, wait_until: Until
 ) -> None:
     heard: list[Any] = []
     callbacks = Callbacks(log=lambda _, params: heard.append(params))
-    async with beside(stdio(kind), callbacks=callbacks) as manager:
+    async with open_manager(stdio(kind), callbacks=callbacks) as manager:
         with contextlib.suppress(OutcomeUnknown, Unreachable):
             await manager.ensure_connected("bad")
         await wait_until(lambda: manager.status("bad").state is State.FAILED)
@@ -129,11 +131,23 @@ async def test_a_child_that_pushes_without_a_call_is_disconnected_and_its_status
         assert "the first call after" in refused.value.hint
 
 
+async def test_a_flood_while_connecting_is_logged_once(
+    open_manager: Beside, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_manager(stdio("pushes-first")) as manager:
+        with pytest.raises((OutcomeUnknown, Unreachable)):
+            await call_tool(manager, "bad", "say", {})
+        assert manager.status("bad").state is State.FAILED
+    lines = [each.getMessage() for each in caplog.records if TOO_MANY in each.getMessage()]
+    assert len(lines) == 1, lines
+    assert "not connecting for 5 s" in lines[0]
+
+
 async def test_a_disconnected_server_is_connected_again_after_a_pause(
-    beside: Beside, wait_until: Until
+    open_manager: Beside, wait_until: Until
 ) -> None:
     limits = TrafficLimits(messages=10, reconnect_delays=(0.0,))
-    async with beside(stdio("pushes-many"), traffic=limits) as manager:
+    async with open_manager(stdio("pushes-many"), traffic=limits) as manager:
         for connects in (1, 2, 3):
             with contextlib.suppress(OutcomeUnknown, Unreachable):
                 await say(manager)
@@ -142,10 +156,10 @@ async def test_a_disconnected_server_is_connected_again_after_a_pause(
 
 
 async def test_the_pause_does_not_grow_when_the_clock_is_set_back(
-    beside: Beside, wait_until: Until, monkeypatch: pytest.MonkeyPatch
+    open_manager: Beside, wait_until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = TrafficLimits(messages=10, reconnect_delays=(0.0,))
-    async with beside(stdio("pushes-many"), traffic=limits) as manager:
+    async with open_manager(stdio("pushes-many"), traffic=limits) as manager:
         with contextlib.suppress(OutcomeUnknown, Unreachable):
             await say(manager)
         await wait_until(lambda: manager.status("bad").state is State.FAILED)
@@ -159,7 +173,7 @@ async def test_the_pause_does_not_grow_when_the_clock_is_set_back(
 
 @pytest.mark.parametrize(("last_delay", "delivered"), [(3600.0, 2), (0.05, 3)])
 async def test_a_server_that_reports_a_change_with_every_listing_is_not_listed_without_end(
-    beside: Beside, wait_until: Until, last_delay: float, delivered: int
+    open_manager: Beside, wait_until: Until, last_delay: float, delivered: int
 ) -> None:
     """Like a client that lists again after each notification."""
     changes: list[str] = []
@@ -168,7 +182,7 @@ async def test_a_server_that_reports_a_change_with_every_listing_is_not_listed_w
         notification=lambda _, method, params: changes.append(method), log=lambda *log: listed.append(log)
     )
     limits = TrafficLimits(list_change_delays=(0.0, 0.0, last_delay), list_change_quiet_seconds=3600.0)
-    async with beside(stdio("changes"), callbacks=callbacks, traffic=limits) as manager:
+    async with open_manager(stdio("changes"), callbacks=callbacks, traffic=limits) as manager:
         for times in range(1, 3):
             await manager.list_tools("bad")
             await wait_until(lambda times=times: len(changes) == times)
@@ -179,8 +193,8 @@ async def test_a_server_that_reports_a_change_with_every_listing_is_not_listed_w
         assert set(changes) == {"notifications/tools/list_changed"}
 
 
-async def test_progress_of_a_call_has_a_limit_of_its_own(beside: Beside) -> None:
-    async with beside(stdio("progress-5000")) as manager:
+async def test_progress_of_a_call_has_a_limit_of_its_own(open_manager: Beside) -> None:
+    async with open_manager(stdio("progress-5000")) as manager:
         assert await say(manager) == "done"
         assert await say(manager) == "done"
         with pytest.raises(OutcomeUnknown, match="more than 10,000 progress notifications within 10 s"):
@@ -190,21 +204,23 @@ async def test_progress_of_a_call_has_a_limit_of_its_own(beside: Beside) -> None
 
 @pytest.mark.parametrize("kind", ["large-notification", "params-first"])
 async def test_a_notification_over_a_megabyte_is_dropped_and_the_call_goes_on(
-    kind: str, beside: Beside
+    kind: str, open_manager: Beside
 ) -> None:
     heard: list[Any] = []
     callbacks = Callbacks(
         log=lambda _, params: heard.append(params), notification=lambda *told: heard.append(told)
     )
-    async with beside(stdio(kind), callbacks=callbacks) as manager:
+    async with open_manager(stdio(kind), callbacks=callbacks) as manager:
         assert await say(manager) == "done"
         assert heard == []
         assert manager.status("bad").state is State.READY
 
 
 @pytest.mark.parametrize("kind", ["large-answer", "large-answer-id-last"])
-async def test_an_answer_over_a_megabyte_is_taken_wherever_its_id_stands(kind: str, beside: Beside) -> None:
-    async with beside(stdio(kind)) as manager:
+async def test_an_answer_over_a_megabyte_is_taken_wherever_its_id_stands(
+    kind: str, open_manager: Beside
+) -> None:
+    async with open_manager(stdio(kind)) as manager:
         for _ in range(6):
             assert await say(manager) == "y" * 2_000_000
 
@@ -280,11 +296,11 @@ def log_of(size: int) -> bytes:
     ("size", "times", "cause"), [(1, 1001, TOO_MANY), (36_000_000, 1, TOO_MUCH)], ids=["many", "much"]
 )
 async def test_an_http_server_that_pushes_without_a_call_is_disconnected_and_its_status_says_why(
-    kind: str, size: int, times: int, cause: str, beside: Beside, wait_until: Until
+    kind: str, size: int, times: int, cause: str, open_manager: Beside, wait_until: Until
 ) -> None:
     pushing = PushServer(b"data: %b\n\n" % log_of(size), times)
     callbacks = Callbacks(log=lambda *_: None, notification=lambda *_: None)
-    async with pushing.run(), beside(pushing.server(kind), callbacks=callbacks) as manager:
+    async with pushing.run(), open_manager(pushing.server(kind), callbacks=callbacks) as manager:
         with contextlib.suppress(OutcomeUnknown, Unreachable):
             await manager.ensure_connected("bad")
         await wait_until(lambda: manager.status("bad").state is State.FAILED)
@@ -300,11 +316,11 @@ async def test_an_http_server_that_pushes_without_a_call_is_disconnected_and_its
     ids=["comments", "blank lines", "ids", "ids of events", "unknown fields", "other events", "empty events"],
 )
 async def test_lines_of_an_event_stream_that_are_not_messages_are_limited(
-    kind: str, lines: bytes, beside: Beside, wait_until: Until
+    kind: str, lines: bytes, open_manager: Beside, wait_until: Until
 ) -> None:
     pushing = PushServer(lines * 1_000, 1_000)
     callbacks = Callbacks(notification=lambda *_: None)
-    async with pushing.run(), beside(pushing.server(kind), callbacks=callbacks) as manager:
+    async with pushing.run(), open_manager(pushing.server(kind), callbacks=callbacks) as manager:
         with contextlib.suppress(OutcomeUnknown, Unreachable):
             await manager.ensure_connected("bad")
         await wait_until(lambda: manager.status("bad").state is State.FAILED)
@@ -314,7 +330,7 @@ async def test_lines_of_an_event_stream_that_are_not_messages_are_limited(
 
 @pytest.mark.parametrize("kind", ["mcp", "older"])
 async def test_events_with_all_fields_and_comments_between_them_are_messages(
-    kind: str, beside: Beside, wait_until: Until
+    kind: str, open_manager: Beside, wait_until: Until
 ) -> None:
     heard: list[Any] = []
     event = b": ping\nevent: message\nid: 1\nretry: 1\ndata: %b\n\n" % log_of(1)
@@ -323,7 +339,7 @@ async def test_events_with_all_fields_and_comments_between_them_are_messages(
     limits = TrafficLimits(messages=50, lines=50)
     async with (
         pushing.run(),
-        beside(pushing.server(kind), callbacks=callbacks, traffic=limits) as manager,
+        open_manager(pushing.server(kind), callbacks=callbacks, traffic=limits) as manager,
     ):
         await manager.ensure_connected("bad")
         await wait_until(lambda: len(heard) == 50)

@@ -15,7 +15,7 @@ from hypothesis import given
 from toolyard.config.exporters.client_files import (
     EditEffect,
     EntryEdit,
-    EntryPlan,
+    FileEditPlan,
     plan_edits,
     resolve_entry_path,
     write_entry,
@@ -25,7 +25,7 @@ from toolyard.config.sources.json_document import read_json
 from toolyard.errors import ConfigError
 
 
-def plan_entry(file: Path, path: tuple[str, ...], entry: Any) -> EntryPlan:
+def plan_entry(file: Path, path: tuple[str, ...], entry: Any) -> FileEditPlan:
     return plan_edits(file, [EntryEdit(path, entry)])
 
 

@@ -52,6 +52,7 @@ def test_a_discovered_file_waits_for_approval_and_nothing_expands(load: Load, fo
     assert remote.transport.url == "https://${HOST}/mcp"
     assert remote.transport.headers == {"Authorization": "Bearer ${TOKEN}"}
     assert off.disabled_reason is None
+    assert configuration.unapproved == {"local", "remote", "off"}
     assert configuration.waiting == configuration.file == str(found)
     assert any("toolyard approve" in (hint.hint or "") for hint in configuration.hints)
 

@@ -12,7 +12,7 @@ FILE = ROOT / "docs/packages.svg"
 LAYERS = {
     "ground": ("errors", "types", "concurrency", "tracing", "config"),
     "domain": ("policy", "results", "catalog", "net", "auth", "store"),
-    "connections": ("protocol", "transports", "clients", "meta"),
+    "connections": ("protocol", "transports", "workers", "clients", "meta"),
     "services": ("agents", "accounts", "registry"),
     "composition": ("core",),
     "interfaces": ("yard", "adapters", "gateway", "web", "background", "cli"),
@@ -31,6 +31,7 @@ SUMMARIES = {
     "auth": "OAuth 2.1 client",
     "protocol": "MCP messages",
     "transports": "stdio, HTTP, SSE",
+    "workers": "untrusted work",
     "clients": "connections, call path",
     "meta": "tool search for agents",
     "agents": "AGENTS.md, models, chat",

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from tests.web.conftest import InProcessApp, open_site, serve
 
-__all__ = ["LegacyClient", "ModernClient", "Reply", "next_message", "odd", "open_site", "serve"]
+__all__ = ["LegacyClient", "ModernClient", "Reply", "next_message", "open_site", "passthrough_entry", "serve"]
 
 HERE = Path(__file__).parent
 LONG_LIST_DEADLINE = 60.0
@@ -24,7 +24,7 @@ META = "io.modelcontextprotocol"
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
-# What the odd server publishes and answers, letter for letter.
+# What the passthrough server publishes and answers, letter for letter.
 ODD_TOOL = (
     '{"zeta":1,"name":"odd","inputSchema":{"type":"object","properties":{"z":{"maximum":'
     '123456789012345678901234567890},"a":{"type":"string"}},"$defs":{"b":{},"a":{}}},"alpha":{"y":[1,null],"x":2}}'
@@ -39,8 +39,8 @@ LARGE = {"command": sys.executable, "args": ["-I", "-S", str(HERE / "large_resul
 """The entry of a server that answers with as much as it is asked for."""
 
 
-def odd(name: str, marker: Path | None = None, **more: Any) -> dict[str, Any]:
-    """The entry of an odd server."""
+def passthrough_entry(name: str, marker: Path | None = None, **more: Any) -> dict[str, Any]:
+    """The entry of a passthrough server."""
     words = [
         "-I",
         "-S",
@@ -191,8 +191,9 @@ async def http() -> AsyncGenerator[aiohttp.ClientSession]:
 
 
 @pytest.fixture
-async def pair(open_site: Any) -> InProcessApp:
-    """Two odd servers, in none mode."""
+async def two_server_site(open_site: Any) -> InProcessApp:
+    """Two passthrough servers, in none mode."""
     return await open_site(
-        {"one": odd("one"), "two": odd("two", denyTools=["secret"])}, list_deadline=LONG_LIST_DEADLINE
+        {"one": passthrough_entry("one"), "two": passthrough_entry("two", denyTools=["secret"])},
+        list_deadline=LONG_LIST_DEADLINE,
     )

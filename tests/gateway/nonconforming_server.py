@@ -16,6 +16,7 @@ TOOLS = {
         "x": 1,
     },
     "bare": {"inputSchema": {"anyOf": [ANY]}},
+    "schemaless": {},
     "booleans": {"inputSchema": {"type": "object", "properties": {"a": True, "b": False, "c": {}}}},
     "nulls": {
         "inputSchema": {"type": "object", "required": None, "$schema": None},

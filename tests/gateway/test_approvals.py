@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import aiohttp.web
 import pytest
-from tests.gateway.conftest import LegacyClient, ModernClient, Reply, odd
+from tests.gateway.conftest import LegacyClient, ModernClient, Reply, passthrough_entry
 from tests.web.conftest import HttpReply, InProcessApp
 
 from toolyard.agents.chat.approval_grants import GrantScope, create_grant
@@ -72,7 +72,7 @@ async def door(open_site: Any, http: aiohttp.ClientSession) -> Any:
     """``await door(scope)``."""
 
     async def make(scope: TokenScope = MAY_APPROVE, **servers: Any) -> ApprovalSite:
-        config = {"one": odd("one"), **servers}
+        config = {"one": passthrough_entry("one"), **servers}
         local = await open_site(config, people_mode="password", write_tools="ask")
         return ApprovalSite(local, await local.person("ann", scope=scope), http)
 
@@ -455,7 +455,7 @@ async def test_through_the_meta_tools_the_link_is_told_where_nobody_can_be_asked
 async def test_without_accounts_whoever_is_here_may_be_asked(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    local = await open_site({"one": odd("one")}, write_tools="ask")
+    local = await open_site({"one": passthrough_entry("one")}, write_tools="ask")
     client = ModernClient(http, f"{local.url}/mcp", FORMS)
     name, _, state = question(await client.call(WRITE))
     reply = await client.call(WRITE, inputResponses={name: {"action": "accept"}}, requestState=state)
@@ -513,7 +513,7 @@ async def test_one_yes_is_enough_for_all_rounds_of_a_call(door: Any) -> None:
 
 async def test_over_standard_streams_the_client_is_asked(tmp_path: Path) -> None:
 
-    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"one": odd("one")}}))
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"one": passthrough_entry("one")}}))
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TOOLYARD_DATA_DIR": str(tmp_path)}
     env["TOOLYARD_STANDALONE"] = "1"
     process = await asyncio.create_subprocess_exec(

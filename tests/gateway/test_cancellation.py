@@ -8,11 +8,11 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import LegacyClient, odd
+from tests.gateway.conftest import LegacyClient, passthrough_entry
 from tests.web.conftest import InProcessApp
 from yarl import URL
 
-from toolyard.gateway.client_request import CancellableRequests
+from toolyard.gateway.incoming_request import CancellableRequests
 
 
 async def begun(services: InProcessApp, http: aiohttp.ClientSession) -> LegacyClient:
@@ -25,7 +25,7 @@ async def begun(services: InProcessApp, http: aiohttp.ClientSession) -> LegacyCl
 async def test_a_request_that_its_cancellation_overtook_is_not_begun(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    services: InProcessApp = await open_site({"one": odd("one")})
+    services: InProcessApp = await open_site({"one": passthrough_entry("one")})
     client = await begun(services, http)
     body = json.dumps(client.message("tools/call", {"name": "one_wait", "arguments": {}})).encode()
     head = {
@@ -56,7 +56,7 @@ async def test_a_request_that_its_cancellation_overtook_is_not_begun(
 async def test_a_cancellation_counts_in_its_own_session_only(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    services: InProcessApp = await open_site({"one": odd("one")})
+    services: InProcessApp = await open_site({"one": passthrough_entry("one")})
     one, two = await begun(services, http), await begun(services, http)
     assert one.last == two.last
     await one.tell("notifications/cancelled", {"requestId": one.last + 1})
@@ -67,7 +67,7 @@ async def test_a_cancellation_counts_in_its_own_session_only(
 async def test_one_that_comes_too_late_does_not_hit_who_uses_the_id_again(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    services: InProcessApp = await open_site({"one": odd("one")})
+    services: InProcessApp = await open_site({"one": passthrough_entry("one")})
     client = await begun(services, http)
     await client.tell("notifications/cancelled", {"requestId": client.last})
     client.last -= 1
@@ -75,7 +75,7 @@ async def test_one_that_comes_too_late_does_not_hit_who_uses_the_id_again(
 
 
 async def test_a_strange_id_is_ignored(open_site: Any, http: aiohttp.ClientSession) -> None:
-    services: InProcessApp = await open_site({"one": odd("one")})
+    services: InProcessApp = await open_site({"one": passthrough_entry("one")})
     client = await begun(services, http)
     for id in (None, True, 1.5, [], {}, "x" * 10_000, 10**400):
         assert (await client.tell("notifications/cancelled", {"requestId": id})).status == 202

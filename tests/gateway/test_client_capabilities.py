@@ -14,9 +14,9 @@ import pytest
 from toolyard.clients import Callbacks
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core
-from toolyard.gateway.client_request import ClientRequest, LegacySession
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
+from toolyard.gateway.incoming_request import ClientRequest, LegacySession
 from toolyard.protocol.eras import LEGACY, MODERN
 from toolyard.protocol.jsonrpc import RpcFailure
 from toolyard.types.account import Principal

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import aiohttp.web
 import pytest
-from tests.gateway.conftest import LONG_LIST_DEADLINE, LegacyClient, ModernClient, next_message, odd
+from tests.gateway.conftest import (
+    LONG_LIST_DEADLINE,
+    LegacyClient,
+    ModernClient,
+    next_message,
+    passthrough_entry,
+)
 from tests.gateway.test_list_changed import listening, lists_changed, tools
 from tests.web.conftest import InProcessApp
 
@@ -93,7 +99,7 @@ async def test_tools_of_the_others_are_listed_and_the_rest_is_announced(
     server, entry = slow
     await server.hold("initialize")
     services: InProcessApp = await open_site(
-        {"one": odd("one"), "slow": entry}, list_deadline=LIST_DEADLINE_SECONDS
+        {"one": passthrough_entry("one"), "slow": entry}, list_deadline=LIST_DEADLINE_SECONDS
     )
     await warm(services, http, "one")
     async with listening(http, f"{services.url}/mcp", "", era) as (client, stream):
@@ -147,7 +153,8 @@ async def test_the_meta_tools_find_what_came_late(
     server, entry = slow
     await server.hold("initialize")
     services: InProcessApp = await open_site(
-        {"one": odd("one"), "slow": {**entry, "trust": "trusted"}}, list_deadline=LIST_DEADLINE_SECONDS
+        {"one": passthrough_entry("one"), "slow": {**entry, "trust": "trusted"}},
+        list_deadline=LIST_DEADLINE_SECONDS,
     )
     await warm(services, http, "one")
     client = ModernClient(http, f"{services.url}/mcp?mode=meta")
@@ -178,7 +185,8 @@ async def test_a_resource_of_a_server_whose_list_is_late_is_not_asked_of_another
 ) -> None:
     server, entry = slow
     services: InProcessApp = await open_site(
-        {"one": odd("one"), "slow": {**entry, "cache_ttl": 0}}, list_deadline=LIST_DEADLINE_SECONDS
+        {"one": passthrough_entry("one"), "slow": {**entry, "cache_ttl": 0}},
+        list_deadline=LIST_DEADLINE_SECONDS,
     )
     await warm(services, http, "one", "slow")
     await server.hold("resources/list", "resources/templates/list")
@@ -199,7 +207,8 @@ async def test_a_server_that_cannot_be_reached_is_named_with_the_reason(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     services: InProcessApp = await open_site(
-        {"one": odd("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}}, list_deadline=LONG_LIST_DEADLINE
+        {"one": passthrough_entry("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}},
+        list_deadline=LONG_LIST_DEADLINE,
     )
     await warm(services, http, "one")
     reply = await ModernClient(http, f"{services.url}/mcp").ask("tools/list")
@@ -211,7 +220,7 @@ async def test_a_server_that_cannot_be_reached_is_named_with_the_reason(
 async def test_a_server_that_a_token_is_not_for_is_not_named(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    servers = {"one": odd("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}}
+    servers = {"one": passthrough_entry("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}}
     services: InProcessApp = await open_site(
         servers, people_mode="password", list_deadline=LIST_DEADLINE_SECONDS
     )
@@ -226,7 +235,7 @@ async def test_what_was_listed_once_is_listed_while_the_server_hangs(
 ) -> None:
     server, entry = slow
     services: InProcessApp = await open_site(
-        {"one": odd("one"), "slow": entry}, list_deadline=LIST_DEADLINE_SECONDS
+        {"one": passthrough_entry("one"), "slow": entry}, list_deadline=LIST_DEADLINE_SECONDS
     )
     await warm(services, http, "one", "slow")
     client = ModernClient(http, f"{services.url}/mcp")
@@ -239,7 +248,7 @@ async def test_what_was_listed_once_is_listed_while_the_server_hangs(
     # Another process knows it from the database.
     await server.hold("initialize")
     other: InProcessApp = await open_site(
-        {"one": odd("one"), "slow": entry},
+        {"one": passthrough_entry("one"), "slow": entry},
         data=services.services.data_dir,
         list_deadline=LIST_DEADLINE_SECONDS,
     )
@@ -260,7 +269,7 @@ async def test_other_lists_are_not_held_up_either(
     server, entry = slow
     listing, names, using, params, key = KINDS[kind]
     services: InProcessApp = await open_site(
-        {"one": odd("one"), "slow": entry}, list_deadline=LIST_DEADLINE_SECONDS
+        {"one": passthrough_entry("one"), "slow": entry}, list_deadline=LIST_DEADLINE_SECONDS
     )
     await warm(services, http, "one", "slow")
     async with listening(http, f"{services.url}/mcp", "", "modern") as (client, stream):

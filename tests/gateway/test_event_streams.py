@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import LegacyClient, ModernClient, next_message, odd
+from tests.gateway.conftest import LegacyClient, ModernClient, next_message, passthrough_entry
 from tests.web.conftest import InProcessApp, SignedInUser
 
 from toolyard.gateway.http.event_streams import StreamLimits
@@ -18,8 +18,8 @@ from toolyard.web.gateway_mount import GatewayMount
 
 
 @pytest.fixture
-async def team(open_site: Any) -> InProcessApp:
-    return await open_site({"one": odd("one")}, people_mode="password")
+async def password_site(open_site: Any) -> InProcessApp:
+    return await open_site({"one": passthrough_entry("one")}, people_mode="password")
 
 
 def bearer(person: SignedInUser) -> dict[str, str]:
@@ -44,42 +44,50 @@ async def get(client: LegacyClient) -> aiohttp.ClientResponse:
 
 
 async def test_who_may_not_come_any_more_is_not_told_any_more(
-    team: InProcessApp, http: aiohttp.ClientSession
+    password_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
+    url, ann, ben = (
+        f"{password_site.url}/mcp",
+        await password_site.person("ann"),
+        await password_site.person("ben"),
+    )
     session = LegacyClient(http, url, headers=bearer(ann))
     await session.begin()
     hers = [await listen(ModernClient(http, url, headers=bearer(ann))), await get(session)]
     his = await listen(ModernClient(http, url, headers=bearer(ben)))
-    people = team.services.database.accounts
+    people = password_site.services.database.accounts
     [token] = await people.list_tokens(ann.user.id)
     assert await people.delete_token(ann.user.id, token.id)
     async with asyncio.timeout(30):
         for stream in hers:
             await stream.read()
-    team.part(GatewayMount).gateway.client_subscriptions.notify_tools_changed()
+    password_site.part(GatewayMount).gateway.client_subscriptions.notify_tools_changed()
     assert (await next_message(his))["method"] == "notifications/tools/list_changed"
     his.close()
 
 
 async def test_who_came_for_nothing_but_to_listen_is_not_told_any_more_either(
-    team: InProcessApp, http: aiohttp.ClientSession
+    password_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
+    url, ann, ben = (
+        f"{password_site.url}/mcp",
+        await password_site.person("ann"),
+        await password_site.person("ben"),
+    )
     hers = await listen(ModernClient(http, url, headers=bearer(ann)))
     his = await listen(ModernClient(http, url, headers=ben.browser.headers))
-    people = team.services.database.accounts
+    people = password_site.services.database.accounts
     [token] = await people.list_tokens(ann.user.id)
     assert await people.delete_token(ann.user.id, token.id)
     async with asyncio.timeout(30):
         await hers.read()
-    await team.services.people.sign_out_everywhere(ben.user)
+    await password_site.services.people.sign_out_everywhere(ben.user)
     async with asyncio.timeout(30):
         await his.read()
 
 
 async def test_who_only_listens_holds_up_no_end(serve: Any, http: aiohttp.ClientSession) -> None:
-    served = await serve({"one": odd("one")})
+    served = await serve({"one": passthrough_entry("one")})
     client = LegacyClient(http, f"{served.url}/mcp")
     await client.begin()
     streams = [await get(client), await listen(ModernClient(http, client.url))]
@@ -91,13 +99,13 @@ async def test_who_only_listens_holds_up_no_end(serve: Any, http: aiohttp.Client
 
 
 async def test_a_session_lasts_as_long_as_somebody_listens(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    heard, silent, new = (LegacyClient(http, f"{pair.url}/mcp") for _ in range(3))
+    heard, silent, new = (LegacyClient(http, f"{two_server_site.url}/mcp") for _ in range(3))
     await heard.begin()
     await silent.begin()
     stream = await get(heard)
-    pair.part(GatewayMount).http_gateway.sessions.max_idle_seconds = 0.0
+    two_server_site.part(GatewayMount).http_gateway.sessions.max_idle_seconds = 0.0
     await new.begin()
     assert (await heard.ask("ping")).result == {}
     assert (await silent.ask("ping")).status == 404
@@ -105,10 +113,14 @@ async def test_a_session_lasts_as_long_as_somebody_listens(
 
 
 async def test_who_begins_very_many_sessions_loses_their_own(
-    team: InProcessApp, http: aiohttp.ClientSession
+    password_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    team.part(GatewayMount).http_gateway.sessions.max_sessions = 3
-    url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
+    password_site.part(GatewayMount).http_gateway.sessions.max_sessions = 3
+    url, ann, ben = (
+        f"{password_site.url}/mcp",
+        await password_site.person("ann"),
+        await password_site.person("ben"),
+    )
     his = LegacyClient(http, url, headers=bearer(ben))
     await his.begin()
     hers = [LegacyClient(http, url, headers=bearer(ann)) for _ in range(5)]
@@ -122,7 +134,7 @@ async def test_sessions_that_rest_keep_no_server_from_others(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     # Each session has a process of its own: together more than may run.
-    one = odd("one", sessions="per-client")
+    one = passthrough_entry("one", sessions="per-client")
     services = await open_site({"one": one}, people_mode="password", max_stdio_servers=3)
     url, ann, ben = f"{services.url}/mcp", await services.person("ann"), await services.person("ben")
     hers = [LegacyClient(http, url, {"elicitation": {"form": {}}}, bearer(ann)) for _ in range(4)]
@@ -134,7 +146,7 @@ async def test_sessions_that_rest_keep_no_server_from_others(
 
 
 async def test_where_resources_are_is_found_out_once(
-    pair: InProcessApp, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    two_server_site: InProcessApp, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[ResourceMap] = []
     of = ResourceMap.from_listings
@@ -144,12 +156,14 @@ async def test_where_resources_are_is_found_out_once(
         return made[-1]
 
     monkeypatch.setattr(ResourceMap, "from_listings", counted)
-    client = ModernClient(http, f"{pair.url}/mcp")
+    client = ModernClient(http, f"{two_server_site.url}/mcp")
     for name in ("one", "two", "one"):
         read = await client.ask("resources/read", {"uri": f"odd://{name}"})
         assert read.result["contents"][0]["text"] == f"odd://{name} of {name}"
     assert len(made) == 1
-    pair.part(GatewayMount).gateway.listing_cache.invalidate("one", "notifications/resources/list_changed")
+    two_server_site.part(GatewayMount).gateway.listing_cache.invalidate(
+        "one", "notifications/resources/list_changed"
+    )
     await client.ask("resources/list")
     assert len(made) == 2
 
@@ -164,7 +178,9 @@ async def opened(client: Any, path: str) -> aiohttp.ClientResponse:
 async def test_open_event_streams_are_limited_per_person_over_all_interfaces(
     open_site: Any, http: aiohttp.ClientSession, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    team = await open_site({"one": odd("one")}, people_mode="password", max_streams_per_person=5)
+    team = await open_site(
+        {"one": passthrough_entry("one")}, people_mode="password", max_streams_per_person=5
+    )
     url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
     chat = (await ann.token.post("/api/v1/chats", {})).json["id"]
     session = LegacyClient(http, url, headers=bearer(ann))
@@ -179,7 +195,7 @@ async def test_open_event_streams_are_limited_per_person_over_all_interfaces(
     refused = await ann.token.get("/api/v1/events")
     assert (refused.status, refused.headers["Retry-After"]) == (429, "5")
     assert refused.json["type"] == "urn:toolyard:problem:too-many-streams"
-    assert refused.json["detail"] == "You have 5 event streams open, which is the limit."
+    assert refused.json["detail"] == "the limit of 5 open event streams per person is reached"
     assert "max_streams_per_person" in refused.json["hint"]
     assert (await ann.token.get(f"/api/v1/chats/{chat}/stream")).status == 429
     assert (await ann.browser.get(f"/ui/chat/{chat}/stream")).status == 429

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import LONG_LIST_DEADLINE, META, LegacyClient, ModernClient, odd
+from tests.gateway.conftest import LONG_LIST_DEADLINE, META, LegacyClient, ModernClient, passthrough_entry
 from tests.web.conftest import InProcessApp
 
 from toolyard.types.account import Right, TokenScope
@@ -19,17 +19,21 @@ CALL = frozenset({Right.CALL})
 
 
 @pytest.fixture
-async def team(open_site: Any) -> InProcessApp:
+async def password_site(open_site: Any) -> InProcessApp:
     return await open_site(
-        {"one": odd("one"), "two": odd("two")}, people_mode="password", list_deadline=LONG_LIST_DEADLINE
+        {"one": passthrough_entry("one"), "two": passthrough_entry("two")},
+        people_mode="password",
+        list_deadline=LONG_LIST_DEADLINE,
     )
 
 
 # Bad input.
 
 
-async def test_malformed_messages_are_refused(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
-    client = ModernClient(http, f"{pair.url}/mcp")
+async def test_malformed_messages_are_refused(
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    client = ModernClient(http, f"{two_server_site.url}/mcp")
     head = client.head("tools/list")
     for body, code in (
         (b"{", -32700),
@@ -43,8 +47,10 @@ async def test_malformed_messages_are_refused(pair: InProcessApp, http: aiohttp.
         assert (reply.status, reply.error["code"]) == (400, code), body
 
 
-async def test_headers_must_say_what_the_body_says(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
-    client = ModernClient(http, f"{pair.url}/mcp")
+async def test_headers_must_say_what_the_body_says(
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    client = ModernClient(http, f"{two_server_site.url}/mcp")
     params = {"name": "one_told", "arguments": {}}
     good = client.head("tools/call", params)
     for wrong in (
@@ -59,8 +65,10 @@ async def test_headers_must_say_what_the_body_says(pair: InProcessApp, http: aio
         assert (reply.status, reply.error["code"]) == (400, -32020), wrong
 
 
-async def test_the_rest_of_bad_input_has_its_status(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
-    client = ModernClient(http, f"{pair.url}/mcp")
+async def test_the_rest_of_bad_input_has_its_status(
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    client = ModernClient(http, f"{two_server_site.url}/mcp")
     head, message = client.head("tools/list"), client.message("tools/list")
     assert (await client.send(message, {**head, "Content-Type": "text/plain"})).status == 415
     assert (await client.send(message, {**head, "Accept": "text/html"})).status == 406
@@ -81,13 +89,13 @@ async def test_the_rest_of_bad_input_has_its_status(pair: InProcessApp, http: ai
         "/mcp/x",
         "/mcp/servers/one/x",
     ):
-        assert (await ModernClient(http, pair.url + path).ask("tools/list")).status == 404
+        assert (await ModernClient(http, two_server_site.url + path).ask("tools/list")).status == 404
 
 
 async def test_another_version_is_told_which_there_are(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = ModernClient(http, f"{pair.url}/mcp")
+    client = ModernClient(http, f"{two_server_site.url}/mcp")
     message = client.message("tools/list", **{f"{META}/protocolVersion": "2031-01-01"})
     reply = await client.send(message, {**client.head("tools/list"), "MCP-Protocol-Version": "2031-01-01"})
     assert (reply.status, reply.error["code"]) == (400, -32022)
@@ -97,29 +105,35 @@ async def test_another_version_is_told_which_there_are(
 # Who gets in.
 
 
-async def test_without_a_token_nobody_gets_in(team: InProcessApp, http: aiohttp.ClientSession) -> None:
+async def test_without_a_token_nobody_gets_in(
+    password_site: InProcessApp, http: aiohttp.ClientSession
+) -> None:
     for headers in ({}, {"Authorization": "Bearer ty_wrong"}):
-        for url in (f"{team.url}/mcp", f"{team.url}/mcp/servers/none"):
+        for url in (f"{password_site.url}/mcp", f"{password_site.url}/mcp/servers/none"):
             reply = await ModernClient(http, url, headers=headers).ask("tools/list")
             assert reply.status == 401
             assert reply.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-async def test_a_token_reaches_what_its_scope_names(team: InProcessApp, http: aiohttp.ClientSession) -> None:
-    ann = await team.person("ann", scope=TokenScope(CALL, servers=("one",), tools=("one_t*",)))
+async def test_a_token_reaches_what_its_scope_names(
+    password_site: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    ann = await password_site.person("ann", scope=TokenScope(CALL, servers=("one",), tools=("one_t*",)))
     head = {"Authorization": f"Bearer {ann.secret}"}
-    listed = await ModernClient(http, f"{team.url}/mcp", headers=head).ask("tools/list")
+    listed = await ModernClient(http, f"{password_site.url}/mcp", headers=head).ask("tools/list")
     assert [tool["name"] for tool in listed.result["tools"]] == ["one_told"]
     assert (
-        await ModernClient(http, f"{team.url}/mcp/servers/two", headers=head).ask("tools/list")
+        await ModernClient(http, f"{password_site.url}/mcp/servers/two", headers=head).ask("tools/list")
     ).status == 404
-    refused = await ModernClient(http, f"{team.url}/mcp", headers=head).call("two_told")
+    refused = await ModernClient(http, f"{password_site.url}/mcp", headers=head).call("two_told")
     assert refused.error["code"] == -32602
-    resources = await ModernClient(http, f"{team.url}/mcp", headers=head).ask("resources/list")
+    resources = await ModernClient(http, f"{password_site.url}/mcp", headers=head).ask("resources/list")
     assert [each["uri"] for each in resources.result["resources"]] == ["odd://same", "odd://one"]
-    ben = await team.person("ben", scope=TokenScope(frozenset({Right.READ})))
+    ben = await password_site.person("ben", scope=TokenScope(frozenset({Right.READ})))
     head = {"Authorization": f"Bearer {ben.secret}"}
-    assert (await ModernClient(http, f"{team.url}/mcp", headers=head).ask("tools/list")).status == 403
+    assert (
+        await ModernClient(http, f"{password_site.url}/mcp", headers=head).ask("tools/list")
+    ).status == 403
 
 
 @pytest.mark.parametrize("by", ["token", "agent"])
@@ -127,7 +141,7 @@ async def test_who_names_tools_reaches_no_other_servers_resources(
     open_site: Any, http: aiohttp.ClientSession, by: str
 ) -> None:
     agent = Agent("reader", "Reader", tools=("*", "!two_*"))
-    servers = {"one": odd("one"), "two": odd("two")}
+    servers = {"one": passthrough_entry("one"), "two": passthrough_entry("two")}
     services = await open_site(
         servers, people_mode="password", agents=[agent], list_deadline=LONG_LIST_DEADLINE
     )
@@ -146,9 +160,11 @@ async def test_who_names_tools_reaches_no_other_servers_resources(
     assert (await client.ask("resources/read", {"uri": "odd://one"})).result["contents"]
 
 
-async def test_what_is_one_callers_is_not_anothers(team: InProcessApp, http: aiohttp.ClientSession) -> None:
-    ann, ben = await team.person("ann"), await team.person("ben")
-    url, can = f"{team.url}/mcp", {"elicitation": {"form": {}}}
+async def test_what_is_one_callers_is_not_anothers(
+    password_site: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    ann, ben = await password_site.person("ann"), await password_site.person("ben")
+    url, can = f"{password_site.url}/mcp", {"elicitation": {"form": {}}}
     hers = LegacyClient(http, url, can, {"Authorization": f"Bearer {ann.secret}"})
     await hers.begin()
     his = LegacyClient(http, url, can, {**hers.headers, "Authorization": f"Bearer {ben.secret}"})
@@ -165,13 +181,13 @@ async def test_what_is_one_callers_is_not_anothers(team: InProcessApp, http: aio
 
 
 async def test_a_token_takes_no_session_over_that_was_begun_with_a_wider_one(
-    team: InProcessApp, http: aiohttp.ClientSession
+    password_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    ann = await team.person("ann")
+    ann = await password_site.person("ann")
     narrow = TokenScope(CALL, servers=("two",))
-    _, secret = await team.services.people.create_token(ann.user, "narrow", narrow, None)
+    _, secret = await password_site.services.people.create_token(ann.user, "narrow", narrow, None)
     wide = LegacyClient(
-        http, f"{team.url}/mcp", {"elicitation": {}}, {"Authorization": f"Bearer {ann.secret}"}
+        http, f"{password_site.url}/mcp", {"elicitation": {}}, {"Authorization": f"Bearer {ann.secret}"}
     )
     await wide.begin()
     taken = LegacyClient(http, wide.url, {}, {**wide.headers, "Authorization": f"Bearer {secret}"})
@@ -181,16 +197,16 @@ async def test_a_token_takes_no_session_over_that_was_begun_with_a_wider_one(
     assert (await wide.ask("tools/list")).status == 200
 
 
-async def test_calls_are_written_down(team: InProcessApp, http: aiohttp.ClientSession) -> None:
-    ann = await team.person("ann")
-    client = ModernClient(http, f"{team.url}/mcp", headers={"Authorization": f"Bearer {ann.secret}"})
+async def test_calls_are_written_down(password_site: InProcessApp, http: aiohttp.ClientSession) -> None:
+    ann = await password_site.person("ann")
+    client = ModernClient(http, f"{password_site.url}/mcp", headers={"Authorization": f"Bearer {ann.secret}"})
     await client.call("one_told")
     await client.call("one_nothing")
     noted: set[tuple[str, str, str]] = set()
     async with asyncio.timeout(30):
         while len(noted) < 2:
             page = {"before": None, "limit": 10, "actor": None}
-            entries = await team.services.database.audit.entries(action="tool.call", **page)
+            entries = await password_site.services.database.audit.entries(action="tool.call", **page)
             noted = {(entry.actor_name, entry.target, entry.outcome) for entry in entries}
             await asyncio.sleep(0.05)
     assert noted == {("ann", "one/told", "ok"), ("ann", "one_nothing", "ToolRefused")}
@@ -201,10 +217,10 @@ async def test_calls_are_written_down(team: InProcessApp, http: aiohttp.ClientSe
 
 @pytest.mark.parametrize("authorization", ["", "Basic eDp5", "Bearer", "Negotiate abc"])
 async def test_a_caller_without_the_cookie_is_not_taken_for_the_one_before(
-    team: InProcessApp, http: aiohttp.ClientSession, authorization: str
+    password_site: InProcessApp, http: aiohttp.ClientSession, authorization: str
 ) -> None:
-    ann, ben = await team.person("ann"), await team.person("ben")
-    url, same = f"{team.url}/mcp", {"Authorization": authorization}
+    ann, ben = await password_site.person("ann"), await password_site.person("ben")
+    url, same = f"{password_site.url}/mcp", {"Authorization": authorization}
     signed_in = [ModernClient(http, url, headers={**each.browser.headers, **same}) for each in (ann, ben)]
     stranger = ModernClient(http, url, headers=same)
     unsigned = ModernClient(http, url, headers={"Cookie": "toolyard=" + "x" * 43, **same})
@@ -216,21 +232,30 @@ async def test_a_caller_without_the_cookie_is_not_taken_for_the_one_before(
     for client in signed_in:
         await client.call("one_told")
     if expected == 200:
-        assert await _callers_in_audit(team, 2) == {"ann", "ben"}
+        assert await _callers_in_audit(password_site, 2) == {"ann", "ben"}
 
 
-@pytest.mark.parametrize("authorization", ["", "Basic eDp5"])
+@pytest.mark.parametrize(
+    "same",
+    [
+        {},
+        {"Authorization": ""},
+        {"Authorization": "Basic eDp5"},
+        # A cookie without a name, as any site of the same domain can set it.
+        {"Cookie": "Bearer ty_" + "x" * 43},
+    ],
+)
 async def test_the_proxys_header_decides_each_request_anew(
-    open_site: Any, http: aiohttp.ClientSession, authorization: str
+    open_site: Any, http: aiohttp.ClientSession, same: dict[str, str]
 ) -> None:
     services: InProcessApp = await open_site(
-        {"one": odd("one")},
+        {"one": passthrough_entry("one")},
         people_mode="proxy",
         trusted_proxies=("127.0.0.1",),
         proxy_header="Remote-User",
         list_deadline=LONG_LIST_DEADLINE,
     )
-    url, same = f"{services.url}/mcp", {"Authorization": authorization}
+    url = f"{services.url}/mcp"
     for name in ("ann", "ben"):
         assert (
             await ModernClient(http, url, headers={"Remote-User": name, **same}).call("one_told")
@@ -254,12 +279,12 @@ async def _callers_in_audit(services: InProcessApp, count: int) -> set[str]:
 # Sessions.
 
 
-async def test_a_session_ends_with_delete(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
-    client = LegacyClient(http, f"{pair.url}/mcp", {"elicitation": {}})
+async def test_a_session_ends_with_delete(two_server_site: InProcessApp, http: aiohttp.ClientSession) -> None:
+    client = LegacyClient(http, f"{two_server_site.url}/mcp", {"elicitation": {}})
     begun = await client.begin()
     assert begun.result["protocolVersion"] == "2025-11-25"
     await client.call("one_told")
-    connection = pair.services.core.manager.connection("one")
+    connection = two_server_site.services.core.manager.connection("one")
     assert list(connection.users.values()) == ["old 1"]
     async with http.delete(client.url, headers=client.head("")) as response:
         assert response.status == 204
@@ -269,8 +294,10 @@ async def test_a_session_ends_with_delete(pair: InProcessApp, http: aiohttp.Clie
     assert (over.status, over.error["code"], over.error["message"]) == (404, -32001, "Session not found")
 
 
-async def test_a_legacy_request_needs_no_session(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
-    client = LegacyClient(http, f"{pair.url}/mcp")
+async def test_a_legacy_request_needs_no_session(
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    client = LegacyClient(http, f"{two_server_site.url}/mcp")
     assert (await client.call("one_told")).text == '{"elicitation": {"form": {}, "url": {}}}'
     async with http.get(client.url, headers=client.head("")) as response:
         assert response.status == 405
@@ -278,17 +305,17 @@ async def test_a_legacy_request_needs_no_session(pair: InProcessApp, http: aioht
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-03-26", "2024-11-05"])
 async def test_an_older_client_gets_its_revision(
-    pair: InProcessApp, http: aiohttp.ClientSession, version: str
+    two_server_site: InProcessApp, http: aiohttp.ClientSession, version: str
 ) -> None:
-    client = LegacyClient(http, f"{pair.url}/mcp", version=version)
+    client = LegacyClient(http, f"{two_server_site.url}/mcp", version=version)
     assert (await client.begin()).result["protocolVersion"] == version
     assert (await client.call("one_told")).text == '{"elicitation": {"form": {}, "url": {}}}'
 
 
 async def test_a_client_that_lost_its_stream_comes_back_for_the_answer(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = LegacyClient(http, f"{pair.url}/mcp", {"elicitation": {}})
+    client = LegacyClient(http, f"{two_server_site.url}/mcp", {"elicitation": {}})
     await client.begin()
     message = client.message("tools/call", {"name": "one_ask", "arguments": {}})
     async with http.post(client.url, json=message, headers=client.head("")) as response:
@@ -310,9 +337,9 @@ async def test_a_client_that_lost_its_stream_comes_back_for_the_answer(
 
 
 async def test_meta_mode_offers_a_few_tools_that_reach_all(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = ModernClient(http, f"{pair.url}/mcp?mode=meta")
+    client = ModernClient(http, f"{two_server_site.url}/mcp?mode=meta")
     tools = (await client.ask("tools/list")).result["tools"]
     names = [tool["name"] for tool in tools]
     assert names == ["result_read", "tools_call", "tools_describe", "tools_list", "tools_search"]
@@ -321,15 +348,15 @@ async def test_meta_mode_offers_a_few_tools_that_reach_all(
     assert json.loads(reply.text)["ok"] is True
     hidden = await client.call("tools_call", {"name": "two_secret", "arguments": {}})
     assert json.loads(hidden.text)["ok"] is False
-    direct = ModernClient(http, f"{pair.url}/mcp?mode=direct")
+    direct = ModernClient(http, f"{two_server_site.url}/mcp?mode=direct")
     assert (await direct.call("tools_call", {"name": "two_told"})).error["code"] == -32602
-    assert (await ModernClient(http, f"{pair.url}/mcp?mode=else").ask("tools/list")).status == 400
+    assert (await ModernClient(http, f"{two_server_site.url}/mcp?mode=else").ask("tools/list")).status == 400
 
 
 async def test_meta_mode_of_one_server_reaches_no_other(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = ModernClient(http, f"{pair.url}/mcp/servers/one?mode=meta")
+    client = ModernClient(http, f"{two_server_site.url}/mcp/servers/one?mode=meta")
     reached = await client.call("tools_call", {"name": "one_told", "arguments": {}})
     assert json.loads(reached.text)["ok"] is True
     other = await client.call("tools_call", {"name": "two_told", "arguments": {}})
@@ -340,7 +367,7 @@ async def test_the_mode_of_the_address_counts_before_that_of_the_agent(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     agent = Agent("reader", "Reader", mode="meta", tools=("*_told",))
-    services = await open_site({"one": odd("one")}, agents=[agent])
+    services = await open_site({"one": passthrough_entry("one")}, agents=[agent])
     client = ModernClient(http, f"{services.url}/mcp/agents/reader")
     assert len((await client.ask("tools/list")).result["tools"]) == 5
     assert (await client.call("one_told")).error["code"] == -32602
@@ -352,7 +379,7 @@ async def test_the_mode_of_the_address_counts_before_that_of_the_agent(
 async def test_an_untrusted_server_is_reached_through_the_meta_tools_only(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    entry = odd("one", trust="untrusted", allowTools=["told"])
+    entry = passthrough_entry("one", trust="untrusted", allowTools=["told"])
     services = await open_site({"one": entry}, write_tools="allow", list_deadline=LONG_LIST_DEADLINE)
     client = ModernClient(http, f"{services.url}/mcp")
     names = {tool["name"] for tool in (await client.ask("tools/list")).result["tools"]}

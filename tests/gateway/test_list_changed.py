@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import LONG_LIST_DEADLINE, LegacyClient, ModernClient, next_message, odd
+from tests.gateway.conftest import (
+    LONG_LIST_DEADLINE,
+    LegacyClient,
+    ModernClient,
+    next_message,
+    passthrough_entry,
+)
 from tests.gateway.resource_updates_server import ResourceUpdatesServer
 from tests.web.conftest import HttpClient, InProcessApp, write_config
 
@@ -76,6 +84,19 @@ async def made(client: HttpClient, path: str, body: Any) -> Any:
     return answer.json
 
 
+async def test_a_list_that_changed_while_it_was_fetched_is_not_cached(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    words = ["-I", "-S", str(Path(__file__).with_name("paged_prompts_server.py"))]
+    paged = {"command": sys.executable, "args": words}
+    local = await open_site({"paged": paged}, list_deadline=LONG_LIST_DEADLINE)
+    client = ModernClient(http, f"{local.url}/mcp/servers/paged")
+    seen = [
+        [prompt["name"] for prompt in (await client.ask("prompts/list")).result["prompts"]] for _ in range(2)
+    ]
+    assert seen == [["before", "last"], ["after", "last"]]
+
+
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("place", [0, 1], ids=["this replica", "another"])
 async def test_a_client_hears_of_the_registry_and_of_its_owners_instances(
@@ -121,13 +142,15 @@ async def test_a_client_hears_of_the_registry_and_of_its_owners_instances(
 async def test_a_client_hears_of_a_changed_configuration(
     open_site: Any, http: aiohttp.ClientSession, era: str
 ) -> None:
-    services: InProcessApp = await open_site({"one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
+    services: InProcessApp = await open_site(
+        {"one": passthrough_entry("one")}, list_deadline=LONG_LIST_DEADLINE
+    )
     async with listening(http, f"{services.url}/mcp", "", era) as (client, stream):
         assert "one_odd" in await tools(client)
-        await configure(services, one=odd("one"), two=odd("two"))
+        await configure(services, one=passthrough_entry("one"), two=passthrough_entry("two"))
         await lists_changed(stream)
         assert {"one_odd", "two_odd"} <= await tools(client)
-        await configure(services, one=odd("one", denyTools=["odd"]))
+        await configure(services, one=passthrough_entry("one", denyTools=["odd"]))
         await lists_changed(stream)
         assert not {"one_odd", "two_odd"} & await tools(client)
 
@@ -135,11 +158,15 @@ async def test_a_client_hears_of_a_changed_configuration(
 async def test_at_the_address_of_one_server_others_are_no_matter(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    services: InProcessApp = await open_site({"one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
+    services: InProcessApp = await open_site(
+        {"one": passthrough_entry("one")}, list_deadline=LONG_LIST_DEADLINE
+    )
     async with listening(http, f"{services.url}/mcp/servers/one", "", "legacy") as (client, stream):
         assert "odd" in await tools(client)
-        await configure(services, one=odd("one"), two=odd("two"))
-        await configure(services, one=odd("one", denyTools=["odd"]), two=odd("two"))
+        await configure(services, one=passthrough_entry("one"), two=passthrough_entry("two"))
+        await configure(
+            services, one=passthrough_entry("one", denyTools=["odd"]), two=passthrough_entry("two")
+        )
         await lists_changed(stream)
         assert b"list_changed" not in stream.content.read_nowait()
         assert "odd" not in await tools(client)

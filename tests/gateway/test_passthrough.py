@@ -18,7 +18,7 @@ from tests.gateway.conftest import (
     ModernClient,
     events,
     next_message,
-    odd,
+    passthrough_entry,
 )
 from tests.web.conftest import InProcessApp
 
@@ -38,19 +38,21 @@ def in_flight(services: Any) -> int:
 # Tools.
 
 
-async def test_a_definition_passes_as_the_same_json(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
+async def test_a_definition_passes_as_the_same_json(
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
+) -> None:
     for client in (
-        ModernClient(http, f"{pair.url}/mcp/servers/one"),
-        LegacyClient(http, f"{pair.url}/mcp/servers/one"),
+        ModernClient(http, f"{two_server_site.url}/mcp/servers/one"),
+        LegacyClient(http, f"{two_server_site.url}/mcp/servers/one"),
     ):
         reply = await client.ask("tools/list")
         assert ODD_TOOL.encode() in reply.body
 
 
 async def test_many_servers_rename_a_tool_and_alter_nothing_else(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    reply = await ModernClient(http, f"{pair.url}/mcp").ask("tools/list")
+    reply = await ModernClient(http, f"{two_server_site.url}/mcp").ask("tools/list")
     assert ODD_TOOL.replace('"name":"odd"', '"name":"one_odd"').encode() in reply.body
     names = [tool["name"] for tool in reply.result["tools"]]
     assert names == sorted(names)
@@ -60,17 +62,21 @@ async def test_many_servers_rename_a_tool_and_alter_nothing_else(
     assert reply.result["cacheScope"] == "private"
 
 
-async def test_a_listing_is_the_same_bytes_each_time(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
-    client = LegacyClient(http, f"{pair.url}/mcp")
+async def test_a_listing_is_the_same_bytes_each_time(
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    client = LegacyClient(http, f"{two_server_site.url}/mcp")
     first = await client.ask("tools/list")
     client.last = 0
     assert (await client.ask("tools/list")).body == first.body
 
 
-async def test_a_result_passes_as_the_same_json(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
-    old = await LegacyClient(http, f"{pair.url}/mcp/servers/one").call("odd")
+async def test_a_result_passes_as_the_same_json(
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    old = await LegacyClient(http, f"{two_server_site.url}/mcp/servers/one").call("odd")
     assert ODD_RESULT.encode() in old.body
-    new = await ModernClient(http, f"{pair.url}/mcp").call("one_odd")
+    new = await ModernClient(http, f"{two_server_site.url}/mcp").call("one_odd")
     inner = ODD_RESULT.removesuffix(',"_meta":{"x/y":1}}').encode()
     assert inner in new.body
     assert new.result["resultType"] == "complete"
@@ -78,11 +84,11 @@ async def test_a_result_passes_as_the_same_json(pair: InProcessApp, http: aiohtt
 
 
 async def test_a_hidden_tool_answers_like_one_that_there_is_not(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     for url, hidden, missing in (
-        (f"{pair.url}/mcp", "two_secret", "two_nothin"),
-        (f"{pair.url}/mcp/servers/two", "secret", "nothin"),
+        (f"{two_server_site.url}/mcp", "two_secret", "two_nothin"),
+        (f"{two_server_site.url}/mcp/servers/two", "secret", "nothin"),
     ):
         for client in (ModernClient(http, url), LegacyClient(http, url)):
             one, other = await client.call(hidden), await client.call(missing)
@@ -96,7 +102,7 @@ async def test_a_hidden_tool_answers_like_one_that_there_is_not(
 async def test_a_call_that_needs_an_approval_says_so_to_the_model(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    services = await open_site({"one": odd("one")}, write_tools="ask")
+    services = await open_site({"one": passthrough_entry("one")}, write_tools="ask")
     for url, name in ((f"{services.url}/mcp", "one_write"), (f"{services.url}/mcp/servers/one", "write")):
         reply = await ModernClient(http, url).call(name)
         assert reply.result["isError"] is True
@@ -104,22 +110,22 @@ async def test_a_call_that_needs_an_approval_says_so_to_the_model(
 
 
 async def test_what_the_client_sends_along_reaches_the_server(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     params = {"name": "meta", "arguments": {}}
     for client in (
-        ModernClient(http, f"{pair.url}/mcp/servers/one"),
-        LegacyClient(http, f"{pair.url}/mcp/servers/one"),
+        ModernClient(http, f"{two_server_site.url}/mcp/servers/one"),
+        LegacyClient(http, f"{two_server_site.url}/mcp/servers/one"),
     ):
         reply = await client.ask("tools/call", params, traceparent=trace)
         assert json.loads(reply.text)["traceparent"] == trace
 
 
 async def test_a_server_that_exits_fails_its_call_and_no_other(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = ModernClient(http, f"{pair.url}/mcp")
+    client = ModernClient(http, f"{two_server_site.url}/mcp")
     reply = await client.call("one_exit")
     assert reply.status == 200
     assert reply.error["code"] == -32603
@@ -130,21 +136,23 @@ async def test_a_server_that_exits_fails_its_call_and_no_other(
 # Prompts, resources, completion.
 
 
-async def test_prompts_are_named_like_tools(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
-    client = ModernClient(http, f"{pair.url}/mcp")
+async def test_prompts_are_named_like_tools(
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    client = ModernClient(http, f"{two_server_site.url}/mcp")
     listed = await client.ask("prompts/list")
     assert [each["name"] for each in listed.result["prompts"]] == ["one_hello", "two_hello"]
     got = await client.ask("prompts/get", {"name": "two_hello"})
     assert got.result["messages"][0]["content"]["text"] == "hello from two"
-    alone = ModernClient(http, f"{pair.url}/mcp/servers/two")
+    alone = ModernClient(http, f"{two_server_site.url}/mcp/servers/two")
     assert (await alone.ask("prompts/get", {"name": "hello"})).result["messages"]
     assert (await client.ask("prompts/get", {"name": "hello"})).error["code"] == -32602
 
 
 async def test_a_uri_that_two_servers_have_means_one_of_them(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = ModernClient(http, f"{pair.url}/mcp")
+    client = ModernClient(http, f"{two_server_site.url}/mcp")
     listed = await client.ask("resources/list")
     uris = [each["uri"] for each in listed.result["resources"]]
     assert uris == ["toolyard://one/odd://same", "odd://one", "toolyard://two/odd://same", "odd://two"]
@@ -163,22 +171,24 @@ async def test_a_uri_that_two_servers_have_means_one_of_them(
         assert missing.error["data"] == {"uri": uri}
 
 
-async def test_one_server_keeps_its_own_uris(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
-    client = ModernClient(http, f"{pair.url}/mcp/servers/one")
+async def test_one_server_keeps_its_own_uris(
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    client = ModernClient(http, f"{two_server_site.url}/mcp/servers/one")
     listed = await client.ask("resources/list")
     assert [each["uri"] for each in listed.result["resources"]] == ["odd://same", "odd://one"]
     missing = await client.ask("resources/read", {"uri": "none://here"})
     assert missing.error == {"code": -32602, "message": "Resource not found", "data": {"uri": "none://here"}}
-    legacy = await LegacyClient(http, f"{pair.url}/mcp/servers/one").ask(
+    legacy = await LegacyClient(http, f"{two_server_site.url}/mcp/servers/one").ask(
         "resources/read", {"uri": "none://here"}
     )
     assert legacy.error["code"] == -32002
 
 
 async def test_completion_reaches_the_server_by_its_own_name(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = ModernClient(http, f"{pair.url}/mcp")
+    client = ModernClient(http, f"{two_server_site.url}/mcp")
     argument = {"argument": {"name": "a", "value": ""}}
     prompt = await client.ask(
         "completion/complete", {"ref": {"type": "ref/prompt", "name": "two_hello"}, **argument}
@@ -193,9 +203,9 @@ async def test_completion_reaches_the_server_by_its_own_name(
 
 
 async def test_a_shared_server_is_told_what_toolyard_can_do(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    url = f"{pair.url}/mcp/servers/one"
+    url = f"{two_server_site.url}/mcp/servers/one"
     for client in (
         ModernClient(http, url, {"sampling": {}, "roots": {}}),
         ModernClient(http, url),
@@ -208,7 +218,7 @@ async def test_a_shared_server_is_told_what_toolyard_can_do(
 async def test_a_server_of_one_client_is_told_what_the_client_can_do_and_no_more(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    site = await open_site({"one": odd("one", sessions="per-client")})
+    site = await open_site({"one": passthrough_entry("one", sessions="per-client")})
     url = f"{site.url}/mcp/servers/one"
     can = {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}, "extensions": {"a/b": {}}}
     told = {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
@@ -223,9 +233,9 @@ async def test_a_server_of_one_client_is_told_what_the_client_can_do_and_no_more
 
 
 async def test_a_legacy_question_takes_a_modern_client_two_rounds(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = ModernClient(http, f"{pair.url}/mcp", ELICITATION)
+    client = ModernClient(http, f"{two_server_site.url}/mcp", ELICITATION)
     first = await client.call("one_ask")
     assert first.result["resultType"] == "input_required"
     ((name, question),) = first.result["inputRequests"].items()
@@ -242,9 +252,9 @@ async def test_a_legacy_question_takes_a_modern_client_two_rounds(
 
 
 async def test_a_state_is_good_for_its_own_request_only(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = ModernClient(http, f"{pair.url}/mcp", ELICITATION)
+    client = ModernClient(http, f"{two_server_site.url}/mcp", ELICITATION)
     first = await client.call("one_ask")
     state = first.result["requestState"]
     answers = {"input-1": {"action": "decline"}}
@@ -259,9 +269,9 @@ async def test_a_state_is_good_for_its_own_request_only(
 
 
 async def test_a_legacy_question_reaches_a_legacy_client_within_its_call(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = LegacyClient(http, f"{pair.url}/mcp", ELICITATION)
+    client = LegacyClient(http, f"{two_server_site.url}/mcp", ELICITATION)
     await client.begin()
     message = client.message("tools/call", {"name": "one_ask", "arguments": {}})
     async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
@@ -277,7 +287,7 @@ async def test_a_legacy_question_reaches_a_legacy_client_within_its_call(
 async def test_questions_of_two_calls_go_to_the_clients_that_made_them(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    site = await open_site({"one": odd("one", sessions="per-client")})
+    site = await open_site({"one": passthrough_entry("one", sessions="per-client")})
     clients = [ModernClient(http, f"{site.url}/mcp", ELICITATION) for _ in range(5)]
     first = await asyncio.gather(*(client.call("one_ask") for client in clients))
     answers = [{"action": "accept", "content": {"name": f"number {n}"}} for n in range(5)]
@@ -296,7 +306,7 @@ async def test_a_client_that_leaves_cancels_its_call(
     open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     marker = tmp_path / "marker"
-    services = await open_site({"one": odd("one", marker)})
+    services = await open_site({"one": passthrough_entry("one", marker)})
     for client in (ModernClient(http, f"{services.url}/mcp"), LegacyClient(http, f"{services.url}/mcp")):
         await client.call("one_told")
         call = asyncio.create_task(client.call("one_wait"))
@@ -310,7 +320,7 @@ async def test_a_legacy_client_cancels_by_a_notification(
     open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     marker = tmp_path / "marker"
-    services = await open_site({"one": odd("one", marker)})
+    services = await open_site({"one": passthrough_entry("one", marker)})
     client = LegacyClient(http, f"{services.url}/mcp")
     await client.begin()
     await client.call("one_told")
@@ -325,9 +335,9 @@ async def test_a_legacy_client_cancels_by_a_notification(
 
 
 async def test_a_legacy_client_hears_that_the_person_is_done_at_a_url(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = LegacyClient(http, f"{pair.url}/mcp", {"elicitation": {"url": {}}})
+    client = LegacyClient(http, f"{two_server_site.url}/mcp", {"elicitation": {"url": {}}})
     await client.begin()
     told, answer = (await client.call("one_completed")).messages
     assert told["method"] == "notifications/elicitation/complete"
@@ -336,9 +346,9 @@ async def test_a_legacy_client_hears_that_the_person_is_done_at_a_url(
 
 
 async def test_a_subscription_tells_what_was_asked_for(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = ModernClient(http, f"{pair.url}/mcp")
+    client = ModernClient(http, f"{two_server_site.url}/mcp")
     wanted = {"resourceSubscriptions": ["toolyard://two/odd://same", "nobody://s"], "toolsListChanged": True}
     message = client.message("subscriptions/listen", {"notifications": wanted})
     async with http.post(client.url, json=message, headers=client.head("subscriptions/listen")) as response:
@@ -350,7 +360,7 @@ async def test_a_subscription_tells_what_was_asked_for(
             "toolsListChanged": True,
         }
         assert acknowledged["params"]["_meta"] == {f"{META}/subscriptionId": 1}
-        pair.part(GatewayMount).gateway.client_subscriptions.on_notification(
+        two_server_site.part(GatewayMount).gateway.client_subscriptions.on_notification(
             "two", "local", "notifications/tools/list_changed", {}
         )
         changed = await _next(response)
@@ -358,9 +368,9 @@ async def test_a_subscription_tells_what_was_asked_for(
 
 
 async def test_a_legacy_session_hears_of_its_resource_under_its_name(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = LegacyClient(http, f"{pair.url}/mcp")
+    client = LegacyClient(http, f"{two_server_site.url}/mcp")
     await client.begin()
     await client.ask("resources/subscribe", {"uri": "toolyard://one/odd://same"})
     async with http.get(client.url, headers={**client.head(""), "Accept": "text/event-stream"}) as response:
@@ -390,11 +400,13 @@ async def _next(response: aiohttp.ClientResponse) -> Any:
 async def test_through_the_meta_tools_servers_are_told_what_the_client_can_do(
     open_site: Any, http: aiohttp.ClientSession, can: dict[str, Any]
 ) -> None:
-    pair = await open_site({"one": odd("one", sessions="per-client")}, list_deadline=LONG_LIST_DEADLINE)
+    two_server_site = await open_site(
+        {"one": passthrough_entry("one", sessions="per-client")}, list_deadline=LONG_LIST_DEADLINE
+    )
     call = {"name": "one_told", "arguments": {}}
     for client in (
-        ModernClient(http, f"{pair.url}/mcp?mode=meta", can),
-        LegacyClient(http, f"{pair.url}/mcp?mode=meta", can),
+        ModernClient(http, f"{two_server_site.url}/mcp?mode=meta", can),
+        LegacyClient(http, f"{two_server_site.url}/mcp?mode=meta", can),
     ):
         if isinstance(client, LegacyClient):
             await client.begin()
@@ -403,17 +415,17 @@ async def test_through_the_meta_tools_servers_are_told_what_the_client_can_do(
 
 
 async def test_through_the_meta_tools_the_client_is_asked(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     can: dict[str, Any] = {"elicitation": {"form": {}}}
     call, said = {"name": "one_ask", "arguments": {}}, {"action": "accept", "content": {"name": "Ann"}}
-    new = ModernClient(http, f"{pair.url}/mcp?mode=meta", can)
+    new = ModernClient(http, f"{two_server_site.url}/mcp?mode=meta", can)
     asked = (await new.call("tools_call", call)).result
     assert asked["inputRequests"]["input-1"]["params"]["message"] == "Who?"
     given = {"inputResponses": {"input-1": said}, "requestState": asked["requestState"]}
     done = await new.call("tools_call", call, **given)
     assert json.loads(done.result["structuredContent"]["result"]) == said
-    old = LegacyClient(http, f"{pair.url}/mcp?mode=meta", can)
+    old = LegacyClient(http, f"{two_server_site.url}/mcp?mode=meta", can)
     await old.begin()
     message = old.message("tools/call", {"name": "tools_call", "arguments": call})
     async with http.post(old.url, data=json.dumps(message).encode(), headers=old.head("")) as response:
@@ -426,7 +438,7 @@ async def test_through_the_meta_tools_the_client_is_asked(
 
 async def test_an_untrusted_server_is_told_nothing(open_site: Any, http: aiohttp.ClientSession) -> None:
     services = await open_site(
-        {"one": odd("one", trust="untrusted", allowTools=["told"])},
+        {"one": passthrough_entry("one", trust="untrusted", allowTools=["told"])},
         write_tools="allow",
         list_deadline=LONG_LIST_DEADLINE,
     )

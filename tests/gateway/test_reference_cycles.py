@@ -21,9 +21,9 @@ from toolyard.agents.chat.turn_log import TurnLog
 from toolyard.clients.session import McpSession, _PendingCall  # pyright: ignore[reportPrivateUsage]
 from toolyard.core.services import Services
 from toolyard.errors import ApprovalNeeded
-from toolyard.gateway.client_request import LegacySession
 from toolyard.gateway.http.exchange import DisconnectWatcher
 from toolyard.gateway.http.sessions import HttpSession
+from toolyard.gateway.incoming_request import LegacySession
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import ModernClient, Reply, odd
+from tests.gateway.conftest import ModernClient, Reply, passthrough_entry
 from tests.web.conftest import InProcessApp
 
 from toolyard.store.errors import StoreError
@@ -25,7 +25,7 @@ ANN = {"action": "accept", "content": {"name": "Ann"}}
 
 @pytest.fixture
 async def replicas(postgres_url: str, open_site: Any, tmp_path: Path) -> list[InProcessApp]:
-    config = {"one": odd("one", tmp_path / "cancelled", restart="on-failure")}
+    config = {"one": passthrough_entry("one", tmp_path / "cancelled", restart="on-failure")}
     return [await open_site(config, database_url=postgres_url, secret_key=KEY) for _ in range(3)]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import LONG_LIST_DEADLINE, ModernClient, odd
+from tests.gateway.conftest import LONG_LIST_DEADLINE, ModernClient, passthrough_entry
 from tests.web.conftest import InProcessApp
 
 from toolyard.types.server import Configuration
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 FORMS = {"elicitation": {"form": {}}}
 CHANGED = "notifications/tools/list_changed"
-PLACES = {"changes", "tools", "connections", "states", "secrets", "gates"}
+PLACES = {"changes", "tools", "connections", "states", "gates"}
 """Where an instance is kept whose server lists tools and nothing else."""
 
 
 @pytest.fixture
-async def team(open_site: Any) -> InProcessApp:
+async def password_site(open_site: Any) -> InProcessApp:
     return await open_site({}, people_mode="password", list_deadline=LONG_LIST_DEADLINE)
 
 
@@ -36,7 +36,6 @@ def kept(local: InProcessApp, id: str) -> set[str]:
         "lists": vars(gateway.listing_cache)["_entries"],
         "connections": vars(vars(gateway.manager)["_client_connections"])["_idle"],
         "states": vars(local.services.instances)["_stored_since_by_server"],
-        "secrets": vars(calls)["_secrets"],
         "gates": [key for each in gates._by_policy.values() for key in each._by_server_and_state],
     }
     names = {
@@ -46,13 +45,13 @@ def kept(local: InProcessApp, id: str) -> set[str]:
 
 
 async def test_nothing_is_kept_of_instances_that_were_deleted(
-    team: InProcessApp, http: aiohttp.ClientSession, hostile_http: ListeningProgram
+    password_site: InProcessApp, http: aiohttp.ClientSession, hostile_http: ListeningProgram
 ) -> None:
-    admin, ada = await team.person("root", "admin"), await team.person("ada")
+    admin, ada = await password_site.person("root", "admin"), await password_site.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/forgetting?era=legacy", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]
     head = {"Authorization": f"Bearer {ada.secret}"}
-    client = ModernClient(http, f"{team.url}/mcp", FORMS, head)
+    client = ModernClient(http, f"{password_site.url}/mcp", FORMS, head)
     for number in range(3):
         slug = f"i{number}"
         made = await ada.token.post("/api/v1/instances", {"server_id": server, "slug": slug})
@@ -63,17 +62,19 @@ async def test_nothing_is_kept_of_instances_that_were_deleted(
         shown = await ada.token.post(f"/api/v1/tools/mcp_{slug}__echo/call", {"arguments": {"text": "x"}})
         assert shown.status == 200, shown.text
         await ada.token.get("/api/v1/status")
-        team.part(GatewayMount).gateway._on_notification(f"@{ada.user.id}/{slug}", ada.user.id, CHANGED, {})  # pyright: ignore[reportPrivateUsage]
-        assert kept(team, f"@{ada.user.id}/") == PLACES
+        password_site.part(GatewayMount).gateway._on_notification(
+            f"@{ada.user.id}/{slug}", ada.user.id, CHANGED, {}
+        )  # pyright: ignore[reportPrivateUsage]
+        assert kept(password_site, f"@{ada.user.id}/") == PLACES
         assert (await ada.token.delete(f"/api/v1/instances/{made.json['id']}")).status == 204
     await ada.token.get("/api/v1/instances")
-    assert kept(team, f"@{ada.user.id}/") == set()
+    assert kept(password_site, f"@{ada.user.id}/") == set()
 
 
 async def test_nothing_is_kept_of_servers_that_left_the_configuration(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    local = await open_site({"one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
+    local = await open_site({"one": passthrough_entry("one")}, list_deadline=LONG_LIST_DEADLINE)
     client = ModernClient(http, f"{local.url}/mcp")
     await client.ask("resources/list")
     await client.ask("tools/list")
@@ -84,7 +85,7 @@ async def test_nothing_is_kept_of_servers_that_left_the_configuration(
 
 async def test_nothing_is_kept_of_chats_that_were_deleted(open_site: Any) -> None:
     services = (await open_site({})).services
-    callers: Any = vars(services.chats)["_backend"]._callers
+    callers: Any = vars(services.chats)["_tool_sets"]._callers
     for _ in range(3):
         chat = await services.chats.create("local")
         await services.chats.list_tools("local", chat.id)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.gateway.conftest import odd
+from tests.gateway.conftest import passthrough_entry
 from tests.processes import is_running
 from tests.web.conftest import environment, write_config
 
@@ -59,7 +59,7 @@ async def test_it_ends_with_its_input_and_its_children_with_it(
 ) -> None:
     import psutil
 
-    gateway = await lines({"one": odd("one")})
+    gateway = await lines({"one": passthrough_entry("one")})
     answer = await gateway.ask(message(1, "tools/call", {"name": "one_told"}))
     assert answer["result"]["content"][0]["text"] == "{}"
     children = psutil.Process(gateway.process.pid).children(recursive=True)
@@ -71,7 +71,7 @@ async def test_it_ends_with_its_input_and_its_children_with_it(
 
 
 async def test_what_was_asked_before_the_input_ended_is_answered(lines: Any) -> None:
-    gateway = await lines({"one": odd("one")})
+    gateway = await lines({"one": passthrough_entry("one")})
     asked = [
         message(1, "tools/call", {"name": "one_told"}),
         message(2, "tools/call", {"name": "one_large", "arguments": {}}),
@@ -84,15 +84,26 @@ async def test_what_was_asked_before_the_input_ended_is_answered(lines: Any) -> 
 
 
 async def test_what_is_no_message_is_answered_and_the_rest_goes_on(lines: Any) -> None:
-    gateway = await lines({"one": odd("one")})
+    gateway = await lines({"one": passthrough_entry("one")})
     assert (await gateway.ask(b"{"))["error"]["code"] == -32700
     assert (await gateway.ask(b"7"))["error"]["code"] == -32600
     assert (await gateway.ask(message(1, "no/such")))["error"]["code"] == -32601
     assert (await gateway.ask(message(2, "ping"))) == {"jsonrpc": "2.0", "id": 2, "result": {}}
 
 
+async def test_a_request_that_is_cancelled_before_it_begins_leaves_its_id_free(lines: Any) -> None:
+    gateway = await lines({"one": passthrough_entry("one")})
+    cancellation = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+    batch = b"[%s,%s]\n" % (message(1, "tools/list"), json.dumps(cancellation).encode())
+    gateway.process.stdin.write(batch)
+    assert (await gateway.ask(message(2, "ping"))) == {"jsonrpc": "2.0", "id": 2, "result": {}}
+    assert (await gateway.ask(message(1, "ping"))) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
 async def test_one_server_under_its_own_names(lines: Any) -> None:
-    gateway = await lines({"one": odd("one"), "two": odd("two")}, "--server", "two")
+    gateway = await lines(
+        {"one": passthrough_entry("one"), "two": passthrough_entry("two")}, "--server", "two"
+    )
     listed = await gateway.ask(message(1, "tools/list"))
     assert "odd" in {tool["name"] for tool in listed["result"]["tools"]}
     answer = await gateway.ask(message(2, "prompts/get", {"name": "hello"}))
@@ -100,13 +111,13 @@ async def test_one_server_under_its_own_names(lines: Any) -> None:
 
 
 async def test_a_server_that_there_is_not_is_told_before_anything_starts(lines: Any) -> None:
-    gateway = await lines({"one": odd("one")}, "--server", "three")
+    gateway = await lines({"one": passthrough_entry("one")}, "--server", "three")
     assert await asyncio.wait_for(gateway.process.wait(), 30) == 3
     assert await gateway.process.stdout.read() == b""
 
 
 async def test_lists_within_lists_are_no_messages(lines: Any) -> None:
-    gateway = await lines({"one": odd("one")})
+    gateway = await lines({"one": passthrough_entry("one")})
     answer = await gateway.ask(b"[" * 900 + b"]" * 900)
     assert (answer["id"], answer["error"]["code"]) == (None, -32600)
     assert (await gateway.ask(message(1, "ping")))["result"] == {}

@@ -1,4 +1,4 @@
-"""Questions of servers reach clients with their hidden characters as escapes, or are refused."""
+"""Questions from servers reach clients with their hidden characters as escapes, or are refused."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ async def asking_server(request: aiohttp.web.Request) -> aiohttp.web.Response:
             tool = {"name": "ask", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
             result |= {"tools": [tool], "ttlMs": 60_000, "cacheScope": "private"}
         case _:
-            params = message["params"]["arguments"].get("question", FORM)
-            asked = {"q": {"method": "elicitation/create", "params": params}}
+            arguments = message["params"]["arguments"]
+            params = arguments.get("question", FORM)
+            asked = {"q": {"method": arguments.get("method", "elicitation/create"), "params": params}}
             result = {"resultType": "input_required", "inputRequests": asked, "requestState": "s"}
     return aiohttp.web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
@@ -68,7 +69,7 @@ async def asking_url() -> AsyncIterator[str]:
 
 async def first_answer(era: str, http: aiohttp.ClientSession, url: str, arguments: dict[str, Any]) -> Any:
     """Return the question that a client gets during a call, or the response if it gets none."""
-    capabilities = {"elicitation": {"form": {}, "url": {}}}
+    capabilities: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
     if era == "modern":
         answer = (await ModernClient(http, url, capabilities).call("one_ask", arguments)).answer
         return next(iter(answer.get("result", {}).get("inputRequests", {}).values()), answer)
@@ -93,6 +94,30 @@ async def test_hidden_characters_in_a_servers_question_are_visible(
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize("length", [1, 5_000])
+async def test_hidden_characters_in_a_sampling_request_are_visible(
+    open_site: Any, http: aiohttp.ClientSession, asking_url: str, era: str, length: int
+) -> None:
+    def request(text: str) -> dict[str, Any]:
+        result = {"type": "tool_result", "toolUseId": "1", "content": [{"type": "text", "text": text}]}
+        return {
+            "maxTokens": 1,
+            "systemPrompt": text,
+            "messages": [
+                {"role": "user", "content": {"type": "text", "text": text}},
+                {"role": "user", "content": [{"type": "text", "text": text * length}, result]},
+            ],
+        }
+
+    local = await open_site({"one": {"url": asking_url}})
+    arguments = {"method": "sampling/createMessage", "question": request(HIDDEN)}
+    asked = await first_answer(era, http, f"{local.url}/mcp", arguments)
+    assert asked["method"] == "sampling/createMessage"
+    assert asked["params"]["systemPrompt"] == SHOWN
+    assert asked["params"]["messages"] == request(SHOWN)["messages"]
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_server_sends_no_client_to_a_page_that_chats_refuse(
     open_site: Any, http: aiohttp.ClientSession, asking_url: str, era: str
 ) -> None:
@@ -112,7 +137,8 @@ async def test_a_server_sends_no_client_to_a_page_that_chats_refuse(
         "a\\b",
     ):
         assert "not http(s), or that contains a user name" in (await ask(url))["error"]["message"], url
-    for host in ("127.0.0.1:8080", "localhost", "[::1]", "2130706433", "169.254.169.254"):
+    private = ("127.0.0.1:8080", "localhost", "[::1]", "2130706433", "169.254.169.254")
+    for host in (*private, "router", "printer.local.", "wiki.corp.internal:8443", "nas.home.arpa"):
         assert "at a private address" in (await ask(f"http://{host}/"))["error"]["message"], host
     asked = await ask("https://b\u00fccher.example/x")
     assert asked["params"]["url"] == "https://xn--bcher-kva.example/x"

@@ -93,7 +93,7 @@ async def test_a_server_with_an_api_key_asks_for_the_name_of_the_header(page: Pa
     await expect(page.locator("#flash")).to_contain_text("Enter your key to use it.")
     await page.get_by_label("Value for the header X-Key").fill("k3y")
     await page.get_by_role("button", name="Create").click()
-    await expect(page.locator("#flash")).to_contain_text("is created.")
+    await expect(page.locator("#flash")).to_contain_text("was created.")
 
 
 async def test_an_edited_server_is_asked_again_how_to_sign_in(
@@ -108,7 +108,7 @@ async def test_an_edited_server_is_asked_again_how_to_sign_in(
     await expect(page.get_by_text("127.0.0.1 is a private address")).to_be_visible()
     await expect(page.get_by_label("Kind")).to_have_value("auto")
     await page.get_by_role("button", name="Allow and save").click()
-    await expect(page.locator("#flash")).to_contain_text("is saved.")
+    await expect(page.locator("#flash")).to_contain_text("was saved.")
     await page.get_by_role("button", name="Connect", exact=True).click()
     await expect(page.locator("[data-live^='instance:'][data-state='ready']")).to_have_count(1)
 
@@ -117,7 +117,7 @@ async def test_an_edited_server_is_asked_again_how_to_sign_in(
     await expect(page.get_by_label("Kind")).to_have_value("oauth")
     await page.get_by_label("Kind").select_option("auto")
     await page.get_by_role("button", name="Save").click()
-    await expect(page.locator("#flash")).to_contain_text("is saved.")
+    await expect(page.locator("#flash")).to_contain_text("was saved.")
     await page.goto("/ui/mcp")
     await expect(page.locator("[data-live^='instance:'][data-state='ready']")).to_have_count(1)
 
@@ -127,7 +127,7 @@ async def test_an_edited_server_is_asked_again_how_to_sign_in(
     await page.get_by_label("URL", exact=True).fill(f"{docs}/mcp")
     await page.get_by_label("Kind").select_option("auto")
     await page.get_by_role("button", name="Save").click()
-    await expect(page.locator("#flash")).to_contain_text("is saved.")
+    await expect(page.locator("#flash")).to_contain_text("was saved.")
     await open_edit_form(page)
     await expect(page.get_by_label("Kind")).to_have_value("public")
 
@@ -137,6 +137,18 @@ async def test_an_edited_server_is_asked_again_how_to_sign_in(
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_text("Couldn’t find out how to sign in")).to_be_visible()
     await expect(page.get_by_role("button", name="Save anyway")).to_be_visible()
+
+
+async def test_a_sign_in_at_a_private_address_offers_to_allow_it(page: Page, guarded: str) -> None:
+    await page.get_by_label("Kind").select_option("oauth")
+    await add_without_check(page, f"{guarded}/mcp")
+    await page.get_by_role("button", name="Connect", exact=True).click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Can’t find the sign-in page")
+    await expect(page.locator("main")).not_to_contain_text("privateAddresses")
+    await page.get_by_role("button", name="Allow private network addresses").click()
+    await expect(page.locator("#flash")).to_contain_text("may have private network addresses.")
+    await page.get_by_role("button", name="Connect", exact=True).click()
+    await expect(page.locator("[data-live^='instance:'][data-state='ready']")).to_have_count(1)
 
 
 async def add_without_check(page: Page, url: str) -> None:
@@ -157,7 +169,7 @@ async def open_edit_form(page: Page) -> None:
 
 async def test_the_redirect_address_is_beside_the_choice_to_register_by_hand(page: Page) -> None:
     await page.get_by_label("Kind").select_option("oauth")
-    address = page.get_by_label("Redirect address to register")
+    address = page.get_by_label("Redirect URI to register")
     await expect(address).to_be_hidden()
     await page.get_by_label("Registration").select_option("Registered by hand")
     await expect(address).to_be_visible()
@@ -171,4 +183,4 @@ async def test_the_redirect_address_is_beside_the_choice_to_register_by_hand(pag
     added = page.locator("fieldset.choice").last
     await added.get_by_label("Kind").select_option("oauth")
     await added.get_by_label("Registration").select_option("Registered by hand")
-    await expect(added.get_by_label("Redirect address to register")).to_have_value(copied)
+    await expect(added.get_by_label("Redirect URI to register")).to_have_value(copied)

@@ -13,7 +13,7 @@ from tests.tasks import cancel
 from tests.tool_calls import call_tool
 
 from toolyard.clients import ConnectionManager
-from toolyard.clients.connector import ServerConnectionLimits
+from toolyard.clients.connector import ConnectionManagerLimits
 from toolyard.errors import OutcomeUnknown, ServerError
 from toolyard.types.server import HttpSpec, RestartPolicy, Server, StdioSpec
 
@@ -92,7 +92,7 @@ async def test_every_call_over_http_ends_and_none_runs_twice(
 
 @pytest.mark.parametrize("sdk", ["sdk1", "sdk2"])
 async def test_every_call_over_stdio_ends_and_none_runs_twice(leaks: None, sdk: str, tmp_path: Path) -> None:
-    limits = ServerConnectionLimits(restart_delays=(0.05,) * 100)
+    limits = ConnectionManagerLimits(restart_delays=(0.05,) * 100)
     journal = tmp_path / "journal"
     journal.touch()
     spec = StdioSpec(PYTHONS[sdk], (str(SDK_SERVER), "stdio", "--journal", str(journal)))

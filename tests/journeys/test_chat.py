@@ -154,6 +154,8 @@ class ChatWindow:
         turns = self.page.get_by_role("article", name=re.compile(f"^You: {re.escape(lines[0][:20])}"))
         before = await turns.count()
         box = self.page.get_by_role("textbox", name="Message")
+        # Enter sends the message once the script of the page is loaded.
+        await self.page.wait_for_load_state()
         await box.fill("\n".join(lines))
         await box.press("Enter")
         await expect(turns).to_have_count(before + 1)
@@ -392,4 +394,28 @@ async def test_a_real_model_without_a_key_or_a_network_answers(
     # Stops it, unless it has come to its end.
     await talk.page.keyboard.press("Escape")
     await expect(talk.last.locator("footer .cost")).to_be_visible(timeout=90_000)
+    assert talk.said == []
+
+
+async def test_a_real_model_calls_a_tool_as_another_model_did(
+    chromium: Browser, house: RestartableToolyard
+) -> None:
+    """It is too small to choose a tool by itself, but repeats at temperature 0 what it finds in the chat."""
+    (weights,) = (ROOT / ".envs/local").rglob("*.gguf")
+    demo = {"command": sys.executable, "args": ["-m", "toolyard.cli.demo_server"]}
+    (house.data / "mcp.json").write_text(json.dumps({"mcpServers": {"demo": demo}}))
+    agent = "---\nname: Calendar\ntemperature: 0\ntools: [demo_weekday]\n---\nYou call tools.\n"
+    (house.data / "AGENTS.md").write_text(agent)
+    talk = await ChatWindow.open(chromium, house.start(local_model=str(weights)))
+    await talk.page.get_by_label("Agent").select_option(label="Calendar")
+    await talk.say('call demo_weekday {"date": "2024-01-01"}', "then", "results?")
+    await talk.ended()
+    await talk.page.get_by_label("Model").select_option(label="SmolLM2-135M-Instruct (local)")
+    await talk.say('call demo_weekday {"date": "2026-07-28"}')
+    await expect(talk.card("demo_weekday").first.locator(".pill")).to_have_text("Done")
+    await expect(talk.card("demo_weekday").first).to_contain_text(re.compile(r"20\d\d-\d\d-\d\d is a \w+day"))
+    await expect(talk.last.locator(".md").last).to_have_text(re.compile(r"\w+"))
+    # Stops it, unless it has come to its end.
+    await talk.page.keyboard.press("Escape")
+    await expect(talk.last.locator("footer .cost")).to_be_visible()
     assert talk.said == []

@@ -19,6 +19,8 @@ from playwright.async_api import Browser, Error, Page, Route, expect
 from tests.conftest import ProgramStarter
 from tests.servers.hostile_texts_server import ATTACK, SHORT
 
+from toolyard.web.ui import router
+
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(300)]
 
 SERVERS = Path(__file__).parent.parent / "servers"
@@ -60,7 +62,37 @@ PAGES = (
     "/ui/agents/evil/tools",
     *(f"{path}?q={urllib.parse.quote(SHORT)}" for path in ("/ui/mcp", "/ui/admin/mcp", "/ui/chat")),
     f"/ui/admin/audit?action={urllib.parse.quote(SHORT)}",
+    f"/ui/search?q={urllib.parse.quote(SHORT)}",
+    f"/ui/catalog?q={urllib.parse.quote(SHORT)}",
+    "/ui/search?q=body",
+    "/ui/catalog",
+    "/ui/proposals",
+    f"/ui/proposals/new?url={urllib.parse.quote(SHORT)}",
+    "/ui/admin/proposals",
+    "/ui/admin/models",
+    "/ui/admin/models/new",
+    "/ui/admin/models/labelled/edit",
+    "/ui/admin/models/labelled/delete",
+    "/ui/usage",
+    "/ui/admin/usage",
+    "/ui/budget",
+    "/ui/budget/tools?id=evil",
+    "/ui/agents/_new",
+    "/ui/agents/_import",
+    "/ui/chat/insert?kind=prompt",
+    "/ui/chat/insert?kind=resource",
+    "/ui/chat/console",
+    "/ui/docs",
 )
+ELSEWHERE = {
+    *("/", "/ui", "/oauth/client.json", "/oauth/client/{digest}.json", "/ui/admin/people/{user_id}/delete"),
+    "/ui/results/{handle}",  # the same view as that of a result in a chat
+    *("/ui/sign-in", "/ui/sign-in/oidc", "/ui/oidc/callback", "/ui/invite/{token}"),
+    *("/ui/auth/mcp/callback", "/ui/auth/mcp/callback/{digest}", "/ui/mcp/slug"),
+    *("/ui/mcp/{instance_id}/icon", "/ui/servers/{server_id}/icon", "/ui/registry/{server_id}/icon"),
+    *("/ui/chat/{chat_id}/stream", "/ui/chat/insert/complete", "/ui/docs/{name:path}", "/ui/dev/parts"),
+}
+"""Pages without texts of others, and addresses that are no pages."""
 
 
 HOSTILE = ("/ui/chat/", "/ui/approvals", "/ui/servers/evil", "/ui/admin/mcp/files/evil")
@@ -72,8 +104,9 @@ class HostileTextApi:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.server = self.instance = self.token = ""
-        """Ids of a registry server, an instance and a token with hostile texts."""
+        self.server = self.instance = self.token = self.agent = self.attachment = ""
+        """Ids of a registry server, an instance, a token, a stored agent and an attachment with hostile
+        texts."""
 
     def pages(self) -> list[str]:
         """Return the addresses of pages about these."""
@@ -86,11 +119,21 @@ class HostileTextApi:
             f"/ui/mcp/{self.instance}/tool?name=show",
             f"/ui/tokens/{self.token}/delete",
             f"/ui/mcp/new?server={self.server}",
+            f"/ui/chat/attachments/{self.attachment}",
+            *(f"/ui/agents/{self.agent}{part}" for part in ("", "/edit", "/delete", "/tools")),
         ]
+
+    def chat_parts(self, chat: str) -> list[str]:
+        """Return the pages of the last turn and of the last result of a chat."""
+        events = self(f"/chats/{chat}/events?limit=1000")["items"]
+        seq = next(each["seq"] for each in reversed(events) if each["kind"] == "result")
+        views = ("", *(f"?view={each}" for each in ("table", "tree", "raw")))
+        return [f"/turns/{events[-1]['turn']}/delete", *(f"/results/{seq}{view}" for view in views)]
 
     def __call__(self, path: str, body: object = None, method: str | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        content_type = "octet-stream" if path.startswith("/attachments") else "json"
+        headers = {"Accept": "application/json", "Content-Type": f"application/{content_type}"}
         request = urllib.request.Request(f"{self.url}/api/v1{path}", data, headers, method=method)
         try:
             answer = urllib.request.urlopen(request, timeout=60).read()
@@ -144,6 +187,12 @@ api_key = "good"
     assert "id" in added, added
     api.server = added["id"]
     api.instance = api("/instances", {"server_id": api.server, "name": SHORT, "slug": "remote"})["id"]
+    agent = {"name": SHORT, "description": ATTACK, "prompt": ATTACK, "starters": [SHORT]}
+    api.agent = api("/agents", agent)["stored_id"]
+    label = {"name": "labelled", "provider": "ollama", "model": SHORT, "label": SHORT}
+    assert api("/model-entries", label)["label"] == SHORT
+    entry = {"mcpServers": {SHORT: {"url": "https://example.com/mcp", "headers": {SHORT: SHORT}}}}
+    assert "id" in api("/proposals", {"entry": json.dumps(entry), "reason": ATTACK})
     api.token = api("/tokens", {"name": SHORT, "scope": {"rights": ["read"]}})["id"]
     return api
 
@@ -158,6 +207,14 @@ def chats(api: HostileTextApi) -> list[str]:
         api.run(made[-1], f"evil_{tool}", until)
     made.append(api("/chats", {"agent": "evil"})["id"])
     api(f"/chats/{made[-1]}/messages", {"text": f"say {ATTACK}\nthink {ATTACK}\ncall {SHORT} {{}}"})
+    api.wait(made[-1], "end")
+    name = urllib.parse.quote(SHORT)
+    api.attachment = api(f"/attachments?name={name}", ATTACK)["id"]
+    made.append(api("/chats", {"title": SHORT})["id"])
+    api(f"/chats/{made[-1]}/messages", {"text": ATTACK, "attachments": [api.attachment]})
+    api.wait(made[-1], "end")
+    turn = api(f"/chats/{made[-1]}/turns")["items"][0]["turn"]
+    api(f"/chats/{made[-1]}/turns/{turn}/edit", {"text": SHORT})
     api.wait(made[-1], "end")
     return made
 
@@ -187,15 +244,32 @@ async def test_no_page_runs_loads_or_gives_way_to_a_servers_texts(
     page.on("popup", lambda popup: said.append(f"popup: {popup.url}"))
     page.on("console", lambda each: said.append(each.text) if each.type in ("error", "warning") else None)
     try:
-        one = [f"/ui/chat/{chats[0]}{part}" for part in ("/tools", "/rename", "/delete", "/console")]
-        for path in (*PAGES, *api.pages(), *one, *(f"/ui/chat/{chat}" for chat in chats)):
+        parts = [
+            "/tools",
+            "/rename",
+            "/delete",
+            "/console",
+            "/earlier?before=1000000",
+            *api.chat_parts(chats[0]),
+        ]
+        one = [f"/ui/chat/{chats[0]}{part}" for part in parts]
+        one.append(f"/ui/approvals/{api('/approvals')['items'][0]['id']}")
+        paths = [*PAGES, *api.pages(), *one, *(f"/ui/chat/{chat}" for chat in chats)]
+        for path in paths:
             answer = await page.goto(path)
             assert answer is not None
             assert answer.status == 200, path
             await _looked_at(page, width, path)
-            if path.startswith(HOSTILE) and not path.endswith(("/changes", "/rename")):
+            if path.startswith(HOSTILE) and not path.endswith(("/changes", "/rename", "/delete")):
                 assert "onerror=" in await page.inner_text("main"), path
             assert (said, elsewhere) == ([], []), path
+            if path.startswith("/ui/chat/"):
+                forms = "a[href*='/insert/form?']"
+                paths += await page.locator(forms).evaluate_all("all => all.map(each => each.href)")
+        visited = [path.removeprefix(api.url).partition("?")[0] for path in paths]
+        routes = [each for each in router.build() if "GET" in each.methods and each.path not in ELSEWHERE]
+        missing = [each.path for each in routes if not any(map(each.path_regex.match, visited))]
+        assert not missing, " ".join(missing)
         # Texts that arrive while the page is open.
         chat = api("/chats", {})["id"]
         await page.goto(f"/ui/chat/{chat}")

@@ -46,8 +46,9 @@ async def fill_form(page: Page, url: str, name: str, key: str) -> None:
     await page.get_by_label("Provider").select_option(label="OpenAI-compatible endpoint")
     await page.get_by_label("Model", exact=True).fill("fake-1")
     await page.get_by_label("Address", exact=True).fill(f"{url}/v1")
-    await page.get_by_label("Name").fill(name)
     await page.get_by_label("API key").fill(key)
+    await page.get_by_text("More options").click()
+    await page.get_by_label("Short name").fill(name)
 
 
 async def test_a_model_is_added_tested_chosen_and_used(page: Page, start_program: ProgramStarter) -> None:
@@ -66,7 +67,7 @@ async def test_a_model_is_added_tested_chosen_and_used(page: Page, start_program
     await page.get_by_role("button", name="Test").click()
     await expect(tested).to_contain_text("The model works")
     await page.get_by_role("button", name="Add model").click()
-    await expect(page.locator("#flash")).to_contain_text("“house” is added.")
+    await expect(page.locator("#flash")).to_contain_text("“house” was added.")
     row = page.get_by_role("listitem").filter(has_text="house")
     await expect(row).to_contain_text("Key stored")
 
@@ -115,9 +116,11 @@ async def test_the_first_answer_with_a_tool_call_needs_only_the_pages(
     await page.get_by_role("button", name="Test").click()
     await expect(page.locator("#tested")).to_contain_text("The model works")
     await page.get_by_role("button", name="Add model").click()
-    await expect(page.locator("#flash")).to_contain_text("“fake-1” is added.")
+    await expect(page.locator("#flash")).to_contain_text("“fake-1” was added.")
 
     await page.get_by_role("navigation", name="Main").get_by_role("link", name="Chat").click()
+    # Enter sends the message once the script of the page is loaded.
+    await page.wait_for_url("**/ui/chat")
     call = 'call demo_weekday {"date": "2026-07-28"}'
     await page.get_by_label("Message", exact=True).fill(f"{call}\nthen\nresults?" if is_local else call)
     await page.keyboard.press("Enter")
@@ -139,7 +142,7 @@ async def test_another_address_asks_for_the_key_again(page: Page, start_program:
     await expect(error).to_contain_text("must be entered again, because the address changed")
     await page.get_by_label("API key").fill("good")
     await page.get_by_role("button", name="Save").click()
-    await expect(page.locator("#flash")).to_contain_text("“house” is saved.")
+    await expect(page.locator("#flash")).to_contain_text("“house” was saved.")
     await page.get_by_role("button", name="Test house").click()
     await expect(page.locator("#flash")).to_contain_text("“house” answered in")
 
@@ -152,12 +155,12 @@ async def test_the_second_of_two_admins_sees_that_the_model_changed(page: Page) 
     await page.get_by_role("link", name="llama3.2", exact=True).click()
     other = await page.context.new_page()
     await other.goto(page.url)
-    await other.get_by_label("Label").fill("Theirs")
+    await other.get_by_label("Display name").fill("Theirs")
     await other.get_by_role("button", name="Save").click()
-    await expect(other.locator("#flash")).to_contain_text("is saved.")
-    await page.get_by_label("Label").fill("Ours")
+    await expect(other.locator("#flash")).to_contain_text("was saved.")
+    await page.get_by_label("Display name").fill("Ours")
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_text("Changed in the meantime")).to_be_visible()
-    await expect(page.get_by_label("Label")).to_have_value("Ours")
+    await expect(page.get_by_label("Display name")).to_have_value("Ours")
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("link", name="Ours", exact=True)).to_be_visible()

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import aiohttp.web
 import pytest
-from tests.gateway.conftest import ModernClient, Reply, odd
+from tests.gateway.conftest import ModernClient, Reply, passthrough_entry
 from tests.gateway.test_approvals import modern_server
 from tests.journeys.test_replicas import ReplicaProcess
 from tests.ports import free_port
@@ -53,7 +53,7 @@ async def modern_url() -> AsyncIterator[str]:
 
 @pytest.fixture
 async def replicas(postgres_url: str, tmp_path: Path, modern_url: str) -> AsyncIterator[list[ReplicaProcess]]:
-    servers = {"old": odd("old"), "new": {"url": modern_url}}
+    servers = {"old": passthrough_entry("old"), "new": {"url": modern_url}}
     made: list[ReplicaProcess] = []
     for index in range(3):
         home = tmp_path / f"replica{index}"

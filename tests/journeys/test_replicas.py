@@ -279,7 +279,7 @@ async def make_token(cluster: Cluster, replica: int, name: str) -> tuple[str, st
 
 
 @pytest.fixture
-async def pair(postgres_url: str, tmp_path: Path) -> AsyncIterator[Cluster]:
+async def two_replicas(postgres_url: str, tmp_path: Path) -> AsyncIterator[Cluster]:
     """Two replicas that hold on to what they looked up, with one server of the configuration."""
     replicas: list[ReplicaProcess] = []
     for index in range(2):
@@ -302,31 +302,33 @@ async def pair(postgres_url: str, tmp_path: Path) -> AsyncIterator[Cluster]:
         yield Cluster(replicas, "", session)
 
 
-async def test_a_token_that_is_revoked_at_one_replica_is_refused_at_once_by_the_other(pair: Cluster) -> None:
+async def test_a_token_that_is_revoked_at_one_replica_is_refused_at_once_by_the_other(
+    two_replicas: Cluster,
+) -> None:
     echo = {"name": "tiny_echo", "arguments": {"needed": 1}}
-    token_id, token = await make_token(pair, 0, "revoked")
-    _, other = await make_token(pair, 0, "stays")
+    token_id, token = await make_token(two_replicas, 0, "revoked")
+    _, other = await make_token(two_replicas, 0, "stays")
     for replica in (1, 1, 0):
         for text in (token, other):
-            status, answer = await mcp(pair, replica, text, "tools_call", echo)
+            status, answer = await mcp(two_replicas, replica, text, "tools_call", echo)
             assert (status, answer["ok"]) == (200, True)
-    status, told = await pair.ask(0, "DELETE", f"/api/v1/tokens/{token_id}")
+    status, told = await two_replicas.ask(0, "DELETE", f"/api/v1/tokens/{token_id}")
     assert status == 204, told
-    assert (await mcp(pair, 0, token, "tools_call", echo))[0] == 401
+    assert (await mcp(two_replicas, 0, token, "tools_call", echo))[0] == 401
     async with asyncio.timeout(30):
-        while (await mcp(pair, 1, token, "tools_call", echo))[0] != 401:
+        while (await mcp(two_replicas, 1, token, "tools_call", echo))[0] != 401:
             await asyncio.sleep(0.01)
-    assert (await mcp(pair, 1, other, "tools_call", echo))[0] == 200
+    assert (await mcp(two_replicas, 1, other, "tools_call", echo))[0] == 200
 
 
-async def test_a_long_result_of_one_replica_is_read_at_the_other(pair: Cluster) -> None:
-    _, token = await make_token(pair, 0, "long")
+async def test_a_long_result_of_one_replica_is_read_at_the_other(two_replicas: Cluster) -> None:
+    _, token = await make_token(two_replicas, 0, "long")
     words = " ".join(f"word{number}" for number in range(20_000))
     long = {"name": "tiny_echo", "arguments": {"needed": 1, "extra": words}}
-    status, answer = await mcp(pair, 0, token, "tools_call", long)
+    status, answer = await mcp(two_replicas, 0, token, "tools_call", long)
     assert (status, answer["ok"]) == (200, True), answer
     assert "word10000" not in json.dumps(answer)
     wanted = {"handle": answer["handle"], "grep": "word10000"}
-    status, found = await mcp(pair, 1, token, "result_read", wanted)
+    status, found = await mcp(two_replicas, 1, token, "result_read", wanted)
     assert (status, found["ok"]) == (200, True), found
     assert "word10000" in json.dumps(found)

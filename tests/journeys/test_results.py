@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 from tests.conftest import ProgramStarter
 from tests.web.pages.test_browser import window
 
@@ -134,6 +134,32 @@ async def test_hostile_results_do_nothing(chromium: Browser, yard: ResultYard) -
             await expect(card.locator(".result-view")).to_contain_text(r"abc\u200bdef")
             await expect(card.locator(".result-view")).to_contain_text("12345678901234567890")
         assert await page.evaluate("window.hacked") is None
+
+
+@pytest.mark.parametrize("first_answer", ["table", "tree"])
+async def test_the_view_that_was_chosen_last_is_shown_even_if_another_is_still_loading(
+    chromium: Browser, yard: ResultYard, wait_until: Callable[..., Awaitable[None]], first_answer: str
+) -> None:
+    async with window(chromium, yard) as looking:  # type: ignore[arg-type]
+        page = looking.page
+        card = await run(page, "r_hostile")
+        held: dict[str, list[Route]] = {"table": [], "tree": []}
+        await page.route(
+            "**/results/*?view=*", lambda route: held[route.request.url.rpartition("=")[2]].append(route)
+        )
+        for view in ("Table", "Table", "Tree"):
+            await card.get_by_role("link", name=view, exact=True).click()
+        await wait_until(lambda: all(held.values()))
+        for view in sorted(held, key=lambda view: view != first_answer):
+            async with page.expect_request_finished(lambda one, view=view: one.url.endswith(view)):
+                await held[view][0].continue_()
+            # The response of this request comes after that of the other, which the page has handled then.
+            await page.evaluate("fetch('/api/v1/me').then((response) => response.text())")
+        await expect(card.get_by_role("link", name="Tree", exact=True)).to_have_attribute(
+            "aria-current", "true"
+        )
+        await expect(card.locator(".result-tabs [aria-busy]")).to_have_count(0)
+        assert [len(routes) for routes in held.values()] == [1, 1]
 
 
 async def test_a_result_of_a_model_is_loaded_when_it_is_opened(chromium: Browser, yard: ResultYard) -> None:

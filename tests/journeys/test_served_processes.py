@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -60,10 +61,21 @@ async def test_clients_share_one_process_and_a_question_of_two_calls_is_answered
     (pid,) = processes(marker)
     assert {each["pid"] for each in seen} == {pid}
 
+    # Status, page and command show who uses the process, also clients without a session, by their names.
+    named = {"io.modelcontextprotocol/clientInfo": {"name": "editor", "version": "3"}}
+    assert (await clients[0].ask("tools/call", {"name": "one_count", "arguments": {}}, **named)).result
+    users = ["a client", "editor 3", "old 1", "old 1", "old 1"]
+    async with http.get(f"{url}/api/v1/status") as answer:
+        shown = (await answer.json())["items"][0]["processes"]
+    assert shown == [{"pid": pid, "users": users, "launch": None}]
+    command = (sys.executable, "-m", "toolyard", "--remote", url, "servers", "--json")
+    listed = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+    assert json.loads(listed.stdout)[0]["processes"] == shown
+
     context = await chromium.new_context(base_url=url)
     page = await context.new_page()
     await page.goto("/ui/admin/mcp/files/one")
-    await expect(page.get_by_text(f"{pid}, used by old 1, old 1, old 1")).to_be_visible()
+    await expect(page.get_by_text(f"{pid}, used by {', '.join(users)}")).to_be_visible()
 
     # A question of one call goes to its caller, and not to the page.
     asking, holding = clients[1], ModernClient(http, f"{url}/mcp", FORMS)
@@ -80,15 +92,31 @@ async def test_clients_share_one_process_and_a_question_of_two_calls_is_answered
     while await read_last_call(http, url) == before:
         await asyncio.sleep(0.05)
     waiting = asyncio.create_task(asking.call("one_ask"))
+    # The open page shows it by itself.
     await expect(page.get_by_role("link", name="Approvals 1 waiting for you")).to_be_visible()
-    await page.reload()
     question = page.locator("#questions li")
     await expect(question).to_contain_text("one is asking")
     for call in ("hold (a client)", "ask (a client)"):
         await expect(question).to_contain_text(call)
-    await question.locator("[name^='q-']").fill("Ann")
+    # A second one comes while the first is being answered, which keeps the focus and what was typed.
+    field = question.first.locator("[name^='q-']")
+    await field.press_sequentially("An")
+    second = asyncio.create_task(asking.call("one_ask"))
+    await expect(question).to_have_count(2)
+    await expect(field).to_be_focused()
+    await page.keyboard.type("n")
+    # The second is answered elsewhere, and leaves the page.
+    async with http.get(f"{url}/api/v1/questions") as answer:
+        newer = (await answer.json())["items"][1]["id"]
+    async with http.post(f"{url}/api/v1/questions/{newer}", json={"action": "decline"}) as answer:
+        assert answer.status == 204
+    assert json.loads((await second).text) == {"action": "decline"}
+    await expect(question).to_have_count(1)
+    await expect(field).to_be_focused()
+    await expect(field).to_have_value("Ann")
     await question.get_by_role("button", name="Send", exact=True).click()
     assert json.loads((await waiting).text) == ANN
+    await expect(page.get_by_role("heading", name="Questions")).to_be_hidden()
     await clients[0].call("one_release")
     assert json.loads((await held).text) == "released"
     assert processes(marker) == [pid]

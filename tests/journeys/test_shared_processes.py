@@ -12,17 +12,24 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import LONG_LIST_DEADLINE, LegacyClient, ModernClient, http, next_message
+from tests.gateway.conftest import LONG_LIST_DEADLINE, META, LegacyClient, ModernClient, http, next_message
 from tests.web.conftest import InProcessApp, open_site
 from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
 
+from toolyard.clients import ConnectionManager
+from toolyard.clients.connector import ConnectionManagerLimits
 from toolyard.types.account import Right, TokenScope
+from toolyard.types.call import Caller, McpRequest, RequestClient
+from toolyard.types.server import Server, StdioSpec
 from toolyard.web.gateway_mount import GatewayMount
 
 __all__ = ["http", "open_site"]
 
 SERVER = str(Path(__file__).parent.parent / "servers/counting_server.py")
 FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
+FLOOD = "elicitation_flood_server.py"
+PEOPLE = (("ann", "user"), ("bob", "user"), ("root", "admin"))
+PAGE = "/ui/admin/mcp/files/one"
 ANN = {"action": "accept", "content": {"name": "Ann"}}
 
 Until = Callable[..., Awaitable[None]]
@@ -120,14 +127,63 @@ async def test_clients_of_both_eras_and_of_all_capabilities_share_one_process(
     assert {each["pid"] for each in seen} == {pid}
     # Status, page and command show the process with its users.
     (status,) = (await site.client().get("/api/v1/status")).json["items"]
-    assert status["processes"] == [{"pid": pid, "users": ["old 1"] * 3, "launch": None}]
-    assert f"{pid}, used by old 1, old 1, old 1" in (await browser.get("/ui/admin/mcp/files/one")).text
+    # Clients without a session cannot be told apart: each name is shown once.
+    assert status["processes"] == [{"pid": pid, "users": ["a client", *["old 1"] * 3], "launch": None}]
+    assert f"{pid}, used by a client, old 1, old 1, old 1" in (await browser.get(PAGE)).text
     # They leave, and nothing of them is left.
     for client in clients[3:]:
         async with http.delete(client.url, headers=client.head("")) as response:
             assert response.status == 204
     assert processes(marker) == [pid]
     assert site.services.core.manager.connection("one").users == {}
+
+
+async def test_clients_without_a_session_are_users_by_the_names_in_their_requests(
+    site: InProcessApp, http: aiohttp.ClientSession, wait_until: Until, browser: ScriptlessBrowser
+) -> None:
+    quiet, asking = [ModernClient(http, f"{site.url}/mcp", each) for each in ({}, FORMS)]
+    for client, name in ((quiet, "quiet"), (asking, "asking\u202e<b>"), (quiet, "quiet")):
+        info = {f"{META}/clientInfo": {"name": name, "version": "2"}}
+        assert (await client.ask("tools/call", {"name": "one_count", "arguments": {}}, **info)).result
+    info = {f"{META}/clientInfo": {"name": "waiting", "version": "3"}}
+    held = asyncio.create_task(quiet.ask("tools/call", {"name": "one_hold", "arguments": {}}, **info))
+    connection = site.services.core.manager.connection("one")
+    await wait_until(lambda: "waiting 3" in connection.list_users())
+    (status,) = (await site.client().get("/api/v1/status")).json["items"]
+    assert status["processes"][0]["users"] == ["asking\\u202e<b> 2", "quiet 2", "waiting 3"]
+    assert "used by asking\\u202e<b> 2, quiet 2, waiting 3" in (await browser.get(PAGE)).text
+    await quiet.call("one_release")
+    assert json.loads((await held).text) == "released"
+
+
+@pytest.mark.parametrize(
+    ("limits", "users"),
+    [
+        (ConnectionManagerLimits(recent_clients=2), ["c2", "c3"]),
+        (ConnectionManagerLimits(recent_client_seconds=0.0), []),
+    ],
+)
+async def test_users_without_a_session_are_limited_in_number_and_time(
+    marker: str, limits: ConnectionManagerLimits, users: list[str]
+) -> None:
+    server = Server("one", StdioSpec(sys.executable, ("-I", "-S", SERVER, marker)))
+    async with ConnectionManager([server], limits=limits) as manager:
+        for name in ("c1", "c2", "c3"):
+            request = McpRequest("tools/list", client=RequestClient(None, name))
+            assert (await manager.send("one", Caller(), request))["tools"]
+        assert manager.connection("one").list_users() == users
+
+
+async def test_other_people_do_not_see_the_clients_of_a_process(
+    open_site: Any, http: aiohttp.ClientSession, marker: str
+) -> None:
+    site = await open_site({"one": entry(marker)}, people_mode="password", list_deadline=LONG_LIST_DEADLINE)
+    ann, bob, root = [await site.person(name, role) for name, role in PEOPLE]
+    client = ModernClient(http, f"{site.url}/mcp", {}, {"Authorization": f"Bearer {ann.secret}"})
+    assert (await client.call("one_count")).result
+    for person in (ann, bob, root):
+        (status,) = (await person.token.get("/api/v1/status")).json["items"]
+        assert status["processes"] == []
 
 
 async def test_a_server_that_people_share_has_one_process(
@@ -266,7 +322,24 @@ async def test_a_call_ends_with_the_link_if_nobody_answers(
     assert "is asking" not in (await ScriptlessBrowser(site.client()).get("/ui/approvals")).text
 
 
-PEOPLE = (("ann", "user"), ("bob", "user"), ("root", "admin"))
+async def test_questions_that_a_server_asks_at_once_are_limited_on_the_page(
+    open_site: Any, http: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    flood = {"command": sys.executable, "args": ["-I", "-S", str(Path(SERVER).with_name(FLOOD))]}
+    site = await open_site({"one": flood}, list_deadline=LONG_LIST_DEADLINE)
+    client = ModernClient(http, f"{site.url}/mcp")
+    call = asyncio.create_task(client.call("one_flood", {"times": 50, "at_once": True}))
+    questions = site.services.database.questions
+    async with asyncio.timeout(30):
+        while True:
+            asked = await questions.list_open("local", 0.0)
+            if len(asked) + caplog.text.count("too many questions are open") == 50:
+                break
+            await asyncio.sleep(0.02)
+    assert len(asked) == 20
+    for question in asked:
+        assert await questions.answer(question.owner, question.id, {"action": "decline"})
+    assert (await call).text == "50"
 
 
 async def test_a_question_is_on_the_page_of_its_person_only(

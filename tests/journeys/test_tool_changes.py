@@ -121,7 +121,7 @@ async def test_a_server_of_the_file(town: ToolChangeEnvironment) -> None:
     await expect(alert.get_by_role("link", name="See what changed")).to_have_attribute(
         "href", link.removeprefix(town.url)
     )
-    await expect(town.page.locator(".kept-back")).to_contain_text("its definition has changed")
+    await expect(town.page.locator(".blocked-reason")).to_contain_text("its definition has changed")
     await town.accept(link, "read")
     await expect(town.page.get_by_role("heading", level=1)).to_have_text("files")
     assert (await town.call("files_read")).out == "called read\n"

@@ -253,15 +253,15 @@ async def test_more_tools_than_providers_accept_make_a_chat_use_the_meta_tools()
     core = Core([server("many")], tools, budgets=MetaToolLimits(chat_tools=4))
     listing = await core.rosters.refresh(CALLER.principal)
     in_chat = Caller(surface=Surface.MODEL_DIRECT, chat="c")
-    offer = core.meta.offer_tools(listing, in_chat)
+    offer = core.meta.select_exposed_tools(listing, in_chat)
     assert (list(offer.direct), list(offer.meta)) == ([], list(META_TOOLS))
     assert offer.meta_reason == "it has 5 tools, more than the 4 that providers accept"
     # Programs without a chat count for themselves, and an agent may insist.
-    assert len(core.meta.offer_tools(listing, Caller(surface=Surface.MODEL_DIRECT)).direct) == 5
+    assert len(core.meta.select_exposed_tools(listing, Caller(surface=Surface.MODEL_DIRECT)).direct) == 5
     direct = Agent("a", "A", mode="direct")
     assert (
         len(
-            core.meta.offer_tools(
+            core.meta.select_exposed_tools(
                 listing, Caller(surface=Surface.MODEL_DIRECT, agent=direct, chat="c")
             ).direct
         )

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.tasks import cancel
 
-from toolyard.net.connector import DaemonThreadResolver
+from toolyard.net.guarded_connector import DaemonThreadResolver
 
 
 @pytest.fixture

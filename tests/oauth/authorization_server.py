@@ -93,24 +93,24 @@ class ServerState:
 # Control.
 
 
-def control_routes(world: ServerState) -> list[web.RouteDef]:
+def control_routes(server_state: ServerState) -> list[web.RouteDef]:
     async def tell(request: web.Request) -> web.Response:
-        return web.json_response(world.origins)
+        return web.json_response(server_state.origins)
 
     async def reset(request: web.Request) -> web.Response:
-        fresh = ServerState(world.origins, {**DEFAULTS, **await request.json()})
-        world.__dict__.update(fresh.__dict__)
+        fresh = ServerState(server_state.origins, {**DEFAULTS, **await request.json()})
+        server_state.__dict__.update(fresh.__dict__)
         return web.json_response({})
 
     async def change(request: web.Request) -> web.Response:
-        world.settings.update(await request.json())
+        server_state.settings.update(await request.json())
         return web.json_response({})
 
     async def log(request: web.Request) -> web.Response:
-        return web.json_response(world.log)
+        return web.json_response(server_state.log)
 
     async def forget(request: web.Request) -> web.Response:
-        getattr(world, request.query["what"]).clear()
+        getattr(server_state, request.query["what"]).clear()
         return web.json_response({})
 
     return [
@@ -125,12 +125,12 @@ def control_routes(world: ServerState) -> list[web.RouteDef]:
 # The resource.
 
 
-def resource_routes(world: ServerState) -> list[web.RouteDef]:
+def resource_routes(server_state: ServerState) -> list[web.RouteDef]:
     def document() -> dict[str, Any]:
         made = {
-            "resource": world.origins["rs"] + "/mcp",
-            "authorization_servers": [world.issuer(name) for name in world.settings["servers"]],
-            **world.settings["resource_document"],
+            "resource": server_state.origins["rs"] + "/mcp",
+            "authorization_servers": [server_state.issuer(name) for name in server_state.settings["servers"]],
+            **server_state.settings["resource_document"],
         }
         return {name: value for name, value in made.items() if value is not None}
 
@@ -140,9 +140,11 @@ def resource_routes(world: ServerState) -> list[web.RouteDef]:
             params["error"] = error
         if scope:
             params["scope"] = scope
-        settings = world.settings
+        settings = server_state.settings
         if (place := settings["named_in_header"]) is not None:
-            params["resource_metadata"] = place if settings["header_as_is"] else world.origins["rs"] + place
+            params["resource_metadata"] = (
+                place if settings["header_as_is"] else server_state.origins["rs"] + place
+            )
         words = ", ".join(f'{name}="{value}"' for name, value in params.items())
         answer = web.json_response({}, status=status)
         for each in (settings["header_before"], f"Bearer {words}".strip()):
@@ -151,15 +153,15 @@ def resource_routes(world: ServerState) -> list[web.RouteDef]:
         return answer
 
     async def mcp(request: web.Request) -> web.Response:
-        settings = world.settings
+        settings = server_state.settings
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        world.note("rs", "call", token=token)
+        server_state.note("rs", "call", token=token)
         if settings["refuse"] == 401:
             return refusal(401, "invalid_token", settings["challenge_scope"])
         if settings["strangers"] and not token:
             return web.json_response({"scope": "", "client": "nobody"})
-        known = world.access.get(token)
-        accepted = [world.issuer(name) for name in settings["servers"]]
+        known = server_state.access.get(token)
+        accepted = [server_state.issuer(name) for name in settings["servers"]]
         if scheme != "Bearer" or known is None or known["issuer"] not in accepted:
             return refusal(401, "invalid_token" if token else None, settings["challenge_scope"])
         if settings["refuse"] == 403:
@@ -196,8 +198,8 @@ def resource_routes(world: ServerState) -> list[web.RouteDef]:
         return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     async def metadata(request: web.Request) -> web.Response:
-        world.note("rs", "resource metadata", path=request.path)
-        if request.path in world.settings["resource_places"]:
+        server_state.note("rs", "resource metadata", path=request.path)
+        if request.path in server_state.settings["resource_places"]:
             return web.json_response(document())
         return web.json_response({"error": "not found"}, status=404)
 
@@ -215,8 +217,8 @@ def resource_routes(world: ServerState) -> list[web.RouteDef]:
 class AuthorizationServer:
     """One of them. Its name stands in the log."""
 
-    def __init__(self, world: ServerState, name: str) -> None:
-        self.world = world
+    def __init__(self, server_state: ServerState, name: str) -> None:
+        self.server_state = server_state
         self.name = name
 
     def routes(self) -> list[web.RouteDef]:
@@ -229,13 +231,13 @@ class AuthorizationServer:
         ]
 
     async def metadata(self, request: web.Request) -> web.Response:
-        settings = self.world.settings
-        self.world.note(self.name, "metadata", path=request.path)
+        settings = self.server_state.settings
+        self.server_state.note(self.name, "metadata", path=request.path)
         if settings["at_origin"] != (self.name == "rs"):
             return web.json_response({}, status=404)
         if request.path not in settings["metadata_places"]:
             return web.json_response({}, status=404)
-        base = self.world.issuer(self.name)
+        base = self.server_state.issuer(self.name)
         made = {
             "issuer": base,
             "authorization_endpoint": f"{base}/authorize",
@@ -252,8 +254,8 @@ class AuthorizationServer:
         return web.json_response(made, status=settings["metadata_status"])
 
     async def register(self, request: web.Request) -> web.Response:
-        settings, asked = self.world.settings, await request.json()
-        self.world.note(self.name, "register", asked=asked)
+        settings, asked = self.server_state.settings, await request.json()
+        self.server_state.note(self.name, "register", asked=asked)
         if settings["register_status"] != 201:
             said = {"error": "invalid_redirect_uri", "error_description": "not this address"}
             return web.json_response(said, status=settings["register_status"])
@@ -264,34 +266,34 @@ class AuthorizationServer:
         if asked.get("token_endpoint_auth_method") != "none":
             made["client_secret"] = secrets.token_urlsafe(16)
         made.update(settings["register_answer"])
-        self.world.clients[made["client_id"]] = made
+        self.server_state.clients[made["client_id"]] = made
         return web.json_response(made, status=201)
 
     async def authorize(self, request: web.Request) -> web.Response:
-        settings, query = self.world.settings, dict(request.query)
-        self.world.note(self.name, "authorize" if "resource" in query else "look", query=query)
-        known = self.world.clients.keys() | settings["entered"].keys()
+        settings, query = self.server_state.settings, dict(request.query)
+        self.server_state.note(self.name, "authorize" if "resource" in query else "look", query=query)
+        known = self.server_state.clients.keys() | settings["entered"].keys()
         if query["client_id"] not in known and not query["client_id"].startswith("https://"):
             # As RFC 6749 wants it: nobody is sent to an address that may be a stranger's.
             return web.Response(status=400, text="unknown client")
         back: dict[str, str] = {"state": query["state"]}
-        issuer = self.world.issuer(self.name)
+        issuer = self.server_state.issuer(self.name)
         if (iss := {"right": issuer}.get(settings["iss"] or "", settings["iss"])) is not None:
             back["iss"] = iss
         if settings["authorize_error"] is not None:
             back.update(error=settings["authorize_error"], error_description="said no")
         else:
             back["code"] = secrets.token_urlsafe(16)
-            self.world.codes[back["code"]] = {**query, "issuer": issuer, "person": settings["person"]}
+            self.server_state.codes[back["code"]] = {**query, "issuer": issuer, "person": settings["person"]}
         raise web.HTTPFound(f"{query['redirect_uri']}?{urlencode(back)}")
 
     async def token(self, request: web.Request) -> web.Response:
-        settings, form = self.world.settings, dict(await request.post())
+        settings, form = self.server_state.settings, dict(await request.post())
         client_id, method, secret = self._credentials(request, form)
         facts = {name: form.get(name) for name in ("grant_type", "resource", "scope", "refresh_token")}
-        self.world.note(self.name, "token", client_id=client_id, method=method, **facts)
+        self.server_state.note(self.name, "token", client_id=client_id, method=method, **facts)
         await asyncio.sleep(settings["token_delay"])
-        while self.world.settings["token_waits"]:
+        while self.server_state.settings["token_waits"]:
             await asyncio.sleep(0.01)
         if settings["token_trouble"]:
             trouble = settings["token_trouble"].pop(0)
@@ -312,9 +314,9 @@ class AuthorizationServer:
         if isinstance(grant, str):
             return web.json_response({"error": "invalid_grant", "error_description": grant}, status=400)
         answer = self._issue(grant)
-        if self.world.settings["answer_waits"]:
-            self.world.note(self.name, "answer held")
-        while self.world.settings["answer_waits"]:
+        if self.server_state.settings["answer_waits"]:
+            self.server_state.note(self.name, "answer held")
+        while self.server_state.settings["answer_waits"]:
             await asyncio.sleep(0.01)
         return answer
 
@@ -323,16 +325,18 @@ class AuthorizationServer:
         form = dict(await request.post())
         client_id, method, secret = self._credentials(request, form)
         token, kind = str(form["token"]), form.get("token_type_hint")
-        self.world.note(self.name, "revoke", client_id=client_id, method=method, kind=kind)
-        if (status := self.world.settings["revoke_status"]) != 200:
+        self.server_state.note(self.name, "revoke", client_id=client_id, method=method, kind=kind)
+        if (status := self.server_state.settings["revoke_status"]) != 200:
             return web.Response(status=status)
         if self._wrong_client(client_id, method, secret) is not None:
             return web.json_response({"error": "invalid_client"}, status=401)
-        known = self.world.refresh.pop(token, None) or self.world.access.pop(token, None)
+        known = self.server_state.refresh.pop(token, None) or self.server_state.access.pop(token, None)
         if known is not None:
-            family = [each for each, one in self.world.access.items() if one["family"] == known["family"]]
+            family = [
+                each for each, one in self.server_state.access.items() if one["family"] == known["family"]
+            ]
             for each in family:
-                del self.world.access[each]
+                del self.server_state.access[each]
         return web.Response()
 
     def _credentials(self, request: web.Request, form: dict[str, Any]) -> tuple[str, str, str | None]:
@@ -349,12 +353,12 @@ class AuthorizationServer:
         return form["client_id"], "none", None
 
     def _wrong_client(self, client_id: str, method: str, secret: str | None) -> str | None:
-        entered = self.world.settings["entered"]
+        entered = self.server_state.settings["entered"]
         if client_id in entered:
             return None if method == "private_key_jwt" or entered[client_id] == secret else "wrong secret"
         if client_id.startswith("https://"):
             return None
-        known = self.world.clients.get(client_id)
+        known = self.server_state.clients.get(client_id)
         if known is None or known["server"] != self.name:
             return "unknown client"
         if known.get("token_endpoint_auth_method", "client_secret_basic") != method:
@@ -362,7 +366,7 @@ class AuthorizationServer:
         return None if known.get("client_secret") == secret else "wrong secret"
 
     def _by_code(self, form: dict[str, Any], client_id: str) -> dict[str, Any] | str:
-        known = self.world.codes.pop(form["code"], None)
+        known = self.server_state.codes.pop(form["code"], None)
         if known is None:
             return "unknown code"
         digest = hashlib.sha256(form["code_verifier"].encode()).digest()
@@ -370,7 +374,7 @@ class AuthorizationServer:
             return "wrong verifier"
         same = (known["client_id"], known["redirect_uri"], known.get("resource"))
         if same != (client_id, form["redirect_uri"], form.get("resource")):
-            return "another client, redirect address or resource"
+            return "another client, redirect URI or resource"
         return {
             "client_id": client_id,
             "scope": known.get("scope", ""),
@@ -380,31 +384,35 @@ class AuthorizationServer:
 
     def _by_refresh(self, form: dict[str, Any], client_id: str) -> dict[str, Any] | str:
         token = form["refresh_token"]
-        known = self.world.refresh.get(token)
-        if token in self.world.used:
-            self.world.note(self.name, "reuse")
-            self.world.refresh.clear()
+        known = self.server_state.refresh.get(token)
+        if token in self.server_state.used:
+            self.server_state.note(self.name, "reuse")
+            self.server_state.refresh.clear()
             return "used twice"
         if known is None or known["client_id"] != client_id:
             return "unknown refresh token"
-        if self.world.settings["rotate"]:
-            self.world.used.add(token)
+        if self.server_state.settings["rotate"]:
+            self.server_state.used.add(token)
         return known
 
     def _by_client(self, form: dict[str, Any], client_id: str) -> dict[str, Any] | str:
         return {"client_id": client_id, "scope": form.get("scope", ""), "family": "", "person": client_id}
 
     def _issue(self, grant: dict[str, Any]) -> web.Response:
-        settings = self.world.settings
+        settings = self.server_state.settings
         access, refresh = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
-        self.world.access[access] = {**grant, "issuer": self.world.issuer(self.name), "at": time.time()}
+        self.server_state.access[access] = {
+            **grant,
+            "issuer": self.server_state.issuer(self.name),
+            "at": time.time(),
+        }
         answer: dict[str, Any] = {
             "access_token": access,
             "token_type": "Bearer",
             "expires_in": settings["life"],
         }
         if settings["refresh_tokens"] and grant["family"]:
-            self.world.refresh[refresh] = grant
+            self.server_state.refresh[refresh] = grant
             answer["refresh_token"] = refresh
         answer.update(settings["token_answer"])
         answer = {name: value for name, value in answer.items() if value is not None}
@@ -412,16 +420,16 @@ class AuthorizationServer:
 
 
 async def serve(port: int) -> None:
-    world = ServerState({})
+    server_state = ServerState({})
     for name in ("as1", "as2", "rs"):
         app = web.Application()
         if name == "rs":
-            app.add_routes([*control_routes(world), *resource_routes(world)])
-        app.add_routes(AuthorizationServer(world, name).routes())
+            app.add_routes([*control_routes(server_state), *resource_routes(server_state)])
+        app.add_routes(AuthorizationServer(server_state, name).routes())
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port if name == "rs" else 0).start()
-        world.origins[name] = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        server_state.origins[name] = f"http://127.0.0.1:{runner.addresses[0][1]}"
     await asyncio.Event().wait()
 
 

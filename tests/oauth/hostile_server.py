@@ -1,7 +1,7 @@
 """A hostile MCP server with its own authorization server: ``hostile_server.py PORT``.
 
 Its authorization endpoint sends the browser on to an honest authorization server, with the honest client's id
-and redirect address (the mix-up attack of RFC 9207), and its token endpoint redeems there each code that it
+and redirect URI (the mix-up attack of RFC 9207), and its token endpoint redeems there each code that it
 is given. ``PUT /control`` sets ``token_endpoint`` and ``authorization_endpoint`` of the honest side,
 ``query`` with the parameters to replace, and ``metadata`` to add to the metadata of its own. ``GET /log``
 lists the token requests it received, each with the status that the honest server answered to its redemption.

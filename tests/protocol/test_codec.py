@@ -106,6 +106,15 @@ def test_whatever_holds_the_bytes_is_read_alike(kind: Callable[[bytes], MessageB
             decode(kind(text))
 
 
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_integers_have_at_most_640_digits(sign: str) -> None:
+    """Writing one of 4,300 digits, which Python would read, takes more than a millisecond."""
+    longest = sign + "9" * 640
+    assert decode(f"[{longest}]".encode()) == [int(longest)]
+    with pytest.raises(ValueError):
+        decode(f"[{longest}9]".encode())
+
+
 # Large messages are read first, and looked at afterwards.
 
 

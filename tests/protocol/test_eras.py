@@ -23,7 +23,7 @@ MODULES_THAT_NAME_AN_ERA = {
     "protocol/constants.py",  # the versions
     "protocol/eras.py",
     "protocol/server.py",  # the messages of the handshake
-    "transports/registry.py",  # SSE has only one era
+    "transports/transport_types.py",  # SSE has only one era
     "types/server.py",  # the words of the configuration
 }
 

@@ -113,6 +113,7 @@ BOMBS = {
     "empty lists": b"[" + b"[]," * 12_000_000 + b"1]",
     "members": b'[{"a":' + b'[],"a":' * 4_000_000 + b"1}]",
     "records": b"[" + b'{"a":1},' * 4_000_000 + b"1]",
+    "less than two megabytes": b"[" + b"[]," * 600_000 + b"1]",
 }
 
 
@@ -149,8 +150,13 @@ async def test_a_message_below_the_threshold_is_decoded_at_once() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"[" * 3_000_000, b"[" + b"1" * 3_000_000 + b"]", b"[1e999999," + b" " * 3_000_000 + b"1]"],
-    ids=["nested", "digits", "exponent"],
+    [
+        b"[" * 3_000_000,
+        b"[" + b"1" * 3_000_000 + b"]",
+        b"[" + b" " * 3_000_000 + b"[1]," + b"1" * 641 + b"]",
+        b"[1e999999," + b" " * 3_000_000 + b"1]",
+    ],
+    ids=["nested", "digits", "many-digits", "exponent"],
 )
 async def test_nesting_and_numbers_without_bound_are_refused(data: bytes) -> None:
     found, _ = await turns_while(data)

@@ -151,7 +151,7 @@ def ourselves() -> ClientIdentity:
 
 
 @pytest.fixture
-async def office(
+async def registry_fixture(
     database: Database, program: OAuthProgram, ourselves: ClientIdentity
 ) -> AsyncIterator[RegistryFixture]:
     net, clock = OutboundHttp(), ManualClock(1_000_000.0)

@@ -38,175 +38,190 @@ def database_url() -> None:
 
 
 @pytest.fixture
-async def core(office: RegistryFixture) -> AsyncIterator[Core]:
+async def core(registry_fixture: RegistryFixture) -> AsyncIterator[Core]:
     made = build_core(
         Configuration(servers={}, bundles={}),
         Settings(),
         data_dir=None,
-        auth_provider_for=office.credentials.auth_provider_for,
-        net=office.net,
+        auth_provider_for=registry_fixture.credentials.auth_provider_for,
+        net=registry_fixture.net,
     )
     yield made
     await made.close()
 
 
-async def call(office: Any, core: Core, instance: Any, tool: str = "whoami") -> str:
-    await core.updates.sync_instances(office.ann.id, [await office.server(instance)])
+async def call(registry_fixture: Any, core: Core, instance: Any, tool: str = "whoami") -> str:
+    await core.updates.sync_instances(registry_fixture.ann.id, [await registry_fixture.server(instance)])
     name = f"mcp_{instance.slug}__{tool}"
-    return (await core.call_path.call(ToolCall(name), Caller(office.principal))).text
+    return (await core.call_path.call(ToolCall(name), Caller(registry_fixture.principal))).text
 
 
-async def failure(office: Any, core: Core, instance: Any, tool: str = "whoami") -> Any:
+async def failure(registry_fixture: Any, core: Core, instance: Any, tool: str = "whoami") -> Any:
     with pytest.raises((SignInNeeded, AuthUnavailable)) as caught:
-        await call(office, core, instance, tool)
+        await call(registry_fixture, core, instance, tool)
     return caught.value
 
 
 # Instances.
 
 
-async def test_an_instance_calls_as_whom_it_signed_in(office: RegistryFixture, core: Core) -> None:
-    instance = await office.instance()
-    error = await failure(office, core, instance)
+async def test_an_instance_calls_as_whom_it_signed_in(registry_fixture: RegistryFixture, core: Core) -> None:
+    instance = await registry_fixture.instance()
+    error = await failure(registry_fixture, core, instance)
     assert isinstance(error, NeverSignedIn)
     assert "press Connect" in (error.hint or "")
-    assert (await office.state(instance))[0] is PENDING
-    await office.program.change(person="ann@example.com")
-    await office.sign_in(instance)
-    assert await call(office, core, instance) == "ann@example.com"
+    assert (await registry_fixture.state(instance))[0] is PENDING
+    await registry_fixture.program.change(person="ann@example.com")
+    await registry_fixture.sign_in(instance)
+    assert await call(registry_fixture, core, instance) == "ann@example.com"
 
 
-async def test_a_value_goes_along_and_a_wrong_one_is_told(office: RegistryFixture, core: Core) -> None:
-    instance = await office.instance()
-    await office.sign_in(instance)
-    token = (await office.database.auth.get_grant(instance.grant_key)).access_token
+async def test_a_value_goes_along_and_a_wrong_one_is_told(
+    registry_fixture: RegistryFixture, core: Core
+) -> None:
+    instance = await registry_fixture.instance()
+    await registry_fixture.sign_in(instance)
+    token = (await registry_fixture.database.auth.get_grant(instance.grant_key)).access_token
     header = ChoiceDraft("header", key="Authorization")
-    valued = await office.instance(header, value=f"Bearer {token}", slug="valued")
-    assert await call(office, core, valued) == "somebody"
-    wrong = await office.instance(header, value="Bearer nonsense", slug="wrong")
-    error = await failure(office, core, wrong)
+    valued = await registry_fixture.instance(header, value=f"Bearer {token}", slug="valued")
+    assert await call(registry_fixture, core, valued) == "somebody"
+    wrong = await registry_fixture.instance(header, value="Bearer nonsense", slug="wrong")
+    error = await failure(registry_fixture, core, wrong)
     assert type(error) is SignInNeeded
     assert "nonsense" not in str(error)
 
 
-async def test_a_token_that_ran_out_is_refreshed_without_anybody(office: RegistryFixture, core: Core) -> None:
-    instance = await office.instance()
-    await office.sign_in(instance)
-    await call(office, core, instance)
-    await office.run_out(AFTER_EXPIRY_SECONDS)
-    await call(office, core, instance)
-    assert len(await office.program.refreshes()) == 1
-    assert (await office.state(instance))[0] is READY
+async def test_a_token_that_ran_out_is_refreshed_without_anybody(
+    registry_fixture: RegistryFixture, core: Core
+) -> None:
+    instance = await registry_fixture.instance()
+    await registry_fixture.sign_in(instance)
+    await call(registry_fixture, core, instance)
+    await registry_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    await call(registry_fixture, core, instance)
+    assert len(await registry_fixture.program.refreshes()) == 1
+    assert (await registry_fixture.state(instance))[0] is READY
 
 
 async def test_fifty_calls_with_a_token_that_ran_out_make_one_refresh(
-    office: RegistryFixture, core: Core
+    registry_fixture: RegistryFixture, core: Core
 ) -> None:
-    instance = await office.instance()
-    await office.sign_in(instance)
-    await call(office, core, instance)
-    await office.program.change(token_delay=0.1)
-    await office.run_out(AFTER_EXPIRY_SECONDS)
-    texts = await asyncio.gather(*(call(office, core, instance) for _ in range(50)))
+    instance = await registry_fixture.instance()
+    await registry_fixture.sign_in(instance)
+    await call(registry_fixture, core, instance)
+    await registry_fixture.program.change(token_delay=0.1)
+    await registry_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    texts = await asyncio.gather(*(call(registry_fixture, core, instance) for _ in range(50)))
     assert set(texts) == {"somebody"}
-    assert len(await office.program.refreshes()) == 1
+    assert len(await registry_fixture.program.refreshes()) == 1
 
 
-async def test_a_restart_between_expiry_and_call_needs_nobody(office: RegistryFixture) -> None:
-    instance = await office.instance()
-    await office.sign_in(instance)
-    await office.run_out(AFTER_EXPIRY_SECONDS)
+async def test_a_restart_between_expiry_and_call_needs_nobody(registry_fixture: RegistryFixture) -> None:
+    instance = await registry_fixture.instance()
+    await registry_fixture.sign_in(instance)
+    await registry_fixture.run_out(AFTER_EXPIRY_SECONDS)
     for _ in range(3):
         credentials = AuthProviderFactory(
-            office.registry, office.database.auth, office.net, clock=office.clock
+            registry_fixture.registry,
+            registry_fixture.database.auth,
+            registry_fixture.net,
+            clock=registry_fixture.clock,
         )
-        provider = credentials.auth_provider_for(await office.server(instance), office.principal)
+        provider = credentials.auth_provider_for(
+            await registry_fixture.server(instance), registry_fixture.principal
+        )
         assert provider is not None
         assert (await provider.headers())["Authorization"].startswith("Bearer ")
-    assert len(await office.program.refreshes()) == 1
+    assert len(await registry_fixture.program.refreshes()) == 1
 
 
-async def test_a_rotated_token_is_never_used_twice(office: RegistryFixture, core: Core) -> None:
-    instance = await office.instance()
-    await office.sign_in(instance)
+async def test_a_rotated_token_is_never_used_twice(registry_fixture: RegistryFixture, core: Core) -> None:
+    instance = await registry_fixture.instance()
+    await registry_fixture.sign_in(instance)
     for _ in range(4):
-        await office.run_out(AFTER_EXPIRY_SECONDS)
-        await call(office, core, instance)
-    used = await office.program.refreshes()
+        await registry_fixture.run_out(AFTER_EXPIRY_SECONDS)
+        await call(registry_fixture, core, instance)
+    used = await registry_fixture.program.refreshes()
     assert len(used) == len(set(used)) == 4
-    assert not await office.program.log("reuse")
+    assert not await registry_fixture.program.log("reuse")
 
 
-async def test_a_token_endpoint_in_trouble_loses_nothing(office: RegistryFixture, core: Core) -> None:
-    instance = await office.instance()
-    await office.sign_in(instance)
-    before = await office.database.auth.get_grant(instance.grant_key)
-    await office.run_out(AFTER_EXPIRY_SECONDS)
-    await office.program.change(token_trouble=[503, "drop", 500, 502])
-    error = await failure(office, core, instance)
+async def test_a_token_endpoint_in_trouble_loses_nothing(
+    registry_fixture: RegistryFixture, core: Core
+) -> None:
+    instance = await registry_fixture.instance()
+    await registry_fixture.sign_in(instance)
+    before = await registry_fixture.database.auth.get_grant(instance.grant_key)
+    await registry_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    await registry_fixture.program.change(token_trouble=[503, "drop", 500, 502])
+    error = await failure(registry_fixture, core, instance)
     assert isinstance(error, AuthUnavailable | SignInNeeded)
-    after = await office.database.auth.get_grant(instance.grant_key)
+    after = await registry_fixture.database.auth.get_grant(instance.grant_key)
     assert after is not None
     # Only the attempt is noted: the endpoint may have replaced the token before it failed.
     assert after.refresh_began_at is not None
     assert replace(after, refresh_began_at=None) == before
-    assert (await office.state(instance))[0] is READY
-    await office.program.change(token_trouble=[])
-    office.clock.now += 60
-    assert await call(office, core, instance) == "somebody"
-    after = await office.database.auth.get_grant(instance.grant_key)
+    assert (await registry_fixture.state(instance))[0] is READY
+    await registry_fixture.program.change(token_trouble=[])
+    registry_fixture.clock.now += 60
+    assert await call(registry_fixture, core, instance) == "somebody"
+    after = await registry_fixture.database.auth.get_grant(instance.grant_key)
     assert after is not None
     assert after.refresh_began_at is None
 
 
 async def test_a_sign_in_that_was_taken_back_is_marked_and_mended(
-    office: RegistryFixture, core: Core
+    registry_fixture: RegistryFixture, core: Core
 ) -> None:
-    instance = await office.instance()
-    await office.sign_in(instance)
-    await call(office, core, instance)
+    instance = await registry_fixture.instance()
+    await registry_fixture.sign_in(instance)
+    await call(registry_fixture, core, instance)
     for what in ("access", "refresh"):
-        await office.program.forget(what)
-    errors = await asyncio.gather(*(failure(office, core, instance) for _ in range(5)))
+        await registry_fixture.program.forget(what)
+    errors = await asyncio.gather(*(failure(registry_fixture, core, instance) for _ in range(5)))
     assert all(isinstance(error, SignInEnded) for error in errors)
     assert "press Connect" in (errors[0].hint or "")
-    state, reason = await office.state(instance)
+    state, reason = await registry_fixture.state(instance)
     assert state is NEEDS_REAUTH
     assert "cannot be refreshed" in (reason or "")
-    await office.sign_in(instance)
-    assert await call(office, core, instance) == "somebody"
-    assert await office.state(instance) == (READY, None)
+    await registry_fixture.sign_in(instance)
+    assert await call(registry_fixture, core, instance) == "somebody"
+    assert await registry_fixture.state(instance) == (READY, None)
 
 
 async def test_a_refused_token_that_is_replaced_elsewhere_leaves_the_instance_ready(
-    office: RegistryFixture,
+    registry_fixture: RegistryFixture,
 ) -> None:
     """Somebody signs in again between the refusal and the note about it."""
-    instance = await office.instance()
-    await office.sign_in(instance)
-    provider = office.credentials.auth_provider_for(await office.server(instance), office.principal)
+    instance = await registry_fixture.instance()
+    await registry_fixture.sign_in(instance)
+    provider = registry_fixture.credentials.auth_provider_for(
+        await registry_fixture.server(instance), registry_fixture.principal
+    )
     await provider.headers()
     for what in ("access", "refresh"):
-        await office.program.forget(what)
-    storage, signed = office.database.registry, []
+        await registry_fixture.program.forget(what)
+    storage, signed = registry_fixture.database.registry, []
     set_state = storage.set_instance_state
 
     async def late(instance_id: str, state: InstanceState, reason: str | None) -> None:
         if state is NEEDS_REAUTH and not signed:
             signed.append(True)
-            await office.sign_in(instance)
+            await registry_fixture.sign_in(instance)
         await set_state(instance_id, state, reason)
 
     storage.set_instance_state = late
     with pytest.raises(SignInEnded):
         await provider.challenged(parse_challenge(401, "Bearer"))
     assert signed
-    assert await office.state(instance) == (READY, None)
+    assert await registry_fixture.state(instance) == (READY, None)
 
 
-async def test_a_state_is_written_once_however_many_calls_fail(office: RegistryFixture, core: Core) -> None:
-    instance = await office.instance()
-    storage, written = office.database.registry, []
+async def test_a_state_is_written_once_however_many_calls_fail(
+    registry_fixture: RegistryFixture, core: Core
+) -> None:
+    instance = await registry_fixture.instance()
+    storage, written = registry_fixture.database.registry, []
     set_state = storage.set_instance_state
 
     async def counted(*words: Any) -> None:
@@ -214,66 +229,72 @@ async def test_a_state_is_written_once_however_many_calls_fail(office: RegistryF
         await set_state(*words)
 
     storage.set_instance_state = counted
-    await call_all(office, core, instance, 10)
+    await call_all(registry_fixture, core, instance, 10)
     assert len(written) == 1
 
 
-async def call_all(office: Any, core: Core, instance: Any, times: int) -> None:
-    server = await office.server(instance)
-    await core.updates.sync_instances(office.ann.id, [server])
+async def call_all(registry_fixture: Any, core: Core, instance: Any, times: int) -> None:
+    server = await registry_fixture.server(instance)
+    await core.updates.sync_instances(registry_fixture.ann.id, [server])
     for _ in range(times):
         with pytest.raises(NeverSignedIn):
-            await core.call_path.call(ToolCall(f"mcp_{instance.slug}__whoami"), Caller(office.principal))
+            await core.call_path.call(
+                ToolCall(f"mcp_{instance.slug}__whoami"), Caller(registry_fixture.principal)
+            )
 
 
-async def test_more_scopes_are_asked_for_at_the_next_sign_in(office: RegistryFixture, core: Core) -> None:
-    await office.program.set(challenge_scope="read")
-    instance = await office.instance()
-    await office.sign_in(instance)
-    error = await failure(office, core, instance, "write")
+async def test_more_scopes_are_asked_for_at_the_next_sign_in(
+    registry_fixture: RegistryFixture, core: Core
+) -> None:
+    await registry_fixture.program.set(challenge_scope="read")
+    instance = await registry_fixture.instance()
+    await registry_fixture.sign_in(instance)
+    error = await failure(registry_fixture, core, instance, "write")
     assert isinstance(error, ScopeNeeded)
-    state, reason = await office.state(instance)
+    state, reason = await registry_fixture.state(instance)
     assert state is NEEDS_REAUTH
     assert "write" in (reason or "")
     # What needs no more still works.
-    assert await call(office, core, instance) == "somebody"
-    await office.sign_in(instance)
-    assert await call(office, core, instance, "write") == "somebody"
-    entries = await office.program.log("authorize")
+    assert await call(registry_fixture, core, instance) == "somebody"
+    await registry_fixture.sign_in(instance)
+    assert await call(registry_fixture, core, instance, "write") == "somebody"
+    entries = await registry_fixture.program.log("authorize")
     assert [entry["query"]["scope"] for entry in entries] == ["read", "read write"]
 
 
-async def test_a_forgotten_client_asks_for_one_more_sign_in(office: RegistryFixture, core: Core) -> None:
-    instance = await office.instance()
-    await office.sign_in(instance)
-    await office.program.forget("clients")
-    await office.run_out(AFTER_EXPIRY_SECONDS)
-    assert isinstance(await failure(office, core, instance), SignInEnded)
-    assert (await office.state(instance))[0] is NEEDS_REAUTH
-    await office.sign_in(instance)
-    assert await call(office, core, instance) == "somebody"
-    assert len(await office.program.log("register")) == 2
+async def test_a_forgotten_client_asks_for_one_more_sign_in(
+    registry_fixture: RegistryFixture, core: Core
+) -> None:
+    instance = await registry_fixture.instance()
+    await registry_fixture.sign_in(instance)
+    await registry_fixture.program.forget("clients")
+    await registry_fixture.run_out(AFTER_EXPIRY_SECONDS)
+    assert isinstance(await failure(registry_fixture, core, instance), SignInEnded)
+    assert (await registry_fixture.state(instance))[0] is NEEDS_REAUTH
+    await registry_fixture.sign_in(instance)
+    assert await call(registry_fixture, core, instance) == "somebody"
+    assert len(await registry_fixture.program.log("register")) == 2
 
 
-async def test_tokens_never_go_to_another_host(office: RegistryFixture, core: Core) -> None:
-    instance = await office.instance()
-    await office.sign_in(instance)
-    server = await office.server(instance)
+async def test_tokens_never_go_to_another_host(registry_fixture: RegistryFixture, core: Core) -> None:
+    instance = await registry_fixture.instance()
+    await registry_fixture.sign_in(instance)
+    server = await registry_fixture.server(instance)
     moved = replace(server, transport=HttpSpec(server.transport.url.replace("127.0.0.1", "localhost")))
-    provider = office.credentials.auth_provider_for(moved, office.principal)
+    provider = registry_fixture.credentials.auth_provider_for(moved, registry_fixture.principal)
     assert await provider.headers() == {}
-    assert await office.database.auth.get_grant(instance.grant_key) is None
+    assert await registry_fixture.database.auth.get_grant(instance.grant_key) is None
 
 
 async def test_an_instance_that_was_made_again_has_no_old_sign_in(
-    office: RegistryFixture, core: Core
+    registry_fixture: RegistryFixture, core: Core
 ) -> None:
-    instance = await office.instance(slug="mine")
-    await office.sign_in(instance)
-    assert await call(office, core, instance) == "somebody"
-    await office.registry.delete_instance(office.ann.id, instance.id)
-    again = await office.instance(slug="mine")
-    assert isinstance(await failure(office, core, again), NeverSignedIn)
+    instance = await registry_fixture.instance(slug="mine")
+    await registry_fixture.sign_in(instance)
+    assert await call(registry_fixture, core, instance) == "somebody"
+    await registry_fixture.registry.delete_instance(registry_fixture.ann.id, instance.id)
+    again = await registry_fixture.instance(slug="mine")
+    assert isinstance(await failure(registry_fixture, core, again), NeverSignedIn)
 
 
 # Servers of a file.
@@ -317,12 +338,12 @@ def test_who_needs_no_sign_in_gets_none() -> None:
     ],
 )
 async def test_the_hint_says_how_to_sign_in(
-    office: RegistryFixture, principal: Principal, shared: bool, words: str
+    registry_fixture: RegistryFixture, principal: Principal, shared: bool, words: str
 ) -> None:
-    server = config_server(office.program.mcp, shared=shared)
-    provider = AuthProviderFactory(None, office.database.auth, office.net).auth_provider_for(
-        server, principal
-    )
+    server = config_server(registry_fixture.program.mcp, shared=shared)
+    provider = AuthProviderFactory(
+        None, registry_fixture.database.auth, registry_fixture.net
+    ).auth_provider_for(server, principal)
     assert provider is not None
     with pytest.raises(NeverSignedIn) as caught:
         await provider.challenged(parse_challenge(401, "Bearer"))
@@ -339,10 +360,10 @@ async def test_the_hint_says_how_to_sign_in(
     ],
 )
 async def test_where_there_are_pages_the_hint_names_the_button(
-    office: RegistryFixture, principal: Principal, shared: bool, words: str
+    registry_fixture: RegistryFixture, principal: Principal, shared: bool, words: str
 ) -> None:
-    server = config_server(office.program.mcp, shared=shared)
-    provider = office.credentials.auth_provider_for(server, principal)
+    server = config_server(registry_fixture.program.mcp, shared=shared)
+    provider = registry_fixture.credentials.auth_provider_for(server, principal)
     with pytest.raises(NeverSignedIn) as caught:
         await provider.challenged(parse_challenge(401, "Bearer"))
     assert words in (caught.value.hint or "")
@@ -352,10 +373,10 @@ async def test_where_there_are_pages_the_hint_names_the_button(
     ("header", "oauth", "ours"), [(None, None, False), ("Basic", None, False), (None, OAuthSpec(), True)]
 )
 async def test_a_server_that_does_not_ask_for_oauth_speaks_for_itself(
-    office: RegistryFixture, header: str | None, oauth: OAuthSpec | None, ours: bool
+    registry_fixture: RegistryFixture, header: str | None, oauth: OAuthSpec | None, ours: bool
 ) -> None:
-    provider = office.credentials.auth_provider_for(
-        config_server(office.program.mcp, oauth=oauth), LOCAL_PRINCIPAL
+    provider = registry_fixture.credentials.auth_provider_for(
+        config_server(registry_fixture.program.mcp, oauth=oauth), LOCAL_PRINCIPAL
     )
     challenge = parse_challenge(401, header)
     if ours:
@@ -366,7 +387,7 @@ async def test_a_server_that_does_not_ask_for_oauth_speaks_for_itself(
 
 
 async def test_a_program_signs_in_with_the_key_file_beside_its_entry(
-    office: RegistryFixture, tmp_path: Path
+    registry_fixture: RegistryFixture, tmp_path: Path
 ) -> None:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -374,24 +395,24 @@ async def test_a_program_signs_in_with_the_key_file_beside_its_entry(
     pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    await office.program.set(entered={"robot": ""})
-    issuer = office.program.origins["as1"]
+    await registry_fixture.program.set(entered={"robot": ""})
+    issuer = registry_fixture.program.origins["as1"]
     oauth = OAuthSpec(
         client_id="robot", grant="client_credentials", private_key_file="key.pem", issuer=issuer
     )
     server = Server(
         "r",
-        HttpSpec(office.program.mcp),
+        HttpSpec(registry_fixture.program.mcp),
         oauth=oauth,
         provenance=Provenance("file", str(tmp_path / "mcp.json")),
     )
     (tmp_path / "key.pem").write_bytes(pem)
-    provider = office.credentials.auth_provider_for(server, LOCAL_PRINCIPAL)
+    provider = registry_fixture.credentials.auth_provider_for(server, LOCAL_PRINCIPAL)
     assert await provider.challenged(parse_challenge(401, "Bearer"))
     assert (await provider.headers())["Authorization"].startswith("Bearer ")
-    assert [entry["method"] for entry in await office.program.log("token")] == ["private_key_jwt"]
+    assert [entry["method"] for entry in await registry_fixture.program.log("token")] == ["private_key_jwt"]
     (tmp_path / "key.pem").unlink()
-    broken = office.credentials.auth_provider_for(server, LOCAL_PRINCIPAL)
+    broken = registry_fixture.credentials.auth_provider_for(server, LOCAL_PRINCIPAL)
     with pytest.raises(SignInNeeded, match=r"key\.pem cannot be read"):
         await broken.headers()
 
@@ -409,15 +430,17 @@ class CountingAuthStorage(MemoryAuthStorage):
         return await super().get_grant(key)
 
 
-async def test_without_a_sign_in_the_storage_is_not_asked_for_every_call(office: RegistryFixture) -> None:
+async def test_without_a_sign_in_the_storage_is_not_asked_for_every_call(
+    registry_fixture: RegistryFixture,
+) -> None:
     storage = CountingAuthStorage()
-    credentials = AuthProviderFactory(None, storage, office.net, clock=office.clock)
-    provider = credentials.auth_provider_for(config_server(office.program.mcp), LOCAL_PRINCIPAL)
+    credentials = AuthProviderFactory(None, storage, registry_fixture.net, clock=registry_fixture.clock)
+    provider = credentials.auth_provider_for(config_server(registry_fixture.program.mcp), LOCAL_PRINCIPAL)
     assert provider is not None
     for _ in range(100):
         assert await provider.headers() == {}
     assert storage.asked == 1
-    office.clock.now += 11
+    registry_fixture.clock.now += 11
     await provider.headers()
     assert storage.asked == 2
     for _ in range(1000):
@@ -429,13 +452,13 @@ async def test_without_a_sign_in_the_storage_is_not_asked_for_every_call(office:
     assert storage.asked == 3
 
 
-async def test_a_storage_that_fails_hurts_only_those_who_need_it(office: RegistryFixture) -> None:
+async def test_a_storage_that_fails_hurts_only_those_who_need_it(registry_fixture: RegistryFixture) -> None:
     class Broken(MemoryAuthStorage):
         async def get_grant(self, key: str) -> Any:
             raise DatabaseUnavailable("the database is away", hint="bring it back")
 
-    provider = AuthProviderFactory(None, Broken(), office.net).auth_provider_for(
-        config_server(office.program.mcp), LOCAL_PRINCIPAL
+    provider = AuthProviderFactory(None, Broken(), registry_fixture.net).auth_provider_for(
+        config_server(registry_fixture.program.mcp), LOCAL_PRINCIPAL
     )
     assert provider is not None
     assert await provider.headers() == {}

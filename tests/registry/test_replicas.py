@@ -53,51 +53,51 @@ async def answers(process: asyncio.subprocess.Process) -> list[str]:
 
 
 @pytest.fixture
-async def expired(office: RegistryFixture) -> Any:
+async def expired(registry_fixture: RegistryFixture) -> Any:
     """An instance that signed in, and whose token has run out."""
-    await office.program.set(life=1)
-    office.clock.now = time.time() - 3600
-    instance = await office.instance()
-    await office.sign_in(instance)
-    await office.program.change(life=3600, token_delay=0.3)
+    await registry_fixture.program.set(life=1)
+    registry_fixture.clock.now = time.time() - 3600
+    instance = await registry_fixture.instance()
+    await registry_fixture.sign_in(instance)
+    await registry_fixture.program.change(life=3600, token_delay=0.3)
     return instance
 
 
 async def test_fifty_calls_in_two_processes_make_one_refresh(
-    office: RegistryFixture, expired: Any, database_url: str | None, tmp_path: Path
+    registry_fixture: RegistryFixture, expired: Any, database_url: str | None, tmp_path: Path
 ) -> None:
-    args = (tmp_path / "data", database_url, office.ann.id, expired.id, 25)
+    args = (tmp_path / "data", database_url, registry_fixture.ann.id, expired.id, 25)
     async with replica(*args) as one, replica(*args) as two:
         texts = await asyncio.gather(answers(one), answers(two))
     assert [line for lines in texts for line in lines] == ["somebody"] * 50
-    assert len(await office.program.refreshes()) == 1
-    assert not await office.program.log("reuse")
+    assert len(await registry_fixture.program.refreshes()) == 1
+    assert not await registry_fixture.program.log("reuse")
 
 
 async def test_a_process_that_starts_after_the_expiry_refreshes_without_anybody(
-    office: RegistryFixture, expired: Any, database_url: str | None, tmp_path: Path
+    registry_fixture: RegistryFixture, expired: Any, database_url: str | None, tmp_path: Path
 ) -> None:
-    async with replica(tmp_path / "data", database_url, office.ann.id, expired.id, 3) as process:
+    async with replica(tmp_path / "data", database_url, registry_fixture.ann.id, expired.id, 3) as process:
         assert await answers(process) == ["somebody"] * 3
-    assert len(await office.program.refreshes()) == 1
+    assert len(await registry_fixture.program.refreshes()) == 1
 
 
 async def test_a_process_that_finds_the_sign_in_ended_tells_all_others(
-    office: RegistryFixture, expired: Any, database_url: str | None, tmp_path: Path
+    registry_fixture: RegistryFixture, expired: Any, database_url: str | None, tmp_path: Path
 ) -> None:
     for what in ("access", "refresh"):
-        await office.program.forget(what)
-    async with replica(tmp_path / "data", database_url, office.ann.id, expired.id, 5) as process:
+        await registry_fixture.program.forget(what)
+    async with replica(tmp_path / "data", database_url, registry_fixture.ann.id, expired.id, 5) as process:
         lines = await answers(process)
     assert all(line.startswith("SignInEnded: ") for line in lines)
-    assert (await office.state(expired))[0] is InstanceState.NEEDS_REAUTH
+    assert (await registry_fixture.state(expired))[0] is InstanceState.NEEDS_REAUTH
 
 
 async def test_a_sign_in_that_another_process_finished_is_found_when_the_server_refuses(
-    office: RegistryFixture, database_url: str | None, tmp_path: Path
+    registry_fixture: RegistryFixture, database_url: str | None, tmp_path: Path
 ) -> None:
-    office.clock.now = time.time()
-    instance = await office.instance()
-    async with replica(tmp_path / "data", database_url, office.ann.id, instance.id, 5) as process:
-        await office.sign_in(instance)
+    registry_fixture.clock.now = time.time()
+    instance = await registry_fixture.instance()
+    async with replica(tmp_path / "data", database_url, registry_fixture.ann.id, instance.id, 5) as process:
+        await registry_fixture.sign_in(instance)
         assert await answers(process) == ["somebody"] * 5

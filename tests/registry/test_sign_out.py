@@ -38,92 +38,96 @@ async def beside() -> AsyncIterator[Beside]:
 
 
 @pytest.fixture
-def sign_outs(office: RegistryFixture, beside: Beside) -> SignOutService:
-    return SignOutService(office.database.auth, office.net, beside)
+def sign_outs(registry_fixture: RegistryFixture, beside: Beside) -> SignOutService:
+    return SignOutService(registry_fixture.database.auth, registry_fixture.net, beside)
 
 
-async def given_back(office: RegistryFixture) -> list[str]:
-    return [each["kind"] for each in await office.program.log("revoke")]
+async def given_back(registry_fixture: RegistryFixture) -> list[str]:
+    return [each["kind"] for each in await registry_fixture.program.log("revoke")]
 
 
 BOTH = ["refresh_token", "access_token"]
 
 
 async def test_with_a_server_go_the_sign_ins_of_all_its_instances(
-    office: RegistryFixture, sign_outs: SignOutService, beside: Beside
+    registry_fixture: RegistryFixture, sign_outs: SignOutService, beside: Beside
 ) -> None:
-    first = await office.sign_in(await office.instance())
-    second = await office.registry.create_instance(office.ann.id, InstanceDraft(first.server_id))
-    await office.sign_in(second)
-    await office.registry.create_instance(office.bob.id, InstanceDraft(first.server_id))
-    deleted = await sign_outs.delete_server(office.registry, first.server_id)
+    first = await registry_fixture.sign_in(await registry_fixture.instance())
+    second = await registry_fixture.registry.create_instance(
+        registry_fixture.ann.id, InstanceDraft(first.server_id)
+    )
+    await registry_fixture.sign_in(second)
+    await registry_fixture.registry.create_instance(registry_fixture.bob.id, InstanceDraft(first.server_id))
+    deleted = await sign_outs.delete_server(registry_fixture.registry, first.server_id)
     assert deleted.id == first.server_id
-    assert await office.registry.list_servers() == []
+    assert await registry_fixture.registry.list_servers() == []
     await beside.done()
-    assert sorted(await given_back(office)) == sorted(BOTH * 2)
+    assert sorted(await given_back(registry_fixture)) == sorted(BOTH * 2)
 
 
 async def test_with_a_user_goes_what_they_hold_and_nobody_elses(
-    office: RegistryFixture, sign_outs: SignOutService, beside: Beside
+    registry_fixture: RegistryFixture, sign_outs: SignOutService, beside: Beside
 ) -> None:
-    config = parse_config({"mcpServers": {"files": {"url": office.program.mcp}}}, env={})
-    mine = await office.sign_in(await office.instance())
-    grant = await office.database.auth.get_grant(mine.grant_key)
+    config = parse_config({"mcpServers": {"files": {"url": registry_fixture.program.mcp}}}, env={})
+    mine = await registry_fixture.sign_in(await registry_fixture.instance())
+    grant = await registry_fixture.database.auth.get_grant(mine.grant_key)
     assert grant is not None
-    for whose in (office.ann.id, office.bob.id):
-        await office.database.auth.put_grant(f"user:{whose}:files", grant)
-    held = await sign_outs.collect_user_grants(office.registry, office.ann.principal, config.servers.values())
-    assert held.keys() == {mine.grant_key, f"user:{office.ann.id}:files"}
-    await office.database.accounts.delete_user(office.ann.id)
+    for whose in (registry_fixture.ann.id, registry_fixture.bob.id):
+        await registry_fixture.database.auth.put_grant(f"user:{whose}:files", grant)
+    held = await sign_outs.collect_user_grants(
+        registry_fixture.registry, registry_fixture.ann.principal, config.servers.values()
+    )
+    assert held.keys() == {mine.grant_key, f"user:{registry_fixture.ann.id}:files"}
+    await registry_fixture.database.accounts.delete_user(registry_fixture.ann.id)
     sign_outs.revoke_in_background(held)
     await beside.done()
-    assert sorted(await given_back(office)) == sorted(BOTH * 2)
-    assert await office.database.auth.get_grant(f"user:{office.bob.id}:files") is not None
+    assert sorted(await given_back(registry_fixture)) == sorted(BOTH * 2)
+    assert await registry_fixture.database.auth.get_grant(f"user:{registry_fixture.bob.id}:files") is not None
 
 
 async def test_whoever_is_disabled_keeps_their_instances_and_no_sign_in(
-    office: RegistryFixture, sign_outs: SignOutService, beside: Beside
+    registry_fixture: RegistryFixture, sign_outs: SignOutService, beside: Beside
 ) -> None:
-    signed = await office.sign_in(await office.instance())
-    public = await office.instance(ChoiceDraft("public"), slug="public")
-    before = await office.state(public)
-    await sign_outs.sign_out_user(office.registry, office.ann.principal, ())
+    signed = await registry_fixture.sign_in(await registry_fixture.instance())
+    public = await registry_fixture.instance(ChoiceDraft("public"), slug="public")
+    before = await registry_fixture.state(public)
+    await sign_outs.sign_out_user(registry_fixture.registry, registry_fixture.ann.principal, ())
     await beside.done()
-    assert await given_back(office) == BOTH
-    assert await office.database.auth.get_grant(signed.grant_key) is None
-    state, reason = await office.state(signed)
+    assert await given_back(registry_fixture) == BOTH
+    assert await registry_fixture.database.auth.get_grant(signed.grant_key) is None
+    state, reason = await registry_fixture.state(signed)
     assert state is InstanceState.NEEDS_REAUTH
     assert reason is not None
     assert "disabled" in reason
-    assert await office.state(public) == before
+    assert await registry_fixture.state(public) == before
 
 
 async def test_a_giver_that_does_not_answer_keeps_nobody_from_deleting(
-    office: RegistryFixture, sign_outs: SignOutService, beside: Beside
+    registry_fixture: RegistryFixture, sign_outs: SignOutService, beside: Beside
 ) -> None:
-    instance = await office.sign_in(await office.instance(OAUTH))
-    await office.program.change(metadata_status=503)
+    instance = await registry_fixture.sign_in(await registry_fixture.instance(OAUTH))
+    await registry_fixture.program.change(metadata_status=503)
     async with asyncio.timeout(30):
-        await sign_outs.delete_server(office.registry, instance.server_id)
-    assert await office.registry.list_servers() == []
+        await sign_outs.delete_server(registry_fixture.registry, instance.server_id)
+    assert await registry_fixture.registry.list_servers() == []
     await beside.done()
-    assert await given_back(office) == []
+    assert await given_back(registry_fixture) == []
 
 
 async def test_a_sign_in_that_cannot_be_read_keeps_nobody_from_deleting(
-    office: RegistryFixture, sign_outs: SignOutService, beside: Beside
+    registry_fixture: RegistryFixture, sign_outs: SignOutService, beside: Beside
 ) -> None:
-    instance = await office.sign_in(await office.instance())
-    grant = await office.database.auth.get_grant(instance.grant_key)
+    instance = await registry_fixture.sign_in(await registry_fixture.instance())
+    grant = await registry_fixture.database.auth.get_grant(instance.grant_key)
     assert grant is not None
-    await office.database.auth.put_grant("elsewhere", grant)
-    await move_grant(office, "elsewhere", instance.grant_key)
-    await sign_outs.delete_server(office.registry, instance.server_id)
-    assert await office.registry.list_servers() == []
+    await registry_fixture.database.auth.put_grant("elsewhere", grant)
+    await move_grant(registry_fixture, "elsewhere", instance.grant_key)
+    await sign_outs.delete_server(registry_fixture.registry, instance.server_id)
+    assert await registry_fixture.registry.list_servers() == []
     assert beside.tasks == []
 
 
-async def move_grant(office: RegistryFixture, old: str, new: str) -> None:
+async def move_grant(registry_fixture: RegistryFixture, old: str, new: str) -> None:
     """What is sealed for one place does not open at another."""
     from sqlalchemy import Connection, delete, update
 
@@ -135,4 +139,4 @@ async def move_grant(office: RegistryFixture, old: str, new: str) -> None:
         moving = update(auth_grants).where(auth_grants.c.digest == compute_digest(old))
         connection.execute(moving.values(digest=compute_digest(new)))
 
-    await office.database.executor.write(work)
+    await registry_fixture.database.executor.write(work)

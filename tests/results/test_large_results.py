@@ -120,6 +120,22 @@ def test_what_is_large_is_decided_without_walking_all_of_it() -> None:
     assert not is_large({"a": [{"b": "x"}] * 100})
 
 
+def test_few_long_integers_are_large() -> None:
+    """Writing an integer of 4,200 digits takes about a millisecond."""
+    assert is_large({"a": [10**4200] * 10})
+    assert not is_large({"a": [2**64] * 10})
+
+
+async def test_a_thread_that_writes_long_integers_lets_the_loop_run() -> None:
+    writing = asyncio.create_task(asyncio.to_thread(to_readable_json, [10**4200] * 200))
+    turns = 0
+    while not writing.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert len(await writing) > 800_000
+    assert turns > 20
+
+
 async def test_a_thread_that_writes_a_large_value_lets_the_loop_run() -> None:
     writing = asyncio.create_task(asyncio.to_thread(to_readable_json, {"a": [1.2345] * 150_000}))
     turns = 0

@@ -78,15 +78,13 @@ def test_an_error_without_content_is_an_error_without_output() -> None:
 
 
 def test_secrets_are_taken_out_of_what_an_error_says() -> None:
-    raw = content(text("key hunter2222 was refused"), isError=True)
-    result = shaped(raw, secrets=["hunter2222"])
-    assert result.for_model() == {"error": True, "output": "key *** was refused"}
-    assert result.blocks == (TextBlock("key *** was refused"),)
+    raw = content(text("Bearer hunter2222 was refused"), isError=True)
+    result = shaped(raw)
+    assert result.for_model() == {"error": True, "output": "Bearer *** was refused"}
+    assert result.blocks == (TextBlock("Bearer *** was refused"),)
     assert result.raw == raw
-    log = {"type": "resource", "resource": {"uri": "file:///log", "text": "hunter2222"}}
-    assert shaped(content(log, isError=True), secrets=["hunter2222"]).blocks == (
-        TextResource("file:///log", None, "***"),
-    )
+    log = {"type": "resource", "resource": {"uri": "file:///log", "text": "Bearer hunter2222"}}
+    assert shaped(content(log, isError=True)).blocks == (TextResource("file:///log", None, "Bearer ***"),)
 
 
 def test_the_raw_view_is_the_very_object_untouched() -> None:
@@ -318,7 +316,7 @@ def test_shaping_a_small_text_costs_no_more_than_some_dozens_of_empty_function_c
 
 async def test_others_have_their_turn_while_a_long_error_is_searched_for_secrets() -> None:
     words = "2026-11-15 ERROR module.name: failed, key=3 \n" * 30_000
-    raw = content(text(f"{words}the-secret"), isError=True)
+    raw = content(text(f"{words}Bearer the-secret"), isError=True)
     turns, done = 0, False
 
     async def others() -> None:
@@ -329,7 +327,7 @@ async def test_others_have_their_turn_while_a_long_error_is_searched_for_secrets
 
     waiting = asyncio.create_task(others())
     handles = MemoryResultStore()
-    result = await shape_and_store(raw, ResultLimits(), Trust.TRUSTED, handles, secrets=["the-secret"])
+    result = await shape_and_store(raw, ResultLimits(), Trust.TRUSTED, handles)
     done = True
     await waiting
     assert turns > 3
@@ -337,7 +335,7 @@ async def test_others_have_their_turn_while_a_long_error_is_searched_for_secrets
     assert result.handle is not None
     kept = await handles.read(result.handle)
     assert kept is not None
-    assert kept.body == f"{words}***"
+    assert kept.body == f"{words}Bearer ***"
 
 
 def test_json_of_a_large_value_ends_soon_after_the_length_that_is_needed() -> None:

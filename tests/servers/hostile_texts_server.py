@@ -73,9 +73,19 @@ RESULTS = {
             tool("write", writes=True),
         ]
     },
-    "resources/list": {"resources": [{"uri": "javascript:window.ran=1", "name": LONG, "description": LONG}]},
+    "resources/list": {
+        "resources": [
+            {"uri": "javascript:window.ran=1", "name": LONG, "description": LONG},
+            {"uri": f"x://{SHORT}", "name": SHORT, "title": SHORT, "description": ATTACK},
+        ]
+    },
     "resources/templates/list": {"resourceTemplates": [{"uriTemplate": f"x://{ATTACK}", "name": LONG}]},
-    "prompts/list": {"prompts": [{"name": LONG, "description": LONG, "arguments": [{"name": LONG}]}]},
+    "prompts/list": {
+        "prompts": [
+            {"name": LONG, "description": LONG, "arguments": [{"name": LONG}]},
+            {"name": SHORT, "description": ATTACK, "arguments": [{"name": SHORT, "description": ATTACK}]},
+        ]
+    },
 }
 
 

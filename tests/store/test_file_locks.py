@@ -29,7 +29,7 @@ def test_a_lock_is_held_by_one_and_leaves_no_file(tmp_path: Path) -> None:
 def test_the_file_of_somebody_who_died_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "x.lock").write_text("")
     with locks.hold_file_lock(tmp_path / "x.lock", 1):
-        assert locks._try_acquire(tmp_path / "x.lock") is None
+        assert locks.try_file_lock(tmp_path / "x.lock") is None
 
 
 def test_the_lock_of_a_file_that_was_removed_excludes_nobody(
@@ -37,30 +37,30 @@ def test_the_lock_of_a_file_that_was_removed_excludes_nobody(
 ) -> None:
     """Between our open and our lock, the holder leaves, and somebody else comes with a new file."""
     path = tmp_path / "x.lock"
-    holder = locks._try_acquire(path)
+    holder = locks.try_file_lock(path)
     assert holder is not None
     real = locks._try_lock
     others: list[int | None] = []
 
     def late(descriptor: int) -> bool:
         monkeypatch.setattr(locks, "_try_lock", real)
-        locks._release_lock(path, holder)
-        others.append(locks._try_acquire(path))
+        locks.release_file_lock(path, holder)
+        others.append(locks.try_file_lock(path))
         return real(descriptor)
 
     monkeypatch.setattr(locks, "_try_lock", late)
-    assert locks._try_acquire(path) is None
+    assert locks.try_file_lock(path) is None
     (other,) = others
     assert other is not None
-    locks._release_lock(path, other)
+    locks.release_file_lock(path, other)
 
 
 def test_nothing_is_left_open_by_those_who_could_not_have_it(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    holder = locks._try_acquire(path)
+    holder = locks.try_file_lock(path)
     assert holder is not None
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
-        assert locks._try_acquire(path) is None
+        assert locks.try_file_lock(path) is None
     assert len(os.listdir("/proc/self/fd")) <= before
-    locks._release_lock(path, holder)
+    locks.release_file_lock(path, holder)

@@ -64,8 +64,8 @@ async def recorder() -> RecordingReceiver:
 
 
 @pytest.fixture
-async def nursery() -> AsyncIterator[ProcessSupervisor]:
-    """Children's guardian, sent home at the end."""
+async def process_supervisor() -> AsyncIterator[ProcessSupervisor]:
+    """A process supervisor, closed at the end."""
     made = ProcessSupervisor()
     yield made
     await made.close()

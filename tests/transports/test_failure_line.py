@@ -41,6 +41,27 @@ npm error 404 Note that you can also install from a
 npm error 404 tarball, folder, http url, or git url.
 npm error A complete log of this run can be found in: /home/ada/.npm/_logs/debug-0.log
 """
+UV = """\
+error: No solution found when resolving tool dependencies
+  cause: Because nothing-mcp was not found in the package registry and you require nothing-mcp, we can \
+conclude that your requirements are unsatisfiable.
+
+hint: Packages were unavailable because the network was disabled.
+"""
+UV_IN_LINES = """\
+  × No solution found when resolving tool dependencies:
+  ╰─▶ Because nothing-mcp was not found in the package registry and you require
+      nothing-mcp, we can conclude that your requirements are unsatisfiable.
+"""
+UV_REASON = (
+    "Because nothing-mcp was not found in the package registry and you require nothing-mcp, we can conclude"
+    " that your requirements are unsatisfiable."
+)
+UV_CHAIN = """\
+  × Failed to download `nothing-mcp==1.0`
+  ├─▶ Failed to fetch: `https://packages.test/nothing-mcp.whl`
+  ╰─▶ HTTP status client error (403 Forbidden)
+"""
 DOCKER = """\
 docker: Cannot connect to the Docker daemon. Is the docker daemon running?
 
@@ -65,6 +86,12 @@ starting
             "npm ERR! could not determine executable to run",
         ),
         ("npm error code 1\n", "npm error code 1"),
+        (UV, UV_REASON),
+        (UV_IN_LINES, UV_REASON),
+        (UV_CHAIN, "HTTP status client error (403 Forbidden)"),
+        ("error: x\n  cause:\n", "error: x"),
+        ("  ╰─▶ \x1b[31mred\n", "red"),
+        ("error: it ends\n  cause: y\nlater\n", "later"),
         (DOCKER, "docker: Cannot connect to the Docker daemon. Is the docker daemon running?"),
         (RETRIES, "[Redis Error] Error: connect ECONNREFUSED 127.0.0.1:1"),
         ("Traceback (most recent call last):\n  File 'x', line 1\nKeyError: 'TOKEN'\n", "KeyError: 'TOKEN'"),

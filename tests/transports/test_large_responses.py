@@ -81,9 +81,9 @@ async def test_large_answers_at_once_do_not_mix_over_http(
 
 @pytest.mark.both_loops
 async def test_large_answers_in_a_row_do_not_mix_over_stdio(
-    spec: Spec, nursery: ProcessSupervisor, recorder: RecordingReceiver, taken: Taken
+    spec: Spec, process_supervisor: ProcessSupervisor, recorder: RecordingReceiver, taken: Taken
 ) -> None:
-    transport = StdioTransport(spec("good"), nursery)
+    transport = StdioTransport(spec("good"), process_supervisor)
     await transport.open(recorder)
     for id, text in TEXTS.items():
         await transport.send(call(id, text))
@@ -161,9 +161,9 @@ async def test_an_answer_over_the_limit_is_not_put_together_to_its_end(
 
 
 async def test_large_lines_that_are_no_messages_are_noise_like_any_other(
-    spec: Spec, nursery: ProcessSupervisor, recorder: RecordingReceiver, taken: Taken
+    spec: Spec, process_supervisor: ProcessSupervisor, recorder: RecordingReceiver, taken: Taken
 ) -> None:
-    transport = StdioTransport(spec("large-noise"), nursery)
+    transport = StdioTransport(spec("large-noise"), process_supervisor)
     await transport.open(recorder)
     await transport.send(call(1, "hello", times=1))
     while not recorder.messages:

@@ -30,9 +30,9 @@ CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "e
 
 
 async def test_a_loss_is_told_once_and_nothing_can_be_sent_after_it(
-    spec: Spec, nursery: ProcessSupervisor, recorder: RecordingReceiver
+    spec: Spec, process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
-    transport = StdioTransport(spec("dies-in-call"), nursery)
+    transport = StdioTransport(spec("dies-in-call"), process_supervisor)
     await transport.open(recorder)
     await transport.send(CALL)
     await recorder.next()
@@ -47,10 +47,10 @@ async def test_a_loss_is_told_once_and_nothing_can_be_sent_after_it(
 
 
 async def test_of_its_last_words_those_count_that_say_what_happened(
-    nursery: ProcessSupervisor, recorder: RecordingReceiver
+    process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     program = "echo 'error: no such agent' >&2; echo 'hint: there are: a, b' >&2; exit 2"
-    transport = StdioTransport(StdioSpec("sh", ("-c", program)), nursery)
+    transport = StdioTransport(StdioSpec("sh", ("-c", program)), process_supervisor)
     await transport.open(recorder)
     await recorder.next()
     assert recorder.losses[0].cause == "exited with code 2: error: no such agent"
@@ -58,17 +58,17 @@ async def test_of_its_last_words_those_count_that_say_what_happened(
 
 
 async def test_a_whole_line_as_the_command_is_told_where_its_words_belong(
-    nursery: ProcessSupervisor, recorder: RecordingReceiver
+    process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     with pytest.raises(Unreachable, match="command not found: sh -c true") as failed:
-        await StdioTransport(StdioSpec("sh -c true"), nursery).open(recorder)
+        await StdioTransport(StdioSpec("sh -c true"), process_supervisor).open(recorder)
     assert failed.value.hint == "'command' must be the program alone, sh; put the rest into 'args'"
 
 
 async def test_nothing_is_heard_after_a_close(
-    spec: Spec, nursery: ProcessSupervisor, recorder: RecordingReceiver
+    spec: Spec, process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
-    transport = StdioTransport(spec("good"), nursery)
+    transport = StdioTransport(spec("good"), process_supervisor)
     await transport.open(recorder)
     await transport.send(HELLO)
     await recorder.next()
@@ -81,9 +81,9 @@ async def test_nothing_is_heard_after_a_close(
 
 
 async def test_lines_that_are_no_messages_are_counted_and_messages_are_not(
-    spec: Spec, nursery: ProcessSupervisor, recorder: RecordingReceiver
+    spec: Spec, process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
-    transport = StdioTransport(spec("noise-between"), nursery)
+    transport = StdioTransport(spec("noise-between"), process_supervisor)
     await transport.open(recorder)
     for _ in range(2):
         await transport.send(HELLO)
@@ -96,10 +96,10 @@ async def test_lines_that_are_no_messages_are_counted_and_messages_are_not(
 
 
 async def test_bytes_of_a_line_without_end_are_counted(
-    nursery: ProcessSupervisor, recorder: RecordingReceiver
+    process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     program = "while :; do printf %1000d 0; done"
-    transport = StdioTransport(StdioSpec("sh", ("-c", program)), nursery, limit=1_000)
+    transport = StdioTransport(StdioSpec("sh", ("-c", program)), process_supervisor, limit=1_000)
     await transport.open(recorder)
     async with asyncio.timeout(30):
         while recorder.stray_bytes < 10_000:
@@ -108,9 +108,9 @@ async def test_bytes_of_a_line_without_end_are_counted(
 
 
 async def test_a_cancelled_close_still_leaves_nothing(
-    spec: Spec, nursery: ProcessSupervisor, recorder: RecordingReceiver
+    spec: Spec, process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
-    transport = StdioTransport(spec("stubborn-and-silent"), nursery)
+    transport = StdioTransport(spec("stubborn-and-silent"), process_supervisor)
     await transport.open(recorder)
     closing = asyncio.ensure_future(transport.close())
     await asyncio.wait({closing}, timeout=0.3)
@@ -131,10 +131,10 @@ for number, line in enumerate(sys.stdin.buffer, 1):
 
 
 async def test_what_a_child_does_not_read_does_not_pile_up(
-    nursery: ProcessSupervisor, recorder: RecordingReceiver, tmp_path: Path
+    process_supervisor: ProcessSupervisor, recorder: RecordingReceiver, tmp_path: Path
 ) -> None:
     words = ("-I", "-S", "-c", _READS_LATER, str(tmp_path / "now"))
-    transport = StdioTransport(StdioSpec(sys.executable, words), nursery)
+    transport = StdioTransport(StdioSpec(sys.executable, words), process_supervisor)
     await transport.open(recorder)
     await recorder.next()
     large = {**CALL, "params": {"name": "echo", "arguments": {"text": "x" * 1_000_000}}}
@@ -153,10 +153,10 @@ async def test_what_a_child_does_not_read_does_not_pile_up(
 
 
 async def test_the_number_of_a_server_that_exited_stays_its_own_until_its_group_has_ended(
-    nursery: ProcessSupervisor, recorder: RecordingReceiver, monkeypatch: pytest.MonkeyPatch
+    process_supervisor: ProcessSupervisor, recorder: RecordingReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the group that is signalled could be that of a stranger who got the number meanwhile."""
-    transport = StdioTransport(StdioSpec("sh", ("-c", "sleep 600 >&- 2>&- <&- & exit 3")), nursery)
+    transport = StdioTransport(StdioSpec("sh", ("-c", "sleep 600 >&- 2>&- <&- & exit 3")), process_supervisor)
     await transport.open(recorder)
     await recorder.next()
     signalled: list[int] = []
@@ -174,12 +174,12 @@ async def test_the_number_of_a_server_that_exited_stays_its_own_until_its_group_
 
 
 async def test_very_many_lines_of_one_read_are_handled_in_several_turns(
-    nursery: ProcessSupervisor, recorder: RecordingReceiver
+    process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     program = (
         "import sys; sys.stdout.write('{}\\n' * 40_000 + '{\"last\": 1}\\n'); sys.stdout.flush(); input()"
     )
-    transport = StdioTransport(StdioSpec(sys.executable, ("-I", "-S", "-c", program)), nursery)
+    transport = StdioTransport(StdioSpec(sys.executable, ("-I", "-S", "-c", program)), process_supervisor)
     heard_by_turn: Counter[int] = Counter()
     async with LoopWatch() as watch:
         record = recorder.on_message

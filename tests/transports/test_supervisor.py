@@ -137,27 +137,30 @@ async def test_without_its_watchdog_what_is_left_is_swept_by_the_next_toolyard(
     owner.process.wait(30)
     # Those who read the end of their input go by themselves; the others stay, until someone sweeps.
     await wait_until(lambda: sum(is_running(pid) for pid in owner.family) <= 4)
-    nursery = ProcessSupervisor()
-    nursery.ensure_can_start()
+    supervisor = ProcessSupervisor()
+    supervisor.ensure_can_start()
     await wait_until(lambda: not any(is_running(pid) for pid in owner.family))
-    await nursery.close()
+    await supervisor.close()
 
 
 async def test_the_children_of_a_living_toolyard_are_never_swept(
-    owner: Owner, nursery: ProcessSupervisor, wait_until: Until
+    owner: Owner, process_supervisor: ProcessSupervisor, wait_until: Until
 ) -> None:
-    nursery.ensure_can_start()
-    await nursery.close()
+    process_supervisor.ensure_can_start()
+    await process_supervisor.close()
     assert all(is_running(pid) for pid in owner.family)
 
 
 async def test_a_watchdog_that_was_killed_is_replaced_and_told_of_everyone(
-    nursery: ProcessSupervisor, spec: Callable[..., StdioSpec], recorder: RecordingReceiver, wait_until: Until
+    process_supervisor: ProcessSupervisor,
+    spec: Callable[..., StdioSpec],
+    recorder: RecordingReceiver,
+    wait_until: Until,
 ) -> None:
     def watchdogs() -> list[psutil.Process]:
         return [child for child in psutil.Process().children() if "watchdog.py" in " ".join(child.cmdline())]
 
-    one, two = (StdioTransport(spec("good"), nursery) for _ in range(2))
+    one, two = (StdioTransport(spec("good"), process_supervisor) for _ in range(2))
     await one.open(recorder)
     first = watchdogs()[0]
     first.kill()
@@ -201,8 +204,8 @@ async def test_a_process_is_named_by_its_start_and_not_by_its_number_alone() -> 
     assert watchdog.process_start_time(2**22 + 1) == ""
 
 
-async def test_markers_are_told_apart(nursery: ProcessSupervisor) -> None:
-    (_, one), (_, two) = nursery.make_marker(), nursery.make_marker()
+async def test_markers_are_told_apart(process_supervisor: ProcessSupervisor) -> None:
+    (_, one), (_, two) = process_supervisor.make_marker(), process_supervisor.make_marker()
     assert one != two
     sleeper = subprocess.Popen(["sleep", "60"], env={watchdog.MARKER_VARIABLE: f"{one}0"})
     try:
@@ -217,11 +220,11 @@ async def test_markers_are_told_apart(nursery: ProcessSupervisor) -> None:
 
 
 async def test_a_watchdog_that_cannot_be_started_is_told(
-    nursery: ProcessSupervisor, monkeypatch: pytest.MonkeyPatch
+    process_supervisor: ProcessSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(Unreachable, match="the watchdog process, which every server needs"):
-        nursery.ensure_can_start()
+        process_supervisor.ensure_can_start()
 
 
 async def test_a_marker_that_is_none_stops_no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,15 +237,15 @@ async def test_a_marker_that_is_none_stops_no_sweep(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_fork_leaves_the_children_of_its_parent_alone(
-    spec: Callable[..., StdioSpec], nursery: ProcessSupervisor, recorder: RecordingReceiver
+    spec: Callable[..., StdioSpec], process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
-    transport = StdioTransport(spec("good"), nursery)
+    transport = StdioTransport(spec("good"), process_supervisor)
     await transport.open(recorder)
     child = psutil.Process(transport.get_info().pid)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "getpid", lambda: child.pid)
         await transport.close()
-        await nursery.close()
+        await process_supervisor.close()
     assert child.is_running()
     await transport.close()
     assert not child.is_running()
@@ -256,10 +259,10 @@ async def escaped_daemon(file: Path, wait_until: Until) -> int:
 
 
 async def test_a_daemon_without_parent_and_environment_ends_with_its_server(
-    nursery: ProcessSupervisor, recorder: RecordingReceiver, tmp_path: Path, wait_until: Until
+    process_supervisor: ProcessSupervisor, recorder: RecordingReceiver, tmp_path: Path, wait_until: Until
 ) -> None:
     one, two = (
-        StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / name))), nursery)
+        StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / name))), process_supervisor)
         for name in ("one", "two")
     )
     await one.open(recorder)
@@ -285,9 +288,11 @@ async def test_a_daemon_without_parent_and_environment_ends_after_our_kill(
 
 
 async def test_a_sweep_spares_the_daemons_of_another_toolyard(
-    nursery: ProcessSupervisor, recorder: RecordingReceiver, tmp_path: Path, wait_until: Until
+    process_supervisor: ProcessSupervisor, recorder: RecordingReceiver, tmp_path: Path, wait_until: Until
 ) -> None:
-    transport = StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / "pid"))), nursery)
+    transport = StdioTransport(
+        StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / "pid"))), process_supervisor
+    )
     await transport.open(recorder)
     daemon = await escaped_daemon(tmp_path / "pid", wait_until)
     other = ProcessSupervisor()

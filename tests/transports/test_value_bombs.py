@@ -147,9 +147,9 @@ async def test_on_the_stream_of_the_older_transport_the_call_is_refused_and_the_
 
 @pytest.mark.both_loops
 async def test_over_stdio_the_call_is_refused_and_what_follows_keeps_its_order(
-    nursery: ProcessSupervisor, recorder: RecordingReceiver
+    process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
-    transport = StdioTransport(StdioSpec(sys.executable, ("-c", STDIO)), nursery)
+    transport = StdioTransport(StdioSpec(sys.executable, ("-c", STDIO)), process_supervisor)
     await transport.open(recorder)
     for id in (1, 2, 3):
         await transport.send(call(id))
@@ -163,9 +163,9 @@ async def test_over_stdio_the_call_is_refused_and_what_follows_keeps_its_order(
 
 
 async def test_over_stdio_a_connection_closes_while_a_large_message_is_decoded(
-    nursery: ProcessSupervisor, recorder: RecordingReceiver
+    process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
-    transport = StdioTransport(StdioSpec(sys.executable, ("-c", STDIO)), nursery)
+    transport = StdioTransport(StdioSpec(sys.executable, ("-c", STDIO)), process_supervisor)
     await transport.open(recorder)
     await transport.send(call(1))
     async with asyncio.timeout(30):

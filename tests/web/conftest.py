@@ -49,7 +49,7 @@ def demo() -> dict[str, Any]:
 
 
 @pytest.fixture
-def tiny() -> dict[str, Any]:
+def minimal_server() -> dict[str, Any]:
     """The entry of a server that can keep a call waiting."""
     return {"command": sys.executable, "args": ["-I", "-S", str(TINY)]}
 
@@ -306,12 +306,12 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
 
 
 @pytest.fixture
-async def alone(open_site: Opening, demo: dict[str, Any]) -> InProcessApp:
+async def local_site(open_site: Opening, demo: dict[str, Any]) -> InProcessApp:
     """The mode none, with the demo server."""
     return await open_site({"demo": demo})
 
 
 @pytest.fixture
-async def team(open_site: Opening, demo: dict[str, Any]) -> InProcessApp:
+async def password_site(open_site: Opening, demo: dict[str, Any]) -> InProcessApp:
     """The mode password, with the demo server."""
     return await open_site({"demo": demo}, people_mode="password")

@@ -76,8 +76,8 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def opened(data_dir: Path) -> Callable[..., Toolyard]:
-    """``opened(servers, bundles=…, **options)``: a yard with these entries of ``mcpServers``."""
+def open_yard(data_dir: Path) -> Callable[..., Toolyard]:
+    """``open_yard(servers, bundles=…, **options)``: a yard with these entries of ``mcpServers``."""
 
     def make(servers: dict[str, Any], *, bundles: dict[str, Any] | None = None, **options: Any) -> Toolyard:
         entries = {key: one.entry if isinstance(one, JournalServer) else one for key, one in servers.items()}

@@ -40,21 +40,21 @@ def text(words: str) -> dict[str, Any]:
 
 
 async def test_a_call_reaches_the_server_under_the_tools_own_name_with_its_arguments(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     one = recorder()
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         assert (await yard.call("one_echo", {"text": "hello"})).text == "hello"
     (message,) = one.messages("tools/call")
     assert (message["params"]["name"], message["params"]["arguments"]) == ("echo", {"text": "hello"})
 
 
 async def test_arguments_are_passed_through_and_the_servers_complaint_comes_back_in_full(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     one = recorder()
     arguments = {"text": {"not": "a string"}, "unknown": [1, None], "data": {"path": ["text"]}}
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         with pytest.raises(RpcError) as caught:
             await yard.call("one_refuse", arguments)
         view = (await yard.answer("one_refuse", arguments)).for_model()
@@ -81,26 +81,26 @@ RESOURCE = {"type": "resource", "resource": {"uri": "file:///a", "mimeType": "te
     ],
 )
 async def test_a_model_gets_exactly_what_the_documents_say(
-    result: dict[str, Any], seen: object, opened: Opened, recorder: Recorders
+    result: dict[str, Any], seen: object, open_yard: Opened, recorder: Recorders
 ) -> None:
-    async with opened({"one": recorder()}) as yard:
+    async with open_yard({"one": recorder()}) as yard:
         answer = await yard.answer("one_raw", {"result": result})
         assert answer.for_model() == seen
         assert answer.raw == result
         assert (await yard.call("one_raw", {"result": result})).for_model() == seen
 
 
-async def test_media_go_beside_the_text_and_never_as_text(opened: Opened, recorder: Recorders) -> None:
+async def test_media_go_beside_the_text_and_never_as_text(open_yard: Opened, recorder: Recorders) -> None:
     data = "iVBORw0KGgo" * 40 + "AAA="
     image = {"type": "image", "data": data, "mimeType": "image/png"}
-    async with opened({"one": recorder()}) as yard:
+    async with open_yard({"one": recorder()}) as yard:
         result = await yard.call("one_raw", {"result": {"content": [text("look"), image]}})
     assert result.text == "look"
     assert [(media.kind, media.mime, media.data) for media in result.media] == [("image", "image/png", data)]
 
 
-async def test_a_server_that_cannot_be_reached_is_an_answer_with_its_cause(opened: Opened) -> None:
-    async with opened({"gone": {"command": "/no/such/command"}}) as yard:
+async def test_a_server_that_cannot_be_reached_is_an_answer_with_its_cause(open_yard: Opened) -> None:
+    async with open_yard({"gone": {"command": "/no/such/command"}}) as yard:
         assert (await yard.answer("gone_tool")).for_model() == {
             "error": True,
             "output": "MCP server unreachable",
@@ -110,9 +110,9 @@ async def test_a_server_that_cannot_be_reached_is_an_answer_with_its_cause(opene
 
 
 async def test_a_server_that_goes_down_in_the_middle_is_an_answer_and_the_others_work(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
-    async with opened({"one": recorder("one"), "two": recorder("two")}) as yard:
+    async with open_yard({"one": recorder("one"), "two": recorder("two")}) as yard:
         with pytest.raises(OutcomeUnknown, match="exited with code 3: out of memory"):
             await yard.call("one_exit", {"text": "out of memory"})
         for _ in range(2):
@@ -127,8 +127,8 @@ async def test_a_server_that_goes_down_in_the_middle_is_an_answer_and_the_others
         assert (await yard.call("one_echo", {"text": "back"})).text == "back"
 
 
-async def test_an_answer_to_a_refused_call_is_the_refusal(opened: Opened, recorder: Recorders) -> None:
-    async with opened({"one": recorder()}) as yard:
+async def test_an_answer_to_a_refused_call_is_the_refusal(open_yard: Opened, recorder: Recorders) -> None:
+    async with open_yard({"one": recorder()}) as yard:
         assert (await yard.answer("one_touch")).for_model() == {
             "error": True,
             "output": "'one_touch' is hidden: this tool can change data (readOnlyHint is false), and "
@@ -137,9 +137,11 @@ async def test_an_answer_to_a_refused_call_is_the_refusal(opened: Opened, record
         }
 
 
-async def test_a_long_result_is_cut_and_says_where_the_rest_is(opened: Opened, recorder: Recorders) -> None:
+async def test_a_long_result_is_cut_and_says_where_the_rest_is(
+    open_yard: Opened, recorder: Recorders
+) -> None:
     words = "a" * 3000 + "z" * 3000
-    async with opened({"one": recorder()}, settings={"result_limit": 1000}) as yard:
+    async with open_yard({"one": recorder()}, settings={"result_limit": 1000}) as yard:
         result = await yard.call("one_echo", {"text": words})
     assert len(result.text) <= 1000
     assert result.truncated
@@ -166,7 +168,7 @@ async def test_a_lost_call_is_sent_again_only_where_a_trusted_server_says_that_i
     keys: dict[str, Any],
     annotations: dict[str, Any],
     repeated: bool,
-    opened: Opened,
+    open_yard: Opened,
     recorder: Recorders,
     tmp_path: Path,
 ) -> None:
@@ -174,7 +176,7 @@ async def test_a_lost_call_is_sent_again_only_where_a_trusted_server_says_that_i
     (tmp_path / "tools").write_text(json.dumps([tool]))
     one = recorder("one", "--tools", str(tmp_path / "tools"))
     entry = {**one.entry, **keys, "restart": "on-failure"}
-    async with opened({"one": entry}, settings={"write_tools": "allow"}) as yard:
+    async with open_yard({"one": entry}, settings={"write_tools": "allow"}) as yard:
         if repeated:
             assert (await yard.call("one_exit_once", {"text": "again"})).text == "again"
         else:
@@ -185,12 +187,12 @@ async def test_a_lost_call_is_sent_again_only_where_a_trusted_server_says_that_i
 
 @pytest.mark.parametrize("annotations", [{}, {"readOnlyHint": True}], ids=["nothing said", "read only"])
 async def test_a_call_that_a_restart_ends_may_have_been_executed_and_is_not_sent_again(
-    annotations: dict[str, Any], opened: Opened, recorder: Recorders, tmp_path: Path, wait_until: Until
+    annotations: dict[str, Any], open_yard: Opened, recorder: Recorders, tmp_path: Path, wait_until: Until
 ) -> None:
     tool = {"name": "wait", "inputSchema": {"type": "object"}, "annotations": annotations}
     (tmp_path / "tools").write_text(json.dumps([tool]))
     one = recorder("one", "--tools", str(tmp_path / "tools"))
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         call = asyncio.ensure_future(yard.call("one_wait"))
         await wait_until(lambda: one.calls())
         await yard.restart("one")
@@ -199,8 +201,8 @@ async def test_a_call_that_a_restart_ends_may_have_been_executed_and_is_not_sent
     assert len(one.calls()) == 1
 
 
-async def test_a_model_is_told_that_the_outcome_is_unknown(opened: Opened, recorder: Recorders) -> None:
-    async with opened({"one": recorder()}) as yard:
+async def test_a_model_is_told_that_the_outcome_is_unknown(open_yard: Opened, recorder: Recorders) -> None:
+    async with open_yard({"one": recorder()}) as yard:
         assert (await yard.answer("one_exit", {"text": "out of memory"})).for_model() == {
             "error": True,
             "output": "exited with code 3: out of memory\n"
@@ -210,7 +212,7 @@ async def test_a_model_is_told_that_the_outcome_is_unknown(opened: Opened, recor
         assert yard.servers()[0].hint is None
 
 
-async def test_a_list_that_was_lost_before_the_call_is_no_unknown_outcome(opened: Opened) -> None:
+async def test_a_list_that_was_lost_before_the_call_is_no_unknown_outcome(open_yard: Opened) -> None:
     program = """
 import json, sys
 for line in sys.stdin:
@@ -225,7 +227,7 @@ for line in sys.stdin:
         error = {"code": -32601, "message": "no"}
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
 """
-    async with opened({"short": {"command": sys.executable, "args": ["-c", program]}}) as yard:
+    async with open_yard({"short": {"command": sys.executable, "args": ["-c", program]}}) as yard:
         with pytest.raises(Unreachable, match="exited with code 3"):
             await yard.call("short_tool")
 
@@ -235,33 +237,33 @@ for line in sys.stdin:
 
 @pytest.mark.parametrize("kind", ["function", "coroutine function"])
 async def test_progress_is_told_as_it_comes(
-    kind: str, opened: Opened, recorder: Recorders, wait_until: Until
+    kind: str, open_yard: Opened, recorder: Recorders, wait_until: Until
 ) -> None:
     seen: list[Any] = []
 
     async def later(params: Any) -> None:
         seen.append(params["progress"])
 
-    async with opened({"one": recorder()}) as yard:
+    async with open_yard({"one": recorder()}) as yard:
         told = later if kind != "function" else (lambda params: seen.append(params["progress"]))
         result = await yard.call("one_steps", {"count": 3}, on_progress=told)
         assert result.text == "done"
         await wait_until(lambda: seen == [1, 2, 3])
 
 
-async def test_progress_that_nobody_can_hear_disturbs_nothing(opened: Opened, recorder: Recorders) -> None:
+async def test_progress_that_nobody_can_hear_disturbs_nothing(open_yard: Opened, recorder: Recorders) -> None:
     def broken(params: Any) -> None:
         raise ValueError("a fault in the program")
 
-    async with opened({"one": recorder()}) as yard:
+    async with open_yard({"one": recorder()}) as yard:
         assert (await yard.call("one_steps", {"count": 2}, on_progress=broken)).text == "done"
 
 
 async def test_a_call_that_is_not_answered_ends_in_time_and_the_server_is_told(
-    opened: Opened, recorder: Recorders, wait_until: Until
+    open_yard: Opened, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         with pytest.raises(CallTimeout, match=r"no response or progress for 0\.2 s") as caught:
             await yard.call("one_wait", timeouts=Timeouts(silence=0.2))
         assert caught.value.server == "one"
@@ -269,8 +271,10 @@ async def test_a_call_that_is_not_answered_ends_in_time_and_the_server_is_told(
         assert (await yard.call("one_echo", {"text": "still here"})).text == "still here"
 
 
-async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(opened: Opened, recorder: Recorders) -> None:
-    async with opened({"one": recorder()}) as yard:
+async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
+    open_yard: Opened, recorder: Recorders
+) -> None:
+    async with open_yard({"one": recorder()}) as yard:
         patient = Timeouts(silence=2.0, call=60)
         assert (await yard.call("one_steps", {"count": 12, "every": 0.2}, timeouts=patient)).text == "done"
         with pytest.raises(CallTimeout, match=r"took longer than 0\.5 s in all"):
@@ -280,32 +284,32 @@ async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(opened: Opened, r
 
 
 async def test_the_timeouts_of_the_entry_count_where_the_caller_gives_none(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     entry = {**recorder().entry, "timeouts": {"silence": 3}}
-    async with opened({"one": entry}) as yard:
+    async with open_yard({"one": entry}) as yard:
         with pytest.raises(CallTimeout, match=r"tools/call: no response or progress for 3 s"):
             await yard.call("one_wait")
 
 
 async def test_a_server_that_does_not_begin_is_given_up_after_its_connect_timeout(
-    opened: Opened, hostile_stdio: str
+    open_yard: Opened, hostile_stdio: str
 ) -> None:
     entry = {
         "command": sys.executable,
         "args": ["-I", "-S", hostile_stdio, "silent"],
         "timeouts": {"connect": 0.3},
     }
-    async with opened({"one": entry}) as yard:
+    async with open_yard({"one": entry}) as yard:
         with pytest.raises(Unreachable, match=r"did not answer within 0\.3 s"):
             await yard.call("one_echo")
 
 
 async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
-    opened: Opened, recorder: Recorders, wait_until: Until
+    open_yard: Opened, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         first = asyncio.ensure_future(yard.call("one_wait", {"text": "first"}))
         second = asyncio.ensure_future(yard.call("one_steps", {"count": 5, "every": 0.05}))
         await wait_until(lambda: len(one.calls()) == 2)
@@ -319,10 +323,10 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
 
 
 async def test_a_caller_who_leaves_during_the_first_connect_does_not_take_it_along(
-    opened: Opened, recorder: Recorders, wait_until: Until
+    open_yard: Opened, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         first = asyncio.ensure_future(yard.call("one_echo", {"text": "first"}))
         second = asyncio.ensure_future(yard.call("one_echo", {"text": "second"}))
         await wait_until(lambda: yard.servers()[0].state is State.CONNECTING)
@@ -333,19 +337,19 @@ async def test_a_caller_who_leaves_during_the_first_connect_does_not_take_it_alo
 
 
 async def test_first_calls_at_the_same_time_share_one_start_and_one_listing(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     one = recorder()
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         results = await asyncio.gather(*(yard.call("one_echo", {"text": str(n)}) for n in range(30)))
         assert [result.text for result in results] == [str(n) for n in range(30)]
     assert len(one.starts()) == 1
     assert len(one.messages("tools/list")) == 1
 
 
-async def test_calls_go_over_one_connection_that_stays(opened: Opened, recorder: Recorders) -> None:
+async def test_calls_go_over_one_connection_that_stays(open_yard: Opened, recorder: Recorders) -> None:
     one = recorder()
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         pids = {(await yard.call("one_process")).text for _ in range(5)}
         (status,) = yard.servers()
         assert pids == {str(status.pid)}
@@ -356,11 +360,11 @@ async def test_calls_go_over_one_connection_that_stays(opened: Opened, recorder:
 
 
 async def test_a_yard_that_closes_ends_every_call_wherever_it_waits(
-    opened: Opened, recorder: Recorders, hostile_stdio: str, wait_until: Until
+    open_yard: Opened, recorder: Recorders, hostile_stdio: str, wait_until: Until
 ) -> None:
     silent = {"command": sys.executable, "args": ["-I", "-S", hostile_stdio, "silent"]}
     one = recorder()
-    yard = opened({"one": one, "late": silent})
+    yard = open_yard({"one": one, "late": silent})
     async with yard:
         waiting = [asyncio.ensure_future(yard.call("one_wait")) for _ in range(3)]
         await wait_until(lambda: len(one.calls()) == 3)
@@ -377,9 +381,9 @@ async def test_a_yard_that_closes_ends_every_call_wherever_it_waits(
 
 @pytest.mark.parametrize("turns", range(0, 24, 2))
 async def test_a_yard_that_closes_at_any_moment_of_a_first_use_cancels_nobody_and_leaves_nothing(
-    turns: int, opened: Opened, recorder: Recorders
+    turns: int, open_yard: Opened, recorder: Recorders
 ) -> None:
-    yard = opened({"one": recorder("one"), "two": recorder("two")})
+    yard = open_yard({"one": recorder("one"), "two": recorder("two")})
     uses = [
         asyncio.ensure_future(use)
         for use in (yard.call("one_echo"), yard.call("nothing"), yard.tools(), yard.find("two_look"))
@@ -393,12 +397,12 @@ async def test_a_yard_that_closes_at_any_moment_of_a_first_use_cancels_nobody_an
 
 
 async def test_a_yard_that_closes_while_its_storage_is_held_up_opens_it_no_more(
-    opened: Opened, data_dir: Path, wait_until: Until
+    open_yard: Opened, data_dir: Path, wait_until: Until
 ) -> None:
     held = sqlite3.connect(data_dir / "catalogue.db", isolation_level=None)
     held.execute("BEGIN EXCLUSIVE")
     try:
-        yard = opened({f"s{number}": {"command": "/bin/false"} for number in range(12)})
+        yard = open_yard({f"s{number}": {"command": "/bin/false"} for number in range(12)})
         use = asyncio.ensure_future(yard.tools())
         await wait_until(
             lambda: sum(thread.name.startswith("asyncio_") for thread in threading.enumerate()) > 2
@@ -415,9 +419,9 @@ async def test_a_yard_that_closes_while_its_storage_is_held_up_opens_it_no_more(
 
 
 async def test_a_yard_with_more_servers_than_are_listed_at_once_closes_with_those_that_wait(
-    opened: Opened, wait_until: Until
+    open_yard: Opened, wait_until: Until
 ) -> None:
-    yard = opened({f"s{number}": {"command": "/bin/sleep", "args": ["60"]} for number in range(20)})
+    yard = open_yard({f"s{number}": {"command": "/bin/sleep", "args": ["60"]} for number in range(20)})
     async with yard:
         use = asyncio.ensure_future(yard.tools())
         await wait_until(lambda: sum(status.pid is not None for status in yard.servers()) == 16)
@@ -428,10 +432,10 @@ async def test_a_yard_with_more_servers_than_are_listed_at_once_closes_with_thos
 
 
 async def test_a_caller_who_is_cancelled_while_the_yard_closes_is_cancelled(
-    opened: Opened, recorder: Recorders, wait_until: Until
+    open_yard: Opened, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         call = asyncio.ensure_future(yard.call("one_wait"))
         await wait_until(lambda: one.calls())
         call.cancel()
@@ -439,9 +443,9 @@ async def test_a_caller_who_is_cancelled_while_the_yard_closes_is_cancelled(
         await call
 
 
-async def test_a_closed_yard_says_so_and_stays_closed(opened: Opened, recorder: Recorders) -> None:
+async def test_a_closed_yard_says_so_and_stays_closed(open_yard: Opened, recorder: Recorders) -> None:
     one = recorder()
-    yard = opened({"one": one})
+    yard = open_yard({"one": one})
     async with yard:
         await yard.call("one_echo")
     await yard.close()
@@ -460,11 +464,11 @@ async def test_a_closed_yard_says_so_and_stays_closed(opened: Opened, recorder: 
 
 
 async def test_every_call_is_recorded_with_what_became_of_it(
-    opened: Opened, recorder: Recorders, wait_until: Until
+    open_yard: Opened, recorder: Recorders, wait_until: Until
 ) -> None:
     records: list[CallRecord] = []
     one = recorder()
-    async with opened({"one": one}, record=records.append) as yard:
+    async with open_yard({"one": one}, record=records.append) as yard:
         await yard.call("one_echo", {"text": "x"})
         await yard.call("one_fail")
         for name in ("one_touch", "one_refuse", "one_nothing"):
@@ -487,7 +491,7 @@ async def test_every_call_is_recorded_with_what_became_of_it(
 # Many servers.
 
 
-async def test_one_server_that_fails_blocks_no_other(opened: Opened, recorder: Recorders) -> None:
+async def test_one_server_that_fails_blocks_no_other(open_yard: Opened, recorder: Recorders) -> None:
     servers = {
         "one": recorder("one"),
         "cat": {"command": "/bin/cat"},
@@ -495,7 +499,7 @@ async def test_one_server_that_fails_blocks_no_other(opened: Opened, recorder: R
         "quits": {"command": "/bin/false"},
         "nobody": {"url": "http://127.0.0.1:9/mcp"},
     }
-    async with opened(servers) as yard:
+    async with open_yard(servers) as yard:
         states = {status.server: status.state for status in await yard.connect()}
         assert states.pop("one") is State.READY
         assert set(states.values()) == {State.FAILED}
@@ -512,11 +516,11 @@ async def test_one_server_that_fails_blocks_no_other(opened: Opened, recorder: R
 
 
 async def test_a_result_without_what_its_schema_promised_has_a_warning(
-    opened: Opened, recorder: Recorders, tmp_path: Path
+    open_yard: Opened, recorder: Recorders, tmp_path: Path
 ) -> None:
     tools = [{"name": "echo", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}}]
     (tmp_path / "tools.json").write_text(json.dumps(tools))
-    async with opened({"one": recorder("one", "--tools", str(tmp_path / "tools.json"))}) as yard:
+    async with open_yard({"one": recorder("one", "--tools", str(tmp_path / "tools.json"))}) as yard:
         result = await yard.call("one_echo", {"text": "hello"})
     assert not result.is_error
     (warning,) = result.warnings

@@ -51,17 +51,17 @@ def playground(protocol: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("how", FAILING)
-async def test_a_legacy_server_is_told_that_there_is_no_answer(opened: Opened, how: str) -> None:
+async def test_a_legacy_server_is_told_that_there_is_no_answer(open_yard: Opened, how: str) -> None:
     callbacks = Callbacks(elicitation=FAILING[how][0])
-    async with opened({"p": playground("legacy")}, callbacks=callbacks) as yard, asyncio.timeout(60):
+    async with open_yard({"p": playground("legacy")}, callbacks=callbacks) as yard, asyncio.timeout(60):
         assert (await yard.call("p_greet")).text == "Hello, stranger!"
 
 
 @pytest.mark.parametrize("how", FAILING)
-async def test_a_call_of_a_modern_server_fails_and_names_the_callback(opened: Opened, how: str) -> None:
+async def test_a_call_of_a_modern_server_fails_and_names_the_callback(open_yard: Opened, how: str) -> None:
     ask, words = FAILING[how]
     callbacks = Callbacks(elicitation=ask)
-    async with opened({"p": playground("modern")}, callbacks=callbacks) as yard, asyncio.timeout(60):
+    async with open_yard({"p": playground("modern")}, callbacks=callbacks) as yard, asyncio.timeout(60):
         with pytest.raises(ServerError) as caught:
             await yard.call("p_greet")
         assert caught.value.cause == f"the callback for elicitation/create failed: {words}"
@@ -72,7 +72,7 @@ async def test_a_call_of_a_modern_server_fails_and_names_the_callback(opened: Op
 
 @pytest.mark.parametrize("protocol", ["legacy", "modern"])
 async def test_a_caller_who_leaves_while_the_person_is_asked_is_cancelled_and_nothing_is_left(
-    opened: Opened, protocol: str
+    open_yard: Opened, protocol: str
 ) -> None:
     asked, left = asyncio.Event(), asyncio.Event()
 
@@ -84,7 +84,7 @@ async def test_a_caller_who_leaves_while_the_person_is_asked_is_cancelled_and_no
             left.set()
 
     callbacks = Callbacks(elicitation=waits)
-    async with opened({"p": playground(protocol)}, callbacks=callbacks) as yard, asyncio.timeout(60):
+    async with open_yard({"p": playground(protocol)}, callbacks=callbacks) as yard, asyncio.timeout(60):
         call = asyncio.ensure_future(yard.call("p_greet"))
         await asked.wait()
         call.cancel()
@@ -94,12 +94,12 @@ async def test_a_caller_who_leaves_while_the_person_is_asked_is_cancelled_and_no
 
 
 async def test_a_fault_in_the_recording_loses_no_result_and_hides_no_error(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     def record(_: object) -> None:
         raise ValueError("a mistake")
 
-    async with opened({"one": recorder()}, record=record) as yard:
+    async with open_yard({"one": recorder()}, record=record) as yard:
         assert (await yard.call("one_echo", {"text": "x"})).text == "x"
         with pytest.raises(ServerError, match="no"):
             await yard.call("one_refuse")

@@ -49,11 +49,11 @@ async def test_a_second_process_sends_no_probe(recorder: Recorders, data_dir: Pa
 
 
 async def test_of_a_modern_server_the_second_yard_asks_nothing_that_is_old(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     one = recorder("one", "--modern")
     for _ in range(2):
-        async with opened({"one": one}) as yard:
+        async with open_yard({"one": one}) as yard:
             await yard.call("one_echo")
     assert one.messages("initialize") == []
     assert len(one.calls()) == 2
@@ -65,37 +65,37 @@ async def test_of_a_modern_server_the_second_yard_asks_nothing_that_is_old(
     ids=["empty", "cut off", "a list", "null", "no text", "deep", "odd values"],
 )
 async def test_a_broken_file_costs_a_probe_and_is_mended(
-    content: bytes, opened: Opened, recorder: Recorders, data_dir: Path
+    content: bytes, open_yard: Opened, recorder: Recorders, data_dir: Path
 ) -> None:
     (data_dir / "eras.json").write_bytes(content)
     one = recorder()
     for _ in range(2):
-        async with opened({"one": one}) as yard:
+        async with open_yard({"one": one}) as yard:
             assert (await yard.call("one_echo", {"text": "x"})).text == "x"
     assert len(one.messages("server/discover")) == 1
     assert list(json.loads((data_dir / "eras.json").read_text()).values()) == ["legacy"]
 
 
 async def test_a_place_where_no_file_can_be_costs_a_probe_each_time(
-    opened: Opened, recorder: Recorders, data_dir: Path
+    open_yard: Opened, recorder: Recorders, data_dir: Path
 ) -> None:
     (data_dir / "eras.json").mkdir()
     one = recorder()
     for _ in range(2):
-        async with opened({"one": one}) as yard:
+        async with open_yard({"one": one}) as yard:
             assert (await yard.call("one_echo", {"text": "x"})).text == "x"
     assert len(one.messages("server/discover")) == 2
 
 
 async def test_a_wrong_memory_is_forgotten_and_the_server_asked_anew(
-    opened: Opened, recorder: Recorders, data_dir: Path
+    open_yard: Opened, recorder: Recorders, data_dir: Path
 ) -> None:
     one = recorder()
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         await yard.call("one_echo")
     file = data_dir / "eras.json"
     file.write_text(file.read_text().replace("legacy", "modern"))
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         assert (await yard.call("one_echo", {"text": "x"})).text == "x"
     assert "legacy" in file.read_text()
 

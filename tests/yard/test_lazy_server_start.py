@@ -42,12 +42,12 @@ async def listed(yard: Toolyard, **options: Any) -> list[str]:
 
 
 async def test_after_a_first_listing_a_new_yard_lists_explains_and_finds_while_starting_nothing(
-    opened: Opened, recorder: Recorders, children: Callable[[], list[str]]
+    open_yard: Opened, recorder: Recorders, children: Callable[[], list[str]]
 ) -> None:
     one, two = recorder("one"), recorder("two", "--modern")
-    async with opened({"one": one, "two": two}) as yard:
+    async with open_yard({"one": one, "two": two}) as yard:
         before = await yard.tools()
-    async with opened({"one": one, "two": two}) as yard:
+    async with open_yard({"one": one, "two": two}) as yard:
         assert yard.why("one_touch").verdict is Verdict.REFUSE
         assert yard.why("two/look").verdict is Verdict.ALLOW
         assert await yard.tools() == before
@@ -59,12 +59,12 @@ async def test_after_a_first_listing_a_new_yard_lists_explains_and_finds_while_s
 
 
 async def test_and_the_first_call_of_a_tool_starts_its_server_alone(
-    opened: Opened, recorder: Recorders, children: Callable[[], list[str]]
+    open_yard: Opened, recorder: Recorders, children: Callable[[], list[str]]
 ) -> None:
     one, two = recorder("one"), recorder("two")
-    async with opened({"one": one, "two": two}) as yard:
+    async with open_yard({"one": one, "two": two}) as yard:
         await yard.tools()
-    async with opened({"one": one, "two": two}) as yard:
+    async with open_yard({"one": one, "two": two}) as yard:
         assert (await yard.call("two_echo", {"text": "x"})).text == "x"
         watchdog, server = sorted(children(), key=lambda words: "recording_server.py" in words)
         assert "watchdog.py" in watchdog
@@ -73,9 +73,9 @@ async def test_and_the_first_call_of_a_tool_starts_its_server_alone(
     assert len(two.messages("tools/list")) == 1
 
 
-async def test_another_process_knows_them_too(opened: Opened, recorder: Recorders, data_dir: Path) -> None:
+async def test_another_process_knows_them_too(open_yard: Opened, recorder: Recorders, data_dir: Path) -> None:
     one = recorder()
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         before = await listed(yard)
     config = json.dumps({"mcpServers": {"one": one.entry}})
     program = [sys.executable, "-c", ANOTHER_PROCESS, config, str(data_dir)]
@@ -87,10 +87,10 @@ async def test_another_process_knows_them_too(opened: Opened, recorder: Recorder
 
 
 async def test_a_call_in_an_empty_yard_starts_the_server_that_the_name_points_to_and_no_other(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     servers = {name: recorder(name) for name in ("one", "two", "three")}
-    async with opened(servers) as yard:
+    async with open_yard(servers) as yard:
         assert (await yard.call("two_echo", {"text": "x"})).text == "x"
     assert {name: len(server.starts()) for name, server in servers.items()} == {
         "one": 0,
@@ -100,12 +100,12 @@ async def test_a_call_in_an_empty_yard_starts_the_server_that_the_name_points_to
 
 
 async def test_a_changed_entry_is_another_server_and_is_listed_anew(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     one = recorder()
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         await yard.tools()
-    async with opened({"one": {**one.entry, "env": {"MODE": "other"}}}) as yard:
+    async with open_yard({"one": {**one.entry, "env": {"MODE": "other"}}}) as yard:
         with pytest.raises(ToolRefused):
             yard.why("one_look")
         assert "one_look" in await listed(yard)
@@ -113,13 +113,13 @@ async def test_a_changed_entry_is_another_server_and_is_listed_anew(
 
 
 async def test_what_was_kept_is_harmless_when_it_is_damaged(
-    opened: Opened, recorder: Recorders, data_dir: Path
+    open_yard: Opened, recorder: Recorders, data_dir: Path
 ) -> None:
     one = recorder()
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         before = await listed(yard)
     (data_dir / "catalogue.db").write_bytes(b"no database at all" * 100)
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         assert await listed(yard) == before
         assert (await yard.call("one_echo", {"text": "x"})).text == "x"
 
@@ -127,9 +127,11 @@ async def test_what_was_kept_is_harmless_when_it_is_damaged(
 # How long a listing counts.
 
 
-async def test_within_its_time_a_listing_is_not_asked_for_again(opened: Opened, recorder: Recorders) -> None:
+async def test_within_its_time_a_listing_is_not_asked_for_again(
+    open_yard: Opened, recorder: Recorders
+) -> None:
     one = recorder()
-    async with opened({"one": {**one.entry, "cache": {"ttl": 3600}}}) as yard:
+    async with open_yard({"one": {**one.entry, "cache": {"ttl": 3600}}}) as yard:
         for _ in range(3):
             await yard.tools()
             await yard.call("one_echo")
@@ -137,41 +139,41 @@ async def test_within_its_time_a_listing_is_not_asked_for_again(opened: Opened, 
 
 
 async def test_past_its_time_a_connected_server_is_asked_again_and_another_is_not(
-    opened: Opened, recorder: Recorders, wait_until: Until
+    open_yard: Opened, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
     entry = {**one.entry, "cache": {"ttl": 0.05}}
-    async with opened({"one": entry}) as yard:
+    async with open_yard({"one": entry}) as yard:
         await yard.tools()
         await wait_until(lambda: yard.known().catalogues["one"].fetched_at + 0.06 < time.time())
         await yard.tools()
         assert len(one.messages("tools/list")) == 2
-    async with opened({"one": entry}) as yard:
+    async with open_yard({"one": entry}) as yard:
         await wait_until(lambda: yard.known().catalogues["one"].fetched_at + 0.06 < time.time())
         assert "one_echo" in await listed(yard)
     assert len(one.starts()) == 1
 
 
-async def test_the_servers_own_hint_counts(opened: Opened, recorder: Recorders) -> None:
+async def test_the_servers_own_hint_counts(open_yard: Opened, recorder: Recorders) -> None:
     one = recorder("one", "--modern", "--ttl", "0")
-    async with opened({"one": one}) as yard:
+    async with open_yard({"one": one}) as yard:
         for asked in (1, 2, 3):
             await yard.tools()
             assert len(one.messages("tools/list")) == asked
 
 
 async def test_a_server_whose_listing_is_never_kept_is_asked_each_time(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     one = recorder()
     entry = {**one.entry, "cache": {"ttl": 0}}
-    async with opened({"one": entry}) as yard:
+    async with open_yard({"one": entry}) as yard:
         await yard.tools()
         await yard.tools()
         assert len(one.messages("tools/list")) == 2
         await yard.call("one_echo")
         assert len(one.messages("tools/list")) == 3
-    async with opened({"one": entry}) as yard:
+    async with open_yard({"one": entry}) as yard:
         with pytest.raises(ToolRefused):
             yard.why("one_echo")
 
@@ -182,13 +184,13 @@ async def test_a_server_whose_listing_is_never_kept_is_asked_each_time(
 @pytest.mark.parametrize("listing", [True, False], ids=["listed", "called at once"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_list_that_changed_is_fetched_again(
-    era: str, opened: Opened, wait_until: Until, listing: bool, request: pytest.FixtureRequest
+    era: str, open_yard: Opened, wait_until: Until, listing: bool, request: pytest.FixtureRequest
 ) -> None:
     told: list[str] = []
     callbacks = Callbacks(notification=lambda server, method, params: told.append(method))
     python = sys.executable if era == "modern" else request.getfixturevalue("legacy_python")
     entry = {"command": python, "args": [str(SDK_SERVER), "stdio"]}
-    async with opened({"s": entry}, callbacks=callbacks) as yard:
+    async with open_yard({"s": entry}, callbacks=callbacks) as yard:
         assert "s_grown" not in await listed(yard)
         if era == "modern":
             await wait_until(lambda: "notifications/subscriptions/acknowledged" in told)
@@ -217,13 +219,13 @@ def program(tmp_path: Path, recorder: Recorders) -> tuple[Path, Any]:
 
 
 async def test_a_server_that_is_down_keeps_its_known_tools_and_a_call_says_why(
-    opened: Opened, program: tuple[Path, Any]
+    open_yard: Opened, program: tuple[Path, Any]
 ) -> None:
     path, _ = program
-    async with opened({"one": {"command": str(path)}}) as yard:
+    async with open_yard({"one": {"command": str(path)}}) as yard:
         before = await listed(yard)
     path.rename(path.with_name("away"))
-    async with opened({"one": {"command": str(path)}}) as yard:
+    async with open_yard({"one": {"command": str(path)}}) as yard:
         assert await listed(yard) == before
         with pytest.raises(Unreachable) as caught:
             await yard.call("one_echo", {"text": "x"})
@@ -237,10 +239,10 @@ async def test_a_server_that_is_down_keeps_its_known_tools_and_a_call_says_why(
 
 
 async def test_a_server_that_was_never_listed_and_is_down_has_no_tools_and_its_call_says_why(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     one = recorder()
-    async with opened({"one": one, "gone": {"command": "/no/such/command"}}) as yard:
+    async with open_yard({"one": one, "gone": {"command": "/no/such/command"}}) as yard:
         assert all(name.startswith("one_") for name in await listed(yard))
         with pytest.raises(Unreachable, match="command not found: /no/such/command"):
             await yard.call("gone_tool")
@@ -248,9 +250,9 @@ async def test_a_server_that_was_never_listed_and_is_down_has_no_tools_and_its_c
 
 
 async def test_a_server_without_tools_is_no_failure(
-    opened: Opened, recorder: Recorders, tmp_path: Path
+    open_yard: Opened, recorder: Recorders, tmp_path: Path
 ) -> None:
     (tmp_path / "none").write_text("[]")
-    async with opened({"one": recorder("one", "--tools", str(tmp_path / "none"))}) as yard:
+    async with open_yard({"one": recorder("one", "--tools", str(tmp_path / "none"))}) as yard:
         assert await yard.tools() == []
         assert yard.servers()[0].state is State.READY

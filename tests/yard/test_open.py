@@ -106,8 +106,8 @@ async def test_once_it_is_approved_it_is_used(project: Path, data_dir: Path, one
     await echoes(Toolyard.open(data_dir=data_dir))
 
 
-async def test_opening_starts_nothing(opened: Callable[..., Toolyard], one: Any) -> None:
-    async with opened({"one": one}) as yard:
+async def test_opening_starts_nothing(open_yard: Callable[..., Toolyard], one: Any) -> None:
+    async with open_yard({"one": one}) as yard:
         assert [status.state for status in yard.servers()] == [State.IDLE]
     assert one.starts() == []
 
@@ -156,15 +156,15 @@ async def test_agents_stand_beside_the_configuration_in_the_data_directory(
 
 
 async def test_agents_may_be_read_from_elsewhere_or_be_given(
-    tmp_path: Path, opened: Callable[..., Toolyard], one: Any
+    tmp_path: Path, open_yard: Callable[..., Toolyard], one: Any
 ) -> None:
     file = tmp_path / "team.md"
     file.write_text(AGENTS)
-    assert set(opened({"one": one}, agents=file).agents) == {"architect"}
-    assert set(opened({"one": one}, agents=str(file)).agents) == {"architect"}
-    assert set(opened({"one": one}, settings={"agents_path": str(file)}).agents) == {"architect"}
+    assert set(open_yard({"one": one}, agents=file).agents) == {"architect"}
+    assert set(open_yard({"one": one}, agents=str(file)).agents) == {"architect"}
+    assert set(open_yard({"one": one}, settings={"agents_path": str(file)}).agents) == {"architect"}
     given = Agent("reader", "Reader")
-    assert opened({"one": one}, agents=[given]).agents == {"reader": given}
+    assert open_yard({"one": one}, agents=[given]).agents == {"reader": given}
 
 
 @pytest.mark.parametrize("how", ["argument", "setting"])
@@ -219,10 +219,12 @@ async def test_no_more_children_run_than_may(recorder: Callable[..., JournalServ
 
 
 async def test_one_server_is_closed_alone_and_connects_again_at_its_next_call(
-    opened: Callable[..., Toolyard], recorder: Callable[..., JournalServer], children: Callable[[], list[str]]
+    open_yard: Callable[..., Toolyard],
+    recorder: Callable[..., JournalServer],
+    children: Callable[[], list[str]],
 ) -> None:
     one, two = recorder("one"), recorder("two")
-    async with opened({"one": one, "two": two}) as yard:
+    async with open_yard({"one": one, "two": two}) as yard:
         await yard.connect()
         await yard.close("one")
         assert [status.state for status in yard.servers()] == ["idle", "ready"]

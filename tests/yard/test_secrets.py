@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -12,9 +13,14 @@ import pytest
 from aiohttp import web
 
 from toolyard import ServerError, Toolyard
-from toolyard.clients.server_secrets import find_secrets
-from toolyard.types.call import CallRecord
-from toolyard.types.server import HttpSpec, OAuthSpec, Server, StdioSpec
+from toolyard.auth.oauth_provider import OAuthProvider
+from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
+from toolyard.auth.storage import MemoryAuthStorage, OAuthClient, OAuthGrant
+from toolyard.clients import ConnectionManager
+from toolyard.clients.secret_redaction import find_secrets
+from toolyard.net import OutboundHttp
+from toolyard.types.call import Caller, CallRecord, McpRequest
+from toolyard.types.server import HttpSpec, OAuthSpec, ProtocolEra, Server, StdioSpec
 
 Opened = Callable[..., Toolyard]
 Recorders = Callable[..., Any]
@@ -59,16 +65,17 @@ CALLS = {
 @pytest.mark.parametrize("tool", CALLS)
 async def test_a_child_that_quotes_a_secret_variable_in_its_complaint_is_not_quoted(
     tool: str,
-    opened: Opened,
+    open_yard: Opened,
     recorder: Recorders,
     records: list[CallRecord],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "toolyard")
     entry = {**recorder().entry, "env": {"SERVICE_API_KEY": SECRET}}
-    async with opened({"one": entry}, record=records.append) as yard:
+    async with open_yard({"one": entry}, record=records.append) as yard:
         answer = await yard.answer(f"one_{tool}", CALLS[tool])
         assert SECRET not in str(answer.for_model())
+        assert SECRET not in str(answer.raw)
         assert "the key *** is wrong" in str(answer.for_model())
         if tool != "fail":
             with pytest.raises(ServerError) as caught:
@@ -80,10 +87,10 @@ async def test_a_child_that_quotes_a_secret_variable_in_its_complaint_is_not_quo
     check(iter([repr(records), *logged]))
 
 
-async def test_a_child_that_dies_with_a_secret_on_its_lips_is_not_quoted(opened: Opened) -> None:
+async def test_a_child_that_dies_with_a_secret_on_its_lips_is_not_quoted(open_yard: Opened) -> None:
     script = "echo starting >&2; echo cannot use the token $TOKEN >&2; exit 3"
     entry = {"command": "/bin/sh", "args": ["-c", script], "env": {"TOKEN": SECRET}}
-    async with opened({"one": entry}) as yard:
+    async with open_yard({"one": entry}) as yard:
         with pytest.raises(ServerError, match=r"exited with code 3: cannot use the token \*\*\*") as caught:
             await yard.call("one_tool")
         check(told_by(caught.value))
@@ -95,9 +102,9 @@ async def test_a_child_that_dies_with_a_secret_on_its_lips_is_not_quoted(opened:
         assert SECRET not in str((await yard.answer("one_tool")).for_model())
 
 
-async def test_a_secret_still_reaches_the_server_it_is_for(opened: Opened, recorder: Recorders) -> None:
+async def test_a_secret_still_reaches_the_server_it_is_for(open_yard: Opened, recorder: Recorders) -> None:
     entry = {**recorder().entry, "env": {"SERVICE_API_KEY": SECRET}}
-    async with opened({"one": entry}) as yard:
+    async with open_yard({"one": entry}) as yard:
         assert (await yard.call("one_variable", {"text": "SERVICE_API_KEY"})).text == SECRET
 
 
@@ -110,8 +117,14 @@ async def quoting(status: int, kind: str) -> AsyncIterator[str]:
 
     async def refuse(request: web.Request) -> web.Response:
         words = f"the key {request.headers['Authorization'].split()[-1]} is wrong"
+        id = (await request.json()).get("id")
+        if kind == "tool":
+            tools = [{"name": "tool", "inputSchema": {"type": "object"}}]
+            result = {"tools": tools, "content": [{"type": "text", "text": words}], "isError": True}
+            result |= {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+            result |= {"serverInfo": {"name": "quoting", "version": "1"}, "resultType": "complete"}
+            return web.json_response({"jsonrpc": "2.0", "id": id, "result": result})
         if kind == "json-rpc":
-            id = (await request.json()).get("id")
             return web.json_response(
                 {"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": words, "data": [words]}},
                 status=status,
@@ -134,15 +147,52 @@ async def quoting(status: int, kind: str) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("kind", ["text", "json-rpc"])
 @pytest.mark.parametrize("status", [200, 400, 401, 403, 404, 429, 500, 503])
-async def test_a_server_that_quotes_our_header_is_not_quoted(status: int, kind: str, opened: Opened) -> None:
+async def test_a_server_that_quotes_our_header_is_not_quoted(
+    status: int, kind: str, open_yard: Opened
+) -> None:
     async with quoting(status, kind) as url:
         entry = {"url": url, "headers": {"Authorization": f"Bearer {SECRET}"}}
-        async with opened({"one": entry}) as yard:
+        async with open_yard({"one": entry}) as yard:
             with pytest.raises(ServerError) as caught:
                 await yard.call("one_tool")
             check(told_by(caught.value))
             check(told_by_yard(yard))
             assert SECRET not in str((await yard.answer("one_tool")).for_model())
+
+
+@pytest.mark.parametrize("kind", ["text", "json-rpc", "tool"])
+async def test_a_server_that_quotes_the_access_token_is_not_quoted(kind: str) -> None:
+    async with quoting(200 if kind == "tool" else 500, kind) as url:
+        storage, net = MemoryAuthStorage(), OutboundHttp()
+        client = OAuthClient("https://as.example", "c", "http://127.0.0.1:1/callback", "dynamic")
+        grant = OAuthGrant(
+            url,
+            client.issuer,
+            client,
+            "https://as.example/token",
+            None,
+            (),
+            (),
+            SECRET,
+            None,
+            time.time(),
+            None,
+        )
+        await storage.put_grant(url, grant)
+        identity = ClientIdentity("http://127.0.0.1:1/callback")
+        provider = OAuthProvider(SignInTarget(url), net=net, storage=storage, client_identity=identity)
+        server = Server("one", HttpSpec(url), protocol=ProtocolEra.MODERN)
+        request = McpRequest("tools/call", {"name": "tool", "arguments": {}})
+        async with ConnectionManager([server], auth_provider_for=lambda *_: provider) as manager:
+            if kind == "tool":
+                result = await manager.send("one", Caller(), request)
+                assert result["content"] == [{"type": "text", "text": "the key *** is wrong"}]
+            else:
+                with pytest.raises(ServerError, match=r"the key \*\*\* is wrong") as caught:
+                    await manager.send("one", Caller(), request)
+                check(told_by(caught.value))
+            assert SECRET not in repr(manager.status("one"))
+        await net.close()
 
 
 # What counts as a secret.
@@ -159,6 +209,8 @@ PATH_TOKEN = "NmFmZGU0Yzk3ZTQ2NGY1YThiOTM4MGM2"
         (HttpSpec("http://a/", {"User-Agent": "a browser", "accept": "text/html"}), set()),
         (HttpSpec("http://a/", {"X-Key": "abc"}), set()),
         (HttpSpec(f"http://a/s/{PATH_TOKEN}/mcp"), {PATH_TOKEN}),
+        (HttpSpec("http://a/mcp?when=always&api_key=abc%2Fdefgh"), {"abc%2Fdefgh", "abc/defgh"}),
+        (StdioSpec("x", env={"DATABASE_URL": "postgres://me:hunter2@host/db"}), {"hunter2"}),
         (StdioSpec("npx", ("remote", f"http://a/s/{PATH_TOKEN}/mcp")), {PATH_TOKEN}),
         (StdioSpec("x", env={"GITHUB_TOKEN": "abcdefgh", "DB_PASSWORD": "hunter2"}), {"abcdefgh", "hunter2"}),
         (StdioSpec("x", env={"WORKSPACE": "/opt/work", "LANG": "en_US.UTF-8"}), set()),

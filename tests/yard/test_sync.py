@@ -37,7 +37,7 @@ Recorders = Callable[..., Any]
 
 
 @pytest.fixture
-def opened(data_dir: Path) -> Callable[..., SyncToolyard]:
+def open_sync_yard(data_dir: Path) -> Callable[..., SyncToolyard]:
     def make(servers: dict[str, Any], **options: Any) -> SyncToolyard:
         entries = {key: one if isinstance(one, dict) else one.entry for key, one in servers.items()}
         return Toolyard.open_sync({"mcpServers": entries}, **{"data_dir": data_dir, **options})
@@ -82,8 +82,10 @@ def thread(work: Callable[[], object]) -> Iterator[list[object]]:
     assert not worker.is_alive()
 
 
-def test_it_has_the_methods_of_the_yard_each_with_its_result(opened: Opened, recorder: Recorders) -> None:
-    with opened({"one": recorder()}) as yard:
+def test_it_has_the_methods_of_the_yard_each_with_its_result(
+    open_sync_yard: Opened, recorder: Recorders
+) -> None:
+    with open_sync_yard({"one": recorder()}) as yard:
         assert "one_echo" in [tool.name for tool in yard.tools()]
         assert [tool["name"] for tool in yard.tools(provider="anthropic")] == [t.name for t in yard.tools()]
         assert yard.call("one_echo", {"text": "x"}).text == "x"
@@ -109,9 +111,9 @@ def test_every_public_method_of_the_yard_is_there() -> None:
     assert public(Toolyard) - {"open", "open_sync", "caller"} <= public(SyncToolyard)
 
 
-def test_many_threads_call_at_once_and_share_one_server(opened: Opened, recorder: Recorders) -> None:
+def test_many_threads_call_at_once_and_share_one_server(open_sync_yard: Opened, recorder: Recorders) -> None:
     one = recorder()
-    with opened({"one": one}) as yard, ThreadPoolExecutor(8) as pool:
+    with open_sync_yard({"one": one}) as yard, ThreadPoolExecutor(8) as pool:
         texts = [
             result.text
             for result in pool.map(lambda n: yard.call("one_echo", {"text": str(n)}), range(100), timeout=30)
@@ -120,8 +122,8 @@ def test_many_threads_call_at_once_and_share_one_server(opened: Opened, recorder
     assert len(one.starts()) == 1
 
 
-def test_errors_cross_threads_as_they_are(opened: Opened, recorder: Recorders) -> None:
-    with opened({"one": recorder(), "gone": {"command": "/no/such/command"}}) as yard:
+def test_errors_cross_threads_as_they_are(open_sync_yard: Opened, recorder: Recorders) -> None:
+    with open_sync_yard({"one": recorder(), "gone": {"command": "/no/such/command"}}) as yard:
         with pytest.raises(ToolRefused, match="no tool named 'one_nothing' is available"):
             yard.call("one_nothing")
         with pytest.raises(RpcError) as refused:
@@ -137,28 +139,33 @@ def test_errors_cross_threads_as_they_are(opened: Opened, recorder: Recorders) -
             yard.why("one_nothing")
 
 
-def test_a_configuration_that_is_wrong_is_an_error_and_leaves_no_thread(opened: Opened) -> None:
-    with pytest.raises(ConfigError), opened({"one": {"url": "http://localhost"}}, settings={"nonsense": 1}):
+def test_a_configuration_that_is_wrong_is_an_error_and_leaves_no_thread(open_sync_yard: Opened) -> None:
+    with (
+        pytest.raises(ConfigError),
+        open_sync_yard({"one": {"url": "http://localhost"}}, settings={"nonsense": 1}),
+    ):
         pytest.fail("was opened")
 
 
-def test_it_works_inside_a_running_event_loop(opened: Opened, recorder: Recorders) -> None:
+def test_it_works_inside_a_running_event_loop(open_sync_yard: Opened, recorder: Recorders) -> None:
     async def program() -> str:
-        with opened({"one": recorder()}) as yard:
+        with open_sync_yard({"one": recorder()}) as yard:
             return yard.call("one_echo", {"text": "x"}).text
 
     with asyncio.Runner() as runner:
         assert runner.run(program()) == "x"
 
 
-def test_progress_and_approvals_are_told_in_the_yards_own_thread(opened: Opened, recorder: Recorders) -> None:
+def test_progress_and_approvals_are_told_in_the_yards_own_thread(
+    open_sync_yard: Opened, recorder: Recorders
+) -> None:
     told: list[tuple[Any, str]] = []
 
     async def approve(question: ApprovalRequest) -> bool:
         told.append((question.decision.tool, threading.current_thread().name))
         return True
 
-    with opened({"one": recorder()}, settings={"write_tools": "ask"}, approve=approve) as yard:
+    with open_sync_yard({"one": recorder()}, settings={"write_tools": "ask"}, approve=approve) as yard:
         yard.call("one_touch")
         yard.call(
             "one_steps",
@@ -168,9 +175,9 @@ def test_progress_and_approvals_are_told_in_the_yards_own_thread(opened: Opened,
     assert told == [("one/touch", "toolyard"), (1, "toolyard"), (2, "toolyard")]
 
 
-def test_in_its_own_thread_it_refuses_to_wait_for_itself(opened: Opened, recorder: Recorders) -> None:
+def test_in_its_own_thread_it_refuses_to_wait_for_itself(open_sync_yard: Opened, recorder: Recorders) -> None:
     ends: list[BaseException] = []
-    with opened({"one": recorder()}) as yard:
+    with open_sync_yard({"one": recorder()}) as yard:
 
         def again(params: Any) -> None:
             for use in (lambda: yard.call("one_echo"), yard.tools, yard.close):
@@ -185,8 +192,10 @@ def test_in_its_own_thread_it_refuses_to_wait_for_itself(opened: Opened, recorde
     assert all("own background thread" in str(end) for end in ends)
 
 
-def test_before_it_is_opened_and_after_it_is_closed_it_says_so(opened: Opened, recorder: Recorders) -> None:
-    yard = opened({"one": recorder()})
+def test_before_it_is_opened_and_after_it_is_closed_it_says_so(
+    open_sync_yard: Opened, recorder: Recorders
+) -> None:
+    yard = open_sync_yard({"one": recorder()})
     uses: list[Callable[[], object]] = [
         lambda: yard.call("one_echo"),
         lambda: yard.answer("one_echo"),
@@ -207,9 +216,9 @@ def test_before_it_is_opened_and_after_it_is_closed_it_says_so(opened: Opened, r
             use()
 
 
-def test_a_closed_yard_may_be_opened_again(opened: Opened, recorder: Recorders) -> None:
+def test_a_closed_yard_may_be_opened_again(open_sync_yard: Opened, recorder: Recorders) -> None:
     one = recorder()
-    yard = opened({"one": one})
+    yard = open_sync_yard({"one": one})
     for _ in range(2):
         with yard:
             assert yard.call("one_echo", {"text": "x"}).text == "x"
@@ -217,11 +226,11 @@ def test_a_closed_yard_may_be_opened_again(opened: Opened, recorder: Recorders) 
 
 
 def test_closing_ends_the_calls_of_other_threads(
-    opened: Opened, recorder: Recorders, hostile_stdio: str
+    open_sync_yard: Opened, recorder: Recorders, hostile_stdio: str
 ) -> None:
     one = recorder()
     silent = {"command": sys.executable, "args": ["-I", "-S", hostile_stdio, "silent"]}
-    yard = opened({"one": one, "late": silent})
+    yard = open_sync_yard({"one": one, "late": silent})
     with yard, thread(lambda: yard.call("one_wait")) as waiting, thread(lambda: yard.call("late_x")) as late:
         eventually(lambda: one.calls())
         eventually(lambda: State.CONNECTING in [status.state for status in yard.servers()])
@@ -229,24 +238,26 @@ def test_closing_ends_the_calls_of_other_threads(
     assert [type(end) for end in (*waiting, *late)] == [OutcomeUnknown, Unreachable]
 
 
-def test_closing_ends_a_call_that_waits_for_somebodys_approval(opened: Opened, recorder: Recorders) -> None:
+def test_closing_ends_a_call_that_waits_for_somebodys_approval(
+    open_sync_yard: Opened, recorder: Recorders
+) -> None:
     asked = threading.Event()
 
     async def approve(question: ApprovalRequest) -> bool:
         asked.set()
         return await asyncio.get_running_loop().create_future()
 
-    yard = opened({"one": recorder()}, settings={"write_tools": "ask"}, approve=approve)
+    yard = open_sync_yard({"one": recorder()}, settings={"write_tools": "ask"}, approve=approve)
     with yard, thread(lambda: yard.call("one_touch")) as ends:
         assert asked.wait(30)
         yard.close()
     assert [type(end) for end in ends] == [Unreachable]
 
 
-def test_threads_that_call_while_it_closes_all_end(opened: Opened, recorder: Recorders) -> None:
+def test_threads_that_call_while_it_closes_all_end(open_sync_yard: Opened, recorder: Recorders) -> None:
     ends: Counter[str] = Counter()
     going = threading.Event()
-    yard = opened({"one": recorder()})
+    yard = open_sync_yard({"one": recorder()})
 
     def call() -> None:
         while True:
@@ -265,9 +276,9 @@ def test_threads_that_call_while_it_closes_all_end(opened: Opened, recorder: Rec
     assert ends.total() - ends["ok"] == 4
 
 
-def test_two_threads_may_close_it_at_once(opened: Opened, recorder: Recorders) -> None:
+def test_two_threads_may_close_it_at_once(open_sync_yard: Opened, recorder: Recorders) -> None:
     one = recorder("one", "--stay")
-    with opened({"one": one}) as yard:
+    with open_sync_yard({"one": one}) as yard:
         yard.call("one_echo")
         with thread(yard.close) as first, thread(yard.close) as second:
             pass

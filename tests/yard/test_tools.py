@@ -38,15 +38,15 @@ def listing(recorder: Recorders, tmp_path: Path) -> Callable[..., Any]:
 
 
 async def test_the_tools_of_all_servers_are_one_list_sorted_by_name(
-    opened: Opened, listing: Callable[..., Any]
+    open_yard: Opened, listing: Callable[..., Any]
 ) -> None:
     servers = {"zoo": listing("zoo", "b", "a"), "ant": listing("ant", "z", "y"), "m-n": listing("m-n", "k")}
-    async with opened(servers) as yard:
+    async with open_yard(servers) as yard:
         assert names(await yard.tools()) == ["ant_y", "ant_z", "m-n_k", "zoo_a", "zoo_b"]
 
 
 async def test_a_tool_is_what_its_server_published_under_its_exposed_name(
-    opened: Opened, listing: Callable[..., Any]
+    open_yard: Opened, listing: Callable[..., Any]
 ) -> None:
     schema = {
         "type": "object",
@@ -61,7 +61,7 @@ async def test_a_tool_is_what_its_server_published_under_its_exposed_name(
         "outputSchema": {"type": "object"},
         "annotations": {"readOnlyHint": True},
     }
-    async with opened({"docs": listing("docs", published)}) as yard:
+    async with open_yard({"docs": listing("docs", published)}) as yard:
         assert await yard.tools() == [
             Tool(
                 "docs_look_up",
@@ -77,10 +77,10 @@ async def test_a_tool_is_what_its_server_published_under_its_exposed_name(
 
 
 async def test_one_server_can_be_listed_alone_and_no_other_starts(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     one, two = recorder("one"), recorder("two")
-    async with opened({"one": one, "two": two}) as yard:
+    async with open_yard({"one": one, "two": two}) as yard:
         tools = await yard.tools(server="two")
         assert {tool.server for tool in tools} == {"two"}
         assert "two_echo" in names(tools)
@@ -88,9 +88,9 @@ async def test_one_server_can_be_listed_alone_and_no_other_starts(
 
 
 async def test_fresh_asks_every_server_again(
-    opened: Opened, listing: Callable[..., Any], tmp_path: Path
+    open_yard: Opened, listing: Callable[..., Any], tmp_path: Path
 ) -> None:
-    async with opened({"one": listing("one", "old")}) as yard:
+    async with open_yard({"one": listing("one", "old")}) as yard:
         assert names(await yard.tools()) == ["one_old"]
         listing("one", "new")
         assert names(await yard.tools()) == ["one_old"]
@@ -98,9 +98,11 @@ async def test_fresh_asks_every_server_again(
         assert (await yard.call("one_new", {"text": "x"})).text == "x"
 
 
-async def test_a_disabled_server_has_no_tools_and_is_not_started(opened: Opened, recorder: Recorders) -> None:
+async def test_a_disabled_server_has_no_tools_and_is_not_started(
+    open_yard: Opened, recorder: Recorders
+) -> None:
     one = recorder()
-    async with opened({"one": {**one.entry, "enabled": False}}) as yard:
+    async with open_yard({"one": {**one.entry, "enabled": False}}) as yard:
         assert await yard.tools(fresh=True) == []
         with pytest.raises(ToolRefused):
             await yard.call("one_echo")
@@ -108,9 +110,9 @@ async def test_a_disabled_server_has_no_tools_and_is_not_started(opened: Opened,
 
 
 async def test_a_broken_definition_is_set_aside_alone_and_why_says_so(
-    opened: Opened, listing: Callable[..., Any]
+    open_yard: Opened, listing: Callable[..., Any]
 ) -> None:
-    async with opened({"one": listing("one", "good", {"name": "bad", "inputSchema": "none"})}) as yard:
+    async with open_yard({"one": listing("one", "good", {"name": "bad", "inputSchema": "none"})}) as yard:
         assert names(await yard.tools()) == ["one_good"]
         decision = yard.why("one_bad")
         assert decision.verdict is Verdict.REFUSE
@@ -123,10 +125,10 @@ async def test_a_broken_definition_is_set_aside_alone_and_why_says_so(
 
 
 async def test_one_tool_is_found_by_its_name_and_no_more_servers_start_than_that_takes(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     one, two = recorder("one"), recorder("two")
-    async with opened({"one": one, "two": two}) as yard:
+    async with open_yard({"one": one, "two": two}) as yard:
         found = await yard.find("two_look")
         assert (found.id, found.description) == ("two/look", "Looks.")
         assert found in await yard.tools(server="two")
@@ -134,10 +136,10 @@ async def test_one_tool_is_found_by_its_name_and_no_more_servers_start_than_that
 
 
 async def test_a_tool_is_found_only_by_whom_it_is_shown_to_and_a_server_that_is_down_says_why(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     servers = {"one": recorder("one"), "gone": {"command": "/no/such/command"}}
-    async with opened(servers, agents=[Agent("a", "A", tools=("one_look",))]) as yard:
+    async with open_yard(servers, agents=[Agent("a", "A", tools=("one_look",))]) as yard:
         assert (await yard.find("one_look", agent="a")).name == "one_look"
         for name in ("one_echo", "one_nothing", "gone_tool"):
             with pytest.raises(ToolRefused, match=f"no tool named '{name}' is available"):
@@ -145,6 +147,12 @@ async def test_a_tool_is_found_only_by_whom_it_is_shown_to_and_a_server_that_is_
         with pytest.raises(ToolRefused, match="'one_touch' is hidden: this tool can change data") as refused:
             await yard.find("one_touch")
         assert refused.value.rule == "write tools"
+        with pytest.raises(ToolRefused) as refused:
+            await yard.find("one_tuoch")
+        assert str(refused.value.hint).startswith("did you mean 'one_touch'? It is hidden (write tools): ")
+        with pytest.raises(ToolRefused) as refused:
+            await yard.find("one_tuoch", agent="a")
+        assert "one_touch" not in str(refused.value.hint)
         assert [(each.name, each.rule) for each in yard.hidden()] == [("one_touch", "write tools")]
         hidden_from_agent = {each.name: each.rule for each in yard.hidden(agent="a")}
         assert (hidden_from_agent["one_echo"], hidden_from_agent["one_touch"]) == ("agent", "write tools")
@@ -166,9 +174,9 @@ async def test_a_tool_is_found_only_by_whom_it_is_shown_to_and_a_server_that_is_
     ],
 )
 async def test_tools_come_ready_for_a_providers_api(
-    provider: Any, shape: Callable[[Any], tuple[str, Any]], opened: Opened, recorder: Recorders
+    provider: Any, shape: Callable[[Any], tuple[str, Any]], open_yard: Opened, recorder: Recorders
 ) -> None:
-    async with opened({"one": recorder()}) as yard:
+    async with open_yard({"one": recorder()}) as yard:
         tools = [shape(tool) for tool in await yard.tools(provider=provider)]
         assert [name for name, _ in tools] == names(await yard.tools())
         assert {schema["type"] for _, schema in tools} == {"object"}
@@ -176,9 +184,9 @@ async def test_tools_come_ready_for_a_providers_api(
 
 
 async def test_a_server_that_there_is_not_is_named_with_those_that_there_are(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
-    async with opened({"one": recorder()}) as yard:
+    async with open_yard({"one": recorder()}) as yard:
         for asking in (yard.tools(server="other"), yard.connect(["other"]), yard.restart("other")):
             with pytest.raises(Unreachable, match="not configured") as told:
                 await asking
@@ -186,12 +194,12 @@ async def test_a_server_that_there_is_not_is_named_with_those_that_there_are(
 
 
 async def test_a_tool_of_a_disabled_server_is_not_shown_but_can_be_explained(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     entry = recorder().entry
-    async with opened({"one": entry}) as yard:
+    async with open_yard({"one": entry}) as yard:
         (name, *_) = names(await yard.tools())
-    async with opened({"one": {**entry, "enabled": False}}) as yard:
+    async with open_yard({"one": {**entry, "enabled": False}}) as yard:
         assert await yard.tools() == []
         decision = yard.why(name)
         assert decision.decisive is not None
@@ -212,9 +220,9 @@ AGENTS = [
 
 
 async def test_an_agent_sees_what_its_patterns_let_through_and_can_call_no_more(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
-    async with opened({"one": recorder("one"), "two": recorder("two")}, agents=AGENTS) as yard:
+    async with open_yard({"one": recorder("one"), "two": recorder("two")}, agents=AGENTS) as yard:
         everything = names(await yard.tools())
         seen = names(await yard.tools(agent="architect"))
         assert seen == [name for name in everything if name.startswith("two_") and name != "two_fail"]
@@ -230,17 +238,17 @@ async def test_an_agent_sees_what_its_patterns_let_through_and_can_call_no_more(
 
 @pytest.mark.parametrize("spelling", ["architect", "Architect", " ARCHITECT! "])
 async def test_an_agent_is_named_by_its_id_or_its_name(
-    spelling: str, opened: Opened, recorder: Recorders
+    spelling: str, open_yard: Opened, recorder: Recorders
 ) -> None:
-    async with opened({"two": recorder("two")}, agents=AGENTS) as yard:
+    async with open_yard({"two": recorder("two")}, agents=AGENTS) as yard:
         assert "two_echo" in names(await yard.tools(agent=spelling))
 
 
 async def test_an_agent_that_there_is_not_is_an_error_that_names_those_there_are_and_starts_nothing(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     one = recorder()
-    async with opened({"one": one}, agents=AGENTS) as yard:
+    async with open_yard({"one": one}, agents=AGENTS) as yard:
         for asked in (yard.tools(agent="nobody"), yard.call("one_echo", agent="nobody")):
             with pytest.raises(AgentsError) as caught:
                 await asked
@@ -274,9 +282,9 @@ BUNDLES = {
     ],
 )
 async def test_bundles_narrow_their_server_and_hide_the_others(
-    selected: list[str], left: list[str], opened: Opened, recorder: Recorders
+    selected: list[str], left: list[str], open_yard: Opened, recorder: Recorders
 ) -> None:
-    async with opened({"one": recorder("one"), "two": recorder("two")}, bundles=BUNDLES) as yard:
+    async with open_yard({"one": recorder("one"), "two": recorder("two")}, bundles=BUNDLES) as yard:
         assert names(await yard.tools(bundles=selected)) == left
         with pytest.raises(ToolRefused):
             await yard.call("two_echo", bundles=selected)
@@ -286,19 +294,19 @@ async def test_bundles_narrow_their_server_and_hide_the_others(
             await yard.call(name, {"text": "x"}, bundles=selected)
 
 
-async def test_bundles_of_several_servers_stand_side_by_side(opened: Opened, recorder: Recorders) -> None:
-    async with opened({"one": recorder("one"), "two": recorder("two")}, bundles=BUNDLES) as yard:
+async def test_bundles_of_several_servers_stand_side_by_side(open_yard: Opened, recorder: Recorders) -> None:
+    async with open_yard({"one": recorder("one"), "two": recorder("two")}, bundles=BUNDLES) as yard:
         seen = names(await yard.tools(bundles=["talking", "other"]))
         assert [name for name in seen if name.startswith("one_")] == ["one_echo"]
         assert "two_wait" in seen
 
 
 async def test_a_direct_bundle_gives_a_model_namespaced_definitions(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     agent = Agent("reader", "Reader", bundles=("reading",))
     bundles = {"reading": BUNDLES["reading"]}
-    async with opened({"one": recorder()}, bundles=bundles, agents=[agent]) as yard:
+    async with open_yard({"one": recorder()}, bundles=bundles, agents=[agent]) as yard:
         (echo, fail, look) = await yard.tools(agent="reader", provider="anthropic")
         assert look["name"] == "one_look"
         assert look["description"] == "Looks."
@@ -307,10 +315,10 @@ async def test_a_direct_bundle_gives_a_model_namespaced_definitions(
 
 
 async def test_a_meta_bundle_keeps_its_tools_out_of_a_models_list(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     bundles = {"searched": BUNDLES["searched"]}
-    async with opened({"one": recorder()}, bundles=bundles, agents=[Agent("a", "A")]) as yard:
+    async with open_yard({"one": recorder()}, bundles=bundles, agents=[Agent("a", "A")]) as yard:
         assert names(await yard.tools(bundles=["searched"])) == ["one_look"]
         assert "one_look" not in names(await yard.tools(agent="a", bundles=["searched"]))
         decision = yard.why("one_look", agent="a", bundles=["searched"])
@@ -318,21 +326,21 @@ async def test_a_meta_bundle_keeps_its_tools_out_of_a_models_list(
 
 
 async def test_an_agents_own_bundles_are_narrowed_further_by_those_of_the_caller(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     bundles = {key: value for key, value in BUNDLES.items() if value["serverId"] == "one"}
     agent = Agent("reader", "Reader", bundles=("reading",))
-    async with opened({"one": recorder()}, bundles=bundles, agents=[agent]) as yard:
+    async with open_yard({"one": recorder()}, bundles=bundles, agents=[agent]) as yard:
         assert names(await yard.tools(agent="reader")) == ["one_echo", "one_fail", "one_look"]
         assert names(await yard.tools(agent="reader", bundles=["talking"])) == ["one_echo"]
 
 
 async def test_a_bundle_that_there_is_not_is_an_error_with_a_suggestion_and_starts_nothing(
-    opened: Opened, recorder: Recorders
+    open_yard: Opened, recorder: Recorders
 ) -> None:
     one = recorder()
     bundles = {"reading": BUNDLES["reading"]}
-    async with opened({"one": one}, bundles=bundles) as yard:
+    async with open_yard({"one": one}, bundles=bundles) as yard:
         for asked in (yard.tools(bundles=["raeding"]), yard.call("one_echo", bundles=["raeding"])):
             with pytest.raises(ConfigError, match="did you mean 'reading'"):
                 await asked
@@ -343,9 +351,9 @@ async def test_a_bundle_that_there_is_not_is_an_error_with_a_suggestion_and_star
 
 
 async def test_a_native_tool_keeps_its_name_and_the_servers_tool_gets_a_hash(
-    opened: Opened, listing: Callable[..., Any]
+    open_yard: Opened, listing: Callable[..., Any]
 ) -> None:
-    async with opened({"view": listing("view", "file", "other")}) as yard:
+    async with open_yard({"view": listing("view", "file", "other")}) as yard:
         hashed, other = names(await yard.tools())
         assert other == "view_other"
         assert hashed.startswith("view_file_")
@@ -361,10 +369,10 @@ async def test_a_native_tool_keeps_its_name_and_the_servers_tool_gets_a_hash(
 
 
 async def test_two_tools_that_want_one_name_both_get_a_hash_and_each_reaches_its_own_server(
-    opened: Opened, listing: Callable[..., Any]
+    open_yard: Opened, listing: Callable[..., Any]
 ) -> None:
     left, right = listing("left", "b_c"), listing("right", "c")
-    async with opened({"a": left, "a_b": right}) as yard:
+    async with open_yard({"a": left, "a_b": right}) as yard:
         by_id = {tool.id: tool.name for tool in await yard.tools()}
         assert all(name.startswith("a_b_c_") for name in by_id.values())
         await yard.call(by_id["a/b_c"])
@@ -374,9 +382,9 @@ async def test_two_tools_that_want_one_name_both_get_a_hash_and_each_reaches_its
     assert (left.calls(), right.calls()) == (["b_c"], ["c"])
 
 
-async def test_the_template_of_names_is_a_setting(opened: Opened, listing: Callable[..., Any]) -> None:
+async def test_the_template_of_names_is_a_setting(open_yard: Opened, listing: Callable[..., Any]) -> None:
     settings = {"naming_template": "{tool}-of-{server}"}
-    async with opened({"docs": listing("docs", "look")}, settings=settings) as yard:
+    async with open_yard({"docs": listing("docs", "look")}, settings=settings) as yard:
         assert names(await yard.tools()) == ["look-of-docs"]
         assert (await yard.call("look-of-docs", {"text": "x"})).text == "x"
 
@@ -384,8 +392,8 @@ async def test_the_template_of_names_is_a_setting(opened: Opened, listing: Calla
 # Why.
 
 
-async def test_why_names_the_tool_and_every_link_of_the_chain(opened: Opened, recorder: Recorders) -> None:
-    async with opened({"one": recorder()}) as yard:
+async def test_why_names_the_tool_and_every_link_of_the_chain(open_yard: Opened, recorder: Recorders) -> None:
+    async with open_yard({"one": recorder()}) as yard:
         with pytest.raises(ToolRefused):
             yard.why("one_touch")
         await yard.tools()
@@ -400,9 +408,9 @@ async def test_why_names_the_tool_and_every_link_of_the_chain(opened: Opened, re
         assert yard.why("one_look").verdict is Verdict.ALLOW
 
 
-async def test_nulls_that_a_strict_view_asked_for_do_not_reach_the_server(opened: Opened) -> None:
+async def test_nulls_that_a_strict_view_asked_for_do_not_reach_the_server(open_yard: Opened) -> None:
     entry = {"command": sys.executable, "args": ["-S", str(TINY)]}
-    async with opened({"tiny": entry}) as yard:
+    async with open_yard({"tiny": entry}) as yard:
         await yard.tools(provider="openai-strict")
         shown = await yard.call("tiny_echo", {"needed": 1, "extra": None}, provider="openai-strict")
         assert json.loads(shown.text) == {"needed": 1}
@@ -410,8 +418,8 @@ async def test_nulls_that_a_strict_view_asked_for_do_not_reach_the_server(opened
         assert json.loads(plain.text) == {"needed": 1, "extra": None}
 
 
-async def test_a_status_record_tells_what_the_tools_cost(opened: Opened) -> None:
-    async with opened({"tiny": {"command": sys.executable, "args": ["-S", str(TINY)]}}) as yard:
+async def test_a_status_record_tells_what_the_tools_cost(open_yard: Opened) -> None:
+    async with open_yard({"tiny": {"command": sys.executable, "args": ["-S", str(TINY)]}}) as yard:
         (before,) = yard.servers()
         assert (before.tool_count, before.token_cost) == (None, None)
         await yard.tools()

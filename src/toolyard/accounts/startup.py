@@ -80,6 +80,6 @@ def _check_oidc_mode(settings: Settings) -> None:
     if missing:
         raise StartRefused(
             f"people_mode oidc requires {' and '.join(missing)}",
-            hint="register Toolyard at your identity provider, with the redirect address "
+            hint="register Toolyard at your identity provider, with the redirect URI "
             f"{public_base_url(settings)}/ui/oidc/callback, and enter the values it gives you",
         )

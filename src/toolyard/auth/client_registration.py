@@ -223,8 +223,8 @@ def build_client_metadata_document(
 
 
 def _build_client_metadata(client_identity: ClientIdentity, redirect_uri: str) -> dict[str, Any]:
-    redirect = parse_http_url(redirect_uri, "the redirect address")
-    # Only native clients may have a redirect address without TLS, and only on the loopback interface.
+    redirect = parse_http_url(redirect_uri, "the redirect URI")
+    # Only native clients may have a redirect URI without TLS, and only on the loopback interface.
     local = redirect.scheme == "http" and is_local(redirect.host or "")
     metadata: dict[str, Any] = {
         "client_name": client_identity.client_name,
@@ -272,7 +272,7 @@ async def _register_client(
         client = _parse_registration(response.document, server, redirect_uri, auth_method)
         return replace(client, scopes=registered_scopes)
     if response.status >= 500 or response.status == 429:
-        raise AuthUnavailable(f"{label} answered HTTP {response.status}", hint="try again later")
+        raise AuthUnavailable(f"{label} answered with HTTP {response.status}", hint="try again later")
     error = response.document or {}
     reason = sanitize_error_text(error.get("error_description")) or sanitize_error_text(error.get("error"))
     raise RegistrationFailed(

@@ -364,5 +364,6 @@ def _build_unavailable_error(response: OAuthHttpResponse, label: str, url: str) 
     if response.status < 500 and response.status != 429:
         return None
     return AuthUnavailable(
-        f"{label} cannot be fetched: {URL(url).host} answered HTTP {response.status}", hint="try again later"
+        f"{label} cannot be fetched: {URL(url).host} answered with HTTP {response.status}",
+        hint="try again later",
     )

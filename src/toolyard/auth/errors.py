@@ -103,9 +103,16 @@ class IssuerMismatch(DiscoveryFailed):
 
 
 class AddressNotAllowed(DiscoveryFailed):
-    """An address from the server's metadata is private, not encrypted, or not a valid http(s) URL."""
+    """An address of the server or its metadata is private, not encrypted, or not a valid http(s) URL.
+
+    ``is_private`` is true if allowing private addresses for the server would allow it.
+    """
 
     kind = "address_not_allowed"
+
+    def __init__(self, cause: str, *, hint: str | None = None, is_private: bool = False) -> None:
+        super().__init__(cause, hint=hint)
+        self.is_private = is_private
 
 
 class PkceMissing(AuthError):
@@ -143,7 +150,7 @@ class SignInNotNeeded(AuthError):
 
 
 class AnswerRejected(AuthError):
-    """The authorization response has an unknown state, a wrong issuer or a wrong redirect address."""
+    """The authorization response has an unknown state, a wrong issuer or a wrong redirect URI."""
 
     kind = "answer_rejected"
 

@@ -44,7 +44,7 @@ class CallbackListener:
 
     @property
     def redirect_uri(self) -> str:
-        """The shared redirect address; the addresses of single issuers are paths below it."""
+        """The shared redirect URI; the addresses of single issuers are paths below it."""
         return f"{self._origin}{_CALLBACK_PATH}"
 
     @property

@@ -81,6 +81,7 @@ class AddressPolicy:
             raise AddressNotAllowed(
                 f"{label} is at {url.host}, a private address, which is not allowed for this server",
                 hint="allow private addresses for it (privateAddresses) if you trust it",
+                is_private=True,
             )
         if url.scheme != "https" and not is_local(url.host or "") and not self.private_addresses:
             raise AddressNotAllowed(
@@ -273,6 +274,7 @@ def _build_connection_error(error: Exception, url: URL, label: str) -> AuthUnava
             f"{label} is at {_format_host_port(url)}, a private address, which is not allowed "
             "for this server",
             hint="allow private addresses for it (privateAddresses) if you trust it",
+            is_private=True,
         )
     if isinstance(refusal, AddressRefused):
         return AddressNotAllowed(

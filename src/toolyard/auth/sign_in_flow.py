@@ -50,7 +50,7 @@ _SUSPICIOUS_RESPONSE_HINT = "this may be an attack: find the cause before you si
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationResponse:
-    """Query parameters, and the redirect address at which they arrived."""
+    """Query parameters, and the redirect URI at which they arrived."""
 
     address: str
     """Without query and fragment."""
@@ -90,7 +90,7 @@ class AuthorizationResponse:
     def _check_address(self, pending: PendingSignIn) -> None:
         if self.address != pending.client.redirect_uri:
             raise AnswerRejected(
-                f"the response to a sign-in at {pending.client.issuer} arrived at the redirect address of"
+                f"the response to a sign-in at {pending.client.issuer} arrived at the redirect URI of"
                 " another authorization server",
                 hint=_SUSPICIOUS_RESPONSE_HINT,
             )
@@ -99,7 +99,7 @@ class AuthorizationResponse:
         """Compare ``iss`` exactly (RFC 9207), before any other parameter of the response is used."""
         issuer, stated_issuer = pending.client.issuer, self.params.get("iss")
         # Anyone can use our public metadata document at another authorization server, so with a document
-        # the redirect address does not identify the server.
+        # the redirect URI does not identify the server.
         is_required = pending.iss_promised or pending.client.origin == "document"
         if stated_issuer is None and is_required:
             raise AnswerRejected(

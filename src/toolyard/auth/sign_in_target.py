@@ -48,7 +48,7 @@ class ClientIdentity:
     """Our identity as a client of authorization servers."""
 
     redirect_uri: str
-    """The shared redirect address, for clients that an operator registered manually. All other clients use
+    """The shared redirect URI, for clients that an operator registered manually. All other clients use
     ``redirect_uri_for``."""
     client_name: str = "Toolyard"
     client_uri: str | None = None
@@ -59,10 +59,10 @@ class ClientIdentity:
     """Prefer dynamic registration over a client id metadata document if the server supports both."""
 
     def redirect_uri_for(self, issuer: str) -> str:
-        """Return the redirect address that is used for one issuer only.
+        """Return the redirect URI that is used for one issuer only.
 
         A hostile authorization server can forward the browser to an honest one, which then returns its code
-        with the state of the hostile one (mix-up attack). Distinct redirect addresses detect that (RFC 9700,
+        with the state of the hostile one (mix-up attack). Distinct redirect URIs detect that (RFC 9700,
         section 4.4.2), because the honest server redirects only to the address registered with it.
         """
         return f"{self.redirect_uri}/{issuer_digest(issuer)}"

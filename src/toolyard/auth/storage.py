@@ -175,11 +175,11 @@ class AuthStorage(Protocol):
         ...
 
     async def get_client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
-        """Return the client registered dynamically at an issuer for this redirect address."""
+        """Return the client registered dynamically at an issuer for this redirect URI."""
         ...
 
     async def put_client(self, client: OAuthClient) -> None:
-        """Store a client under its issuer and redirect address."""
+        """Store a client under its issuer and redirect URI."""
         ...
 
     async def drop_client(self, client: OAuthClient) -> None:
@@ -351,6 +351,7 @@ class LazyAuthStorage:
     async def _get_storage(self) -> AuthStorage:
         if self._opened_storage is None:
             async with self._open_lock:
+                # Asked again under the lock: another caller may have opened it meanwhile.
                 if self._opened_storage is None:
                     self._opened_storage = await self._open_storage()
         return self._opened_storage or self._memory_storage

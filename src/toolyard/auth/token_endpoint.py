@@ -211,7 +211,7 @@ def _build_token_error(
     if code is None or code in _TEMPORARY_ERROR_CODES or response.status >= 500 or response.status == 429:
         # An error page of a proxy or a temporary failure: our tokens may still be valid.
         return AuthUnavailable(
-            f"{_ENDPOINT_LABEL} of {client.issuer} answered HTTP {response.status}",
+            f"{_ENDPOINT_LABEL} of {client.issuer} answered with HTTP {response.status}",
             hint="nothing was lost; try again later",
         )
     description = sanitize_error_text((response.document or {}).get("error_description"), secrets)

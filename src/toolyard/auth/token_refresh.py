@@ -109,6 +109,7 @@ class GrantRefresher:
         Raises the errors of ``refresh_grant``.
         """
         try:
+            # The shared refresh is cancelled by ``close`` only: to a caller that goes on, that is a failure.
             with translate_foreign_cancellation():
                 self._cached_grant = await self._refresh_flight.run(
                     None,

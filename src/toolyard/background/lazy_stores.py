@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from toolyard.agents.chat.approval_grants import ApprovalStore
 from toolyard.catalog.lock.errors import PinsUnavailable
 from toolyard.catalog.lock.storage import PinEntry, PinKey, RegistryPinStorage
-from toolyard.clients.callbacks import CapabilityNotOffered, UnansweredCall
+from toolyard.clients.callbacks import CapabilityNotOffered, InFlightCall
 from toolyard.core.call_approvals import MemoryApprovalStore
 from toolyard.errors import ToolyardError
 from toolyard.types.approval import Approval, Grant
@@ -93,7 +93,7 @@ class LazyApprovalStore:
 
 
 class LazyPageQuestions:
-    """Questions of servers that go to the page, which is opened for the first of them."""
+    """Questions from servers that go to the page, which is opened for the first of them."""
 
     def __init__(self, pages: PageService, wait_seconds: float) -> None:
         self._pages = pages
@@ -105,7 +105,7 @@ class LazyPageQuestions:
         server_id: str,
         method: str,
         params: Mapping[str, Any],
-        calls: Sequence[UnansweredCall],
+        calls: Sequence[InFlightCall],
     ) -> Mapping[str, Any]:
         """Return the result of a server's request, as ``PageQuestions`` does; "cancel" without a page."""
         if method != "elicitation/create":
@@ -114,7 +114,11 @@ class LazyPageQuestions:
             database = await self._pages.open_database(create=True)
             link = None if database is None else await self._pages.make_link(APPROVALS_PATH)
         except (ToolyardError, OSError) as error:
-            log.warning("a question of '%s' was cancelled: there is no page to ask on: %s", server_id, error)
+            log.warning(
+                "a question from '%s' was cancelled: its page cannot be opened: %s",
+                server_id,
+                error,
+            )
             database = link = None
         from toolyard.core.page_questions import PageQuestions  # loads the database library
 

@@ -68,6 +68,7 @@ class ClientListener:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.paths.socket)
         listening = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        # The mode is set at creation: with a later chmod, others could connect in between.
         before = os.umask(0o077)
         try:
             listening.bind(self.paths.socket)
@@ -102,11 +103,13 @@ class ClientListener:
         if not self.is_open:
             return
         self.is_open = False
+        # A poll in another thread does not notice that its descriptor is closed; the pipe wakes it.
         os.write(self._wake_writing, b"x")
         with contextlib.suppress(OSError):
             if os.stat(self.paths.socket).st_ino == self._inode:
                 os.unlink(self.paths.socket)
         self._socket.close()
+        # Last: once the lock is free, the next owner removes the socket at this path and binds its own.
         os.close(self._lock)
 
     def _accept_connections(self) -> None:
@@ -132,6 +135,8 @@ class ClientListener:
                 if find_peer_uid(connection) == os.getuid():
                     connection.send(self._greeting)
                     with self._guard:
+                        # Under the lock: otherwise a connection could join the list after ``deliver_to`` took
+                        # it, and would never be delivered.
                         handler = self._handler
                         if handler is None:
                             self._waiting.append(connection)

@@ -17,22 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from toolyard.background.attach_protocol import (
-    MAX_HELLO_BYTES,
-    PROTOCOL,
-    AttachRequest,
-    environment_id,
-    open_line_count,
-)
-from toolyard.background.attached_client import AttachedClient
+from toolyard.background import attach_protocol
+from toolyard.background.attached_client_handler import AttachedClientHandler
 from toolyard.background.listener import ClientListener
-from toolyard.background.pages import Pages
 from toolyard.background.runtime_dir import lock_file
 from toolyard.background.shared_cores import SharedCore, SharedCores
+from toolyard.background.web_app import BackgroundWebApp
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.table import SETTINGS
 from toolyard.config.working_directories import CLIENT_DIR_VARIABLE
-from toolyard.core.local_clients import record_local_client
+from toolyard.core.local_client_marker import record_local_client
 from toolyard.errors import ToolyardError
 from toolyard.transports.stdio.supervisor import INHERITED_VARIABLES
 from toolyard.transports.stdio.watchdog import MARKER_VARIABLE
@@ -67,8 +61,8 @@ OperationServer: TypeAlias = Callable[
 
 @dataclass(slots=True, eq=False)
 class _AttachedClientInfo:
-    client: AttachedClient
-    hello: AttachRequest
+    client: AttachedClientHandler
+    hello: attach_protocol.AttachRequest
     core: SharedCore
     task: asyncio.Task[None]
     since: float = field(default_factory=time.time)
@@ -83,19 +77,19 @@ class BackgroundServer:
         data_dir: Path,
         shared_cores: SharedCores,
         serve_operation: OperationServer,
-        pages: Pages | None = None,
+        web_app: BackgroundWebApp | None = None,
     ) -> None:
-        """``serve_operation`` carries out the operations of commands. With ``pages`` of its own, the process
-        has no other purpose, and ends when it is idle."""
+        """``serve_operation`` carries out the operations of commands. With a ``web_app`` of its own, the
+        process has no other purpose, and ends when it is idle."""
         self._listener = listener
         self._data_dir = data_dir
         self._shared_cores = shared_cores
         self._serve_operation = serve_operation
-        self._is_background = pages is not None
+        self._is_background = web_app is not None
         self._operation_count = 0
         self._clients: set[_AttachedClientInfo] = set()
         self._tasks = BackgroundTasks()
-        self._pages = pages
+        self._web_app = web_app
         self._ended = asyncio.Event()
         self._drain_task: asyncio.Task[None] | None = None
         self._idle_since = time.monotonic()
@@ -113,11 +107,12 @@ class BackgroundServer:
         finally:
             if idle_check is not None:
                 idle_check.cancel()
+            # First, or new clients would get cores that are being closed.
             self._listener.close()
             await self._tasks.close()
             await self._shared_cores.close()
-            if self._pages is not None:
-                await self._pages.close()
+            if self._web_app is not None:
+                await self._web_app.close()
 
     def restore_socket(self) -> None:
         """Listen again if the socket was deleted."""
@@ -132,6 +127,8 @@ class BackgroundServer:
         self._drain("now", MOVE_DRAIN_SECONDS)
 
     def _drain(self, when: str, seconds: float) -> None:
+        # Gives up the data directory: moved clients attach to the next process at once, which must be able to
+        # own it.
         self._listener.close()
         if self._drain_task is None:
             self._drain_task = self._tasks.spawn(self._move_clients(when, seconds))
@@ -143,6 +140,8 @@ class BackgroundServer:
             each.client.request_move("later" if self._is_outdated and not is_newer else when)
         await self._wait_for_clients(seconds)
         for each in list(self._clients):
+            # Calls that have not ended in time. The shim answers them with an error, since their outcome is
+            # not known.
             each.client.move()
         await self._wait_for_clients(_STOP_DRAIN_SECONDS)
         self._ended.set()
@@ -166,7 +165,7 @@ class BackgroundServer:
 
     def _find_idle_since(self) -> float | None:
         """Return when the last client or the last request to a page ended; None while there are some."""
-        page_idle_since = self._idle_since if self._pages is None else self._pages.idle_since
+        page_idle_since = self._idle_since if self._web_app is None else self._web_app.idle_since
         if self._clients or self._operation_count or page_idle_since is None:
             return None
         return max(self._idle_since, page_idle_since)
@@ -215,8 +214,8 @@ class BackgroundServer:
         command = words[0].decode() if words else ""
         if command in ("attach", "operate") and len(words) == 2:
             async with asyncio.timeout(_COMMAND_TIMEOUT_SECONDS):
-                hello = AttachRequest.from_bytes(
-                    await reader.readexactly(min(int(words[1]), MAX_HELLO_BYTES))
+                hello = attach_protocol.AttachRequest.from_bytes(
+                    await reader.readexactly(min(int(words[1]), attach_protocol.MAX_HELLO_BYTES))
                 )
             if command == "attach":
                 await self._attach(hello, connection, reader, writer)
@@ -237,15 +236,15 @@ class BackgroundServer:
             await writer.drain()
 
     async def _open_pages(self) -> bytes:
-        if self._pages is None:
+        if self._web_app is None:
             return b"no its address is in the output of `toolyard serve`"
         try:
-            return f"ok {await self._pages.open()}".encode()
+            return f"ok {await self._web_app.open()}".encode()
         except (ToolyardError, OSError) as error:
             return f"no {error}".replace("\n", " ").encode()
 
     async def _run_operation(
-        self, hello: AttachRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, hello: attach_protocol.AttachRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         answer = self._find_refusal(hello)
         core = None
@@ -260,6 +259,7 @@ class BackgroundServer:
             return
         writer.write(b"ok\n")
         core.client_count += 1
+        # Counted, so that the process does not end as idle in the middle of a command.
         self._operation_count += 1
         try:
             await self._serve_operation(core, reader, writer)
@@ -270,7 +270,7 @@ class BackgroundServer:
 
     async def _attach(
         self,
-        hello: AttachRequest,
+        hello: attach_protocol.AttachRequest,
         connection: socket.socket,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
@@ -293,8 +293,8 @@ class BackgroundServer:
             await writer.drain()
             return
         record_local_client(self._data_dir)
-        line_count_file = open_line_count()
-        client = AttachedClient(endpoint, reader, writer, hello.replay, line_count_file)
+        line_count_file = attach_protocol.open_line_count()
+        client = AttachedClientHandler(endpoint, reader, writer, hello.replay, line_count_file)
         if line_count_file is None:
             writer.write(b"ok\n")
         else:
@@ -312,16 +312,20 @@ class BackgroundServer:
             if line_count_file is not None:
                 os.close(line_count_file)
 
-    def _find_refusal(self, hello: AttachRequest) -> str | None:
+    def _find_refusal(self, hello: attach_protocol.AttachRequest) -> str | None:
         if not self._listener.is_open:
             return "gone"
-        if (hello.version, hello.environment_id) != (__version__, environment_id()):
+        if (hello.version, hello.environment_id) != (__version__, attach_protocol.environment_id()):
+            # No other client depends on this version, so end at once: the client then starts a process of its
+            # own version.
             if not self._clients and self._is_background:
                 self._drain("now", 0.0)
                 return "gone"
             self._is_outdated = self._is_outdated or _parse_version(hello.version) > _parse_version(
                 __version__
             )
+        # Settings in the environment apply to the whole process, so a client with other values needs a
+        # process of its own.
         names = {name for name in (*hello.environment, *os.environ) if name.startswith("TOOLYARD_")}
         for name in sorted(names - _UNCOMPARED_VARIABLES):
             if hello.environment.get(name) != os.environ.get(name):
@@ -334,7 +338,7 @@ class BackgroundServer:
             "pid": os.getpid(),
             "background": self._is_background,
             "version": __version__,
-            "protocol": PROTOCOL,
+            "protocol": attach_protocol.PROTOCOL,
             "program": sys.prefix,
             "data_dir": str(self._data_dir),
             "started_at": self._started_at,
@@ -403,10 +407,10 @@ async def run_background_server(
     """Run the background process of a data directory until it ends."""
     loop = asyncio.get_running_loop()
     _forget_other_variables()
-    pages = Pages(data_dir)
-    shared_cores = SharedCores(data_dir, pages)
+    web_app = BackgroundWebApp(data_dir)
+    shared_cores = SharedCores(data_dir, web_app)
     start_logging(shared_cores.settings.log_level, shared_cores.settings.log_format)
-    server = BackgroundServer(listener, data_dir, shared_cores, serve_operation, pages)
+    server = BackgroundServer(listener, data_dir, shared_cores, serve_operation, web_app)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, server.stop)
     loop.add_signal_handler(signal.SIGUSR1, server.restore_socket)

@@ -255,10 +255,13 @@ class SharedCores:
             name: hello.environment[name] for name in INHERITED_VARIABLES if name in hello.environment
         }
         path = hello.arguments.get("config")
+        # One client at a time: two that start together must get one core, not two.
         async with self._opening:
             self._reload_settings()
             file = choose_config_file(path, env, Path(hello.cwd), self._data_dir)
             for core in self.cores:
+                # Compared with the plain environment, because ``env`` would record the variables of other
+                # cores as referenced by this one.
                 if core.key.matches(file, self.settings, inherited, client_env):
                     if is_current:
                         configuration = await asyncio.to_thread(

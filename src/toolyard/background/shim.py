@@ -12,17 +12,7 @@ import stat
 import sys
 import time
 
-from toolyard.background.attach_protocol import (
-    FRAME_HEADER_BYTES,
-    PROTOCOL,
-    AttachRequest,
-    FrameKind,
-    Greeting,
-    environment_id,
-    list_namespaces,
-    read_frame_header,
-    read_line_count,
-)
+from toolyard.background import attach_protocol
 from toolyard.background.runtime_dir import (
     LOG_FILE_NAME,
     RuntimeDirError,
@@ -124,10 +114,10 @@ def run_shim(options: dict[str, str]) -> int | None:
     try:
         shim = _Shim(BackgroundLink(find_data_dir(options), options))
     except (NotAttached, RuntimeDirError) as reason:
-        _print_note(f"this client gets a Toolyard of its own: {reason}")
+        _print_note(f"this client gets its own Toolyard process: {reason}")
         return None
     except OSError as error:
-        _print_note(f"this client gets a Toolyard of its own: {error}")
+        _print_note(f"this client gets its own Toolyard process: {error}")
         return None
     try:
         return shim.run()
@@ -158,8 +148,13 @@ class BackgroundLink:
         self._data_dir = data_dir
         self._paths = RuntimePaths(data_dir, os.environ.get("XDG_RUNTIME_DIR", ""))
         arguments = {name: value for name, value in options.items() if name != "data-dir"}
-        self._hello = AttachRequest(
-            __version__, environment_id(), os.getcwd(), arguments, dict(os.environ), os.getpid()
+        self._hello = attach_protocol.AttachRequest(
+            __version__,
+            attach_protocol.environment_id(),
+            os.getcwd(),
+            arguments,
+            dict(os.environ),
+            os.getpid(),
         )
 
     def attach(self, replay: int = 0) -> tuple[_socket.socket, int | None]:
@@ -195,9 +190,12 @@ class BackgroundLink:
         connection.settimeout(timeout)
         try:
             connection.sendall(b"%s %d\n" % (command, len(body)) + body)
+            # The descriptor comes with the first byte of the answer. Reading more here could take bytes of
+            # the frames that follow it.
             first, line_count = _receive_with_descriptor(connection)
             answer = first + read_line(connection) if first else b""
         except ConnectionError:
+            # It ended after its greeting. The caller tries the next process.
             answer, line_count = b"", None
         except OSError as error:
             raise NotAttached(f"the background process does not answer: {error}") from None
@@ -221,6 +219,8 @@ class BackgroundLink:
                 if not start:
                     raise NotAttached("no background process is running", is_absent=True)
                 if lock is None:
+                    # Only the holder of this lock starts a process, so that clients that begin at the same
+                    # time share one.
                     lock = lock_file(self._paths.start_lock)
                     if lock is not None:
                         continue  # It may have been started before the lock was ours.
@@ -257,21 +257,21 @@ class BackgroundLink:
             if not line:
                 connection.close()
                 return None
-            self._check_greeting(connection, Greeting.from_line(line), same_version)
+            self._check_greeting(connection, attach_protocol.Greeting.from_line(line), same_version)
         except BaseException:
             connection.close()
             raise
         return connection
 
     def _check_greeting(
-        self, connection: _socket.socket, greeting: Greeting | None, same_version: bool
+        self, connection: _socket.socket, greeting: attach_protocol.Greeting | None, same_version: bool
     ) -> None:
-        if greeting is None or greeting.protocol != PROTOCOL:
+        if greeting is None or greeting.protocol != attach_protocol.PROTOCOL:
             # It ends once it is idle, so that the next client starts a process of its own version.
             connection.sendall(b"replace\n")
             version = "unknown" if greeting is None else greeting.version
             raise NotAttached(f"the background process has another version ({version})")
-        namespaces = list_namespaces()
+        namespaces = attach_protocol.list_namespaces()
         if greeting.namespaces != namespaces:
             raise NotAttached("the background process runs in another container or sandbox")
         own = (self._hello.version, self._hello.environment_id)
@@ -353,6 +353,8 @@ class _Shim:
         assert connection is not None
         poller = select.poll()
         number = connection.fileno()
+        # Nothing more is read from the process while the client does not take what it has, so that the
+        # process is slowed down instead of this buffer growing.
         events = (select.POLLIN if len(self._to_client) <= _MAX_UNSENT_BYTES else 0) | (
             select.POLLOUT if self._to_process else 0
         )
@@ -360,6 +362,7 @@ class _Shim:
         if not self._input_ended and len(self._to_process) <= _MAX_UNSENT_BYTES:
             poller.register(0, select.POLLIN)
         elif not self._hung_up:
+            # Input is not read now, but a client that goes away must still be noticed.
             poller.register(0, _HANG_UP_FLAG)
         # Without POLLOUT, only the end of a reader is reported.
         poller.register(1, select.POLLOUT if self._to_client else 0)
@@ -426,6 +429,8 @@ class _Shim:
     # The process.
 
     def _send(self, data: bytes) -> None:
+        # Sent at once, without a round through the poll, as the socket usually takes it all. If bytes are
+        # waiting already, these must queue behind them.
         if not self._to_process and self._connection is not None:
             try:
                 sent = self._connection.send(data)
@@ -454,6 +459,8 @@ class _Shim:
             except BlockingIOError:
                 pass
             except OSError:
+                # The process has ended. What it sent before is read below, until the connection reports its
+                # end.
                 self._to_process.clear()
             if not self._to_process and self._input_ended:
                 self._end_requests()
@@ -474,25 +481,27 @@ class _Shim:
         frames = self._frames
         frames += data
         start = 0
-        while len(frames) - start >= FRAME_HEADER_BYTES:
-            kind, line, size = read_frame_header(frames, start)
-            end = start + FRAME_HEADER_BYTES + size
+        while len(frames) - start >= attach_protocol.FRAME_HEADER_BYTES:
+            kind, line, size = attach_protocol.read_frame_header(frames, start)
+            end = start + attach_protocol.FRAME_HEADER_BYTES + size
             if len(frames) < end:
                 break
-            payload = bytes(frames[start + FRAME_HEADER_BYTES : end])
+            payload = bytes(frames[start + attach_protocol.FRAME_HEADER_BYTES : end])
             start = end
-            if kind == FrameKind.MESSAGE:
+            if kind == attach_protocol.FrameKind.MESSAGE:
+                # Only the frame that completes the answers of a line has its number; others have 0.
                 if line:
                     self._open_lines.pop(line, None)
                     self._unanswered_kept.discard(line)
                 self._to_client += payload
-            elif kind == FrameKind.KEEP and line in self._open_lines:
+            # The process sends this before it handles the line, so that the line is still open here.
+            elif kind == attach_protocol.FrameKind.KEEP and line in self._open_lines:
                 self._kept_lines[payload] = line, self._open_lines[line]
                 if line > self._replayed_count:
                     self._unanswered_kept.add(line)
-            elif kind == FrameKind.FORGET:
+            elif kind == attach_protocol.FrameKind.FORGET:
                 self._kept_lines.pop(payload, None)
-            elif kind == FrameKind.MOVE:
+            elif kind == attach_protocol.FrameKind.MOVE:
                 self._move = line, payload
         if start:
             del frames[:start]
@@ -506,8 +515,12 @@ class _Shim:
         assert self._connection is not None
         self._connection.close()
         self._connection = None
+        # The rest of an incomplete message will not come. Unsent bytes belong to open lines, which are sent
+        # again whole.
         self._frames.clear()
         self._to_process.clear()
+        # A process that closes the connection on purpose says so first. Otherwise it is not known what it did
+        # with the last lines.
         was_killed = self._move is None
         last_line, when = self._move or self._find_handled_lines()
         self._move = None
@@ -521,6 +534,7 @@ class _Shim:
         self._flush_output()
         if self._input_ended:
             return not any(number > last_line for number in self._open_lines)
+        # Nothing waits for an answer. No process is started before the client sends something, or leaves.
         if when == b"later" and not self._find_waiting_lines() and not self._partial_line:
             poller = select.poll()
             poller.register(0, select.POLLIN)
@@ -541,7 +555,7 @@ class _Shim:
         when = b"now" if self._short_lives < _MAX_SHORT_LIVES else b"later"
         if self._line_count_file is None:
             return self._line_count, when
-        return read_line_count(self._line_count_file), when
+        return attach_protocol.read_line_count(self._line_count_file), when
 
     def _answer_open_lines(self, last_line: int, is_repeated: bool) -> None:
         """Answer the requests in the lines up to this one with an error, except those that are sent again.
@@ -602,6 +616,7 @@ class _Shim:
             return False
         self._attached_at = time.monotonic()
         # The new process counts from the first line that it gets.
+        # Answered lines come first: the new process needs them for its state, and does not answer them again.
         lines = [*sorted(answered), *((number, self._open_lines[number]) for number in numbers)]
         new_numbers = {number: position for position, (number, _) in enumerate(lines, 1)}
         self._kept_lines = {
@@ -611,6 +626,7 @@ class _Shim:
         self._open_lines = {position: line for position, (_, line) in enumerate(lines, 1)}
         self._line_count, self._replayed_count = len(lines), len(answered)
         self._to_process.clear()
+        # The last part is a line that the client has not completed: its rest follows as input.
         self._send(b"".join(line for _, line in lines) + self._partial_line)
         if self._input_ended and not self._to_process:
             self._end_requests()

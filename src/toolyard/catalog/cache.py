@@ -216,7 +216,8 @@ class CatalogueCache:
         age = math.inf if failure is None else self._clock() - failure.failed_at
         if failure is None or not 0 <= age < _FAILURE_MEMORY_SECONDS:
             return None
-        retry = f"tried {math.ceil(age)} s ago; --fresh (fresh=True) tries again"
+        wait = math.ceil(_FAILURE_MEMORY_SECONDS - age)
+        retry = f"tried {math.ceil(age)} s ago; lists try again in {wait} s, and calls at once"
         hint = f"{failure.hint}; {retry}" if failure.hint else retry
         return Unreachable(failure.cause, server=server.id, hint=hint)
 

@@ -193,7 +193,7 @@ app = LazyGroup(
     name=PROGRAM_NAME,
     help=(
         "Connect, scope and watch every MCP server that your agents use.\n\n"
-        "Exit codes: 0 fine; 1 the tool answered an error, or `check` found problems; 2 usage or "
+        "Exit codes: 0 success; 1 the tool returned an error, or `check` found problems; 2 usage or "
         "configuration; 3 server unreachable; 4 refused, or no such tool; 5 sign-in needed; 6 timed out, or "
         "outcome unknown."
     ),

@@ -96,7 +96,7 @@ def parse_pasted_redirect(
 ) -> AuthorizationResponse:
     """Return the authorization response of a pasted text. Raises PastedRedirectError.
 
-    ``needs_address``: a code or query alone does not prove at which redirect address the browser arrived.
+    ``needs_address``: a code or query alone does not prove at which redirect URI the browser arrived.
     """
     text = text.strip().strip("<>\"'")
     if not text:
@@ -229,6 +229,7 @@ async def _run_flow(
         try:
             answer = await prompt.wait_for_response(started)
         except BaseException:
+            # Given up, so that nobody can complete it later with this state.
             await storage.take_pending(started.state)
             raise
         try:
@@ -242,7 +243,7 @@ async def _run_flow(
 
 @dataclass(frozen=True, slots=True)
 class _RedirectEndpoint:
-    """The redirect address. Without a listener, the person pastes the address of the final page."""
+    """The redirect URI. Without a listener, the person pastes the address of the final page."""
 
     redirect_uri: str
     listener: CallbackListener | None
@@ -326,6 +327,7 @@ class _SignInPrompt:
         listener = self._redirect.listener
         if listener is None:
             return await self._read_pasted_response(request)
+        # The time limit of the caller ends first, and its message names the option.
         ways = [asyncio.ensure_future(listener.wait(self._timeout_seconds + 1, state=request.state))]
         if is_terminal(sys.stdin):
             ways.append(asyncio.ensure_future(self._read_pasted_response(request, wait_after_eof=True)))
@@ -345,6 +347,7 @@ class _SignInPrompt:
         for left in reversed(range(_MAX_PASTE_ATTEMPTS)):
             line = await read_line_async()
             if not line and wait_after_eof:
+                # The browser can still come back to the listener.
                 await asyncio.Event().wait()
             try:
                 return parse_pasted_redirect(

@@ -12,7 +12,7 @@ from toolyard.catalog.lock.combined_locks import CombinedLocks
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.manager import ConnectionManager
 from toolyard.clients.policy_cache import PolicyCache, ServerPolicies
-from toolyard.clients.server_secrets import find_secrets, redact_error
+from toolyard.clients.secret_redaction import find_secrets, redact_error
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import OutcomeUnknown, ServerError, ToolRefused, ToolyardError, Unreachable
@@ -131,7 +131,6 @@ class CallPath:
             settings.max_visible_tools_entries
         )
         """Visible tools by principal and policy."""
-        self._secrets: dict[str, tuple[Server, tuple[str, ...]]] = {}
 
     @property
     def cache_sizes(self) -> Mapping[str, int]:
@@ -140,7 +139,6 @@ class CallPath:
             "visible_tools": len(self._visible_tools),
             "policies": len(self._policy_cache),
             "result_stores": len(self._result_stores),
-            "secrets": len(self._secrets),
         }
 
     def invalidate_servers(self, server_ids: Collection[str]) -> None:
@@ -149,8 +147,6 @@ class CallPath:
         Cached entries are checked against the current definition on use, so this only frees memory.
         """
         self._policy_cache.invalidate_servers(server_ids)
-        for server_id in server_ids:
-            self._secrets.pop(server_id, None)
         self._tool_directory.forget_servers(server_ids)
 
     def forget_principal(self, principal_id: str) -> None:
@@ -261,7 +257,9 @@ class CallPath:
         )
         rule = None if candidate is None or policy is None else policy.find_hiding_rule(candidate)
         if candidate is None or policy is None or rule is None:
-            return build_refusal(name, self.visible_tools(listing, caller))
+            may_know_hidden = caller.surface is Surface.OPERATOR and caller.scope is None
+            hidden_tools = self.hidden_tools(listing, caller) if may_know_hidden else ()
+            return build_refusal(name, self.visible_tools(listing, caller), hidden_tools)
         if (quarantined := self._build_quarantine_refusal(policy, candidate, listing, caller)) is not None:
             return quarantined
         return build_hidden_refusal(name, rule.title, rule.reason(candidate))
@@ -343,7 +341,6 @@ class CallPath:
             server.trust,
             self._result_stores.get(caller.principal.id) or self.result_store(caller.principal),
             server=server.id,
-            secrets=self.server_secrets(server),
             output_schema=definition.output_schema,
             media=caller.surface is not Surface.OPERATOR,
         )
@@ -498,7 +495,7 @@ class CallPath:
         """Convert an error to a result, redacted, and marked as untrusted if its server is untrusted."""
         server = self._manager.find(getattr(error, "server", ""), caller.principal)
         trust = Trust.TRUSTED if server is None else server.trust
-        secrets = () if server is None else self.server_secrets(server)
+        secrets = () if server is None else find_secrets(server)
         return error_to_result(error, limits or self._settings.limits, trust, secrets=secrets)
 
     @property
@@ -513,28 +510,18 @@ class CallPath:
             store = self._result_stores[principal.id] = self._result_store_for(principal)
         return store
 
-    def server_secrets(self, server: Server) -> tuple[str, ...]:
-        """Return the values that must not appear in errors and results of this server."""
-        cached = self._secrets.get(server.id)
-        if cached is None or cached[0] is not server:
-            cached = (server, find_secrets(server))
-            # Do not cache a server that was removed during a call: nothing would evict it.
-            if self._manager.servers.get(server.id) is server:
-                self._secrets[server.id] = cached
-        return cached[1]
-
     def redact_error(self, error: ServerError) -> None:
         """Redact the secrets of the error's server in place."""
         server = self._manager.servers.get(error.server)
         if server is not None:
-            redact_error(error, self.server_secrets(server))
+            redact_error(error, find_secrets(server))
 
     def redact_status(self, status: Status) -> Status:
         """Return the status with the secrets of its server redacted."""
         server = self._manager.servers.get(status.server)
         if server is None or (status.cause is None and not status.stderr):
             return status
-        secrets = self.server_secrets(server)
+        secrets = find_secrets(server)
         return replace(
             status,
             cause=status.cause and redact_secrets(status.cause, secrets),
@@ -577,7 +564,7 @@ class TracedCallPath(CallPath):
                 span.fail("tool_error")
             if tracer.captures_content:
                 content = {"arguments": call.arguments, "result": raw}
-                secrets = self.server_secrets(server)
+                secrets = find_secrets(server)
                 span.set(
                     {
                         f"gen_ai.tool.call.{key}": redact_secrets(

@@ -1,4 +1,4 @@
-"""Answers to requests of servers: elicitation, sampling, roots.
+"""Answers to requests from servers: elicitation, sampling, roots.
 
 The callbacks of the embedding program give them, or the client whose unanswered call a request belongs to.
 """
@@ -21,9 +21,9 @@ __all__ = [
     "AbandonedCalls",
     "Callbacks",
     "CapabilityNotOffered",
+    "InFlightCall",
     "ServerRequestHandler",
     "SharedRequestHandler",
-    "UnansweredCall",
     "can_answer",
     "describe_call",
     "find_sole_client",
@@ -54,7 +54,7 @@ def describe_call(request: McpRequest) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class UnansweredCall:
+class InFlightCall:
     """A call that the server has not answered yet, whether somebody still waits for it or not."""
 
     name: str
@@ -71,12 +71,12 @@ class UnansweredCall:
 
 
 def find_sole_client(
-    calls: Sequence[UnansweredCall], method: str, params: Mapping[str, Any]
+    calls: Sequence[InFlightCall], method: str, params: Mapping[str, Any]
 ) -> RequestClient | None:
-    """Return the client that all these calls belong to, if it can answer this request of the server.
+    """Return the client that all these calls belong to, if it can answer this request from the server.
 
     Return None if there is no call, if the calls belong to several clients or to none, and if the client
-    lacks the capability. A request of a legacy server names no call, so that anything else would be a guess.
+    lacks the capability. A request from a legacy server names no call, so anything else would be a guess.
     """
     sole: RequestClient | None = None
     for call in calls:
@@ -88,7 +88,7 @@ def find_sole_client(
 
 
 def can_answer(client: RequestClient, method: str, params: Mapping[str, Any]) -> bool:
-    """Return True if a client declared the capability for a request of a server."""
+    """Return True if a client declared the capability for a request from a server."""
     offered = client.capabilities.get(method.partition("/")[0])
     if client.ask is None or not isinstance(offered, Mapping):
         return False
@@ -122,11 +122,11 @@ class AbandonedCalls:
         if self._calls and id is not None:
             self._calls.pop(id, None)
 
-    def list_calls(self, now: float) -> list[UnansweredCall]:
+    def list_calls(self, now: float) -> list[InFlightCall]:
         """Return the calls that may still be running."""
         self._calls = {id: call for id, call in self._calls.items() if call[0] > now}
         return [
-            UnansweredCall(name, None if client is None else client())
+            InFlightCall(name, None if client is None else client())
             for _, name, client in self._calls.values()
         ]
 
@@ -141,7 +141,7 @@ ServerRequestHandler: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[M
 """Takes the server's id and the params of its request; returns the result."""
 
 SharedRequestHandler: TypeAlias = Callable[
-    [str, str, Mapping[str, Any], Sequence[UnansweredCall]], Awaitable[Mapping[str, Any]]
+    [str, str, Mapping[str, Any], Sequence[InFlightCall]], Awaitable[Mapping[str, Any]]
 ]
 """Takes the server's id, the method and params of its request, and the calls that it may belong to. Raises
 CapabilityNotOffered."""
@@ -168,13 +168,13 @@ class Callbacks:
     roots: ServerRequestHandler | None = None
     """Lists the folders that servers may work in. Result: ``{"roots": [{"uri": …}]}``."""
     log: Callable[[str, Mapping[str, Any]], None] | None = None
-    """Called with each log message of a server."""
+    """Called with each log message from a server."""
     notification: Callable[[str, str, Mapping[str, Any]], None] | None = None
     """Called with each other notification: the server's id, the method, the params."""
     offers: Mapping[str, Any] | None = None
     """Capabilities to announce in place of those derived from the handlers, for proxies of other clients."""
     shared: SharedRequestHandler | None = None
-    """Answers, in place of the handlers above, the requests of a server that several clients share, where no
+    """Answers, in place of the handlers above, requests from a server that several clients share, where no
     single client can be asked."""
     name_inputs: bool = False
     """If True, add the input's name to ``_meta`` (``INPUT_NAME_META_KEY``) of each input request."""
@@ -213,7 +213,7 @@ class Callbacks:
         return capabilities
 
     async def answer(
-        self, server: str, method: str, params: Mapping[str, Any], calls: Sequence[UnansweredCall] = ()
+        self, server: str, method: str, params: Mapping[str, Any], calls: Sequence[InFlightCall] = ()
     ) -> dict[str, Any]:
         """Return the result of a server's request, ready to be sent; ``calls`` are those that it may belong
         to. Raise CapabilityNotOffered for a method without a handler, and a ToolyardError if the handler

@@ -20,8 +20,9 @@ from toolyard.clients.connector import Connector, connect_timeout_hint, describe
 from toolyard.clients.input_required import InputRequiredLoop
 from toolyard.clients.notification_stream import start_listening
 from toolyard.clients.pagination import PagedList, collect_pages, extract_header_params
-from toolyard.clients.server_secrets import find_secrets, redact_error
+from toolyard.clients.secret_redaction import find_secrets, redact_error
 from toolyard.clients.session import McpSession
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import (
     BadAnswer,
     HttpStatus,
@@ -36,6 +37,8 @@ from toolyard.errors import (
 from toolyard.protocol.client import HandshakeResult
 from toolyard.protocol.constants import HEADER_MISMATCH, LOG_LEVELS, UNSUPPORTED_VERSION
 from toolyard.protocol.mirrored_headers import HeaderParam, build_param_headers
+from toolyard.results.readable_json import is_large
+from toolyard.results.redaction import redact_known_secrets
 from toolyard.transports.transport import find_failure_line
 from toolyard.types.account import Principal
 from toolyard.types.call import McpRequest, RequestClient
@@ -87,8 +90,10 @@ class Connection:
         self._input_required_loop = InputRequiredLoop(server.id, self._callbacks)
         self.users: dict[str, str] = {}
         """Clients that have used the connection and not been released: their keys, with their names."""
+        self._last_requests: LruCache[str, float] = LruCache(connector.connection_limits.recent_clients)
+        """Names of clients without a key, with the time at which their last request ended."""
         self._log_clients: dict[RequestClient, None] = {}
-        """Clients that get the log messages of the server."""
+        """Clients that get the log messages from the server."""
         self._has_asked_for_roots = False
         self._log_level: tuple[int, str] | None = None
         """The log level that was set, with the number of the connect after which it was set."""
@@ -144,6 +149,9 @@ class Connection:
                     if tries > 1 or not await self._recover_for_retry(session, error, request.repeatable):
                         raise self._with_server_id(error) from error.__cause__
                 else:
+                    if result.get("isError") is True:
+                        redact = functools.partial(redact_known_secrets, result, self._known_secrets)
+                        result = await asyncio.to_thread(redact) if is_large(result) else redact()
                     # A refusal of one call had changed the state (see _recover_for_retry). A success on the
                     # same session proves that the server works again.
                     if status.state in (State.NEEDS_AUTH, State.FAILED) and self._session is session:
@@ -156,6 +164,8 @@ class Connection:
                         session.on_lost(Unreachable("was replaced"))
         finally:
             status.in_flight -= 1
+            if client is not None and client.key is None:
+                self._last_requests[client.name] = time.monotonic()
             if self._log_clients and client is not None and client.is_of_one_request:
                 self._log_clients.pop(client, None)
             if self._idle_timer is not None and status.in_flight == 0:
@@ -184,7 +194,7 @@ class Connection:
         timeouts: Timeouts,
         headers: Mapping[str, str] | None,
     ) -> dict[str, Any]:
-        """Return the result of a request that was answered with a question of a modern server."""
+        """Return the result of a request that was answered with a question from a modern server."""
         client = request.client
         if client is None:
             loop = self._input_required_loop
@@ -218,6 +228,18 @@ class Connection:
         self.users.pop(key, None)
         for client in [client for client in self._log_clients if client.key == key]:
             del self._log_clients[client]
+
+    def list_users(self) -> list[str]:
+        """Return the names of the clients that use the connection, sorted.
+
+        Those without a key cannot be told apart: each name is among them once, while a request of it waits
+        and for a while after its last one.
+        """
+        limit = time.monotonic() - self._connector.connection_limits.recent_client_seconds
+        names = {name for name, last in self._last_requests.items() if last > limit}
+        if self._session is not None:
+            names |= {each.name for each in self._session.list_clients() if each.key is None}
+        return sorted([*self.users.values(), *names])
 
     async def ensure_connected(self) -> HandshakeResult:
         """Connect if needed and return the handshake result."""
@@ -436,9 +458,8 @@ class Connection:
             session_future.set_result(session)
             await session.end_future
         except ServerError as error:
-            self._on_connect_failed(error)
-            if any(session.has_exceeded_traffic_limits for session in created_sessions):
-                self._block_after_flood(error)
+            flooded = any(session.has_exceeded_traffic_limits for session in created_sessions)
+            self._on_connect_failed(error, flooded=flooded)
             session_future.set_exception(self._with_server_id(error))
         except Exception as error:
             # Boundary of the task: a bug of ours must not leave callers waiting.
@@ -581,9 +602,12 @@ class Connection:
         self._status.next_retry = time.time() + delay
         self._restart_timer = asyncio.get_running_loop().call_later(delay, self._start_connecting)
 
-    def _on_connect_failed(self, error: ServerError) -> None:
+    def _on_connect_failed(self, error: ServerError, *, flooded: bool = False) -> None:
         self.status()
         if self._status.state is State.CLOSED:
+            return
+        if flooded:
+            self._block_after_flood(error)
             return
         self._add_roots_hint(error)
         self._set_state(State.NEEDS_AUTH if isinstance(error, SignInNeeded) else State.FAILED, error)
@@ -686,7 +710,7 @@ class Connection:
         # Two clocks: people read ``since``, while durations must not jump when the system's clock is set.
         self._state_since = time.monotonic()
         if error is not None:
-            redact_error(error, self._secrets)
+            redact_error(error, self._known_secrets)
             status.cause, status.reason, status.hint = error.cause, error.kind, error.hint
         else:
             status.cause = status.reason = status.hint = None
@@ -694,8 +718,14 @@ class Connection:
         if state is not State.READY:
             status.pid = None
 
+    @property
+    def _known_secrets(self) -> tuple[str, ...]:
+        """Secrets of the definition, and the access token in use."""
+        token: str | None = getattr(self._auth_provider, "access_token", None)
+        return self._secrets if token is None else (*self._secrets, token)
+
     def _with_server_id(self, error: ServerError) -> ServerError:
-        redact_error(error, self._secrets)
+        redact_error(error, self._known_secrets)
         error.server = self.server.id
         return error
 

@@ -18,17 +18,17 @@ from toolyard.net import OutboundHttp
 from toolyard.protocol.client import RequestBuilder
 from toolyard.protocol.eras import Era, find_era
 from toolyard.tracing.tracer import Attributes, Tracer, describe_address
-from toolyard.transports.registry import TRANSPORTS, TransportResources
 from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, NOT_MCP_HINT, STREAMABLE_HTTP_HINT, Transport
+from toolyard.transports.transport_types import TRANSPORTS, TransportResources
 from toolyard.types.account import Principal
 from toolyard.types.call import McpRequest
 from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts, TransportName
 
 __all__ = [
     "AuthProviderFor",
+    "ConnectionManagerLimits",
     "Connector",
-    "ServerConnectionLimits",
     "TracedSession",
     "connect_timeout_hint",
     "describe_server",
@@ -42,8 +42,8 @@ method is closed together with the connection that requested it."""
 
 
 @dataclass(frozen=True, slots=True)
-class ServerConnectionLimits:
-    """Limits on the connections of one manager."""
+class ConnectionManagerLimits:
+    """Limits, idle timeout and restart delays of a ``ConnectionManager``."""
 
     idle_seconds: float = 300.0
     """Idle timeout for connections of principals other than the local user, where the server sets none. Web
@@ -53,6 +53,10 @@ class ServerConnectionLimits:
     dropped."""
     chat_connections: int = 256
     """Number of chat connections from which unconnected ones are dropped."""
+    recent_clients: int = 20
+    """Number of clients without a session that a connection remembers as its users."""
+    recent_client_seconds: float = 600.0
+    """Time since its last request for which such a client counts as a user."""
     restart_delays: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0)
     """Seconds before each consecutive restart. After the last one the server is no longer restarted."""
 
@@ -71,7 +75,7 @@ class Connector:
     process_supervisor: ProcessSupervisor = field(default_factory=ProcessSupervisor)
     message_limit: int = MAX_MESSAGE_BYTES
     traffic_limits: TrafficLimits = field(default_factory=TrafficLimits)
-    connection_limits: ServerConnectionLimits = field(default_factory=ServerConnectionLimits)
+    connection_limits: ConnectionManagerLimits = field(default_factory=ConnectionManagerLimits)
     memory_servers: Mapping[str, Callable[[], Transport]] = field(
         default_factory=dict[str, Callable[[], Transport]]
     )

@@ -102,8 +102,8 @@ _PoolKey: TypeAlias = tuple[str, str, bytes]
 
 
 @dataclass(slots=True, eq=False)
-class _SingleCallConnection:
-    """A connection that serves one call at a time."""
+class _PooledConnection:
+    """A pooled connection. It serves one call at a time."""
 
     holder: str
     connection: Connection
@@ -130,7 +130,7 @@ class ClientConnections:
         ``close`` closes the connections of a holder."""
         self._make = make
         self._close = close
-        self._idle: dict[_PoolKey, list[_SingleCallConnection]] = {}
+        self._idle: dict[_PoolKey, list[_PooledConnection]] = {}
         self._numbers = itertools.count(1)
 
     async def send(
@@ -173,7 +173,7 @@ class ClientConnections:
         self._release(kind, held)
         return result
 
-    def _acquire(self, kind: _PoolKey, principal: Principal, client: RequestClient) -> _SingleCallConnection:
+    def _acquire(self, kind: _PoolKey, principal: Principal, client: RequestClient) -> _PooledConnection:
         idle = self._idle.get(kind, [])
         # A connection may have been closed while it was free, by its idle timeout or a change of the server.
         while idle:
@@ -188,12 +188,12 @@ class ClientConnections:
         holder = f"dedicated-{next(self._numbers)}"
         # Questions go to the client of the call; this one only declares its capabilities.
         declared = RequestClient(None, client.name, dict(client.capabilities), send_log=send_log)
-        held = _SingleCallConnection(
+        held = _PooledConnection(
             holder, self._make(kind[0], principal, holder, Callbacks.from_client(declared))
         )
         return held
 
-    def _release(self, kind: _PoolKey, held: _SingleCallConnection) -> None:
+    def _release(self, kind: _PoolKey, held: _PooledConnection) -> None:
         held.client = None
         if held.connection.state is not State.CLOSED:
             self._idle.setdefault(kind, []).append(held)

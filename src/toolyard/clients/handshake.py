@@ -33,7 +33,8 @@ from toolyard.protocol.client import (
 from toolyard.protocol.constants import UNSUPPORTED_VERSION
 from toolyard.protocol.eras import ERAS, Era
 from toolyard.protocol.jsonrpc import RpcFailure
-from toolyard.transports.registry import TRANSPORTS
+from toolyard.transports.transport import NOT_MCP_URL_HINT
+from toolyard.transports.transport_types import TRANSPORTS
 from toolyard.types.call import McpRequest
 from toolyard.types.server import Timeouts
 
@@ -179,6 +180,8 @@ def connect_error(error: ServerError) -> ServerError:
         return Unreachable(f"refused the handshake: {error.cause}")
     if isinstance(error, OutcomeUnknown | CallTimeout):
         return Unreachable(error.cause, hint=error.hint)
+    if isinstance(error, HttpStatus) and error.status in (404, 405, 410):
+        error.hint = error.hint or NOT_MCP_URL_HINT
     return error
 
 

@@ -11,6 +11,7 @@ from toolyard.clients.callbacks import INPUT_NAME_META_KEY, Callbacks, Capabilit
 from toolyard.clients.session import McpSession
 from toolyard.errors import BadAnswer
 from toolyard.types.call import McpRequest
+from toolyard.types.json_values import object_or_empty
 from toolyard.types.server import Timeouts
 
 __all__ = ["InputRequiredLoop"]
@@ -70,12 +71,12 @@ class InputRequiredLoop:
         return next_params
 
     async def _answer_input(self, method: str, name: str, input_request: object) -> dict[str, Any]:
-        request = cast("dict[str, Any]", input_request) if isinstance(input_request, dict) else {}
+        request = object_or_empty(input_request)
         kind, raw_params = request.get("method"), request.get("params")
-        params = cast("dict[str, Any]", raw_params) if isinstance(raw_params, dict) else {}
+        params = object_or_empty(raw_params)
         if self._callbacks.name_inputs:
             raw_meta = params.get("_meta")
-            meta = cast("dict[str, Any]", raw_meta) if isinstance(raw_meta, dict) else {}
+            meta = object_or_empty(raw_meta)
             params = {**params, "_meta": {**meta, INPUT_NAME_META_KEY: name}}
         try:
             return await self._callbacks.answer(self._server, str(kind), params)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.connection import Connection, initial_status
-from toolyard.clients.connector import AuthProviderFor, Connector, ServerConnectionLimits
+from toolyard.clients.connector import AuthProviderFor, ConnectionManagerLimits, Connector
 from toolyard.clients.dedicated_connections import (
     ClientConnections,
     DedicatedConnectionKey,
@@ -70,7 +70,7 @@ class ConnectionManager:
         client_info: Mapping[str, Any] | None = None,
         message_limit: int = MAX_MESSAGE_BYTES,
         traffic: TrafficLimits = TrafficLimits(),  # noqa: B008 - frozen
-        limits: ServerConnectionLimits = ServerConnectionLimits(),  # noqa: B008 - frozen
+        limits: ConnectionManagerLimits = ConnectionManagerLimits(),  # noqa: B008 - frozen
         max_child_processes: int | None = None,
         processes: ProcessPool | None = None,
         memory_servers: Mapping[str, Callable[[], Transport]] | None = None,
@@ -95,7 +95,7 @@ class ConnectionManager:
         self._dedicated_connections = DedicatedConnections()
         """Connections that belong to one chat or gateway client."""
         self._callbacks_for = callbacks_for
-        self._client_connections = ClientConnections(self.dedicated_connection, self.release_client)
+        self._client_connections = ClientConnections(self.dedicated_connection, self.release_connections)
         self._notification_listeners: list[OnServerNotification] = []
         self._limits = limits
         self._closing_tasks = BackgroundTasks()
@@ -163,7 +163,7 @@ class ConnectionManager:
             return connection.request(request)
         if client.capabilities and connection.server.trust is Trust.UNTRUSTED:
             # An untrusted server cannot ask questions.
-            client = RequestClient(None, client.name, on_progress=client.on_progress)
+            client = RequestClient(client.key, client.name, on_progress=client.on_progress)
             request = replace(request, client=client)
         if connection.serves_clients:
             return connection.request(request)
@@ -215,7 +215,7 @@ class ConnectionManager:
         self, server_id: str, principal: Principal = LOCAL_PRINCIPAL, chat: str | None = None
     ) -> Connection:
         """Return the connection of this server and principal without connecting it. A chat has dedicated
-        connections to instances and to servers with a session per client, closed by ``release_client``.
+        connections to instances and to servers with a session per client, closed by ``release_connections``.
 
         Use the result at once: an unused connection may be replaced by another. Raise Unreachable if the
         server does not exist for the principal.
@@ -297,7 +297,7 @@ class ConnectionManager:
     ) -> Connection:
         """Return a connection for ``holder`` alone, with its own callbacks and capabilities.
 
-        Nothing is started. It stops when idle, and ``release_client`` closes it. Raise
+        Nothing is started. It stops when idle, and ``release_connections`` closes it. Raise
         Unreachable if the server does not exist for the principal.
         """
         existing = self._dedicated_connections.find((server_id, principal.id, holder))
@@ -342,7 +342,7 @@ class ConnectionManager:
         for connection in (*self.list_dedicated_connections(holder), *offered):
             connection.notify("notifications/roots/list_changed")
 
-    async def release_client(self, holder: str) -> None:
+    async def release_connections(self, holder: str) -> None:
         """Close the dedicated connections of a gateway client or chat, and forget it as a user of shared
         ones. A later call creates new ones."""
         for connection in self._connections.values():
@@ -460,7 +460,7 @@ class ConnectionManager:
         launches = self._processes.describe_launches(status.principal, status.server)
         dedicated = self._dedicated_connections.for_server(status.server, status.principal)
         status.processes = tuple(
-            ServerProcess(pid, tuple(sorted(connection.users.values())), launches.get(connection))
+            ServerProcess(pid, tuple(connection.list_users()), launches.get(connection))
             for connection in (*launches, *dedicated)
             if (pid := connection.pid) is not None
         )
@@ -508,6 +508,10 @@ class ConnectionManager:
         Only connections that depend on a changed field are closed.
         """
         return await self._apply_changes(self._server_table.update(servers))
+
+    def has_instances(self, owner: str) -> bool:
+        """Return True if there are instances of this owner."""
+        return owner in self._server_table.instances_by_owner
 
     async def sync_instances(self, owner: str, servers: Iterable[Server]) -> set[str]:
         """Replace all instances of one owner. Return the ids of added, changed and removed ones.
@@ -579,10 +583,10 @@ class ConnectionManager:
 def _make_chat_client(chat: str, callbacks: Callbacks) -> RequestClient:
     """Return the client for calls of a chat over a connection that it shares."""
 
-    async def ask(server_id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def ask_client(server_id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         return await replace(callbacks, shared=None).answer(server_id, method, params)
 
-    return RequestClient(chat, "a chat", callbacks.capabilities(), ask)
+    return RequestClient(chat, "a chat", callbacks.capabilities(), ask_client)
 
 
 def _server_not_found(server_id: str) -> Unreachable:

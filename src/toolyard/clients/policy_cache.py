@@ -23,9 +23,7 @@ class ServerPolicies:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._by_server_and_state: LruCache[tuple[str, State], tuple[Server, ServerPolicy]] = LruCache(
-            _MAX_SERVER_POLICIES
-        )
+        self._by_server_and_state: dict[tuple[str, State], tuple[Server, ServerPolicy]] = {}
 
     def __len__(self) -> int:
         return len(self._by_server_and_state)
@@ -39,6 +37,9 @@ class ServerPolicies:
             return cached[1]
         instance_filter = None if server.instance is None else server.instance.tool_filter
         compiled = self._policy.compile_server_policy(server, state, instance_filter=instance_filter)
+        # The oldest entry goes, used or not: it is quickly compiled anew, and every call reads this cache.
+        if len(self._by_server_and_state) >= _MAX_SERVER_POLICIES:
+            del self._by_server_and_state[next(iter(self._by_server_and_state))]
         self._by_server_and_state[key] = (server, compiled)
         return compiled
 

@@ -15,7 +15,7 @@ from toolyard.types.server import StdioSpec, Trust
 __all__ = ["Launch", "OnConnectionNotification", "ProcessKey", "ProcessPool"]
 
 OnConnectionNotification: TypeAlias = Callable[[str, str, Mapping[str, Any]], None]
-"""Called for each notification of a server: its id, method, params."""
+"""Called for each notification from a server: its id, method, params."""
 
 
 @dataclass(frozen=True, slots=True)

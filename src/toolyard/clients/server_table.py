@@ -34,16 +34,16 @@ class ServerTable:
         self.servers_by_id: dict[str, Server] = {server.id: server for server in servers}
         """All servers, including the instances of every owner."""
         self._configured: dict[str, Server] = {}
-        self._instances_by_owner: dict[str, dict[str, Server]] = {}
+        self.instances_by_owner: dict[str, dict[str, Server]] = {}
         for server in self.servers_by_id.values():
             if server.instance is None:
                 self._configured[server.id] = server
             else:
-                self._instances_by_owner.setdefault(server.instance.owner, {})[server.id] = server
+                self.instances_by_owner.setdefault(server.instance.owner, {})[server.id] = server
 
     def visible_servers(self, principal_id: str) -> Mapping[str, Server]:
         """Return the servers that exist for a principal."""
-        own = self._instances_by_owner.get(principal_id)
+        own = self.instances_by_owner.get(principal_id)
         return self._configured if own is None else {**self._configured, **own}
 
     def update(self, servers: Iterable[Server]) -> dict[str, ServerChange]:
@@ -60,9 +60,9 @@ class ServerTable:
         for server in new.values():
             if server.instance is None or server.instance.owner != owner:
                 raise ValueError(f"the instance '{server.id}' does not belong to '{owner}'")
-        changes = self._replace_servers(self._instances_by_owner.setdefault(owner, {}), new)
+        changes = self._replace_servers(self.instances_by_owner.setdefault(owner, {}), new)
         if not new:
-            del self._instances_by_owner[owner]
+            del self.instances_by_owner[owner]
         return changes
 
     def _replace_servers(

@@ -16,7 +16,7 @@ from toolyard.clients.callbacks import (
     AbandonedCalls,
     Callbacks,
     CapabilityNotOffered,
-    UnansweredCall,
+    InFlightCall,
     describe_call,
     find_sole_client,
     is_call,
@@ -61,7 +61,7 @@ from toolyard.protocol.jsonrpc import (
 from toolyard.results.readable_json import estimate_characters, to_readable_json
 from toolyard.results.truncation import truncate_middle
 from toolyard.transports.transport import NOT_MCP_HINT, Transport
-from toolyard.types.call import McpRequest
+from toolyard.types.call import McpRequest, RequestClient
 from toolyard.types.server import Timeouts
 
 __all__ = ["McpSession"]
@@ -351,7 +351,7 @@ class McpSession:
             result, limit = event.result or {}, self._traffic_limits.message_bytes
             is_question = result.get("resultType") == "input_required"
             if is_question and estimate_characters(result, limit) > limit:
-                # A question counts like a request of a legacy server, which is dropped above this size.
+                # A question counts like a request from a legacy server, which is dropped above this size.
                 future.set_exception(BadAnswer(f"asked for input with more than {limit:,} characters"))
             else:
                 future.set_result(result)
@@ -484,7 +484,7 @@ class McpSession:
 
     async def _answer_server_request(self, event: IncomingRequest) -> None:
         # Found before the first await, with the calls that were running when the server asked.
-        calls = self._list_unanswered_calls()
+        calls = self._list_in_flight_calls()
         client = find_sole_client(calls, event.method, event.params)
         callbacks = self._callbacks if client is None else Callbacks.from_client(client)
         try:
@@ -501,12 +501,17 @@ class McpSession:
             message = build_error_message(event.id, INTERNAL_ERROR, error.cause)
         await self._send_best_effort(message)
 
-    def _list_unanswered_calls(self) -> list[UnansweredCall]:
-        """Return the calls that a request of the server may belong to."""
+    def list_clients(self) -> list[RequestClient]:
+        """Return the clients of the requests that the server has not answered."""
+        clients = (call.request.client for call in self._pending.tokens())
+        return [client for client in clients if client is not None]
+
+    def _list_in_flight_calls(self) -> list[InFlightCall]:
+        """Return the calls that a request from the server may belong to."""
         return [
             *self._abandoned_calls.list_calls(self._loop.time()),
             *(
-                UnansweredCall(
+                InFlightCall(
                     describe_call(call.request),
                     call.request.client,
                     functools.partial(self._report_wait, call),

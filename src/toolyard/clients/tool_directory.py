@@ -303,11 +303,11 @@ class ToolDirectory:
         server = self._manager.find(definition.server_id, principal)
         if server is None:
             return None
-        self._check_open()
         # Between list changes the known definition is trusted for a second: calls in quick succession need no
         # cache lookup each.
         if fresh or (time.monotonic() < entry.recheck_at.get(server.id, 0.0) and server.cache_ttl > 0):
             return server, definition
+        self._check_open()
         catalogue = await self._catalogue_for_call(server, principal, chat)
         definition = self._update_listing(principal, server, catalogue).tools.get(name)
         # The server may have been replaced or removed during the await.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.config.value_checks import KNOWN_KEY, find_path_tokens
 
-__all__ = ["VariableEntry", "find_secret_parameter", "replace_secrets"]
+__all__ = ["VariableEntry", "find_secret_parameter", "find_secret_spans", "replace_secrets"]
 
 _SECRET_NAME = re.compile(r"auth|token|secret|key|password|passwd|cookie|credential", re.IGNORECASE)
 _AUTH_SCHEME = re.compile(r"(?i)(bearer|basic|token|apikey)\s+(?=\S)")
@@ -65,7 +65,7 @@ def replace_secrets(server_id: str, entry: Mapping[str, JsonValue], env: Mapping
 
 def find_secret_parameter(url: str) -> str | None:
     """Return the name of a query parameter of a URL that holds a secret, if there is one."""
-    return next((name for start, _, name in _find_secrets(url) if url[start - 1] == "="), None)
+    return next((name for start, _, name in find_secret_spans(url) if url[start - 1] == "="), None)
 
 
 class _Variables:
@@ -90,7 +90,9 @@ class _Variables:
         """Return an address or argument with references. ``option`` is the argument before it."""
         if "${" in text:
             return text
-        for start, end, name in reversed([*_find_secrets(text, option if isinstance(option, str) else "")]):
+        for start, end, name in reversed(
+            [*find_secret_spans(text, option if isinstance(option, str) else "")]
+        ):
             # docker run -e GITHUB_TOKEN=...: the name of an environment variable.
             own_name = name if name.isupper() and "_" in name and _is_name(name) else None
             text = text[:start] + self._add_reference(text[start:end], name, own_name) + text[end:]
@@ -116,7 +118,7 @@ class _Variables:
         return variable
 
 
-def _find_secrets(text: str, option: str = "") -> Iterator[tuple[int, int, str]]:
+def find_secret_spans(text: str, option: str = "") -> Iterator[tuple[int, int, str]]:
     """Yield start, end and name of each secret in an address or argument."""
     assignment = _ASSIGNMENT.match(text)
     name, start = (assignment["name"], assignment.end()) if assignment else (option, 0)
@@ -125,7 +127,7 @@ def _find_secrets(text: str, option: str = "") -> Iterator[tuple[int, int, str]]
         if len(text) - start >= _MIN_SECRET_CHARACTERS and not text[start:].startswith(_OTHER_STARTS):
             yield start, len(text), name.lstrip("-")
     elif assignment:  # For example --header=Authorization: Bearer ..., or --url=https://...
-        for first, last, inner in _find_secrets(text[start:]):
+        for first, last, inner in find_secret_spans(text[start:]):
             yield start + first, start + last, inner
     elif KNOWN_KEY.fullmatch(text):
         yield 0, len(text), "token"

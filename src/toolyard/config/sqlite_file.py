@@ -97,6 +97,8 @@ class SqliteFile:
             return self._connection
         status = ensure_private_file(self._path)
         self._identity = (status.st_dev, status.st_ino)
+        # Each use may run in another worker thread, one at a time under the lock. Transactions are begun
+        # explicitly, see ``write_transaction``.
         connection = sqlite3.connect(
             self._path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
         )

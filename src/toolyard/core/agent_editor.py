@@ -20,7 +20,7 @@ from toolyard.store.repositories.agents import SqlAgentStorage
 from toolyard.types.account import RequestUser
 from toolyard.types.agent import Agent, StoredAgent
 
-__all__ = ["AgentEditor"]
+__all__ = ["AgentEditor", "describe_import_problem"]
 
 _MAX_NAME_CHARACTERS = 60
 """Characters of a name that a copy keeps, so that its own name is not too long."""
@@ -109,18 +109,20 @@ class AgentEditor:
         [stored] = await self._add(user, [copy], False, "agent.create")
         return stored
 
-    async def import_agents(self, user: RequestUser, text: str, *, shared: bool = False) -> list[StoredAgent]:
+    async def import_agents(
+        self, user: RequestUser, text: str, *, shared: bool = False
+    ) -> tuple[list[StoredAgent], Sequence[Problem]]:
         """Create all agents of a text in the format of AGENTS.md. Models need not be available here.
 
-        Raises the errors of ``create``.
+        Return the agents, and notes about ignored parts of the text. Raises the errors of ``create``.
         """
         try:
-            drafts = parse_agents(text).agents
+            parsed = parse_agents(text)
         except AgentsError as error:
             raise Invalid(
-                [replace(each, path="text", message=_describe(each)) for each in error.problems]
+                [replace(each, path="text", message=describe_import_problem(each)) for each in error.problems]
             ) from None
-        if not drafts:
+        if not parsed.agents:
             raise Invalid(
                 [
                     Problem(
@@ -130,8 +132,8 @@ class AgentEditor:
                     )
                 ]
             )
-        agents = [self._validate(each) for each in drafts]
-        return await self._add(user, agents, shared, "agent.import")
+        agents = [self._validate(each) for each in parsed.agents]
+        return await self._add(user, agents, shared, "agent.import"), parsed.hints
 
     async def delete(self, user: RequestUser, stored_id: str) -> StoredAgent:
         """Delete an agent, and return it. Raises NotFound or NotAllowed."""
@@ -167,9 +169,10 @@ class AgentEditor:
         stored = {each.agent.id: each for each in await self._list(user) if each.id != except_id}
         for agent in agents:
             if agent.id in self._config.agents:
-                raise _taken_error(agent, "AGENTS.md has")
+                raise _taken_error(f"AGENTS.md already has an agent named '{agent.name}'")
             if agent.id in stored:
-                raise _taken_error(agent, "You have" if stored[agent.id].owner else "Everybody has")
+                whose = "your own" if stored[agent.id].owner else "shared"
+                raise _taken_error(f"an agent named '{agent.name}' already exists among {whose} agents")
 
     def _validate(self, draft: Agent, user: RequestUser | None = None) -> Agent:
         """Return the agent as it is stored. Checks its model, if ``user`` is given. Raises Invalid."""
@@ -190,9 +193,8 @@ class AgentEditor:
         )
 
 
-def _taken_error(agent: Agent, whose: str) -> Taken:
-    message = f"{whose} an agent named '{agent.name}' already"
-    return Taken(message, field="name", hint="Choose another name.")
+def _taken_error(message: str) -> Taken:
+    return Taken(message, field="name", hint="choose another name")
 
 
 def _require_admin(user: RequestUser) -> None:
@@ -200,6 +202,7 @@ def _require_admin(user: RequestUser) -> None:
         raise NotAllowed("only admins can change shared agents", hint="use a private copy instead")
 
 
-def _describe(problem: Problem) -> str:
+def describe_import_problem(problem: Problem) -> str:
+    """Return a problem of an imported text with its line and key."""
     place = "" if problem.line is None else f"line {problem.line}: "
     return f"{place}{problem.path + ': ' if problem.path else ''}{problem.message}"

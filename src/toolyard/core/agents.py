@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from toolyard.core.current_config import CurrentConfig
     from toolyard.store.repositories.agents import SqlAgentStorage
 
-__all__ = ["AgentRoster", "add_stored_agents", "find_overriding", "merge_agents", "unknown_agent_error"]
+__all__ = [
+    "AgentRoster",
+    "add_all_stored_agents",
+    "add_stored_agents",
+    "find_overriding",
+    "merge_agents",
+    "unknown_agent_error",
+]
 
 
 class AgentRoster:
@@ -34,6 +41,11 @@ class AgentRoster:
         name."""
         stored = await self.storage.list_agents(user_id)
         return list(merge_agents(self._config.agents, stored).values())
+
+    async def list_names(self, ids: Iterable[str], user_id: str | None) -> Mapping[str, str]:
+        """Return the names of agents by id: of those that a user may use, or with None of everybody's."""
+        names = dict(await self.storage.list_names(ids, user_id))
+        return names | {each.id: each.name for each in self._config.agents.values()}
 
     async def find(self, user_id: str, name: str) -> Agent:
         """Return the agent with this id or name. Raises AgentsError, also for another user's agent."""
@@ -80,6 +92,13 @@ async def add_stored_agents(
     """
     if name is None or {name, agent_id(name)} & file_agents.keys():
         return file_agents
+    return await add_all_stored_agents(file_agents, settings, data_dir)
+
+
+async def add_all_stored_agents(
+    file_agents: Mapping[str, Agent], settings: Settings, data_dir: Path
+) -> Mapping[str, Agent]:
+    """Return the agents of AGENTS.md, and the stored ones of the local user. Raises StoreError."""
     database = LazyDatabase(settings, data_dir)
     try:
         opened = await database.open_if_exists()

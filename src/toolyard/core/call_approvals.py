@@ -18,7 +18,7 @@ import orjson
 from toolyard.agents.chat.approval_grants import ApprovalStore, Approver, arguments_match, create_grant
 from toolyard.catalog.hashes import definition_hash
 from toolyard.errors import ApprovalNeeded, ToolRefused
-from toolyard.types.approval import Approval, Grant, select_usable_grants
+from toolyard.types.approval import Approval, Grant, iterate_usable_grants
 from toolyard.types.call import ApprovalRequest
 from toolyard.types.tool import JsonObject
 
@@ -234,7 +234,9 @@ class MemoryApprovalStore:
         now: float,
     ) -> Grant | None:
         found = await self.list_grants(owner, now)
-        for grant in select_usable_grants(found, tool, definition_hash, fits, chat_id):
+        async for grant in iterate_usable_grants(found, tool, definition_hash, fits, chat_id):
+            if self._grants.get(grant.id) is not grant:
+                continue  # Used or revoked by another task meanwhile.
             if grant.uses is not None and grant.uses <= 1:
                 del self._grants[grant.id]
             elif grant.uses is not None:

@@ -9,8 +9,8 @@ from typing import TypedDict, Unpack
 
 from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.agents.chat.chats import ChatService
-from toolyard.agents.chat.tool_set import ChatBackend
-from toolyard.agents.chat.turn_end import ChatLimits
+from toolyard.agents.chat.tool_set import ToolSetSource
+from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.models.available_models import Models
 from toolyard.catalog.lock.storage import PinEntryStorage, RegistryPinStorage
 from toolyard.catalog.storage import ListingStorage
@@ -94,12 +94,12 @@ class ChatServices:
             **options,
         )
 
-    def _build_chats(self, backend: ChatBackend, *, writes_titles: bool) -> ChatService:
+    def _build_chats(self, tool_sets: ToolSetSource, *, writes_titles: bool) -> ChatService:
         return ChatService(
             self.database.chats,
             self.database.approvals,
             self.models,
-            backend,
+            tool_sets,
             ChatLimits.from_settings(self.settings),
             on_model_usage=self.audit.record_model_request,
             writes_titles=writes_titles,

@@ -7,9 +7,10 @@ so that a short command starts quickly.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,11 +34,12 @@ from toolyard.clients.call_path import (
     ResultStoreFor,
     TracedCallPath,
 )
-from toolyard.clients.callbacks import CapabilityNotOffered, UnansweredCall
+from toolyard.clients.callbacks import CapabilityNotOffered, InFlightCall
 from toolyard.clients.connector import AuthProviderFor
 from toolyard.clients.handshake import FileEraCache
 from toolyard.clients.manager import CallbacksFor
 from toolyard.clients.process_pool import ProcessPool
+from toolyard.clients.secret_redaction import find_secrets
 from toolyard.clients.tool_directory import ToolDirectory, ToolFetcher
 from toolyard.config.fingerprint_key import fingerprint_key
 from toolyard.config.settings.table import Settings
@@ -72,10 +74,10 @@ __all__ = [
 
 
 class SharedQuestionHandler(Protocol):
-    """Answers questions of servers that several clients share, where no single client can be asked."""
+    """Answers questions from servers that several clients share, where no single client can be asked."""
 
     async def answer(
-        self, owner: str, server_id: str, method: str, params: JsonObject, calls: Sequence[UnansweredCall]
+        self, owner: str, server_id: str, method: str, params: JsonObject, calls: Sequence[InFlightCall]
     ) -> JsonObject: ...
 
 
@@ -183,6 +185,8 @@ def build_core(
         memory_servers=None if native is None else {native.server.id: native.make_transport},
         built_in_servers=() if native is None else (native.server,),
     )
+    if net.tracer.captures_content:
+        net.tracer.list_secrets = partial(_list_secrets, manager)
     # Definitions pinned at first use are stored beside the catalogues: in the database if it is PostgreSQL,
     # else in the SQLite file of the data directory, else in memory.
     pin_entries: PinEntryStorage = MemoryPinEntryStorage()
@@ -271,6 +275,10 @@ def _build_locks(
     return CombinedLocks(file, None if pins is None else RegistryLock(pins), first_use)
 
 
+def _list_secrets(manager: ConnectionManager) -> Iterable[str]:
+    return chain.from_iterable(map(find_secrets, manager.servers.values()))
+
+
 def _build_native_server(settings: Settings, data_dir: Path | None, net: OutboundHttp) -> NativeServerSetup:
     # Imported here because only interfaces with a chat need it.
     from toolyard.agents.builtin_tools.server_factory import build_native_server
@@ -300,7 +308,7 @@ def make_chat_callbacks(
     """Return callbacks that forward elicitation of servers to the user's chat, and sampling to the model, if
     the user has one.
 
-    If no user is present to answer, the server receives the action "cancel". Questions of a server that
+    If no user is present to answer, the server receives the action "cancel". Questions from a server that
     several clients share go to the ``page`` where they cannot be attributed to one of them.
     """
 
@@ -325,7 +333,7 @@ def make_shared_callbacks(page: SharedQuestionHandler | None) -> CallbacksFor:
     """
 
     async def cancel(
-        owner: str, server_id: str, method: str, params: JsonObject, calls: Sequence[UnansweredCall]
+        owner: str, server_id: str, method: str, params: JsonObject, calls: Sequence[InFlightCall]
     ) -> JsonObject:
         if method != "elicitation/create":
             raise CapabilityNotOffered(method)

@@ -60,11 +60,9 @@ class InstanceSync:
         """Make the core use the principal's current instances, and return them with fresh states."""
         instances = await self._refresh_core_instances(principal)
         # Stored states are part of the instances, so that they are read again after a change.
-        return (
-            await self._refresh_core_instances(principal)
-            if await self._store_connection_states(instances, principal)
-            else instances
-        )
+        if instances and await self._store_connection_states(instances, principal):
+            return await self._refresh_core_instances(principal)
+        return instances
 
     async def sync_covered(
         self, principal: Principal, scope: TokenScope | None
@@ -105,6 +103,8 @@ class InstanceSync:
         instances = await self._registry.list_instances(principal.id)
         if number > self._synced_read_by_user.get(principal.id, 0):
             self._synced_read_by_user[principal.id] = number
+            if not instances and not self._manager.has_instances(principal.id):
+                return instances
             servers = [self._registry.build_instance_server(*each) for each in instances]
             touched = await self._updates.sync_instances(principal.id, servers)
             for removed_id in touched - {server.id for server in servers}:

@@ -1,4 +1,4 @@
-"""Connections between the services and the interface that serves them."""
+"""Addresses of the interface that serves the process, for messages and sign-ins; the signal that it ends."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ Their tools are everything that the local user may use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,8 +54,8 @@ class LocalChats(ChatServices):
             configuration, Approver(database.approvals), has_model=lambda _: True
         )
         instances = InstanceSync(self.registry, core.manager, core.tool_directory, core.updates)
-        self._backend = _LocalChatBackend(core, instances, self.agents, configuration.bundles, bundles)
-        self.chats = self._build_chats(self._backend, writes_titles=False)
+        self._tool_sets = _LocalToolSets(core, instances, self.agents, configuration.bundles, bundles)
+        self.chats = self._build_chats(self._tool_sets, writes_titles=False)
 
     async def load(self) -> None:
         """Load the models and agents of the database. Raises StoreError."""
@@ -67,13 +67,13 @@ class LocalChats(ChatServices):
         """Return what is wrong with the tools of an agent, judging by the stored listings."""
         core = self.core
         await core.tool_directory.load_stored(LOCAL_PRINCIPAL)
-        caller = self._backend.get_caller(Chat("", LOCAL_OWNER_ID, "", 0.0, 0.0, agent=agent))
+        caller = self._tool_sets.get_caller(agent)
         return find_tool_problems(caller, core.tool_directory, core.call_path)
 
 
 @dataclass(slots=True)
-class _LocalChatBackend:
-    """Chat backend for the local user. ``selected_bundles`` apply to every chat of this process."""
+class _LocalToolSets:
+    """Tools of the local user's chats. ``selected_bundles`` apply to every chat of this process."""
 
     core: Core
     instance_sync: InstanceSync
@@ -88,18 +88,20 @@ class _LocalChatBackend:
     ) -> ToolSet:
         if owner != LOCAL_PRINCIPAL.id:
             raise ChatRefused("this chat belongs to another user")
-        caller = self.get_caller(chat)
+        caller = (
+            self.get_caller() if chat is None else self.get_caller(chat.agent, chat.choice, chat_id=chat.id)
+        )
         await self.instance_sync.sync(LOCAL_PRINCIPAL)
         core = self.core
         return ToolSet(core.manager, core.tool_directory, core.call_path, core.meta_tools, caller)
 
     async def release_chat(self, chat_id: str) -> None:
-        await self.core.manager.release_client(chat_id)
+        await self.core.manager.release_connections(chat_id)
 
-    def get_caller(self, chat: Chat | None) -> Caller:
-        chat_id, agent_name, tools = (
-            (None, None, None) if chat is None else (chat.id, chat.agent, chat.choice)
-        )
+    def get_caller(
+        self, agent_name: str | None = None, tools: Sequence[str] | None = None, *, chat_id: str | None = None
+    ) -> Caller:
+        """Return the caller of a chat, or of an agent outside of chats. Raises ChatRefused."""
         agent = None if agent_name is None else self._find_agent(agent_name)
         key = (chat_id, agent_name, tools)
         if key not in self._callers:

@@ -1,4 +1,4 @@
-"""Questions of servers that several clients share, answered by the person on a page."""
+"""Questions from servers that several clients share, answered by the person on a page."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from toolyard.agents.chat.elicitation import CANCEL_RESULT, Declined
-from toolyard.agents.chat.elicitation_request import parse_elicitation
-from toolyard.clients.callbacks import CapabilityNotOffered, UnansweredCall
+from toolyard.agents.chat.server_requests import parse_elicitation
+from toolyard.clients.callbacks import CapabilityNotOffered, InFlightCall
 from toolyard.errors import CallTimeout, ToolyardError
 from toolyard.store.repositories.approvals import SqlQuestionStore
 from toolyard.types.approval import PageQuestion
@@ -50,7 +50,7 @@ class PageQuestions:
         server_id: str,
         method: str,
         params: Mapping[str, Any],
-        calls: Sequence[UnansweredCall],
+        calls: Sequence[InFlightCall],
     ) -> Mapping[str, Any]:
         """Return the result of a server's request that may belong to any of these calls.
 
@@ -64,23 +64,20 @@ class PageQuestions:
         if question is None or not calls:
             return CANCEL_RESULT
         now = self._clock()
-        if len(await self._store.list_open(owner, now)) >= _MAX_OPEN_QUESTIONS:
-            log.warning("a question of '%s' was cancelled: too many questions are open", server_id)
-            return CANCEL_RESULT
         id = secrets.token_hex(12)
         names = tuple(dict.fromkeys(f"{call.name} ({call.client_name})" for call in calls))
         question = replace(question, id=id, server=server_id)
         asked = PageQuestion(id, owner, names, question, now, now + self._wait_seconds)
         try:
-            await self._store.add(asked)
+            if not await self._store.add(asked, _MAX_OPEN_QUESTIONS):
+                log.warning("a question from '%s' was cancelled: too many questions are open", server_id)
+                return CANCEL_RESULT
         except ToolyardError as error:
-            log.warning("a question of '%s' cannot be stored: %s", server_id, error.cause)
+            log.warning("a question from '%s' cannot be stored: %s", server_id, error.cause)
             return CANCEL_RESULT
         return await self._wait_for_answer(asked, calls)
 
-    async def _wait_for_answer(
-        self, asked: PageQuestion, calls: Sequence[UnansweredCall]
-    ) -> Mapping[str, Any]:
+    async def _wait_for_answer(self, asked: PageQuestion, calls: Sequence[InFlightCall]) -> Mapping[str, Any]:
         link = f"{self._page_url}#q-{asked.id}"
         answer = asyncio.ensure_future(self._store.wait_for_answer(asked.id))
         loop = asyncio.get_running_loop()
@@ -97,6 +94,7 @@ class PageQuestions:
             log.warning("waiting for the answer to a question failed: %s", error.cause)
             return CANCEL_RESULT
         finally:
+            # Also if all callers are cancelled: a question for which nobody waits must not stay on the page.
             answer.cancel()
             try:
                 await self._store.close(asked.id)

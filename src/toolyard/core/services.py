@@ -16,8 +16,8 @@ from toolyard.core.agent_editor import AgentEditor
 from toolyard.core.agents import AgentRoster
 from toolyard.core.call_approvals import CallApprovals
 from toolyard.core.callers import CallerCache
-from toolyard.core.chat_backend import DatabaseChatBackend
 from toolyard.core.chat_services import ChatServices
+from toolyard.core.chat_tool_sets import DatabaseToolSets
 from toolyard.core.current_config import ChangeNotifier, ConfiguredServers, CurrentConfig
 from toolyard.core.instances import InstanceSync
 from toolyard.core.interface_links import InterfaceLinks, StopSignal
@@ -101,7 +101,7 @@ class Services(ChatServices):
             self.audit,
             self.tasks,
         )
-        backend = DatabaseChatBackend(
+        tool_sets = DatabaseToolSets(
             self.people,
             database.accounts,
             settings,
@@ -111,7 +111,7 @@ class Services(ChatServices):
             self.audit,
             core,
         )
-        self.chats = self._build_chats(backend, writes_titles=settings.chat_titles)
+        self.chats = self._build_chats(tool_sets, writes_titles=settings.chat_titles)
         self._end_work_task: asyncio.Task[None] | None = None
 
     @classmethod

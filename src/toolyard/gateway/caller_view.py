@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from toolyard.agents.definitions.agents_md import agent_id
 from toolyard.catalog.tool_listing import ToolListing
@@ -23,6 +23,7 @@ from toolyard.policy.agent_patterns import ToolPatterns, compile_patterns
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal, Right, TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, Surface
+from toolyard.types.json_values import object_or_empty
 from toolyard.types.server import Bundle, Server, Trust
 from toolyard.types.timestamps import is_future
 from toolyard.types.tool import Catalogue, Definition
@@ -61,7 +62,7 @@ class CallerView:
         self._last_listed_at = -_LIST_RETRY_SECONDS
         """Time of the last listing, on the monotonic clock."""
         self._tool_patterns = _collect_tool_patterns(caller)
-        self._servers_with_named_tools: tuple[Mapping[str, Definition], Mapping[str, bool]] = ({}, {})
+        self._servers_with_allowed_tools: tuple[Mapping[str, Definition], Mapping[str, bool]] = ({}, {})
 
     async def fetch_tool_listing(self, *, wait_for_all: bool = False) -> ToolListing:
         """Return the current tools; for many servers, cached ones and those that arrive before the deadline.
@@ -70,40 +71,41 @@ class CallerView:
         prevents listing it.
         """
         principal, only = self.principal, self.only_server_id
-        roster = self.gateway.tool_directory.known_listing(principal)
+        listing = self.gateway.tool_directory.known_listing(principal)
         wanted = [
             server
             for server in self.gateway.manager.visible_servers(principal).values()
             if server.enabled and only in (None, server.id)
         ]
-        old = [server for server in wanted if not self._is_fresh(server, roster)]
+        old = [server for server in wanted if not self._is_fresh(server, listing)]
         if old:
-            rosters = self.gateway.tool_directory
-            ask = rosters.refresh if wait_for_all or only is not None else rosters.refresh_within_deadline
-            roster = await ask(principal, only=[server.id for server in old])
+            tool_directory = self.gateway.tool_directory
+            waits = wait_for_all or only is not None
+            ask = tool_directory.refresh if waits else tool_directory.refresh_within_deadline
+            listing = await ask(principal, only=[server.id for server in old])
             if only is None:
                 # A client that lists once, and does not listen for changes, would never see a tool.
-                await rosters.deferred.wait_for_first(
+                await tool_directory.deferred.wait_for_first(
                     principal.id,
                     lambda: any(
-                        server.id in rosters.known_listing(principal).catalogues for server in wanted
+                        server.id in tool_directory.known_listing(principal).catalogues for server in wanted
                     ),
                 )
-                roster = await rosters.named_listing(principal)
+                listing = await tool_directory.named_listing(principal)
             self._last_listed_at = time.monotonic()
-        if only is not None and only not in roster.catalogues and only in roster.failures:
-            raise roster.failures[only]
-        return roster
+        if only is not None and only not in listing.catalogues and only in listing.failures:
+            raise listing.failures[only]
+        return listing
 
     def missing_servers(self, method: str) -> dict[str, str]:
         """Return the servers whose part of a list is missing, each with the reason."""
-        roster = self.gateway.tool_directory.known_listing(self.principal)
+        listing = self.gateway.tool_directory.known_listing(self.principal)
         late = self.gateway.listing_cache.pending_server_ids(self.principal.id, method)
         missing: dict[str, str] = {}
         for server in self.reachable_servers():
-            if (failure := roster.failures.get(server.id)) is not None:
+            if (failure := listing.failures.get(server.id)) is not None:
                 self.gateway.call_path.redact_error(failure)
-            if server.id not in roster.catalogues:
+            if server.id not in listing.catalogues:
                 missing[server.id] = "has not answered yet" if failure is None else failure.cause
             elif server.id in late:
                 missing[server.id] = "has not answered yet"
@@ -117,16 +119,17 @@ class CallerView:
             self.gateway.listing_cache.pending_server_ids(id)
         )
 
-    def _is_fresh(self, server: Server, roster: ToolListing) -> bool:
+    def _is_fresh(self, server: Server, listing: ToolListing) -> bool:
         """Return whether a server's listing can be used without fetching it again.
 
         A server that declares its list stale at once, as a library's default does, is fetched at the
         configured interval. One that cannot be listed is not tried again for every caller.
         """
-        catalogue = roster.catalogues.get(server.id)
+        catalogue = listing.catalogues.get(server.id)
         if catalogue is None:
             return (
-                server.id in roster.failures and time.monotonic() - self._last_listed_at < _LIST_RETRY_SECONDS
+                server.id in listing.failures
+                and time.monotonic() - self._last_listed_at < _LIST_RETRY_SECONDS
             )
         ttl = catalogue.listing.ttl
         life = server.cache_ttl if not ttl else min(ttl, server.cache_ttl)
@@ -154,17 +157,17 @@ class CallerView:
             server_id, self.caller
         ):
             return False
-        return not self._tool_patterns or self._has_named_tools(server_id)
+        return not self._tool_patterns or self._allows_any_tool(server_id)
 
-    def _has_named_tools(self, server_id: str) -> bool:
-        """Return whether a server without tools is covered by the caller's tool patterns."""
+    def _allows_any_tool(self, server_id: str) -> bool:
+        """Return whether the tool patterns allow any known tool of a server, or could, if none is known."""
         tools = self.gateway.tool_directory.known_listing(self.principal).tools
-        if self._servers_with_named_tools[0] is not tools:
-            named: dict[str, bool] = {}
+        if self._servers_with_allowed_tools[0] is not tools:
+            allowed: dict[str, bool] = {}
             for name, each in tools.items():
-                named[each.server_id] = named.get(each.server_id, False) or self._allows_tool(name)
-            self._servers_with_named_tools = tools, named
-        found = self._servers_with_named_tools[1].get(server_id)
+                allowed[each.server_id] = allowed.get(each.server_id, False) or self._allows_tool(name)
+            self._servers_with_allowed_tools = tools, allowed
+        found = self._servers_with_allowed_tools[1].get(server_id)
         return (
             self._allows_tool(f"{self.gateway.tool_directory.name_prefix(server_id)}any")
             if found is None
@@ -188,11 +191,11 @@ class CallerView:
 
         For a single server, raises RpcErrorResponse if it lacks the capability.
         """
-        roster = await self.fetch_tool_listing(wait_for_all=wait_for_all)
+        listing = await self.fetch_tool_listing(wait_for_all=wait_for_all)
         servers = [
             server
             for server in self.reachable_servers()
-            if (catalogue := roster.catalogues.get(server.id)) is not None
+            if (catalogue := listing.catalogues.get(server.id)) is not None
             and capability in catalogue.listing.capabilities
         ]
         if not servers and self.only_server_id is not None:
@@ -282,7 +285,7 @@ def _supported_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     for key in _ALL_CAPABILITIES:
         if (given := capabilities.get(key)) is None:
             continue
-        declared = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        declared = object_or_empty(given)
         carried[key] = {flag: True for flag in _CAPABILITY_FLAGS.get(key, ()) if declared.get(flag) is True}
     if "tools" in carried:
         # Long results are read as resources, so we offer resources even if no server does.

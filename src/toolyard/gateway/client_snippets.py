@@ -112,65 +112,65 @@ def build_snippet(client: str, method: ConnectionMethod) -> Snippet:
     return Snippet(client, known.title, known.file, text, _build_add_command(client, method), path, entry)
 
 
-def _build_add_command(client: str, way: ConnectionMethod) -> str | None:
+def _build_add_command(client: str, method: ConnectionMethod) -> str | None:
     if client != "claude-code":
         return None
-    if way.url is None:
-        return f"claude mcp add {ENTRY_NAME} -- {shlex.join(way.command)}"
-    headers = "".join(f' --header "{name}: {value}"' for name, value in way.headers.items())
-    return f"claude mcp add --transport http {ENTRY_NAME} {shlex.quote(way.url)}{headers}"
+    if method.url is None:
+        return f"claude mcp add {ENTRY_NAME} -- {shlex.join(method.command)}"
+    headers = "".join(f' --header "{name}: {value}"' for name, value in method.headers.items())
+    return f"claude mcp add --transport http {ENTRY_NAME} {shlex.quote(method.url)}{headers}"
 
 
-def _make_plain_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
-    if way.url is None:
-        return {"command": way.command[0], "args": list(way.command[1:])}
-    headers: dict[str, JsonValue] = {"headers": way.headers} if way.headers else {}
-    return {"url": way.url, **headers}
+def _make_plain_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
+    if method.url is None:
+        return {"command": method.command[0], "args": list(method.command[1:])}
+    headers: dict[str, JsonValue] = {"headers": method.headers} if method.headers else {}
+    return {"url": method.url, **headers}
 
 
-def _make_typed_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
-    return {"type": "stdio" if way.url is None else "http", **_make_plain_entry(way)}
+def _make_typed_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
+    return {"type": "stdio" if method.url is None else "http", **_make_plain_entry(method)}
 
 
-def _make_claude_desktop_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
-    if way.url is not None:
+def _make_claude_desktop_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
+    if method.url is not None:
         raise ValueError(
             "Claude Desktop's config file supports local commands only; add the URL in its settings"
         )
-    return _make_plain_entry(way)
+    return _make_plain_entry(method)
 
 
-def _make_opencode_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
-    if way.url is None:
-        return {"type": "local", "command": list(way.command), "enabled": True}
-    headers: dict[str, JsonValue] = {"headers": way.headers} if way.headers else {}
-    return {"type": "remote", "url": way.url, "enabled": True, **headers}
+def _make_opencode_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
+    if method.url is None:
+        return {"type": "local", "command": list(method.command), "enabled": True}
+    headers: dict[str, JsonValue] = {"headers": method.headers} if method.headers else {}
+    return {"type": "remote", "url": method.url, "enabled": True, **headers}
 
 
-def _make_codex_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
-    if way.url is None:
-        return _make_plain_entry(way)
-    if way.token is not None:
-        return {"url": way.url, "http_headers": way.headers}
-    return {"url": way.url, **({"bearer_token_env_var": _TOKEN_VARIABLE} if way.needs_token else {})}
+def _make_codex_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
+    if method.url is None:
+        return _make_plain_entry(method)
+    if method.token is not None:
+        return {"url": method.url, "http_headers": method.headers}
+    return {"url": method.url, **({"bearer_token_env_var": _TOKEN_VARIABLE} if method.needs_token else {})}
 
 
-def _make_gemini_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
-    entry = _make_plain_entry(way)
+def _make_gemini_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
+    entry = _make_plain_entry(method)
     # "url" is for the older transport there.
     return {("httpUrl" if key == "url" else key): value for key, value in entry.items()}
 
 
-def _make_copilot_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
-    return {"type": "local" if way.url is None else "http", **_make_plain_entry(way), "tools": ["*"]}
+def _make_copilot_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
+    return {"type": "local" if method.url is None else "http", **_make_plain_entry(method), "tools": ["*"]}
 
 
-def _make_cline_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
-    return {"type": "stdio" if way.url is None else "streamableHttp", **_make_plain_entry(way)}
+def _make_cline_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
+    return {"type": "stdio" if method.url is None else "streamableHttp", **_make_plain_entry(method)}
 
 
-def _make_windsurf_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
-    entry = _make_plain_entry(way)
+def _make_windsurf_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
+    entry = _make_plain_entry(method)
     return {("serverUrl" if key == "url" else key): value for key, value in entry.items()}
 
 

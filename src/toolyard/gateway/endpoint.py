@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from toolyard.errors import ServerError, ToolyardError
 from toolyard.gateway.caller_view import CallerView
-from toolyard.gateway.client_request import ClientRequest, LegacySession, SendToClient
 from toolyard.gateway.error_responses import RpcErrorResponse, error_to_failure, method_not_found
-from toolyard.gateway.gateway import Gateway
+from toolyard.gateway.gateway import SERVER_INFO, Gateway
+from toolyard.gateway.incoming_request import ClientRequest, LegacySession, SendToClient
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.gateway.input_required.visible_questions import check_question, escape_hidden_in_requests
 from toolyard.gateway.subscriptions import ELICITATION_COMPLETE, Subscription
@@ -26,7 +26,6 @@ from toolyard.protocol.jsonrpc import (
     Message,
     RequestId,
     RpcFailure,
-    as_object,
     build_failure_message,
     build_notification,
     build_result_message,
@@ -39,6 +38,7 @@ from toolyard.protocol.server import (
 from toolyard.results.readable_json import is_large
 from toolyard.tracing.tracer import Attributes
 from toolyard.types.call import Caller
+from toolyard.types.json_values import list_or_empty, object_or_empty
 
 __all__ = ["MISSING_SERVERS_META_KEY", "Endpoint", "make_endpoint"]
 
@@ -116,9 +116,10 @@ class Endpoint:
                 raise method_not_found(request.method)
             result = await handler(request)
             if request.era.asks_in_results and result.get("resultType") == "input_required":
-                result = escape_hidden_in_requests(result)
+                result = await escape_hidden_in_requests(result)
             else:
-                result = request.era.finish_result(result, request.method, self.caller_view.server_info)
+                info = SERVER_INFO if self.only_server_id is None else self.caller_view.server_info
+                result = request.era.finish_result(result, request.method, info)
             # Lists have pages of encoded entries; other results may be as large as a server sends them.
             is_list = request.method.endswith("/list")
             return result if is_list or not is_large(result) else await encode_large_members(result)
@@ -143,7 +144,7 @@ class Endpoint:
         async def list_with_missing_servers(request: ClientRequest) -> dict[str, Any]:
             result = await handler(request)
             if missing := self.caller_view.missing_servers(request.method):
-                result["_meta"] = {**as_object(result.get("_meta")), MISSING_SERVERS_META_KEY: missing}
+                result["_meta"] = {**object_or_empty(result.get("_meta")), MISSING_SERVERS_META_KEY: missing}
                 if "ttlMs" in result:
                     result["ttlMs"] = min(result["ttlMs"], _INCOMPLETE_LIST_TTL_MILLISECONDS)
             return result
@@ -155,7 +156,7 @@ class Endpoint:
     async def initialize(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], LegacySession]:
         """Return the response to ``initialize``, and the new session."""
         sole = self.gateway.sole_client
-        if sole is not None and sole.declare(as_object(params.get("capabilities"))):
+        if sole is not None and sole.declare(object_or_empty(params.get("capabilities"))):
             # Servers that were told other capabilities are connected again.
             await self.gateway.manager.close_principal(self.caller.principal.id)
         offered = await self.caller_view.capabilities()
@@ -167,8 +168,8 @@ class Endpoint:
         )
         session = LegacySession(
             result["protocolVersion"],
-            as_object(params.get("capabilities")),
-            as_object(params.get("clientInfo")),
+            object_or_empty(params.get("capabilities")),
+            object_or_empty(params.get("clientInfo")),
             key=None if sole is None else sole.key,
             check_question=self._check_question,
         )
@@ -192,7 +193,7 @@ class Endpoint:
                 else:
                     session.notify(message)
 
-            opens_urls = "url" in as_object(session.capabilities.get("elicitation"))
+            opens_urls = "url" in object_or_empty(session.capabilities.get("elicitation"))
             session.subscription = Subscription(
                 self.caller.principal,
                 self.caller_view.can_see_server,
@@ -208,14 +209,14 @@ class Endpoint:
         watch, session.subscription = session.subscription, None
         if watch is not None:
             await self.gateway.client_subscriptions.remove(watch)
-        await self.gateway.manager.release_client(session.key)
+        await self.gateway.manager.release_connections(session.key)
 
     async def listen(self, id: RequestId, request: ClientRequest) -> dict[str, Any]:
         """Handle ``subscriptions/listen``: acknowledge, then send notifications until cancelled or closed.
 
         Returns the result that ends the stream. Raises RpcErrorResponse.
         """
-        wanted = as_object(request.params.get("notifications"))
+        wanted = object_or_empty(request.params.get("notifications"))
         watch = Subscription(
             self.caller.principal,
             self.caller_view.can_see_server,
@@ -244,12 +245,12 @@ class Endpoint:
         offered = await self.caller_view.capabilities()
         honoured: dict[str, Any] = {}
         for kind, key in _LIST_CHANGED_FLAGS.items():
-            if wanted.get(key) is True and as_object(offered.get(kind)).get("listChanged") is True:
+            if wanted.get(key) is True and object_or_empty(offered.get(kind)).get("listChanged") is True:
                 watch.kinds.add(kind)
                 honoured[key] = True
         uris = wanted.get("resourceSubscriptions")
         followed: list[str] = []
-        for uri in cast("list[object]", uris) if isinstance(uris, list) else []:
+        for uri in list_or_empty(uris):
             with contextlib.suppress(RpcErrorResponse, ServerError):
                 server_id, own = await self.resources.locate(uri)
                 await self.gateway.client_subscriptions.subscribe(watch, server_id, own, str(uri))
@@ -271,7 +272,7 @@ class Endpoint:
         return {}
 
     async def _complete_argument(self, request: ClientRequest) -> dict[str, Any]:
-        ref = as_object(request.params.get("ref"))
+        ref = object_or_empty(request.params.get("ref"))
         if ref.get("type") == "ref/prompt":
             return await self.prompts.complete(request, ref)
         if ref.get("type") == "ref/resource":

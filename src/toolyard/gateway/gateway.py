@@ -14,7 +14,7 @@ from toolyard.clients.call_path import CallPath
 from toolyard.clients.deferred_listings import DeferredListingKey
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core.call_approvals import CallApprovals
-from toolyard.gateway.client_request import SoleClient
+from toolyard.gateway.incoming_request import SoleClient
 from toolyard.gateway.input_required.remote_calls import Mailbox, RemoteCalls
 from toolyard.gateway.input_required.request_state import RequestStateSealer
 from toolyard.gateway.input_required.suspended_call import SuspendedCalls

@@ -182,6 +182,7 @@ class UpstreamSubscriptions:
             except ToolyardError as error:
                 log.debug("resources of '%s' cannot be watched: %s", followed.server_id, error)
             await asyncio.sleep(self.retry_seconds)
+            # Updates may have been missed until the next acknowledgement.
             followed.is_resubscribing = True
 
     async def _listen(self, followed: _ServerSubscriptions) -> None:
@@ -197,6 +198,7 @@ class UpstreamSubscriptions:
             await connection.ensure_connected()
             if (mark := _current_generation(connection)) != followed.connection_generation:
                 for uri in sorted(followed.uris):
+                    # One resource may no longer exist; the others are still subscribed to.
                     with contextlib.suppress(RpcError):
                         await connection.request(
                             McpRequest("resources/subscribe", {"uri": uri}, repeatable=True)
@@ -204,6 +206,8 @@ class UpstreamSubscriptions:
                 followed.connection_generation = mark
                 self._notify_possible_changes(followed)
             await asyncio.sleep(self.ping_interval_seconds)
+            # Any answer shows that the server is there. If it was restarted, the connection is made again,
+            # which changes the generation.
             with contextlib.suppress(RpcError):
                 await connection.request(McpRequest("ping", repeatable=True, timeouts=_PING_TIMEOUTS))
 

@@ -6,11 +6,11 @@ They replace long tool lists in prompts. This package may import ``catalog``, ``
 
 from toolyard.meta.caller_search import CallerSearch
 from toolyard.meta.meta_tools import (
+    ExposedTools,
     MetaToolLimits,
     MetaToolReply,
     MetaTools,
     ToolMode,
-    ToolOffer,
     with_direct_mode,
 )
 from toolyard.meta.tool_definitions import META_TOOLS, RESULT_READ_TOOL
@@ -19,10 +19,10 @@ __all__ = [
     "META_TOOLS",
     "RESULT_READ_TOOL",
     "CallerSearch",
+    "ExposedTools",
     "MetaToolLimits",
     "MetaToolReply",
     "MetaTools",
     "ToolMode",
-    "ToolOffer",
     "with_direct_mode",
 ]

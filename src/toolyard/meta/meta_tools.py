@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from toolyard.catalog.search import summarize_description
@@ -34,11 +35,11 @@ from toolyard.types.tool import Definition, JsonObject, Media, Result, TextBlock
 
 __all__ = [
     "TOOLS_CALL_NAME",
+    "ExposedTools",
     "MetaToolLimits",
     "MetaToolReply",
     "MetaTools",
     "ToolMode",
-    "ToolOffer",
     "UnlistedServers",
     "missing_result_message",
     "with_direct_mode",
@@ -118,13 +119,22 @@ class MetaToolLimits:
     chat_tools: int = 128
 
 
+_NO_TOOLS: Mapping[str, Definition] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
-class ToolOffer:
-    """Tools to offer to a model. ``because`` is the reason for offering meta tools, if there are any."""
+class ExposedTools:
+    """Tools to offer to a model.
+
+    Equal selections have the same objects, by which the gateway recognises a list that it has encoded.
+    """
 
     direct: Mapping[str, Definition]
-    meta: Mapping[str, Definition] = field(default_factory=dict[str, Definition])
+    """By exposed name."""
+    meta: Mapping[str, Definition] = field(default_factory=lambda: _NO_TOOLS)
+    """The meta tools, by name; empty if they are not offered."""
     meta_reason: str = ""
+    """Reason for offering meta tools, if they are offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,28 +200,36 @@ class MetaTools:
         hits = await self._caller_search.search(listing, query, caller, limit)
         return {hit.name: listing.tools[hit.name] for hit in hits}
 
-    def offer_tools(self, listing: ToolListing, caller: Caller, mode: ToolMode | None = None) -> ToolOffer:
+    def select_exposed_tools(
+        self, listing: ToolListing, caller: Caller, mode: ToolMode | None = None
+    ) -> ExposedTools:
         """Return the tools to offer to the caller's model: direct tools, meta tools, or both.
 
         ``mode`` takes precedence, then the agent's mode, then the number of tokens. Meta tools are added if
         some tools can be reached only through them.
         """
         if mode == "direct":
-            return ToolOffer(self._call_path.visible_tools(listing, with_direct_mode(caller)))
+            return ExposedTools(self._call_path.visible_tools(listing, with_direct_mode(caller)))
         shown = self._call_path.visible_tools(listing, caller)
         agent = caller.agent
         if mode == "meta":
-            return ToolOffer({}, META_TOOLS, "meta mode was requested")
+            return ExposedTools(_NO_TOOLS, META_TOOLS, "this was requested")
         if agent is not None and agent.mode == "meta":
-            return ToolOffer({}, META_TOOLS, f"agent '{agent.id}' uses meta mode")
+            return ExposedTools(_NO_TOOLS, META_TOOLS, f"agent '{agent.id}' is set up so")
         if caller.surface is not Surface.MODEL_DIRECT:
-            return ToolOffer(shown)
+            return ExposedTools(shown)
         if reason := self._exceeded_threshold(caller, shown):
-            return ToolOffer({}, META_TOOLS, reason)
+            return ExposedTools(_NO_TOOLS, META_TOOLS, reason)
         reachable = self._call_path.visible_tools(listing, caller.on_surface(Surface.MODEL_META))
         if reachable.keys() - shown.keys():
-            return ToolOffer(shown, META_TOOLS, "some tools are available only through the meta tools")
-        return ToolOffer(shown)
+            in_meta_bundles = any(bundle.mode == "meta" for bundle in caller.bundles)
+            origin = (
+                "of bundles in meta mode or of untrusted servers"
+                if in_meta_bundles
+                else "of untrusted servers"
+            )
+            return ExposedTools(shown, META_TOOLS, f"those {origin} are not offered to it directly")
+        return ExposedTools(shown)
 
     def _exceeded_threshold(self, caller: Caller, shown: Mapping[str, Definition]) -> str:
         """Return why these are too many definitions for one request; empty if they are not."""

@@ -119,7 +119,7 @@ class OutboundHttp:
     def _create_session(self, guarded: bool) -> aiohttp.ClientSession:
         import aiohttp  # Imported late: programs with stdio servers alone do not need it.
 
-        from toolyard.net.connector import DaemonThreadResolver, GuardedConnector
+        from toolyard.net.guarded_connector import DaemonThreadResolver, GuardedConnector
 
         connector_class = GuardedConnector if guarded else aiohttp.TCPConnector
         connector = connector_class(

@@ -12,24 +12,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from toolyard.errors import ConfigError, Problem, ToolRefused
-from toolyard.policy.rules import (
-    WRITE_RULE_TITLE,
-    DefinitionRule,
-    agent_rule,
-    bundles_rule,
-    choice_rule,
-    instance_rule,
-    native_rule,
-    server_rule,
-    state_rule,
-    token_rule,
-    trust_rule,
-    write_rule,
-)
+from toolyard.policy import rules
 from toolyard.policy.server_policy import ServerPolicy
 from toolyard.types.account import TokenScope
 from toolyard.types.agent import Agent
-from toolyard.types.call import Surface, WriteTools
+from toolyard.types.call import HiddenTool, Surface, WriteTools
 from toolyard.types.server import NATIVE_SERVER_ID, Bundle, Server, State
 
 __all__ = ["Policy", "build_hidden_refusal", "build_refusal", "select_bundles"]
@@ -62,18 +49,18 @@ class Policy:
         # first rule that refuses or hides is the one that an explanation names as decisive.
         return ServerPolicy.from_rules(
             (
-                state_rule(server, state),
-                DefinitionRule(),
-                write_rule(server, self.write_tools),
-                trust_rule(server, self.surface, server_bundles),
-                server_rule(server),
-                native_rule(self.in_chat)
+                rules.state_rule(server, state),
+                rules.DefinitionRule(),
+                rules.write_rule(server, self.write_tools),
+                rules.trust_rule(server, self.surface, server_bundles),
+                rules.server_rule(server),
+                rules.native_rule(self.in_chat)
                 if server.id == NATIVE_SERVER_ID
-                else bundles_rule(server.id, self.bundles, self.surface),
-                agent_rule(self.agent, self.surface),
-                instance_rule(instance_filter),
-                choice_rule(server.id, self.choice),
-                *(() if self.scope is None else (token_rule(self.scope, server, self.agent),)),
+                else rules.bundles_rule(server.id, self.bundles, self.surface),
+                rules.agent_rule(self.agent, self.surface),
+                rules.instance_rule(instance_filter),
+                rules.choice_rule(server.id, self.choice),
+                *(() if self.scope is None else (rules.token_rule(self.scope, server, self.agent),)),
             )
         )
 
@@ -84,14 +71,20 @@ _MAX_NAME_CHARACTERS = 128
 """Maximum number of characters of an unknown name that are compared and shown."""
 
 
-def build_refusal(name: str, visible_names: Iterable[str] = ()) -> ToolRefused:
+def build_refusal(
+    name: str, visible_names: Iterable[str] = (), hidden_tools: Iterable[HiddenTool] = ()
+) -> ToolRefused:
     """Build the error for a name that does not exist for the caller.
 
-    Only ``visible_names``, the names that this caller sees, are suggested, so that the message reveals
-    nothing about other tools.
+    Only ``visible_names``, the names that this caller sees, and ``hidden_tools``, whose existence it may
+    know, are suggested, so that the message reveals nothing about other tools.
     """
-    similar = get_close_matches(name[:_MAX_NAME_CHARACTERS], _nearby_names(name, visible_names), n=1)
+    hidden = {tool.name: tool for tool in hidden_tools}
+    known_names = _nearby_names(name, {*visible_names, *hidden})
+    similar = get_close_matches(name[:_MAX_NAME_CHARACTERS], known_names, n=1)
     hint = f"did you mean '{similar[0]}'?" if similar else "list the tools to see the available names"
+    if similar and (tool := hidden.get(similar[0])) is not None:
+        hint = f"did you mean '{tool.name}'? It is hidden ({tool.rule}): {tool.reason}"
     shortened = name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…"
     return ToolRefused(f"no tool named '{shortened}' is available", hint=hint)
 
@@ -102,7 +95,7 @@ def build_hidden_refusal(name: str, rule: str, reason: str, options: str = "") -
     ``options`` are those of the call, which ``toolyard why`` needs as well.
     """
     hint = f"`toolyard why {name}{options}` explains all rules"
-    if rule == WRITE_RULE_TITLE:
+    if rule == rules.WRITE_RULE_TITLE:
         hint = f"set write_tools to 'ask' or 'allow' to use it; {hint}"
     return ToolRefused(f"'{name}' is hidden: {reason}", hint=hint, rule=rule)
 

@@ -20,7 +20,8 @@ from toolyard.protocol.constants import (
     UNSUPPORTED_VERSION,
 )
 from toolyard.protocol.eras import ERAS, Era, era_of_version
-from toolyard.protocol.jsonrpc import RpcFailure, as_object
+from toolyard.protocol.jsonrpc import RpcFailure
+from toolyard.types.json_values import object_or_empty
 
 __all__ = [
     "HandshakeResult",
@@ -133,14 +134,14 @@ def interpret_probe(
         choice = _choose_version(versions)
         if isinstance(choice, InconclusiveProbe):
             return choice
-        info = as_object(result.get("_meta")).get(SERVER_INFO_KEY)
+        info = object_or_empty(result.get("_meta")).get(SERVER_INFO_KEY)
         return _build_handshake_result(choice, info or result.get("serverInfo"), result)
     if failure is None or failure.code not in MODERN_ERROR_CODES:
         return InconclusiveProbe.OLDER
     if failure.code != UNSUPPORTED_VERSION:
         # An error code of the modern era proves that the server is modern; it rejects something else.
         return InconclusiveProbe.INCOMPATIBLE
-    versions = _filter_strings(as_object(failure.data).get("supported"))
+    versions = _filter_strings(object_or_empty(failure.data).get("supported"))
     return InconclusiveProbe.OLDER if versions is None else _choose_version(versions)
 
 
@@ -167,8 +168,8 @@ def _build_handshake_result(version: str, info: object, result: Mapping[str, Any
     capabilities, instructions = result.get("capabilities"), result.get("instructions")
     return HandshakeResult(
         version,
-        as_object(info),
-        as_object(capabilities),
+        object_or_empty(info),
+        object_or_empty(capabilities),
         instructions if isinstance(instructions, str) else None,
     )
 

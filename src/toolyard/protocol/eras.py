@@ -24,7 +24,6 @@ from toolyard.protocol.constants import (
     SERVER_INFO_KEY,
 )
 from toolyard.protocol.jsonrpc import Message
-from toolyard.protocol.server import read_meta
 
 __all__ = ["CACHEABLE_METHODS", "ERAS", "LEGACY", "MODERN", "Era", "detect_era", "era_of_version", "find_era"]
 
@@ -200,6 +199,10 @@ def era_of_version(version: str) -> Era:
 def detect_era(message: Message, header_version: str | None = None) -> Era:
     """Return the era of a client's message: by the version in its ``_meta`` or HTTP header, or by a method
     that only one era has."""
-    if PROTOCOL_VERSION_KEY in read_meta(message) or message.get("method") in MODERN.own_methods:
+    params: object = message.get("params")
+    meta = cast("dict[str, Any]", params).get("_meta") if isinstance(params, dict) else None
+    if isinstance(meta, dict) and PROTOCOL_VERSION_KEY in meta:
+        return MODERN
+    if message.get("method") in MODERN.own_methods:
         return MODERN
     return LEGACY if header_version is None else era_of_version(header_version)

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 
 import orjson
 
-from toolyard.protocol.codec import decode, decode_exactly, may_contain_long_number
+from toolyard.protocol.codec import decode, decode_exactly, may_contain_long_number, parse_integer
 from toolyard.protocol.framing import MessageBytes
 
 __all__ = [
@@ -311,7 +311,7 @@ class _Decoder:
 def _parse_number(token: re.Match[bytes]) -> int | float:
     text = token[_NUMBER]
     if token[_FRACTION] is None and token[_EXPONENT] is None:
-        return int(text)
+        return parse_integer(text.decode("ascii"))
     number = float(text)
     if math.isinf(number):
         raise ValueError("a number that is too large")

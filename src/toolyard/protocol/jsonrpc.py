@@ -29,7 +29,6 @@ __all__ = [
     "RpcFailure",
     "RpcResponse",
     "UnprocessableMessage",
-    "as_object",
     "build_error_for_unreadable",
     "build_error_message",
     "build_failure_message",
@@ -45,11 +44,6 @@ __all__ = [
 RequestId: TypeAlias = int | str
 Message: TypeAlias = dict[str, Any]
 T = TypeVar("T")
-
-
-def as_object(value: object) -> dict[str, Any]:
-    """Return the value if it is a JSON object, else an empty one."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 @dataclass(slots=True)

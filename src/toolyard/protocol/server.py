@@ -23,8 +23,9 @@ from toolyard.protocol.constants import (
     SUBSCRIPTION_ID_KEY,
     UNSUPPORTED_VERSION,
 )
-from toolyard.protocol.jsonrpc import Message, RpcFailure, as_object, build_notification
+from toolyard.protocol.jsonrpc import Message, RpcFailure, build_notification
 from toolyard.protocol.mirrored_headers import find_header_mismatch
+from toolyard.types.json_values import object_or_empty
 
 __all__ = [
     "RequestMetadata",
@@ -35,7 +36,6 @@ __all__ = [
     "build_subscription_notification",
     "http_status",
     "parse_request_metadata",
-    "read_meta",
 ]
 
 _BAD_REQUEST_CODES = MODERN_ERROR_CODES | {PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS}
@@ -67,7 +67,8 @@ def parse_request_metadata(
     ``headers`` are those of the HTTP request, checked against the body; None for other transports. Those that
     mirror parameters of a tool are not checked here.
     """
-    meta = read_meta(message)
+    params: object = message.get("params")
+    meta = object_or_empty(cast("dict[str, Any]", params).get("_meta") if isinstance(params, dict) else None)
     version, capabilities = meta.get(PROTOCOL_VERSION_KEY), meta.get(CLIENT_CAPABILITIES_KEY)
     if not isinstance(version, str) or not isinstance(capabilities, dict):
         key = CLIENT_CAPABILITIES_KEY if isinstance(version, str) else PROTOCOL_VERSION_KEY
@@ -145,12 +146,5 @@ def build_subscription_notification(
 ) -> Message:
     """Return a notification on the stream of a ``subscriptions/listen`` request."""
     fields = params or {}
-    meta = {**as_object(fields.get("_meta")), SUBSCRIPTION_ID_KEY: subscription_id}
+    meta = {**object_or_empty(fields.get("_meta")), SUBSCRIPTION_ID_KEY: subscription_id}
     return build_notification(method, {**fields, "_meta": meta})
-
-
-def read_meta(message: Message) -> dict[str, Any]:
-    """Return the ``_meta`` of a message, empty if it has none."""
-    params = message.get("params")
-    meta = cast("dict[str, Any]", params).get("_meta") if isinstance(params, dict) else None
-    return cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}

@@ -44,7 +44,7 @@ log = logging.getLogger("toolyard.registry")
 
 _INTERACTIVE_SIGN_IN_ERRORS = (NeverSignedIn, SignInEnded, ScopeNeeded)
 _CONNECTION_IDENTITY = ClientIdentity("http://127.0.0.1/callback")
-"""Placeholder: connections never start a sign-in, so the redirect address is not used."""
+"""Placeholder: connections never start a sign-in, so the redirect URI is not used."""
 
 
 class AuthProviderFactory:
@@ -249,6 +249,11 @@ class StateRecordingAuthProvider:
         self._recorder = recorder
         self._last_failure: tuple[str, str | None] | None = None
         """Cause and access token of the last recorded failure."""
+
+    @property
+    def access_token(self) -> str | None:
+        """The access token in use, or None."""
+        return self._provider.access_token
 
     async def headers(self) -> Mapping[str, str]:
         """Return the headers with the credentials, and record a success after an earlier failure."""

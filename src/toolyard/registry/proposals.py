@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from toolyard.errors import Problem
-from toolyard.registry.draft_from_entry import EntryDraft
 from toolyard.registry.errors import Invalid, NotFound, Taken
+from toolyard.registry.server_draft_from_config import EntryDraft
 from toolyard.registry.service import Registry, propose
 from toolyard.types.account import User
 from toolyard.types.proposal import Proposal, ProposalState

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 from toolyard.auth.oauth_http import AddressPolicy, OAuthHttpClient
@@ -18,7 +18,7 @@ from toolyard.config.known_servers import KnownServer, KnownVariable, SignInMeth
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.errors import BadAnswer
 from toolyard.net import OutboundHttp
-from toolyard.protocol.jsonrpc import as_object
+from toolyard.types.json_values import list_or_empty, object_or_empty
 from toolyard.types.server import URL_TRANSPORT_LABELS
 
 __all__ = ["PublicRegistry"]
@@ -44,13 +44,13 @@ class PublicRegistry:
         """Return servers whose name matches. Raises BadAnswer or Unreachable."""
         document = await self._get(f"{self._address}?search={quote(words)}&limit={limit}&version=latest")
         listed = _objects((document or {}).get("servers"))
-        found = [_read_server(as_object(each.get("server"))) for each in listed[:limit]]
+        found = [_read_server(object_or_empty(each.get("server"))) for each in listed[:limit]]
         return [server for server in found if server is not None]
 
     async def find(self, name: str) -> KnownServer | None:
         """Return the newest version of a server by its full name. Raises BadAnswer or Unreachable."""
         document = await self._get(f"{self._address}/{quote(name, safe='')}/versions/latest")
-        return None if document is None else _read_server(as_object(document.get("server")))
+        return None if document is None else _read_server(object_or_empty(document.get("server")))
 
     async def _get(self, address: str) -> dict[str, Any] | None:
         response = await self._http.get(address, "the public registry")
@@ -72,7 +72,7 @@ def _read_server(raw: dict[str, Any]) -> KnownServer | None:
     if not name or found is None:
         return None
     entry, variables = found
-    repository = as_object(raw.get("repository")).get("url")
+    repository = object_or_empty(raw.get("repository")).get("url")
     return KnownServer(
         name,
         _text(raw.get("title")) or name,
@@ -94,7 +94,7 @@ def _read_remotes(name: str, remotes: Any) -> Iterator[_Entry]:
         if kind not in URL_TRANSPORT_LABELS or not _HTTPS_URL.match(url):
             continue
         values = _ValueReader(name)
-        declared = as_object(remote.get("variables"))
+        declared = object_or_empty(remote.get("variables"))
         entry: dict[str, JsonValue] = {"type": kind, "url": values.expand(url, declared)}
         headers = values.read(_objects(remote.get("headers")))
         yield ({**entry, "headers": headers} if headers else entry), values.variables
@@ -104,7 +104,7 @@ def _read_packages(name: str, packages: Any) -> Iterator[_Entry]:
     for package in _objects(packages):
         runner = _RUNNERS.get(_text(package.get("registryType")))
         identifier, version = _text(package.get("identifier")), _text(package.get("version"))
-        is_stdio = _text(as_object(package.get("transport")).get("type")) == "stdio"
+        is_stdio = _text(object_or_empty(package.get("transport")).get("type")) == "stdio"
         if runner is None or not is_stdio or not _PACKAGE_NAME.fullmatch(identifier):
             continue
         values = _ValueReader(name)
@@ -158,7 +158,7 @@ class _ValueReader:
         def replace(match: re.Match[str]) -> str:
             if match[1] is None:
                 return "$${"  # It must not refer to a variable of the person's environment.
-            found = as_object(declared.get(match[1]))
+            found = object_or_empty(declared.get(match[1]))
             default = _text(found.get("value")) or _text(found.get("default"))
             return default.replace("${", "$${") or self._add(match[1], found)
 
@@ -167,7 +167,7 @@ class _ValueReader:
     def _read_value(self, raw: dict[str, Any], name: str) -> str | None:
         value = _text(raw.get("value"))
         if value:
-            return self.expand(value, as_object(raw.get("variables")))
+            return self.expand(value, object_or_empty(raw.get("variables")))
         default = _text(raw.get("default"))
         if raw.get("isRequired") is not True or default:
             return default.replace("${", "$${") or None
@@ -182,8 +182,7 @@ class _ValueReader:
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
-    items = cast("list[Any]", value) if isinstance(value, list) else []
-    return [as_object(each) for each in items]
+    return [object_or_empty(each) for each in list_or_empty(value)]
 
 
 def _text(value: Any) -> str:

@@ -1,6 +1,6 @@
-"""Detection of configured clients that share one redirect address but have different issuers.
+"""Detection of configured clients that share one redirect URI but have different issuers.
 
-If several issuers share a redirect address, it does not identify the issuer of a response: a hostile issuer
+If several issuers share a redirect URI, it does not identify the issuer of a response: a hostile issuer
 could obtain the code of another one (mix-up attack, RFC 9700, section 4.4).
 """
 

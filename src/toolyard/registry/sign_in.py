@@ -86,6 +86,8 @@ class InstanceSignIns:
         self, pending: PendingSignIn, response: AuthorizationResponse, user_id: str
     ) -> Instance:
         """Complete a sign-in returned by ``take_pending``. Raises the errors of ``finish``."""
+        # Before the code is exchanged: it must not be used for an instance that was deleted, or whose server
+        # has another address now.
         instance, _ = await self._require_instance(pending, user_id)
         try:
             await self._complete_flow(pending, response)
@@ -112,6 +114,7 @@ class InstanceSignIns:
 
     async def _clear_requested_scopes(self, key: str) -> None:
         """Forget earlier scopes, some of which no longer exist, so that the next sign-in can succeed."""
+        # A token refresh replaces the whole grant, and must not bring the scopes back.
         async with self._storage.refresh_lock(key):
             if (grant := (await self._storage.get_grants((key,))).get(key)) is not None:
                 without_scopes = replace(grant, requested=(), wanted=())
@@ -264,7 +267,7 @@ def _require_sign_in_spec(server: Server, principal: Principal) -> HttpSpec:
         return spec
     elif server.shared:
         reason = "everyone shares one sign-in to this server"
-        hint = f"the operator signs in with `toolyard login {server.id}`"
+        hint = f"the operator can sign in with `toolyard login {server.id}`"
     else:
         reason = "its entry already contains the credentials, so no sign-in is needed"
     raise Invalid([Problem(reason, path="server", hint=hint)])

@@ -38,6 +38,7 @@ def normalize_base64(data: str) -> tuple[str, int] | None:
     Also accepts data URLs, the URL-safe alphabet, white space and missing padding, which servers send in
     practice.
     """
+    # Most data is standard base64 already, and is returned without a copy.
     size = _decoded_size(data)
     if size is None:
         if data.startswith("data:"):
@@ -240,6 +241,7 @@ def _parse_parts(raw: JsonObject) -> tuple[list[ParsedBlock], tuple[str, ...]]:
             return _parse_blocks(cast(list[object], content))
         text = to_readable_json(content)
         return [ParsedBlock(TextBlock(text), text)], ("content is not a list",)
+    # Servers repeat structured content as text in ``content``, so it only counts where that is missing.
     structured: object = raw.get("structuredContent")
     if structured is None:
         return [], ()

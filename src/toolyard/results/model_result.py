@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from hashlib import sha256
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -54,16 +54,15 @@ def shape_result(
     trust: Trust,
     *,
     server: str = "",
-    secrets: Iterable[str] = (),
     output_schema: Mapping[str, Any] | None = None,
 ) -> Result:
     """Return the result of a call, raw and as text for a model. Never raises.
 
-    ``secrets`` are redacted from the text of a failed call. Structured content that does not match
-    ``output_schema`` results in a warning. Text over the limit is omitted from the model's text.
+    Strings that look like secrets are redacted from the text of a failed call. Structured content that does
+    not match ``output_schema`` results in a warning. Text over the limit is omitted from the model's text.
     """
     return _shape_plain_text(raw, limits, trust, output_schema) or _build_result(
-        raw, _redact_or_validate(parse_result(raw), raw, secrets, output_schema), limits, trust, server, None
+        raw, _redact_or_validate(parse_result(raw), raw, output_schema), limits, trust, server, None
     )
 
 
@@ -74,7 +73,6 @@ async def shape_and_store(
     result_store: ResultStore,
     *,
     server: str = "",
-    secrets: Iterable[str] = (),
     output_schema: Mapping[str, Any] | None = None,
     media: bool = False,
 ) -> Result:
@@ -93,7 +91,7 @@ async def shape_and_store(
         view = await store_media(view, limits, trust, server, result_store)
     if view.is_error and len(view.text) > _THREADED_REDACTION_CHARS:
         run = asyncio.to_thread
-    view = await run(_redact_or_validate, view, raw, secrets, output_schema)
+    view = await run(_redact_or_validate, view, raw, output_schema)
     if len(view.text) > _max_text_chars(limits, trust, server):
         stored = StoredResult(view.text, trust, server)
         handle = await run(make_handle, stored)
@@ -138,17 +136,17 @@ def _max_text_chars(limits: ResultLimits, trust: Trust, server: str) -> int:
 
 
 def _redact_or_validate(
-    parsed: ParsedResult, raw: object, secrets: Iterable[str], output_schema: Mapping[str, Any] | None
+    parsed: ParsedResult, raw: object, output_schema: Mapping[str, Any] | None
 ) -> ParsedResult:
     if parsed.is_error:
-        return _redact_parsed_result(parsed, tuple(secrets))
+        return _redact_parsed_result(parsed)
     warning = _check_output_schema(raw, output_schema) if output_schema is not None else None
     return parsed if warning is None else parsed._replace(warnings=(*parsed.warnings, warning))
 
 
-def _redact_parsed_result(parsed: ParsedResult, secrets: tuple[str, ...]) -> ParsedResult:
+def _redact_parsed_result(parsed: ParsedResult) -> ParsedResult:
     # Cached, since the whole text and the text of a single block are usually the same.
-    redact = cache(partial(redact_secrets, secrets=secrets))
+    redact = cache(redact_secrets)
     blocks = (
         replace(block, text=redact(block.text)) if isinstance(block, TextBlock | TextResource) else block
         for block in parsed.blocks

@@ -17,6 +17,8 @@ __all__ = ["estimate_characters", "is_large", "to_readable_json"]
 _LARGE_MIN_CHARS = 1_000_000
 _CHARS_PER_VALUE = 100
 """Number of characters that take about as long as one more value."""
+_BITS_PER_VALUE = 8
+"""Bits of an integer beyond 64 bits that count as one more value: the time to write one is quadratic."""
 _PIECE_CHARS = 250_000
 _TOO_DEEP_TEXT = "(JSON that is nested too deeply to be shown)"
 _MAX_DEPTH = 900
@@ -46,8 +48,8 @@ def is_large(value: object) -> bool:
 
 
 def estimate_characters(value: object, max_characters: int, *, per_value: int = 4) -> int:
-    """Estimate the characters of a JSON value, with ``per_value`` for each member and item. Counting stops
-    above ``max_characters``."""
+    """Estimate the characters of a JSON value, with ``per_value`` for each member and item, and more for long
+    integers. Counting stops above ``max_characters``."""
     total, waiting = 0, [value]
     while waiting and total <= max_characters:
         found = waiting.pop()
@@ -61,6 +63,8 @@ def estimate_characters(value: object, max_characters: int, *, per_value: int = 
             items = cast("list[object]", found)
             total += per_value * len(items)
             waiting.extend(items)
+        elif type(found) is int and (bits := found.bit_length()) > 64:
+            total += per_value * bits // _BITS_PER_VALUE
     return total
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any, cast
 from urllib.parse import quote, quote_plus
 
-__all__ = ["redact_secrets"]
+__all__ = ["redact_known_secrets", "redact_secrets"]
 
 REDACTED = "***"
 MIN_SECRET_CHARS = 4
@@ -63,10 +64,36 @@ def redact_secrets(text: str, secrets: Iterable[str] = ()) -> str:
 
     Known values are replaced in every encoding in which errors quote them: plain, URL-encoded, and as JSON.
     """
-    # Longest first, so that a secret that contains another one is replaced completely.
-    for spelling in sorted(set(_iter_spellings(secrets)), key=lambda each: (-len(each), each)):
-        text = text.replace(spelling, REDACTED)
+    text = _replace_spellings(text, _list_spellings(secrets))
     return "".join(map(_redact_patterns, _split_text(text)))
+
+
+def redact_known_secrets(value: dict[str, Any], secrets: Iterable[str]) -> dict[str, Any]:
+    """Return a JSON object whose texts have ``***`` in place of each known secret."""
+    spellings = _list_spellings(secrets)
+    root = {"": value}
+    containers: list[dict[Any, Any] | list[Any]] = [root]
+    while containers:
+        container = containers.pop()
+        items = container.items() if isinstance(container, dict) else enumerate(container)
+        for key, item in list(items):
+            if isinstance(item, str):
+                container[key] = _replace_spellings(item, spellings)
+            elif isinstance(item, dict | list):
+                copied = container[key] = cast("dict[Any, Any] | list[Any]", item).copy()
+                containers.append(copied)
+    return root[""]
+
+
+def _list_spellings(secrets: Iterable[str]) -> list[str]:
+    """Return the spellings of secrets, longest first, so that one that contains another is replaced whole."""
+    return sorted(set(_iter_spellings(secrets)), key=lambda each: (-len(each), each))
+
+
+def _replace_spellings(text: str, spellings: Iterable[str]) -> str:
+    for spelling in spellings:
+        text = text.replace(spelling, REDACTED)
+    return text
 
 
 def _redact_patterns(text: str) -> str:

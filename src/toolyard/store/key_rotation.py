@@ -80,6 +80,7 @@ class KeyRotation:
         await self._executor.write(self._reencrypt_canary)
         # Processes without the new key stop encrypting now. Values that they stored meanwhile follow.
         second = await self._reencrypt_columns()
+        # Both passes have counted the unreadable values.
         return KeyRotationResult(first.reencrypted + second.reencrypted, second.unreadable)
 
     async def _reencrypt_columns(self) -> KeyRotationResult:

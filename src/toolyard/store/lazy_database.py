@@ -95,6 +95,7 @@ class LazyListingStorage:
         try:
             database = await self._database.open_if_exists()
         except StoreError as error:
+            # Several callers may have waited for the same attempt; it is reported once.
             if not self._has_failed:
                 self._has_failed = True
                 _log.warning("cannot open the database; using catalogues in files instead: %s", error.cause)

@@ -37,6 +37,8 @@ __all__ = [
     "SharedFileLock",
     "create_refresh_locks",
     "hold_file_lock",
+    "release_file_lock",
+    "try_file_lock",
 ]
 
 
@@ -72,14 +74,14 @@ def hold_file_lock(path: Path, seconds: float) -> Generator[None]:
     Raises DatabaseUnavailable if another process holds it for longer than ``seconds``, and OSError.
     """
     pauses = _retry_pauses(seconds)
-    while (descriptor := _try_acquire(path)) is None:
+    while (descriptor := try_file_lock(path)) is None:
         if (pause := next(pauses, None)) is None:
             raise _lock_timeout_error(path, seconds)
         time.sleep(pause)
     try:
         yield
     finally:
-        _release_lock(path, descriptor)
+        release_file_lock(path, descriptor)
 
 
 class SharedFileLock:
@@ -114,7 +116,7 @@ class SharedFileLock:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         if not _try_lock(self._descriptor, shared=shared):
             return False
-        # The last user may have removed the file after it was opened here, see ``_try_acquire``.
+        # The last user may have removed the file after it was opened here, see ``try_file_lock``.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(self._descriptor), os.stat(self._path)):
                 return True
@@ -147,17 +149,17 @@ class FileLocks:
         path = self._folder / f"{compute_digest(key)[:32]}.lock"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         pauses = _retry_pauses(seconds)
-        while (descriptor := _try_acquire(path)) is None:
+        while (descriptor := try_file_lock(path)) is None:
             if (pause := next(pauses, None)) is None:
                 raise _lock_timeout_error(path, seconds)
             await asyncio.sleep(pause)
         try:
             yield
         finally:
-            _release_lock(path, descriptor)
+            release_file_lock(path, descriptor)
 
 
-def _try_acquire(path: Path) -> int | None:
+def try_file_lock(path: Path) -> int | None:
     """Return a descriptor that holds the lock, or None if it is held elsewhere. Does not wait."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -174,7 +176,8 @@ def _try_acquire(path: Path) -> int | None:
     return None
 
 
-def _release_lock(path: Path, descriptor: int) -> None:
+def release_file_lock(path: Path, descriptor: int) -> None:
+    """Release a lock that ``try_file_lock`` has returned."""
     # Remove the file, or one would remain for every key ever used. Remove it before the lock is released:
     # afterwards the path may lead to the file of the next holder.
     with contextlib.suppress(OSError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import Context
 from types import TracebackType
@@ -43,6 +43,8 @@ class Tracer:
     is_on: ClassVar[bool] = False
     captures_content: bool = False
     """True if the operator wants arguments, results and messages to be recorded."""
+    list_secrets: Callable[[], Iterable[str]] = tuple
+    """Returns the secrets of all servers, which are not recorded in messages either."""
 
     def span(
         self,

@@ -217,7 +217,7 @@ async def read_error_response(response: HttpResponse) -> ServerError:
     """Return the error for a response with an error status, with the server's explanation. Closes it."""
     body = await read_body_excerpt(response)
     status, explanation = response.status, _describe_body(response, body)
-    text = f"answered HTTP {status} {response.reason or ''}".rstrip()
+    text = f"answered with HTTP {status} {response.reason or ''}".rstrip()
     text += f": {explanation}" if explanation else ""
     if status in (401, 403):
         challenge = get_challenge_header(response.headers)

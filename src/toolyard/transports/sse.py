@@ -16,13 +16,7 @@ from toolyard.protocol.codec import encode
 from toolyard.protocol.framing import SSE_STEP_BYTES, MessageBytes, OversizeLine, SseEvent, SseParser
 from toolyard.protocol.incremental_decoder import MAX_ONE_STEP_BYTES, decode_message
 from toolyard.protocol.jsonrpc import Message, build_error_for_unreadable
-from toolyard.transports.http_requests import (
-    ServerHttpClient,
-    drain_response,
-    is_session_lost_status,
-    read_error_response,
-    translate_request_error,
-)
+from toolyard.transports import http_requests
 from toolyard.transports.transport import (
     MAX_MESSAGE_BYTES,
     STREAMABLE_HTTP_HINT,
@@ -56,7 +50,7 @@ class SseTransport:
         guarded: bool = False,
         limit: int = MAX_MESSAGE_BYTES,
     ) -> None:
-        self._http_client = ServerHttpClient(spec, net, auth, guarded=guarded)
+        self._http_client = http_requests.ServerHttpClient(spec, net, auth, guarded=guarded)
         self._max_message_bytes = limit
         self._receiver: Receiver | None = None
         self._endpoint_future: asyncio.Future[URL] | None = None
@@ -68,7 +62,7 @@ class SseTransport:
         response = await self._http_client.send("GET", self._http_client.url, headers)
         if response.status != 200 or response.content_type != "text/event-stream":
             if response.status != 200:
-                error = await read_error_response(response)
+                error = await http_requests.read_error_response(response)
                 if response.status in (400, 405, 406):
                     error.hint = STREAMABLE_HTTP_HINT
                 raise error
@@ -100,7 +94,7 @@ class SseTransport:
         except ServerError as broken:
             error = broken
         except (aiohttp.ClientError, OSError) as broken:
-            error = translate_request_error(broken, self._http_client.url)
+            error = http_requests.translate_request_error(broken, self._http_client.url)
         finally:
             response.close()
             self._end_stream(error)
@@ -169,11 +163,11 @@ class SseTransport:
         endpoint = self._endpoint_future.result()
         response = await self._http_client.send("POST", endpoint, all_headers, encode(message))
         if response.status >= 300:
-            error = await read_error_response(response)
-            if isinstance(error, HttpStatus) and is_session_lost_status(error):
+            error = await http_requests.read_error_response(response)
+            if isinstance(error, HttpStatus) and http_requests.is_session_lost_status(error):
                 raise SessionLost("no longer knows our session")
             raise error
-        await drain_response(response)
+        await http_requests.drain_response(response)
 
     def set_protocol_version(self, version: str) -> None:
         self._version_headers = {"MCP-Protocol-Version": version}

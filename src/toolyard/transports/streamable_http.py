@@ -28,19 +28,10 @@ from toolyard.protocol.framing import (
 from toolyard.protocol.incremental_decoder import MAX_ONE_STEP_BYTES, MessageLimitExceeded, decode_message
 from toolyard.protocol.jsonrpc import Message, RequestId, build_error_for_unreadable, is_response_to
 from toolyard.protocol.mirrored_headers import build_standard_headers
-from toolyard.transports.http_requests import (
-    ServerHttpClient,
-    drain_response,
-    is_rpc_error,
-    is_session_lost_message,
-    is_session_lost_status,
-    read_body_excerpt,
-    read_error_response,
-    requires_session,
-    translate_request_error,
-)
+from toolyard.transports import http_requests
 from toolyard.transports.transport import (
     MAX_MESSAGE_BYTES,
+    NOT_MCP_URL_HINT,
     Receiver,
     TransportInfo,
     describe_decode_error,
@@ -83,7 +74,7 @@ class StreamableHttpTransport:
         guarded: bool = False,
         limit: int = MAX_MESSAGE_BYTES,
     ) -> None:
-        self._http_client = ServerHttpClient(spec, net, auth, guarded=guarded)
+        self._http_client = http_requests.ServerHttpClient(spec, net, auth, guarded=guarded)
         self._max_message_bytes = limit
         self._receiver: Receiver | None = None
         self._era = ERAS[0]
@@ -154,7 +145,7 @@ class StreamableHttpTransport:
             else:
                 raise await self._unexpected_response_error(response)
             return
-        error = await read_error_response(response)
+        error = await http_requests.read_error_response(response)
         if not isinstance(error, HttpStatus) or not self._deliver_rpc_error(error, id, method):
             raise error
 
@@ -173,7 +164,7 @@ class StreamableHttpTransport:
             raise BadAnswer(f"its answer {error}") from None
         except ValueError:
             raise BadAnswer(f"sent a response that is not JSON: {_format_body_excerpt(body)}") from None
-        if self._session_id is not None and is_session_lost_message(message):
+        if self._session_id is not None and http_requests.is_session_lost_message(message):
             raise SessionLost("no longer knows our session")
         self._deliver_message(message, len(body))
         batch = cast("list[object]", message) if isinstance(message, list) else [message]
@@ -194,7 +185,7 @@ class StreamableHttpTransport:
                 body.add(chunk)
             return body.take()
         except (aiohttp.ClientError, OSError) as error:
-            raise translate_request_error(error, self._http_client.url) from error
+            raise http_requests.translate_request_error(error, self._http_client.url) from error
         finally:
             # Free the buffer: on an error, the traceback would keep a partial body alive as long as the
             # error.
@@ -204,11 +195,11 @@ class StreamableHttpTransport:
         if response.status != 200:
             response.close()
             return BadAnswer(f"answered a request with HTTP {response.status} and no response body")
-        body = await read_body_excerpt(response)
+        body = await http_requests.read_body_excerpt(response)
         kind = response.headers.get("Content-Type", "no content type")
         return BadAnswer(
-            f"answered {to_single_line(kind, 80)} instead of JSON: {_format_body_excerpt(body)}",
-            hint="is this the address of an MCP server?",
+            f"answered with {to_single_line(kind, 80)} instead of JSON: {_format_body_excerpt(body)}",
+            hint=NOT_MCP_URL_HINT,
         )
 
     def _deliver_rpc_error(self, error: HttpStatus, id: RequestId | None, method: str | None) -> bool:
@@ -220,11 +211,12 @@ class StreamableHttpTransport:
             message: object = decode(error.body) if error.body else None
         except ValueError:
             message = None
-        if self._session_id is not None and is_session_lost_status(error):
+        if self._session_id is not None and http_requests.is_session_lost_status(error):
             raise SessionLost("no longer knows our session")
-        if self._session_id is None and method not in _HANDSHAKE_METHODS and requires_session(error, message):
+        is_handshake = method in _HANDSHAKE_METHODS
+        if self._session_id is None and not is_handshake and http_requests.requires_session(error, message):
             raise SessionLost("requires a session now, which it did not when the connection was made")
-        if id is None or error.status >= 500 or not is_rpc_error(message):
+        if id is None or error.status >= 500 or not http_requests.is_rpc_error(message):
             return False
         # A server that could not parse the request answers without its id; the HTTP exchange identifies it.
         self._deliver_message({**message, "id": id})
@@ -281,7 +273,7 @@ class StreamableHttpTransport:
                         return None
                     self._count_stray_lines(*parser.take_stray_lines())
         except (aiohttp.ClientError, OSError) as error:
-            return translate_request_error(error, self._http_client.url)
+            return http_requests.translate_request_error(error, self._http_client.url)
         return None
 
     async def _handle_events(
@@ -299,7 +291,7 @@ class StreamableHttpTransport:
             message = await _decode_event(data)
             if id is not None and is_response_to(message, id):
                 stream.answered = True
-                if self._session_id is not None and is_session_lost_message(message):
+                if self._session_id is not None and http_requests.is_session_lost_message(message):
                     raise SessionLost("no longer knows our session")
             self._deliver_message(message, len(data))
 
@@ -312,7 +304,9 @@ class StreamableHttpTransport:
             response.close()
         else:
             # The callback closes the response even if the task is cancelled before its first step.
-            self._tasks.spawn(drain_response(response)).add_done_callback(lambda _: response.close())
+            self._tasks.spawn(http_requests.drain_response(response)).add_done_callback(
+                lambda _: response.close()
+            )
 
     async def _open_stream(self, stream: _EventStreamState) -> HttpResponse:
         headers = {**self._negotiated_headers, "Accept": "text/event-stream"}
@@ -322,7 +316,7 @@ class StreamableHttpTransport:
         response = await self._http_client.send("GET", self._http_client.url, headers)
         if response.status == 200 and response.content_type == "text/event-stream":
             return response
-        error = await read_error_response(response)
+        error = await http_requests.read_error_response(response)
         if stream.last_id:
             raise OutcomeUnknown(f"ended the event stream before its answer, then {error.cause}")
         raise error

@@ -15,6 +15,7 @@ from toolyard.protocol.jsonrpc import Message
 __all__ = [
     "MAX_MESSAGE_BYTES",
     "NOT_MCP_HINT",
+    "NOT_MCP_URL_HINT",
     "STREAMABLE_HTTP_HINT",
     "Receiver",
     "Transport",
@@ -29,6 +30,7 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Default maximum size of one message, in bytes."""
 
 NOT_MCP_HINT = "is it an MCP server? It must write MCP messages to its stdout, and nothing else"
+NOT_MCP_URL_HINT = "is this the address of an MCP server? Many end in /mcp"
 STREAMABLE_HTTP_HINT = 'if it is a Streamable HTTP server, set "type": "http"'
 
 _ANSI_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
@@ -148,6 +150,8 @@ _IGNORED_LINE = re.compile(
 _NPM_ERROR_LINE = re.compile(r"npm (?:error|ERR!)")
 _NPM_REASON_LINE = re.compile(r"npm (?:error|ERR!)(?: +\S+){5}")
 """npm, which starts most servers, prints its reason first, after lines of one- or two-word codes."""
+_UV_REASON_LINE = re.compile(r"\s+(?:cause: |[├╰]─▶ )(?=\S)")
+"""uv prints its reasons, which may take several lines, below a summary; the last one is the most precise."""
 _CONTINUATION_LINE = re.compile(r"\s|[\])}]+[,;]?$|[^:]*:$")
 """A line that continues an earlier one (of a stack trace, an object or a usage text), or a heading."""
 _ERROR_LINE = re.compile(r"\W*(?:\w+\W+)?\w*(?:error|exception|fatal)\b", re.IGNORECASE)
@@ -160,7 +164,21 @@ def find_failure_line(lines: Sequence[str], width: int = 300) -> str:
     if candidates and _NPM_ERROR_LINE.match(candidates[-1]):
         candidates = [line for line in candidates if _NPM_REASON_LINE.match(line)][:1] or candidates
     if candidates and _CONTINUATION_LINE.match(candidates[-1]):
+        if reason := _find_uv_reason(candidates):
+            return to_single_line(reason, width)
         complete = [line for line in candidates if not _CONTINUATION_LINE.match(line)]
         errors = [line for line in complete if _ERROR_LINE.match(line)]
         candidates = errors or complete or candidates
     return to_single_line(candidates[-1], width) if candidates else ""
+
+
+def _find_uv_reason(lines: Sequence[str]) -> str:
+    """Return the last reason of uv and the indented lines after it; "" if the output ends otherwise."""
+    reason: list[str] = []
+    for line in reversed(lines):
+        if not line[:1].isspace():
+            break
+        if prefix := _UV_REASON_LINE.match(line):
+            return " ".join([line[prefix.end() :], *reversed(reason)])
+        reason.append(line)
+    return ""

@@ -1,8 +1,9 @@
-"""Requests that wait for a person: approvals of calls, resulting grants, and questions of servers."""
+"""Requests that wait for a person: approvals of calls, resulting grants, and questions from servers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,7 +17,7 @@ __all__ = [
     "PageQuestion",
     "PendingItem",
     "PendingKind",
-    "select_usable_grants",
+    "iterate_usable_grants",
 ]
 
 
@@ -63,22 +64,23 @@ class Grant:
     """Number of calls left; None: unlimited."""
 
 
-def select_usable_grants(
+async def iterate_usable_grants(
     grants: Iterable[Grant],
     tool: str,
     definition_hash: str,
     fits: Callable[[JsonObject], bool],
     chat_id: str | None,
-) -> list[Grant]:
-    """Return the grants that cover a call, unlimited ones before those with a number of uses."""
-    fitting = (
+) -> AsyncGenerator[Grant]:
+    """Yield the grants that cover a call, unlimited ones before those with a number of uses."""
+    candidates = [
         grant
         for grant in grants
-        if (grant.tool, grant.definition_hash) == (tool, definition_hash)
-        and grant.chat_id in (None, chat_id)
-        and fits(grant.predicate)
-    )
-    return sorted(fitting, key=lambda grant: (grant.uses is not None, grant.expires_at))
+        if (grant.tool, grant.definition_hash) == (tool, definition_hash) and grant.chat_id in (None, chat_id)
+    ]
+    for grant in sorted(candidates, key=lambda grant: (grant.uses is not None, grant.expires_at)):
+        if fits(grant.predicate):
+            yield grant
+        await asyncio.sleep(0)  # To compare arguments of 256 KB takes milliseconds.
 
 
 MAX_ANSWER_CHARACTERS = 64_000

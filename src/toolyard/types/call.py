@@ -235,9 +235,9 @@ class RequestClient:
     """Name for people."""
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
     ask: Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]] | None = None
-    """Returns the client's answer to a request of a server: server id, method, params."""
+    """Returns the client's answer to a request from a server: server id, method, params."""
     log_level: str | None = None
-    """Level from which on the client wants the log messages of servers; None if it wants none."""
+    """Level from which on the client wants the log messages from servers; None if it wants none."""
     send_log: Callable[[Mapping[str, Any]], None] | None = None
     """Sends the client the params of a log message, if they are at its level."""
     on_progress: OnProgress | None = None

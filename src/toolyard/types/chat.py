@@ -495,13 +495,13 @@ class NewChatEvent:
     part: str = ""
     """Group to which a transient event belongs. Storing another kind of event with the same part deletes
     the transient ones in the same transaction."""
-    kept: bytes = b""
+    payload: bytes = b""
     """Payload that pages rarely need; it is stored separately and fetched by event number."""
 
     @classmethod
-    def from_data(cls, data: EventData, part: str = "", kept: bytes = b"") -> NewChatEvent:
+    def from_data(cls, data: EventData, part: str = "", payload: bytes = b"") -> NewChatEvent:
         """Return an event with this body."""
-        return cls(data.event_kind, encode_event(data), part, kept)
+        return cls(data.event_kind, encode_event(data), part, payload)
 
 
 @dataclass(frozen=True)
@@ -517,7 +517,7 @@ class ChatEvent:
     body: JsonObject
     """As it is stored and published, with keys that only another version of Toolyard knows."""
     part: str = ""
-    has_kept: bool = False
+    has_payload: bool = False
     """Whether a payload is stored."""
     parent: int | None = None
     """In the first event of a turn: the turn that it follows, 0 if it is a first one. None if an earlier

@@ -335,7 +335,7 @@ class ChoiceDraft:
             kind=AuthKind.OAUTH,
             description="Whether the client id is registered with the redirect URI specific to this issuer,"
             " `/ui/auth/mcp/callback/{digest}`, instead of `/ui/auth/mcp/callback`.",
-            label="I registered this issuer's redirect address",
+            label="I registered this issuer's redirect URI",
             help="Otherwise the address shared by all issuers is used, which cannot tell their responses"
             " apart.",
         ),

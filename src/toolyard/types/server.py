@@ -88,7 +88,7 @@ URL_TRANSPORT_LABELS: Mapping[UrlTransportName, str] = {
 }
 """Labels for people."""
 TransportName: TypeAlias = Literal["stdio", "http", "sse"]
-"""All transports; ``transports/registry.py`` has an entry for each."""
+"""All transports; ``transports/transport_types.py`` has an entry for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ class ServerProcess:
 
     pid: int
     users: tuple[str, ...] = ()
-    """Names of the clients that use it and have a session."""
+    """Names of the chats and clients that use it; clients without a session by their recent requests."""
     launch: str | None = None
     """How it was started, if there are processes with different launches. Without values of variables."""
 
@@ -328,7 +328,7 @@ class Configuration:
 
     ``hints`` are warnings that do not prevent loading: ignored keys, a file that needs approval.
     ``file`` is the configuration file in use, ``waiting`` a file (or a changed version of it) that is not
-    approved yet.
+    approved yet. ``unapproved`` are the ids of its servers if no version of it was approved.
     """
 
     servers: Mapping[str, Server] = field(default_factory=dict[str, Server])
@@ -336,3 +336,4 @@ class Configuration:
     hints: tuple[Problem, ...] = ()
     file: str | None = None
     waiting: str | None = None
+    unapproved: frozenset[str] = frozenset()

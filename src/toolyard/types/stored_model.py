@@ -36,8 +36,9 @@ class ModelDraft:
             example="fast",
             description="Name by which chats and agents refer to the model; it cannot be changed. If empty,"
             " it is derived from `model`.",
-            label="Name",
-            help="Chats and agents refer to the model by this name. Leave empty to derive one.",
+            label="Short name",
+            help="Agents and commands refer to the model by it. It cannot be changed later. Leave empty to"
+            " derive it from the model.",
         ),
     )
     provider: str = field(
@@ -47,7 +48,7 @@ class ModelDraft:
             rule=TextRule.MODEL_NAME,
             not_empty=True,
             example="openai",
-            description="A provider of the documentation, or `local` for the model on this machine.",
+            description="A provider that the documentation lists, or `local` for the model on this machine.",
             label="Provider",
         ),
     )
@@ -65,7 +66,10 @@ class ModelDraft:
     label: str | None = field(
         default=None,
         metadata=spec(
-            shown_to=Audience.USERS, rule=TextRule.NAME, label="Label", help="Shown in the list of models."
+            shown_to=Audience.USERS,
+            rule=TextRule.NAME,
+            label="Display name",
+            help="Shown where people choose a model. Leave empty for the short name.",
         ),
     )
     base_url: str | None = field(

@@ -47,17 +47,15 @@ class Definition:
     raw: JsonObject = field(default_factory=dict[str, Any])
     tokens: int | None = field(default=None, compare=False)
     """Estimated tokens of name, description and input schema; None if the tool is not from a listing."""
+    id: str = field(init=False, repr=False, compare=False)
+    """Canonical id, ``server/tool``."""
+    read_only_hint: bool | None = field(init=False, repr=False, compare=False)
+    """The server's claim that the tool changes nothing; None if it is missing or not a boolean."""
 
-    @property
-    def id(self) -> str:
-        """Canonical id, ``server/tool``."""
-        return f"{self.server_id}/{self.name}"
-
-    @property
-    def read_only_hint(self) -> bool | None:
-        """The server's claim that the tool changes nothing; None if it is missing or not a boolean."""
+    def __post_init__(self) -> None:
         value = self.annotations.get("readOnlyHint")
-        return value if isinstance(value, bool) else None
+        object.__setattr__(self, "id", f"{self.server_id}/{self.name}")
+        object.__setattr__(self, "read_only_hint", value if isinstance(value, bool) else None)
 
     @property
     def idempotent_hint(self) -> bool | None:

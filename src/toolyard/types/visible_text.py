@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-__all__ = ["hidden_characters", "hidden_or_space", "visible"]
+__all__ = ["escape_formulas", "hidden_characters", "hidden_or_space", "visible"]
 
 _IDEOGRAPH_RANGES = r"\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _SYMBOL_RANGES = r"\xa9\xae\u203c-\u3299\U0001f000-\U0001faff"
@@ -112,3 +112,17 @@ def _escape_run(run: str) -> str:
         code = ord(run)
         return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
     return run.translate(_LATIN_1_ESCAPES).encode("ascii", "backslashreplace").decode("ascii")
+
+
+_FORMULA_PATTERN = re.compile(
+    r"^(?=[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n])|(?<=[;\t\r\n])(?=[=+@\uff1d\uff0b\uff0d\uff20]|-(?! ))"
+)
+"""Beginnings of formulas, also in full-width characters."""
+
+
+def escape_formulas(text: str) -> str:
+    """Return the text of a cell for a spreadsheet, with an apostrophe before all that begins like a formula.
+
+    In many countries spreadsheets divide the lines of a CSV file at semicolons, also within a quoted text.
+    """
+    return _FORMULA_PATTERN.sub("'", text)

@@ -19,7 +19,7 @@ from toolyard.core.current_config import CurrentConfig
 from toolyard.core.instances import InstanceSync
 from toolyard.errors import ConfigError, Problem, ServerError, ToolRefused
 from toolyard.meta import MetaTools
-from toolyard.meta.meta_tools import ToolOffer
+from toolyard.meta.meta_tools import ExposedTools
 from toolyard.policy import select_bundles, unused_patterns
 from toolyard.policy.agent_patterns import compile_patterns
 from toolyard.policy.glob import compile_globs
@@ -184,13 +184,13 @@ class AgentDirectory:
         caller = self._get_caller(request_user, agent, Surface.MODEL_DIRECT)
         meta_caller = self._get_caller(request_user, agent, Surface.MODEL_META)
         listing = await self._tool_directory.refresh(caller.principal)
-        offer = self._meta_tools.offer_tools(listing, caller)
+        exposed = self._meta_tools.select_exposed_tools(listing, caller)
         servers = {
             id_: server
             for id_, server in self._list_visible_servers(request_user).items()
             if scope_covers_server(caller.scope, server)
         }
-        found = self._build_agent_tools(caller, meta_caller, listing, offer, servers)
+        found = self._build_agent_tools(caller, meta_caller, listing, exposed, servers)
         tools = tuple([tool async for tool in iterate_in_steps(found)])
         failures = [
             ListingFailure(id_, _get_server_label(servers[id_]), error)
@@ -200,7 +200,7 @@ class AgentDirectory:
         for failure in failures:
             self._call_path.redact_error(failure.error)
         unmatched = unused_patterns(agent.tools or (), [tool.name for tool in tools])
-        return AgentTools(tools, offer.meta_reason, tuple(failures), unmatched)
+        return AgentTools(tools, exposed.meta_reason, tuple(failures), unmatched)
 
     def _get_caller(self, request_user: RequestUser, agent: Agent, surface: Surface) -> Caller:
         # Callers are cached. Without its texts, which do not matter here, an agent in a form costs little.
@@ -221,7 +221,7 @@ class AgentDirectory:
         caller: Caller,
         meta_caller: Caller,
         listing: ToolListing,
-        offer: ToolOffer,
+        exposed: ExposedTools,
         servers: Mapping[str, Server],
     ) -> Iterator[AgentTool]:
         calls = self._call_path
@@ -230,7 +230,7 @@ class AgentDirectory:
             server = servers.get(definition.server_id)
             if server is None or not covered_names.allows(name):
                 continue
-            direct = name in offer.direct
+            direct = name in exposed.direct
             try:
                 # A tool reachable through meta tools is hidden as a direct tool; that must not be reported as
                 # the reason, so that such a tool is explained for the meta surface.
@@ -245,7 +245,7 @@ class AgentDirectory:
                 server.id == NATIVE_SERVER_ID,
                 definition.title,
                 definition.description,
-                "direct" if direct else "meta" if decision.verdict.is_visible and offer.meta else None,
+                "direct" if direct else "meta" if decision.verdict.is_visible and exposed.meta else None,
                 decision.verdict is Verdict.ASK,
                 "" if decision.decisive is None else decision.decisive.reason,
                 "" if decision.decisive is None else decision.decisive.rule,

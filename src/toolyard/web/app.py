@@ -19,22 +19,20 @@ from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.gateway.input_required.request_state import RequestStateSealer
 from toolyard.types.version import __version__
 from toolyard.web import api, ui
+from toolyard.web.access.authentication import find_user, is_page_request
 from toolyard.web.access.cookies import CsrfKey
-from toolyard.web.access.dependencies import find_user, is_page_request
-from toolyard.web.access.services import index_services
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.api.openapi import build_openapi_document
-from toolyard.web.approval_review import ApprovalReviewer
+from toolyard.web.approval_review import ApprovalExplainer
 from toolyard.web.gateway_mount import GatewayMount
 from toolyard.web.middleware.authenticate_first import AuthenticateFirst
-from toolyard.web.middleware.compression import Compression, accepts_gzip
-from toolyard.web.middleware.head_requests import HeadRequests
 from toolyard.web.middleware.request_body import RequestBodyLimits
 from toolyard.web.middleware.request_guard import RequestGuard
+from toolyard.web.middleware.response_body import ResponseBodies, accepts_gzip
 from toolyard.web.middleware.tracing import TraceContextMiddleware, TracingMiddleware
 from toolyard.web.problem_details import PROBLEM_TYPE_PREFIX, ProblemDetails, add_error_handlers
-from toolyard.web.protected_resource import ResourceServer, is_gateway_path
+from toolyard.web.protected_resource import GATEWAY_PREFIX, ResourceServer
 from toolyard.web.protected_resource import router as resource_routes
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.rendering.renderer import MarkdownRenderer, RenderingProcess, ResultRenderer
@@ -57,6 +55,8 @@ from toolyard.web.servers.previews import RegistryIcons, ServerPreviews
 from toolyard.web.servers.status import ServerRecords, StatusUpdates
 from toolyard.web.servers.tool_acceptance import ToolAcceptance
 from toolyard.web.servers.tool_savings import ToolSavings
+from toolyard.web.service_lookup import index_services
+from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components import responses
 
 __all__ = ["VersionedStaticFiles", "make_app"]
@@ -73,6 +73,11 @@ class VersionedStaticFiles(StaticFiles):
         super().__init__(directory=responses.STATIC_FOLDER)
         self._responses: dict[str, Response] = {}
 
+    @property
+    def cached_count(self) -> int:
+        """Number of files in memory."""
+        return len(self._responses)
+
     async def get_response(self, path: str, scope: Scope) -> Response:
         query, headers = scope["query_string"].decode("latin-1"), Headers(scope=scope)
         url = f"{path}?{query}"
@@ -86,7 +91,7 @@ class VersionedStaticFiles(StaticFiles):
             is_current = responses.static_url(path).endswith(f"/{url}")
             response.headers["Cache-Control"] = _CACHED_FOR_A_YEAR if is_current else "no-cache"
             if is_current and response.status_code == 200:
-                self._responses[url] = _compress_file(path, response)
+                self._cache(path, url, response)
         return response
 
     def _join_files(self, path: str, url: str) -> Response:
@@ -99,10 +104,17 @@ class VersionedStaticFiles(StaticFiles):
         headers = {"cache-control": _CACHED_FOR_A_YEAR if is_current else "no-cache"}
         response = Response(content, headers=headers, media_type=guess_type(path)[0])
         if is_current:
-            self._responses[url] = _compress_file(path, response)
+            self._cache(path, url, response)
         return response
 
+    def _cache(self, path: str, url: str, response: Response) -> None:
+        # Anybody can join the files in any order.
+        if len(self._responses) < _MAX_CACHED_FILES:
+            self._responses[url] = _compress_file(path, response)
 
+
+_GATEWAY_PATHS = f"{GATEWAY_PREFIX}/"
+_MAX_CACHED_FILES = 100
 _CACHED_FOR_A_YEAR = "public, max-age=31536000, immutable"
 
 
@@ -122,8 +134,7 @@ class _Application(FastAPI):
     gateway: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope.get("path", "")
-        if scope["type"] == "http" and is_gateway_path(path):
+        if scope["type"] == "http" and f"{scope['path']}/".startswith(_GATEWAY_PATHS):
             scope["app"] = self
             await self.gateway(scope, receive, send)
         else:
@@ -245,13 +256,22 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
             core.meta_tools,
         ),
         server_sign_ins,
+        ReconnectBanner(
+            services.config,
+            services.agent_roster,
+            services.callers,
+            services.instances,
+            core.manager,
+            core.call_path,
+            server_sign_ins,
+        ),
         previews,
         new_servers,
         ServerCatalog(services.registry, services.config),
         icons,
         RegistryIcons(services.registry, services.instances, services.callers, records, previews, icons),
         ServerContent(gateway),
-        ApprovalReviewer(database.approvals, core.tool_directory, core.manager),
+        ApprovalExplainer(database.approvals, core.tool_directory, core.manager),
         ToolSavings(
             settings,
             services.config,
@@ -274,8 +294,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
     if services.tracer.is_on:
         app.add_middleware(TracingMiddleware, tracer=services.tracer)
     app.add_middleware(AuthenticateFirst, bodies=body_limits, as_page=_render_error_page)
-    app.add_middleware(Compression)
-    app.add_middleware(HeadRequests)
+    app.add_middleware(ResponseBodies)
     app.add_middleware(RequestGuard, settings=settings, metrics=metrics, error_page_for=_render_error_page)
     app.gateway = RequestGuard(mount, settings, metrics, _render_error_page, serves_pages=False)
     if services.tracer.is_on:

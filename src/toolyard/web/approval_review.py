@@ -25,7 +25,7 @@ from toolyard.types.tool import Definition, JsonObject
 from toolyard.types.visible_text import visible
 from toolyard.web.public_urls import build_changes_path
 
-__all__ = ["ApprovalReview", "ApprovalReviewer", "GrantState", "ReviewedArgument", "review_arguments"]
+__all__ = ["ApprovalExplainer", "ApprovalReview", "GrantState", "ReviewedArgument", "describe_arguments"]
 
 ArgumentChange: TypeAlias = Literal["", "same", "changed", "new", "removed"]
 _SECRET_FORMATS = ("password",)
@@ -80,7 +80,7 @@ class GrantState:
     review: str = ""
 
 
-class ApprovalReviewer:
+class ApprovalExplainer:
     """Explains calls and standing approvals by the definitions that are known, without connecting."""
 
     def __init__(
@@ -90,7 +90,7 @@ class ApprovalReviewer:
         self._tool_directory = tool_directory
         self._manager = manager
 
-    async def review(self, principal: Principal, approvals: Iterable[Approval]) -> list[ApprovalReview]:
+    async def explain(self, principal: Principal, approvals: Iterable[Approval]) -> list[ApprovalReview]:
         """Return what to read before answering each approval."""
         definitions = await self._load_definitions(principal)
         reviews: list[ApprovalReview] = []
@@ -152,7 +152,7 @@ def _build_review(
         approval.reason if definition is None else _describe_effect(definition),
         approval.tool.rpartition("/")[0] if server is None else server.label or server.id,
         "" if server is None else _describe_account(server),
-        review_arguments(schema, approval.arguments, None if previous is None else previous.arguments),
+        describe_arguments(schema, approval.arguments, None if previous is None else previous.arguments),
         previous,
     )
 
@@ -177,7 +177,7 @@ def _describe_account(server: Server) -> str:
     return f"Uses your own connection{where}, with your sign-in."
 
 
-def review_arguments(
+def describe_arguments(
     schema: JsonObject, arguments: JsonObject, previous: JsonObject | None
 ) -> list[ReviewedArgument]:
     """Return all arguments, short values first, so that a long one cannot push others out of view, and then

@@ -36,14 +36,9 @@ from toolyard.protocol.constants import INTERNAL_ERROR
 from toolyard.store.errors import DatabaseUnavailable
 from toolyard.types.account import Principal, RequestUser, Right, TokenScope
 from toolyard.types.agent import Agent
-from toolyard.web.access.dependencies import parse_bearer_token, require_right
-from toolyard.web.access.request_context import get_request_context
-from toolyard.web.middleware.request_body import (
-    BodyRefused,
-    ClientDisconnected,
-    RequestBody,
-    RequestBodyLimits,
-)
+from toolyard.web.access.authentication import parse_bearer_token, require_right
+from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY, RequestContext
+from toolyard.web.middleware import request_body
 from toolyard.web.problem_details import build_refusal_response
 from toolyard.web.protected_resource import GATEWAY_PREFIX, ResourceServer
 
@@ -96,7 +91,7 @@ class GatewayMount:
         instances: InstanceSync,
         audit: AuditRecorder,
         people: AccountService,
-        body_limits: RequestBodyLimits,
+        body_limits: request_body.RequestBodyLimits,
         stream_limits: StreamLimits,
         admission_cache_seconds: float = _ADMISSION_CACHE_SECONDS,
     ) -> None:
@@ -123,12 +118,12 @@ class GatewayMount:
             scope["path"][len(GATEWAY_PREFIX) + 1 :].partition("/")[0] or "all"
         )
         # The gateway reads the body only after ``admit`` has authenticated the caller.
-        body = RequestBody(self._body_limits, scope, receive)
+        body = request_body.RequestBody(self._body_limits, scope, receive, request_body.MAX_API_BYTES)
         try:
             await self.http_gateway.handle(HttpExchange(scope, receive, send, body.read))
-        except BodyRefused as refused:
+        except request_body.BodyRefused as refused:
             await build_refusal_response(refused.problem, scope, refused.headers)(scope, receive, send)
-        except ClientDisconnected:
+        except request_body.ClientDisconnected:
             pass
         finally:
             # The memory is counted until now, because a call holds its arguments until it ends.
@@ -136,8 +131,8 @@ class GatewayMount:
 
     async def admit(self, scope: Any) -> Endpoint:
         """Authenticate a request and return its endpoint. Raises HttpRequestRejected."""
-        context = get_request_context(scope)
-        credentials = [value for name, value in scope["headers"] if name in _CREDENTIAL_HEADERS]
+        context: RequestContext = scope[REQUEST_CONTEXT_KEY]
+        credentials = [header for header in scope["headers"] if header[0] in _CREDENTIAL_HEADERS]
         key = (*credentials, scope["path"], scope["query_string"], context.address, self._config.revision)
         admission = self._admissions.get(key)
         if admission is None or admission[0] <= time.monotonic():
@@ -178,7 +173,7 @@ class GatewayMount:
         self._invalidation_count += 1
         self._admissions.clear()
 
-    def _is_cacheable(self, credentials: Sequence[bytes], scope: Any) -> bool:
+    def _is_cacheable(self, credentials: Sequence[tuple[bytes, bytes]], scope: Any) -> bool:
         """Return whether the admission of a request may be cached under its credentials and address.
 
         These have to determine the caller. One of our API tokens does so alone, and so does mode ``none``
@@ -186,12 +181,13 @@ class GatewayMount:
         header, are checked on every request.
         """
         if credentials:
-            token = parse_bearer_token(credentials[0].decode("latin-1"))
+            name, value = credentials[0]
+            token = parse_bearer_token(value.decode("latin-1")) if name == b"authorization" else None
             if len(credentials) > 1 or token is None or not is_token(token):
                 return False
         elif self._settings.people_mode is not PeopleMode.NONE:
             return False
-        texts = (*credentials, scope["path"], scope["query_string"])
+        texts = (*(value for _, value in credentials), scope["path"], scope["query_string"])
         return sum(map(len, texts)) <= _MAX_CACHE_KEY_CHARACTERS
 
     async def _authenticate_request(self, scope: Any) -> RequestUser:

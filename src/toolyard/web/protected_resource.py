@@ -17,16 +17,16 @@ from toolyard.accounts import AccountService
 from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.net import OutboundHttp
 from toolyard.types.account import RequestUser, Right, TokenScope
-from toolyard.web.access.dependencies import read_bearer_token
-from toolyard.web.access.request_context import get_request_context
-from toolyard.web.access.services import uses
+from toolyard.web.access.authentication import read_bearer_token
+from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
+from toolyard.web.service_lookup import uses
 
 if TYPE_CHECKING:
     from toolyard.accounts.oidc.sign_in import BearerAuthenticator
 
-__all__ = ["GATEWAY_PREFIX", "RESOURCE_METADATA_PATH", "ResourceServer", "is_gateway_path", "router"]
+__all__ = ["GATEWAY_PREFIX", "RESOURCE_METADATA_PATH", "ResourceServer", "router"]
 
 RESOURCE_METADATA_PATH = "/.well-known/oauth-protected-resource"
 GATEWAY_PREFIX = "/mcp"
@@ -82,7 +82,7 @@ class ResourceServer:
             return None
         identity = await self.bearer_authenticator.authenticate(token, self._list_accepted_audiences(request))
         user = await self._people.authenticate_identity(identity)
-        return RequestUser(user, _ACCESS_TOKEN_SCOPE, "", "", get_request_context(request.scope).address)
+        return RequestUser(user, _ACCESS_TOKEN_SCOPE, "", "", request.scope[REQUEST_CONTEXT_KEY].address)
 
     def _list_accepted_audiences(self, request: Request) -> set[str]:
         """Return the accepted ``aud`` values: this URL, the whole gateway, or the whole server."""
@@ -113,7 +113,7 @@ async def show_resource_metadata(
 ) -> Response:
     """Return the protected resource metadata for a gateway URL, whether or not that endpoint exists."""
     path = str(request.scope["path"]).removeprefix(RESOURCE_METADATA_PATH).rstrip("/")
-    if not resource.is_enabled or (path and not is_gateway_path(path)):
+    if not resource.is_enabled or (path and not f"{path}/".startswith(f"{GATEWAY_PREFIX}/")):
         raise HTTPException(404)
     document = {
         "resource": resource.build_url(request, path),
@@ -122,11 +122,6 @@ async def show_resource_metadata(
         "resource_name": "Toolyard",
     }
     return JSONResponse(document, headers={"Cache-Control": f"public, max-age={_METADATA_CACHE_SECONDS}"})
-
-
-def is_gateway_path(path: str) -> bool:
-    """Return whether a path is that of a gateway endpoint, whether or not it exists."""
-    return path == GATEWAY_PREFIX or path.startswith(f"{GATEWAY_PREFIX}/")
 
 
 def _strip_unquotable(text: str) -> str:

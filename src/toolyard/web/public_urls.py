@@ -10,7 +10,7 @@ from toolyard.auth.sign_in_target import ClientIdentity
 from toolyard.config.settings.table import Registration, Settings
 from toolyard.core.interface_links import InterfaceLinks
 from toolyard.types.server import Server
-from toolyard.web.access.request_context import get_request_context
+from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY
 
 __all__ = ["CLIENT_DOCUMENT_PATH", "OAUTH_CALLBACK_PATH", "PublicUrls", "build_changes_path"]
 
@@ -28,7 +28,7 @@ class PublicUrls:
 
     def base_url(self, request: Request) -> str:
         """Return the URL under which users reach this server, without a trailing slash."""
-        return (self._settings.public_url or get_request_context(request.scope).origin).rstrip("/")
+        return (self._settings.public_url or request.scope[REQUEST_CONTEXT_KEY].origin).rstrip("/")
 
     def build_client_identity(self, base_url: str) -> ClientIdentity:
         """Return our OAuth client identity for a user who reached us under ``base_url``."""

@@ -40,11 +40,10 @@ from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.store.repositories.sign_ins import SqlAuthStorage
 from toolyard.store.repositories.usage import SqlUsage
 from toolyard.types.account import RequestUser
-from toolyard.web.access.dependencies import require_admin, require_browser_user, require_user
-from toolyard.web.access.services import uses
+from toolyard.web.access.authentication import require_admin, require_browser_user, require_user
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
-from toolyard.web.approval_review import ApprovalReviewer
+from toolyard.web.approval_review import ApprovalExplainer
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.rendering.renderer import MarkdownRenderer, ResultRenderer
 from toolyard.web.server.metrics import Metrics
@@ -56,6 +55,7 @@ from toolyard.web.servers.previews import RegistryIcons, ServerPreviews
 from toolyard.web.servers.status import ServerRecords, StatusUpdates
 from toolyard.web.servers.tool_acceptance import ToolAcceptance
 from toolyard.web.servers.tool_savings import ToolSavings
+from toolyard.web.service_lookup import uses
 
 __all__ = [
     "AccountAdminDep",
@@ -64,7 +64,7 @@ __all__ = [
     "AgentDirectoryDep",
     "AgentEditorDep",
     "AgentRosterDep",
-    "ApprovalReviewerDep",
+    "ApprovalExplainerDep",
     "ApprovalsDep",
     "AuditDep",
     "AuditLogDep",
@@ -125,7 +125,7 @@ AccountsDep = Annotated[SqlAccountStorage, uses(SqlAccountStorage)]
 AgentDirectoryDep = Annotated[AgentDirectory, uses(AgentDirectory)]
 AgentEditorDep = Annotated[AgentEditor, uses(AgentEditor)]
 AgentRosterDep = Annotated[AgentRoster, uses(AgentRoster)]
-ApprovalReviewerDep = Annotated[ApprovalReviewer, uses(ApprovalReviewer)]
+ApprovalExplainerDep = Annotated[ApprovalExplainer, uses(ApprovalExplainer)]
 ApprovalsDep = Annotated[SqlApprovalStore, uses(SqlApprovalStore)]
 AuditDep = Annotated[AuditRecorder, uses(AuditRecorder)]
 AuditLogDep = Annotated[SqlAuditLog, uses(SqlAuditLog)]

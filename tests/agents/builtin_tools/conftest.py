@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from toolyard.agents.builtin_tools.bounded_thread import CancellationToken
 from toolyard.agents.builtin_tools.workspace import Workspace
 
 CANARY = "CANARY-7f3a"
@@ -108,11 +107,6 @@ def lasting_tree(tmp_path_factory: pytest.TempPathFactory) -> WorkspaceFixture:
     return create_tree(tmp_path_factory.mktemp("tree"))
 
 
-@pytest.fixture
-def leash() -> CancellationToken:
-    return CancellationToken(60)
-
-
 @pytest.fixture(scope="session")
 def rg() -> str:
     """The program ripgrep."""
@@ -132,12 +126,12 @@ def program(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def matchers() -> Callable[[], int]:
     """``matchers()``: the number of our child processes that match patterns now."""
-    return _matchers
+    return lambda: len(matcher_pids())
 
 
-def _matchers() -> int:
+def matcher_pids() -> list[int]:
     """Return our child processes that match patterns."""
-    mine = 0
+    mine: list[int] = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -145,5 +139,6 @@ def _matchers() -> int:
                 parent = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1]
             except OSError:
                 continue
-            mine += b"toolyard.agents.builtin_tools.grep_worker" in words and parent == str(os.getpid())
+            if b"toolyard.agents.builtin_tools.grep_worker" in words and parent == str(os.getpid()):
+                mine.append(int(name))
     return mine

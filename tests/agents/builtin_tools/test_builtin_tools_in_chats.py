@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import prefork
+from tests.agents.builtin_tools.conftest import matcher_pids
 
 from toolyard.config import load_config
 from toolyard.config.settings.table import Settings
@@ -275,6 +278,21 @@ async def test_a_cancelled_call_ends_its_work_and_the_next_is_answered(
         await task
     await wait_until(lambda: matchers() == 0)
     assert "README.md" in (await core.call_path.call(ToolCall("list_dir"), in_chat())).text
+
+
+async def test_a_lost_worker_is_reported_and_the_next_call_is_answered(
+    core: Core,
+    tree: WorkspaceFixture,
+    wait_until: Callable[..., Awaitable[None]],
+) -> None:
+    tree.write("bad.txt", "a" * 64 + "\n")
+    task = asyncio.create_task(core.call_path.call(ToolCall("grep", {"pattern": "(?=(a+)+b)x"}), in_chat()))
+    await wait_until(lambda: len(matcher_pids()) == 1)
+    os.kill(matcher_pids()[0], signal.SIGKILL)
+    result = await task
+    assert result.is_error
+    assert result.text == "the worker process failed, probably because it reached a resource limit"
+    assert "bad.txt:1" in (await core.call_path.call(ToolCall("grep", {"pattern": "a"}), in_chat())).text
 
 
 async def test_closing_in_the_middle_ends_everything(

@@ -97,10 +97,10 @@ def test_a_very_deep_tree_ends(tree: WorkspaceFixture) -> None:
 
 
 def test_a_walk_that_nobody_waits_for_ends(tree: WorkspaceFixture) -> None:
-    leash = CancellationToken(60)
-    leash.cancel()
+    token = CancellationToken(60)
+    token.cancel()
     assert "some entries could not be read" in find_files(
-        tree.workspace, "*", ".", 10, MAX_RESULT_CHARACTERS, leash
+        tree.workspace, "*", ".", 10, MAX_RESULT_CHARACTERS, token
     )
 
 

@@ -79,12 +79,12 @@ def everything(workspace: Workspace, path: str) -> str:
         except NativeToolError as failure:
             return str(failure)
 
-    leash = CancellationToken(60)
+    token = CancellationToken(60)
     return "\n".join(
         (
-            said(view_file, path, 1, 100, 10_000, leash),
-            said(list_folder, path, 100, 10_000, leash),
-            said(find_files, "**", path, 1000, 100_000, leash),
+            said(view_file, path, 1, 100, 10_000, token),
+            said(list_folder, path, 100, 10_000, token),
+            said(find_files, "**", path, 1000, 100_000, token),
             said(format_matches, FileMatches(path, [1, 2, 3])),
         )
     )

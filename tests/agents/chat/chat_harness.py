@@ -17,7 +17,7 @@ from toolyard.agents.chat.approval_grants import Approver
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.tool_set import ToolSet
-from toolyard.agents.chat.turn_end import ChatLimits
+from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.models.available_models import Models
 from toolyard.clients import Callbacks
 from toolyard.config import load_settings, parse_config
@@ -96,7 +96,7 @@ class FakeChatBackend:
 
     async def release_chat(self, chat_id: str) -> None:
         self.left.append(chat_id)
-        await self.core.manager.release_client(chat_id)
+        await self.core.manager.release_connections(chat_id)
 
 
 @dataclass
@@ -206,9 +206,9 @@ async def open_chat_process(
     made.append(
         ChatService(database.chats, database.approvals, chosen, yard, bounds, writes_titles=writes_titles)
     )
-    house = ChatProcess(database, core, chosen, yard, made[0], journal)
-    await house.chats.open(resume_any_chat=everybodys)
-    return house
+    process = ChatProcess(database, core, chosen, yard, made[0], journal)
+    await process.chats.open(resume_any_chat=everybodys)
+    return process
 
 
 def chat_server(journal: Path, **more: Any) -> dict[str, Any]:

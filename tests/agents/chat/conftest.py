@@ -38,18 +38,18 @@ Opening = Callable[..., Awaitable[ChatProcess]]
 
 
 @pytest.fixture
-async def opened(tmp_path: Path, model: Model) -> AsyncIterator[Opening]:
-    """``await opened(agents=…, servers=…, **settings)``: open chats, each time on the same data."""
+async def open_chats(tmp_path: Path, model: Model) -> AsyncIterator[Opening]:
+    """``await open_chats(agents=…, servers=…, **settings)``: open chats, each time on the same data."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(**options: Any) -> ChatProcess:
-            house = await open_chat_process(tmp_path / "data", tmp_path / "journal", model.url, **options)
-            stack.push_async_callback(house.close)
-            return house
+            process = await open_chat_process(tmp_path / "data", tmp_path / "journal", model.url, **options)
+            stack.push_async_callback(process.close)
+            return process
 
         yield start
 
 
 @pytest.fixture
-async def house(opened: Opening) -> ChatProcess:
-    return await opened()
+async def process(open_chats: Opening) -> ChatProcess:
+    return await open_chats()

@@ -16,9 +16,9 @@ from tests.agents.chat.chat_harness import ME, open_chat_process
 
 async def main() -> None:
     data, journal, url, script = sys.argv[1:]
-    house = await open_chat_process(Path(data), Path(journal), url)
-    chat = await house.chat()
-    await house.chats.send(ME, chat.id, script)
+    process = await open_chat_process(Path(data), Path(journal), url)
+    chat = await process.chat()
+    await process.chats.send(ME, chat.id, script)
     print(chat.id, flush=True)
     await asyncio.Event().wait()
 

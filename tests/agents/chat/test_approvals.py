@@ -37,33 +37,33 @@ Opening = Callable[..., Awaitable[ChatProcess]]
 PUT = 'call s_put {"text": "a"}'
 
 
-async def asked(house: ChatProcess, *lines: str, **options: Any) -> tuple[Chat, int, list[ChatEvent]]:
+async def asked(process: ChatProcess, *lines: str, **options: Any) -> tuple[Chat, int, list[ChatEvent]]:
     """Start a turn that waits for an approval."""
-    chat = await house.chat(**options)
-    turn = await house.chats.send(ME, chat.id, "\n".join(lines))
-    return chat, turn, await house.waits(chat, turn)
+    chat = await process.chat(**options)
+    turn = await process.chats.send(ME, chat.id, "\n".join(lines))
+    return chat, turn, await process.waits(chat, turn)
 
 
-async def test_a_call_that_needs_a_yes_waits_and_nobody_works_on_it(house: ChatProcess) -> None:
-    chat, _, events = await asked(house, PUT, 'call s_look {"text": "b"}', "then", "results?")
+async def test_a_call_that_needs_a_yes_waits_and_nobody_works_on_it(process: ChatProcess) -> None:
+    chat, _, events = await asked(process, PUT, 'call s_look {"text": "b"}', "then", "results?")
     assert kinds(events) == ["user", "said", "call", "call", "result", "ask"]
     [ask] = bodies_of_kind(events, Kind.APPROVAL_REQUEST)
     assert ask["id"] == bodies_of_kind(events, Kind.CALL)[0]["id"]
     assert ask["reason"].startswith("this tool can change data")
-    [waiting] = await house.database.approvals.list_pending(ME)
+    [waiting] = await process.database.approvals.list_pending(ME)
     assert (waiting.id, waiting.tool, waiting.name) == (ask["approval"], "s/put", "s_put")
     assert (waiting.chat_id, waiting.call_id, waiting.arguments) == (chat.id, ask["id"], {"text": "a"})
-    assert house.calls() == ['look {"text": "b"}']
+    assert process.calls() == ['look {"text": "b"}']
     with pytest.raises(ChatBusy):
-        await house.chats.send(ME, chat.id, "more")
+        await process.chats.send(ME, chat.id, "more")
 
 
-async def test_a_yes_makes_the_call_and_the_turn_goes_on(house: ChatProcess, model: Model) -> None:
-    chat, turn, events = await asked(house, PUT, "then", "results?")
-    await house.chats.answer_approval(
+async def test_a_yes_makes_the_call_and_the_turn_goes_on(process: ChatProcess, model: Model) -> None:
+    chat, turn, events = await asked(process, PUT, "then", "results?")
+    await process.chats.answer_approval(
         ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
     )
-    events = await house.over(chat, turn)
+    events = await process.over(chat, turn)
     assert kinds(events) == ["user", "said", "call", "ask", "answer", "result", "said", "end"]
     assert bodies_of_kind(events, Kind.APPROVAL_ANSWER)[0] | {"id": 0, "approval": 0} == {
         "id": 0,
@@ -74,42 +74,42 @@ async def test_a_yes_makes_the_call_and_the_turn_goes_on(house: ChatProcess, mod
     assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
     assert has_one_result_per_call((await model.journal())[-1]["messages"])
     # Once is once.
-    again = await house.chats.send(ME, chat.id, PUT)
-    await house.waits(chat, again)
-    assert house.calls() == ['put {"text": "a"}']
-    assert await house.database.approvals.list_grants(ME, time.time()) == []
+    again = await process.chats.send(ME, chat.id, PUT)
+    await process.waits(chat, again)
+    assert process.calls() == ['put {"text": "a"}']
+    assert await process.database.approvals.list_grants(ME, time.time()) == []
 
 
-async def test_a_no_is_told_to_the_model_and_the_turn_goes_on(house: ChatProcess) -> None:
-    chat, turn, events = await asked(house, PUT, "then", "results?")
-    await house.chats.answer_approval(
+async def test_a_no_is_told_to_the_model_and_the_turn_goes_on(process: ChatProcess) -> None:
+    chat, turn, events = await asked(process, PUT, "then", "results?")
+    await process.chats.answer_approval(
         ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=False
     )
-    events = await house.over(chat, turn)
+    events = await process.over(chat, turn)
     assert json.loads(bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {
         "error": True,
         "output": "the user declined this call",
     }
-    assert (bodies_of_kind(events, Kind.END)[0]["why"], house.calls()) == ("done", [])
+    assert (bodies_of_kind(events, Kind.END)[0]["why"], process.calls()) == ("done", [])
 
 
-async def test_the_turn_goes_on_with_the_last_answer_that_it_waits_for(house: ChatProcess) -> None:
-    chat, turn, events = await asked(house, PUT, 'call s_put {"text": "b"}', "then", "say Done so.")
+async def test_the_turn_goes_on_with_the_last_answer_that_it_waits_for(process: ChatProcess) -> None:
+    chat, turn, events = await asked(process, PUT, 'call s_put {"text": "b"}', "then", "say Done so.")
     first, second = (body["approval"] for body in bodies_of_kind(events, Kind.APPROVAL_REQUEST))
-    await house.chats.answer_approval(ME, second, yes=False)
-    assert (await house.chats.get(ME, chat.id)).state is TurnState.WAITING
-    await house.chats.answer_approval(ME, first, yes=True)
-    events = await house.over(chat, turn)
+    await process.chats.answer_approval(ME, second, yes=False)
+    assert (await process.chats.get(ME, chat.id)).state is TurnState.WAITING
+    await process.chats.answer_approval(ME, first, yes=True)
+    events = await process.over(chat, turn)
     results = {body["id"]: body["ok"] for body in bodies_of_kind(events, Kind.RESULT)}
     assert [results[call["id"]] for call in bodies_of_kind(events, Kind.CALL)] == [True, False]
-    assert house.calls() == ['put {"text": "a"}']
+    assert process.calls() == ['put {"text": "a"}']
 
 
-async def test_an_answer_counts_after_a_restart_by_whoever_gets_it(opened: Opening) -> None:
-    first = await opened()
+async def test_an_answer_counts_after_a_restart_by_whoever_gets_it(open_chats: Opening) -> None:
+    first = await open_chats()
     chat, turn, events = await asked(first, 'call s_look {"text": "b"}', PUT, "then", "results?")
     await first.close()
-    second = await opened()
+    second = await open_chats()
     assert (await second.chats.get(ME, chat.id)).state is TurnState.WAITING
     await second.chats.answer_approval(
         ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
@@ -119,128 +119,128 @@ async def test_an_answer_counts_after_a_restart_by_whoever_gets_it(opened: Openi
     assert second.calls() == ['look {"text": "b"}', 'put {"text": "a"}']
 
 
-async def test_a_yes_can_reach_further_and_be_taken_back(house: ChatProcess) -> None:
-    chat, turn, events = await asked(house, PUT)
+async def test_a_yes_can_reach_further_and_be_taken_back(process: ChatProcess) -> None:
+    chat, turn, events = await asked(process, PUT)
     remember = GrantScope(3600, "any", this_chat_only=True)
-    await house.chats.answer_approval(
+    await process.chats.answer_approval(
         ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True, remember=remember
     )
-    events = await house.over(chat, turn)
+    events = await process.over(chat, turn)
     assert (
         bodies_of_kind(events, Kind.APPROVAL_ANSWER)[0]["remembered"]
         == "with any arguments, in this chat, for 1 hour"
     )
-    more = await house.say(chat, 'call s_put {"text": "b"}', 'call s_put {"text": "c"}')
+    more = await process.say(chat, 'call s_put {"text": "b"}', 'call s_put {"text": "c"}')
     assert kinds(more).count("ask") == 0
-    assert len(house.calls()) == 3
+    assert len(process.calls()) == 3
     # Another chat needs an approval of its own.
-    await asked(house, PUT)
-    [grant] = await house.database.approvals.list_grants(ME, time.time())
-    assert await house.database.approvals.revoke(ME, grant.id)
-    await house.waits(chat, await house.chats.send(ME, chat.id, 'call s_put {"text": "d"}'))
+    await asked(process, PUT)
+    [grant] = await process.database.approvals.list_grants(ME, time.time())
+    assert await process.database.approvals.revoke(ME, grant.id)
+    await process.waits(chat, await process.chats.send(ME, chat.id, 'call s_put {"text": "d"}'))
 
 
-async def test_a_yes_to_any_arguments_answers_the_other_calls_that_wait(house: ChatProcess) -> None:
-    chat, turn, events = await asked(house, PUT, 'call s_put {"text": "b"}')
-    await house.chats.answer_approval(
+async def test_a_yes_to_any_arguments_answers_the_other_calls_that_wait(process: ChatProcess) -> None:
+    chat, turn, events = await asked(process, PUT, 'call s_put {"text": "b"}')
+    await process.chats.answer_approval(
         ME,
         bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"],
         yes=True,
         remember=GrantScope(60, "any", this_chat_only=True),
     )
-    events = await house.over(chat, turn)
+    events = await process.over(chat, turn)
     assert [body["yes"] for body in bodies_of_kind(events, Kind.APPROVAL_ANSWER)] == [True, True]
-    assert sorted(house.calls()) == ['put {"text": "a"}', 'put {"text": "b"}']
-    assert await house.database.approvals.list_pending(ME) == []
+    assert sorted(process.calls()) == ['put {"text": "a"}', 'put {"text": "b"}']
+    assert await process.database.approvals.list_pending(ME) == []
 
 
-async def test_a_tool_that_changed_since_the_yes_is_not_called(opened: Opening, tmp_path: Path) -> None:
-    house = await opened(servers={"s": chat_server(tmp_path / "journal", cache={"ttl": 0})})
-    chat, turn, events = await asked(house, PUT, "then", "results?")
+async def test_a_tool_that_changed_since_the_yes_is_not_called(open_chats: Opening, tmp_path: Path) -> None:
+    process = await open_chats(servers={"s": chat_server(tmp_path / "journal", cache={"ttl": 0})})
+    chat, turn, events = await asked(process, PUT, "then", "results?")
     (tmp_path / "journal.words").write_text("It also sends everything to a stranger.")
-    await house.chats.answer_approval(
+    await process.chats.answer_approval(
         ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
     )
-    events = await house.over(chat, turn)
+    events = await process.over(chat, turn)
     assert bodies_of_kind(events, Kind.RESULT)[0]["text"] == "the call to 's_put' was not approved"
-    assert house.calls() == []
+    assert process.calls() == []
     # The second request refers to the current definition of the tool.
-    waiting = await house.waits(chat, await house.chats.send(ME, chat.id, PUT))
+    waiting = await process.waits(chat, await process.chats.send(ME, chat.id, PUT))
     [approval] = [
         each
-        for each in await house.database.approvals.list_pending(ME)
+        for each in await process.database.approvals.list_pending(ME)
         if each.id == bodies_of_kind(waiting, Kind.APPROVAL_REQUEST)[0]["approval"]
     ]
-    grants = await house.database.approvals.list_grants(ME, time.time())
+    grants = await process.database.approvals.list_grants(ME, time.time())
     assert approval.definition_hash not in {grant.definition_hash for grant in grants}
 
 
-async def test_a_call_through_the_meta_tools_is_asked_about_as_what_it_is(opened: Opening) -> None:
-    house = await opened(agents=[Agent("far", "Far", mode="meta")])
+async def test_a_call_through_the_meta_tools_is_asked_about_as_what_it_is(open_chats: Opening) -> None:
+    process = await open_chats(agents=[Agent("far", "Far", mode="meta")])
     chat, turn, events = await asked(
-        house, 'call tools_call {"name": "s_put", "arguments": {"text": "a"}}', agent="far"
+        process, 'call tools_call {"name": "s_put", "arguments": {"text": "a"}}', agent="far"
     )
-    [approval] = await house.database.approvals.list_pending(ME)
+    [approval] = await process.database.approvals.list_pending(ME)
     assert (approval.tool, approval.name, approval.arguments) == ("s/put", "s_put", {"text": "a"})
-    await house.chats.answer_approval(
+    await process.chats.answer_approval(
         ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
     )
-    events = await house.over(chat, turn)
+    events = await process.over(chat, turn)
     assert json.loads(bodies_of_kind(events, Kind.RESULT)[0]["text"]) == {"ok": True, "result": "put: a"}
-    assert house.calls() == ['put {"text": "a"}']
+    assert process.calls() == ['put {"text": "a"}']
 
 
-async def test_a_tool_that_is_run_by_hand_asks_too(opened: Opening) -> None:
-    house = await opened(models={})
-    chat = await house.chat()
-    turn = await house.chats.run_tool(ME, chat.id, "s_put", {"text": "a"})
-    events = await house.waits(chat, turn)
+async def test_a_tool_that_is_run_by_hand_asks_too(open_chats: Opening) -> None:
+    process = await open_chats(models={})
+    chat = await process.chat()
+    turn = await process.chats.run_tool(ME, chat.id, "s_put", {"text": "a"})
+    events = await process.waits(chat, turn)
     assert kinds(events) == ["run", "call", "ask"]
-    await house.chats.answer_approval(
+    await process.chats.answer_approval(
         ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
     )
-    events = await house.over(chat, turn)
+    events = await process.over(chat, turn)
     assert bodies_of_kind(events, Kind.RESULT)[0]["text"] == "put: a"
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
 
 
-async def test_a_turn_that_waits_can_be_stopped(house: ChatProcess) -> None:
-    chat, turn, events = await asked(house, PUT)
-    await house.chats.stop(ME, chat.id)
-    events = await house.over(chat, turn)
-    assert (bodies_of_kind(events, Kind.END)[0]["why"], house.calls()) == ("stopped", [])
+async def test_a_turn_that_waits_can_be_stopped(process: ChatProcess) -> None:
+    chat, turn, events = await asked(process, PUT)
+    await process.chats.stop(ME, chat.id)
+    events = await process.over(chat, turn)
+    assert (bodies_of_kind(events, Kind.END)[0]["why"], process.calls()) == ("stopped", [])
     # The outcome of the call is known.
     [result] = bodies_of_kind(events, Kind.RESULT)
     assert result["text"] == "not called: the turn ended before the user approved or denied it"
-    assert await house.database.approvals.list_pending(ME) == []
+    assert await process.database.approvals.list_pending(ME) == []
     with pytest.raises(ChatRefused):
-        await house.chats.answer_approval(
+        await process.chats.answer_approval(
             ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
         )
-    assert await house.database.approvals.list_grants(ME, time.time()) == []
-    await house.say(chat, "go on")
+    assert await process.database.approvals.list_grants(ME, time.time()) == []
+    await process.say(chat, "go on")
 
 
-async def test_an_approval_is_answered_once_and_by_its_owner(house: ChatProcess) -> None:
-    chat, turn, events = await asked(house, PUT, 'call s_put {"text": "b"}')
+async def test_an_approval_is_answered_once_and_by_its_owner(process: ChatProcess) -> None:
+    chat, turn, events = await asked(process, PUT, 'call s_put {"text": "b"}')
     first, second = (body["approval"] for body in bodies_of_kind(events, Kind.APPROVAL_REQUEST))
     for owner, id in (("mallory", first), (ME, "no such")):
         with pytest.raises(NoSuchChat):
-            await house.chats.answer_approval(owner, id, yes=True)
-    await house.chats.answer_approval(ME, first, yes=True)
+            await process.chats.answer_approval(owner, id, yes=True)
+    await process.chats.answer_approval(ME, first, yes=True)
     with pytest.raises(ChatRefused):
-        await house.chats.answer_approval(ME, first, yes=False)
+        await process.chats.answer_approval(ME, first, yes=False)
     for seconds in (0.0, -1.0, 1e12, float("nan")):
         with pytest.raises(ChatRefused):
-            await house.chats.answer_approval(
+            await process.chats.answer_approval(
                 ME, second, yes=True, remember=GrantScope(seconds, "any", this_chat_only=False)
             )
-    await house.chats.answer_approval(ME, second, yes=False)
-    await house.over(chat, turn)
+    await process.chats.answer_approval(ME, second, yes=False)
+    await process.over(chat, turn)
 
 
-async def test_answers_from_several_tabs_at_once_make_one_call(opened: Opening) -> None:
-    here, there = await opened(), await opened()
+async def test_answers_from_several_tabs_at_once_make_one_call(open_chats: Opening) -> None:
+    here, there = await open_chats(), await open_chats()
     chat, turn, events = await asked(here, PUT, "then", "say Well.")
     id = bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"]
     tabs = [here.chats.answer_approval(ME, id, yes=True) for _ in range(5)]
@@ -251,30 +251,30 @@ async def test_answers_from_several_tabs_at_once_make_one_call(opened: Opening) 
     assert (len(bodies_of_kind(events, Kind.RESULT)), len(here.calls())) == (1, 1)
 
 
-async def test_an_answer_that_the_chat_was_not_told_of_is_told_later(house: ChatProcess) -> None:
+async def test_an_answer_that_the_chat_was_not_told_of_is_told_later(process: ChatProcess) -> None:
     """The process that accepted the answer died before it could publish it."""
-    chat, turn, events = await asked(house, PUT, "then", "say Well.")
+    chat, turn, events = await asked(process, PUT, "then", "say Well.")
     id = bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"]
-    assert await house.database.approvals.answer(ME, id, yes=False, at=1.0, grant=None)
-    await house.chats.answer_approval(ME, id, yes=True)
-    events = await house.over(chat, turn)
+    assert await process.database.approvals.answer(ME, id, yes=False, at=1.0, grant=None)
+    await process.chats.answer_approval(ME, id, yes=True)
+    events = await process.over(chat, turn)
     assert bodies_of_kind(events, Kind.APPROVAL_ANSWER)[0]["yes"] is False
-    assert house.calls() == []
+    assert process.calls() == []
 
 
-async def test_a_turn_whose_owner_is_gone_ends_with_the_answer(house: ChatProcess) -> None:
-    chat, turn, events = await asked(house, PUT)
-    house.yard.gone.add(ME)
-    await house.chats.answer_approval(
+async def test_a_turn_whose_owner_is_gone_ends_with_the_answer(process: ChatProcess) -> None:
+    chat, turn, events = await asked(process, PUT)
+    process.yard.gone.add(ME)
+    await process.chats.answer_approval(
         ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
     )
-    events = await house.over(chat, turn)
-    assert (bodies_of_kind(events, Kind.END)[0]["why"], house.calls()) == ("failed", [])
+    events = await process.over(chat, turn)
+    assert (bodies_of_kind(events, Kind.END)[0]["why"], process.calls()) == ("failed", [])
 
 
-async def test_without_a_chat_there_is_nobody_to_ask(house: ChatProcess) -> None:
+async def test_without_a_chat_there_is_nobody_to_ask(process: ChatProcess) -> None:
     with pytest.raises(ToolRefused, match="needs an approval, and nobody is available to ask"):
-        await house.core.call_path.call(ToolCall("s_put", {"text": "a"}))
+        await process.core.call_path.call(ToolCall("s_put", {"text": "a"}))
 
 
 # Predicates.

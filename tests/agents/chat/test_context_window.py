@@ -156,14 +156,14 @@ def test_whatever_the_room_the_order_stays_and_every_call_has_its_result(
 
 
 async def test_a_result_that_is_longer_than_the_model_takes_is_cut_and_that_is_said(
-    opened: Opening, model: Model
+    open_chats: Opening, model: Model
 ) -> None:
-    house = await opened(
+    process = await open_chats(
         models={"fake": fake_model(model.url, context=2_000)},
         agents=[Agent("brief", "Brief", tools=("s_big",))],
     )
-    chat = await house.chat(agent="brief")
-    events = await house.say(chat, 'call s_big {"size": 20000}', "then", "say Read.")
+    chat = await process.chat(agent="brief")
+    events = await process.say(chat, 'call s_big {"size": 20000}', "then", "say Read.")
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
     assert [note["text"].rpartition(": ")[2] for note in bodies_of_kind(events, Kind.NOTE)] == [
         "long tool results are shortened"
@@ -174,15 +174,15 @@ async def test_a_result_that_is_longer_than_the_model_takes_is_cut_and_that_is_s
     assert told["content"].endswith("more characters do not fit here; request less at a time]")
 
 
-async def test_a_chat_that_is_too_long_goes_on_and_says_so_once(opened: Opening, model: Model) -> None:
-    house = await opened(
+async def test_a_chat_that_is_too_long_goes_on_and_says_so_once(open_chats: Opening, model: Model) -> None:
+    process = await open_chats(
         models={"fake": fake_model(model.url, context=2_000)},
         agents=[Agent("brief", "Brief", prompt="Be brief.", tools=("s_look",))],
     )
-    chat = await house.chat(agent="brief")
-    notes = [bodies_of_kind(await house.say(chat, f"note {n}: {WORDS}"), Kind.NOTE) for n in range(4)]
+    chat = await process.chat(agent="brief")
+    notes = [bodies_of_kind(await process.say(chat, f"note {n}: {WORDS}"), Kind.NOTE) for n in range(4)]
     assert notes[0] == [], "a single message is sent, whatever its length"
-    last = await house.say(chat, 'call s_look {"text": "moon"}', "then", "results?")
+    last = await process.say(chat, 'call s_look {"text": "moon"}', "then", "results?")
     [note] = bodies_of_kind(last, Kind.NOTE)
     assert note["text"].startswith(
         "this chat is longer than the model takes at once (2,000 tokens): its first "
@@ -194,7 +194,7 @@ async def test_a_chat_that_is_too_long_goes_on_and_says_so_once(opened: Opening,
     assert "note 0:" not in str(sent)
     assert has_one_result_per_call(sent)
     # The stored history is complete.
-    stored = await house.chats.list_events(chat.owner, chat.id, limit=1_000)
+    stored = await process.chats.list_events(chat.owner, chat.id, limit=1_000)
     assert len(bodies_of_kind(stored, Kind.USER)) == 5
 
 

@@ -13,34 +13,34 @@ import aiohttp.web
 import pytest
 from tests.agents.chat.chat_harness import ME, SERVERS, ChatProcess, Model, bodies_of_kind, kinds
 
-from toolyard.agents.chat.elicitation_request import (
+from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
+from toolyard.agents.chat.server_requests import (
     MAX_SAMPLING_REQUEST_CHARACTERS,
     SamplingRequest,
     parse_elicitation,
 )
-from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
 from toolyard.types.call import ToolCall
 from toolyard.types.chat import Chat, ChatEvent, Kind
 
 Opening = Callable[..., Awaitable[ChatProcess]]
 
 
-async def asking(house: ChatProcess, *lines: str) -> tuple[Chat, int, list[ChatEvent]]:
+async def asking(process: ChatProcess, *lines: str) -> tuple[Chat, int, list[ChatEvent]]:
     """Start a turn in which a server sends an elicitation."""
-    chat = await house.chat()
-    turn = await house.chats.send(ME, chat.id, "\n".join(lines))
-    events = await house.until(chat, turn, lambda found: any(e.kind is Kind.QUESTION for e in found))
+    chat = await process.chat()
+    turn = await process.chats.send(ME, chat.id, "\n".join(lines))
+    events = await process.until(chat, turn, lambda found: any(e.kind is Kind.QUESTION for e in found))
     return chat, turn, events
 
 
-async def test_a_form_is_put_to_the_person_and_the_server_gets_what_they_say(house: ChatProcess) -> None:
-    chat, turn, events = await asking(house, "call s_ask {}", "then", "results?")
+async def test_a_form_is_put_to_the_person_and_the_server_gets_what_they_say(process: ChatProcess) -> None:
+    chat, turn, events = await asking(process, "call s_ask {}", "then", "results?")
     [question] = bodies_of_kind(events, Kind.QUESTION)
     assert (question["kind"], question["message"], question["server"]) == ("form", "Who are you?", "s")
     assert question["schema"]["required"] == ["name"]
     assert question["call"] == bodies_of_kind(events, Kind.CALL)[0]["id"]
-    await house.chats.answer_question(ME, chat.id, question["id"], "accept", {"name": "Ann"})
-    events = await house.over(chat, turn)
+    await process.chats.answer_question(ME, chat.id, question["id"], "accept", {"name": "Ann"})
+    events = await process.over(chat, turn)
     assert json.loads(bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {
         "action": "accept",
         "content": {"name": "Ann"},
@@ -50,25 +50,25 @@ async def test_a_form_is_put_to_the_person_and_the_server_gets_what_they_say(hou
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_form_can_be_declined(house: ChatProcess, action: str) -> None:
-    chat, turn, events = await asking(house, "call s_ask {}", "then", "results?")
-    await house.chats.answer_question(
+async def test_a_form_can_be_declined(process: ChatProcess, action: str) -> None:
+    chat, turn, events = await asking(process, "call s_ask {}", "then", "results?")
+    await process.chats.answer_question(
         ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], action, {"name": "Ann"}
     )
-    events = await house.over(chat, turn)
+    events = await process.over(chat, turn)
     assert json.loads(bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": action}
 
 
-async def test_a_person_can_be_sent_to_a_page_and_nowhere_else(house: ChatProcess) -> None:
+async def test_a_person_can_be_sent_to_a_page_and_nowhere_else(process: ChatProcess) -> None:
     chat, turn, events = await asking(
-        house, 'call s_ask {"url": "https://example.com/x"}', "then", "results?"
+        process, 'call s_ask {"url": "https://example.com/x"}', "then", "results?"
     )
     [question] = bodies_of_kind(events, Kind.QUESTION)
     assert (question["kind"], question["url"]) == ("url", "https://example.com/x")
-    await house.chats.answer_question(ME, chat.id, question["id"], "accept", None)
-    events = await house.over(chat, turn)
+    await process.chats.answer_question(ME, chat.id, question["id"], "accept", None)
+    events = await process.over(chat, turn)
     assert json.loads(bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "accept"}
-    events = await house.say(chat, 'call s_ask {"url": "javascript:alert(1)"}', "then", "results?")
+    events = await process.say(chat, 'call s_ask {"url": "javascript:alert(1)"}', "then", "results?")
     assert json.loads(bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "cancel"}
     assert not bodies_of_kind(events, Kind.QUESTION)
 
@@ -107,10 +107,12 @@ async def remote() -> AsyncIterator[str]:
 
 
 async def test_a_remote_server_sends_nobody_to_a_page_of_their_own_network(
-    opened: Opening, remote: str
+    open_chats: Opening, remote: str
 ) -> None:
-    house = await opened(servers={"s": {"url": remote, "privateAddresses": False}}, guard_allow=["127.0.0.1"])
-    chat = await house.chat()
+    process = await open_chats(
+        servers={"s": {"url": remote, "privateAddresses": False}}, guard_allow=["127.0.0.1"]
+    )
+    chat = await process.chat()
     for host in (
         "127.0.0.1:8080",
         "localhost",
@@ -120,21 +122,23 @@ async def test_a_remote_server_sends_nobody_to_a_page_of_their_own_network(
         "\uff11\uff12\uff17.0.0.1",
     ):
         call = f"call s_ask {json.dumps({'url': f'http://{host}/reboot'})}"
-        events = await house.say(chat, call, "then", "say Ok.")
+        events = await process.say(chat, call, "then", "say Ok.")
         assert not bodies_of_kind(events, Kind.QUESTION), host
         assert '"action": "cancel"' in bodies_of_kind(events, Kind.RESULT)[0]["text"]
-    _, _, events = await asking(house, 'call s_ask {"url": "https://example.com/x"}')
+    _, _, events = await asking(process, 'call s_ask {"url": "https://example.com/x"}')
     assert bodies_of_kind(events, Kind.QUESTION)[0]["url"] == "https://example.com/x"
 
 
-async def test_a_server_of_this_network_may_send_people_to_its_pages(opened: Opening, remote: str) -> None:
-    house = await opened(servers={"s": {"url": remote}})
-    _, _, events = await asking(house, 'call s_ask {"url": "http://localhost:8080/x"}')
+async def test_a_server_of_this_network_may_send_people_to_its_pages(
+    open_chats: Opening, remote: str
+) -> None:
+    process = await open_chats(servers={"s": {"url": remote}})
+    _, _, events = await asking(process, 'call s_ask {"url": "http://localhost:8080/x"}')
     assert bodies_of_kind(events, Kind.QUESTION)[0]["url"] == "http://localhost:8080/x"
 
 
-async def test_an_answer_given_elsewhere_arrives(opened: Opening) -> None:
-    here, there = await opened(), await opened()
+async def test_an_answer_given_elsewhere_arrives(open_chats: Opening) -> None:
+    here, there = await open_chats(), await open_chats()
     chat, turn, events = await asking(here, "call s_ask {}", "then", "results?")
     await there.chats.answer_question(
         ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "accept", {"name": "Bo"}
@@ -143,57 +147,57 @@ async def test_an_answer_given_elsewhere_arrives(opened: Opening) -> None:
     assert '"Bo"' in bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]
 
 
-async def test_a_question_that_nobody_answers_is_cancelled(opened: Opening) -> None:
-    house = await opened(rules={"question_timeout_seconds": 0.2})
-    chat, turn, _ = await asking(house, "call s_ask {}", "then", "results?")
-    events = await house.over(chat, turn)
+async def test_a_question_that_nobody_answers_is_cancelled(open_chats: Opening) -> None:
+    process = await open_chats(rules={"question_timeout_seconds": 0.2})
+    chat, turn, _ = await asking(process, "call s_ask {}", "then", "results?")
+    events = await process.over(chat, turn)
     assert json.loads(bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "cancel"}
     assert bodies_of_kind(events, Kind.QUESTION_ANSWER)[0]["action"] == "cancel"
 
 
-async def test_a_question_ends_with_its_turn(house: ChatProcess) -> None:
-    chat, turn, events = await asking(house, "call s_ask {}")
-    await house.chats.stop(ME, chat.id)
-    events = await house.over(chat, turn)
+async def test_a_question_ends_with_its_turn(process: ChatProcess) -> None:
+    chat, turn, events = await asking(process, "call s_ask {}")
+    await process.chats.stop(ME, chat.id)
+    events = await process.over(chat, turn)
     assert kinds(events) == ["user", "said", "call", "question", "answered", "result", "end"]
     with pytest.raises(NoSuchChat):
-        await house.chats.answer_question(
+        await process.chats.answer_question(
             ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "accept", {}
         )
 
 
-async def test_a_question_of_a_call_without_a_chat_is_cancelled(house: ChatProcess) -> None:
-    result = await house.core.call_path.call(ToolCall("s_ask"))
+async def test_a_question_of_a_call_without_a_chat_is_cancelled(process: ChatProcess) -> None:
+    result = await process.core.call_path.call(ToolCall("s_ask"))
     assert json.loads(result.text) == {"action": "cancel"}
 
 
-async def test_answers_are_checked(house: ChatProcess) -> None:
-    chat, turn, events = await asking(house, "call s_ask {}")
+async def test_answers_are_checked(process: ChatProcess) -> None:
+    chat, turn, events = await asking(process, "call s_ask {}")
     id = bodies_of_kind(events, Kind.QUESTION)[0]["id"]
     with pytest.raises(ChatRefused):
-        await house.chats.answer_question(ME, chat.id, id, "perhaps", {})
+        await process.chats.answer_question(ME, chat.id, id, "perhaps", {})
     with pytest.raises(ChatRefused):
-        await house.chats.answer_question(ME, chat.id, id, "accept", {"name": "x" * 70_000})
+        await process.chats.answer_question(ME, chat.id, id, "accept", {"name": "x" * 70_000})
     with pytest.raises(NoSuchChat):
-        await house.chats.answer_question(ME, chat.id, "another", "accept", {})
-    await house.chats.answer_question(ME, chat.id, id, "accept", {"name": "Ann"})
-    await house.over(chat, turn)
+        await process.chats.answer_question(ME, chat.id, "another", "accept", {})
+    await process.chats.answer_question(ME, chat.id, id, "accept", {"name": "Ann"})
+    await process.over(chat, turn)
     with pytest.raises(NoSuchChat):
-        await house.chats.answer_question(ME, chat.id, id, "accept", {"name": "Eve"})
+        await process.chats.answer_question(ME, chat.id, id, "accept", {"name": "Eve"})
 
 
-async def test_a_server_of_the_modern_era_asks_in_rounds_of_the_call_it_is_about(opened: Opening) -> None:
+async def test_a_server_of_the_modern_era_asks_in_rounds_of_the_call_it_is_about(open_chats: Opening) -> None:
     sdk = {"command": sys.executable, "args": [str(SERVERS / "sdk_server.py"), "stdio"]}
-    house = await opened(servers={"s": sdk})
-    chat = await house.chat()
-    turn = await house.chats.send(ME, chat.id, "call s_greet {}\ncall s_greet {}\nthen\nresults?")
-    events = await house.until(chat, turn, lambda found: len(bodies_of_kind(found, Kind.QUESTION)) == 2)
+    process = await open_chats(servers={"s": sdk})
+    chat = await process.chat()
+    turn = await process.chats.send(ME, chat.id, "call s_greet {}\ncall s_greet {}\nthen\nresults?")
+    events = await process.until(chat, turn, lambda found: len(bodies_of_kind(found, Kind.QUESTION)) == 2)
     questions = {body["call"]: body["id"] for body in bodies_of_kind(events, Kind.QUESTION)}
     calls = [body["id"] for body in bodies_of_kind(events, Kind.CALL)]
     assert sorted(questions) == sorted(calls)
     for call, name in zip(calls, ("Ann", "Bo"), strict=True):
-        await house.chats.answer_question(ME, chat.id, questions[call], "accept", {"name": name})
-    events = await house.over(chat, turn)
+        await process.chats.answer_question(ME, chat.id, questions[call], "accept", {"name": name})
+    events = await process.over(chat, turn)
     said = bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]
     assert said == "hello Ann after round-one | hello Bo after round-one"
 
@@ -201,28 +205,28 @@ async def test_a_server_of_the_modern_era_asks_in_rounds_of_the_call_it_is_about
 # Sampling.
 
 
-async def test_a_model_answers_a_server_if_the_person_allows_it(house: ChatProcess, model: Model) -> None:
-    chat, turn, events = await asking(house, 'call s_think {"text": "call s_put {}"}', "then", "say Ok.")
+async def test_a_model_answers_a_server_if_the_person_allows_it(process: ChatProcess, model: Model) -> None:
+    chat, turn, events = await asking(process, 'call s_think {"text": "call s_put {}"}', "then", "say Ok.")
     [question] = bodies_of_kind(events, Kind.QUESTION)
     assert question["kind"] == "sampling"
     assert question["request"] == "instructions: Be brief.\n\nserver: call s_put {}"
     before = len(await model.journal())
-    await house.chats.answer_question(ME, chat.id, question["id"], "accept", None)
-    events = await house.over(chat, turn)
+    await process.chats.answer_question(ME, chat.id, question["id"], "accept", None)
+    events = await process.over(chat, turn)
     asked = (await model.journal())[before]
     assert asked["tools"] == []
     assert [m["content"] for m in asked["messages"]] == ["Be brief.", "call s_put {}"]
     # A model that requests a tool anyway gets none: the request is for text.
-    assert not any(line.startswith("put") for line in house.calls())
+    assert not any(line.startswith("put") for line in process.calls())
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
 
 
-async def test_what_the_model_said_reaches_the_server(house: ChatProcess) -> None:
-    chat, turn, events = await asking(house, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
-    await house.chats.answer_question(
+async def test_what_the_model_said_reaches_the_server(process: ChatProcess) -> None:
+    chat, turn, events = await asking(process, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
+    await process.chats.answer_question(
         ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "accept", None
     )
-    events = await house.over(chat, turn)
+    events = await process.over(chat, turn)
     answer = json.loads(bodies_of_kind(events, Kind.RESULT)[0]["text"])
     assert answer["content"] == {"type": "text", "text": "You said: Hello?"}
     assert (answer["role"], answer["model"], answer["stopReason"]) == ("assistant", "fake-1", "endTurn")
@@ -231,50 +235,54 @@ async def test_what_the_model_said_reaches_the_server(house: ChatProcess) -> Non
 
 @pytest.mark.parametrize(("limit", "sent"), [(8_192, 50), (20, 20)])
 async def test_an_answer_to_a_server_has_the_length_that_it_requests_and_a_limit(
-    opened: Opening, model: Model, limit: int, sent: int
+    open_chats: Opening, model: Model, limit: int, sent: int
 ) -> None:
-    house = await opened(rules={"max_sampling_tokens": limit})
-    chat, turn, events = await asking(house, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
+    process = await open_chats(rules={"max_sampling_tokens": limit})
+    chat, turn, events = await asking(process, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
     before = len(await model.journal())
-    await house.chats.answer_question(
+    await process.chats.answer_question(
         ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "accept", None
     )
-    await house.over(chat, turn)
+    await process.over(chat, turn)
     body = (await model.journal())[before]["body"]
     assert body.get("max_completion_tokens", body.get("max_tokens")) == sent
 
 
-async def test_tokens_that_servers_use_count_for_the_limit_of_a_turn(opened: Opening, model: Model) -> None:
-    # The request of the turn itself has about 21,000 tokens, and each request of the server 10,000.
-    house = await opened(rules={"token_budget": 25_000})
+async def test_tokens_that_servers_use_count_for_the_limit_of_a_turn(
+    open_chats: Opening, model: Model
+) -> None:
+    # The request of the turn itself has about 21,000 tokens, and each request from the server 10,000.
+    process = await open_chats(rules={"token_budget": 25_000})
     calls = [f"call s_think {json.dumps({'text': str(number) + 'x' * 40_000})}" for number in (1, 2)]
-    chat, turn, events = await asking(house, *calls, "then", "say Ok.")
-    events = await house.until(chat, turn, lambda found: len(bodies_of_kind(found, Kind.QUESTION)) == 2)
+    chat, turn, events = await asking(process, *calls, "then", "say Ok.")
+    events = await process.until(chat, turn, lambda found: len(bodies_of_kind(found, Kind.QUESTION)) == 2)
     before = len(await model.journal())
     # Over stdio both questions may belong to the second call, and its end would cancel the other question.
     questions = sorted(
         bodies_of_kind(events, Kind.QUESTION), key=lambda question: "2xx" in question["request"]
     )
     for number, question in enumerate(questions, 1):
-        await house.chats.answer_question(ME, chat.id, question["id"], "accept", None)
-        events = await house.until(
+        await process.chats.answer_question(ME, chat.id, question["id"], "accept", None)
+        events = await process.until(
             chat, turn, lambda found, n=number: len(bodies_of_kind(found, Kind.RESULT)) == n
         )
     first, second = (body["text"] for body in bodies_of_kind(events, Kind.RESULT))
     assert "You said" in first
     assert "tokens; the limit is 25,000" in second
-    events = await house.over(chat, turn)
+    events = await process.over(chat, turn)
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "limit"
     assert len(await model.journal()) == before + 1
 
 
-async def test_a_model_that_the_person_does_not_allow_is_not_asked(house: ChatProcess, model: Model) -> None:
-    chat, turn, events = await asking(house, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
+async def test_a_model_that_the_person_does_not_allow_is_not_asked(
+    process: ChatProcess, model: Model
+) -> None:
+    chat, turn, events = await asking(process, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
     before = len(await model.journal())
-    await house.chats.answer_question(
+    await process.chats.answer_question(
         ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "decline", None
     )
-    events = await house.over(chat, turn)
+    events = await process.over(chat, turn)
     assert "did not allow this request to the model" in bodies_of_kind(events, Kind.RESULT)[0]["text"]
     assert len(await model.journal()) == before + 1
 
@@ -301,11 +309,11 @@ def test_questions_that_nobody_could_be_shown(params: dict[str, Any]) -> None:
     assert parse_elicitation(params) is None
 
 
-async def test_nobody_allows_more_than_they_are_shown(house: ChatProcess, model: Model) -> None:
+async def test_nobody_allows_more_than_they_are_shown(process: ChatProcess, model: Model) -> None:
     words = json.dumps({"text": "Hello? " + "x" * MAX_SAMPLING_REQUEST_CHARACTERS + " and what nobody saw"})
     before = len(await model.journal())
-    chat = await house.chat()
-    events = await house.say(chat, f"call s_think {words}", "then", "say Ok.")
+    chat = await process.chat()
+    events = await process.say(chat, f"call s_think {words}", "then", "say Ok.")
     assert not bodies_of_kind(events, Kind.QUESTION)
     assert "can be shown for approval" in bodies_of_kind(events, Kind.RESULT)[0]["text"]
     assert len(await model.journal()) == before + 2
@@ -360,24 +368,24 @@ def test_whatever_a_server_wants_sampled_is_read_as_texts() -> None:
 FLOOD = {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "elicitation_flood_server.py")]}
 
 
-async def test_a_server_that_asks_many_questions_at_once_gets_few_of_them_shown(opened: Opening) -> None:
-    house = await opened(
+async def test_a_server_that_asks_many_questions_at_once_gets_few_of_them_shown(open_chats: Opening) -> None:
+    process = await open_chats(
         servers={"s": FLOOD}, rules={"question_timeout_seconds": 0.5, "max_open_questions": 4}
     )
-    chat = await house.chat()
-    events = await house.say(chat, 'call s_flood {"times": 40, "at_once": true}', "then", "results?")
+    chat = await process.chat()
+    events = await process.say(chat, 'call s_flood {"times": 40, "at_once": true}', "then", "results?")
     assert len(bodies_of_kind(events, Kind.QUESTION)) == 4
     assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"] == "40", (
         "the others were cancelled, not left without answer"
     )
 
 
-async def test_a_server_that_asks_again_and_again_is_ignored_after_a_while(opened: Opening) -> None:
-    house = await opened(
+async def test_a_server_that_asks_again_and_again_is_ignored_after_a_while(open_chats: Opening) -> None:
+    process = await open_chats(
         servers={"s": FLOOD}, rules={"question_timeout_seconds": 0.05, "max_questions_per_call": 3}
     )
-    chat = await house.chat()
-    events = await house.say(chat, 'call s_flood {"times": 10}', "then", "results?")
+    chat = await process.chat()
+    events = await process.say(chat, 'call s_flood {"times": 10}', "then", "results?")
     assert len(bodies_of_kind(events, Kind.QUESTION)) == 3
 
 

@@ -36,7 +36,7 @@ from toolyard.agents.chat.model_history import (
     normalize_response,
 )
 from toolyard.agents.chat.result_event import failure_event, read_full_result, result_event
-from toolyard.agents.chat.turn_end import build_closing_events
+from toolyard.agents.chat.turn_log import build_closing_events
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, TurnSnapshot
 from toolyard.types.chat import ChatEvent, Kind, ModelUsage, NewChatEvent, TurnEnd, TurnOutcome, decode_event
 from toolyard.types.tool import Media, Result
@@ -52,9 +52,9 @@ def written(news: Iterable[NewChatEvent]) -> tuple[list[ChatEvent], dict[int, by
     turn = 0
     for seq, new in enumerate(news, 1):
         turn = seq if new.kind in (Kind.USER, Kind.RUN) or not turn else turn
-        events.append(ChatEvent("c", seq, turn, new.kind, float(seq), new.body, new.part, bool(new.kept)))
-        if new.kept:
-            kept[seq] = new.kept
+        events.append(ChatEvent("c", seq, turn, new.kind, float(seq), new.body, new.part, bool(new.payload)))
+        if new.payload:
+            kept[seq] = new.payload
     return events, kept
 
 
@@ -84,7 +84,7 @@ NEWS = st.lists(
             st.lists(IDS, max_size=4),
         ),
         st.builds(lambda text: NewChatEvent(Kind.MODEL_MESSAGE, {"text": text, "calls": 0}), TEXTS),
-        st.builds(lambda text: NewChatEvent(Kind.MODEL_MESSAGE, {"text": text}, kept=b"[broken"), TEXTS),
+        st.builds(lambda text: NewChatEvent(Kind.MODEL_MESSAGE, {"text": text}, payload=b"[broken"), TEXTS),
         st.builds(call, IDS),
         st.builds(failure_event, IDS, TEXTS),
         st.builds(lambda id: NewChatEvent(Kind.APPROVAL_REQUEST, {"id": id, "approval": id}), IDS),
@@ -221,7 +221,7 @@ def test_an_answer_comes_back_as_the_provider_wants_it() -> None:
     )
     event = model_message_event(response, "step-1")
     assert event.body == {"text": "Look:", "reasoning": "hm", "model": "m-1", "calls": 1}
-    assert ModelMessagesTypeAdapter.validate_json(event.kept) == [response]
+    assert ModelMessagesTypeAdapter.validate_json(event.payload) == [response]
     events, kept = written([user("a"), event])
     assert messages_of(events, kept)[1] == response
     # For a text-only answer the text is enough.
@@ -250,7 +250,7 @@ def test_answers_that_cannot_be_stored_are_made_fit() -> None:
     event = model_message_event(response, "p")
     assert event.body["text"] == "a\ufffd?"
     orjson.dumps(event.body)
-    assert ModelMessagesTypeAdapter.validate_json(event.kept)
+    assert ModelMessagesTypeAdapter.validate_json(event.payload)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_names_and_ids_may_be_of_any_type() -> None:
 
 def test_a_result_that_is_short_is_kept_in_its_event_alone() -> None:
     short = result_event("x", Result(None, "a\0b"), ok=True, seconds=0.12345)
-    assert (short.kept, short.body["text"], short.body["seconds"], short.part) == (
+    assert (short.payload, short.body["text"], short.body["seconds"], short.part) == (
         b"",
         "a\ufffdb",
         0.123,
@@ -280,7 +280,7 @@ def test_a_result_that_is_short_is_kept_in_its_event_alone() -> None:
     long = result_event("x", Result(None, "y" * 5_000, blocks=(picture(),)), ok=True, seconds=1)
     assert (len(long.body["text"]), long.body["length"]) == (4_000, 5_000)
     assert long.body["media"] == [{"kind": "image", "mime": "image/png", "size": 3}]
-    whole = read_full_result(decode_event(long.kind, long.body), long.kept)
+    whole = read_full_result(decode_event(long.kind, long.body), long.payload)
     assert (whole.text, whole.media) == ("y" * 5_000, (picture(),))
 
 

@@ -17,9 +17,9 @@ Until = Callable[..., Awaitable[None]]
 
 
 async def test_a_turn_is_seen_and_answered_from_both(
-    opened: Opening, model: Model, wait_until: Until, database_url: str | None
+    open_chats: Opening, model: Model, wait_until: Until, database_url: str | None
 ) -> None:
-    here, there = await opened(url=database_url), await opened(url=database_url)
+    here, there = await open_chats(url=database_url), await open_chats(url=database_url)
     chat = await here.chat()
 
     # Text produced here is streamed there, piece by piece.

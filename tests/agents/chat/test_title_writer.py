@@ -29,27 +29,29 @@ def test_a_title_is_one_short_line_without_decoration(written: str, title: str) 
     assert clean_title(written) == title
 
 
-async def read_title(house: ChatProcess, chat: Chat) -> str:
+async def read_title(process: ChatProcess, chat: Chat) -> str:
     """Return the title that the model wrote, once its event is stored."""
-    events = await house.until(chat, 1, lambda events: events[-1].kind is Kind.TITLE)
+    events = await process.until(chat, 1, lambda events: events[-1].kind is Kind.TITLE)
     return events[-1].body["title"]
 
 
 async def test_the_title_is_written_once_after_the_first_turn(
-    opened: Callable[..., Awaitable[ChatProcess]],
+    open_chats: Callable[..., Awaitable[ChatProcess]],
 ) -> None:
-    house = await opened(writes_titles=True)
-    chat = await house.chat()
-    await house.say(chat, "title Counting sheep", "say One.")
-    assert await read_title(house, chat) == "Counting sheep"
-    assert (await house.chats.get(ME, chat.id)).title == "Counting sheep"
+    process = await open_chats(writes_titles=True)
+    chat = await process.chat()
+    await process.say(chat, "title Counting sheep", "say One.")
+    assert await read_title(process, chat) == "Counting sheep"
+    assert (await process.chats.get(ME, chat.id)).title == "Counting sheep"
 
 
-async def test_a_title_that_the_person_chose_is_kept(opened: Callable[..., Awaitable[ChatProcess]]) -> None:
-    house = await opened(writes_titles=True)
-    renamed, other = await house.chat(title="Mine"), await house.chat()
-    await house.say(renamed, "title Counting sheep", "say One.")
+async def test_a_title_that_the_person_chose_is_kept(
+    open_chats: Callable[..., Awaitable[ChatProcess]],
+) -> None:
+    process = await open_chats(writes_titles=True)
+    renamed, other = await process.chat(title="Mine"), await process.chat()
+    await process.say(renamed, "title Counting sheep", "say One.")
     # The title of the second chat shows that the first one had its turn.
-    await house.say(other, "title Counting cows", "say One.")
-    assert await read_title(house, other) == "Counting cows"
-    assert (await house.chats.get(ME, renamed.id)).title == "Mine"
+    await process.say(other, "title Counting cows", "say One.")
+    assert await read_title(process, other) == "Counting cows"
+    assert (await process.chats.get(ME, renamed.id)).title == "Mine"

@@ -63,7 +63,7 @@ async def guarded() -> AsyncIterator[SignInServer]:
         yield server
 
 
-async def with_instance(house: ChatProcess, guarded: SignInServer) -> None:
+async def with_instance(process: ChatProcess, guarded: SignInServer) -> None:
     spec = InstanceRef(ME, "work", id="instance-1")
     server = Server(
         spec.server_id,
@@ -73,24 +73,24 @@ async def with_instance(house: ChatProcess, guarded: SignInServer) -> None:
         instance=spec,
         private_addresses=True,
     )
-    await house.core.updates.sync_instances(ME, [server])
+    await process.core.updates.sync_instances(ME, [server])
 
 
 @pytest.mark.parametrize("agent", [None, "far"])
 async def test_a_sign_in_that_ends_in_the_middle_is_told_to_model_and_person(
-    opened: Opening, guarded: SignInServer, model: Model, agent: str | None
+    open_chats: Opening, guarded: SignInServer, model: Model, agent: str | None
 ) -> None:
-    house = await opened(agents=[Agent("far", "Far", mode="meta")], servers={})
-    await with_instance(house, guarded)
-    chat = await house.chat(agent=agent)
+    process = await open_chats(agents=[Agent("far", "Far", mode="meta")], servers={})
+    await with_instance(process, guarded)
+    chat = await process.chat(agent=agent)
     call = "call mcp_work__read {}" if agent is None else 'call tools_call {"name": "mcp_work__read"}'
-    turn = await house.chats.send(ME, chat.id, f"{call}\nthen\nsay Now.\nhold\n{call}\nthen\nresults?")
-    await house.until(
+    turn = await process.chats.send(ME, chat.id, f"{call}\nthen\nsay Now.\nhold\n{call}\nthen\nresults?")
+    await process.until(
         chat, turn, lambda found: "Now." in "".join(str(e.body.get("delta", "")) for e in found)
     )
     guarded.shut = True
     await model.release()
-    events = await house.over(chat, turn)
+    events = await process.over(chat, turn)
     good, bad = bodies_of_kind(events, Kind.RESULT)
     assert (good["ok"], good["reconnect"], bad["ok"], bad["reconnect"]) == (True, None, False, "instance-1")
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
@@ -98,25 +98,27 @@ async def test_a_sign_in_that_ends_in_the_middle_is_told_to_model_and_person(
         assert bodies_of_kind(events, Kind.CALL)[0]["server"] == "My work"
 
 
-async def test_a_chat_has_connections_of_its_own_to_instances(opened: Opening, guarded: SignInServer) -> None:
-    house = await opened(servers={})
-    await with_instance(house, guarded)
-    one, two = await house.chat(), await house.chat()
+async def test_a_chat_has_connections_of_its_own_to_instances(
+    open_chats: Opening, guarded: SignInServer
+) -> None:
+    process = await open_chats(servers={})
+    await with_instance(process, guarded)
+    one, two = await process.chat(), await process.chat()
     for chat in (one, two):
-        events = await house.say(chat, "call mcp_work__read {}", "then")
+        events = await process.say(chat, "call mcp_work__read {}", "then")
         assert bodies_of_kind(events, Kind.RESULT)[0]["text"] == "read it"
-    assert len(house.core.manager.list_dedicated_connections(one.id)) == 1
-    await house.chats.delete(ME, one.id)
-    assert house.core.manager.list_dedicated_connections(one.id) == []
-    assert len(house.core.manager.list_dedicated_connections(two.id)) == 1
+    assert len(process.core.manager.list_dedicated_connections(one.id)) == 1
+    await process.chats.delete(ME, one.id)
+    assert process.core.manager.list_dedicated_connections(one.id) == []
+    assert len(process.core.manager.list_dedicated_connections(two.id)) == 1
 
 
-async def test_our_own_tools_are_called_like_all_others(opened: Opening, tmp_path: Any) -> None:
+async def test_our_own_tools_are_called_like_all_others(open_chats: Opening, tmp_path: Any) -> None:
     workspace = tmp_path / "work"
     workspace.mkdir()
     (workspace / "a.txt").write_text("hello")
-    house = await opened(workspace_root=str(workspace))
-    events = await house.say(await house.chat(), 'call view_file {"path": "a.txt"}', "then", "tools?")
+    process = await open_chats(workspace_root=str(workspace))
+    events = await process.say(await process.chat(), 'call view_file {"path": "a.txt"}', "then", "tools?")
     [call] = bodies_of_kind(events, Kind.CALL)
     assert (call["tool"], call["native"], call["server"]) == ("@native/view_file", True, "Toolyard")
     [result] = bodies_of_kind(events, Kind.RESULT)
@@ -126,7 +128,7 @@ async def test_our_own_tools_are_called_like_all_others(opened: Opening, tmp_pat
     assert {"view_file", "s_look"} <= set(names)
 
 
-async def test_a_dead_server_is_not_waited_for_in_every_turn(opened: Opening) -> None:
+async def test_a_dead_server_is_not_waited_for_in_every_turn(open_chats: Opening) -> None:
     came: list[asyncio.StreamWriter] = []
     dead = asyncio.Event()
 
@@ -138,16 +140,16 @@ async def test_a_dead_server_is_not_waited_for_in_every_turn(opened: Opening) ->
     async with await asyncio.start_server(met, "127.0.0.1", 0) as listening:
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
         limits = {"connect": 300, "silence": 300, "call": 300}
-        house = await opened(servers={"hole": {"url": url, "timeouts": limits}}, list_deadline=0.2)
-        chat = await house.chat()
+        process = await open_chats(servers={"hole": {"url": url, "timeouts": limits}}, list_deadline=0.2)
+        chat = await process.chat()
         async with asyncio.timeout(60):
             # It closes every connection, which is noticed at once. Later it accepts connections and never
             # answers.
-            await house.say(chat, "hello")
+            await process.say(chat, "hello")
             dead.set()
             before = len(came)
             for _ in range(2):
-                events = await house.say(chat, "hello")
+                events = await process.say(chat, "hello")
                 assert bodies_of_kind(events, Kind.MODEL_MESSAGE)
             assert len(came) > before
         for writer in came:

@@ -16,8 +16,8 @@ from tests.agents.chat.chat_harness import KEY, ME
 
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.agents.chat.result_event import failure_event
-from toolyard.agents.chat.sanitize import is_storable_json, parse_tool_arguments, sanitize_text
-from toolyard.agents.chat.turn_end import (
+from toolyard.agents.chat.storable import is_storable_json, parse_tool_arguments, sanitize_text
+from toolyard.agents.chat.turn_limits import (
     ChatLimits,
     find_reached_limit,
     find_refused_calls,

@@ -23,7 +23,7 @@ from tests.agents.chat.chat_harness import (
 )
 
 from toolyard.agents.chat.errors import NoSuchChat
-from toolyard.agents.chat.turn_runner import TurnRunner, create_runner_id, is_runner_gone
+from toolyard.agents.chat.turn_supervisor import TurnSupervisor, create_runner_id, is_runner_gone
 from toolyard.store import Database
 from toolyard.types.chat import ChatEvent, Kind, NewChatEvent, TurnState
 
@@ -39,13 +39,13 @@ def said(found: list[ChatEvent], words: str) -> bool:
 
 
 async def test_stop_ends_the_models_answer_and_keeps_what_came(
-    house: ChatProcess, model: Model, wait_until: Until
+    process: ChatProcess, model: Model, wait_until: Until
 ) -> None:
-    chat = await house.chat()
-    turn = await house.chats.send(ME, chat.id, "say One two\nhold\nsay three")
-    await house.until(chat, turn, lambda found: said(found, "One two"))
-    await house.chats.stop(ME, chat.id)
-    events = await house.over(chat, turn)
+    chat = await process.chat()
+    turn = await process.chats.send(ME, chat.id, "say One two\nhold\nsay three")
+    await process.until(chat, turn, lambda found: said(found, "One two"))
+    await process.chats.stop(ME, chat.id)
+    events = await process.over(chat, turn)
     assert kinds(events) == ["user", "said", "end"]
     assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"] == "One two"
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "stopped"
@@ -53,34 +53,34 @@ async def test_stop_ends_the_models_answer_and_keeps_what_came(
     async with asyncio.timeout(30):
         while (await model.journal())[-1]["ended"] != "aborted":
             await asyncio.sleep(0.01)
-    again = await house.say(chat, "go on")
+    again = await process.say(chat, "go on")
     assert bodies_of_kind(again, Kind.MODEL_MESSAGE)[0]["text"] == "You said: go on"
     sent = (await model.journal())[-1]["messages"]
     assert [message["role"] for message in sent] == ["user", "assistant", "user"]
 
 
 async def test_stop_ends_tools_that_run_side_by_side_and_tells_their_server(
-    house: ChatProcess, model: Model, wait_until: Until
+    process: ChatProcess, model: Model, wait_until: Until
 ) -> None:
-    chat = await house.chat()
-    turn = await house.chats.send(
+    chat = await process.chat()
+    turn = await process.chats.send(
         ME, chat.id, 'call s_wait {}\ncall s_wait {}\ncall s_look {"text": "a"}\nthen\nsay Never.'
     )
-    await wait_until(lambda: sorted(house.calls()) == ['look {"text": "a"}', "wait {}", "wait {}"])
-    await house.until(chat, turn, lambda found: any(event.kind is Kind.RESULT for event in found))
-    await house.chats.stop(ME, chat.id)
-    events = await house.over(chat, turn)
-    await wait_until(lambda: house.calls().count("cancelled wait") == 2)
+    await wait_until(lambda: sorted(process.calls()) == ['look {"text": "a"}', "wait {}", "wait {}"])
+    await process.until(chat, turn, lambda found: any(event.kind is Kind.RESULT for event in found))
+    await process.chats.stop(ME, chat.id)
+    events = await process.over(chat, turn)
+    await wait_until(lambda: process.calls().count("cancelled wait") == 2)
     texts = sorted(body["text"] for body in bodies_of_kind(events, Kind.RESULT))
     stopped = "stopped by the user; the tool may have taken effect before"
     assert texts == ["look: a", stopped, stopped]
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "stopped"
-    await house.say(chat, "go on")
+    await process.say(chat, "go on")
     assert has_one_result_per_call((await model.journal())[-1]["messages"])
 
 
-async def test_a_turn_that_runs_elsewhere_is_stopped_too(opened: Opening, wait_until: Until) -> None:
-    here, there = await opened(), await opened()
+async def test_a_turn_that_runs_elsewhere_is_stopped_too(open_chats: Opening, wait_until: Until) -> None:
+    here, there = await open_chats(), await open_chats()
     chat = await here.chat()
     turn = await here.chats.send(ME, chat.id, "call s_wait {}")
     await wait_until(lambda: "wait {}" in here.calls())
@@ -90,38 +90,38 @@ async def test_a_turn_that_runs_elsewhere_is_stopped_too(opened: Opening, wait_u
     await wait_until(lambda: "cancelled wait" in here.calls())
 
 
-async def test_stopping_what_does_not_run_changes_nothing(house: ChatProcess) -> None:
-    chat = await house.chat()
-    await house.say(chat, "hello")
-    before = await house.chats.list_events(ME, chat.id)
-    await house.chats.stop(ME, chat.id)
-    assert await house.chats.list_events(ME, chat.id) == before
+async def test_stopping_what_does_not_run_changes_nothing(process: ChatProcess) -> None:
+    chat = await process.chat()
+    await process.say(chat, "hello")
+    before = await process.chats.list_events(ME, chat.id)
+    await process.chats.stop(ME, chat.id)
+    assert await process.chats.list_events(ME, chat.id) == before
 
 
-async def test_a_chat_that_is_deleted_stops(house: ChatProcess, wait_until: Until) -> None:
-    chat = await house.chat()
-    await house.chats.send(ME, chat.id, "call s_wait {}")
-    await wait_until(lambda: "wait {}" in house.calls())
-    await house.chats.delete(ME, chat.id)
-    await wait_until(lambda: "cancelled wait" in house.calls())
-    assert house.yard.left == [chat.id]
+async def test_a_chat_that_is_deleted_stops(process: ChatProcess, wait_until: Until) -> None:
+    chat = await process.chat()
+    await process.chats.send(ME, chat.id, "call s_wait {}")
+    await wait_until(lambda: "wait {}" in process.calls())
+    await process.chats.delete(ME, chat.id)
+    await wait_until(lambda: "cancelled wait" in process.calls())
+    assert process.yard.left == [chat.id]
     with pytest.raises(NoSuchChat):
-        await house.chats.get(ME, chat.id)
+        await process.chats.get(ME, chat.id)
 
 
 # Run again.
 
 
 async def test_a_turn_that_failed_is_run_again_as_if_for_the_first_time(
-    house: ChatProcess, model: Model
+    process: ChatProcess, model: Model
 ) -> None:
-    chat = await house.chat()
-    await house.say(chat, "before")
+    chat = await process.chat()
+    await process.say(chat, "before")
     script = ['call s_look {"text": "a"}', "then", "fault 500 times=2", "say Fine."]
-    failed = await house.say(chat, *script)
+    failed = await process.say(chat, *script)
     assert bodies_of_kind(failed, Kind.END)[0]["why"] == "failed"
-    turn = await house.chats.retry(ME, chat.id)
-    events = await house.over(chat, turn)
+    turn = await process.chats.retry(ME, chat.id)
+    events = await process.over(chat, turn)
     assert bodies_of_kind(events, Kind.USER)[0]["again"] == failed[0].seq
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
     sent = (await model.journal())[-1]["messages"]
@@ -129,9 +129,9 @@ async def test_a_turn_that_failed_is_run_again_as_if_for_the_first_time(
     assert has_one_result_per_call(sent)
     # The result of the first attempt is still visible to the person.
     assert [event.seq for event in failed] == [
-        event.seq for event in await house.chats.list_events(ME, chat.id) if event.turn == failed[0].seq
+        event.seq for event in await process.chats.list_events(ME, chat.id) if event.turn == failed[0].seq
     ]
-    await house.say(chat, "after")
+    await process.say(chat, "after")
     assert [m["content"] for m in (await model.journal())[-1]["messages"] if m["role"] == "user"] == [
         "before",
         "\n".join(script),
@@ -139,33 +139,33 @@ async def test_a_turn_that_failed_is_run_again_as_if_for_the_first_time(
     ]
 
 
-async def test_an_answer_can_be_had_again_and_again(house: ChatProcess, model: Model) -> None:
-    chat = await house.chat()
-    await house.say(chat, "hello")
+async def test_an_answer_can_be_had_again_and_again(process: ChatProcess, model: Model) -> None:
+    chat = await process.chat()
+    await process.say(chat, "hello")
     for _ in range(2):
-        events = await house.over(chat, await house.chats.retry(ME, chat.id))
+        events = await process.over(chat, await process.chats.retry(ME, chat.id))
         assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
         assert len((await model.journal())[-1]["messages"]) == 1
 
 
-async def test_a_tool_that_was_run_by_hand_is_run_again(opened: Opening) -> None:
-    house = await opened(models={})
-    chat = await house.chat()
-    await house.run(chat, "s_look", text="a")
-    await house.over(chat, await house.chats.retry(ME, chat.id))
-    assert house.calls() == ['look {"text": "a"}'] * 2
+async def test_a_tool_that_was_run_by_hand_is_run_again(open_chats: Opening) -> None:
+    process = await open_chats(models={})
+    chat = await process.chat()
+    await process.run(chat, "s_look", text="a")
+    await process.over(chat, await process.chats.retry(ME, chat.id))
+    assert process.calls() == ['look {"text": "a"}'] * 2
 
 
 # Processes that end.
 
 
-async def test_a_turn_is_interrupted_when_its_process_closes(opened: Opening) -> None:
-    first = await opened()
+async def test_a_turn_is_interrupted_when_its_process_closes(open_chats: Opening) -> None:
+    first = await open_chats()
     chat = await first.chat()
     turn = await first.chats.send(ME, chat.id, "say One two\nhold")
     await first.until(chat, turn, lambda found: said(found, "One two"))
     await first.close()
-    second = await opened()
+    second = await open_chats()
     events = await second.over(chat, turn)
     assert kinds(events) == ["user", "said", "end"]
     assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"] == "One two"
@@ -174,29 +174,29 @@ async def test_a_turn_is_interrupted_when_its_process_closes(opened: Opening) ->
 
 
 async def test_a_turn_whose_process_was_killed_is_ended_on_the_next_start(
-    opened: Opening, model: Model, tmp_path: Path, wait_until: Until
+    open_chats: Opening, model: Model, tmp_path: Path, wait_until: Until
 ) -> None:
     """The process dies during a call, after a completed step."""
     script = 'say Looking\ncall s_look {"text": "a"}\nthen\nsay Waiting\ncall s_wait {}\nthen\nsay Never.'
     chat_id = await _killed(tmp_path, model, script, lambda lines: "wait {}" in lines, wait_until)
-    house = await opened()
-    chat = await house.chats.get(ME, chat_id)
+    process = await open_chats()
+    chat = await process.chats.get(ME, chat_id)
     assert chat.state is TurnState.IDLE
-    events = list(await house.chats.list_events(ME, chat_id))
+    events = list(await process.chats.list_events(ME, chat_id))
     assert kinds(events) == ["user", "said", "call", "result", "said", "call", "result", "end"]
     assert bodies_of_kind(events, Kind.RESULT)[-1]["text"] == "interrupted; the outcome is unknown"
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "interrupted"
-    turn = await house.chats.retry(ME, chat_id)
-    await wait_until(lambda: house.calls().count("wait {}") == 2)
-    await house.chats.stop(ME, chat_id)
-    await house.over(chat, turn)
+    turn = await process.chats.retry(ME, chat_id)
+    await wait_until(lambda: process.calls().count("wait {}") == 2)
+    await process.chats.stop(ME, chat_id)
+    await process.over(chat, turn)
 
 
 async def test_what_had_arrived_of_an_answer_is_kept_when_its_process_is_killed(
-    opened: Opening, model: Model, tmp_path: Path, wait_until: Until
+    open_chats: Opening, model: Model, tmp_path: Path, wait_until: Until
 ) -> None:
     async def arrived(chat_id: str) -> bool:
-        watching = await opened()
+        watching = await open_chats()
         found = await watching.chats.list_events(ME, chat_id)
         await watching.close()
         return said(list(found), "Half of it")
@@ -204,12 +204,12 @@ async def test_what_had_arrived_of_an_answer_is_kept_when_its_process_is_killed(
     chat_id = await _killed(
         tmp_path, model, "think Hm\nsay Half of it\nhold", lambda _: True, wait_until, arrived
     )
-    house = await opened()
-    events = list(await house.chats.list_events(ME, chat_id))
+    process = await open_chats()
+    events = list(await process.chats.list_events(ME, chat_id))
     assert kinds(events) == ["user", "said", "end"]
     [body] = bodies_of_kind(events, Kind.MODEL_MESSAGE)
     assert (body["text"], body["reasoning"], body["calls"]) == ("Half of it", "Hm", 0)
-    again = await house.say(await house.chats.get(ME, chat_id), "go on")
+    again = await process.say(await process.chats.get(ME, chat_id), "go on")
     assert bodies_of_kind(again, Kind.MODEL_MESSAGE)[0]["text"] == "You said: go on"
     assert [m["role"] for m in (await model.journal())[-1]["messages"]] == ["user", "assistant", "user"]
 
@@ -242,49 +242,52 @@ async def _killed(
 
 
 async def test_a_turn_that_another_living_process_works_on_is_left_alone(
-    opened: Opening, model: Model
+    open_chats: Opening, model: Model
 ) -> None:
-    here = await opened()
+    here = await open_chats()
     chat = await here.chat()
     turn = await here.chats.send(ME, chat.id, "say a\nhold")
-    there = await opened()
+    there = await open_chats()
     assert (await there.chats.get(ME, chat.id)).state is TurnState.RUNNING
     await model.release()
     assert bodies_of_kind(await here.over(chat, turn), Kind.END)[0]["why"] == "done"
 
 
-async def test_a_turn_whose_end_could_not_be_written_is_ended_later(house: ChatProcess) -> None:
-    chat = await house.chat()
-    runner = house.chats._turn_runner._context.runner
-    claimed = await house.database.chats.claim(
+async def test_a_turn_whose_end_could_not_be_written_is_ended_later(process: ChatProcess) -> None:
+    chat = await process.chat()
+    runner = process.chats.turn_supervisor.context.runner
+    claimed = await process.database.chats.claim(
         chat.id, runner, TurnState.IDLE, [NewChatEvent(Kind.USER, {"text": "hello"})], new_turn=True
     )
     assert claimed
-    await house.chats._turn_runner.end_abandoned_turns()
-    events = await house.chats.list_events(ME, chat.id)
+    await process.chats.turn_supervisor.end_abandoned_turns()
+    events = await process.chats.list_events(ME, chat.id)
     assert kinds(events) == ["user", "end"]
-    assert (await house.chats.get(ME, chat.id)).state is TurnState.IDLE
+    assert (await process.chats.get(ME, chat.id)).state is TurnState.IDLE
 
 
 async def test_after_the_database_was_away_others_have_time_to_say_that_they_live(
-    house: ChatProcess, tmp_path: Path
+    process: ChatProcess, tmp_path: Path
 ) -> None:
-    alive, silent = await house.chat(), await house.chat()
+    alive, silent = await process.chat(), await process.chat()
     for chat in (alive, silent):
         hello = [NewChatEvent(Kind.USER, {"text": "hello"})]
         runner = f"elsewhere:1:1:{chat.id}"
-        assert await house.database.chats.claim(chat.id, runner, TurnState.IDLE, hello, new_turn=True)
+        assert await process.database.chats.claim(chat.id, runner, TurnState.IDLE, hello, new_turn=True)
     clock = [time.time()]
     database = await Database.open(tmp_path / "data", url=None, secret_key=KEY, clock=lambda: clock[0])
-    desk = replace(
-        house.chats._turn_runner._context, store=database.chats, runner="here:1:1:x", clock=lambda: clock[0]
+    services = replace(
+        process.chats.turn_supervisor.context,
+        store=database.chats,
+        runner="here:1:1:x",
+        clock=lambda: clock[0],
     )
-    keeping = TurnRunner(desk, house.yard, heartbeat_interval_seconds=0.0)
+    supervisor = TurnSupervisor(services, process.yard, heartbeat_interval_seconds=0.0)
 
     async def states(seconds: float) -> tuple[TurnState, TurnState]:
         clock[0] += seconds
-        await keeping._send_heartbeat()
-        return (await house.chats.get(ME, alive.id)).state, (await house.chats.get(ME, silent.id)).state
+        await supervisor.send_heartbeat()
+        return (await process.chats.get(ME, alive.id)).state, (await process.chats.get(ME, silent.id)).state
 
     try:
         # No heartbeat was written for a minute; then one of the two processes writes one.

@@ -15,60 +15,60 @@ Opening = Callable[..., Awaitable[ChatProcess]]
 SCRIPT = ('call s_put {"text": "a"}', "then", "results?")
 
 
-async def waiting(house: ChatProcess) -> tuple[Chat, int, str]:
+async def waiting(process: ChatProcess) -> tuple[Chat, int, str]:
     """Return a chat with a waiting turn, the turn, and the approval."""
-    chat = await house.chat()
-    turn = await house.chats.send(ME, chat.id, "\n".join(SCRIPT))
-    [ask] = bodies_of_kind(await house.waits(chat, turn), Kind.APPROVAL_REQUEST)
+    chat = await process.chat()
+    turn = await process.chats.send(ME, chat.id, "\n".join(SCRIPT))
+    [ask] = bodies_of_kind(await process.waits(chat, turn), Kind.APPROVAL_REQUEST)
     return chat, turn, ask["approval"]
 
 
-async def stored(house: ChatProcess, approval: str) -> None:
+async def stored(process: ChatProcess, approval: str) -> None:
     """Store an approval of a minute ago."""
-    asked, now = await house.database.approvals.find(ME, approval), time.time()
+    asked, now = await process.database.approvals.find(ME, approval), time.time()
     assert asked is not None
     grant = create_grant(asked, None, now)
-    assert await house.database.approvals.answer(ME, approval, yes=True, at=now - 60, grant=grant)
+    assert await process.database.approvals.answer(ME, approval, yes=True, at=now - 60, grant=grant)
 
 
-async def told(house: ChatProcess, chat: Chat, approval: str) -> None:
-    asked = await house.database.approvals.find(ME, approval)
+async def told(process: ChatProcess, chat: Chat, approval: str) -> None:
+    asked = await process.database.approvals.find(ME, approval)
     assert asked is not None
     body = {"id": asked.call_id, "approval": approval, "yes": True, "remembered": None}
-    await house.database.chats.append_without_claim(chat.id, [NewChatEvent(Kind.APPROVAL_ANSWER, body)])
+    await process.database.chats.append_without_claim(chat.id, [NewChatEvent(Kind.APPROVAL_ANSWER, body)])
 
 
 @pytest.mark.parametrize("how_far", ["the chat was told", "the answer was stored"])
 async def test_a_turn_goes_on_whose_last_answer_nobody_acted_on(
-    opened: Opening, how_far: str, database_url: str | None
+    open_chats: Opening, how_far: str, database_url: str | None
 ) -> None:
-    first = await opened(url=database_url)
+    first = await open_chats(url=database_url)
     chat, turn, approval = await waiting(first)
     await stored(first, approval)
     if how_far == "the chat was told":
         await told(first, chat, approval)
     assert (await first.chats.get(ME, chat.id)).state is TurnState.WAITING
-    second = await opened(url=database_url, everybodys=True)
+    second = await open_chats(url=database_url, everybodys=True)
     events = await second.over(chat, turn)
     assert kinds(events) == ["user", "said", "call", "ask", "answer", "result", "said", "end"]
     assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
 
 
-async def test_a_turn_that_waits_for_a_person_waits_on(opened: Opening) -> None:
-    chat, turn, approval = await waiting(await opened())
-    house = await opened(everybodys=True)
-    assert (await house.chats.get(ME, chat.id)).state is TurnState.WAITING
-    await house.chats.resume_if_answered(ME, chat.id)
-    assert (await house.chats.get(ME, chat.id)).state is TurnState.WAITING
-    await house.chats.answer_approval(ME, approval, yes=False)
-    assert bodies_of_kind(await house.over(chat, turn), Kind.END)[0]["why"] == "done"
+async def test_a_turn_that_waits_for_a_person_waits_on(open_chats: Opening) -> None:
+    chat, turn, approval = await waiting(await open_chats())
+    process = await open_chats(everybodys=True)
+    assert (await process.chats.get(ME, chat.id)).state is TurnState.WAITING
+    await process.chats.resume_if_answered(ME, chat.id)
+    assert (await process.chats.get(ME, chat.id)).state is TurnState.WAITING
+    await process.chats.answer_approval(ME, approval, yes=False)
+    assert bodies_of_kind(await process.over(chat, turn), Kind.END)[0]["why"] == "done"
 
 
-async def test_a_terminal_leaves_the_chats_of_others_alone_and_takes_up_its_own(opened: Opening) -> None:
-    first = await opened()
+async def test_a_terminal_leaves_the_chats_of_others_alone_and_takes_up_its_own(open_chats: Opening) -> None:
+    first = await open_chats()
     chat, turn, approval = await waiting(first)
     await stored(first, approval)
-    house = await opened()
-    assert (await house.chats.get(ME, chat.id)).state is TurnState.WAITING
-    await house.chats.resume_if_answered(ME, chat.id)
-    assert bodies_of_kind(await house.over(chat, turn), Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
+    process = await open_chats()
+    assert (await process.chats.get(ME, chat.id)).state is TurnState.WAITING
+    await process.chats.resume_if_answered(ME, chat.id)
+    assert bodies_of_kind(await process.over(chat, turn), Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"

@@ -20,7 +20,7 @@ PROGRAM = """
 import sys, threading
 from toolyard.agents.models.model_ref import ProviderAccess, ModelRef
 from toolyard.agents.models.library_loader import LibraryLoader
-from toolyard.agents.models.providers import ProviderClients
+from toolyard.agents.models.provider_clients import ProviderClients
 
 wrong = []
 
@@ -119,7 +119,7 @@ import asyncio, sys
 from pathlib import Path
 from types import SimpleNamespace
 from toolyard.agents.chat.chats import ChatService
-from toolyard.agents.chat.turn_end import ChatLimits
+from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.models.available_models import Models
 from toolyard.config import load_settings
 

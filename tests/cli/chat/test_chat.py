@@ -39,8 +39,8 @@ def script(*lines: str) -> str:
 # Output streams.
 
 
-def test_the_answer_is_on_standard_output_and_all_else_beside_it(chatting: CliWithChat) -> None:
-    ran = chatting(
+def test_the_answer_is_on_standard_output_and_all_else_beside_it(cli_with_chat: CliWithChat) -> None:
+    ran = cli_with_chat(
         "chat",
         "-p",
         script(
@@ -50,55 +50,59 @@ def test_the_answer_is_on_standard_output_and_all_else_beside_it(chatting: CliWi
     assert (ran.code, ran.out) == (0, "All is well.Really.\n")
     assert ran.err == 'hm, well\n● chat_look (chat) {"text": "there"}\n' + ran.err.splitlines()[-1] + "\n"
     assert ran.err.splitlines()[-1].endswith("look: there")
-    assert chatting.noted == ['look {"text": "there"}']
+    assert cli_with_chat.noted == ['look {"text": "there"}']
 
 
-def test_words_before_and_after_calls_errors_in_full_and_pictures_described(chatting: CliWithChat) -> None:
+def test_words_before_and_after_calls_errors_in_full_and_pictures_described(
+    cli_with_chat: CliWithChat,
+) -> None:
     calls = ("call chat_fail {}", "call chat_none {}", "call chat_picture {}")
-    ran = chatting("chat", "-p", "-", input=script("say First.", *calls, "then", "say Sorry."))
+    ran = cli_with_chat("chat", "-p", "-", input=script("say First.", *calls, "then", "say Sorry."))
     assert (ran.code, ran.out) == (0, "First.\nSorry.\n")
     assert "it failed" in ran.err
     assert "no tool named 'chat_none' is available" in ran.err
     assert "a picture" in ran.err
     assert "[image/png, " in ran.err
-    assert chatting("chat", "-p", "-", input=" \n").code == 2
+    assert cli_with_chat("chat", "-p", "-", input=" \n").code == 2
 
 
 # Exit codes.
 
 
-def test_a_model_that_fails_is_3(chatting: CliWithChat) -> None:
-    ran = chatting("chat", "-p", "fault 401")
+def test_a_model_that_fails_is_3(cli_with_chat: CliWithChat) -> None:
+    ran = cli_with_chat("chat", "-p", "fault 401")
     assert (ran.code, ran.out) == (3, "")
     assert ran.err.startswith("error: ")
     assert "hint: " in ran.err
-    half = chatting("chat", "-p", "fault die")
+    half = cli_with_chat("chat", "-p", "fault die")
     assert (half.code, half.out) == (3, "Half an ans\n")
 
 
-def test_a_limit_is_6(chatting: CliWithChat) -> None:
-    ran = chatting("chat", "-p", script("call chat_look {}", "then", "say x"), TOOLYARD_MAX_STEPS="1")
+def test_a_limit_is_6(cli_with_chat: CliWithChat) -> None:
+    ran = cli_with_chat("chat", "-p", script("call chat_look {}", "then", "say x"), TOOLYARD_MAX_STEPS="1")
     assert ran.code == 6
     assert "error: " in ran.err
 
 
-def test_where_nobody_can_be_asked_calls_are_refused_and_it_is_4(chatting: CliWithChat) -> None:
+def test_where_nobody_can_be_asked_calls_are_refused_and_it_is_4(cli_with_chat: CliWithChat) -> None:
     words = script('call chat_put {"text": "x"}', "then", "results?")
-    ran = chatting("chat", "-p", words, TOOLYARD_WRITE_TOOLS="ask")
+    ran = cli_with_chat("chat", "-p", words, TOOLYARD_WRITE_TOOLS="ask")
     assert ran.code == 4
     assert "chat_put was refused: it needs an approval, and nobody is here to give it" in ran.err
     assert "the call was refused: it needs approval, and nobody is here to give it" in ran.out
-    assert chatting.noted == []
-    asked = chatting("chat", "-p", script("call chat_ask {}", "then", "results?"))
+    assert cli_with_chat.noted == []
+    asked = cli_with_chat("chat", "-p", script("call chat_ask {}", "then", "results?"))
     assert asked.code == 4
     assert '{"action": "decline"}' in asked.out
     assert "chat asked a question, and nobody is here to answer it" in asked.err
 
 
-def test_an_interrupt_stops_the_turn_and_it_is_130(chatting: CliWithChat) -> None:
-    running = chatting.start("chat", "-p", script("say Wait", "call chat_wait {}"), start_new_session=True)
+def test_an_interrupt_stops_the_turn_and_it_is_130(cli_with_chat: CliWithChat) -> None:
+    running = cli_with_chat.start(
+        "chat", "-p", script("say Wait", "call chat_wait {}"), start_new_session=True
+    )
     try:
-        until(lambda: chatting.noted == ["wait {}"])
+        until(lambda: cli_with_chat.noted == ["wait {}"])
         (child,) = _children(running.pid)
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=30)
@@ -107,19 +111,19 @@ def test_an_interrupt_stops_the_turn_and_it_is_130(chatting: CliWithChat) -> Non
         until(lambda: not is_running(child))
     finally:
         running.kill()
-    ((_, state),) = chatting.chats
+    ((_, state),) = cli_with_chat.chats
     assert state == "idle"
 
 
-def test_an_interrupt_ends_the_call_of_the_model(chatting: CliWithChat) -> None:
-    running = chatting.start("chat", "-p", script("say Now", "hold"), start_new_session=True)
+def test_an_interrupt_ends_the_call_of_the_model(cli_with_chat: CliWithChat) -> None:
+    running = cli_with_chat.start("chat", "-p", script("say Now", "hold"), start_new_session=True)
     try:
-        until(lambda: len(chatting.asked) == 1)
+        until(lambda: len(cli_with_chat.asked) == 1)
         assert running.stdout.read(3) == "Now"
         running.send_signal(signal.SIGINT)
         running.communicate(timeout=30)
         assert running.returncode == 130
-        until(lambda: chatting.asked[0]["ended"] == "aborted")
+        until(lambda: cli_with_chat.asked[0]["ended"] == "aborted")
     finally:
         running.kill()
 
@@ -135,24 +139,24 @@ def test_without_a_model_it_says_how_to_configure_one(cli: Cli) -> None:
     assert not (cli.data / "toolyard.db").exists()
 
 
-def test_a_model_that_is_named_needs_no_entry(chatting: CliWithChat) -> None:
-    (chatting.data / "toolyard.toml").unlink()
-    env = {"OPENAI_API_KEY": "good", "OPENAI_BASE_URL": f"{chatting.model}/v1"}
-    ran = chatting("chat", "--model", "openai:fake-2", "-p", "say Named.", **env)
+def test_a_model_that_is_named_needs_no_entry(cli_with_chat: CliWithChat) -> None:
+    (cli_with_chat.data / "toolyard.toml").unlink()
+    env = {"OPENAI_API_KEY": "good", "OPENAI_BASE_URL": f"{cli_with_chat.model}/v1"}
+    ran = cli_with_chat("chat", "--model", "openai:fake-2", "-p", "say Named.", **env)
     assert (ran.code, ran.out) == (0, "Named.\n")
-    assert chatting.asked[0]["model"] == "fake-2"
+    assert cli_with_chat.asked[0]["model"] == "fake-2"
 
 
-def test_models_of_the_web_app_are_there_unless_they_are_for_others(chatting: CliWithChat) -> None:
-    (chatting.data / "toolyard.toml").unlink()
+def test_models_of_the_web_app_are_there_unless_they_are_for_others(cli_with_chat: CliWithChat) -> None:
+    (cli_with_chat.data / "toolyard.toml").unlink()
 
     async def store() -> None:
-        database = await Database.open(chatting.data, url=None, secret_key=None)
+        database = await Database.open(cli_with_chat.data, url=None, secret_key=None)
         shared = StoredModel(
             "house",
             "openai",
             "fake-3",
-            base_url=f"{chatting.model}/v1",
+            base_url=f"{cli_with_chat.model}/v1",
             private_addresses=True,
             api_key="good",
             input_price=1.0,
@@ -164,10 +168,10 @@ def test_models_of_the_web_app_are_there_unless_they_are_for_others(chatting: Cl
         await database.close()
 
     asyncio.run(store())
-    ran = chatting("chat", "-p", "say Stored.")
+    ran = cli_with_chat("chat", "-p", "say Stored.")
     assert (ran.code, ran.out) == (0, "Stored.\n"), ran.err
-    assert chatting.asked[0]["model"] == "fake-3"
-    refused = chatting("chat", "--model", "anns", "-p", "say x")
+    assert cli_with_chat.asked[0]["model"] == "fake-3"
+    refused = cli_with_chat("chat", "--model", "anns", "-p", "say x")
     assert refused.code == 2
     assert "unknown model 'anns'" in refused.err
 
@@ -185,63 +189,65 @@ def test_models_of_the_web_app_are_there_unless_they_are_for_others(chatting: Cl
         ((), "a conversation requires a terminal"),
     ],
 )
-def test_what_cannot_be_meant_is_told(chatting: CliWithChat, words: tuple[str, ...], message: str) -> None:
-    ran = chatting("chat", *words)
+def test_what_cannot_be_meant_is_told(
+    cli_with_chat: CliWithChat, words: tuple[str, ...], message: str
+) -> None:
+    ran = cli_with_chat("chat", *words)
     assert ran.code == 2
     assert message in ran.err + ran.out
-    assert chatting.chats == []
+    assert cli_with_chat.chats == []
 
 
 # Chat and model options.
 
 
-def test_an_agent_decides_what_is_there(chatting: CliWithChat) -> None:
-    chatting.agents("## Looker\n---\ntools: [chat_look]\n---\nLook.\n")
-    ran = chatting("chat", "--agent", "Looker", "-p", "tools?")
+def test_an_agent_decides_what_is_there(cli_with_chat: CliWithChat) -> None:
+    cli_with_chat.agents("## Looker\n---\ntools: [chat_look]\n---\nLook.\n")
+    ran = cli_with_chat("chat", "--agent", "Looker", "-p", "tools?")
     assert (ran.code, ran.out) == (0, "chat_look\n")
-    assert chatting.asked[0]["messages"][0] == {"role": "system", "content": "Look."}
+    assert cli_with_chat.asked[0]["messages"][0] == {"role": "system", "content": "Look."}
 
 
-def test_a_bundle_decides_too(chatting: CliWithChat) -> None:
-    server = json.loads((chatting.data / "mcp.json").read_text())["mcpServers"]["chat"]
+def test_a_bundle_decides_too(cli_with_chat: CliWithChat) -> None:
+    server = json.loads((cli_with_chat.data / "mcp.json").read_text())["mcpServers"]["chat"]
     strict = {"trust": "trusted", "transport": {"type": "stdio", **server}}
     bundle = {"serverId": "chat", "mode": "direct", "allowTools": ["look", "fail"]}
-    chatting.write({"servers": {"chat": strict}, "bundles": {"few": bundle}})
-    ran = chatting("chat", "--bundle", "few", "-p", "tools?")
+    cli_with_chat.write({"servers": {"chat": strict}, "bundles": {"few": bundle}})
+    ran = cli_with_chat("chat", "--bundle", "few", "-p", "tools?")
     assert {"chat_look", "chat_fail"} == set(ran.out.split()) - {"web_fetch"}
 
 
-def test_a_chat_is_gone_on_with_and_listed(chatting: CliWithChat) -> None:
-    (chatting.data / "toolyard.db").unlink()
-    assert chatting("chat", "--list").err.startswith("note: no chats yet")
-    assert not (chatting.data / "toolyard.db").exists()
-    chatting("chat", "-p", "say One.")
-    chatting("chat", "-p", "say Two.")
-    first = chatting("chat", "--list", "--json").json[-1]
+def test_a_chat_is_gone_on_with_and_listed(cli_with_chat: CliWithChat) -> None:
+    (cli_with_chat.data / "toolyard.db").unlink()
+    assert cli_with_chat("chat", "--list").err.startswith("note: no chats yet")
+    assert not (cli_with_chat.data / "toolyard.db").exists()
+    cli_with_chat("chat", "-p", "say One.")
+    cli_with_chat("chat", "-p", "say Two.")
+    first = cli_with_chat("chat", "--list", "--json").json[-1]
     assert first["title"] == "say One."
-    ran = chatting("chat", "--resume", first["id"][:8], "-p", "say Three.")
+    ran = cli_with_chat("chat", "--resume", first["id"][:8], "-p", "say Three.")
     assert (ran.code, ran.out) == (0, "Three.\n")
-    said = [message["content"] for message in chatting.asked[-1]["messages"]]
+    said = [message["content"] for message in cli_with_chat.asked[-1]["messages"]]
     assert said == ["say One.", "One.", "say Three."]
-    listed = chatting("chat", "--list").lines
+    listed = cli_with_chat("chat", "--list").lines
     assert [line.split("\t")[1] for line in listed] == ["say One.", "say Two."]
 
 
 @pytest.fixture
-def web(chatting: CliWithChat) -> Iterator[Callable[..., Any]]:
+def web(cli_with_chat: CliWithChat) -> Iterator[Callable[..., Any]]:
     """``web(path)``: request a page of a Toolyard on the same data directory, started on demand."""
     started: list[tuple[subprocess.Popen[str], str]] = []
 
     def ask(path: str, body: object = None) -> Any:
         if not started:
-            words = chatting.words("serve", "--port", "0")
+            words = cli_with_chat.words("serve", "--port", "0")
             process = prefork.Popen(
                 words,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
-                env=chatting.environment(),
-                cwd=chatting.home,
+                env=cli_with_chat.environment(),
+                cwd=cli_with_chat.home,
             )
             assert process.stdout is not None
             line = next(line for line in process.stdout if line.startswith("Toolyard is listening on "))
@@ -261,8 +267,8 @@ def web(chatting: CliWithChat) -> Iterator[Callable[..., Any]]:
         process.stdout.close()
 
 
-def test_the_web_app_and_the_terminal_have_the_same_chats(chatting: CliWithChat, web: Any) -> None:
-    ran = chatting("chat", "-p", script('call chat_look {"text": "x"}', "then", "say Done."), "--json")
+def test_the_web_app_and_the_terminal_have_the_same_chats(cli_with_chat: CliWithChat, web: Any) -> None:
+    ran = cli_with_chat("chat", "-p", script('call chat_look {"text": "x"}', "then", "say Done."), "--json")
     assert (ran.code, ran.err) == (0, "")
     printed = [json.loads(line) for line in ran.lines]
     kinds = [one["kind"] for one in printed]
@@ -278,8 +284,8 @@ def test_the_web_app_and_the_terminal_have_the_same_chats(chatting: CliWithChat,
     # And vice versa.
     web(f"{at}/messages", {"text": "say In the web."})
     until(lambda: web(at)["state"] == "idle")
-    assert chatting("chat", "--resume", "-p", "say Again here.").out == "Again here.\n"
-    said = [message["content"] for message in chatting.asked[-1]["messages"]]
+    assert cli_with_chat("chat", "--resume", "-p", "say Again here.").out == "Again here.\n"
+    said = [message["content"] for message in cli_with_chat.asked[-1]["messages"]]
     assert said[-3:] == ["say In the web.", "In the web.", "say Again here."]
 
 

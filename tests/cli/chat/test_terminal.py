@@ -55,15 +55,15 @@ class TerminalSession:
 
 
 @pytest.fixture
-def talk(chatting: CliWithChat, terminal: Any) -> Callable[..., TerminalSession]:
+def talk(cli_with_chat: CliWithChat, terminal: Any) -> Callable[..., TerminalSession]:
     return lambda *words, **env: TerminalSession(terminal("chat", *words, **env))
 
 
 # Conversation.
 
 
-def test_a_conversation(chatting: CliWithChat, talk: Callable[..., TerminalSession]) -> None:
-    chatting.agents("## Looker\n---\ndescription: only looks\ntools: [chat_look]\n---\nLook.\n")
+def test_a_conversation(cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]) -> None:
+    cli_with_chat.agents("## Looker\n---\ndescription: only looks\ntools: [chat_look]\n---\nLook.\n")
     here = talk()
     here.sees("a new chat with fake  (/help; Ctrl-C stops a turn, Ctrl-D quits)")
     here.says("think so", 'call chat_count {"to": 3, "pause": 0.05}', "then", "say Counted.")
@@ -102,18 +102,18 @@ def test_a_conversation(chatting: CliWithChat, talk: Callable[..., TerminalSessi
     here.says("/quit")
     here.sees("`toolyard chat --resume ")
     assert here.terminal.end() == 0
-    exported = (chatting.home / "out.md").read_text()
+    exported = (cli_with_chat.home / "out.md").read_text()
     assert exported.count("## You") == 3
     assert "it failed" in exported
-    assert len(chatting.chats) == 2
-    assert [one["content"] for one in chatting.asked[-1]["messages"]] == ["say Anew."]
+    assert len(cli_with_chat.chats) == 2
+    assert [one["content"] for one in cli_with_chat.asked[-1]["messages"]] == ["say Anew."]
 
 
 def test_files_are_attached_to_the_next_message(
-    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
-    (chatting.home / "notes.txt").write_text("Oslo\nBergen\n")
-    (chatting.home / "blob.bin").write_bytes(b"\0\1")
+    (cli_with_chat.home / "notes.txt").write_text("Oslo\nBergen\n")
+    (cli_with_chat.home / "blob.bin").write_bytes(b"\0\1")
     here = talk()
     here.says("/attach blob.bin")
     here.sees("error: “blob.bin” is neither a picture nor a text file")
@@ -127,13 +127,13 @@ def test_files_are_attached_to_the_next_message(
     here.sees("Again.\n")
     here.says("/quit")
     assert here.terminal.end() == 0
-    first, second = ([one["content"] for one in asked["messages"]][-1] for asked in chatting.asked[-2:])
+    first, second = ([one["content"] for one in asked["messages"]][-1] for asked in cli_with_chat.asked[-2:])
     assert 'Attached file "notes.txt" (text/plain, 12 bytes)' in str(first)
     assert second == "say Again."
 
 
 def test_the_last_message_is_edited_and_both_versions_are_kept(
-    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk()
     here.says("/edit say Too early.")
@@ -148,12 +148,12 @@ def test_the_last_message_is_edited_and_both_versions_are_kept(
     here.sees("Other.\n")
     here.says("/quit")
     assert here.terminal.end() == 0
-    last = [one["content"] for one in chatting.asked[-1]["messages"]]
+    last = [one["content"] for one in cli_with_chat.asked[-1]["messages"]]
     assert last == ["say One.", "One.", "say Other."]
 
 
 def test_the_first_lines_of_help_and_the_end_of_input(
-    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk()
     here.says("/help")
@@ -168,7 +168,7 @@ def test_the_first_lines_of_help_and_the_end_of_input(
 
 
 def test_a_model_that_fails_leaves_the_conversation_as_it_is(
-    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk()
     here.says("fault 500")
@@ -180,7 +180,7 @@ def test_a_model_that_fails_leaves_the_conversation_as_it_is(
 
 
 def test_words_of_others_cannot_move_the_cursor(
-    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk("-p", "say a\x1b[2Jb\x07c")
     assert here.terminal.end() == 0
@@ -191,16 +191,18 @@ def test_words_of_others_cannot_move_the_cursor(
 # Questions.
 
 
-def test_a_call_that_writes_asks_first(chatting: CliWithChat, talk: Callable[..., TerminalSession]) -> None:
+def test_a_call_that_writes_asks_first(
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+) -> None:
     here = talk(**ASK)
     here.says('call chat_put {"text": "one"}', "then", "say Asked.")
     here.sees("chat_put of chat needs your approval: ")
     here.sees('"text": "one"')
-    question = "Allow this call? [y] once, [a] always with these arguments for 1 hour, [n] no: "
+    question = "Allow this call? [y] once, [a] these arguments in this chat for 1 hour, [n] no: "
     here.answers(question, "what?\n")
     here.answers(question, "n\n")
     here.sees("Asked.\n")
-    assert chatting.noted == []
+    assert cli_with_chat.noted == []
     here.says('call chat_put {"text": "two"}', "then", "say Asked.")
     here.answers(question, "y\n")
     here.sees("Asked.\n")
@@ -213,52 +215,54 @@ def test_a_call_that_writes_asks_first(chatting: CliWithChat, talk: Callable[...
     here.answers(question, "y\n")
     here.answers(question, "n\n")
     here.sees("Both.\n")
-    assert chatting.noted == ['put {"text": "two"}'] * 3 + ['put {"text": "three"}']
+    assert cli_with_chat.noted == ['put {"text": "two"}'] * 3 + ['put {"text": "three"}']
     here.says("/quit")
     assert here.terminal.end() == 0
 
 
-def test_nothing_is_agreed_to_unseen(chatting: CliWithChat, talk: Callable[..., TerminalSession]) -> None:
+def test_nothing_is_agreed_to_unseen(
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+) -> None:
     hidden = "x\\u200b\\u202ey\\udb40\\udc41\\udb40\\udd00z"
     here = talk("-p", f'call chat_put {{"text": "{hidden}"}}\nthen\nsay Put.', **ASK)
     here.sees("chat_put of chat needs your approval: ")
     here.sees(r'"text": "x\u200b\u202ey\U000e0041\U000e0100z"')
     here.answers("[n] no: ", "n\n")
     assert here.terminal.end() == 0
-    assert chatting.noted == []
+    assert cli_with_chat.noted == []
 
 
 def test_in_one_turn_with_a_person_there_they_are_asked_too(
-    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk("-p", 'call chat_put {"text": "x"}\nthen\nsay Put.', **ASK)
     here.answers("[n] no: ", "y\n")
     assert here.terminal.end() == 0
     assert here.rest.rstrip().splitlines()[-2] == "Put."
-    assert chatting.noted == ['put {"text": "x"}']
+    assert cli_with_chat.noted == ['put {"text": "x"}']
 
 
 def test_an_approval_waits_for_another_day(
-    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk(**ASK)
     here.says('call chat_put {"text": "x"}', "then", "say At last.")
     here.answers("[n] no: ", "\x04")
     here.sees("`toolyard chat --resume ")
     assert here.terminal.end() == 0
-    assert [state for _, state in chatting.chats] == ["waiting"]
+    assert [state for _, state in cli_with_chat.chats] == ["waiting"]
     again = talk("--resume", **ASK)
     again.sees("> call chat_put")
     again.sees("chat_put of chat needs your approval: ")
     again.answers("[n] no: ", "y\n")
     again.sees("At last.\n")
-    assert chatting.noted == ['put {"text": "x"}']
+    assert cli_with_chat.noted == ['put {"text": "x"}']
     again.says("/quit")
     assert again.terminal.end() == 0
 
 
 def test_a_server_asks_a_form_a_page_and_for_the_model(
-    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk()
     here.says("call chat_ask {}", "then", "results?")
@@ -288,9 +292,9 @@ def test_a_server_asks_a_form_a_page_and_for_the_model(
 
 
 def test_a_form_of_a_real_server_is_asked_field_by_field(
-    chatting: CliWithChat, talk: Callable[..., TerminalSession], everything_server: str
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession], everything_server: str
 ) -> None:
-    chatting.write({"mcpServers": {"all": {"command": everything_server}}})
+    cli_with_chat.write({"mcpServers": {"all": {"command": everything_server}}})
     here = talk(TOOLYARD_WRITE_TOOLS="allow")
     here.says("call all_trigger-elicitation-request {}", "then", "results?")
     here.answers("Answer it? [y/n]: ", "y\n")
@@ -342,7 +346,7 @@ def test_a_form_of_a_real_server_is_asked_field_by_field(
 
 
 def test_what_is_answered_elsewhere_is_not_asked_any_more(
-    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk(**ASK)
     here.says('call chat_put {"text": "x"}', "then", "say Done.")
@@ -356,14 +360,14 @@ def test_what_is_answered_elsewhere_is_not_asked_any_more(
         one.sees("Done.\n")
         one.says("/quit")
         assert one.terminal.end() == 0
-    assert chatting.noted == ['put {"text": "x"}']
+    assert cli_with_chat.noted == ['put {"text": "x"}']
 
 
 # Interruption.
 
 
 def test_ctrl_c_stops_the_model_and_the_conversation_goes_on(
-    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk()
     here.says("say Begun", "hold")
@@ -371,7 +375,7 @@ def test_ctrl_c_stops_the_model_and_the_conversation_goes_on(
     here.sees("Begun")
     here.terminal.type("\x03")
     here.sees("stopped")
-    until(lambda: chatting.asked[0]["ended"] == "aborted")
+    until(lambda: cli_with_chat.asked[0]["ended"] == "aborted")
     here.says("say Still here.")
     here.sees("Still here.\n")
     here.says("/quit")
@@ -379,15 +383,15 @@ def test_ctrl_c_stops_the_model_and_the_conversation_goes_on(
 
 
 def test_ctrl_c_stops_the_tools_and_once_more_leaves(
-    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk()
     here.says("call chat_wait {}", "call chat_wait {}")
-    until(lambda: chatting.noted == ["wait {}"] * 2)
+    until(lambda: cli_with_chat.noted == ["wait {}"] * 2)
     child = _server_of(here.terminal.process.pid)
     here.terminal.type("\x03")
     here.sees("stopped")
-    until(lambda: chatting.noted[2:] == ["cancelled wait"] * 2)
+    until(lambda: cli_with_chat.noted[2:] == ["cancelled wait"] * 2)
     here.sees("> ")
     here.terminal.type("\x03")
     assert here.terminal.end() == 130
@@ -395,7 +399,7 @@ def test_ctrl_c_stops_the_tools_and_once_more_leaves(
 
 
 def test_ctrl_c_at_a_question_stops_the_turn(
-    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk(**ASK)
     here.says('call chat_put {"text": "x"}', "then", "say Never.")
@@ -404,18 +408,18 @@ def test_ctrl_c_at_a_question_stops_the_turn(
     here.sees("stopped")
     here.says("/quit")
     assert here.terminal.end() == 0
-    assert chatting.noted == []
-    assert [state for _, state in chatting.chats] == ["idle"]
+    assert cli_with_chat.noted == []
+    assert [state for _, state in cli_with_chat.chats] == ["idle"]
 
 
 def test_a_killed_program_leaves_nothing_behind_and_the_turn_can_be_run_again(
-    chatting: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
 ) -> None:
     here = talk()
     here.says("say Half of it", "call chat_wait {}", "then", "say All of it.")
     here.sees("All of it.\n")
     here.sees("Half of it")
-    until(lambda: chatting.noted == ["wait {}"])
+    until(lambda: cli_with_chat.noted == ["wait {}"])
     child = _server_of(here.terminal.process.pid)
     os.kill(here.terminal.process.pid, signal.SIGKILL)
     here.terminal.process.wait(30)
@@ -427,7 +431,7 @@ def test_a_killed_program_leaves_nothing_behind_and_the_turn_can_be_run_again(
     again.sees("the process that ran this turn has ended")
     again.says("/retry")
     again.sees("Half of it\n")
-    until(lambda: chatting.noted[1:] == ["wait {}"])
+    until(lambda: cli_with_chat.noted[1:] == ["wait {}"])
     again.terminal.type("\x03")
     again.sees("stopped")
     again.says("say Something else.")
@@ -436,7 +440,9 @@ def test_a_killed_program_leaves_nothing_behind_and_the_turn_can_be_run_again(
     assert again.terminal.end() == 0
 
 
-def test_the_terminal_is_left_as_it_was(chatting: CliWithChat, talk: Callable[..., TerminalSession]) -> None:
+def test_the_terminal_is_left_as_it_was(
+    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+) -> None:
     import termios
 
     here = talk()

@@ -22,11 +22,11 @@ KEY = "a secret key that is long enough for this"
 
 
 @pytest.fixture
-def settings(database_url: str | None, yard: Cli) -> Settings:
+def settings(database_url: str | None, cli_with_server: Cli) -> Settings:
     chosen = {} if database_url is None else {"database_url": database_url, "secret_key": KEY}
     lines = [f'{name} = "{value}"' for name, value in chosen.items()]
-    (yard.data / "toolyard.toml").write_text("\n".join(lines))
-    return load_settings(yard.data)
+    (cli_with_server.data / "toolyard.toml").write_text("\n".join(lines))
+    return load_settings(cli_with_server.data)
 
 
 async def _open(data: Path, settings: Settings) -> Services:
@@ -36,38 +36,40 @@ async def _open(data: Path, settings: Settings) -> Services:
 
 
 async def test_search_finds_what_the_server_listed_and_starts_nothing(
-    yard: Cli, starts: Path, settings: Settings
+    cli_with_server: Cli, starts_file: Path, settings: Settings
 ) -> None:
-    services = await _open(yard.data, settings)
+    services = await _open(cli_with_server.data, settings)
     try:
         await services.configured_servers.connect_shared()
-        begun = starts.read_text()
-        found = yard("search", "--json", "repeats arguments")
+        begun = starts_file.read_text()
+        found = cli_with_server("search", "--json", "repeats arguments")
         assert found.json["never_listed"] == []
         assert found.json["tools"]
-        assert starts.read_text() == begun
+        assert starts_file.read_text() == begun
         words = {"COMP_WORDS": "toolyard call odd_t", "COMP_CWORD": "2"}
-        assert "odd_typed" in yard(_TOOLYARD_COMPLETE="bash_complete", **words).out
+        assert "odd_typed" in cli_with_server(_TOOLYARD_COMPLETE="bash_complete", **words).out
     finally:
         await services.close()
 
 
 async def test_the_server_knows_what_the_command_line_listed(
-    yard: Cli, starts: Path, settings: Settings
+    cli_with_server: Cli, starts_file: Path, settings: Settings
 ) -> None:
-    assert yard("tools").code == 0
-    begun = starts.read_text()
-    services = await _open(yard.data, settings)
+    assert cli_with_server("tools").code == 0
+    begun = starts_file.read_text()
+    services = await _open(cli_with_server.data, settings)
     try:
         roster = await services.core.tool_directory.load_stored(LOCAL_PRINCIPAL)
         assert "odd" in roster.catalogues
-        assert starts.read_text() == begun
+        assert starts_file.read_text() == begun
     finally:
         await services.close()
 
 
-async def test_without_its_database_the_command_line_uses_its_file(yard: Cli, starts: Path) -> None:
+async def test_without_its_database_the_command_line_uses_its_file(
+    cli_with_server: Cli, starts_file: Path
+) -> None:
     nobody = "postgresql://nobody@127.0.0.1:1/nothing"
-    (yard.data / "toolyard.toml").write_text(f'database_url = "{nobody}"\nsecret_key = "{KEY}"\n')
-    assert yard("tools").code == 0
-    assert yard("search", "--json", "repeats arguments").json["never_listed"] == []
+    (cli_with_server.data / "toolyard.toml").write_text(f'database_url = "{nobody}"\nsecret_key = "{KEY}"\n')
+    assert cli_with_server("tools").code == 0
+    assert cli_with_server("search", "--json", "repeats arguments").json["never_listed"] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,45 +14,45 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def team(cli: Cli) -> Any:
+def password_cli(cli: Cli) -> Any:
     cli.env["TOOLYARD_PEOPLE_MODE"] = "password"
     copy_template(cli.data)
     return cli
 
 
-def test_somebody_is_added_listed_disabled_and_deleted(team: Any) -> None:
-    assert team("users", "list").err.startswith("note: no accounts yet")
-    added = team("users", "add", "Ann", "--admin")
+def test_somebody_is_added_listed_disabled_and_deleted(password_cli: Any) -> None:
+    assert password_cli("users", "list").err.startswith("note: no accounts yet")
+    added = password_cli("users", "add", "Ann", "--admin")
     assert added.code == 0
     assert added.out.startswith("http://127.0.0.1:8420/ui/invite/")
     assert "once" in added.err
-    assert team("users", "add", "Bob").code == 0
-    listed = team("users", "list", "--json").json["items"]
+    assert password_cli("users", "add", "Bob").code == 0
+    listed = password_cli("users", "list", "--json").json["items"]
     assert [(user["name"], user["role"], user["has_password"]) for user in listed] == [
         ("Ann", "admin", False),
         ("Bob", "user", False),
     ]
-    assert [line.split("\t")[:3] for line in team("users", "list").lines] == [
+    assert [line.split("\t")[:3] for line in password_cli("users", "list").lines] == [
         ["Ann", "admin", "no password"],
         ["Bob", "user", "no password"],
     ]
-    assert team("users", "disable", "bob").out == "Bob is disabled\n"
-    assert team("users", "list").lines[1].split("\t")[2] == "disabled"
-    assert team("users", "disable", "bob", "--undo").out == "Bob is enabled\n"
-    assert team("users", "delete", "bob", "--yes").out == "Bob is deleted\n"
-    assert [user["name"] for user in team("users", "list", "--json").json["items"]] == ["Ann"]
+    assert password_cli("users", "disable", "bob").out == "Bob is disabled\n"
+    assert password_cli("users", "list").lines[1].split("\t")[2] == "disabled"
+    assert password_cli("users", "disable", "bob", "--undo").out == "Bob is enabled\n"
+    assert password_cli("users", "delete", "bob", "--yes").out == "Bob was deleted\n"
+    assert [user["name"] for user in password_cli("users", "list", "--json").json["items"]] == ["Ann"]
 
 
-def test_a_new_link_replaces_the_old_one_and_knows_the_public_address(team: Any) -> None:
-    team.env["TOOLYARD_PUBLIC_URL"] = "https://toolyard.example/"
-    first = team("--json", "users", "add", "ann").json
-    second = team("users", "invite", "Ann", "--json").json
+def test_a_new_link_replaces_the_old_one_and_knows_the_public_address(password_cli: Any) -> None:
+    password_cli.env["TOOLYARD_PUBLIC_URL"] = "https://toolyard.example/"
+    first = password_cli("--json", "users", "add", "ann").json
+    second = password_cli("users", "invite", "Ann", "--json").json
     assert second["link"].startswith("https://toolyard.example/ui/invite/")
     assert first["link"] != second["link"]
 
 
-def test_what_can_be_wrong(team: Any) -> None:
-    team("users", "add", "ann")
+def test_what_can_be_wrong(password_cli: Any) -> None:
+    password_cli("users", "add", "ann")
     for words, code, said in (
         (("add", "ann"), 1, "user 'ann' already exists"),
         (("add", "ANN"), 1, "user 'ANN' already exists"),
@@ -64,14 +65,14 @@ def test_what_can_be_wrong(team: Any) -> None:
         (("add",), 2, "missing argument"),
         (("promote", "ann"), 2, "no such command 'promote'"),
     ):
-        ran = team("users", *words)
+        ran = password_cli("users", *words)
         assert (words, ran.code) == (words, code), ran.err
         assert said in ran.err
-    assert [user["name"] for user in team("users", "list", "--json").json["items"]] == ["ann"]
+    assert [user["name"] for user in password_cli("users", "list", "--json").json["items"]] == ["ann"]
 
 
-def test_errors_are_json_where_json_is_wanted(team: Any) -> None:
-    error = team("users", "invite", "nobody", "--json").json["error"]
+def test_errors_are_json_where_json_is_wanted(password_cli: Any) -> None:
+    error = password_cli("users", "invite", "nobody", "--json").json["error"]
     assert (error["kind"], "users list" in error["hint"]) == ("NoSuchUser", True)
 
 
@@ -84,13 +85,14 @@ def test_links_are_for_the_mode_password_and_the_rest_for_all(cli: Cli, mode: st
     assert cli("users", "list").code == 0
 
 
-def test_the_log_remembers_what_was_done_here(team: Any) -> None:
+def test_the_log_remembers_what_was_done_here(password_cli: Any) -> None:
     import sqlite3
 
-    team("users", "add", "ann")
-    team("users", "delete", "ann", "--yes")
+    password_cli("users", "add", "ann")
+    password_cli("users", "delete", "ann", "--yes")
     query = "SELECT action, actor_name, target, details FROM audit"
-    added, deleted = sqlite3.connect(team.data / "toolyard.db").execute(query).fetchall()
+    with closing(sqlite3.connect(password_cli.data / "toolyard.db")) as database:
+        added, deleted = database.execute(query).fetchall()
     assert (added[:2], deleted[:2]) == (("user.add", "command line"), ("user.delete", "command line"))
     assert added[2] == deleted[2] != "ann", "accounts are named by id, which no rename changes"
     assert json.loads(added[3]) == json.loads(deleted[3]) == {"name": "ann"}

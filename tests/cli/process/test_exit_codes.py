@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 GONE = {"command": "no-such-command-anywhere"}
 
 
-def test_0_when_the_tool_answers(yard: Cli) -> None:
-    ran = yard("call", "odd_typed", "text=hi")
+def test_0_when_the_tool_answers(cli_with_server: Cli) -> None:
+    ran = cli_with_server("call", "odd_typed", "text=hi")
     assert (ran.code, ran.out, ran.err) == (0, '{"text": "hi"}\n', "")
 
 
-def test_1_when_the_tool_answers_with_an_error(yard: Cli) -> None:
-    ran = yard("call", "odd_fail")
+def test_1_when_the_tool_answers_with_an_error(cli_with_server: Cli) -> None:
+    ran = cli_with_server("call", "odd_fail")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == "error: odd_fail returned an error: it went wrong\n"
 
 
-def test_1_with_all_that_the_server_said_about_it(yard: Cli) -> None:
-    ran = yard("call", "odd_fail", '{"refuse": true}')
+def test_1_with_all_that_the_server_said_about_it(cli_with_server: Cli) -> None:
+    ran = cli_with_server("call", "odd_fail", '{"refuse": true}')
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == 'error: server \'odd\': not so (code -32602)\n{"field": "café"}\n'
 
@@ -62,8 +62,8 @@ def test_1_when_check_finds_problems(cli: Cli) -> None:
     ],
     ids=" ".join,
 )
-def test_2_for_words_that_cannot_be_used(yard: Cli, words: tuple[str, ...]) -> None:
-    ran = yard(*words)
+def test_2_for_words_that_cannot_be_used(cli_with_server: Cli, words: tuple[str, ...]) -> None:
+    ran = cli_with_server(*words)
     assert ran.code == 2
     assert ran.err.startswith("error: ")
 
@@ -81,8 +81,8 @@ def test_3_when_the_server_cannot_be_reached(cli: Cli) -> None:
     assert cli("tools", "--server", "gone").code == 3
 
 
-def test_4_for_a_hidden_tool_with_the_rule_and_for_an_unknown_one(yard: Cli) -> None:
-    hidden, missing = yard("call", "odd_write", "a=1"), yard("call", "odd_absent")
+def test_4_for_a_hidden_tool_with_the_rule_and_for_an_unknown_one(cli_with_server: Cli) -> None:
+    hidden, missing = cli_with_server("call", "odd_write", "a=1"), cli_with_server("call", "odd_absent")
     assert (hidden.code, missing.code) == (4, 4)
     assert hidden.err.splitlines() == [
         "error: 'odd_write' is hidden: this tool can change data (readOnlyHint is false), "
@@ -92,9 +92,21 @@ def test_4_for_a_hidden_tool_with_the_rule_and_for_an_unknown_one(yard: Cli) -> 
     assert missing.err.splitlines()[0] == "error: no tool named 'odd_absent' is available"
 
 
-def test_4_names_the_rule_of_an_agent_too(yard: Cli) -> None:
-    yard.agents("## Reader\n---\ntools: [odd_image]\n---\nRead.\n")
-    ran = yard("call", "odd_typed", "--agent", "reader")
+def test_4_for_a_misspelled_hidden_tool_suggests_it_with_the_rule(cli_with_server: Cli) -> None:
+    ran = cli_with_server("call", "odd_wirte", "a=1")
+    assert (ran.code, ran.err.splitlines()) == (
+        4,
+        [
+            "error: no tool named 'odd_wirte' is available",
+            "hint: did you mean 'odd_write'? It is hidden (write tools): this tool can change data "
+            "(readOnlyHint is false), and write_tools is 'reject'",
+        ],
+    )
+
+
+def test_4_names_the_rule_of_an_agent_too(cli_with_server: Cli) -> None:
+    cli_with_server.agents("## Reader\n---\ntools: [odd_image]\n---\nRead.\n")
+    ran = cli_with_server("call", "odd_typed", "--agent", "reader")
     assert (ran.code, ran.err.splitlines()) == (
         4,
         [
@@ -104,9 +116,9 @@ def test_4_names_the_rule_of_an_agent_too(yard: Cli) -> None:
     )
 
 
-def test_4_comes_before_complaints_about_arguments(yard: Cli) -> None:
-    yard.agents("## Reader\n---\ntools: [odd_image]\n---\nRead.\n")
-    ran = yard("call", "odd_typed", "whole=much", "--agent", "reader")
+def test_4_comes_before_complaints_about_arguments(cli_with_server: Cli) -> None:
+    cli_with_server.agents("## Reader\n---\ntools: [odd_image]\n---\nRead.\n")
+    ran = cli_with_server("call", "odd_typed", "whole=much", "--agent", "reader")
     assert (ran.code, "whole" in ran.err) == (4, False)
 
 
@@ -117,8 +129,8 @@ def test_5_when_the_server_wants_credentials(cli: Cli, hostile_http: ListeningPr
     assert ran.err.startswith("error: server 'web': ")
 
 
-def test_6_when_it_takes_too_long(yard: Cli) -> None:
-    ran = yard("call", "odd_never", "--timeout", "0.5")
+def test_6_when_it_takes_too_long(cli_with_server: Cli) -> None:
+    ran = cli_with_server("call", "odd_never", "--timeout", "0.5")
     assert (ran.code, ran.err) == (6, "error: 'odd_never' took longer than 0.5 s\n")
 
 
@@ -127,27 +139,27 @@ def test_6_also_while_it_is_being_started(cli: Cli) -> None:
     assert cli("call", "slow_tool", "--timeout", "0.5").code == 6
 
 
-def test_6_when_the_outcome_is_unknown(yard: Cli) -> None:
-    ran = yard("call", "odd_die")
+def test_6_when_the_outcome_is_unknown(cli_with_server: Cli) -> None:
+    ran = cli_with_server("call", "odd_die")
     assert ran.code == 6
     assert ran.err.startswith("error: server 'odd': exited with code 7")
     assert "hint: the outcome is unknown: it may have been executed" in ran.err
 
 
-def test_errors_are_json_where_json_is_wanted(yard: Cli) -> None:
+def test_errors_are_json_where_json_is_wanted(cli_with_server: Cli) -> None:
     for words, kind, code in [
         (("call", "odd_absent", "--json"), "ToolRefused", 4),
         (("--json", "call", "odd_die"), "OutcomeUnknown", 6),
         (("call", "odd_typed", "whole=much", "--json"), "Usage", 2),
         (("tools", "--no-such-option", "--json"), "Usage", 2),
     ]:
-        ran = yard(*words)
+        ran = cli_with_server(*words)
         error = ran.json["error"]
         assert (ran.code, error["exit_code"], error["kind"], ran.err) == (code, code, kind, "")
 
 
-def test_a_tools_own_error_is_json_too(yard: Cli) -> None:
-    ran = yard("call", "odd_fail", "--json")
+def test_a_tools_own_error_is_json_too(cli_with_server: Cli) -> None:
+    ran = cli_with_server("call", "odd_fail", "--json")
     assert ran.code == 1
     assert ran.json["is_error"] is True
     assert ran.json["error"]["message"] == "it went wrong"

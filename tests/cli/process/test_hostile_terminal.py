@@ -75,9 +75,9 @@ def test_no_text_of_a_server_controls_the_terminal(cli: Cli, terminal: Any, entr
 
 @pytest.mark.parametrize("trust", ["trusted", "untrusted"])
 def test_no_text_of_a_server_or_model_controls_the_terminal_of_a_chat(
-    chatting: CliWithChat, terminal: Any, trust: str
+    cli_with_chat: CliWithChat, terminal: Any, trust: str
 ) -> None:
-    chatting.write({"mcpServers": {"evil": SERVER if trust == "trusted" else UNTRUSTED}})
+    cli_with_chat.write({"mcpServers": {"evil": SERVER if trust == "trusted" else UNTRUSTED}})
     attack = "\x1b]0;TITLE\x07\x1b[2J\u202e\x9b"
     for tool in ("say", "fail", "error", "die", "write"):
         name, arguments = f"evil_{tool}", {"a": attack}

@@ -14,37 +14,40 @@ if TYPE_CHECKING:
 Entry = dict[str, Any]
 
 
-def strict(odd: Entry, **more: Any) -> Entry:
-    return {"trust": "trusted", "transport": {"type": "stdio", **odd}, **more}
+def strict(entry: Entry, **more: Any) -> Entry:
+    return {"trust": "trusted", "transport": {"type": "stdio", **entry}, **more}
 
 
-def malformed(odd: Entry) -> str:
-    return json.dumps({"mcpServers": {"odd": odd}}, indent=1)[:-2]
+def malformed(unusual_server: Entry) -> str:
+    return json.dumps({"mcpServers": {"odd": unusual_server}}, indent=1)[:-2]
 
 
-def wrong_type(odd: Entry) -> Entry:
-    return {"servers": {"odd": strict(odd), "bad": strict({"command": 7})}}
+def wrong_type(unusual_server: Entry) -> Entry:
+    return {"servers": {"odd": strict(unusual_server), "bad": strict({"command": 7})}}
 
 
-def empty_allow(odd: Entry) -> Entry:
-    return {"servers": {"odd": strict(odd), "bad": strict(odd, allowTools=[])}}
+def empty_allow(unusual_server: Entry) -> Entry:
+    return {"servers": {"odd": strict(unusual_server), "bad": strict(unusual_server, allowTools=[])}}
 
 
-def bundle_without_server(odd: Entry) -> Entry:
-    return {"servers": {"odd": strict(odd)}, "bundles": {"b": {"serverId": "od", "mode": "direct"}}}
+def bundle_without_server(unusual_server: Entry) -> Entry:
+    return {
+        "servers": {"odd": strict(unusual_server)},
+        "bundles": {"b": {"serverId": "od", "mode": "direct"}},
+    }
 
 
-def unknown_key(odd: Entry) -> Entry:
-    return {"servers": {"odd": strict(odd, alowTools=["x"])}}
+def unknown_key(unusual_server: Entry) -> Entry:
+    return {"servers": {"odd": strict(unusual_server, alowTools=["x"])}}
 
 
-def duplicate_key(odd: Entry) -> str:
-    entry = json.dumps(odd)
+def duplicate_key(unusual_server: Entry) -> str:
+    entry = json.dumps(unusual_server)
     return f'{{"mcpServers": {{\n"odd": {entry}}},\n"mcpServers": {{"odd": {entry}\n}}}}'
 
 
-def allows_everything(odd: Entry) -> Entry:
-    return {"servers": {"odd": strict(odd) | {"trust": "untrusted", "allowTools": ["*"]}}}
+def allows_everything(unusual_server: Entry) -> Entry:
+    return {"servers": {"odd": strict(unusual_server) | {"trust": "untrusted", "allowTools": ["*"]}}}
 
 
 BAD = [
@@ -60,9 +63,9 @@ BAD = [
 
 @pytest.mark.parametrize(("make", "place", "words"), BAD, ids=lambda value: getattr(value, "__name__", ""))
 def test_an_error_names_its_place_and_nothing_starts(
-    cli: Cli, odd: Entry, starts: Path, make: Any, place: str, words: str
+    cli: Cli, unusual_server: Entry, starts_file: Path, make: Any, place: str, words: str
 ) -> None:
-    path = cli.write(make(odd))
+    path = cli.write(make(unusual_server))
     for command in (("servers",), ("call", "odd_typed")):
         ran = cli(*command)
         assert (ran.code, ran.out) == (2, ""), command
@@ -72,7 +75,7 @@ def test_an_error_names_its_place_and_nothing_starts(
     checked = cli("check")
     assert checked.code == 1
     assert f"error: {path}:" in checked.out
-    assert not starts.exists()
+    assert not starts_file.exists()
 
 
 def test_all_problems_are_told_at_once(cli: Cli) -> None:
@@ -112,22 +115,22 @@ def test_a_named_file_that_is_missing_is_an_error_and_a_default_place_is_not(cli
     assert ran.err.startswith("note: no servers are configured\nhint: ")
 
 
-def test_tools_that_are_no_list_are_named_with_their_line(yard: Cli, starts: Path) -> None:
-    path = yard.agents("## Reader\n---\ntools: odd_typed\n---\nRead.\n")
-    ran = yard("tools", "--agent", "reader")
+def test_tools_that_are_no_list_are_named_with_their_line(cli_with_server: Cli, starts_file: Path) -> None:
+    path = cli_with_server.agents("## Reader\n---\ntools: odd_typed\n---\nRead.\n")
+    ran = cli_with_server("tools", "--agent", "reader")
     assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {path}:3: Reader.tools: tools: is not a list")
-    assert f"error: {path}:3: Reader.tools: tools: is not a list" in yard("check").out
-    assert not starts.exists()
+    assert f"error: {path}:3: Reader.tools: tools: is not a list" in cli_with_server("check").out
+    assert not starts_file.exists()
 
 
-def test_settings_that_are_wrong_are_named(yard: Cli) -> None:
-    toml = yard.data / "toolyard.toml"
+def test_settings_that_are_wrong_are_named(cli_with_server: Cli) -> None:
+    toml = cli_with_server.data / "toolyard.toml"
     toml.write_text('port = "many"\nwrite_tool = "ask"\n')
-    ran = yard("tools")
+    ran = cli_with_server("tools")
     assert ran.code == 2
     assert f"error: {toml}:1: port: expected a whole number" in ran.err
     assert f"error: {toml}:2: write_tool: unknown setting\nhint: did you mean 'write_tools'?" in ran.err
-    assert yard("check").code == 1
+    assert cli_with_server("check").code == 1
 
 
 def test_check_tells_of_all_files_at_once(cli: Cli) -> None:

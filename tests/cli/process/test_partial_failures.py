@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from toolyard.cli.output.notices import configuration_notices
+from toolyard.types.server import Configuration, Server, StdioSpec
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
 
-def test_a_missing_variable_disables_one_server_only(cli: Cli, odd: dict[str, Any]) -> None:
-    cli.write({"mcpServers": {"odd": odd, "key": {"command": "x", "env": {"KEY": "${NO_SUCH_KEY}"}}}})
+def test_a_missing_variable_disables_one_server_only(cli: Cli, unusual_server: dict[str, Any]) -> None:
+    cli.write(
+        {"mcpServers": {"odd": unusual_server, "key": {"command": "x", "env": {"KEY": "${NO_SUCH_KEY}"}}}}
+    )
     reason = "env.KEY needs the variable NO_SUCH_KEY, which is not set"
     ran = cli("tools")
     assert ran.code == 0
@@ -22,20 +27,22 @@ def test_a_missing_variable_disables_one_server_only(cli: Cli, odd: dict[str, An
     assert (called.code, called.err.splitlines()[1]) == (4, f"hint: server 'key' is disabled: {reason}")
 
 
-def test_a_broken_definition_is_set_aside_alone(yard: Cli) -> None:
-    ran = yard("tools")
+def test_a_broken_definition_is_set_aside_alone(cli_with_server: Cli) -> None:
+    ran = cli_with_server("tools")
     reason = "tool 'broken' of server 'odd' is quarantined: inputSchema must be a JSON Schema"
     assert ran.code == 0
     assert "odd_broken" not in ran.out
     assert f"note: {reason}" in ran.err
-    assert reason in yard("check").out
-    why = yard("why", "odd/broken")
+    assert reason in cli_with_server("check").out
+    why = cli_with_server("why", "odd/broken")
     assert (why.code, "-> definition" in why.out, "in quarantine: inputSchema" in why.out) == (0, True, True)
-    assert yard("call", "odd_broken").code == 4
+    assert cli_with_server("call", "odd_broken").code == 4
 
 
-def test_notices_about_quarantined_tools_and_dead_servers_appear_once(cli: Cli, odd: dict[str, Any]) -> None:
-    entries: dict[str, Any] = {"odd": odd, "gone": {"command": "/no/such/program"}}
+def test_notices_about_quarantined_tools_and_dead_servers_appear_once(
+    cli: Cli, unusual_server: dict[str, Any]
+) -> None:
+    entries: dict[str, Any] = {"odd": unusual_server, "gone": {"command": "/no/such/program"}}
     cli.write({"mcpServers": entries})
     first = cli("tools").err
     assert "tool 'broken' of server 'odd' is quarantined" in first
@@ -49,38 +56,48 @@ def test_notices_about_quarantined_tools_and_dead_servers_appear_once(cli: Cli, 
     assert "is quarantined" in cli("tools", "--all").err
     assert "error: server 'gone': command not found" in cli("tools", "--server", "gone").err
     assert "is quarantined" in cli("check").out
-    cli.write({"mcpServers": {"odd": odd}})
+    cli.write({"mcpServers": {"odd": unusual_server}})
     assert "failing" not in cli("tools").err
     cli.write({"mcpServers": entries})
     assert "error: server 'gone': command not found" in cli("tools").err
 
 
-def test_an_emoji_in_a_name_becomes_a_name_that_can_be_called(yard: Cli) -> None:
-    names = [line.split("\t")[0] for line in yard("tools").lines]
+def test_an_emoji_in_a_name_becomes_a_name_that_can_be_called(cli_with_server: Cli) -> None:
+    names = [line.split("\t")[0] for line in cli_with_server("tools").lines]
     assert "odd_party__" in names
-    assert yard("call", "odd_party__", "{}").out == "{}\n"
-    assert "odd_party__ (odd/party 🎉): allow" in yard("why", "odd/party 🎉").out
+    assert cli_with_server("call", "odd_party__", "{}").out == "{}\n"
+    assert "odd_party__ (odd/party 🎉): allow" in cli_with_server("why", "odd/party 🎉").out
 
 
-def test_names_that_collide_are_told_apart_and_check_says_so(yard: Cli) -> None:
-    names = [name for line in yard("tools").lines if (name := line.split("\t")[0]).startswith("odd_a_b")]
+def test_names_that_collide_are_told_apart_and_check_says_so(cli_with_server: Cli) -> None:
+    names = [
+        name for line in cli_with_server("tools").lines if (name := line.split("\t")[0]).startswith("odd_a_b")
+    ]
     assert len(names) == 2
     assert all(len(name) > len("odd_a_b") for name in names)
-    told = yard("check").out
+    told = cli_with_server("check").out
     for name, own in zip(sorted(names), ("a b", "a.b"), strict=False):
         assert f"exposed as '{name}': 'odd_a_b' is also claimed by odd/" in told, own
 
 
-def test_a_server_that_fails_leaves_the_others_working(cli: Cli, odd: dict[str, Any]) -> None:
+def test_a_server_that_fails_leaves_the_others_working(cli: Cli, unusual_server: dict[str, Any]) -> None:
     dies = {"command": "sh", "args": ["-c", "echo its last words >&2; exit 9"]}
-    cli.write({"mcpServers": {"odd": odd, "dies": dies}})
+    cli.write({"mcpServers": {"odd": unusual_server, "dies": dies}})
     ran = cli("tools")
     assert ran.code == 0
     assert "odd_typed\t" in ran.out
     assert "error: server 'dies': exited with code 9: its last words\n" in ran.err
 
 
-def test_escape_sequences_of_a_server_do_not_reach_the_list(yard: Cli) -> None:
-    ran = yard("tools", "--server", "odd")
+def test_escape_sequences_of_a_server_do_not_reach_the_list(cli_with_server: Cli) -> None:
+    ran = cli_with_server("tools", "--server", "odd")
     assert "\x1b" not in ran.out + ran.err
     assert "odd_fail\t\ufffd[31mAlways\ufffd[0m fails" in ran.lines
+
+
+def test_a_server_is_reported_whatever_the_words_of_its_reason() -> None:
+    server = Server("local", StdioSpec("npx"), enabled=False, disabled_reason="not approved of by its owner")
+    reported = configuration_notices(Configuration({"local": server}))
+    assert [notice.text for notice in reported] == [
+        "server 'local' is disabled: not approved of by its owner"
+    ]

@@ -13,20 +13,22 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_stream_that_is_closed_keeps_nothing_from_working(yard: Cli, closed: str) -> None:
-    ran = yard.run(["bash", "-c", f'"$0" -m toolyard call odd_typed text=hi {closed}', sys.executable])
+def test_a_stream_that_is_closed_keeps_nothing_from_working(cli_with_server: Cli, closed: str) -> None:
+    ran = cli_with_server.run(
+        ["bash", "-c", f'"$0" -m toolyard call odd_typed text=hi {closed}', sys.executable]
+    )
     assert (ran.code, ran.out, ran.err) == (0, "" if ">&-" in closed.split() else '{"text": "hi"}\n', "")
 
 
 @pytest.mark.parametrize("words", ["call odd_typed -", "stdio"])
-def test_what_needs_a_closed_input_says_so(yard: Cli, words: str) -> None:
-    ran = yard.run(["bash", "-c", f'"$0" -m toolyard {words} <&-', sys.executable])
+def test_what_needs_a_closed_input_says_so(cli_with_server: Cli, words: str) -> None:
+    ran = cli_with_server.run(["bash", "-c", f'"$0" -m toolyard {words} <&-', sys.executable])
     assert (ran.code, ran.err.startswith("error: standard input")) == (2, True)
 
 
 @pytest.mark.parametrize("words", ["tools", "--json tools", "--json check"])
-def test_an_output_that_takes_nothing_more_is_told(yard: Cli, words: str) -> None:
-    ran = yard.run(["bash", "-c", f'"$0" -m toolyard {words} > /dev/full', sys.executable])
+def test_an_output_that_takes_nothing_more_is_told(cli_with_server: Cli, words: str) -> None:
+    ran = cli_with_server.run(["bash", "-c", f'"$0" -m toolyard {words} > /dev/full', sys.executable])
     assert (ran.code, "error: No space left on device" in ran.err) == (1, True)
 
 

@@ -64,15 +64,15 @@ def test_a_long_name_is_never_cut(cli: Cli, everything_server: str, terminal: An
     assert all(len(line) <= 60 for line in shown.plain.splitlines() if line.startswith("all_"))
 
 
-def test_a_text_cannot_move_the_cursor(yard: Cli, terminal: Any) -> None:
+def test_a_text_cannot_move_the_cursor(cli_with_server: Cli, terminal: Any) -> None:
     shown = terminal("call", "odd_screen")
     assert shown.end() == 0
     assert "\x1b[2J" not in shown.seen
     assert "\ufffd[2Jcleared" in shown.seen
 
 
-def test_approve_asks(cli: Cli, odd: dict[str, Any], terminal: Any) -> None:
-    cli.write({"mcpServers": {"odd": odd}}, ".mcp.json")
+def test_approve_asks(cli: Cli, unusual_server: dict[str, Any], terminal: Any) -> None:
+    cli.write({"mcpServers": {"odd": unusual_server}}, ".mcp.json")
     refused = terminal("approve")
     refused.wait_for("Approve this file? [y/N]")
     refused.type("\n")
@@ -85,8 +85,8 @@ def test_approve_asks(cli: Cli, odd: dict[str, Any], terminal: Any) -> None:
     assert (cli.data / "approvals.json").exists()
 
 
-def test_import_asks(cli: Cli, odd: dict[str, Any], terminal: Any) -> None:
-    source = cli.write({"mcpServers": {"odd": odd}}, "theirs.json")
+def test_import_asks(cli: Cli, unusual_server: dict[str, Any], terminal: Any) -> None:
+    source = cli.write({"mcpServers": {"odd": unusual_server}}, "theirs.json")
     asked = terminal("import", source)
     asked.wait_for(f"Write 1 server to {cli.data / 'mcp.json'}? [y/N]")
     asked.type("yes\n")
@@ -94,7 +94,7 @@ def test_import_asks(cli: Cli, odd: dict[str, Any], terminal: Any) -> None:
     assert (cli.data / "mcp.json").exists()
 
 
-def test_a_write_tool_asks_and_a_no_refuses(yard: Cli, terminal: Any) -> None:
+def test_a_write_tool_asks_and_a_no_refuses(cli_with_server: Cli, terminal: Any) -> None:
     question = 'odd_write can change data. Call it with {"a": "1"}? [y/N]'
     for answer, code, words in (("n\n", 4, "was not approved"), ("y\n", 0, '{"a": "1"}')):
         asked = terminal("call", "odd_write", "a=1", TOOLYARD_WRITE_TOOLS="ask")
@@ -106,46 +106,46 @@ def test_a_write_tool_asks_and_a_no_refuses(yard: Cli, terminal: Any) -> None:
 
 @pytest.mark.parametrize("words", [("call", "odd_never"), ("call", "odd_write")], ids=["calling", "asking"])
 def test_ctrl_c_ends_it_and_its_children(
-    yard: Cli, terminal: Any, starts: Path, words: tuple[str, ...]
+    cli_with_server: Cli, terminal: Any, starts_file: Path, words: tuple[str, ...]
 ) -> None:
-    yard("tools")
-    starts.unlink()
+    cli_with_server("tools")
+    starts_file.unlink()
     running = terminal(*words, TOOLYARD_WRITE_TOOLS="ask")
     if words[1] == "odd_write":
         running.wait_for("[y/N]")
     else:
-        _until(lambda: starts.exists() and starts.read_text().endswith("\n"))
+        _until(lambda: starts_file.exists() and starts_file.read_text().endswith("\n"))
     running.type("\x03")
     assert running.end() == 130
     assert "Traceback" not in running.plain
-    if starts.exists():
-        child = int(starts.read_text())
+    if starts_file.exists():
+        child = int(starts_file.read_text())
         _until(lambda: not is_running(child))
 
 
-def test_an_interrupt_in_a_pipe_is_130_too(yard: Cli, starts: Path) -> None:
-    running = yard.start("call", "odd_never", start_new_session=True)
+def test_an_interrupt_in_a_pipe_is_130_too(cli_with_server: Cli, starts_file: Path) -> None:
+    running = cli_with_server.start("call", "odd_never", start_new_session=True)
     try:
-        _until(lambda: starts.exists() and starts.read_text().endswith("\n"))
+        _until(lambda: starts_file.exists() and starts_file.read_text().endswith("\n"))
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=30)
         assert (running.returncode, out, err.strip()) == (130, "", "")
-        child = int(starts.read_text())
+        child = int(starts_file.read_text())
         _until(lambda: not is_running(child))
     finally:
         running.kill()
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(yard: Cli) -> None:
+def test_a_reader_that_goes_away_ends_it_quietly(cli_with_server: Cli) -> None:
     command = "'$0' -m toolyard call odd_long | head -c 5; exit ${PIPESTATUS[0]}".replace("'$0'", '"$0"')
-    ran = yard.run(["bash", "-c", command, sys.executable])
+    ran = cli_with_server.run(["bash", "-c", command, sys.executable])
     assert (ran.code, ran.out, ran.err) == (141, "xxxxx", "")
-    closed = yard.run(["bash", "-c", '"$0" -m toolyard settings >&-', sys.executable])
+    closed = cli_with_server.run(["bash", "-c", '"$0" -m toolyard settings >&-', sys.executable])
     assert (closed.code, closed.err) == (0, "")
 
 
-def test_an_encoding_without_the_letters_is_no_end(yard: Cli) -> None:
-    ran = yard("why", "odd_party__", PYTHONIOENCODING="ascii")
+def test_an_encoding_without_the_letters_is_no_end(cli_with_server: Cli) -> None:
+    ran = cli_with_server("why", "odd_party__", PYTHONIOENCODING="ascii")
     assert ran.code == 0
     assert "\\ud83c\\udf89" in ran.out
 

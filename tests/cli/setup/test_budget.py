@@ -23,7 +23,7 @@ AGENTS = "## Counter\n---\ntools: [demo_count]\n---\nCounts.\n"
 
 
 @pytest.fixture
-def yard(cli: Cli, demo: dict[str, Any]) -> Cli:
+def cli_with_server(cli: Cli, demo: dict[str, Any]) -> Cli:
     cli.write({"mcpServers": {"demo": demo}}, cli.data / "mcp.json")
     return cli
 
@@ -44,67 +44,69 @@ def record_calls(folder: Path, *tools: str, days_ago: float = 1) -> None:
     asyncio.run(write())
 
 
-def test_without_an_audit_log_usage_is_unknown(yard: Cli) -> None:
-    ran = yard("budget")
+def test_without_an_audit_log_usage_is_unknown(cli_with_server: Cli) -> None:
+    ran = cli_with_server("budget")
     assert ran.code == 0
     assert ran.lines[0].startswith("demo\t2\t?\t")
     assert ran.lines[-1] == "within the budget of 20000 tokens"
     assert "which tools were used is not known" in ran.err
-    report = yard("budget", "--limit", "10", "--json").json
+    report = cli_with_server("budget", "--limit", "10", "--json").json
     assert [each["apply"] for each in report["proposals"]] == ["meta"]
     assert report["views"][0]["tokens"] == sum(tool["tokens"] for tool in report["tools"])
-    refused = yard("budget", "--limit", "10", "--apply", "tools")
+    refused = cli_with_server("budget", "--limit", "10", "--apply", "tools")
     assert (refused.code, "'tools' is not among the current proposals" in refused.err) == (2, True)
 
 
-def test_unused_tools_are_denied_with_one_word(yard: Cli) -> None:
-    record_calls(yard.data, "demo/count", "demo/count", days_ago=2)
-    record_calls(yard.data, "demo/weekday", days_ago=40)
-    report = yard("budget", "--limit", "80", "--json").json
+def test_unused_tools_are_denied_with_one_word(cli_with_server: Cli) -> None:
+    record_calls(cli_with_server.data, "demo/count", "demo/count", days_ago=2)
+    record_calls(cli_with_server.data, "demo/weekday", days_ago=40)
+    report = cli_with_server("budget", "--limit", "80", "--json").json
     calls = {tool["tool"]: tool["calls"] for tool in report["tools"]}
     assert calls["count"] == 2
     assert calls["weekday"] == 0
-    shown = yard("budget", "--limit", "80")
+    shown = cli_with_server("budget", "--limit", "80")
     assert "toolyard budget --apply tools: deny" in shown.out
-    assert yard("budget", "--limit", "80", "--weeks", "8", "--json").json != report
-    assert yard("budget", "--limit", "80", "--apply", "tools").code == 0
-    entry = json.loads((yard.data / "mcp.json").read_text())["mcpServers"]["demo"]
+    assert cli_with_server("budget", "--limit", "80", "--weeks", "8", "--json").json != report
+    assert cli_with_server("budget", "--limit", "80", "--apply", "tools").code == 0
+    entry = json.loads((cli_with_server.data / "mcp.json").read_text())["mcpServers"]["demo"]
     assert "count" not in entry["denyTools"]
-    assert yard("budget", "--limit", "80").lines[-1] == "within the budget of 80 tokens"
+    assert cli_with_server("budget", "--limit", "80").lines[-1] == "within the budget of 80 tokens"
 
 
-def test_used_tools_become_bundles_with_one_word(yard: Cli) -> None:
-    record_calls(yard.data, "demo/count")
-    assert yard("budget", "--limit", "80", "--apply", "bundles").code == 0
-    bundles = json.loads((yard.data / "mcp.json").read_text())["bundles"]
+def test_used_tools_become_bundles_with_one_word(cli_with_server: Cli) -> None:
+    record_calls(cli_with_server.data, "demo/count")
+    assert cli_with_server("budget", "--limit", "80", "--apply", "bundles").code == 0
+    bundles = json.loads((cli_with_server.data / "mcp.json").read_text())["bundles"]
     assert bundles == {"demo-used": {"serverId": "demo", "mode": "direct", "allowTools": ["count"]}}
-    assert [tool["name"] for tool in yard("tools", "--bundle", "demo-used", "--json").json["tools"]] == [
-        "demo_count"
-    ]
+    assert [
+        tool["name"] for tool in cli_with_server("tools", "--bundle", "demo-used", "--json").json["tools"]
+    ] == ["demo_count"]
 
 
-def test_connected_clients_and_agents_have_their_own_costs(yard: Cli) -> None:
-    (yard.data / "AGENTS.md").write_text(AGENTS)
+def test_connected_clients_and_agents_have_their_own_costs(cli_with_server: Cli) -> None:
+    (cli_with_server.data / "AGENTS.md").write_text(AGENTS)
     for client in ("cursor", "opencode"):
-        assert yard("connect", client, "--write").code == 0
-    assert yard("connect", "codex", "--write", "--server", "demo").code == 0
-    report = yard("budget", "--limit", "80", "--json").json
+        assert cli_with_server("connect", client, "--write").code == 0
+    assert cli_with_server("connect", "codex", "--write", "--server", "demo").code == 0
+    report = cli_with_server("budget", "--limit", "80", "--json").json
     views = {view["view"]: view for view in report["views"]}
     assert views["everything"]["clients"] == ["Cursor", "opencode"]
     assert views["server demo"]["clients"] == ["Codex"]
     assert 0 < views["agent counter"]["tokens"] < views["everything"]["tokens"]
-    before = (yard.home / ".codex/config.toml").read_text()
-    assert yard("budget", "--limit", "80", "--apply", "meta").code == 0
-    cursor = json.loads((yard.home / ".cursor/mcp.json").read_text())["mcpServers"]["toolyard"]
+    before = (cli_with_server.home / ".codex/config.toml").read_text()
+    assert cli_with_server("budget", "--limit", "80", "--apply", "meta").code == 0
+    cursor = json.loads((cli_with_server.home / ".cursor/mcp.json").read_text())["mcpServers"]["toolyard"]
     assert cursor["args"][-3:] == ["stdio", "--mode", "meta"]
-    opencode = json.loads((yard.home / ".config/opencode/opencode.json").read_text())["mcp"]["toolyard"]
+    opencode = json.loads((cli_with_server.home / ".config/opencode/opencode.json").read_text())["mcp"][
+        "toolyard"
+    ]
     assert opencode["command"][-3:] == ["stdio", "--mode", "meta"]
     # A client with a restricted set of tools is left unchanged.
-    assert (yard.home / ".codex/config.toml").read_text() == before
-    views = {view["view"]: view for view in yard("budget", "--json").json["views"]}
+    assert (cli_with_server.home / ".codex/config.toml").read_text() == before
+    views = {view["view"]: view for view in cli_with_server("budget", "--json").json["views"]}
     assert views["mode meta"]["clients"] == ["Cursor", "opencode"]
-    assert yard("disconnect", "--all", "--yes").code == 0
-    assert not (yard.home / ".cursor/mcp.json").exists()
+    assert cli_with_server("disconnect", "--all", "--yes").code == 0
+    assert not (cli_with_server.home / ".cursor/mcp.json").exists()
 
 
 def test_the_largest_unused_tools_go_first_and_no_more_than_needed() -> None:

@@ -57,8 +57,8 @@ def test_import_takes_clients_and_files_and_another_target(others: Any) -> None:
     assert dry.lines[0].startswith("docs\tnew\tCodex")
 
 
-def test_files_of_a_project_must_be_named(cli: Cli, odd: dict[str, Any]) -> None:
-    path = cli.write({"mcpServers": {"odd": odd}}, ".mcp.json")
+def test_files_of_a_project_must_be_named(cli: Cli, unusual_server: dict[str, Any]) -> None:
+    path = cli.write({"mcpServers": {"odd": unusual_server}}, ".mcp.json")
     ran = cli("import", "--write")
     assert (ran.code, ran.out) == (0, "")
     assert f"hint: import it with `toolyard import {path}`" in ran.err
@@ -72,8 +72,10 @@ def test_a_source_that_cannot_be_read_is_an_error(cli: Cli) -> None:
     assert not (cli.data / "mcp.json").exists()
 
 
-def test_approve_shows_the_file_and_remembers_it(cli: Cli, odd: dict[str, Any], starts: Path) -> None:
-    path = cli.write({"mcpServers": {"odd": {**odd, "env": {"KEY": "${HOME}"}}}}, ".mcp.json")
+def test_approve_shows_the_file_and_remembers_it(
+    cli: Cli, unusual_server: dict[str, Any], starts_file: Path
+) -> None:
+    path = cli.write({"mcpServers": {"odd": {**unusual_server, "env": {"KEY": "${HOME}"}}}}, ".mcp.json")
     asked = cli("approve")
     assert asked.code == 2
     assert "error: cannot ask for confirmation here, so nothing was approved\nhint: --yes" in asked.err
@@ -85,7 +87,7 @@ def test_approve_shows_the_file_and_remembers_it(cli: Cli, odd: dict[str, Any], 
         "reads from you  HOME",
     ):
         assert words in asked.out
-    assert not starts.exists()
+    assert not starts_file.exists()
     assert cli("tools").out == ""
     assert cli("approve", "--yes").lines[-1] == "approved"
     assert "odd_typed\t" in cli("tools").out
@@ -93,7 +95,7 @@ def test_approve_shows_the_file_and_remembers_it(cli: Cli, odd: dict[str, Any], 
 
 
 def test_approve_shows_values_and_warns_of_variables_that_change_what_is_run(
-    cli: Cli, odd: dict[str, Any]
+    cli: Cli, unusual_server: dict[str, Any]
 ) -> None:
     (cli.home / "hooks").mkdir()
     env = {
@@ -102,7 +104,9 @@ def test_approve_shows_values_and_warns_of_variables_that_change_what_is_run(
         "API_TOKEN": "abc-123",
         "MODE": "ghp_0123456789abc",
     }
-    path = cli.write({"mcpServers": {"odd": {**odd, "env": env, "cwd": str(cli.home)}}}, ".mcp.json")
+    path = cli.write(
+        {"mcpServers": {"odd": {**unusual_server, "env": env, "cwd": str(cli.home)}}}, ".mcp.json"
+    )
     shown = cli("approve", path, "--yes").lines
     for line in (
         r"  sets            PYTHONPATH=hooks\u200b:hooks",
@@ -131,10 +135,14 @@ def test_approve_shows_the_key_file_that_would_be_read(cli: Cli) -> None:
     assert cli("approve", path, "--json").json["review"]["servers"][0]["key_file"] == "~/.ssh/id_rsa"
 
 
-def test_a_changed_file_waits_again_and_the_approved_state_stays(cli: Cli, odd: dict[str, Any]) -> None:
-    path = cli.write({"mcpServers": {"odd": odd}}, ".mcp.json")
+def test_a_changed_file_waits_again_and_the_approved_state_stays(
+    cli: Cli, unusual_server: dict[str, Any]
+) -> None:
+    path = cli.write({"mcpServers": {"odd": unusual_server}}, ".mcp.json")
     cli("approve", "--yes")
-    cli.write({"mcpServers": {"odd": odd, "evil": {"command": "rm", "args": ["-rf", "x"]}}}, ".mcp.json")
+    cli.write(
+        {"mcpServers": {"odd": unusual_server, "evil": {"command": "rm", "args": ["-rf", "x"]}}}, ".mcp.json"
+    )
     ran = cli("tools")
     assert "odd_typed\t" in ran.out
     assert f"note: {path}: changed since it was approved; the approved content stays in use\n" in ran.err

@@ -374,7 +374,7 @@ def test_the_redirect_address_of_another_issuer_is_refused(
             fetch(other)
         ended, _, err = login.end(f"{other}\n")
         assert ended == 5
-        assert "redirect address of another authorization server" in err
+        assert "redirect URI of another authorization server" in err
     assert '"grant_type"' not in fetch(f"{guarded.url}/log")
 
 
@@ -487,7 +487,7 @@ def test_a_server_that_fails_without_asking_for_a_sign_in_says_why(
     cli.write({"mcpServers": {"broken": {"url": f"{hostile_http.url}/status-500/mcp?when=always"}}})
     ran = cli("login", "broken", "--no-browser")
     assert ran.code == 3
-    assert "server 'broken': answered HTTP 500" in ran.err
+    assert "server 'broken': answered with HTTP 500" in ran.err
     assert "use it without one" not in ran.err
 
 

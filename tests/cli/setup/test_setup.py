@@ -198,8 +198,8 @@ def test_a_server_that_fails_is_kept_and_says_why(cli: Cli) -> None:
     assert entries(cli) == {"gone": {"command": "no-such-program"}}
 
 
-def test_the_file_of_a_project_is_changed_on_request_only(cli: Cli, odd: dict[str, Any]) -> None:
-    file = cli.write({"mcpServers": {"odd": odd}}, ".mcp.json")
+def test_the_file_of_a_project_is_changed_on_request_only(cli: Cli, unusual_server: dict[str, Any]) -> None:
+    file = cli.write({"mcpServers": {"odd": unusual_server}}, ".mcp.json")
     own = cli("add", "mine", "--no-check", "--", "x")
     assert f"note: in this folder {file} is used instead" in own.err
     assert set(entries(cli)) == {"mine"}

@@ -24,9 +24,9 @@ def calls(client: LegacyClient, *names: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("session", [True, False], ids=["session", "no session"])
 async def test_messages_that_come_together_are_answered_together(
-    pair: InProcessApp, http: aiohttp.ClientSession, session: bool
+    two_server_site: InProcessApp, http: aiohttp.ClientSession, session: bool
 ) -> None:
-    client = LegacyClient(http, f"{pair.url}/mcp", version=BATCHES)
+    client = LegacyClient(http, f"{two_server_site.url}/mcp", version=BATCHES)
     if session:
         await client.begin()
     told = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
@@ -41,16 +41,18 @@ async def test_messages_that_come_together_are_answered_together(
 
 
 async def test_where_nothing_is_asked_nothing_is_answered(
-    pair: InProcessApp, http: aiohttp.ClientSession
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    client = LegacyClient(http, f"{pair.url}/mcp", version=BATCHES)
+    client = LegacyClient(http, f"{two_server_site.url}/mcp", version=BATCHES)
     await client.begin()
     told = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
     assert await sent(client, [told, {"jsonrpc": "2.0", "id": 7, "result": {}}]) == (202, None)
 
 
-async def test_one_of_them_can_be_cancelled(pair: InProcessApp, http: aiohttp.ClientSession) -> None:
-    client = LegacyClient(http, f"{pair.url}/mcp", version=BATCHES)
+async def test_one_of_them_can_be_cancelled(
+    two_server_site: InProcessApp, http: aiohttp.ClientSession
+) -> None:
+    client = LegacyClient(http, f"{two_server_site.url}/mcp", version=BATCHES)
     await client.begin()
     waiting, odd = calls(client, "one_wait", "one_odd")
     both = asyncio.create_task(sent(client, [waiting, odd]))
@@ -61,9 +63,9 @@ async def test_one_of_them_can_be_cancelled(pair: InProcessApp, http: aiohttp.Cl
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18"])
 async def test_other_revisions_have_no_such_thing(
-    pair: InProcessApp, http: aiohttp.ClientSession, version: str
+    two_server_site: InProcessApp, http: aiohttp.ClientSession, version: str
 ) -> None:
-    client = LegacyClient(http, f"{pair.url}/mcp", version=version)
+    client = LegacyClient(http, f"{two_server_site.url}/mcp", version=version)
     await client.begin()
     status, answer = await sent(client, calls(client, "one_odd"))
     assert (status, answer["error"]["code"]) == (400, -32600)
@@ -71,9 +73,9 @@ async def test_other_revisions_have_no_such_thing(
 
 @pytest.mark.parametrize("wrong", ["nothing", "too many", "a number", "the handshake"])
 async def test_what_is_no_batch_is_refused_whole(
-    pair: InProcessApp, http: aiohttp.ClientSession, wrong: str
+    two_server_site: InProcessApp, http: aiohttp.ClientSession, wrong: str
 ) -> None:
-    client = LegacyClient(http, f"{pair.url}/mcp", version=BATCHES)
+    client = LegacyClient(http, f"{two_server_site.url}/mcp", version=BATCHES)
     await client.begin()
     messages: dict[str, Any] = {
         "nothing": [],

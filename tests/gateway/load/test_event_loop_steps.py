@@ -28,6 +28,7 @@ from toolyard.web import approval_review, routes
 from toolyard.web.api import agents as api_agents
 from toolyard.web.api import chats as api_chats
 from toolyard.web.api import tools as api_tools
+from toolyard.web.gateway_mount import GatewayMount
 from toolyard.web.ui.components import responses
 
 LISTS = """
@@ -72,6 +73,18 @@ def note_threads(monkeypatch: pytest.MonkeyPatch, *functions: tuple[object, str]
     for owner, name in functions:
         watch(owner, name)
     return calls
+
+
+@pytest.mark.parametrize("mode", ["", "?mode=meta"])
+async def test_a_list_that_has_not_changed_is_not_put_together_again(
+    open_site: Any, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    local = await open_site({"one": LISTING}, list_deadline=LONG_LIST_DEADLINE)
+    client = ModernClient(http, f"{local.url}/mcp{mode}")
+    first = (await client.ask("tools/list")).result
+    calls = note_threads(monkeypatch, (local.part(GatewayMount).gateway, "encode_tool"))
+    assert (await client.ask("tools/list")).result["tools"] == first["tools"] != []
+    assert calls == []
 
 
 @pytest.mark.parametrize("interface", ["gateway", "api", "agent", "chat"])

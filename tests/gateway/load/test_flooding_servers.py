@@ -11,16 +11,16 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import LegacyClient, ModernClient, events, odd
+from tests.gateway.conftest import LegacyClient, ModernClient, events, passthrough_entry
 from tests.web.conftest import environment, write_config
 
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import build_core
-from toolyard.gateway.client_request import LegacySession
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.http.event_streams import EventStream
 from toolyard.gateway.http.sessions import HttpSession, HttpSessions, UnreadResponses
+from toolyard.gateway.incoming_request import LegacySession
 from toolyard.types.account import Principal
 from toolyard.types.call import Caller, Surface
 from toolyard.types.server import Configuration
@@ -70,7 +70,7 @@ async def test_a_session_without_a_stream_keeps_few_bytes_for_its_client(
     open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, wait_until: Until
 ) -> None:
     marker = tmp_path / "sent"
-    services = await open_site({"bad": flooding(marker), "one": odd("one")})
+    services = await open_site({"bad": flooding(marker), "one": passthrough_entry("one")})
     client = LegacyClient(http, f"{services.url}/mcp")
     await client.begin()
     await client.ask("logging/setLevel", {"level": "debug"})

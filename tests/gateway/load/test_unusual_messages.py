@@ -9,7 +9,14 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import HERE, LONG_LIST_DEADLINE, LegacyClient, ModernClient, next_message, odd
+from tests.gateway.conftest import (
+    HERE,
+    LONG_LIST_DEADLINE,
+    LegacyClient,
+    ModernClient,
+    next_message,
+    passthrough_entry,
+)
 from tests.web.conftest import InProcessApp
 
 STRANGE = {"command": sys.executable, "args": ["-I", "-S", str(HERE / "unusual_messages_server.py")]}
@@ -18,7 +25,7 @@ STRANGE = {"command": sys.executable, "args": ["-I", "-S", str(HERE / "unusual_m
 @pytest.fixture
 async def services(open_site: Any) -> InProcessApp:
     return await open_site(
-        {"one": odd("one"), "strange": STRANGE, "dead": {"command": "/does/not/exist"}},
+        {"one": passthrough_entry("one"), "strange": STRANGE, "dead": {"command": "/does/not/exist"}},
         list_deadline=LONG_LIST_DEADLINE,
     )
 

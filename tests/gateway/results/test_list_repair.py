@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.conftest import NODE
-from tests.gateway.conftest import HERE, LONG_LIST_DEADLINE, LegacyClient, ModernClient, odd
+from tests.gateway.conftest import HERE, LONG_LIST_DEADLINE, LegacyClient, ModernClient, passthrough_entry
 from tests.gateway.nonconforming_server import LINK, PICTURE, SOUND, TOOLS
 from tests.web.conftest import InProcessApp
 
@@ -26,7 +26,8 @@ READER = Path(__file__).parents[2] / "real_clients/reads_all.cjs"
 @pytest.fixture
 async def services(open_site: Any) -> InProcessApp:
     return await open_site(
-        {"one": odd("one", allowTools=["odd"]), "sloppy": SLOPPY}, list_deadline=LONG_LIST_DEADLINE
+        {"one": passthrough_entry("one", allowTools=["odd"]), "sloppy": SLOPPY},
+        list_deadline=LONG_LIST_DEADLINE,
     )
 
 
@@ -92,6 +93,7 @@ def test_what_is_well_formed_is_the_very_same() -> None:
 
 def test_what_is_not_is_left_out_or_said_properly() -> None:
     made = {name: repair_tool({"name": name, **rest}, LEGACY) for name, rest in TOOLS.items()}
+    assert made["schemaless"] == {"name": "schemaless", "inputSchema": {"type": "object"}}
     assert made["nulls"] == {"name": "nulls", "inputSchema": {"type": "object"}}
     assert made["kinds"] == {
         "name": "kinds",

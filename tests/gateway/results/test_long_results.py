@@ -9,7 +9,14 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import LARGE, LONG_LIST_DEADLINE, LegacyClient, ModernClient, Reply, odd
+from tests.gateway.conftest import (
+    LARGE,
+    LONG_LIST_DEADLINE,
+    LegacyClient,
+    ModernClient,
+    Reply,
+    passthrough_entry,
+)
 from tests.gateway.large_results_server import data, words
 from tests.web.conftest import InProcessApp
 
@@ -43,7 +50,9 @@ def uri_in(reply: Reply) -> str:
 
 @pytest.fixture
 async def large(open_site: Any) -> InProcessApp:
-    return await open_site({"large": LARGE, "one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
+    return await open_site(
+        {"large": LARGE, "one": passthrough_entry("one")}, list_deadline=LONG_LIST_DEADLINE
+    )
 
 
 ERAS = ["2026-07-28", "2025-11-25", "2025-06-18"]
@@ -229,7 +238,7 @@ async def test_where_meta_tools_are_offered_beside_the_text_says_so(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     services = await open_site(
-        {"large": LARGE, "far": odd("far", trust="untrusted", allowTools=["odd"])},
+        {"large": LARGE, "far": passthrough_entry("far", trust="untrusted", allowTools=["odd"])},
         write_tools="allow",
         list_deadline=LONG_LIST_DEADLINE,
     )
@@ -263,7 +272,7 @@ async def test_an_untrusted_servers_text_stays_fenced(open_site: Any, http: aioh
 async def test_what_is_anothers_expired_or_made_up_is_like_any_unknown_resource(
     open_site: Any, http: aiohttp.ClientSession, version: str, address: str
 ) -> None:
-    services = await open_site({"large": LARGE, "one": odd("one")}, people_mode="password")
+    services = await open_site({"large": LARGE, "one": passthrough_entry("one")}, people_mode="password")
     ann, bob = [
         {"Authorization": f"Bearer {(await services.person(name)).secret}"} for name in ("ann", "bob")
     ]
@@ -289,7 +298,7 @@ async def test_what_is_anothers_expired_or_made_up_is_like_any_unknown_resource(
 async def test_a_token_for_one_server_reads_nothing_of_another(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    services = await open_site({"large": LARGE, "one": odd("one")})
+    services = await open_site({"large": LARGE, "one": passthrough_entry("one")})
     uri = uri_in(
         await ModernClient(http, f"{services.url}/mcp").call("large_text", {"size": LONG_RESULT_CHARACTERS})
     )
@@ -298,7 +307,7 @@ async def test_a_token_for_one_server_reads_nothing_of_another(
         "resources/read", {"uri": uri}
     )
     assert elsewhere.error["code"] == -32602
-    team = await open_site({"large": LARGE, "one": odd("one")}, people_mode="password")
+    team = await open_site({"large": LARGE, "one": passthrough_entry("one")}, people_mode="password")
     person = await team.person("ann")
     scope = TokenScope(frozenset(Right) - {Right.ADMIN}, servers=("one",))
     _, narrow = await team.services.people.create_token(person.user, "narrow", scope, None)
@@ -330,7 +339,7 @@ async def test_a_server_without_resources_has_an_empty_list_of_them(
 async def test_a_server_that_is_called_results_keeps_its_resources(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    services = await open_site({"results": odd("results"), "one": odd("one")})
+    services = await open_site({"results": passthrough_entry("results"), "one": passthrough_entry("one")})
     here = ModernClient(http, f"{services.url}/mcp")
     found = await here.ask("resources/read", {"uri": "toolyard://results/odd://same"})
     assert found.result["contents"][0]["text"] == "odd://same of results"

@@ -195,7 +195,7 @@ class BrowserUser:
         await self.page.get_by_placeholder("and password").fill("anything")
         await self.page.get_by_role("button", name="Sign-in").click()
         await self.page.get_by_role("button", name="Continue").click()
-        await expect(self.page).to_have_url(re.compile(re.escape(f"{self.town.url}{back}")))
+        await self.page.wait_for_url(re.compile(re.escape(f"{self.town.url}{back}")))
 
     async def forget_provider(self) -> None:
         """As if another account were chosen there."""

@@ -54,7 +54,7 @@ def waiting_for(
 
 
 def rings_of(database: Database) -> RecentEventBuffers:
-    return database.chats._waiters._tails
+    return database.chats.event_waiters.tails
 
 
 async def watched(
@@ -64,7 +64,7 @@ async def watched(
 
     def settled() -> bool:
         ring = rings_of(database).get(chat_id)
-        return ring is not None and len(ring._waiters) == count
+        return ring is not None and ring.waiter_count == count
 
     await wait_until(settled)
     ring = rings_of(database).get(chat_id)
@@ -172,10 +172,10 @@ async def test_whoever_gives_up_leaves_nothing(
     gone = waiting_for(database, 1)
     await watched(database, wait_until, 2)
     await cancel(gone)
-    assert (ring.viewer_count, len(ring._waiters)) == (1, 1)
+    assert (ring.viewer_count, ring.waiter_count) == (1, 1)
     await database.chats.append("chat-1", ME, [said("a")])
     assert numbers(await stays) == [2]
-    assert (ring.viewer_count, len(ring._waiters)) == (0, 0)
+    assert (ring.viewer_count, ring.waiter_count) == (0, 0)
 
 
 def test_only_the_tails_of_the_last_viewed_chats_are_kept() -> None:

@@ -261,7 +261,7 @@ async def test_after_a_lost_connection_everybody_looks_again(
             assert there.heard[-1] == ""
             await here.signals.send("c", "a")
             await wait_until(lambda: there.heard[-1] == "a")
-    assert "cannot receive notifications of other processes" in caplog.text
+    assert "cannot receive notifications from other processes" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,29 @@ async def test_whatever_a_model_or_server_sends_can_be_asked_about(database: Dat
     assert await use(database, tool="files/a\0b") is not None
 
 
+async def test_other_tasks_run_while_a_call_is_compared_with_many_standing_approvals(
+    database: Database,
+) -> None:
+    """Each may have arguments of 256 KB."""
+    await granted(database, *(grant(number) for number in range(20)))
+    turns, turns_by_check = 0, set[int]()
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def never_fits(_: object) -> bool:
+        turns_by_check.add(turns)
+        return False
+
+    counting = asyncio.create_task(count_turns())
+    assert await use(database, fits=never_fits) is None
+    counting.cancel()
+    assert len(turns_by_check) == 20
+
+
 async def test_an_approval_is_answered_once_and_by_its_owner(database: Database) -> None:
     await database.approvals.add(approval())
     answer = database.approvals.answer

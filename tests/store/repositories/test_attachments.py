@@ -24,7 +24,7 @@ async def upload(database: Database, *chunks: bytes, owner: str = "local") -> st
     id = await store.begin(owner, "notes.txt")
     for number, chunk in enumerate(chunks):
         await store.add_chunk(owner, id, number, chunk)
-    await store.complete(owner, id, "text/plain")
+    await store.complete(owner, id, "text/plain", sum(map(len, chunks)))
     return id
 
 
@@ -127,6 +127,23 @@ async def test_an_upload_ends_at_the_quota_of_the_user_or_of_all(database: Datab
         await store.begin("ann", "more.txt")
     assert await store.delete_unsent("local", first)
     await upload(database, b"!", owner="ann")
+
+
+async def test_an_upload_of_known_size_counts_as_a_whole_from_its_beginning(database: Database) -> None:
+    """Otherwise uploads at once that do not all fit would refuse each other."""
+    store = database.chats.attachments
+    store.limits = AttachmentLimits(bytes=10)
+    ids = [await store.begin("local", f"{number}.txt", size=4) for number in range(2)]
+    with pytest.raises(ChatQuotaExceeded, match="10 bytes"):
+        await store.begin("local", "third.txt", size=4)
+    for number in range(4):
+        for id in ids:
+            await store.add_chunk("local", id, number, b"x", growth=0)
+    for id in ids:
+        await store.complete("local", id, "text/plain", 4)
+    found = await store.find("local", ids)
+    assert {each.attachment.size for each in found.values()} == {4}
+    await store.begin("local", "third.txt", size=2)
 
 
 async def test_the_oldest_unsent_upload_makes_room_for_the_newest(

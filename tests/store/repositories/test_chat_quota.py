@@ -79,7 +79,7 @@ async def test_at_the_limit_no_turn_and_no_chat_begins_until_something_is_delete
     # A turn that runs may finish.
     await database.chats.append(one.id, ME, [said("x" * 8_500)], next_state=TurnState.IDLE)
     await database.chats.append(other.id, ME, [], next_state=TurnState.IDLE)
-    with pytest.raises(ChatQuotaExceeded, match=r"of 10\.0 kB") as refused:
+    with pytest.raises(ChatQuotaExceeded, match=r"the limit is 10\.0 kB") as refused:
         await database.chats.claim(other.id, ME, TurnState.IDLE, [said("more", Kind.USER)], new_turn=True)
     assert "chat_bytes_limit" in str(refused.value.hint)
     with pytest.raises(ChatQuotaExceeded):

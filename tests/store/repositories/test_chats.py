@@ -210,25 +210,27 @@ async def test_the_event_that_names_a_part_takes_the_place_of_its_pieces(databas
 async def test_what_is_kept_aside_is_fetched_by_number(database: Database) -> None:
     await begun(database)
     large = random.Random(1).randbytes(6_000_000)
-    await database.chats.append("chat-1", ME, [said("a", kept=large), said("b"), said("c", kept=b"\0\xff")])
-    assert [event.has_kept for event in await database.chats.list_events("chat-1")] == [
+    await database.chats.append(
+        "chat-1", ME, [said("a", payload=large), said("b"), said("c", payload=b"\0\xff")]
+    )
+    assert [event.has_payload for event in await database.chats.list_events("chat-1")] == [
         False,
         True,
         False,
         True,
     ]
-    assert await database.chats.get_kept_data("chat-1", 2) == large
-    assert await database.chats.get_kept_data("chat-1", 3) is None
-    assert await database.chats.get_kept_data("chat-1", 4) == b"\0\xff"
+    assert await database.chats.get_payload("chat-1", 2) == large
+    assert await database.chats.get_payload("chat-1", 3) is None
+    assert await database.chats.get_payload("chat-1", 4) == b"\0\xff"
     many = [*range(-2, 3_000), 2**70]
-    assert await database.chats.get_kept_data_by_seq("chat-1", many) == {2: large, 4: b"\0\xff"}
+    assert await database.chats.get_payloads("chat-1", many) == {2: large, 4: b"\0\xff"}
     assert (
-        await database.chats.get_kept_data_by_seq("chat-1", [])
-        == await database.chats.get_kept_data_by_seq("no\0", [1])
+        await database.chats.get_payloads("chat-1", [])
+        == await database.chats.get_payloads("no\0", [1])
         == {}
     )
     for number in (0, -1, 99, 2**64):
-        assert await database.chats.get_kept_data("chat-1", number) is None
+        assert await database.chats.get_payload("chat-1", number) is None
 
 
 HOSTILE: list[tuple[Any, Any]] = [
@@ -403,7 +405,7 @@ async def test_the_order_of_appends_is_kept_in_a_storm(database: Database) -> No
 
     async def worker(number: int, name: str) -> None:
         for count in range(25):
-            event = said(f"{name}{count}", kept=b"x" * chance.choice([0, 0, 10, 200_000]))
+            event = said(f"{name}{count}", payload=b"x" * chance.choice([0, 0, 10, 200_000]))
             events = [event] * chance.choice([1, 1, 3])
             await database.chats.append(f"chat-{number}", ME, events)
 

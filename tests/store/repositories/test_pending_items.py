@@ -31,8 +31,8 @@ async def test_chats_approvals_and_questions_of_a_person_are_listed(database: Da
     await database.approvals.add(Approval("a1", "ann", "x/y", "x_y", "hash", {}, "why", now))
     await database.approvals.add(Approval("a2", "bob", "x/z", "x_z", "hash", {}, "why", now))
     question = Question("q1", "", "github", "form", "Which one?")
-    await database.questions.add(PageQuestion("q1", "ann", (), question, now, now + 60))
-    await database.questions.add(PageQuestion("q2", "ann", (), question, now - 60, now - 1))
+    await database.questions.add(PageQuestion("q1", "ann", (), question, now, now + 60), 20)
+    await database.questions.add(PageQuestion("q2", "ann", (), question, now - 60, now - 1), 20)
     assert await list_items(database) == {
         "Running": PendingKind.RUNNING_CHAT,
         "Suspended": PendingKind.WAITING_CHAT,

@@ -77,7 +77,7 @@ async def test_a_user_has_so_many_instances_and_no_more(
     database: Database, instance: Instance, bob: User
 ) -> None:
     second = replace(instance, id="instance-2", slug="two")
-    with pytest.raises(LimitReached, match="You have 1 instances") as refused:
+    with pytest.raises(LimitReached, match="the limit of 1 instance is reached") as refused:
         await database.registry.add_instance(second, max_per_user=1)
     assert "instance_limit" in str(refused.value.hint)
     await database.registry.add_instance(replace(second, user_id=bob.id), max_per_user=1)

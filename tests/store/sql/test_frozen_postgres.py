@@ -170,13 +170,13 @@ async def test_a_migration_of_another_replica_is_waited_for_while_the_server_ans
 ) -> None:
     limits = TimeLimits(answer=0.3, migration=30.0)
     async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
-        await other.execute("SELECT pg_advisory_lock(%s)", (migrate._MIGRATION_LOCK_ID,))
+        await other.execute("SELECT pg_advisory_lock(%s)", (migrate.MIGRATION_LOCK_ID,))
         opening = asyncio.create_task(
             Database.open(tmp_path, url=postgres_url, secret_key=KEY, limits=limits)
         )
         await asyncio.wait([opening], timeout=1.5)
         assert not opening.done()
-        await other.execute("SELECT pg_advisory_unlock(%s)", (migrate._MIGRATION_LOCK_ID,))
+        await other.execute("SELECT pg_advisory_unlock(%s)", (migrate.MIGRATION_LOCK_ID,))
         await (await opening).close()
 
 
@@ -185,7 +185,7 @@ async def test_a_migration_of_another_replica_is_not_waited_for_without_end(
 ) -> None:
     limits = TimeLimits(answer=0.2, migration=0.5)
     async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
-        await other.execute("SELECT pg_advisory_lock(%s)", (migrate._MIGRATION_LOCK_ID,))
+        await other.execute("SELECT pg_advisory_lock(%s)", (migrate.MIGRATION_LOCK_ID,))
         async with asyncio.timeout(HANG_GUARD):
             with pytest.raises(DatabaseUnavailable, match="did not answer"):
                 await Database.open(tmp_path, url=postgres_url, secret_key=KEY, limits=limits)

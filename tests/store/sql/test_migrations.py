@@ -37,9 +37,7 @@ def code_of_revision(revision: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         for module in (migrate, open):
             patched.setattr(module, "HEAD", revision)
-        patched.setattr(
-            migrate, "_create_schema", lambda connection: migrate._upgrade_schema(connection, None)
-        )
+        patched.setattr(migrate, "create_schema", lambda connection: migrate.upgrade_schema(connection, None))
         yield
 
 
@@ -171,12 +169,12 @@ async def test_whoever_comes_while_another_changes_the_tables_waits_however_long
         " AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '400 milliseconds'"
     )
     async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
-        await other.execute("SELECT pg_advisory_lock(%s)", (migrate._MIGRATION_LOCK_ID,))
+        await other.execute("SELECT pg_advisory_lock(%s)", (migrate.MIGRATION_LOCK_ID,))
         opening_it = asyncio.create_task(open_database(tmp_path, postgres_url))
         async with asyncio.timeout(60):
             while not opening_it.done() and (await (await other.execute(waiting)).fetchone()) == (0,):
                 await asyncio.sleep(0.05)
-        await other.execute("SELECT pg_advisory_unlock(%s)", (migrate._MIGRATION_LOCK_ID,))
+        await other.execute("SELECT pg_advisory_unlock(%s)", (migrate.MIGRATION_LOCK_ID,))
         database = await opening_it
     assert await database.executor.read(migrate.read_schema_version) == migrate.HEAD
     await database.close()

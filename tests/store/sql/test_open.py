@@ -334,7 +334,7 @@ def test_a_new_file_has_the_tables_that_the_scripts_make(tmp_path: Path) -> None
             **{key: sorted(re.findall(r"[^\s,()]+", sql)) for key, sql in words.items()},
         }
 
-    by_scripts = statements("scripts", lambda c: migrate._upgrade_schema(c, None))
+    by_scripts = statements("scripts", lambda c: migrate.upgrade_schema(c, None))
     assert statements("new", lambda c: migrate.migrate(c, 10.0)) == by_scripts
     assert len(by_scripts) > 70
 

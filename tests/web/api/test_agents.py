@@ -45,8 +45,8 @@ async def tools_of(client: Any, agent: str) -> dict[str, Any]:
 async def test_the_agents_are_listed_in_the_order_of_the_file(
     open_site: Opening, demo: dict[str, Any]
 ) -> None:
-    alone = await open_site({"demo": demo}, agents=[READER, META, LOST])
-    found = (await alone.client().get("/api/v1/agents")).json
+    local_site = await open_site({"demo": demo}, agents=[READER, META, LOST])
+    found = (await local_site.client().get("/api/v1/agents")).json
     assert [each["id"] for each in found["items"]] == ["reader", "meta", "lost"]
     assert found["items"][0] == {
         "id": "reader",
@@ -75,8 +75,8 @@ async def test_the_agents_are_listed_in_the_order_of_the_file(
 async def test_every_tool_says_whether_the_agent_has_it_and_why_not(
     open_site: Opening, demo: dict[str, Any], tmp_path: Path
 ) -> None:
-    alone = await open_site({"demo": demo}, agents=[READER], workspace_root=str(tmp_path))
-    tools = await tools_of(alone.client(), "reader")
+    local_site = await open_site({"demo": demo}, agents=[READER], workspace_root=str(tmp_path))
+    tools = await tools_of(local_site.client(), "reader")
     assert list(tools) == sorted(tools)
     assert (tools["demo_weekday"]["shown"], tools["demo_weekday"]["through"]) == (True, "direct")
     assert (
@@ -95,18 +95,18 @@ async def test_what_is_reached_through_the_meta_tools_is_told_apart(
     open_site: Opening, demo: dict[str, Any]
 ) -> None:
     wary = {**demo, "trust": "untrusted", "allowTools": ["weekday"]}
-    alone = await open_site(
+    local_site = await open_site(
         {"demo": demo, "wary": wary}, agents=[META, Agent("all", "All")], write_tools="allow"
     )
-    everything = await tools_of(alone.client(), "meta")
+    everything = await tools_of(local_site.client(), "meta")
     assert everything["demo_weekday"]["through"] == "meta"
-    tools = await tools_of(alone.client(), "all")
+    tools = await tools_of(local_site.client(), "all")
     assert tools["demo_weekday"]["through"] == "direct"
     assert tools["wary_weekday"]["through"] == "meta"
     assert tools["wary_count"]["through"] is None
     assert "allowTools of server 'wary'" in tools["wary_count"]["why"]
-    answer = (await alone.client().get("/api/v1/agents/all/tools")).json
-    assert answer["because"] == "some tools are available only through the meta tools"
+    answer = (await local_site.client().get("/api/v1/agents/all/tools")).json
+    assert answer["because"] == "those of untrusted servers are not offered to it directly"
 
 
 async def test_patterns_without_a_tool_and_servers_that_fail_are_told(
@@ -114,8 +114,8 @@ async def test_patterns_without_a_tool_and_servers_that_fail_are_told(
 ) -> None:
     broken = {"command": "no-such-program-anywhere"}
     reader = Agent("reader", "Reader", tools=("demo_*", "later_*", "!never"))
-    alone = await open_site({"demo": demo, "broken": broken}, agents=[reader])
-    found = (await alone.client().get("/api/v1/agents/reader/tools")).json
+    local_site = await open_site({"demo": demo, "broken": broken}, agents=[reader])
+    found = (await local_site.client().get("/api/v1/agents/reader/tools")).json
     assert found["unmatched"] == ["later_*", "!never"]
     assert [each["server"] for each in found["failures"]] == ["broken"]
 
@@ -134,10 +134,10 @@ async def test_unknown_tools_and_agents_without_tools_are_problems(
 
 
 async def test_an_agent_that_there_is_not_is_not_found(open_site: Opening, demo: dict[str, Any]) -> None:
-    alone = await open_site({"demo": demo}, agents=[READER, LOST])
-    answer = await alone.client().get("/api/v1/agents/nobody/tools")
+    local_site = await open_site({"demo": demo}, agents=[READER, LOST])
+    answer = await local_site.client().get("/api/v1/agents/nobody/tools")
     assert (answer.status, answer.json["type"]) == (404, "urn:toolyard:problem:no-such-agent")
-    assert (await alone.client().get("/api/v1/agents/lost/tools")).status == 404
+    assert (await local_site.client().get("/api/v1/agents/lost/tools")).status == 404
 
 
 async def test_only_admins_learn_where_the_file_stands_and_what_is_wrong_in_it(
@@ -199,8 +199,8 @@ async def test_looking_at_an_agent_connects_nothing_for_a_chat(
 async def test_the_native_server_is_nowhere_else(
     open_site: Opening, demo: dict[str, Any], tmp_path: Path
 ) -> None:
-    alone = await open_site({"demo": demo}, agents=[READER], workspace_root=str(tmp_path))
-    client = alone.client()
+    local_site = await open_site({"demo": demo}, agents=[READER], workspace_root=str(tmp_path))
+    client = local_site.client()
     await tools_of(client, "reader")
     for path in (
         "/api/v1/status",
@@ -320,11 +320,11 @@ async def test_a_start_with_a_broken_file_has_no_agents_and_says_so(
 async def test_who_listens_at_the_gateway_is_told_that_the_tools_changed(
     open_site: Opening, demo: dict[str, Any]
 ) -> None:
-    alone = await open_site({"demo": demo}, agents=[READER])
+    local_site = await open_site({"demo": demo}, agents=[READER])
     told: list[str] = []
     watch = Subscription(LOCAL_PRINCIPAL, lambda _: True, lambda method, _: told.append(method), {"tools"})
-    alone.part(GatewayMount).gateway.client_subscriptions.add(watch)
-    alone.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (READER,)))
+    local_site.part(GatewayMount).gateway.client_subscriptions.add(watch)
+    local_site.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (READER,)))
     assert told == []
-    alone.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (META,)))
+    local_site.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (META,)))
     assert told == ["notifications/tools/list_changed"]

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-async def admin(team: InProcessApp) -> Any:
+async def admin(password_site: InProcessApp) -> Any:
     for number in range(1200):
         action = "test.event" if number % 2 else "test.other"
         entry = AuditEntry(1000.0 + number, action, f"user{number % 3}", target="=1+1")
-        team.services.database.audit.record(entry)
-    root = await team.person("root", "admin")
-    await team.services.database.audit.write(AuditEntry(5000.0, "test.last", ""))
+        password_site.services.database.audit.record(entry)
+    root = await password_site.person("root", "admin")
+    await password_site.services.database.audit.write(AuditEntry(5000.0, "test.last", ""))
     return root.token
 
 
@@ -73,26 +73,26 @@ async def test_a_page_that_there_cannot_be_is_refused(admin: Any, query: str) ->
     assert answer.json["errors"][0]["field"] == query.partition("=")[0]
 
 
-async def test_it_is_for_admins(team: InProcessApp) -> None:
-    ada = await team.person("ada")
+async def test_it_is_for_admins(password_site: InProcessApp) -> None:
+    ada = await password_site.person("ada")
     for path in ("/api/v1/audit", "/api/v1/audit/export"):
         assert (await ada.token.get(path)).status == 403
         assert (await ada.browser.get(path)).status == 403
-        assert (await team.client().get(path)).status == 401
+        assert (await password_site.client().get(path)).status == 401
 
 
 async def test_a_change_is_written_down_as_soon_as_the_database_takes_it(
-    team: InProcessApp, monkeypatch: pytest.MonkeyPatch
+    password_site: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = await team.person("root", "admin")
-    insert, away = team.services.database.audit._insert_entries, [True]
+    root = await password_site.person("root", "admin")
+    insert, away = password_site.services.database.audit._insert_entries, [True]
 
     async def inserting(entries: Sequence[AuditEntry]) -> None:
         if away:
             raise DatabaseUnavailable("the disk is full")
         await insert(entries)
 
-    monkeypatch.setattr(team.services.database.audit, "_insert_entries", inserting)
+    monkeypatch.setattr(password_site.services.database.audit, "_insert_entries", inserting)
     made = await root.browser.post("/api/v1/tokens", {"name": "t", "scope": {"rights": ["read"]}})
     assert made.status == 201
     away.clear()

@@ -20,7 +20,7 @@ from tests.web.conftest import HttpReply, InProcessApp, Opening, SignedInUser, S
 from toolyard.catalog.lock import build_pins, write_lock
 from toolyard.types.audit import AuditEntry
 from toolyard.types.tool import Definition, RawListing, ValidatedListing
-from toolyard.web.access.dependencies import require_admin
+from toolyard.web.access.authentication import require_admin
 from toolyard.web.routes import list_routes
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
@@ -153,7 +153,7 @@ def admin_routes(local: InProcessApp) -> set[tuple[str, str]]:
 
 
 @pytest.fixture
-async def world(open_site: Opening, tmp_path: Path) -> AuditedSite:
+async def audited_site(open_site: Opening, tmp_path: Path) -> AuditedSite:
     words, data = changing(tmp_path), tmp_path / "data"
     data.mkdir()
     told = {"read": "Reads a file", "count": "Counts words"}
@@ -167,35 +167,37 @@ async def world(open_site: Opening, tmp_path: Path) -> AuditedSite:
     return AuditedSite(local, root, found[1], words)
 
 
-async def _perform(world: AuditedSite, method: str, path: str, case: AuditCase) -> HttpReply:
+async def _perform(audited_site: AuditedSite, method: str, path: str, case: AuditCase) -> HttpReply:
     target = "files" if case.of_files else ""
     if not target and "{" in path:
-        target = await (world.user() if "/users" in path or "/people" in path else world.server())
+        target = await (
+            audited_site.user() if "/users" in path or "/people" in path else audited_site.server()
+        )
     at = re.sub(r"\{\w+\}", target, path) + case.query
     sent = None if case.sent is None else dict(case.sent)
     if sent is not None and sent.get("name") == "NAME":
-        sent["name"] = world.name()
+        sent["name"] = audited_site.name()
     for key in () if sent is None else ("keys", "change"):
         if key in sent:
-            change = await world.change()
+            change = await audited_site.change()
             sent[key] = [change] if key == "keys" else change
     if path.startswith("/api"):
-        return await world.root.token.ask(method, at, sent)
-    headers = {"Origin": world.local.url}
-    form = {"csrf": world.csrf, **(sent or {})}
-    return await world.root.browser.ask(method, at, data=form, headers=headers)
+        return await audited_site.root.token.ask(method, at, sent)
+    headers = {"Origin": audited_site.local.url}
+    form = {"csrf": audited_site.csrf, **(sent or {})}
+    return await audited_site.root.browser.ask(method, at, data=form, headers=headers)
 
 
-async def test_every_change_that_an_admin_makes_is_in_the_audit_log(world: AuditedSite) -> None:
-    routes = admin_routes(world.local)
+async def test_every_change_that_an_admin_makes_is_in_the_audit_log(audited_site: AuditedSite) -> None:
+    routes = admin_routes(audited_site.local)
     assert set(CASES) | COVERED == routes, "a route for admins that is new or gone"
     silent: list[str] = []
     for (method, path), case in CASES.items():
-        mark, _ = await world.entries(None)
-        answer = await _perform(world, method, path, case)
+        mark, _ = await audited_site.entries(None)
+        answer = await _perform(audited_site, method, path, case)
         assert answer.status < 400, f"{method} {path}: {answer.status} {answer.text[:2000]}"
-        _, entries = await world.entries(mark)
-        mine = [each for each in entries if each.actor == world.root.user.id]
+        _, entries = await audited_site.entries(mark)
+        mine = [each for each in entries if each.actor == audited_site.root.user.id]
         # Preparing a case may add a server, which is an entry of its own.
         if not mine or (mine[0].action == "server.add" and path not in _ADDING):
             silent.append(f"{method} {path}")
@@ -206,18 +208,18 @@ _ADDING = {"/api/v1/servers", "/ui/admin/mcp/new"}
 
 
 async def test_a_change_of_an_account_that_stops_half_way_is_in_the_audit_log(
-    world: AuditedSite, monkeypatch: pytest.MonkeyPatch
+    audited_site: AuditedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    user = await world.user()
+    user = await audited_site.user()
 
     async def fail(*_: object) -> None:
         raise RuntimeError("the turns cannot be stopped")
 
-    monkeypatch.setattr(world.local.services.chats, "stop_all_turns", fail)
-    mark, _ = await world.entries(None)
-    answer = await world.root.token.patch(f"/api/v1/users/{user}", {"role": "admin", "disabled": True})
+    monkeypatch.setattr(audited_site.local.services.chats, "stop_all_turns", fail)
+    mark, _ = await audited_site.entries(None)
+    answer = await audited_site.root.token.patch(f"/api/v1/users/{user}", {"role": "admin", "disabled": True})
     assert answer.status == 500
-    _, entries = await world.entries(mark)
+    _, entries = await audited_site.entries(mark)
     (entry,) = (each for each in entries if each.action == "user.edit")
     assert (entry.target, entry.details["role"], entry.details["disabled"]) == (user, "admin", True)
 

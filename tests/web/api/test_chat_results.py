@@ -18,7 +18,7 @@ from tests.web.chat.chat_client import (
     wait_for_end,
 )
 
-from toolyard.agents.chat.markdown_export import _find_longest_run  # pyright: ignore[reportPrivateUsage]
+from toolyard.agents.chat.markdown_export import format_code_fence
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
@@ -156,7 +156,8 @@ async def test_a_fence_holds_whatever_a_tool_says(open_site: Opening) -> None:
 
 @pytest.mark.parametrize("before", [0, 999_997, 1_000_000, 2_999_999])
 def test_a_fence_is_longer_than_a_run_that_crosses_parts(before: int) -> None:
-    assert _find_longest_run("x" * before + "`" * 7 + "x`` " * 10) == 7
+    first_line = format_code_fence("x" * before + "`" * 7 + "x`` " * 10).split("\n")[1]
+    assert first_line == "`" * 8
 
 
 async def test_a_question_and_its_answer_are_in_it_without_what_was_answered(local: Any) -> None:

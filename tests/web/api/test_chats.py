@@ -325,8 +325,8 @@ async def test_there_is_nothing_to_retry_in_an_empty_chat(yard: Any) -> None:
     assert (answer.status, answer.json["type"]) == (409, "urn:toolyard:problem:chat-refused")
 
 
-async def test_without_a_model_a_chat_runs_tools(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_without_a_model_a_chat_runs_tools(local_site: InProcessApp) -> None:
+    client = local_site.client()
     assert (await client.get("/api/v1/models")).json == {"items": [], "default": None}
     chat = await begin(client)
     answer = await client.post(f"/api/v1/chats/{chat}/messages", {"text": "Hello"})
@@ -577,8 +577,8 @@ async def test_a_token_that_is_limited_may_not_use_chats(yard: Any, limit: str) 
     assert (await browser.get(f"/api/v1/chats/{chat}")).json["last"] == 0
 
 
-async def test_a_page_elsewhere_can_do_nothing_with_chats(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_a_page_elsewhere_can_do_nothing_with_chats(local_site: InProcessApp) -> None:
+    client = local_site.client()
     chat = await begin(client)
     everything = [("POST", "/approvals/x", {"yes": True}), *DOING, *(("GET", each, None) for each in SEEING)]
     tricks: list[dict[str, str]] = [

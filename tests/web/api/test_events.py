@@ -39,21 +39,23 @@ async def events(client: Any) -> AsyncIterator[Any]:
         yield following
 
 
-async def test_everything_is_told_first_and_then_what_changes(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_everything_is_told_first_and_then_what_changes(local_site: InProcessApp) -> None:
+    client = local_site.client()
     async with events(client) as following:
         kind, record = await following()
         assert (kind, record["id"], record["state"]) == ("status", "demo", "idle")
-        await alone.client().get("/api/v1/tools")
+        await local_site.client().get("/api/v1/tools")
         states = set()
         while "ready" not in states:
             states.add((await following())[1]["state"])
-        status = (await alone.client().get("/api/v1/status")).json["items"][0]
+        status = (await local_site.client().get("/api/v1/status")).json["items"][0]
         assert set(record) == set(status)
 
 
-async def test_an_instance_comes_and_goes(team: InProcessApp, hostile_http: ListeningProgram) -> None:
-    admin, ada = await team.person("root", "admin"), await team.person("ada")
+async def test_an_instance_comes_and_goes(
+    password_site: InProcessApp, hostile_http: ListeningProgram
+) -> None:
+    admin, ada = await password_site.person("root", "admin"), await password_site.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/api-events", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json
     async with events(ada.token) as following, events(admin.token) as others:
@@ -74,23 +76,23 @@ async def test_an_instance_comes_and_goes(team: InProcessApp, hostile_http: List
             await asyncio.wait_for(others(), 1.5)
 
 
-async def test_a_stream_is_for_those_who_are_signed_in(team: InProcessApp) -> None:
-    assert (await team.client().get("/api/v1/events")).status == 401
+async def test_a_stream_is_for_those_who_are_signed_in(password_site: InProcessApp) -> None:
+    assert (await password_site.client().get("/api/v1/events")).status == 401
 
 
-async def test_a_stream_ends_with_the_sign_in(team: InProcessApp) -> None:
-    team.part(StreamLimits).heartbeat_seconds = 0.1
-    ada, bob = await team.person("ada"), await team.person("bob")
+async def test_a_stream_ends_with_the_sign_in(password_site: InProcessApp) -> None:
+    password_site.part(StreamLimits).heartbeat_seconds = 0.1
+    ada, bob = await password_site.person("ada"), await password_site.person("bob")
     for person in (ada, bob):
         async with person.token.session.get(
-            f"{team.url}/api/v1/events", headers=person.token.headers
+            f"{password_site.url}/api/v1/events", headers=person.token.headers
         ) as stream:
             while b"event: status" not in await asyncio.wait_for(stream.content.readline(), 30):
                 pass
             for _ in range(5):
                 assert await asyncio.wait_for(stream.content.readline(), 30), "it goes on while it may"
             if person is ada:
-                await team.services.database.accounts.set_disabled(ada.user.id, True)
+                await password_site.services.database.accounts.set_disabled(ada.user.id, True)
             else:
                 token = (await bob.browser.get("/api/v1/tokens")).json["items"][0]["id"]
                 await bob.browser.delete(f"/api/v1/tokens/{token}")
@@ -98,10 +100,10 @@ async def test_a_stream_ends_with_the_sign_in(team: InProcessApp) -> None:
 
 
 async def test_nobody_looks_when_nobody_listens(
-    alone: InProcessApp, wait_until: Callable[..., Awaitable[None]]
+    local_site: InProcessApp, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    live = alone.part(StatusUpdates)
-    async with events(alone.client()) as following:
+    live = local_site.part(StatusUpdates)
+    async with events(local_site.client()) as following:
         await following()
         assert live.is_polling
     await wait_until(lambda: not live.is_polling)

@@ -23,22 +23,22 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
-async def test_alive_and_ready_need_no_account(team: InProcessApp) -> None:
-    assert (await team.client().get("/healthz")).text == "ok\n"
-    assert (await team.client().get("/readyz")).text == "ready\n"
+async def test_alive_and_ready_need_no_account(password_site: InProcessApp) -> None:
+    assert (await password_site.client().get("/healthz")).text == "ok\n"
+    assert (await password_site.client().get("/readyz")).text == "ready\n"
 
 
 async def test_it_is_not_ready_without_its_database(
-    team: InProcessApp, monkeypatch: pytest.MonkeyPatch
+    password_site: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away() -> None:
         raise DatabaseUnavailable("postgresql://root:hunter2@db does not answer")
 
-    monkeypatch.setattr(team.services.database, "ping", away)
-    answer = await team.client().get("/readyz")
+    monkeypatch.setattr(password_site.services.database, "ping", away)
+    answer = await password_site.client().get("/readyz")
     assert answer.status == 503
     assert "hunter2" not in answer.text
-    assert (await team.client().get("/healthz")).status == 200
+    assert (await password_site.client().get("/healthz")).status == 200
 
 
 async def test_it_says_what_to_do_when_the_database_uses_another_key(open_site: Opening) -> None:
@@ -55,21 +55,21 @@ async def test_it_says_what_to_do_when_the_database_uses_another_key(open_site: 
 
 
 async def test_it_is_not_ready_while_its_database_hangs(
-    team: InProcessApp, monkeypatch: pytest.MonkeyPatch
+    password_site: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(team.services.database, "ping", asyncio.Event().wait)
+    monkeypatch.setattr(password_site.services.database, "ping", asyncio.Event().wait)
     async with asyncio.timeout(30):
-        answer = await team.client().get("/readyz")
+        answer = await password_site.client().get("/readyz")
     assert (answer.status, answer.text) == (503, "the database does not answer\n")
 
 
-async def test_it_is_not_ready_while_it_stops(team: InProcessApp) -> None:
-    team.services.stop()
-    assert (await team.client().get("/readyz")).status == 503
+async def test_it_is_not_ready_while_it_stops(password_site: InProcessApp) -> None:
+    password_site.services.stop()
+    assert (await password_site.client().get("/readyz")).status == 503
 
 
-async def test_numbers_are_by_route_state_and_outcome(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_numbers_are_by_route_state_and_outcome(local_site: InProcessApp) -> None:
+    client = local_site.client()
     await client.get("/api/v1/servers/one")
     await client.get("/api/v1/servers/two")
     await client.get("/api/v1/no/such/route")
@@ -92,9 +92,9 @@ async def test_numbers_are_by_route_state_and_outcome(alone: InProcessApp) -> No
     assert labels <= {"GET", "POST", "other"}, "nobody may make labels up"
 
 
-async def test_numbers_are_for_admins(team: InProcessApp) -> None:
-    admin, ada = await team.person("root", "admin"), await team.person("ada")
+async def test_numbers_are_for_admins(password_site: InProcessApp) -> None:
+    admin, ada = await password_site.person("root", "admin"), await password_site.person("ada")
     assert (await admin.token.get("/metrics")).status == 200
     assert (await admin.browser.get("/metrics")).status == 200
     assert (await ada.token.get("/metrics")).status == 403
-    assert (await team.client().get("/metrics")).status == 401
+    assert (await password_site.client().get("/metrics")).status == 401

@@ -21,13 +21,13 @@ VALUE = "my-very-secret-value"
 
 
 @pytest.fixture
-async def admin(team: InProcessApp) -> Any:
-    return (await team.person("root", "admin")).token
+async def admin(password_site: InProcessApp) -> Any:
+    return (await password_site.person("root", "admin")).token
 
 
 @pytest.fixture
-async def ada(team: InProcessApp) -> Any:
-    return await team.person("ada")
+async def ada(password_site: InProcessApp) -> Any:
+    return await password_site.person("ada")
 
 
 async def server(admin: Any, url: str, **more: Any) -> Any:
@@ -56,7 +56,7 @@ async def test_a_person_has_a_limited_number_of_instances(open_site: Any) -> Non
     made = await create(ada.token, registered, slug="one")
     refused = await ada.token.post("/api/v1/instances", {"server_id": registered["id"], "slug": "two"})
     assert (refused.status, refused.json["type"]) == (409, "urn:toolyard:problem:limit-reached")
-    assert refused.json["hint"].endswith("or ask an admin to raise instance_limit.")
+    assert refused.json["hint"].endswith("or ask an admin to raise instance_limit")
     await create(admin, registered, slug="one")
     assert (await ada.token.delete(f"/api/v1/instances/{made['id']}")).status == 204
     await create(ada.token, registered, slug="two")
@@ -111,7 +111,7 @@ async def test_its_tools_are_called_by_the_slug(ada: Any, good: Any) -> None:
 
 
 async def test_a_value_is_sent_in_its_header_and_never_shown(
-    ada: Any, admin: Any, hostile_http: ListeningProgram, team: InProcessApp
+    ada: Any, admin: Any, hostile_http: ListeningProgram, password_site: InProcessApp
 ) -> None:
     key = uuid.uuid4().hex
     choices = [{"kind": "header", "key": "X-Api-Key"}]
@@ -124,7 +124,7 @@ async def test_a_value_is_sent_in_its_header_and_never_shown(
     place = f"/api/v1/instances/{made['id']}"
     tested = await ada.token.post(f"{place}/test")
     assert tested.json["status"]["state"] == "ready", tested.text
-    async with team.client().session.get(f"{hostile_http.url}/journal/{key}") as journal:
+    async with password_site.client().session.get(f"{hostile_http.url}/journal/{key}") as journal:
         seen = json.loads(await journal.read())
     assert any(entry.get("headers", {}).get("x-api-key") == VALUE for entry in seen), seen
     for path in (place, "/api/v1/instances", "/api/v1/status", f"{place}/tools"):
@@ -172,12 +172,12 @@ async def test_a_slug_is_proposed_from_the_domain(ada: Any, good: Any) -> None:
     assert (await proposed()).lower() != "github"
 
 
-async def test_a_slug_is_one_persons_own(ada: Any, team: InProcessApp, good: Any) -> None:
+async def test_a_slug_is_one_persons_own(ada: Any, password_site: InProcessApp, good: Any) -> None:
     await create(ada.token, good, slug="work")
     taken = await ada.token.post("/api/v1/instances", {"server_id": good["id"], "slug": "WORK"})
     assert taken.status == 409
     assert taken.json["errors"][0]["field"] == "slug"
-    bob = await team.person("bob")
+    bob = await password_site.person("bob")
     await create(bob.token, good, slug="work")
 
 
@@ -219,7 +219,11 @@ async def test_a_program_cannot_begin_a_sign_in(ada: Any, admin: Any, hostile_ht
 
 
 async def test_a_script_signs_in_by_oauth_and_the_sign_in_ends_when_it_is_taken_back(
-    ada: Any, admin: Any, start_program: ProgramStarter, team: InProcessApp, monkeypatch: pytest.MonkeyPatch
+    ada: Any,
+    admin: Any,
+    start_program: ProgramStarter,
+    password_site: InProcessApp,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)

@@ -14,9 +14,13 @@ import pytest
 from tests.archives import join_files
 from tests.web.chat.chat_client import begin, open_stream, results_server, run, wait_for_end
 
+from toolyard.results.result_store import StoredResult, make_handle
 from toolyard.types.agent import Agent
 from toolyard.types.approval import PageQuestion
 from toolyard.types.chat import Question
+from toolyard.types.server import Trust
+from toolyard.web import ui
+from toolyard.web.routes import list_routes
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
@@ -89,6 +93,11 @@ BODIES: dict[str, Any] = {
     "accept_server_changes": {"keys": ["x"]},
     "accept_instance_changes": {"keys": ["x"]},
 }
+OPEN = {
+    *("/healthz", "/readyz", "/metrics", "/api/v1/openapi.json"),
+    *("/.well-known/oauth-protected-resource/{path}", "/.well-known/oauth-protected-resource"),
+}
+"""Addresses beside operations and pages: they have nothing of anybody."""
 FILE: dict[str, Any] = {"data": b"hers", "headers": {"Content-Type": "application/octet-stream"}}
 SECRET = "the-value-that-bob-gave"
 AGENT = Agent("reader", "Reader")
@@ -148,6 +157,9 @@ class TwoUserSite:
     token: str
     session: str
     agent: str
+    proposal: str
+    handle: str
+    """Of a stored result."""
     talk: BobsChat
 
     @property
@@ -155,7 +167,7 @@ class TwoUserSite:
         """Texts that nobody else may ever see."""
         bob, talk = self.bob, self.talk
         secrets = [talk.chat, talk.asking, talk.approval, talk.grant, talk.question, talk.attachment, PLANS]
-        secrets += [PAGE_QUESTION, "Bobs agent"]
+        secrets += [PAGE_QUESTION, "Bobs agent", self.proposal, self.handle]
         secrets += ["bobs-own", "Bob's connection", SECRET, "bob@work"]
         return [self.instance, self.token, self.session, bob.user.id, *secrets]
 
@@ -176,6 +188,8 @@ class TwoUserSite:
             known = self.talk.asking if "/questions/" in template else self.talk.chat
         elif "/attachments/" in template:
             known = self.talk.attachment
+        elif "/proposals/" in template:
+            known = self.proposal
         elif template.startswith("/api/v1/questions/"):
             known = PAGE_QUESTION
         elif "/approvals/" in template:
@@ -192,7 +206,9 @@ class TwoUserSite:
 
 
 @pytest.fixture
-async def world(open_site: Opening, demo: dict[str, Any], hostile_http: ListeningProgram) -> TwoUserSite:
+async def two_user_site(
+    open_site: Opening, demo: dict[str, Any], hostile_http: ListeningProgram
+) -> TwoUserSite:
     servers = {"demo": demo, "chat": results_server()}
     team = await open_site(servers, people_mode="password", write_tools="ask", agents=[AGENT])
     root, ada, bob = (
@@ -215,14 +231,19 @@ async def world(open_site: Opening, demo: dict[str, Any], hostile_http: Listenin
     session = (await bob.browser.get("/api/v1/sessions")).json["items"][0]["id"]
     question, end = Question(id=PAGE_QUESTION, server="demo", kind="form", message=PLANS), time.time() + 300
     asked = PageQuestion(PAGE_QUESTION, bob.user.id, ("ask (editor)",), question, time.time(), end)
-    await team.services.database.questions.add(asked)
+    await team.services.database.questions.add(asked, 20)
     assert PLANS in (await bob.token.get("/api/v1/questions")).text
     own = {"name": "Bobs agent", "prompt": PLANS}
     agent = (await bob.token.post("/api/v1/agents", own)).json["stored_id"]
     assert PLANS in (await bob.token.get(f"/api/v1/agents/{agent}")).text
-    return TwoUserSite(
-        team, root, ada, bob, server, instance, token, session, agent, await BobsChat.begin(bob.token)
-    )
+    wanted = {"catalog_id": "linear", "reason": PLANS}
+    proposal = (await bob.token.post("/api/v1/proposals", wanted)).json["id"]
+    stored = StoredResult(PLANS, Trust.TRUSTED, "demo")
+    handle = make_handle(stored)
+    await team.services.core.call_path.result_store(bob.user.principal).save(handle, stored)
+    assert PLANS in (await bob.browser.get(f"/ui/results/{handle}")).text
+    talk = await BobsChat.begin(bob.token)
+    return TwoUserSite(team, root, ada, bob, server, instance, token, session, agent, proposal, handle, talk)
 
 
 async def operations(client: Any) -> list[tuple[str, str, str]]:
@@ -234,29 +255,35 @@ async def operations(client: Any) -> list[tuple[str, str, str]]:
     ]
 
 
-async def test_every_operation_is_in_one_list(team: InProcessApp) -> None:
-    found = {name for name, _, _ in await operations(team.client())}
+async def test_every_operation_is_in_one_list(password_site: InProcessApp) -> None:
+    found = {name for name, _, _ in await operations(password_site.client())}
+    pages = {each.path.replace(":path", "") for each in ui.router.build()}
+    operated = {path for _, _, path in await operations(password_site.client())}
+    others = {each.path.replace(":path", "") for each in list_routes(password_site.app)} - pages - operated
+    assert others == OPEN
     assert found == ADMINS_ONLY | ANOTHERS | OWN
     assert len(ADMINS_ONLY) + len(ANOTHERS) + len(OWN) == len(found)
 
 
 @pytest.mark.parametrize("way", ["token", "browser"])
-async def test_a_walk_over_every_route_reaches_nothing_of_anybody_else(world: TwoUserSite, way: str) -> None:
-    client = getattr(world.ada, way)
-    before = await kept_by_bob(world)
+async def test_a_walk_over_every_route_reaches_nothing_of_anybody_else(
+    two_user_site: TwoUserSite, way: str
+) -> None:
+    client = getattr(two_user_site.ada, way)
+    before = await kept_by_bob(two_user_site)
     # Signing out everywhere ends the walk of a browser.
     for name, method, template in sorted(
         await operations(client), key=lambda each: each[0] == "end_sessions"
     ):
         body = BODIES.get(name)
         if name == "create_instance":
-            body = {"server_id": world.server, "value": "hers"}
+            body = {"server_id": two_user_site.server, "value": "hers"}
         if name == "stream_events":
-            assert not shown(world, await first_events(client)), name
+            assert not shown(two_user_site, await first_events(client)), name
             continue
         query = "?url=https://x.example" if name == "propose_slug" else ""
         options = FILE if name == "upload_attachment" else {}
-        answer = await client.ask(method, world.path(template) + query, body, **options)
+        answer = await client.ask(method, two_user_site.path(template) + query, body, **options)
         if name == "export_my_data":
             answer = replace(answer, body=join_files(answer.body))
         told = f"{name}: {answer.status} {answer.text[:300]}"
@@ -265,42 +292,46 @@ async def test_a_walk_over_every_route_reaches_nothing_of_anybody_else(world: Tw
         elif name in ANOTHERS:
             expected = 403 if name in BROWSERS_ONLY and way == "token" else 404
             assert answer.status == expected, told
-            unknown = await client.ask(method, world.path(template, missing=True), body)
+            unknown = await client.ask(method, two_user_site.path(template, missing=True), body)
             assert unknown.status == answer.status, told
             # Refusals quote the name that was asked for.
-            there = answer.text.replace("mcp_bobs-own__echo", "X").replace(world.agent, "Y")
-            missing = unknown.text.replace("mcp_bobs-0wn__echo", "X").replace("0" * len(world.agent), "Y")
+            there = answer.text.replace("mcp_bobs-own__echo", "X").replace(two_user_site.agent, "Y")
+            missing = unknown.text.replace("mcp_bobs-0wn__echo", "X").replace(
+                "0" * len(two_user_site.agent), "Y"
+            )
             assert there == missing, told
         elif name in BROWSERS_ONLY and way == "token":
             assert answer.status == 403, told
         else:
             assert answer.status in (200, 201, 204), told
-        assert not shown(world, answer.text.replace("mcp_bobs-own__echo", "")), told
-    assert await kept_by_bob(world) == before
+        assert not shown(two_user_site, answer.text.replace("mcp_bobs-own__echo", "")), told
+    assert await kept_by_bob(two_user_site) == before
 
 
-async def test_nobody_gets_in_without_an_account(world: TwoUserSite) -> None:
-    stranger = world.team.client()
+async def test_nobody_gets_in_without_an_account(two_user_site: TwoUserSite) -> None:
+    stranger = two_user_site.team.client()
     for name, method, template in await operations(stranger):
-        body = BODIES.get(name) or ({"server_id": world.server} if name == "create_instance" else None)
+        body = BODIES.get(name) or (
+            {"server_id": two_user_site.server} if name == "create_instance" else None
+        )
         query = "?url=https://x.example" if name == "propose_slug" else ""
-        answer = await stranger.ask(method, world.path(template) + query, body)
+        answer = await stranger.ask(method, two_user_site.path(template) + query, body)
         assert answer.status == 401, f"{name}: {answer.status} {answer.text[:200]}"
-        assert not shown(world, answer.text)
+        assert not shown(two_user_site, answer.text)
 
 
-async def test_not_even_an_admin_uses_anothers_connection(world: TwoUserSite) -> None:
-    chat = f"/api/v1/chats/{world.talk.chat}"
-    paths = (f"/api/v1/instances/{world.instance}", "/api/v1/tools/mcp_bobs-own__echo", chat)
-    for path in (*paths, f"{chat}/events", f"{chat}/stream", f"{chat}/results/{world.talk.result}"):
-        assert (await world.root.token.get(path)).status == 404
-    answer = await world.root.token.post("/api/v1/tools/mcp_bobs-own__echo/call", {})
+async def test_not_even_an_admin_uses_anothers_connection(two_user_site: TwoUserSite) -> None:
+    chat = f"/api/v1/chats/{two_user_site.talk.chat}"
+    paths = (f"/api/v1/instances/{two_user_site.instance}", "/api/v1/tools/mcp_bobs-own__echo", chat)
+    for path in (*paths, f"{chat}/events", f"{chat}/stream", f"{chat}/results/{two_user_site.talk.result}"):
+        assert (await two_user_site.root.token.get(path)).status == 404
+    answer = await two_user_site.root.token.post("/api/v1/tools/mcp_bobs-own__echo/call", {})
     assert answer.status == 404
-    assert SECRET not in (await world.root.token.get("/api/v1/audit/export")).text
+    assert SECRET not in (await two_user_site.root.token.get("/api/v1/audit/export")).text
 
 
-def shown(world: TwoUserSite, text: str) -> list[str]:
-    return [each for each in world.of_bob if each in text or json.dumps(each)[1:-1] in text]
+def shown(two_user_site: TwoUserSite, text: str) -> list[str]:
+    return [each for each in two_user_site.of_bob if each in text or json.dumps(each)[1:-1] in text]
 
 
 async def first_events(client: Any) -> str:
@@ -311,17 +342,20 @@ async def first_events(client: Any) -> str:
         return text.decode()
 
 
-async def kept_by_bob(world: TwoUserSite) -> Any:
-    bob = world.bob.token
+async def kept_by_bob(two_user_site: TwoUserSite) -> Any:
+    bob = two_user_site.bob.token
     me = (await bob.get("/api/v1/me")).json
-    sessions = [each["id"] for each in (await world.bob.browser.get("/api/v1/sessions")).json["items"]]
+    sessions = [
+        each["id"] for each in (await two_user_site.bob.browser.get("/api/v1/sessions")).json["items"]
+    ]
     mine = (await bob.get("/api/v1/instances")).json["items"]
     tokens = [each["id"] for each in (await bob.get("/api/v1/tokens")).json["items"]]
     tools = [each["name"] for each in (await bob.get("/api/v1/tools")).json["items"]]
-    talk = world.talk
+    talk = two_user_site.talk
     chats = [(await bob.get(f"/api/v1/chats/{each}")).json for each in (talk.chat, talk.asking)]
     waiting = [(await bob.get(f"/api/v1/{each}")).json for each in ("approvals", "grants", "questions")]
     waiting.append((await bob.get("/api/v1/chats")).json)
     waiting.append((await bob.get(f"/api/v1/attachments/{talk.attachment}")).text)
+    waiting.append((await bob.get("/api/v1/proposals")).json)
     own = [{**each, "status": None, "updated_at": None} for each in mine]
     return me, sessions, own, tokens, tools, chats, waiting

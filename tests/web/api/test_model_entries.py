@@ -88,8 +88,8 @@ async def test_an_added_model_answers_at_once_and_costs_what_the_admin_said(
     assert [(each["key"], each["cost"]) for each in spent.json["items"]] == [("fake", usage["cost"])]
 
 
-async def test_only_admins_see_and_change_entries(team: InProcessApp) -> None:
-    ann = await team.person("ann")
+async def test_only_admins_see_and_change_entries(password_site: InProcessApp) -> None:
+    ann = await password_site.person("ann")
     for method, path in (
         ("GET", ""),
         ("POST", ""),
@@ -102,8 +102,8 @@ async def test_only_admins_see_and_change_entries(team: InProcessApp) -> None:
         assert (await ann.token.ask(method, ENTRIES + path, body)).status == 403
 
 
-async def test_the_default_is_one_model_that_the_person_may_use(team: InProcessApp) -> None:
-    root, ann = await team.person("root", "admin"), await team.person("ann")
+async def test_the_default_is_one_model_that_the_person_may_use(password_site: InProcessApp) -> None:
+    root, ann = await password_site.person("root", "admin"), await password_site.person("ann")
     await add(root.token, name="a", provider="ollama", model="a")
     await add(root.token, name="b", provider="ollama", model="b", is_default=True, audience="admins")
     await add(root.token, name="c", provider="ollama", model="c")
@@ -169,9 +169,9 @@ async def test_a_model_of_a_file_wins_and_the_row_is_shown_as_overridden(
 
 
 async def test_a_key_is_never_returned_and_goes_to_the_address_that_it_was_entered_for(
-    team: InProcessApp, model_program: ListeningProgram
+    password_site: InProcessApp, model_program: ListeningProgram
 ) -> None:
-    root = await team.person("root", "admin")
+    root = await password_site.person("root", "admin")
     heard = list[str]()
     async with listening(lambda request: _note(request, heard)) as other:
         await add(root.token, **entry(model_program.url, api_key=KEY))
@@ -190,16 +190,16 @@ async def test_a_key_is_never_returned_and_goes_to_the_address_that_it_was_enter
         await root.token.patch(at, {"api_key": "another"})
         await root.token.post(f"{at}/test")
     assert heard == ["Bearer no-key", "Bearer another"]
-    entries = team.services.database.audit.entries(before=None, limit=50, action=None, actor=None)
+    entries = password_site.services.database.audit.entries(before=None, limit=50, action=None, actor=None)
     log = "".join(str(each.details) for each in await entries)
     assert "another" not in log
     assert KEY not in log
 
 
 async def test_a_key_may_be_in_a_variable_for_keys_of_models(
-    team: InProcessApp, model_program: ListeningProgram, monkeypatch: pytest.MonkeyPatch
+    password_site: InProcessApp, model_program: ListeningProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = await team.person("root", "admin")
+    root = await password_site.person("root", "admin")
     by_variable = entry(model_program.url, api_key=None, key_variable="TOOLYARD_MODEL_KEY_FAKE")
     added = await add(root.token, **by_variable)
     assert (added["has_api_key"], added["key_variable"]) == (False, "TOOLYARD_MODEL_KEY_FAKE")
@@ -246,24 +246,26 @@ async def test_a_key_may_be_in_a_variable_for_keys_of_models(
     ],
 )
 async def test_input_that_is_not_valid_names_its_field(
-    alone: InProcessApp, change: dict[str, Any], field: str
+    local_site: InProcessApp, change: dict[str, Any], field: str
 ) -> None:
-    refused = await alone.client().post(ENTRIES, entry("http://127.0.0.1:1", **change))
+    refused = await local_site.client().post(ENTRIES, entry("http://127.0.0.1:1", **change))
     assert refused.status == 422
     assert field in [each["field"] for each in refused.json["errors"]], refused.text
-    assert (await alone.client().get(ENTRIES)).json["items"] == []
+    assert (await local_site.client().get(ENTRIES)).json["items"] == []
 
 
-async def test_a_name_is_taken_once_and_derived_from_the_model(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_a_name_is_taken_once_and_derived_from_the_model(local_site: InProcessApp) -> None:
+    client = local_site.client()
     model = {"provider": "ollama", "model": "Qwen/Qwen3:8b"}
     assert (await add(client, **model))["name"] == "Qwen3-8b"
     again = await client.post(ENTRIES, model)
     assert (again.status, again.json["type"]) == (409, "urn:toolyard:problem:taken")
 
 
-async def test_of_two_admins_who_edit_one_version_the_second_gets_the_newer_one(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_of_two_admins_who_edit_one_version_the_second_gets_the_newer_one(
+    local_site: InProcessApp,
+) -> None:
+    client = local_site.client()
     added = await add(client, name="m", provider="ollama", model="one", api_key=KEY)
     first = await client.patch(f"{ENTRIES}/m", {"model": "two", "revision": added["revision"]})
     assert (first.status, first.json["revision"]) == (200, 2)
@@ -314,14 +316,14 @@ async def _failed_test(client: HttpClient, url: str, **more: Any) -> HttpReply:
     return failed
 
 
-async def test_a_wrong_key_says_so(alone: InProcessApp, model_program: ListeningProgram) -> None:
-    failed = await _failed_test(alone.client(), model_program.url, api_key=KEY)
+async def test_a_wrong_key_says_so(local_site: InProcessApp, model_program: ListeningProgram) -> None:
+    failed = await _failed_test(local_site.client(), model_program.url, api_key=KEY)
     assert "refused the key" in failed.json["detail"]
     assert KEY not in failed.text
 
 
-async def test_an_address_without_a_server_says_so(alone: InProcessApp) -> None:
-    failed = await _failed_test(alone.client(), "http://127.0.0.1:9")
+async def test_an_address_without_a_server_says_so(local_site: InProcessApp) -> None:
+    failed = await _failed_test(local_site.client(), "http://127.0.0.1:9")
     assert failed.json["detail"].startswith("cannot reach 127.0.0.1:9")
 
 
@@ -337,24 +339,24 @@ async def test_an_address_without_a_server_says_so(alone: InProcessApp) -> None:
     ids=["html", "garbage", "garbage-events", "endless-event", "long-error"],
 )
 async def test_an_answer_that_is_none_of_a_model_is_an_error_in_few_words(
-    alone: InProcessApp, answer: Callable[[web.Request], web.Response]
+    local_site: InProcessApp, answer: Callable[[web.Request], web.Response]
 ) -> None:
     async with listening(answer) as url:
-        await _failed_test(alone.client(), url)
+        await _failed_test(local_site.client(), url)
 
 
-async def test_a_redirect_to_another_host_is_not_followed(alone: InProcessApp) -> None:
+async def test_a_redirect_to_another_host_is_not_followed(local_site: InProcessApp) -> None:
     heard = list[str]()
     async with (
         listening(lambda request: _note(request, heard)) as other,
         listening(lambda _: web.Response(status=307, headers={"location": f"{other}/v1"})) as url,
     ):
-        failed = await _failed_test(alone.client(), url)
+        failed = await _failed_test(local_site.client(), url)
     assert "redirects to another address" in failed.json["detail"]
     assert heard == []
 
 
-async def test_an_address_that_hangs_ends_the_test(alone: InProcessApp) -> None:
+async def test_an_address_that_hangs_ends_the_test(local_site: InProcessApp) -> None:
     release = asyncio.Event()
 
     async def hang(_: web.Request) -> web.StreamResponse:
@@ -362,7 +364,7 @@ async def test_an_address_that_hangs_ends_the_test(alone: InProcessApp) -> None:
         return web.Response()
 
     async with listening(hang) as url:
-        client, models = alone.client(), alone.services.models
+        client, models = local_site.client(), local_site.services.models
         await add(client, **entry(url))
         with pytest.raises(Exception, match="sent nothing"):
             await models.test("fake", timeout=0.2)
@@ -370,18 +372,18 @@ async def test_an_address_that_hangs_ends_the_test(alone: InProcessApp) -> None:
 
 
 async def test_a_name_that_resolves_to_a_private_address_is_refused_at_the_socket(
-    alone: InProcessApp, monkeypatch: pytest.MonkeyPatch
+    local_site: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = list[str]()
 
     async def resolve(*_: object) -> list[dict[str, Any]]:
         return [{"host": "127.0.0.1"}]
 
-    monkeypatch.setattr("toolyard.net.connector.DaemonThreadResolver.resolve", resolve)
+    monkeypatch.setattr("toolyard.net.guarded_connector.DaemonThreadResolver.resolve", resolve)
     async with listening(lambda request: _note(request, heard)) as url:
         port = url.rpartition(":")[2]
         rebound = f"http://models.example:{port}"
-        failed = await _failed_test(alone.client(), rebound, private_addresses=False)
+        failed = await _failed_test(local_site.client(), rebound, private_addresses=False)
     assert "private" in failed.json["detail"]
     assert "allow private network addresses" in failed.json["hint"]
     assert heard == []
@@ -423,3 +425,10 @@ async def test_a_listed_model_whose_name_has_a_slash_is_tested(
     answer = await local.client().post(f"{ENTRIES}/openai:fake/1/test")
     assert answer.status == 200, answer.text
     assert (await local.client().post(f"{ENTRIES}/none/test")).status == 404
+
+
+async def test_a_name_that_cannot_be_stored_is_not_found(open_site: Opening) -> None:
+    client = (await open_site()).client()
+    for method, body in (("GET", None), ("PATCH", {}), ("DELETE", None)):
+        answer = await client.ask(method, f"{ENTRIES}/%00", body)
+        assert answer.status == 404, answer.text

@@ -34,19 +34,19 @@ def is_problem(answer: Any, status: int) -> Any:
     return problem
 
 
-async def test_what_there_is_not(alone: InProcessApp) -> None:
+async def test_what_there_is_not(local_site: InProcessApp) -> None:
     for path in ("/api/v1/nothing", "/api/v2/status", "/nothing", "/api/v1/servers/"):
-        is_problem(await alone.client().get(path), 404)
+        is_problem(await local_site.client().get(path), 404)
 
 
-async def test_a_method_that_is_not_taken_names_those_that_are(alone: InProcessApp) -> None:
-    answer = await alone.client().delete("/api/v1/status")
+async def test_a_method_that_is_not_taken_names_those_that_are(local_site: InProcessApp) -> None:
+    answer = await local_site.client().delete("/api/v1/status")
     is_problem(answer, 405)
     assert answer.headers["allow"] == "GET, HEAD"
 
 
-async def test_an_answer_that_nobody_accepts(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_an_answer_that_nobody_accepts(local_site: InProcessApp) -> None:
+    client = local_site.client()
     problem = is_problem(await client.get("/api/v1/status", headers={"Accept": "text/html"}), 406)
     assert "application/json" in problem["detail"]
     is_problem(await client.get("/api/v1/audit/export", headers={"Accept": "application/json"}), 406)
@@ -56,17 +56,17 @@ async def test_an_answer_that_nobody_accepts(alone: InProcessApp) -> None:
         assert answer.status == 200, accepted
 
 
-async def test_a_body_that_is_too_long(alone: InProcessApp) -> None:
+async def test_a_body_that_is_too_long(local_site: InProcessApp) -> None:
     body = json.dumps({"arguments": {"date": "x" * 9_000_000}}).encode()
     headers = {"Content-Type": "application/json"}
     path = "/api/v1/tools/demo_weekday/call"
-    answer = await alone.client().post(path, data=io.BytesIO(body), headers=headers)
+    answer = await local_site.client().post(path, data=io.BytesIO(body), headers=headers)
     is_problem(answer, 413)
 
 
-async def test_a_body_of_another_type(alone: InProcessApp, team: InProcessApp) -> None:
-    ada = await team.person("ada")
-    for client in (alone.client(), ada.token):
+async def test_a_body_of_another_type(local_site: InProcessApp, password_site: InProcessApp) -> None:
+    ada = await password_site.person("ada")
+    for client in (local_site.client(), ada.token):
         for kind in ("text/plain", "application/x-www-form-urlencoded", "application/xml"):
             answer = await client.post(
                 "/api/v1/tools/demo_weekday/call", data=b"{}", headers={"Content-Type": kind}
@@ -75,8 +75,8 @@ async def test_a_body_of_another_type(alone: InProcessApp, team: InProcessApp) -
             assert "application/json" in problem["detail"]
 
 
-async def test_a_body_that_is_no_json(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_a_body_that_is_no_json(local_site: InProcessApp) -> None:
+    client = local_site.client()
     for body in (b"{", b"", b"\xff\xfe", b"[" * 100_000, b'{"arguments": NaN}'):
         answer = await client.post(
             "/api/v1/tools/demo_weekday/call", data=body, headers={"Content-Type": "application/json"}
@@ -86,8 +86,8 @@ async def test_a_body_that_is_no_json(alone: InProcessApp) -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "[{}, [Infinity]]"])
-async def test_a_number_that_json_does_not_have(alone: InProcessApp, number: str) -> None:
-    answer = await alone.client().post(
+async def test_a_number_that_json_does_not_have(local_site: InProcessApp, number: str) -> None:
+    answer = await local_site.client().post(
         "/api/v1/tools/demo_weekday/call",
         data=f'{{"arguments": {{"date": {number}}}}}',
         headers={"Content-Type": "application/json"},
@@ -100,6 +100,7 @@ VALUE_COUNT = 1_000_000
 MANY = {
     "lists": b"[" + b"[]," * VALUE_COUNT + b"[]]",
     "numbers": b"[" + b"1," * VALUE_COUNT + b"1]",
+    "long numbers": b"[" + (b"1" * 600 + b",") * 1_000 + b"1]",
     "texts": b"[" + b'"",' * VALUE_COUNT + b'""]',
     "backslashes": b"[" + rb'"\\",' * VALUE_COUNT + b'""]',
     "keys": b"{" + b",".join(b'"%d":{}' % number for number in range(VALUE_COUNT // 2)) + b"}",
@@ -109,38 +110,38 @@ MANY = {
 
 @pytest.mark.parametrize("path", ["/api/v1/tools/demo_weekday/call", "/mcp"])
 @pytest.mark.parametrize("kind", MANY)
-async def test_a_body_of_very_many_values_is_not_read(alone: InProcessApp, kind: str, path: str) -> None:
+async def test_a_body_of_very_many_values_is_not_read(local_site: InProcessApp, kind: str, path: str) -> None:
     body = b'{"arguments": {"date": ' + MANY[kind] + b"}}"
     assert len(body) < 8 * 1024 * 1024
     headers = {"Content-Type": "application/json"}
-    problem = is_problem(await alone.client().post(path, data=io.BytesIO(body), headers=headers), 413)
+    problem = is_problem(await local_site.client().post(path, data=io.BytesIO(body), headers=headers), 413)
     assert "at most 200,000 values" in problem["detail"]
 
 
-@pytest.mark.parametrize("text", ["a,b,[{\n", '{"a": ["b", "c\\"]},', '\\",['])
-async def test_a_long_text_may_hold_anything(alone: InProcessApp, text: str) -> None:
+@pytest.mark.parametrize("text", ["a,b,[{\n", "0123456789", '{"a": ["b", "c\\"]},', '\\",['])
+async def test_a_long_text_may_hold_anything(local_site: InProcessApp, text: str) -> None:
     body = io.BytesIO(json.dumps({"arguments": {"date": text * 150_000}}).encode())
     headers = {"Content-Type": "application/json"}
-    answer = await alone.client().post("/api/v1/tools/demo_weekday/call", data=body, headers=headers)
+    answer = await local_site.client().post("/api/v1/tools/demo_weekday/call", data=body, headers=headers)
     assert answer.status == 200
 
 
-async def test_what_was_sent_is_not_told_back(alone: InProcessApp) -> None:
+async def test_what_was_sent_is_not_told_back(local_site: InProcessApp) -> None:
     body = {"name": "S", "url": 3, "choices": [{"kind": "oauth", "client_secret": ["hunter2-hunter2"]}]}
-    problem = is_problem(await alone.client().post("/api/v1/servers", body), 422)
+    problem = is_problem(await local_site.client().post("/api/v1/servers", body), 422)
     assert {each["field"] for each in problem["errors"]} >= {"url", "choices.0.client_secret"}
     assert "hunter2" not in json.dumps(problem)
 
 
 async def test_what_nobody_expected_has_an_id_and_no_trace(
-    alone: InProcessApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    local_site: InProcessApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(*_: object) -> None:
         raise RuntimeError("the password is hunter2-hunter2")
 
-    monkeypatch.setattr(alone.services.registry, "list_servers", broken)
+    monkeypatch.setattr(local_site.services.registry, "list_servers", broken)
     with caplog.at_level(logging.ERROR, "toolyard.web"):
-        answer = await alone.client().get("/api/v1/servers")
+        answer = await local_site.client().get("/api/v1/servers")
     problem = is_problem(answer, 500)
     assert problem["id"]
     assert problem["id"] in problem["hint"]
@@ -148,11 +149,11 @@ async def test_what_nobody_expected_has_an_id_and_no_trace(
     assert "Traceback" not in answer.text
     record = next(record for record in caplog.records if problem["id"] in record.getMessage())
     assert record.exc_info is not None
-    assert (await alone.client().get("/api/v1/status")).status == 200
+    assert (await local_site.client().get("/api/v1/status")).status == 200
 
 
-async def test_a_person_in_a_browser_gets_a_page(alone: InProcessApp) -> None:
-    answer = await alone.client().get("/ui/nothing-here", headers={"Accept": "text/html"})
+async def test_a_person_in_a_browser_gets_a_page(local_site: InProcessApp) -> None:
+    answer = await local_site.client().get("/ui/nothing-here", headers={"Accept": "text/html"})
     assert answer.status == 404
     assert answer.headers["content-type"].startswith("text/html")
 

@@ -111,12 +111,12 @@ async def test_the_root_has_a_document_too_and_nothing_else_has(resource: Protec
         assert (await client.get(f"/.well-known/oauth-protected-resource{path}")).status == 404, path
 
 
-async def test_where_no_provider_is_nothing_is_promised(team: InProcessApp) -> None:
-    client = team.client(**ACCEPT)
+async def test_where_no_provider_is_nothing_is_promised(password_site: InProcessApp) -> None:
+    client = password_site.client(**ACCEPT)
     assert (await client.get("/.well-known/oauth-protected-resource/mcp")).status == 404
     answer = await client.post("/mcp", REQUEST)
     assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
-    signed = team.client(**ACCEPT, Authorization="Bearer a.b.c")
+    signed = password_site.client(**ACCEPT, Authorization="Bearer a.b.c")
     assert (await signed.post("/mcp", REQUEST)).status == 401
 
 

@@ -56,9 +56,9 @@ def local(data: Path, *words: str) -> RemoteCommandResult:
 
 
 async def test_the_output_is_that_of_the_local_commands(
-    alone: InProcessApp, remote: Any, tmp_path: Path
+    local_site: InProcessApp, remote: Any, tmp_path: Path
 ) -> None:
-    data = alone.services.data_dir
+    data = local_site.services.data_dir
     commands = ("tools", "tools --all", "call demo_weekday date=2026-07-28", "servers")
     searches = (
         "search day of a date",
@@ -69,14 +69,14 @@ async def test_the_output_is_that_of_the_local_commands(
     )
     for words in (command.split() for command in (*commands, *searches)):
         here = await asyncio.to_thread(local, data, *words)
-        there = await remote(alone.url, *words)
+        there = await remote(local_site.url, *words)
         assert (there.code, there.out, there.err) == (here.code, here.out, here.err), words
     here = await asyncio.to_thread(local, data, "tools", "--json")
-    there = await remote(alone.url, "tools", "--json")
+    there = await remote(local_site.url, "tools", "--json")
     assert json.loads(there.out)["tools"] == json.loads(here.out)["tools"]
     for words in (("servers", "--json"), ("call", "demo_weekday", '{"date": "2026-07-28"}', "--json")):
         here = await asyncio.to_thread(local, data, *words)
-        there = await remote(alone.url, *words)
+        there = await remote(local_site.url, *words)
         mine, theirs = json.loads(here.out), json.loads(there.out)
         if words[0] == "servers":
             mine, theirs = mine[0], theirs[0]
@@ -91,23 +91,23 @@ async def test_the_output_is_that_of_the_local_commands(
             assert mine == theirs
     for provider in ("openai", "anthropic"):
         here = await asyncio.to_thread(local, data, "tools", "--provider", provider)
-        assert (await remote(alone.url, "tools", "--provider", provider)).out == here.out
+        assert (await remote(local_site.url, "tools", "--provider", provider)).out == here.out
     assert not (tmp_path / "own").exists(), "nothing of our own is touched"
 
 
-async def test_errors_end_as_they_do_locally(alone: InProcessApp, remote: Any) -> None:
-    refused = await remote(alone.url, "call", "demo_forget")
+async def test_errors_end_as_they_do_locally(local_site: InProcessApp, remote: Any) -> None:
+    refused = await remote(local_site.url, "call", "demo_forget")
     assert refused.code == 4
     assert refused.err.startswith("error: 'demo_forget' is hidden: this tool can change data ")
     assert "\nhint: GET /api/v1/tools/{name}/why explains all rules" in refused.err
-    failed = await remote(alone.url, "call", "demo_weekday", "date=soon")
+    failed = await remote(local_site.url, "call", "demo_weekday", "date=soon")
     assert failed.code == 1
     assert "returned an error" in failed.err
-    late = await remote(alone.url, "call", "demo_count", "to=50", "--timeout", "0.5")
+    late = await remote(local_site.url, "call", "demo_count", "to=50", "--timeout", "0.5")
     assert late.code == 6
-    assert (await remote(alone.url, "tools", "--server", "nothing")).code == 2
-    assert (await remote(alone.url, "tools", "--agent", "nobody")).code == 2
-    as_json = await remote(alone.url, "call", "demo_forget", "--json")
+    assert (await remote(local_site.url, "tools", "--server", "nothing")).code == 2
+    assert (await remote(local_site.url, "tools", "--agent", "nobody")).code == 2
+    as_json = await remote(local_site.url, "call", "demo_forget", "--json")
     assert json.loads(as_json.out)["error"]["kind"] == "ToolRefused"
 
 
@@ -146,13 +146,13 @@ async def test_a_server_that_offers_nothing_says_what_is_missing_as_it_does_loca
     }
 
 
-async def test_a_server_is_restarted(alone: InProcessApp, remote: Any) -> None:
-    await remote(alone.url, "tools")
-    before = alone.services.core.manager.status("demo").pid
-    ran = await remote(alone.url, "restart", "demo")
+async def test_a_server_is_restarted(local_site: InProcessApp, remote: Any) -> None:
+    await remote(local_site.url, "tools")
+    before = local_site.services.core.manager.status("demo").pid
+    ran = await remote(local_site.url, "restart", "demo")
     assert (ran.code, ran.out.split("\t")[:2]) == (0, ["demo", "ready"])
-    assert alone.services.core.manager.status("demo").pid not in (None, before)
-    missing = await remote(alone.url, "restart", "nothing")
+    assert local_site.services.core.manager.status("demo").pid not in (None, before)
+    missing = await remote(local_site.url, "restart", "nothing")
     assert missing.code == 2
     assert "hint: " in missing.err
 
@@ -170,25 +170,27 @@ async def test_other_commands_do_not_take_it(remote: Any) -> None:
 
 
 async def test_a_token_comes_from_the_environment_or_a_file(
-    team: InProcessApp, remote: Any, tmp_path: Path
+    password_site: InProcessApp, remote: Any, tmp_path: Path
 ) -> None:
-    ada = await team.person("ada", scope=TokenScope(frozenset({Right.READ}), tools=("demo_w*",)))
-    nobody = await remote(team.url, "tools")
+    ada = await password_site.person("ada", scope=TokenScope(frozenset({Right.READ}), tools=("demo_w*",)))
+    nobody = await remote(password_site.url, "tools")
     assert nobody.code == 5
     assert "TOOLYARD_REMOTE_TOKEN" in nobody.err
-    tools = await remote(team.url, "tools", TOOLYARD_REMOTE_TOKEN=ada.secret)
+    tools = await remote(password_site.url, "tools", TOOLYARD_REMOTE_TOKEN=ada.secret)
     assert (tools.code, tools.out.split("\t")[0]) == (0, "demo_weekday")
     file = tmp_path / "token"
     file.write_text(f"{ada.secret}\n")
-    assert (await remote(team.url, "tools", "--token-file", str(file))).out == tools.out
-    call = await remote(team.url, "call", "demo_weekday", "date=2026-07-28", TOOLYARD_REMOTE_TOKEN=ada.secret)
+    assert (await remote(password_site.url, "tools", "--token-file", str(file))).out == tools.out
+    call = await remote(
+        password_site.url, "call", "demo_weekday", "date=2026-07-28", TOOLYARD_REMOTE_TOKEN=ada.secret
+    )
     assert call.code == 4
     assert "right" in call.err
     assert ada.secret not in tools.err + call.err
-    missing = await remote(team.url, "tools", "--token-file", str(tmp_path / "none"))
+    missing = await remote(password_site.url, "tools", "--token-file", str(tmp_path / "none"))
     assert missing.code == 2
     file.write_text("not a token at all\nreally")
-    assert (await remote(team.url, "tools", "--token-file", str(file))).code == 2
+    assert (await remote(password_site.url, "tools", "--token-file", str(file))).code == 2
 
 
 async def test_where_nothing_runs_and_what_is_no_toolyard(
@@ -214,30 +216,34 @@ async def test_media_are_written_to_files(
 
 
 async def test_instances_are_among_the_servers(
-    team: InProcessApp, remote: Any, hostile_http: ListeningProgram
+    password_site: InProcessApp, remote: Any, hostile_http: ListeningProgram
 ) -> None:
-    admin = await team.person("root", "admin")
+    admin = await password_site.person("root", "admin")
     body = {"name": "S", "url": f"{hostile_http.url}/good/api-remote", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]
     await admin.token.post("/api/v1/instances", {"server_id": server, "slug": "mine"})
-    ran = await remote(team.url, "servers", TOOLYARD_REMOTE_TOKEN=admin.secret)
+    ran = await remote(password_site.url, "servers", TOOLYARD_REMOTE_TOKEN=admin.secret)
     assert [line.split("\t")[:3] for line in ran.out.splitlines()] == [
         ["demo", "ready", "3"],
         ["mine", "ready", "1"],
     ]
-    answer = await remote(team.url, "call", "mcp_mine__echo", "text=hi", TOOLYARD_REMOTE_TOKEN=admin.secret)
+    answer = await remote(
+        password_site.url, "call", "mcp_mine__echo", "text=hi", TOOLYARD_REMOTE_TOKEN=admin.secret
+    )
     assert (answer.code, answer.out) == (0, "hi\n")
 
 
-async def test_a_token_file_that_every_user_can_read_is_reported(team: InProcessApp, remote: Any) -> None:
-    ada = await team.person("ada")
+async def test_a_token_file_that_every_user_can_read_is_reported(
+    password_site: InProcessApp, remote: Any
+) -> None:
+    ada = await password_site.person("ada")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         file = Path(folder, "token")
         file.write_text(ada.secret)
         for mode, reported in ((0o644, True), (0o600, False)):
             file.chmod(mode)
-            ran = await remote(team.url, "tools", "--token-file", str(file))
+            ran = await remote(password_site.url, "tools", "--token-file", str(file))
             assert ran.code == 0
             assert ("all users of this machine can read this file" in ran.err) is reported
             assert ada.secret not in ran.err

@@ -128,13 +128,15 @@ async def test_schemathesis_finds_nothing_route_by_route(
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-async def test_schemathesis_finds_nothing_from_route_to_route(team: InProcessApp, tmp_path: Path) -> None:
-    admin = await team.person("root", "admin")
-    await schemathesis(team, admin, CONFIG, tmp_path, "stateful")
+async def test_schemathesis_finds_nothing_from_route_to_route(
+    password_site: InProcessApp, tmp_path: Path
+) -> None:
+    admin = await password_site.person("root", "admin")
+    await schemathesis(password_site, admin, CONFIG, tmp_path, "stateful")
 
 
-async def test_the_document_says_everything(team: InProcessApp) -> None:
-    document = (await team.client().get("/api/v1/openapi.json")).json
+async def test_the_document_says_everything(password_site: InProcessApp) -> None:
+    document = (await password_site.client().get("/api/v1/openapi.json")).json
     assert document["openapi"].startswith("3.1")
     names: list[str] = []
     for path, methods in document["paths"].items():
@@ -157,8 +159,8 @@ async def test_the_document_says_everything(team: InProcessApp) -> None:
     assert not [name for name in schemas if "HTTPValidationError" in name]
 
 
-async def test_every_route_and_every_problem_is_in_the_documentation(team: InProcessApp) -> None:
-    document = (await team.client().get("/api/v1/openapi.json")).json
+async def test_every_route_and_every_problem_is_in_the_documentation(password_site: InProcessApp) -> None:
+    document = (await password_site.client().get("/api/v1/openapi.json")).json
     page = (Path(__file__).parents[3] / "docs/api.md").read_text()
     routes = {
         f"| `{method.upper()} {path.removeprefix('/api/v1')}` | {operation['summary']} |"

@@ -14,13 +14,13 @@ SECRET = "very-secret-client-secret"
 
 
 @pytest.fixture
-async def admin(team: InProcessApp) -> Any:
-    return (await team.person("root", "admin")).token
+async def admin(password_site: InProcessApp) -> Any:
+    return (await password_site.person("root", "admin")).token
 
 
 @pytest.fixture
-async def user(team: InProcessApp) -> Any:
-    return (await team.person("ada")).token
+async def user(password_site: InProcessApp) -> Any:
+    return (await password_site.person("ada")).token
 
 
 def draft(**more: Any) -> dict[str, Any]:

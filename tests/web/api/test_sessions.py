@@ -14,9 +14,9 @@ async def _another_browser(team: InProcessApp, person: SignedInUser) -> HttpClie
     return team.client(Cookie=f"{cookie_name(team.services.settings)}={text}")
 
 
-async def test_people_list_their_browsers_and_sign_out_one_or_all(team: InProcessApp) -> None:
-    ann, bob = await team.person("ann"), await team.person("bob")
-    other = await _another_browser(team, ann)
+async def test_people_list_their_browsers_and_sign_out_one_or_all(password_site: InProcessApp) -> None:
+    ann, bob = await password_site.person("ann"), await password_site.person("bob")
+    other = await _another_browser(password_site, ann)
     items = (await ann.browser.get("/api/v1/sessions")).json["items"]
     assert sorted(each["current"] for each in items) == [False, True]
     (theirs,) = (each for each in items if not each["current"])
@@ -32,9 +32,9 @@ async def test_people_list_their_browsers_and_sign_out_one_or_all(team: InProces
     assert (await bob.browser.get("/api/v1/me")).status == 200
 
 
-async def test_the_account_page_lists_browsers_with_a_button_for_each(team: InProcessApp) -> None:
-    ann = await team.person("ann")
-    await _another_browser(team, ann)
+async def test_the_account_page_lists_browsers_with_a_button_for_each(password_site: InProcessApp) -> None:
+    ann = await password_site.person("ann")
+    await _another_browser(password_site, ann)
     page = (await ann.browser.get("/ui/account")).text
     assert page.count('/sign-out"') == 3, "one for each browser, and the one of every page"
     assert "Firefox on Linux" in page
@@ -42,5 +42,5 @@ async def test_the_account_page_lists_browsers_with_a_button_for_each(team: InPr
     assert page.count(">this one<") == 1
 
 
-async def test_without_sessions_the_list_is_empty(alone: InProcessApp) -> None:
-    assert (await alone.client().get("/api/v1/sessions")).json == {"items": []}
+async def test_without_sessions_the_list_is_empty(local_site: InProcessApp) -> None:
+    assert (await local_site.client().get("/api/v1/sessions")).json == {"items": []}

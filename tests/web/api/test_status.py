@@ -36,8 +36,8 @@ async def status_of(client: Any, server: str) -> Any:
     return next(each for each in answer.json["items"] if each["id"] == server)
 
 
-async def test_there_is_one_record_for_each_server_with_everything_about_it(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_there_is_one_record_for_each_server_with_everything_about_it(local_site: InProcessApp) -> None:
+    client = local_site.client()
     before = await status_of(client, "demo")
     assert set(before) == FIELDS
     assert (before["state"], before["since"], before["tool_count"]) == ("idle", None, None)
@@ -80,21 +80,23 @@ async def test_the_file_of_an_invalid_entry_is_shown_to_admins_only(open_site: O
     assert "mcpServers.bad.command" in shown[1]["cause"]
 
 
-async def test_users_do_not_see_where_entries_stand_and_what_servers_print(team: InProcessApp) -> None:
-    await team.person("root", "admin")
-    ada = await team.person("ada")
+async def test_users_do_not_see_where_entries_stand_and_what_servers_print(
+    password_site: InProcessApp,
+) -> None:
+    await password_site.person("root", "admin")
+    ada = await password_site.person("ada")
     await ada.token.get("/api/v1/tools")
     record = await status_of(ada.token, "demo")
     assert (record["provenance"], record["pid"], record["stderr"]) == ("file", None, [])
     assert record["state"] == "ready"
 
 
-async def test_a_call_is_no_change_that_a_stream_would_tell(alone: InProcessApp) -> None:
-    client, server = alone.client(), alone.services.config.configuration.servers["demo"]
+async def test_a_call_is_no_change_that_a_stream_would_tell(local_site: InProcessApp) -> None:
+    client, server = local_site.client(), local_site.services.config.configuration.servers["demo"]
     await client.get("/api/v1/tools")
-    before = alone.part(ServerRecords).build_config_record(Caller(), server)
+    before = local_site.part(ServerRecords).build_config_record(Caller(), server)
     await client.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
-    after = alone.part(ServerRecords).build_config_record(Caller(), server)
+    after = local_site.part(ServerRecords).build_config_record(Caller(), server)
     assert (before.last_call, before) != (after.last_call, after)
     assert before == after
 
@@ -109,15 +111,15 @@ async def test_when_a_shared_server_was_used_by_others_is_for_admins(
     assert (await status_of(ada.token, "demo"))["last_call"] is None
 
 
-async def test_each_person_has_a_connection_of_their_own(team: InProcessApp) -> None:
-    ada, bob = await team.person("ada"), await team.person("bob")
+async def test_each_person_has_a_connection_of_their_own(password_site: InProcessApp) -> None:
+    ada, bob = await password_site.person("ada"), await password_site.person("bob")
     await ada.token.get("/api/v1/tools")
     assert (await status_of(ada.token, "demo"))["state"] == "ready"
     assert (await status_of(bob.token, "demo"))["state"] == "idle"
 
 
-async def test_a_restart_makes_a_new_process(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_a_restart_makes_a_new_process(local_site: InProcessApp) -> None:
+    client = local_site.client()
     await client.get("/api/v1/tools")
     before = (await status_of(client, "demo"))["pid"]
     answer = await client.post("/api/v1/servers/demo/restart")
@@ -129,8 +131,8 @@ async def test_a_restart_makes_a_new_process(alone: InProcessApp) -> None:
     assert [entry["target"] for entry in entries] == ["demo"]
 
 
-async def test_only_admins_restart_and_only_what_there_is(team: InProcessApp) -> None:
-    admin, ada = await team.person("root", "admin"), await team.person("ada")
+async def test_only_admins_restart_and_only_what_there_is(password_site: InProcessApp) -> None:
+    admin, ada = await password_site.person("root", "admin"), await password_site.person("ada")
     assert (await ada.token.post("/api/v1/servers/demo/restart")).status == 403
     assert (await ada.browser.post("/api/v1/servers/demo/restart")).status == 403
     assert (await admin.token.post("/api/v1/servers/demo/restart")).status == 200

@@ -22,8 +22,8 @@ async def make(person: Any, **more: Any) -> Any:
     return answer.json
 
 
-async def test_a_token_is_made_shown_once_used_listed_and_deleted(team: InProcessApp) -> None:
-    ada = await team.person("ada")
+async def test_a_token_is_made_shown_once_used_listed_and_deleted(password_site: InProcessApp) -> None:
+    ada = await password_site.person("ada")
     made = await make(ada, expires_in=3600)
     assert made["token"].startswith("ty_")
     assert made["expires_at"] > made["created_at"]
@@ -31,7 +31,7 @@ async def test_a_token_is_made_shown_once_used_listed_and_deleted(team: InProces
     assert made["token"] not in listed.text
     entry = next(each for each in listed.json["items"] if each["id"] == made["id"])
     assert (entry["name"], entry["scope"], entry["last_used_at"]) == ("nightly", SCOPE, None)
-    client = team.client(Authorization=f"Bearer {made['token']}")
+    client = password_site.client(Authorization=f"Bearer {made['token']}")
     me = (await client.get("/api/v1/me")).json
     assert (me["name"], me["token"]) == ("ada", SCOPE)
     assert (await ada.browser.delete(f"/api/v1/tokens/{made['id']}")).status == 204
@@ -41,31 +41,31 @@ async def test_a_token_is_made_shown_once_used_listed_and_deleted(team: InProces
     assert (await ada.browser.delete(f"/api/v1/tokens/{made['id']}")).status == 404
 
 
-async def test_no_token_makes_or_deletes_tokens(team: InProcessApp) -> None:
-    ada = await team.person("ada")
+async def test_no_token_makes_or_deletes_tokens(password_site: InProcessApp) -> None:
+    ada = await password_site.person("ada")
     made = await make(ada)
     body = {"name": "more", "scope": {"rights": ["read"]}}
     assert (await ada.token.post("/api/v1/tokens", body)).status == 403
     assert (await ada.token.delete(f"/api/v1/tokens/{made['id']}")).status == 403
 
 
-async def test_a_user_cannot_give_a_token_more_than_they_have(team: InProcessApp) -> None:
-    ada = await team.person("ada")
+async def test_a_user_cannot_give_a_token_more_than_they_have(password_site: InProcessApp) -> None:
+    ada = await password_site.person("ada")
     answer = await ada.browser.post("/api/v1/tokens", {"name": "root", "scope": {"rights": ["admin"]}})
     assert answer.status == 403
 
 
-async def test_a_token_can_have_every_right(team: InProcessApp) -> None:
-    boss = await team.person("boss", "admin")
+async def test_a_token_can_have_every_right(password_site: InProcessApp) -> None:
+    boss = await password_site.person("boss", "admin")
     rights = [right.value for right in Right]
     made = await boss.browser.post("/api/v1/tokens", {"name": "all", "scope": {"rights": rights}})
     assert (made.status, made.json["scope"]["rights"]) == (201, rights)
 
 
-async def test_an_admins_token_needs_the_right_as_well(team: InProcessApp) -> None:
-    admin = await team.person("root", "admin")
+async def test_an_admins_token_needs_the_right_as_well(password_site: InProcessApp) -> None:
+    admin = await password_site.person("root", "admin")
     weak = await make(admin)
-    client = team.client(Authorization=f"Bearer {weak['token']}")
+    client = password_site.client(Authorization=f"Bearer {weak['token']}")
     assert (await client.get("/api/v1/users")).status == 403
     assert (await client.get("/metrics")).status == 403
     assert (await client.get("/api/v1/me")).json["is_admin"] is False
@@ -86,24 +86,24 @@ async def test_an_admins_token_needs_the_right_as_well(team: InProcessApp) -> No
         ({"name": "a", "scope": {**SCOPE, "servers": "demo"}}, "scope.servers"),
     ],
 )
-async def test_what_cannot_be_used_is_named(team: InProcessApp, body: Any, field: str) -> None:
-    ada = await team.person("ada")
+async def test_what_cannot_be_used_is_named(password_site: InProcessApp, body: Any, field: str) -> None:
+    ada = await password_site.person("ada")
     answer = await ada.browser.post("/api/v1/tokens", body)
     assert answer.status == 422, answer.text
     assert any(each["field"].startswith(field) for each in answer.json["errors"]), answer.text
 
 
-async def test_a_token_that_is_nonsense_is_refused(team: InProcessApp) -> None:
+async def test_a_token_that_is_nonsense_is_refused(password_site: InProcessApp) -> None:
     for text in ("nonsense", "ty_", "ty_" + "x" * 43, ""):
-        answer = await team.client(Authorization=f"Bearer {text}").get("/api/v1/me")
+        answer = await password_site.client(Authorization=f"Bearer {text}").get("/api/v1/me")
         assert answer.status == 401, text
         assert answer.headers["content-type"] == "application/problem+json"
 
 
 async def test_a_limited_token_reaches_the_instances_that_it_names(
-    team: InProcessApp, hostile_http: ListeningProgram
+    password_site: InProcessApp, hostile_http: ListeningProgram
 ) -> None:
-    admin, ada = await team.person("root", "admin"), await team.person("ada")
+    admin, ada = await password_site.person("root", "admin"), await password_site.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/token-scope", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json
     made = {}
@@ -112,7 +112,7 @@ async def test_a_limited_token_reaches_the_instances_that_it_names(
         made[slug] = answer.json["id"]
     scope = {"rights": ["read", "call", "manage"], "servers": ["one"]}
     token = (await ada.browser.post("/api/v1/tokens", {"name": "t", "scope": scope})).json["token"]
-    client = team.client(Authorization=f"Bearer {token}")
+    client = password_site.client(Authorization=f"Bearer {token}")
     assert [each["slug"] for each in (await client.get("/api/v1/instances")).json["items"]] == ["one"]
     assert (await client.get(f"/api/v1/instances/{made['one']}")).status == 200
     other = f"/api/v1/instances/{made['two']}"
@@ -131,14 +131,14 @@ async def test_a_limited_token_reaches_the_instances_that_it_names(
 
 
 async def test_a_limited_token_makes_no_instance_that_it_does_not_name(
-    team: InProcessApp, hostile_http: ListeningProgram
+    password_site: InProcessApp, hostile_http: ListeningProgram
 ) -> None:
-    admin, ada = await team.person("root", "admin"), await team.person("ada")
+    admin, ada = await password_site.person("root", "admin"), await password_site.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/token-slugs", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]
     scope = {"rights": ["read", "manage"], "servers": ["one*"]}
     token = (await ada.browser.post("/api/v1/tokens", {"name": "t", "scope": scope})).json["token"]
-    client = team.client(Authorization=f"Bearer {token}")
+    client = password_site.client(Authorization=f"Bearer {token}")
     for slug in ({"slug": "two"}, {"slug": " two "}, {}):
         refused = await client.post("/api/v1/instances", {"server_id": server, **slug})
         assert refused.status == 403, slug
@@ -149,6 +149,25 @@ async def test_a_limited_token_makes_no_instance_that_it_does_not_name(
     assert (await client.ask("PATCH", one, {"slug": "two"})).status == 403
     assert (await client.ask("PATCH", one, {"slug": "one"})).status == 200
     assert [each["slug"] for each in (await ada.browser.get("/api/v1/instances")).json["items"]] == ["one"]
+
+
+@pytest.mark.parametrize("limits", [{"tools": ["mcp_one__*"]}, {"agents": ["reader"]}])
+async def test_a_limited_token_brings_no_other_instance_under_a_name_that_it_covers(
+    password_site: InProcessApp, hostile_http: ListeningProgram, limits: dict[str, Any]
+) -> None:
+    admin, ada = await password_site.person("root", "admin"), await password_site.person("ada")
+    body = {"name": "S", "url": f"{hostile_http.url}/good/token-names", "private_addresses": True}
+    server = (await admin.token.post("/api/v1/servers", body)).json["id"]
+    made = await ada.browser.post("/api/v1/instances", {"server_id": server, "slug": "two"})
+    scope = {"rights": ["read", "call", "manage"], **limits}
+    token = (await ada.browser.post("/api/v1/tokens", {"name": "t", "scope": scope})).json["token"]
+    client = password_site.client(Authorization=f"Bearer {token}")
+    two = f"/api/v1/instances/{made.json['id']}"
+    refused = await client.ask("PATCH", two, {"slug": "one"})
+    assert (refused.status, "cannot rename instances" in refused.json["detail"]) == (403, True)
+    assert (await client.post("/api/v1/tools/mcp_one__echo/call", {})).status == 404
+    assert (await client.ask("PATCH", two, {"slug": "two", "name": "Mine"})).status == 200
+    assert (await ada.token.ask("PATCH", two, {"slug": "one"})).status == 200
 
 
 async def test_tokens_expire_unless_their_owner_chooses_otherwise(open_site: Opening) -> None:

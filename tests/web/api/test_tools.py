@@ -27,8 +27,8 @@ async def names(client: Any, query: str = "") -> list[str]:
     return [each["name"] for each in answer.json["items"]]
 
 
-async def test_tools_are_listed_with_everything_about_them(alone: InProcessApp) -> None:
-    answer = await alone.client().get("/api/v1/tools")
+async def test_tools_are_listed_with_everything_about_them(local_site: InProcessApp) -> None:
+    answer = await local_site.client().get("/api/v1/tools")
     assert answer.status == 200
     assert [each["name"] for each in answer.json["items"]] == ["demo_count", "demo_weekday"]
     tool = answer.json["items"][1]
@@ -37,12 +37,12 @@ async def test_tools_are_listed_with_everything_about_them(alone: InProcessApp) 
     assert tool["annotations"]["readOnlyHint"] is True
     assert answer.json["failures"] == []
     assert answer.json["listed_seconds_ago"]["demo"] < 60
-    one = await alone.client().get("/api/v1/tools/demo_weekday")
+    one = await local_site.client().get("/api/v1/tools/demo_weekday")
     assert one.json == tool
 
 
-async def test_a_call_answers_in_both_views(alone: InProcessApp) -> None:
-    answer = await alone.client().post(
+async def test_a_call_answers_in_both_views(local_site: InProcessApp) -> None:
+    answer = await local_site.client().post(
         "/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}}
     )
     assert answer.status == 200, answer.text
@@ -51,27 +51,45 @@ async def test_a_call_answers_in_both_views(alone: InProcessApp) -> None:
     assert result["raw"]["content"][0]["text"] == result["text"]
 
 
-async def test_a_tools_own_failure_is_a_result(alone: InProcessApp) -> None:
-    answer = await alone.client().post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "soon"}})
+async def test_a_tools_own_failure_is_a_result(local_site: InProcessApp) -> None:
+    answer = await local_site.client().post(
+        "/api/v1/tools/demo_weekday/call", {"arguments": {"date": "soon"}}
+    )
     assert (answer.status, answer.json["is_error"]) == (200, True)
 
 
 async def test_an_answer_that_nests_deeply_is_an_answer(
-    open_site: Opening, tiny: dict[str, Any], tmp_path: Path
+    open_site: Opening, minimal_server: dict[str, Any], tmp_path: Path
 ) -> None:
     # As the tiny server, but for one more field of its answer.
     told = '{"content": [{"type": "text", "text": text}]'
     deep = f'{told}, "structuredContent": json.loads({DEEP!r})'
     script = tmp_path / "deep_server.py"
-    script.write_text(Path(tiny["args"][-1]).read_text().replace(told, deep))
-    toolyard = await open_site({"deep": {**tiny, "args": [*tiny["args"][:-1], str(script)]}})
+    script.write_text(Path(minimal_server["args"][-1]).read_text().replace(told, deep))
+    toolyard = await open_site(
+        {"deep": {**minimal_server, "args": [*minimal_server["args"][:-1], str(script)]}}
+    )
     answer = await toolyard.client().post("/api/v1/tools/deep_echo/call", {"arguments": {"needed": 1}})
     assert answer.status == 200, answer.text
     assert answer.json["raw"]["structuredContent"] == json.loads(DEEP)
 
 
-async def test_a_hidden_tool_is_refused_with_the_rule(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_a_misspelled_hidden_tool_is_suggested_to_its_operator_only(
+    local_site: InProcessApp, password_site: InProcessApp
+) -> None:
+    hints = [
+        (await client.post("/api/v1/tools/demo_foregt/call", {})).json["hint"]
+        for client in (
+            local_site.client(),
+            (await password_site.person("ada", scope=TokenScope(READ_AND_CALL))).token,
+        )
+    ]
+    assert hints[0].startswith("did you mean 'demo_forget'? It is hidden (write tools): this tool can change")
+    assert "demo_forget" not in hints[1]
+
+
+async def test_a_hidden_tool_is_refused_with_the_rule(local_site: InProcessApp) -> None:
+    client = local_site.client()
     hidden = await client.post("/api/v1/tools/demo_forget/call", {})
     missing = await client.post("/api/v1/tools/demo_nothing/call", {})
     assert hidden.status == missing.status == 404
@@ -85,12 +103,12 @@ async def test_a_hidden_tool_is_refused_with_the_rule(alone: InProcessApp) -> No
     assert (listed["name"], listed["rule"]) == ("demo_forget", "write tools")
 
 
-async def test_why_tells_the_chain(alone: InProcessApp) -> None:
-    answer = await alone.client().get("/api/v1/tools/demo_forget/why")
+async def test_why_tells_the_chain(local_site: InProcessApp) -> None:
+    answer = await local_site.client().get("/api/v1/tools/demo_forget/why")
     assert answer.status == 200, answer.text
     assert (answer.json["verdict"], answer.json["tool"]) == ("refuse", "demo/forget")
     assert any(link["outcome"] == "refuse" for link in answer.json["chain"])
-    assert (await alone.client().get("/api/v1/tools/nothing/why")).status == 404
+    assert (await local_site.client().get("/api/v1/tools/nothing/why")).status == 404
 
 
 async def test_a_server_that_cannot_be_listed_is_among_the_failures(
@@ -114,45 +132,45 @@ async def test_a_server_that_cannot_be_listed_is_among_the_failures(
     "body",
     [{"arguments": []}, {"arguments": "date"}, {"argument": {}}, [], 1, {"agent": 3}, {"bundles": "a"}],
 )
-async def test_a_call_of_the_wrong_shape_is_refused(alone: InProcessApp, body: Any) -> None:
-    answer = await alone.client().post("/api/v1/tools/demo_weekday/call", body)
+async def test_a_call_of_the_wrong_shape_is_refused(local_site: InProcessApp, body: Any) -> None:
+    answer = await local_site.client().post("/api/v1/tools/demo_weekday/call", body)
     assert answer.status == 422
     assert answer.json["errors"]
 
 
-async def test_an_agent_or_a_bundle_that_there_is_not_is_told(alone: InProcessApp) -> None:
+async def test_an_agent_or_a_bundle_that_there_is_not_is_told(local_site: InProcessApp) -> None:
     for query in ("agent=nobody", "bundle=nothing"):
-        answer = await alone.client().get(f"/api/v1/tools?{query}")
+        answer = await local_site.client().get(f"/api/v1/tools?{query}")
         assert answer.status == 404
         assert "unknown" in answer.json["errors"][0]["message"]
 
 
 async def test_who_hangs_up_cancels_the_call(
-    alone: InProcessApp, wait_until: Callable[..., Awaitable[None]]
+    local_site: InProcessApp, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    client = alone.client()
+    client = local_site.client()
     await client.get("/api/v1/tools")
     body = {"arguments": {"to": 100, "pause": 0.2}}
     call = asyncio.create_task(client.post("/api/v1/tools/demo_count/call", body))
-    await wait_until(lambda: alone.services.core.manager.status("demo").in_flight == 1)
+    await wait_until(lambda: local_site.services.core.manager.status("demo").in_flight == 1)
     call.cancel()
-    await wait_until(lambda: alone.services.core.manager.status("demo").in_flight == 0)
+    await wait_until(lambda: local_site.services.core.manager.status("demo").in_flight == 0)
     entries: list[Any] = []
     while not entries:
-        entries = (await alone.client().get("/api/v1/audit?action=tool.call")).json["items"]
+        entries = (await local_site.client().get("/api/v1/audit?action=tool.call")).json["items"]
     assert entries[0]["outcome"] == "cancelled"
 
 
 # Tokens.
 
 
-async def test_a_token_without_the_right_may_not(team: InProcessApp) -> None:
-    reader = await team.person("ada", scope=TokenScope(frozenset({Right.READ})))
+async def test_a_token_without_the_right_may_not(password_site: InProcessApp) -> None:
+    reader = await password_site.person("ada", scope=TokenScope(frozenset({Right.READ})))
     assert await names(reader.token)
     call = await reader.token.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
     assert call.status == 403
     assert "call" in call.json["detail"]
-    caller = await team.person("bob", scope=TokenScope(frozenset({Right.CALL})))
+    caller = await password_site.person("bob", scope=TokenScope(frozenset({Right.CALL})))
     assert (await caller.token.get("/api/v1/tools")).status == 403
     call = await caller.token.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
     assert call.status == 200
@@ -171,9 +189,9 @@ async def test_a_token_without_the_right_may_not(team: InProcessApp) -> None:
     ],
 )
 async def test_a_token_is_limited_on_the_call_path_itself(
-    team: InProcessApp, limits: dict[str, Any], seen: list[str]
+    password_site: InProcessApp, limits: dict[str, Any], seen: list[str]
 ) -> None:
-    person = await team.person("ada", scope=TokenScope(READ_AND_CALL, **limits))
+    person = await password_site.person("ada", scope=TokenScope(READ_AND_CALL, **limits))
     assert await names(person.token) == seen
     hidden = [each["name"] for each in (await person.token.get("/api/v1/tools")).json["hidden"]]
     assert hidden == (
@@ -193,8 +211,8 @@ async def test_a_token_is_limited_on_the_call_path_itself(
     assert shown == ([] if limits.get("servers") == ("other",) else ["demo"])
 
 
-async def test_why_names_the_token(team: InProcessApp) -> None:
-    person = await team.person("ada", scope=TokenScope(READ_AND_CALL, tools=("demo_w*",)))
+async def test_why_names_the_token(password_site: InProcessApp) -> None:
+    person = await password_site.person("ada", scope=TokenScope(READ_AND_CALL, tools=("demo_w*",)))
     answer = (await person.token.get("/api/v1/tools/demo_count/why")).json
     assert answer["verdict"] == "hide"
     assert answer["chain"][-1] == {
@@ -218,8 +236,8 @@ async def test_a_token_for_an_agent_works_as_that_agent_only(
     assert answer.status == 200
 
 
-async def test_calls_are_in_the_audit_log_with_who_and_what(team: InProcessApp) -> None:
-    admin, ada = await team.person("root", "admin"), await team.person("ada")
+async def test_calls_are_in_the_audit_log_with_who_and_what(password_site: InProcessApp) -> None:
+    admin, ada = await password_site.person("root", "admin"), await password_site.person("ada")
     await ada.token.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
     await ada.token.post("/api/v1/tools/demo_forget/call", {})
     await admin.token.post("/api/v1/servers/demo/restart")

@@ -19,11 +19,11 @@ async def record_call(team: InProcessApp, person: SignedInUser, tool: str, outco
     await team.services.database.audit.write(entry)
 
 
-async def test_people_see_their_own_usage_and_admins_that_of_everyone(team: InProcessApp) -> None:
-    root, ann, bob = [await team.person(*each) for each in (("root", "admin"), ("ann",), ("bob",))]
-    await record_call(team, ann, "github/search")
-    await record_call(team, ann, f"@{ann.user.id}/gh/find", "tool error")
-    await record_call(team, bob, "secretive/delete")
+async def test_people_see_their_own_usage_and_admins_that_of_everyone(password_site: InProcessApp) -> None:
+    root, ann, bob = [await password_site.person(*each) for each in (("root", "admin"), ("ann",), ("bob",))]
+    await record_call(password_site, ann, "github/search")
+    await record_call(password_site, ann, f"@{ann.user.id}/gh/find", "tool error")
+    await record_call(password_site, bob, "secretive/delete")
     page = (await ann.browser.get("/ui/usage?days=7")).text
     assert "github/search" in page
     assert "gh/find" in page
@@ -38,9 +38,28 @@ async def test_people_see_their_own_usage_and_admins_that_of_everyone(team: InPr
     assert "github/search" not in of_bob
 
 
-async def test_the_api_sums_by_every_group(team: InProcessApp) -> None:
-    root, ann = await team.person("root", "admin"), await team.person("ann")
-    await record_call(team, ann, "github/search", "Unreachable")
+async def test_agents_are_shown_by_name_and_deleted_ones_as_deleted(password_site: InProcessApp) -> None:
+    root, ann, bob = [await password_site.person(*each) for each in (("root", "admin"), ("ann",), ("bob",))]
+    made = await ann.token.post("/api/v1/agents", {"name": "Ann’s Helper", "prompt": "Help."})
+    assert made.status == 201, made.text
+    for agent in (made.json["id"], "no-more", ""):
+        details, at = {"seconds": 1.0, "agent": agent}, time.time()
+        for person in (ann, bob):
+            entry = AuditEntry(
+                at, "tool.call", person.user.id, target="github/search", outcome="ok", details=details
+            )
+            await password_site.services.database.audit.write(entry)
+    for browser, path in ((ann.browser, "/ui/usage"), (root.browser, "/ui/admin/usage")):
+        page = (await browser.get(path)).text
+        assert "Ann’s Helper" in page
+        assert "no-more (deleted)" in page
+        assert "No agent" in page
+    assert "Ann’s Helper" not in (await bob.browser.get("/ui/usage")).text
+
+
+async def test_the_api_sums_by_every_group(password_site: InProcessApp) -> None:
+    root, ann = await password_site.person("root", "admin"), await password_site.person("ann")
+    await record_call(password_site, ann, "github/search", "Unreachable")
     own = (await ann.token.get("/api/v1/usage?group=tool")).json
     (tool,) = own["items"]
     assert (tool["key"], tool["calls"], tool["failures"]) == ("github/search", 1, 1)
@@ -51,6 +70,8 @@ async def test_the_api_sums_by_every_group(team: InProcessApp) -> None:
     assert (await ann.token.get("/api/v1/usage?group=secret")).status == 422
 
 
-async def test_a_token_for_some_servers_cannot_read_the_usage_of_others(team: InProcessApp) -> None:
-    limited = await team.person("ann", "user", TokenScope(frozenset({Right.READ}), servers=("github",)))
+async def test_a_token_for_some_servers_cannot_read_the_usage_of_others(password_site: InProcessApp) -> None:
+    limited = await password_site.person(
+        "ann", "user", TokenScope(frozenset({Right.READ}), servers=("github",))
+    )
     assert (await limited.token.get("/api/v1/usage")).status == 403

@@ -11,28 +11,30 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-async def root(team: InProcessApp) -> Any:
-    return await team.person("root", "admin")
+async def root(password_site: InProcessApp) -> Any:
+    return await password_site.person("root", "admin")
 
 
-async def test_me_says_who_is_asking(team: InProcessApp, root: Any, alone: InProcessApp) -> None:
+async def test_me_says_who_is_asking(
+    password_site: InProcessApp, root: Any, local_site: InProcessApp
+) -> None:
     mine = (await root.browser.get("/api/v1/me")).json
     assert (mine["name"], mine["role"], mine["is_admin"], mine["token"]) == ("root", "admin", True, None)
     assert mine["people_mode"] == "password"
-    local = (await alone.client().get("/api/v1/me")).json
+    local = (await local_site.client().get("/api/v1/me")).json
     assert (local["id"], local["people_mode"], local["is_admin"]) == ("local", "none", True)
-    nobody = await team.client().get("/api/v1/me")
+    nobody = await password_site.client().get("/api/v1/me")
     assert nobody.status == 401
     assert nobody.json["hint"]
 
 
-async def test_an_admin_invites_changes_and_deletes_people(root: Any, team: InProcessApp) -> None:
+async def test_an_admin_invites_changes_and_deletes_people(root: Any, password_site: InProcessApp) -> None:
     answer = await root.token.post("/api/v1/users", {"name": "ada"})
     assert answer.status == 201, answer.text
     ada = answer.json
     place = answer.headers["location"]
     assert (ada["role"], ada["has_password"], ada["disabled"]) == ("user", False, False)
-    assert ada["invite"]["url"].startswith(f"{team.url}/ui/invite/")
+    assert ada["invite"]["url"].startswith(f"{password_site.url}/ui/invite/")
     again = await root.token.post(f"{place}/invite")
     assert again.json["url"] != ada["invite"]["url"]
     assert (await root.token.get(place)).json["name"] == "ada"
@@ -44,13 +46,13 @@ async def test_an_admin_invites_changes_and_deletes_people(root: Any, team: InPr
     assert (await root.token.get(place)).status == 404
 
 
-async def test_whoever_is_disabled_is_out_at_once(root: Any, team: InProcessApp) -> None:
-    ada = await team.person("ada")
+async def test_whoever_is_disabled_is_out_at_once(root: Any, password_site: InProcessApp) -> None:
+    ada = await password_site.person("ada")
     await ada.token.get("/api/v1/tools")
     assert (await root.token.patch(f"/api/v1/users/{ada.user.id}", {"disabled": True})).status == 200
     assert (await ada.token.get("/api/v1/me")).status == 401
     assert (await ada.browser.get("/api/v1/me")).status == 401
-    mine = [each for each in team.services.core.manager.statuses() if each.principal == ada.user.id]
+    mine = [each for each in password_site.services.core.manager.statuses() if each.principal == ada.user.id]
     assert mine == []
 
 
@@ -85,8 +87,8 @@ async def test_a_name_that_is_taken_is_a_conflict(root: Any) -> None:
     assert answer.json["errors"][0]["field"] == "name"
 
 
-async def test_in_the_mode_none_nobody_is_invited(alone: InProcessApp) -> None:
-    answer = await alone.client().post("/api/v1/users", {"name": "ada"})
+async def test_in_the_mode_none_nobody_is_invited(local_site: InProcessApp) -> None:
+    answer = await local_site.client().post("/api/v1/users", {"name": "ada"})
     assert answer.status == 403
     assert "none" in answer.json["detail"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
-from tests.web.chat.test_browser import ChatYard, begin, ended, looking_at, say, still, turn
+from tests.web.chat.test_browser import ChatYard, begin, ended, is_same_page, looking_at, say, turn
 from tests.web.chat.test_browser import yard as yard
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
@@ -58,7 +58,7 @@ async def test_a_message_is_edited_and_one_goes_back_and_forth_between_its_versi
         await following.focus()
         await page.keyboard.press("Enter")
         await expect(page.locator(".bubble")).to_have_text(["say Other."])
-        assert await still(page)
+        assert await is_same_page(page)
         # A reload, the export and the API show the same.
         await page.reload()
         await expect(place(page)).to_have_text("2 of 2")
@@ -90,7 +90,7 @@ async def test_a_turn_in_the_middle_is_retried_and_the_chat_goes_on_from_there(
         await ended(page)
         await page.get_by_role("button", name="Previous alternative").click()
         await expect(page.locator(".bubble")).to_have_text(["say One.", "say Two.", "say Three."])
-        assert await still(page)
+        assert await is_same_page(page)
 
 
 async def test_other_tabs_follow_and_the_second_that_edits_gets_the_newer_version(
@@ -112,7 +112,7 @@ async def test_other_tabs_follow_and_the_second_that_edits_gets_the_newer_versio
         await expect(other.locator(".bubble")).to_have_text(["say First tab."])
         await ended(other)
         await other.get_by_label("Message", exact=True).press("Enter")
-        told = other.locator("#told")
+        told = other.locator("#alerts")
         await expect(told).to_contain_text("Its newer version is: “say First tab.”")
         await expect(told).to_contain_text("Send it again to replace the newer version, or cancel.")
         await expect(other.get_by_label("Message", exact=True)).to_have_value("say Second tab.")
@@ -129,13 +129,13 @@ async def test_other_tabs_follow_and_the_second_that_edits_gets_the_newer_versio
         for tab in (other, page):
             await expect(tab.locator(".bubble")).to_have_text(["say First tab."])
             await expect(place(tab)).to_have_text("2 of 3")
-            assert await still(tab)
+            assert await is_same_page(tab)
         # The chat is deleted in one tab while the other edits.
         await edit_only(other)
         chat = page.url.split("/")[-1].split("#")[0]
         await page.goto(f"/ui/chat/{chat}/delete")
         await page.get_by_role("button", name="Delete").click()
-        await expect(other.locator("#told")).to_contain_text("This chat was deleted.")
+        await expect(other.locator("#alerts")).to_contain_text("This chat was deleted.")
         await expect(other.get_by_label("Message", exact=True)).to_have_value("say First tab.")
 
 

@@ -6,7 +6,7 @@ import asyncio
 import re
 import resource
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -53,6 +53,11 @@ async def upload(client: Any, name: str, data: Any) -> Any:
     headers = {"Content-Type": "application/octet-stream"}
     content = BytesIO(data) if isinstance(data, bytes) else data
     return await client.post(f"/api/v1/attachments?name={quote(name)}", data=content, headers=headers)
+
+
+async def _as_stream(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
 
 
 async def attach(client: Any, name: str, data: bytes) -> str:
@@ -378,6 +383,17 @@ async def test_an_upload_beyond_the_quota_is_refused_and_leaves_nothing(open_sit
     await attach(ada, "more.txt", b"x" * 200_000)
 
 
+async def test_of_uploads_at_once_as_many_are_stored_as_fit(open_site: Opening) -> None:
+    local = await open_site(people_mode="password", attachment_bytes_limit=10_000_000)
+    ada = (await local.person("ada")).token
+    text = b"x" * 3_000_000
+    answers = await asyncio.gather(*(upload(ada, f"{number}.txt", text) for number in range(12)))
+    assert sorted(answer.status for answer in answers) == [201] * 3 + [409] * 9
+    pieces = (bytes(text[start : start + 500_000]) for start in range(0, 500_000, 250_000))
+    # An upload of unknown size counts as it arrives.
+    assert (await upload(ada, "streamed.txt", _as_stream(pieces))).status == 201
+
+
 async def test_only_a_body_of_bytes_is_accepted(yard: Any) -> None:
     ada = await yard.person("ada")
     for kind in ("text/plain", "multipart/form-data; boundary=x", "application/json"):
@@ -471,3 +487,16 @@ async def test_a_form_with_too_many_files_is_refused(yard: Any) -> None:
     answer = await form(ada.browser, "/ui/chat", "Hello", *[(f"{n}.txt", b"x") for n in range(101)])
     assert answer.status == 400
     assert (await ada.browser.get("/ui/chat")).status == 200
+
+
+async def test_the_texts_of_a_form_with_files_are_limited_together(yard: Any) -> None:
+    """They are in memory, unlike its files."""
+    ada = await yard.person("ada")
+    texts = {f"text{n}": "x" * 900_000 for n in range(3)}
+    answer = await form(ada.browser, "/ui/chat", "say ok", ("a.txt", b"x"), model="fake", **texts)
+    assert answer.status == 413
+    assert "at most 2,097,152 bytes" in answer.text
+    names = {"x" * 4_000 + str(n): "" for n in range(600)}
+    answer = await form(ada.browser, "/ui/chat", "say ok", ("a.txt", b"x"), model="fake", **names)
+    assert answer.status == 413
+    assert (await form(ada.browser, "/ui/chat", "say ok", ("a.txt", b"x"), model="fake")).status == 303

@@ -7,14 +7,15 @@ import base64
 import json
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 from tests.conftest import ProgramStarter
 from tests.web.chat.test_attachments import png
-from tests.web.chat.test_browser import MODEL, ChatYard, begin, ended, looking_at, say, still, turn
+from tests.web.chat.test_browser import MODEL, ChatYard, begin, ended, is_same_page, looking_at, say, turn
 from tests.web.pages.test_browser import CONTRAST, schemes
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
@@ -88,7 +89,7 @@ async def test_files_are_attached_by_button_paste_and_drop(
         await say(page, "image?")
         await expect((await ended(page)).locator(".md")).to_have_text("image: yes")
         await expect(page.locator("#attachments .chip")).to_have_count(0)
-        assert await still(page)
+        assert await is_same_page(page)
         await first.locator("a.chip").click()
         await expect(page.locator("#dialog pre")).to_contain_text("# Notes")
         async with page.expect_download() as download:
@@ -113,9 +114,38 @@ async def test_a_message_waits_for_its_uploads(chromium: Browser, yard: ChatYard
         await expect((await ended(page)).locator(".md")).to_have_text("image: yes")
 
 
+async def test_an_edit_names_the_attachments_that_stay(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page, editing = looking.page, looking.page.locator("#editing")
+        await carry(page, "drop", "x.png", "image/png", png())
+        await begin(page, "image?")
+        await ended(page)
+        await turn(page).hover()
+        await turn(page).get_by_role("link", name="Edit message").click()
+        await expect(editing).to_contain_text("The earlier version is kept. Its attachment stays: x.png.")
+        await carry(page, "drop", "<b>.txt", "text/plain", b"text")
+        async with looking_at(chromium, yard, f"{page.url.split('#')[0]}?edit=1") as other:
+            # Another window is first: the refusal names the attachments of the newer version.
+            await carry(page, "drop", "y.png", "image/png", png())
+            await expect(page.locator("#attachments .chip:not([aria-busy])")).to_have_count(2)
+            await say(page, "say One.")
+            await expect(page.locator(".alternatives")).to_have_text("2 of 2")
+            await ended(page)
+            await say(other.page, "say Two.")
+            await expect(other.page.locator("#alerts")).to_contain_text("changed in the meantime")
+            await expect(other.page.locator("#editing")).to_contain_text(
+                "Its attachments stay: x.png, <b>.txt, y.png."
+            )
+            other.said.clear()
+        await page.get_by_label("Message", exact=True).fill("")
+        await turn(page).hover()
+        await turn(page).get_by_role("link", name="Edit message").click()
+        await expect(editing).to_contain_text("Its attachments stay: x.png, <b>.txt, y.png.")
+
+
 async def test_files_that_cannot_be_attached_are_refused_at_once(chromium: Browser, yard: ChatYard) -> None:
     async with looking_at(chromium, yard) as looking:
-        page, told = looking.page, looking.page.locator("#told")
+        page, told = looking.page, looking.page.locator("#alerts")
         await carry(page, "drop", "big.txt", "text/plain", b"x" * 100_001)
         await expect(told).to_have_text("“big.txt” is too large: an attachment may have at most 0.1 MB.")
         await carry(page, "drop", "paper.pdf", "application/pdf", b"%PDF\0")
@@ -140,12 +170,65 @@ async def test_the_person_is_told_before_sending_that_a_model_cannot_see(
         await page.get_by_label("Model").select_option("Blind")
         await expect(told).to_be_visible()
         await say(page, "image?")
-        await expect(page.locator("#told")).to_contain_text("Blind does not accept images")
+        await expect(page.locator("#alerts")).to_contain_text("Blind does not accept images")
         await expect(page.locator("#attachments .chip")).to_have_count(1)
         await page.get_by_label("Model").select_option("Sees")
         await begin(page, "image?")
         await expect((await ended(page)).locator(".md")).to_have_text("image: yes")
         looking.said[:] = [each for each in looking.said if "409" not in each]
+
+
+@asynccontextmanager
+async def held_posts(page: Page) -> AsyncIterator[asyncio.Event]:
+    """Hold the forms that the chat sends until the block ends; the event is set when one was sent."""
+    asked, released = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        if route.request.method == "POST":
+            asked.set()
+            await released.wait()
+        await route.continue_()
+
+    await page.route(page.url.partition("#")[0], hold)
+    yield asked
+    released.set()
+
+
+async def test_what_is_written_and_attached_while_a_message_is_sent_is_kept(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page, box = looking.page, looking.page.get_by_label("Message", exact=True)
+        await begin(page, "say Hello.")
+        await ended(page)
+        await carry(page, "drop", "sent.txt", "text/plain", b"x")
+        await expect(page.locator("#attachments .chip:not([aria-busy])")).to_have_count(1)
+        async with held_posts(page) as asked:
+            await say(page, "say\nagain.")
+            await asyncio.wait_for(asked.wait(), 30)
+            await box.press_sequentially("The next")
+            await carry(page, "drop", "next.txt", "text/plain", b"x")
+            await expect(page.locator("#attachments .chip:not([aria-busy])")).to_have_count(2)
+        await expect(page.locator("#attachments .chip")).to_have_text(["next.txt"])
+        await expect(box).to_have_value("The next")
+        await expect(page.locator(".bubble").last).to_have_text("say\nagain.")
+
+
+async def test_a_model_that_is_chosen_while_the_previous_choice_is_stored_is_stored(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page, model = looking.page, looking.page.get_by_label("Model")
+        await begin(page, "say Hello.")
+        await ended(page)
+        async with held_posts(page) as asked:
+            await model.select_option("Blind")
+            await asyncio.wait_for(asked.wait(), 30)
+            await model.select_option("Sees")
+        await expect(page.locator("#settings-form[aria-busy]")).to_have_count(0)
+        await expect(model.locator("option:checked")).to_have_text("Sees")
+        await page.reload()
+        await expect(model.locator("option:checked")).to_have_text("Sees")
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -14,7 +14,7 @@ from toolyard.agents.chat.errors import ChatRefused
 from toolyard.core.services import Services
 from toolyard.types.agent import Agent
 from toolyard.types.chat import ChatEvent, Kind
-from toolyard.web.access.dependencies import RequestUser
+from toolyard.web.access.authentication import RequestUser
 from toolyard.web.account_admin import AccountAdmin
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ async def test_turns_that_run_end_when_the_site_does(open_site: Opening, model: 
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "interrupted"
 
 
-async def test_one_tool_of_a_chat_is_found_as_it_is_in_the_whole_list(alone: InProcessApp) -> None:
-    chats = alone.services.chats
+async def test_one_tool_of_a_chat_is_found_as_it_is_in_the_whole_list(local_site: InProcessApp) -> None:
+    chats = local_site.services.chats
     tools = await chats.list_tools("local", None)
     (wanted,) = [each for each in tools if each.name == "demo_weekday"]
     assert await chats.list_tools("local", None, only="demo_weekday") == [wanted]

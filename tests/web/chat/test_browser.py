@@ -178,8 +178,8 @@ async def ended(page: Page, number: int = -1) -> Locator:
     return turn(page, number)
 
 
-async def still(page: Page) -> bool:
-    """Whether it is the page that was loaded."""
+async def is_same_page(page: Page) -> bool:
+    """Return whether the page was not loaded again."""
     return await page.evaluate("window.stillThere === true")
 
 
@@ -224,12 +224,12 @@ async def test_an_answer_is_followed_without_a_reload(chromium: Browser, yard: C
         yard.release()
         await ended(page)
         await expect(page.get_by_role("button", name="Send")).to_be_visible()
-        assert await still(page)
+        assert await is_same_page(page)
         await say(page, "say Once more.")
         await expect(turn(page).locator(".md").last).to_have_text("Once more.")
         await ended(page)
         await expect(page.locator(".turn")).to_have_count(2)
-        assert await still(page)
+        assert await is_same_page(page)
         await same_after_reload(page)
 
 
@@ -257,16 +257,16 @@ async def test_a_line_that_breaks_is_taken_up_again(chromium: Browser, yard: Cha
         await begin(page, "pace 0.03", "say " + " ".join(words), "hold")
         for number in (5, 20, 35):
             await expect(turn(page).locator(".md")).to_contain_text(words[number])
-            await page.evaluate("leave(); follow()")
+            await page.evaluate("closeChatStream(); openChatStream()")
         await expect(turn(page).locator(".md")).to_have_text(" ".join(words))
         await page.context.set_offline(True)
-        await page.evaluate("leave()")
+        await page.evaluate("closeChatStream()")
         yard.release()
         await page.context.set_offline(False)
-        await page.evaluate("follow()")
+        await page.evaluate("openChatStream()")
         await ended(page)
         await expect(turn(page).locator(".md")).to_have_text(" ".join(words))
-        assert await still(page)
+        assert await is_same_page(page)
         await same_after_reload(page)
         looking.said[:] = [each for each in looking.said if "ERR_INTERNET_DISCONNECTED" not in each]
 
@@ -280,7 +280,7 @@ async def test_two_windows_show_the_same(chromium: Browser, yard: ChatYard) -> N
             await two.page.get_by_role("button", name="Allow once").click()
             for page in (one.page, two.page):
                 await expect((await ended(page)).locator(".md").last).to_have_text("Seen.")
-            assert await still(one.page)
+            assert await is_same_page(one.page)
 
 
 async def test_pieces_leave_nothing_behind_on_the_page(chromium: Browser, yard: ChatYard) -> None:
@@ -339,7 +339,7 @@ async def test_escape_stops_and_what_came_stays(chromium: Browser, yard: ChatYar
         await expect(page.locator(".alternatives")).to_contain_text("2 of 2")
         await page.get_by_role("button", name="Stop").click()
         await ended(page)
-        assert await still(page)
+        assert await is_same_page(page)
 
 
 async def test_escape_in_another_field_is_the_fields_own(chromium: Browser, yard: ChatYard) -> None:
@@ -361,7 +361,7 @@ async def test_a_call_is_allowed_in_its_card(chromium: Browser, yard: ChatYard) 
         await begin(page, 'call playground_note {"text": "milk"}', "then", "say Noted.")
         card = turn(page).locator(".tool-card")
         await expect(card.get_by_text("Needs approval")).to_be_visible()
-        await expect(page.locator(".chat-list .here")).to_contain_text("Waiting for you")
+        await expect(page.locator(".chat-list .current")).to_contain_text("Waiting for you")
         await page.reload()
         await page.evaluate("window.stillThere = true")
         await card.get_by_role("button", name="Allow for this chat").click()
@@ -370,7 +370,7 @@ async def test_a_call_is_allowed_in_its_card(chromium: Browser, yard: ChatYard) 
         await say(page, 'call playground_note {"text": "bread"}', "then", "say Again.")
         await expect((await ended(page)).locator(".md").last).to_have_text("Again.")
         await expect(turn(page).get_by_text("Needs approval")).to_have_count(0)
-        assert await still(page)
+        assert await is_same_page(page)
         await page.goto("/ui/approvals")
         grant = page.locator("#grants li").filter(has_text="playground_note").filter(has_text="milk")
         await expect(grant.first).to_contain_text("With any arguments")
@@ -390,7 +390,7 @@ async def test_a_reply_is_typed_while_other_things_happen(chromium: Browser, yar
         await expect(turn(page).get_by_text("You answered.")).to_be_visible()
         await expect(turn(page)).to_contain_text("Hei, Ada Lovelace!")
         await ended(page)
-        assert await still(page)
+        assert await is_same_page(page)
 
 
 async def test_a_reply_that_lacks_something_says_so_beside_the_field(
@@ -406,7 +406,7 @@ async def test_a_reply_that_lacks_something_says_so_beside_the_field(
         await page.get_by_label("Your name").fill("Ada")
         await page.locator(".question").get_by_role("button", name="Send").last.click()
         await expect(turn(page)).to_contain_text("Hallo, Ada!")
-        assert await still(page)
+        assert await is_same_page(page)
         await ended(page)
         looking.said[:] = [each for each in looking.said if "422" not in each]
 
@@ -465,7 +465,7 @@ async def test_a_message_that_cannot_be_sent_is_not_lost(chromium: Browser, yard
         await ended(page)
         await page.context.set_offline(True)
         await say(page, "Some long thoughts")
-        await expect(page.locator("#told")).to_contain_text("Toolyard is not responding")
+        await expect(page.locator("#alerts")).to_contain_text("Toolyard is not responding")
         await expect(page.get_by_label("Message", exact=True)).to_have_value("Some long thoughts")
         await page.context.set_offline(False)
         await page.get_by_label("Message", exact=True).press("Enter")
@@ -517,7 +517,7 @@ async def test_a_tool_is_found_filled_in_and_run_in_place(chromium: Browser, yar
         await console.get_by_label("Kind of stay").select_option("Tent")
         await console.get_by_label("fire").select_option("yes")
         await console.get_by_label("mountains").check()
-        assert await still(page)
+        assert await is_same_page(page)
         await console.get_by_role("button", name="Run", exact=True).last.click()
         await page.wait_for_url("**/ui/chat/*")
         over = await ended(page)
@@ -529,7 +529,7 @@ async def test_a_tool_is_found_filled_in_and_run_in_place(chromium: Browser, yar
         await console.get_by_role("button", name="Run", exact=True).last.click()
         await expect(page.locator(".turn")).to_have_count(2)
         await expect((await ended(page)).locator(".tool-card")).to_contain_text("home 2026-12-29")
-        assert await still(page)
+        assert await is_same_page(page)
 
 
 async def test_an_entry_is_not_removed_by_enter(chromium: Browser, yard: ChatYard) -> None:
@@ -570,7 +570,7 @@ async def test_the_tools_of_a_chat_are_chosen_in_a_dialog(chromium: Browser, yar
         await say(page, "tools?")
         await expect((await ended(page)).locator(".md")).to_contain_text("demo_count")
         await expect(turn(page).locator(".md")).not_to_contain_text("demo_weekday")
-        assert await still(page)
+        assert await is_same_page(page)
 
 
 # What is long.
@@ -593,7 +593,7 @@ async def test_a_long_chat_opens_at_its_end_and_goes_back_as_one_scrolls(
         await expect(page.get_by_role("link", name="Show earlier turns")).to_have_count(0)
         texts = await page.locator(".bubble").all_text_contents()
         assert texts == [f"Question {n}" for n in range(130)]
-        assert await still(page)
+        assert await is_same_page(page)
 
 
 async def test_a_result_of_megabytes_shows_its_head_and_more_on_demand(
@@ -610,7 +610,7 @@ async def test_a_result_of_megabytes_shows_its_head_and_more_on_demand(
         assert "".join(f"line {n:06}: some words of a long result\n" for n in range(6_000)).startswith(
             shown[:200_000]
         )
-        assert await still(page)
+        assert await is_same_page(page)
 
 
 # Harmless.
@@ -697,7 +697,7 @@ async def test_a_turn_with_an_approval_works_by_keyboard_alone(chromium: Browser
         await expect(yes).to_have_css("outline-style", "solid")
         await page.keyboard.press("Enter")
         await expect((await ended(page)).locator(".md").last).to_have_text("By keys.")
-        await expect(page.locator("#heard")).to_contain_text("By keys.")
+        await expect(page.locator("#chat-log")).to_contain_text("By keys.")
 
 
 PLACES = (
@@ -763,7 +763,7 @@ async def test_chats_are_searched_renamed_and_deleted(chromium: Browser, yard: C
         await page.locator(".chat-head").get_by_role("link", name="Delete").click()
         await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         await page.wait_for_url("**/ui/chat")
-        await expect(page.locator("#flash")).to_contain_text("“Green things” is deleted.")
+        await expect(page.locator("#flash")).to_contain_text("“Green things” was deleted.")
 
 
 async def test_an_answer_and_its_code_are_copied(chromium: Browser, yard: ChatYard) -> None:
@@ -771,7 +771,7 @@ async def test_an_answer_and_its_code_are_copied(chromium: Browser, yard: ChatYa
     async with looking_at(chromium, yard, f"/ui/chat/{yard.ids['chat']}", permissions=rights) as looking:
         page = looking.page
         await page.get_by_role("button", name="Copy code").click()
-        await expect(page.locator("#say")).to_have_text("Copied")
+        await expect(page.locator("#announcements")).to_have_text("Copied")
         assert "return sum(days) / 7" in await page.evaluate("navigator.clipboard.readText()")
         await page.get_by_role("button", name="Copy answer").click()
         await page.wait_for_function(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-async def alone(open_site: Opening, demo: dict[str, Any], tmp_path: Path) -> Any:
+async def local_site(open_site: Opening, demo: dict[str, Any], tmp_path: Path) -> Any:
     root = tmp_path / "work"
     root.mkdir()
     (root / "notes.txt").write_text("first\nsecond\n")
@@ -32,8 +32,8 @@ async def outcome(client: Any, name: str, **arguments: Any) -> Any:
     return next(each.body for each in await wait_for_end(client, chat, turn - 1) if each.name == "result")
 
 
-async def test_a_chat_reads_a_file_and_nothing_beside_it(alone: Any) -> None:
-    client = alone.client()
+async def test_a_chat_reads_a_file_and_nothing_beside_it(local_site: Any) -> None:
+    client = local_site.client()
     told = await outcome(client, "view_file", path="notes.txt")
     assert told["ok"] is True
     assert told["text"].endswith("\n1\tfirst\n2\tsecond")
@@ -42,8 +42,8 @@ async def test_a_chat_reads_a_file_and_nothing_beside_it(alone: Any) -> None:
     assert refused["text"] == "'../secret.txt' points outside the workspace"
 
 
-async def test_they_stand_in_one_list_with_the_others(alone: Any) -> None:
-    client = alone.client()
+async def test_they_stand_in_one_list_with_the_others(local_site: Any) -> None:
+    client = local_site.client()
     chat = await begin(client)
     tools = (await client.get(f"/api/v1/chats/{chat}/tools")).json["items"]
     names = [each["name"] for each in tools]
@@ -57,8 +57,8 @@ async def test_they_stand_in_one_list_with_the_others(alone: Any) -> None:
     assert (grep["shown"], grep["why"]) == (False, "no pattern of agent 'none' matches 'grep'")
 
 
-async def test_a_call_is_written_down_like_any_other(alone: Any) -> None:
-    client = alone.client()
+async def test_a_call_is_written_down_like_any_other(local_site: Any) -> None:
+    client = local_site.client()
     await outcome(client, "list_dir")
     async with asyncio.timeout(30):
         # Calls are written down a moment later, many at a time.

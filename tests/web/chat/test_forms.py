@@ -62,10 +62,10 @@ class ChatFormSite:
 
     async def press(self, page: ScriptlessPage, **named: str) -> ScriptlessPage:
         """Press a button that belongs to the form at the page's end, by its text or value."""
-        for button in page.root.all("button", form="act"):
+        for button in page.root.all("button", form="action-form"):
             if named["value"] == button.attrs.get("value"):
                 pairs = [
-                    *page.fields(page.root.one("form", id="act")),
+                    *page.fields(page.root.one("form", id="action-form")),
                     (button.attrs["name"], button.attrs["value"]),
                 ]
                 return await self.browser.go("POST", button.attrs["formaction"], pairs, {})
@@ -227,7 +227,7 @@ async def test_an_edit_in_a_chat_that_is_busy_or_gone_ends_clearly(yard: ChatFor
     assert "Editing a message" in refused.text
     await yard.press(await yard.browser.get(chat), value="stop")
     for value, status in (("choose 99", 404), ("choose", 404), ("retry x", 409), ("edit 99", 404)):
-        data = [*page.fields(page.root.one("form", id="act")), ("do", value), ("text", "x")]
+        data = [*page.fields(page.root.one("form", id="action-form")), ("do", value), ("text", "x")]
         answer = await yard.browser.go("POST", chat, data, {})
         assert answer.status in (status, 200), value
         check(answer)
@@ -301,7 +301,7 @@ async def test_a_call_that_writes_waits_for_a_yes(yard: ChatFormSite) -> None:
     assert "your approval is needed" in card.text
     assert '"milk"' in card.one("div", class_="ask").text
     home = await yard.browser.get("/ui/")
-    assert "1 call needs your approval" in home.text
+    assert "1 chat needs your attention" in home.text
     page = await yard.settled(await yard.press(page, value="once"))
     assert "You approved this call" in page.text
     assert "- milk" in page.text
@@ -314,6 +314,13 @@ async def test_no_is_an_answer(yard: ChatFormSite) -> None:
     page = await yard.settled(await yard.press(page, value="no"))
     assert "Declined" in page.root.one("article", class_="tool-card").text
     assert "Well." in page.text
+
+
+async def test_an_approval_for_an_hour_says_when_it_ends(yard: ChatFormSite) -> None:
+    page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
+    await yard.settled(page, lambda each: "Needs approval" in each.text)
+    after = await yard.press(await yard.browser.get("/ui/approvals"), value="these")
+    assert re.search(r"With exactly .*, in every chat and for programs, ends in 5\d min\.", after.text)
 
 
 async def test_approvals_are_answered_on_their_page_and_taken_back(yard: ChatFormSite) -> None:
@@ -483,7 +490,7 @@ async def test_a_form_that_begins_no_chat_leaves_none_behind(console: ChatFormSi
     page = await console.browser.send(tool, tool.form_with("tool"), {})
     assert page.status == 422
     assert not await console.local.services.chats.list("local")
-    backend = vars(console.local.services.chats)["_backend"]
+    backend = vars(console.local.services.chats)["_tool_sets"]
     assert [key[0] for key in vars(backend)["_callers"]] == [None]
 
 
@@ -499,7 +506,8 @@ async def test_the_console_names_the_rule_that_hides_a_tool(
     for query in ("", "?find=forget+a+thing"):
         hidden = (await browser.get(f"/ui/chat/console{query}")).root.one("details", id="console-hidden")
         assert hidden.one("summary").text == "1 hidden tool (can change data)"
-        assert "Hidden: this tool can change data" in hidden.one("li").text
+        # A tool without a title of its own is named once.
+        assert hidden.one("li").text.startswith("demo_forgetHidden: this tool can change data")
     page = await browser.get("/ui/chat/console?tool=demo_forget")
     assert page.status == 404
     assert "“demo_forget” is hidden: this tool can change data" in page.text
@@ -513,6 +521,7 @@ async def test_without_a_model_the_page_is_the_console(console: ChatFormSite) ->
     page = await console.browser.get("/ui/chat")
     assert page.h1 == "Run a tool"
     assert not page.root.all("textarea", name="text")
+    assert page.root.one("div", id="greeting").one("a", href="/ui/admin/models/new").text == "add one"
     found = await console.browser.get("/ui/chat/console?find=which+day+of+the+week")
     assert (
         found.root.one("ul", class_="tool-choices").all("a")[0].attrs["href"].endswith("?tool=demo_weekday")
@@ -526,6 +535,15 @@ async def test_without_a_model_the_page_is_the_console(console: ChatFormSite) ->
     chat = page.path.split("?")[0]
     again = await console.browser.get(f"{chat}/console?tool=demo_weekday")
     assert again.value("arg-0") == "2026-07-28"
+
+
+async def test_without_a_model_somebody_who_cannot_add_one_is_told_who_can(
+    password_site: InProcessApp,
+) -> None:
+    ann = ScriptlessBrowser((await password_site.person("ann")).browser)
+    greeting = (await ann.get("/ui/chat")).root.one("div", id="greeting")
+    assert "ask an admin to add one" in greeting.text
+    assert not greeting.all("a")
 
 
 async def test_a_nested_form_grows_and_is_run(console: ChatFormSite) -> None:
@@ -594,7 +612,7 @@ async def test_chats_are_found_renamed_and_deleted(yard: ChatFormSite) -> None:
     assert "Green" in confirm.h1
     page = await yard.browser.send(confirm, f"{one.path}/delete")
     assert page.path == "/ui/chat"
-    assert "is deleted" in page.flash
+    assert "was deleted" in page.flash
     assert (await yard.browser.get(one.path)).status == 404
     exported = await yard.browser.client.get(
         next(each.attrs["href"] for each in two.root.all("a") if "export" in each.attrs["href"])

@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Request, expect
 from tests.conftest import ProgramStarter
 from tests.journeys.test_real_servers import EVERYTHING
 from tests.web.chat.test_attachments_browser import received
-from tests.web.chat.test_browser import MODEL, ChatYard, begin, ended, looking_at, still, turn
+from tests.web.chat.test_browser import MODEL, ChatYard, begin, ended, is_same_page, looking_at, turn
 from tests.web.chat.test_inserts import HOSTILE
 from tests.web.pages.test_browser import CONTRAST, schemes
 
@@ -97,7 +97,7 @@ async def test_a_resource_is_inserted_by_an_at_sign_within_a_message(
         await expect(page.locator("#insert-box")).to_be_hidden()
         await begin(page, "say Done")
         await ended(page)
-        assert await still(page)
+        assert await is_same_page(page)
         assert 'of the server "Everything"' in str(received(yard))
 
 
@@ -116,8 +116,29 @@ async def test_a_failure_is_told_in_the_dialog_and_the_message_stays(
         await dialog.get_by_role("link", name="Cancel").click()
         await expect(dialog).to_be_hidden()
         await expect(page.get_by_label("Message", exact=True)).to_have_value("Keep me")
-        assert await still(page)
+        assert await is_same_page(page)
         looking.said[:] = [each for each in looking.said if "502" not in each]
+
+
+async def test_an_error_page_is_shown_as_a_short_message_beside_the_chat(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page, dialog = looking.page, looking.page.locator("#dialog")
+        await page.get_by_label("Message", exact=True).press_sequentially("/complet")
+        await page.locator("#insert-box [role=option]").click()
+        await dialog.get_by_label("department").fill("Engineering")
+        await dialog.get_by_label("name").fill("Alice")
+        # As if the server had been removed since.
+        await dialog.locator("[name=server]").evaluate("(one) => (one.value = 'gone')")
+        await dialog.get_by_role("button", name="Insert").click()
+        told = page.locator("#alerts")
+        await expect(told.get_by_role("alert")).to_have_text(
+            "The server that offers this prompt was removed, or is not available in this chat. Reconnect the"
+            " server, or choose another prompt or resource."
+        )
+        await expect(told.get_by_role("link")).to_have_count(0)
+        looking.said[:] = [each for each in looking.said if "404" not in each]
 
 
 @pytest.mark.parametrize("width", [1280, 390])

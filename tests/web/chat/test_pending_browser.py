@@ -47,9 +47,9 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatYard]:
     programs.stop()
 
 
-def call_write_tool(yard: ChatYard) -> None:
+def call_write_tool(yard: ChatYard, text: str = "milk") -> None:
     """Call a tool that needs approval, as a program."""
-    body = json.dumps({"arguments": {"text": "milk"}}).encode()
+    body = json.dumps({"arguments": {"text": text}}).encode()
     headers = {"Accept": "*/*", "Content-Type": "application/json"}
     request = urllib.request.Request(
         f"{yard.url}/api/v1/tools/playground_note/call", body, headers, method="POST"
@@ -78,6 +78,61 @@ async def test_a_call_that_needs_approval_shows_in_the_navigation_and_the_title(
         await page.get_by_role("button", name="Decline").click()
         await expect(badge(page, "Approvals")).to_have_count(0)
         await expect(page).to_have_title(re.compile(r"^Approvals"))
+
+
+async def test_home_and_the_navigation_count_the_same_items(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard, "/ui/") as looking:
+        page = looking.page
+        await expect(page).to_have_title(re.compile(r"^Home"))
+        await page.evaluate("loadPending()")
+        call_write_tool(yard)
+        await page.evaluate("loadPending()")
+        await expect(badge(page, "Approvals")).to_be_visible()
+        await expect(page.get_by_text("1 call needs your approval")).to_be_visible()
+        await page.goto("/ui/chat")
+        await begin(page, WRITE)
+        await expect(turn(page).get_by_text("Needs approval")).to_be_visible()
+        await page.goto("/ui/")
+        await expect(badge(page, "Chat")).to_be_visible()
+        await expect(page.get_by_text("1 chat needs your attention")).to_be_visible()
+        await expect(page.get_by_text("1 call needs your approval")).to_be_visible()
+        await expect(page).to_have_title(re.compile(r"^\(2\) Home"))
+        await page.get_by_role("link", name="Open", exact=True).click()
+        await turn(page).get_by_role("button", name="Decline").click()
+        await ended(page)
+        await page.goto("/ui/approvals")
+        await page.get_by_role("button", name="Decline").click()
+        await expect(page).to_have_title(re.compile(r"^Approvals"))
+
+
+async def test_the_open_page_of_approvals_follows_without_losing_what_was_chosen(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    async with looking_at(chromium, yard, "/ui/approvals") as looking:
+        page = looking.page
+        items = page.locator("#waiting li")
+        await expect(page.get_by_text("Nothing to approve")).to_be_visible()
+        call_write_tool(yard)
+        await page.evaluate("loadPending()")
+        await expect(items).to_have_count(1)
+        await items.get_by_text("More choices").click()
+        days = items.get_by_label("Always allow this tool until")
+        await days.select_option("7")
+        await days.focus()
+        call_write_tool(yard, "tea")
+        await page.evaluate("loadPending()")
+        await expect(items).to_have_count(2)
+        days = items.first.get_by_label("Always allow this tool until")
+        await expect(days).to_be_focused()
+        await expect(days).to_have_value("7")
+        # Another window answers both.
+        other = await page.context.new_page()
+        await other.goto("/ui/approvals")
+        for _ in range(2):
+            await other.get_by_role("button", name="Decline").first.click()
+        await expect(other.get_by_text("Nothing to approve")).to_be_visible()
+        await page.evaluate("loadPending()")
+        await expect(page.get_by_text("Nothing to approve")).to_be_visible()
 
 
 async def test_a_hidden_page_notifies_once_when_a_chat_waits(chromium: Browser, yard: ChatYard) -> None:
@@ -212,7 +267,7 @@ async def test_a_chat_shows_how_full_the_context_is_and_of_what(chromium: Browse
     async with looking_at(chromium, yard) as looking:
         page = looking.page
         context = page.locator("#context")
-        await expect(context.locator("summary")).to_have_count(0)
+        await expect(context).to_be_hidden()
         await begin(page, 'call demo_count {"to": 3}', "then", "say Counted.")
         await ended(page)
         await context.locator("summary").click()
@@ -232,7 +287,7 @@ async def test_the_model_writes_the_title_after_the_first_turn(chromium: Browser
         await begin(page, "title Counting sheep", "say One, two.")
         await ended(page)
         await expect(page.locator("#chat-title")).to_have_text("Counting sheep")
-        await expect(page.locator(".chat-list .here")).to_contain_text("Counting sheep")
+        await expect(page.locator(".chat-list .current")).to_contain_text("Counting sheep")
         await expect(turn(page).locator(".cost")).to_contain_text("Title: ")
         await say(page, "say Three.")
         await ended(page)

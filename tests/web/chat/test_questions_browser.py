@@ -1,4 +1,4 @@
-"""A question of a server that no client can be asked, answered in a real browser."""
+"""A question from a server that no client can be asked, answered in a real browser."""
 
 from __future__ import annotations
 

@@ -136,8 +136,16 @@ def test_cells_that_begin_like_a_formula_are_texts_in_a_csv_file() -> None:
     rows = [{"=k": "=1+1", "b": "+1", "c": "-1", "d": "@x", "e": -1, "f": "\t=1", "g": "x=1"}]
     assert as_csv(rows) == [
         ["'=k", "b", "c", "d", "e", "f", "g"],
-        ["'=1+1", "'+1", "'-1", "'@x", "-1", "'\t=1", "x=1"],
+        ["'=1+1", "'+1", "'-1", "'@x", "-1", "'\t'=1", "x=1"],
     ]
+
+
+def test_a_formula_after_a_separator_of_another_country_is_a_text_too() -> None:
+    attacks = ["x;=1+1", "x;+1", "x;-1", "x;@A1", "x\n=1", "x\t=1", "\n=1", "\uff1d1", "x;\uff1d1"]
+    escaped = ["x;'=1+1", "x;'+1", "x;'-1", "x;'@A1", "x\n'=1", "x\t'=1", "'\n'=1", "'\uff1d1", "x;'\uff1d1"]
+    texts = ["a; b=1", "items:\n- item", "2026-01-01", "a,b"]
+    cells = dict(enumerate([*attacks, *texts]))
+    assert as_csv([{f"c{n}": text for n, text in cells.items()}])[1] == [*escaped, *texts]
 
 
 def test_a_csv_file_has_all_rows_and_nested_values() -> None:
@@ -164,7 +172,7 @@ def test_a_fence_can_be_taken_off(text: str) -> None:
 
 def _stored(result: Result) -> tuple[CallResult, bytes]:
     event = result_event("1", result, ok=True, seconds=0.1)
-    return CallResult("1", True, result.text, len(result.text), None, 0.1), event.kept
+    return CallResult("1", True, result.text, len(result.text), None, 0.1), event.payload
 
 
 def test_a_chat_keeps_structured_content_that_its_text_does_not_have() -> None:

@@ -20,25 +20,25 @@ async def admin_of(team: InProcessApp) -> ScriptlessBrowser:
 # People.
 
 
-async def test_somebody_is_invited_and_the_link_is_shown_once(team: InProcessApp) -> None:
-    ada = await admin_of(team)
+async def test_somebody_is_invited_and_the_link_is_shown_once(password_site: InProcessApp) -> None:
+    ada = await admin_of(password_site)
     page = await ada.get("/ui/admin/people")
     page = await ada.send(page, page.form_with("role"), {"name": "Grace", "role": "admin"})
     assert page.status == 200
     link = page.root.one("input", id="invite-link").attrs["value"]
-    assert link.startswith(team.url + "/ui/invite/")
+    assert link.startswith(password_site.url + "/ui/invite/")
     assert "Invite link for Grace" in page.text
     assert link not in (await ada.get("/ui/admin/people")).html
     assert "no password yet" in (await ada.get("/ui/admin/people")).text
-    grace = ScriptlessBrowser(team.client())
-    page = await grace.get(link.removeprefix(team.url))
+    grace = ScriptlessBrowser(password_site.client())
+    page = await grace.get(link.removeprefix(password_site.url))
     page = await grace.send(page, page.form_with("password"), {"password": PASSWORD, "again": PASSWORD})
     assert page.path == "/ui/"
     assert "Registry" in page.root.one("nav").text
 
 
-async def test_bad_names_are_told_beside_the_field(team: InProcessApp) -> None:
-    ada = await admin_of(team)
+async def test_bad_names_are_told_beside_the_field(password_site: InProcessApp) -> None:
+    ada = await admin_of(password_site)
     page = await ada.get("/ui/admin/people")
     for name in ("", "ADA", "x" * 200, "with\u202econtrol"):
         again = await ada.send(page, page.form_with("role"), {"name": name, "role": "admin"})
@@ -48,9 +48,9 @@ async def test_bad_names_are_told_beside_the_field(team: InProcessApp) -> None:
         assert again.value("role") == "admin"
 
 
-async def test_roles_disabling_and_deleting(team: InProcessApp) -> None:
-    ada = await admin_of(team)
-    bob = await team.person("bob")
+async def test_roles_disabling_and_deleting(password_site: InProcessApp) -> None:
+    ada = await admin_of(password_site)
+    bob = await password_site.person("bob")
     at = f"/ui/admin/people/{bob.user.id}"
     page = await ada.press(await ada.get("/ui/admin/people"), f"{at}/role")
     assert "“bob” is now an admin." in page.flash
@@ -61,28 +61,28 @@ async def test_roles_disabling_and_deleting(team: InProcessApp) -> None:
     assert (await ScriptlessBrowser(bob.browser).get("/ui/")).path.startswith("/ui/sign-in")
     page = await ada.press(page, f"{at}/enable")
     button = next(each for each in page.root.all("button") if each.text == "New invite link")
-    pairs = [*page.fields(page.root.one("form", id="act")), ("again", button.attrs["value"])]
+    pairs = [*page.fields(page.root.one("form", id="action-form")), ("again", button.attrs["value"])]
     page = await ada.go("POST", button.attrs["formaction"], pairs, {})
     assert page.root.one("input", id="invite-link")
     page = await ada.send(await ada.get(f"{at}/delete"), f"{at}/delete")
-    assert "“bob” is deleted." in page.flash
-    assert await team.services.database.accounts.get_user(bob.user.id) is None
+    assert "“bob” was deleted." in page.flash
+    assert await password_site.services.database.accounts.get_user(bob.user.id) is None
 
 
-async def test_nobody_locks_themselves_out(team: InProcessApp) -> None:
-    person = await team.person("ada", Role.ADMIN)
+async def test_nobody_locks_themselves_out(password_site: InProcessApp) -> None:
+    person = await password_site.person("ada", Role.ADMIN)
     ada, at = ScriptlessBrowser(person.browser), f"/ui/admin/people/{person.user.id}"
     page = await ada.get("/ui/admin/people")
     assert not page.root.all("button", formaction=f"{at}/disable")
-    csrf = dict(page.fields(page.root.one("form", id="act")))["csrf"]
+    csrf = dict(page.fields(page.root.one("form", id="action-form")))["csrf"]
     for path in (f"{at}/disable", f"{at}/role", f"{at}/delete"):
-        told = await ada.go("POST", path, [("csrf", csrf), ("role", "user")], {"Origin": team.url})
+        told = await ada.go("POST", path, [("csrf", csrf), ("role", "user")], {"Origin": password_site.url})
         assert "you cannot" in told.flash.lower()
     assert (await ada.get("/ui/admin/people")).status == 200
 
 
-async def test_where_nobody_is_invited_the_page_says_so(alone: InProcessApp) -> None:
-    page = await ScriptlessBrowser(alone.client()).get("/ui/admin/people")
+async def test_where_nobody_is_invited_the_page_says_so(local_site: InProcessApp) -> None:
+    page = await ScriptlessBrowser(local_site.client()).get("/ui/admin/people")
     assert "Sign-in is off" in page.text
     assert not page.root.all("input", id="name")
     assert page.root.one("td", data_label="Last seen").text == "Now"
@@ -91,8 +91,8 @@ async def test_where_nobody_is_invited_the_page_says_so(alone: InProcessApp) -> 
 # Tokens.
 
 
-async def test_a_token_is_made_shown_once_and_revoked(team: InProcessApp) -> None:
-    ada = await admin_of(team)
+async def test_a_token_is_made_shown_once_and_revoked(password_site: InProcessApp) -> None:
+    ada = await admin_of(password_site)
     page = await ada.get("/ui/tokens")
     sent = {
         "name": "nightly",
@@ -106,7 +106,7 @@ async def test_a_token_is_made_shown_once_and_revoked(team: InProcessApp) -> Non
     assert page.status == 200
     text = page.root.one("input", id="token-text").attrs["value"]
     assert re.fullmatch(r"ty_[\w-]{20,}", text)
-    found = await team.services.people.authenticate_token(text)
+    found = await password_site.services.people.authenticate_token(text)
     assert found is not None
     scope = found[0].scope
     assert scope.rights == {Right.READ, Right.CALL}
@@ -118,13 +118,13 @@ async def test_a_token_is_made_shown_once_and_revoked(team: InProcessApp) -> Non
     assert text not in page.html
     at = f"/ui/tokens/{found[0].id}/delete"
     page = await ada.send(await ada.get(at), at)
-    assert "“nightly” is revoked." in page.flash
-    assert await team.services.people.authenticate_token(text) is None
+    assert "“nightly” was revoked." in page.flash
+    assert await password_site.services.people.authenticate_token(text) is None
     assert (await ada.get(at)).status == 404
 
 
-async def test_bad_tokens_are_told_beside_the_fields(team: InProcessApp) -> None:
-    bob = ScriptlessBrowser((await team.person("bob")).browser)
+async def test_bad_tokens_are_told_beside_the_fields(password_site: InProcessApp) -> None:
+    bob = ScriptlessBrowser((await password_site.person("bob")).browser)
     page = await bob.get("/ui/tokens")
     assert not page.root.all("input", value="admin")
     again = await bob.send(page, page.form_with("expires"), {"name": "", "rights": [], "tools": "a" * 300})
@@ -138,24 +138,24 @@ async def test_bad_tokens_are_told_beside_the_fields(team: InProcessApp) -> None
     assert "only admins" in again.error("rights").lower()
 
 
-async def test_another_persons_token_is_not_there(team: InProcessApp) -> None:
-    ada = await team.person("ada", Role.ADMIN)
-    bob = ScriptlessBrowser((await team.person("bob")).browser)
-    (token,) = await team.services.database.accounts.list_tokens(ada.user.id)
+async def test_another_persons_token_is_not_there(password_site: InProcessApp) -> None:
+    ada = await password_site.person("ada", Role.ADMIN)
+    bob = ScriptlessBrowser((await password_site.person("bob")).browser)
+    (token,) = await password_site.services.database.accounts.list_tokens(ada.user.id)
     assert (await bob.get(f"/ui/tokens/{token.id}/delete")).status == 404
 
 
 # The audit log.
 
 
-async def test_the_log_can_be_filtered_paged_and_exported(team: InProcessApp) -> None:
-    ada = await admin_of(team)
+async def test_the_log_can_be_filtered_paged_and_exported(password_site: InProcessApp) -> None:
+    ada = await admin_of(password_site)
     markup = "<b>bold</b>"
     for number in range(230):
         action = "tool.call" if number % 2 else "sign_in"
         details = {"n": number, markup: markup}
         entry = AuditEntry(time.time(), action, "u1", markup, f"target {number}", "ok", "192.0.2.1", details)
-        await team.services.database.audit.write(entry)
+        await password_site.services.database.audit.write(entry)
     page = await ada.get("/ui/admin/audit")
     assert "target 229" in page.text
     assert "target 120" not in page.text
@@ -177,18 +177,30 @@ async def test_the_log_can_be_filtered_paged_and_exported(team: InProcessApp) ->
         assert "target 229" in answer.text
 
 
-async def test_outcomes_are_shown_in_words(team: InProcessApp) -> None:
-    ada = await admin_of(team)
+async def test_outcomes_are_shown_in_words(password_site: InProcessApp) -> None:
+    ada = await admin_of(password_site)
     for outcome in ("SignInNeeded", "HttpStatus", "outcome_unknown"):
         entry = AuditEntry(time.time(), "tool.call", "u1", "bob", "demo/count", outcome)
-        await team.services.database.audit.write(entry)
+        await password_site.services.database.audit.write(entry)
     text = (await ada.get("/ui/admin/audit")).text
     for words in ("Sign in needed", "HTTP error", "Outcome unknown"):
         assert words in text
 
 
-async def test_what_pages_change_is_in_the_log(team: InProcessApp) -> None:
-    ada = await admin_of(team)
+async def test_details_are_shown_in_words(password_site: InProcessApp) -> None:
+    ada = await admin_of(password_site)
+    usage, answer = {"agent": "@titles", "input_tokens": 98}, {"yes": True, "remembered": False}
+    for action, details in (("model.request", usage), ("approval.answer", answer)):
+        await password_site.services.database.audit.write(
+            AuditEntry(time.time(), action, "u1", details=details)
+        )
+    text = (await ada.get("/ui/admin/audit")).text
+    for words in ("agent: titles of chats", "input tokens: 98", "allowed: yes", "remembered: no"):
+        assert words in text
+
+
+async def test_what_pages_change_is_in_the_log(password_site: InProcessApp) -> None:
+    ada = await admin_of(password_site)
     page = await ada.get("/ui/admin/mcp/new")
     sent = {"name": "Docs", "url": "https://d.test/mcp", "choices-0-kind": "public"}
     page = await ada.send(page, "/ui/admin/mcp/new", sent, press=("do", "save"))
@@ -198,9 +210,9 @@ async def test_what_pages_change_is_in_the_log(team: InProcessApp) -> None:
         assert words in text
 
 
-async def test_the_log_names_people_and_things_and_filters_by_them(team: InProcessApp) -> None:
-    ada, bob = await admin_of(team), await team.person("bob")
-    registry, audit = team.services.registry, team.services.database.audit
+async def test_the_log_names_people_and_things_and_filters_by_them(password_site: InProcessApp) -> None:
+    ada, bob = await admin_of(password_site), await password_site.person("bob")
+    registry, audit = password_site.services.registry, password_site.services.database.audit
     server = await registry.add_server(ServerDraft("Docs", "https://d.test/mcp"))
     instance = await registry.create_instance(bob.user.id, InstanceDraft(server.id, slug="work"))
     now = time.time()

@@ -38,12 +38,12 @@ HOSTILE = Agent(
 
 
 @pytest.fixture
-async def alone(open_site: Opening, demo: dict[str, Any], tmp_path: Path) -> Any:
+async def local_site(open_site: Opening, demo: dict[str, Any], tmp_path: Path) -> Any:
     return await open_site({"demo": demo}, agents=[READER, LOST, HOSTILE], workspace_root=str(tmp_path))
 
 
-async def test_the_list_has_every_agent_and_a_way_to_it(alone: Any) -> None:
-    browser = ScriptlessBrowser(alone.client())
+async def test_the_list_has_every_agent_and_a_way_to_it(local_site: Any) -> None:
+    browser = ScriptlessBrowser(local_site.client())
     page = await browser.get("/ui/agents")
     check(page)
     rows = [row.text for row in page.root.one("ul", id="agent-list").all("li")]
@@ -99,8 +99,8 @@ async def test_a_broken_file_is_told_with_its_lines_to_admins_alone(
     assert "Reader" not in (await ScriptlessBrowser(ada.browser).get("/ui/agents")).text
 
 
-async def test_an_agents_page_has_its_prompt_and_its_tools_by_server(alone: Any) -> None:
-    browser = ScriptlessBrowser(alone.client())
+async def test_an_agents_page_has_its_prompt_and_its_tools_by_server(local_site: Any) -> None:
+    browser = ScriptlessBrowser(local_site.client())
     first = await browser.get("/ui/agents/reader")
     check(first)
     assert "Read <b>well</b>." in first.text
@@ -128,8 +128,8 @@ async def test_an_agents_page_has_its_prompt_and_its_tools_by_server(alone: Any)
     assert "old_*" in page.root.one("section", id="tools").text
 
 
-async def test_an_agent_that_cannot_be_used_says_why_on_its_page(alone: Any) -> None:
-    browser = ScriptlessBrowser(alone.client())
+async def test_an_agent_that_cannot_be_used_says_why_on_its_page(local_site: Any) -> None:
+    browser = ScriptlessBrowser(local_site.client())
     for path in ("/ui/agents/lost", "/ui/agents/lost/tools"):
         page = await browser.get(path)
         check(page)
@@ -137,8 +137,8 @@ async def test_an_agent_that_cannot_be_used_says_why_on_its_page(alone: Any) -> 
         assert "This agent can’t be used" in page.text
 
 
-async def test_nothing_of_an_agent_is_html(alone: Any) -> None:
-    browser = ScriptlessBrowser(alone.client())
+async def test_nothing_of_an_agent_is_html(local_site: Any) -> None:
+    browser = ScriptlessBrowser(local_site.client())
     for path in ("/ui/agents", "/ui/agents/hostile", "/ui/agents/hostile/tools"):
         page = await browser.get(path)
         check(page)
@@ -147,8 +147,8 @@ async def test_nothing_of_an_agent_is_html(alone: Any) -> None:
         assert "\u202e" not in page.text
 
 
-async def test_an_agent_that_there_is_not_is_a_page_that_says_so(alone: Any) -> None:
-    browser = ScriptlessBrowser(alone.client())
+async def test_an_agent_that_there_is_not_is_a_page_that_says_so(local_site: Any) -> None:
+    browser = ScriptlessBrowser(local_site.client())
     for path in ("/ui/agents/nobody", "/ui/agents/nobody/tools", "/ui/agents/%3Cb%3E"):
         page = await browser.get(path)
         assert page.status == 404

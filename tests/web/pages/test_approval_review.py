@@ -11,7 +11,7 @@ from tests.web.changing_tools import changing
 from tests.web.conftest import Opening
 
 from toolyard.types.approval import Approval, Grant
-from toolyard.web.approval_review import ReviewedArgument, review_arguments
+from toolyard.web.approval_review import ReviewedArgument, describe_arguments
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -24,7 +24,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def by_name(arguments: dict[str, Any], previous: dict[str, Any] | None = None) -> dict[str, ReviewedArgument]:
-    return {each.name: each for each in review_arguments(SCHEMA, arguments, previous)}
+    return {each.name: each for each in describe_arguments(SCHEMA, arguments, previous)}
 
 
 def test_arguments_have_the_words_of_the_schema() -> None:

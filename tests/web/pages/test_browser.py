@@ -158,7 +158,7 @@ CONTRAST = """() => {
   while (walker.nextNode()) {
     const node = walker.currentNode.parentElement, behind = [];
     if (!walker.currentNode.textContent.trim() || !node.checkVisibility()) continue;
-    if (node.closest(".unseen, .skip, :disabled, option")) continue;
+    if (node.closest(".visually-hidden, .skip, :disabled, option")) continue;
     for (let each = node; each; each = each.parentElement) {
       behind.unshift(getComputedStyle(each).backgroundColor);
     }
@@ -250,7 +250,31 @@ async def test_the_main_flow_works_by_keyboard_alone(chromium: Browser, yard: Br
         await reach(page, "Delete")
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/ui/mcp")
-        await expect(page.locator("#flash")).to_contain_text("“By keys” is deleted.")
+        await expect(page.locator("#flash")).to_contain_text("“By keys” was deleted.")
+
+
+async def test_the_confirmation_of_the_last_click_is_shown(chromium: Browser, yard: BrowserSite) -> None:
+    """A late response of an earlier click must not put another object behind the button."""
+    github, words = (f"/ui/admin/mcp/{yard.ids[name]}/delete" for name in ("GitHub", "Words"))
+    asked, released = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        asked.set()
+        await released.wait()
+        await route.continue_()
+
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        await page.goto("/ui/admin/mcp")
+        await page.route(f"**{github}", hold)
+        await page.locator(f"a[href='{github}']").dispatch_event("click")
+        await asyncio.wait_for(asked.wait(), 30)
+        await page.locator(f"a[href='{words}']").dispatch_event("click")
+        await expect(page.locator("dialog h1")).to_have_text("Delete “Words”?")
+        async with page.expect_response(f"**{github}"):
+            released.set()
+        await page.evaluate("new Promise((resolve) => setTimeout(resolve, 300))")
+        await expect(page.locator("dialog h1")).to_have_text("Delete “Words”?")
 
 
 async def test_a_form_that_is_refused_leads_to_its_errors(chromium: Browser, yard: BrowserSite) -> None:
@@ -288,7 +312,7 @@ async def test_status_changes_without_a_reload(chromium: Browser, yard: BrowserS
             yard.post(f"/api/v1/instances/{id_}/test")
             await expect(row.locator(".pill")).to_have_text("Failed")
             await expect(row).to_contain_text("503")
-            await expect(page.locator("#say")).to_have_text("Words: Failed")
+            await expect(page.locator("#announcements")).to_have_text("Words: Failed")
             urllib.request.urlopen(f"{yard.words.url}/up").read()
             yard.post(f"/api/v1/instances/{id_}/test")
             await expect(row.locator(".pill")).to_have_text("Ready")
@@ -464,7 +488,7 @@ async def test_tools_are_filtered_while_one_types_and_picked(chromium: Browser, 
         await expect(shown).to_have_count(3)
         await page.get_by_label("Filter 3 tools").fill("question")
         await expect(shown).to_have_count(1)
-        await expect(page.locator("#say")).to_have_text("1 shown")
+        await expect(page.locator("#announcements")).to_have_text("1 shown")
         await expect(page.locator(".pick").first).to_be_hidden()
         await page.get_by_label("Only selected").check()
         await page.get_by_label("Filter 3 tools").fill("")
@@ -533,7 +557,9 @@ async def test_the_check_of_a_slug_survives_a_page_that_has_changed(
             await page.get_by_label("Slug").fill("other")
         await answered.wait()
         assert (
-            await page.evaluate("new Promise((done) => setTimeout(() => done($('#say').textContent), 50))")
+            await page.evaluate(
+                "new Promise((done) => setTimeout(() => done($('#announcements').textContent), 50))"
+            )
             == ""
         )
 
@@ -557,7 +583,7 @@ async def test_the_token_can_be_copied(chromium: Browser, yard: BrowserSite) -> 
         await page.get_by_role("button", name="Create token").click()
         text = await page.locator("#token-text").input_value()
         await page.locator(".copy-field button").click()
-        await expect(page.locator("#say")).to_have_text("Copied")
+        await expect(page.locator("#announcements")).to_have_text("Copied")
         assert await page.evaluate("navigator.clipboard.readText()") == text
         request = urllib.request.Request(f"{yard.url}/api/v1/me", headers={"Authorization": f"Bearer {text}"})
         assert json.loads(urllib.request.urlopen(request).read())["token"]["rights"] == ["read", "call"]
@@ -573,7 +599,7 @@ async def test_over_plain_http_the_token_can_be_copied_too(chromium: Browser, ya
         await page.get_by_role("button", name="Create token").click()
         text = await page.locator("#token-text").input_value()
         await page.locator(".copy-field button").click()
-        await expect(page.locator("#say")).to_have_text("Copied")
+        await expect(page.locator("#announcements")).to_have_text("Copied")
         await page.get_by_label("Name").fill("")
         await page.get_by_label("Name").press("Control+v")
         await expect(page.get_by_label("Name")).to_have_value(text)
@@ -591,7 +617,7 @@ async def test_a_snippet_follows_what_is_chosen_and_can_be_copied(
         await page.get_by_label("Access", exact=True).select_option("server/demo")
         await expect(page.get_by_label("URL", exact=True)).to_have_value(f"{yard.url}/mcp/servers/demo")
         await page.get_by_role("button", name="Copy the entry", exact=True).click()
-        await expect(page.locator("#say")).to_have_text("Copied")
+        await expect(page.locator("#announcements")).to_have_text("Copied")
         copied = json.loads(await page.evaluate("navigator.clipboard.readText()"))
         assert copied == {"mcpServers": {"toolyard": {"url": f"{yard.url}/mcp/servers/demo"}}}
         await page.get_by_role("link", name="VS Code").click()

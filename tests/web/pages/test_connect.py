@@ -42,33 +42,33 @@ def entry(page: ScriptlessPage, label: str = "the entry") -> Any:
     return servers["toolyard"]
 
 
-async def test_alone_no_token_is_needed_and_a_program_can_be_started(alone: InProcessApp) -> None:
-    me = ScriptlessBrowser(alone.client())
+async def test_alone_no_token_is_needed_and_a_program_can_be_started(local_site: InProcessApp) -> None:
+    me = ScriptlessBrowser(local_site.client())
     for client in CLIENT_FORMATS:
         page = await me.get(f"/ui/connect?client={client}")
         assert page.status == 200
         assert not page.root.all("form", method="post", action="/ui/connect")
         assert "toolyard" in json.dumps(entry(page, "the entry for the local command"))
         if client != "claude-desktop":
-            assert entry(page)[URL_KEYS.get(client, "url")] == f"{alone.url}/mcp"
+            assert entry(page)[URL_KEYS.get(client, "url")] == f"{local_site.url}/mcp"
             assert "headers" not in entry(page)
     assert "local commands only" in (await me.get("/ui/connect?client=claude-desktop")).text
-    answer = await alone.client(Accept="application/json, text/event-stream").post("/mcp", REQUEST)
+    answer = await local_site.client(Accept="application/json, text/event-stream").post("/mcp", REQUEST)
     assert answer.status == 200
 
 
-async def test_a_program_that_a_client_starts_uses_what_this_one_uses(alone: InProcessApp) -> None:
-    page = await ScriptlessBrowser(alone.client()).get("/ui/connect?client=cursor")
-    made, folder = entry(page, "the entry for the local command"), alone.services.data_dir
+async def test_a_program_that_a_client_starts_uses_what_this_one_uses(local_site: InProcessApp) -> None:
+    page = await ScriptlessBrowser(local_site.client()).get("/ui/connect?client=cursor")
+    made, folder = entry(page, "the entry for the local command"), local_site.services.data_dir
     places = ["--data-dir", str(folder), "--config", str(folder / "mcp.json")]
     program = [str(Path(sys.executable).with_name("toolyard"))]
     assert [made["command"], *made["args"]] == [*program, *places, "stdio"]
     assert f"{' '.join([*program, *places])} connect cursor --write" in page.text
 
 
-async def test_a_local_command_works_as_copied(alone: InProcessApp, tmp_path: Path) -> None:
+async def test_a_local_command_works_as_copied(local_site: InProcessApp, tmp_path: Path) -> None:
     for client in ("claude-desktop", "codex", "vscode"):
-        page = await ScriptlessBrowser(alone.client()).get(f"/ui/connect?client={client}")
+        page = await ScriptlessBrowser(local_site.client()).get(f"/ui/connect?client={client}")
         made = entry(page, "the entry for the local command")
         # A client that a desktop starts has neither the PATH nor the folder of this process.
         process = await asyncio.create_subprocess_exec(
@@ -96,8 +96,10 @@ async def test_a_local_command_works_as_copied(alone: InProcessApp, tmp_path: Pa
 
 
 @pytest.mark.parametrize("client", [name for name in CLIENT_FORMATS if name != "claude-desktop"])
-async def test_a_token_is_made_for_the_client_and_opens_the_address(team: InProcessApp, client: str) -> None:
-    person = await team.person("bob")
+async def test_a_token_is_made_for_the_client_and_opens_the_address(
+    password_site: InProcessApp, client: str
+) -> None:
+    person = await password_site.person("bob")
     bob = ScriptlessBrowser(person.browser)
     page = await bob.get(f"/ui/connect?client={client}&offer=server%2Fdemo")
     assert not page.root.all("pre", aria_label="the entry for the local command")
@@ -108,18 +110,18 @@ async def test_a_token_is_made_for_the_client_and_opens_the_address(team: InProc
     shown = entry(made)
     headers = shown.get("headers") or shown["http_headers"]
     url = shown[URL_KEYS.get(client, "url")]
-    assert url == f"{team.url}/mcp/servers/demo"
+    assert url == f"{password_site.url}/mcp/servers/demo"
     assert headers == {"Authorization": f"Bearer {text}"}
-    found = await team.services.people.authenticate_token(text)
+    found = await password_site.services.people.authenticate_token(text)
     assert found is not None
     assert (found[0].name, found[0].scope) == (
         CLIENT_FORMATS[client].title,
         TokenScope(frozenset({Right.CALL}), servers=("demo",)),
     )
     accept = {"Accept": "application/json, text/event-stream", **headers}
-    path = url.removeprefix(team.url)
-    assert (await team.client(**accept).post(path, REQUEST)).status == 200
-    assert (await team.client(**accept).get("/api/v1/tools")).status == 403
+    path = url.removeprefix(password_site.url)
+    assert (await password_site.client(**accept).post(path, REQUEST)).status == 200
+    assert (await password_site.client(**accept).get("/api/v1/tools")).status == 403
     assert text not in (await bob.get(f"/ui/connect?client={client}")).html
     assert CLIENT_FORMATS[client].title in (await bob.get("/ui/tokens")).text
 
@@ -144,12 +146,12 @@ async def test_each_offer_has_its_address_and_its_bounds(open_site: Opening, dem
         assert entry(page)["url"] == f"{local.url}/mcp"
 
 
-async def test_where_there_are_too_many_tokens_the_page_says_so(team: InProcessApp) -> None:
-    person = await team.person("bob")
+async def test_where_there_are_too_many_tokens_the_page_says_so(password_site: InProcessApp) -> None:
+    person = await password_site.person("bob")
     bob = ScriptlessBrowser(person.browser)
     page = await bob.get("/ui/connect")
     for number in range(199):
-        await team.services.people.create_token(
+        await password_site.services.people.create_token(
             person.user, f"t{number}", TokenScope(frozenset({Right.CALL})), None
         )
     again = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))
@@ -157,9 +159,9 @@ async def test_where_there_are_too_many_tokens_the_page_says_so(team: InProcessA
     assert "already have 200 tokens" in again.text
 
 
-async def test_a_form_of_elsewhere_and_a_token_make_none(team: InProcessApp) -> None:
-    person = await team.person("bob")
-    answer = await team.client(**person.browser.headers, Origin=team.url).ask(
+async def test_a_form_of_elsewhere_and_a_token_make_none(password_site: InProcessApp) -> None:
+    person = await password_site.person("bob")
+    answer = await password_site.client(**person.browser.headers, Origin=password_site.url).ask(
         "POST",
         "/ui/connect",
         data="client=cursor",
@@ -167,4 +169,4 @@ async def test_a_form_of_elsewhere_and_a_token_make_none(team: InProcessApp) -> 
     )
     assert answer.status == 403
     assert (await person.token.get("/ui/connect")).status == 403
-    assert (await team.client().get("/ui/connect")).status == 303
+    assert (await password_site.client().get("/ui/connect")).status == 303

@@ -64,20 +64,24 @@ def test_code_is_highlighted_and_comments_for_tests_are_left_out() -> None:
     assert "run by" not in html
 
 
-async def test_a_stranger_reads_the_documentation_and_nothing_else_of_the_files(team: InProcessApp) -> None:
-    stranger = ScriptlessBrowser(team.client())
+async def test_a_stranger_reads_the_documentation_and_nothing_else_of_the_files(
+    password_site: InProcessApp,
+) -> None:
+    stranger = ScriptlessBrowser(password_site.client())
     sign_in = await stranger.get("/ui/sign-in")
     page = await stranger.get(sign_in.root.one("a", class_="help-link").attrs["href"])
     assert (page.status, page.root.one("h1").text, page.root.all("nav")) == (200, "People", [])
     check(page)
-    picture = await team.client().get("/ui/docs/picture.svg")
+    picture = await password_site.client().get("/ui/docs/picture.svg")
     assert (picture.status, picture.headers["Content-Type"]) == (200, "image/svg+xml")
     for name in ("nothing", "decisions/README", "../pyproject.toml", "..%2f..%2fpyproject", "README.md"):
-        assert (await team.client().get(f"/ui/docs/{name}")).status in (404, 400), name
+        assert (await password_site.client().get(f"/ui/docs/{name}")).status in (404, 400), name
 
 
-async def test_the_list_of_pages_has_the_navigation_for_people_who_are_signed_in(team: InProcessApp) -> None:
-    ann = ScriptlessBrowser((await team.person("ann")).browser)
+async def test_the_list_of_pages_has_the_navigation_for_people_who_are_signed_in(
+    password_site: InProcessApp,
+) -> None:
+    ann = ScriptlessBrowser((await password_site.person("ann")).browser)
     page = await ann.get("/ui/docs")
     check(page)
     assert page.root.one("nav", aria_label="Main")

@@ -41,15 +41,15 @@ async def connect_client(client: HttpClient) -> None:
     assert (await client.post("/mcp", REQUEST, headers=MCP)).status == 200
 
 
-async def test_each_step_of_the_local_user_is_done_by_what_happens(alone: InProcessApp) -> None:
-    me, user = ScriptlessBrowser(alone.client()), await alone.services.people.local_user()
+async def test_each_step_of_the_local_user_is_done_by_what_happens(local_site: InProcessApp) -> None:
+    me, user = ScriptlessBrowser(local_site.client()), await local_site.services.people.local_user()
     undone = dict.fromkeys(("Try a tool", "Add a server", "Choose a model", "Connect your editor"), False)
     assert await steps(me) == undone
-    await call_tool(alone, user.id, "Unreachable")
+    await call_tool(local_site, user.id, "Unreachable")
     assert await steps(me) == undone, "a call that failed tries nothing"
-    await call_tool(alone, user.id, "ok")
-    await alone.services.registry.add_server(ServerDraft("Docs", "https://docs.example/mcp"))
-    await connect_client(alone.client())
+    await call_tool(local_site, user.id, "ok")
+    await local_site.services.registry.add_server(ServerDraft("Docs", "https://docs.example/mcp"))
+    await connect_client(local_site.client())
     assert await steps(me) == {**dict.fromkeys(undone, True), "Choose a model": False}
 
 
@@ -77,39 +77,41 @@ async def test_without_any_server_adding_one_comes_first(open_site: Opening) -> 
     assert list(await steps(ScriptlessBrowser(local.client())))[:2] == ["Add a server", "Try a tool"]
 
 
-async def test_people_see_only_their_own_steps(team: InProcessApp) -> None:
-    root = await team.person("root", Role.ADMIN)
+async def test_people_see_only_their_own_steps(password_site: InProcessApp) -> None:
+    root = await password_site.person("root", Role.ADMIN)
     admin = ScriptlessBrowser(root.browser)
     assert (await steps(admin))["Invite people"] is False
-    ann = await team.person("ann")
+    ann = await password_site.person("ann")
     assert (await steps(admin))["Invite people"] is True
     assert await steps(ScriptlessBrowser(ann.browser)) == {"Try a tool": False, "Connect your editor": False}
-    server = await team.services.registry.add_server(ServerDraft("Docs", "https://docs.example/mcp"))
+    server = await password_site.services.registry.add_server(ServerDraft("Docs", "https://docs.example/mcp"))
     await connect_client(root.token)
     expected = {"Try a tool": False, "Connect to a server": False, "Connect your editor": False}
     assert await steps(ScriptlessBrowser(ann.browser)) == expected
-    await team.services.registry.create_instance(ann.user.id, InstanceDraft(server.id, server.choices[0].id))
+    await password_site.services.registry.create_instance(
+        ann.user.id, InstanceDraft(server.id, server.choices[0].id)
+    )
     await connect_client(ann.token)
     assert await steps(ScriptlessBrowser(ann.browser)) == {
         **dict.fromkeys(expected, True),
         "Try a tool": False,
     }
-    await call_tool(team, ann.user.id, "ok")
+    await call_tool(password_site, ann.user.id, "ok")
     assert await steps(ScriptlessBrowser(ann.browser)) == {}
     assert (await steps(admin))["Try a tool"] is False
 
 
-async def test_who_hides_the_steps_hides_them_for_nobody_else(team: InProcessApp) -> None:
-    people: list[SignedInUser] = [await team.person("ann"), await team.person("bob")]
+async def test_who_hides_the_steps_hides_them_for_nobody_else(password_site: InProcessApp) -> None:
+    people: list[SignedInUser] = [await password_site.person("ann"), await password_site.person("bob")]
     ann, bob = (ScriptlessBrowser(each.browser) for each in people)
     await ann.press(await ann.get("/ui/"), "/ui/first-steps/hide")
     assert await steps(ann) == {}
     assert len(await steps(bob)) == 2
 
 
-async def test_a_client_of_the_local_command_connects_the_editor(alone: InProcessApp) -> None:
+async def test_a_client_of_the_local_command_connects_the_editor(local_site: InProcessApp) -> None:
     program = (sys.executable, "-m", "toolyard", "stdio")
-    data = alone.services.data_dir
+    data = local_site.services.data_dir
     process = await asyncio.create_subprocess_exec(
         *program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(data), cwd=data
     )
@@ -117,13 +119,13 @@ async def test_a_client_of_the_local_command_connects_the_editor(alone: InProces
     assert process.stdout is not None
     process.stdin.write(json.dumps(REQUEST).encode() + b"\n")
     assert "result" in json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
-    assert (await steps(ScriptlessBrowser(alone.client())))["Connect your editor"] is True
+    assert (await steps(ScriptlessBrowser(local_site.client())))["Connect your editor"] is True
     process.stdin.close()
     assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
-async def test_hidden_steps_can_be_shown_again(team: InProcessApp) -> None:
-    ann = await team.person("ann")
+async def test_hidden_steps_can_be_shown_again(password_site: InProcessApp) -> None:
+    ann = await password_site.person("ann")
     me = ScriptlessBrowser(ann.browser)
     undone = await steps(me)
     page = await me.get("/ui/")
@@ -133,12 +135,12 @@ async def test_hidden_steps_can_be_shown_again(team: InProcessApp) -> None:
     assert await steps(me) == undone
 
 
-async def test_steps_that_are_all_done_are_not_shown_again(team: InProcessApp) -> None:
-    ann = await team.person("ann")
+async def test_steps_that_are_all_done_are_not_shown_again(password_site: InProcessApp) -> None:
+    ann = await password_site.person("ann")
     me = ScriptlessBrowser(ann.browser)
     await me.press(await me.get("/ui/"), "/ui/first-steps/hide")
     await connect_client(ann.token)
-    await call_tool(team, ann.user.id, "ok")
+    await call_tool(password_site, ann.user.id, "ok")
     page = await me.press(await me.get("/ui/"), "/ui/first-steps/show")
-    assert page.flash == "You have done all first steps."
+    assert page.flash == "You have completed all first steps."
     assert await steps(me) == {}

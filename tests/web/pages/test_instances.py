@@ -18,7 +18,7 @@ def words(start_program: ProgramStarter) -> ListeningProgram:
 
 
 @pytest.fixture
-async def server(alone: InProcessApp, words: ListeningProgram) -> RegistryServer:
+async def server(local_site: InProcessApp, words: ListeningProgram) -> RegistryServer:
     """A server that offers no sign-in, a header, and OAuth."""
     choices = (
         ChoiceDraft("public", "Open"),
@@ -26,19 +26,21 @@ async def server(alone: InProcessApp, words: ListeningProgram) -> RegistryServer
         ChoiceDraft("oauth", "Account"),
     )
     draft = ServerDraft("Words", f"{words.url}/mcp", private_addresses=True, choices=choices)
-    return await alone.services.registry.add_server(draft)
+    return await local_site.services.registry.add_server(draft)
 
 
 @pytest.fixture
-async def me(alone: InProcessApp) -> ScriptlessBrowser:
-    return ScriptlessBrowser(alone.client())
+async def me(local_site: InProcessApp) -> ScriptlessBrowser:
+    return ScriptlessBrowser(local_site.client())
 
 
-async def created(alone: InProcessApp, server: RegistryServer, slug: str = "words", choice: int = 0) -> str:
-    user = await alone.services.people.local_user()
+async def created(
+    local_site: InProcessApp, server: RegistryServer, slug: str = "words", choice: int = 0
+) -> str:
+    user = await local_site.services.people.local_user()
     value = SECRET if server.choices[choice].kind == "header" else None
     draft = InstanceDraft(server.id, server.choices[choice].id, slug, "Words", value=value)
-    return (await alone.services.registry.create_instance(user.id, draft)).id
+    return (await local_site.services.registry.create_instance(user.id, draft)).id
 
 
 # Creating.
@@ -54,7 +56,7 @@ async def test_an_instance_is_created_in_two_steps(me: ScriptlessBrowser, server
     page = await me.send(page, page.form_with("slug"), {"slug": "mine", "name": "My words"})
     assert page.status == 200
     assert page.h1 == "My words"
-    assert "“My words” is created." in page.flash
+    assert "“My words” was created." in page.flash
     assert "mcp_mine__…" in page.text
     assert "My words" in (await me.get("/ui/mcp")).text
 
@@ -77,9 +79,9 @@ async def test_bad_input_is_told_beside_its_field_and_kept(
 
 
 async def test_a_slug_that_is_taken_is_told(
-    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+    me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    await created(alone, server, "Words")
+    await created(local_site, server, "Words")
     page = await me.get(f"/ui/mcp/new?server={server.id}")
     page = await me.send(page, page.form_with("slug"), {"slug": "wORDS"})
     assert page.status == 422
@@ -91,7 +93,7 @@ async def test_a_slug_that_is_taken_is_told(
 
 
 async def test_a_value_is_never_sent_back(
-    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+    me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
     key = server.choices[1].id
     page = await me.get(f"/ui/mcp/new?server={server.id}")
@@ -106,8 +108,8 @@ async def test_a_value_is_never_sent_back(
     assert "A value is stored. Leave empty to keep it." in edit.text
     saved = await me.send(edit, edit.form_with("slug"), {"name": "Keyed"})
     assert saved.h1 == "Keyed"
-    user = await alone.services.people.local_user()
-    (instance, _), *_ = await alone.services.registry.list_instances(user.id)
+    user = await local_site.services.people.local_user()
+    (instance, _), *_ = await local_site.services.registry.list_instances(user.id)
     assert (instance.slug, instance.name, instance.value) == ("keyed", "Keyed", SECRET)
 
 
@@ -125,9 +127,9 @@ async def test_an_instance_that_signs_in_elsewhere_says_that_a_step_is_left(
 
 
 async def test_a_disabled_server_is_not_offered(
-    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+    me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    await alone.services.registry.set_server_enabled(server.id, False)
+    await local_site.services.registry.set_server_enabled(server.id, False)
     assert "Words" not in (await me.get("/ui/mcp/new")).text
     page = await me.get(f"/ui/mcp/new?server={server.id}")
     assert "is disabled" in page.flash
@@ -137,12 +139,12 @@ async def test_a_disabled_server_is_not_offered(
 
 
 async def test_the_list_can_be_searched_and_paged(
-    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+    me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    user = await alone.services.people.local_user()
+    user = await local_site.services.people.local_user()
     for number in range(120):
         draft = InstanceDraft(server.id, server.choices[0].id, f"n-{number:03}", f"Number {number:03}")
-        await alone.services.registry.create_instance(user.id, draft)
+        await local_site.services.registry.create_instance(user.id, draft)
     page = await me.get("/ui/mcp")
     assert len(page.root.one("ul", class_="rows").children) // 2 <= 100
     assert "Number 000" in page.text
@@ -161,9 +163,9 @@ async def test_the_list_can_be_searched_and_paged(
 
 
 async def test_an_instance_is_switched_off_and_on_again(
-    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+    me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    at = f"/ui/mcp/{await created(alone, server)}"
+    at = f"/ui/mcp/{await created(local_site, server)}"
     page = await me.press(await me.get("/ui/mcp"), f"{at}/disable")
     assert page.path == "/ui/mcp"
     assert "“Words” is disabled." in page.flash
@@ -175,9 +177,9 @@ async def test_an_instance_is_switched_off_and_on_again(
 
 
 async def test_a_test_tells_what_came_of_it(
-    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer, words: ListeningProgram
+    me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer, words: ListeningProgram
 ) -> None:
-    at = f"/ui/mcp/{await created(alone, server)}"
+    at = f"/ui/mcp/{await created(local_site, server)}"
     page = await me.press(await me.get("/ui/mcp"), f"{at}/test")
     assert "is working: 4 tools" in page.flash
     words.stop()
@@ -193,15 +195,15 @@ async def test_a_test_tells_what_came_of_it(
 
 
 async def test_deleting_asks_again(
-    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+    me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    at = f"/ui/mcp/{await created(alone, server)}"
+    at = f"/ui/mcp/{await created(local_site, server)}"
     page = await me.get(f"{at}/delete")
     assert page.h1 == "Delete “Words”?"
     assert (await me.get(at)).status == 200
     page = await me.send(page, f"{at}/delete")
     assert page.path == "/ui/mcp"
-    assert "“Words” is deleted." in page.flash
+    assert "“Words” was deleted." in page.flash
     assert (await me.get(at)).status == 404
 
 
@@ -209,9 +211,9 @@ async def test_deleting_asks_again(
 
 
 async def test_the_tools_are_those_of_now(
-    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+    me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    at = f"/ui/mcp/{await created(alone, server)}"
+    at = f"/ui/mcp/{await created(local_site, server)}"
     page = await me.get(at)
     assert "echo" not in page.text
     assert page.root.one("section", id="tools").attrs["data-load"] == f"{at}/tools"
@@ -230,11 +232,11 @@ async def test_the_tools_are_those_of_now(
 
 
 async def test_a_server_that_fails_is_told_in_full(
-    me: ScriptlessBrowser, alone: InProcessApp, hostile_http: ListeningProgram
+    me: ScriptlessBrowser, local_site: InProcessApp, hostile_http: ListeningProgram
 ) -> None:
     draft = ServerDraft("Web page", f"{hostile_http.url}/html/k?when=always", private_addresses=True)
-    server = await alone.services.registry.add_server(draft)
-    at = f"/ui/mcp/{await created(alone, server)}"
+    server = await local_site.services.registry.add_server(draft)
+    at = f"/ui/mcp/{await created(local_site, server)}"
     page = await me.get(f"{at}/tools")
     assert page.status == 200
     assert "Couldn’t reach the server" in page.text
@@ -243,17 +245,17 @@ async def test_a_server_that_fails_is_told_in_full(
 
 
 async def test_a_filter_lets_all_some_or_none_through(
-    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+    me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    at = f"/ui/mcp/{await created(alone, server)}"
-    user = await alone.services.people.local_user()
+    at = f"/ui/mcp/{await created(local_site, server)}"
+    user = await local_site.services.people.local_user()
 
     async def send(kind: str, tools: list[str]) -> ScriptlessPage:
         page = await me.get(f"{at}/tools")
         return await me.send(page, page.form_with("filter"), {"filter": kind, "tool": tools})
 
     async def stored() -> tuple[str, ...] | None:
-        return (await alone.services.registry.list_instances(user.id))[0][0].tool_filter
+        return (await local_site.services.registry.list_instances(user.id))[0][0].tool_filter
 
     page = await send("some", ["echo", "gone-meanwhile"])
     assert "2 tools enabled" in page.flash
@@ -280,12 +282,12 @@ async def test_a_filter_lets_all_some_or_none_through(
 
 
 async def test_the_home_page_counts_the_tools_of_all_instances(
-    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+    me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
     for number in range(7):
-        await created(alone, server, f"words-{number}")
-    await alone.client().get("/api/v1/tools?fresh=true")
-    listed = (await alone.client().get("/api/v1/status")).json["items"]
+        await created(local_site, server, f"words-{number}")
+    await local_site.client().get("/api/v1/tools?fresh=true")
+    listed = (await local_site.client().get("/api/v1/status")).json["items"]
     tools = sum(each["tool_count"] for each in listed)
     assert tools > 7 * 4
     tile = next(
@@ -295,9 +297,9 @@ async def test_the_home_page_counts_the_tools_of_all_instances(
 
 
 async def test_a_tool_is_tried_with_a_form_from_its_schema(
-    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+    me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    at = f"/ui/mcp/{await created(alone, server)}"
+    at = f"/ui/mcp/{await created(local_site, server)}"
     page = await me.get(f"{at}/tool?name=echo")
     labels = {each.attrs["for"]: each.text for each in page.root.all("label") if "for" in each.attrs}
     fields = {text.split(" ")[0]: name for name, text in labels.items()}
@@ -323,9 +325,9 @@ async def test_a_tool_is_tried_with_a_form_from_its_schema(
 
 
 async def test_a_tool_that_may_not_be_called_says_why(
-    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+    me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    at = f"/ui/mcp/{await created(alone, server)}"
+    at = f"/ui/mcp/{await created(local_site, server)}"
     page = await me.get(f"{at}/tool?name=wipe")
     assert "You can’t call it: this tool can change data, and such tools are turned off." in page.text
     assert not page.root.all("textarea", id="json")
@@ -333,7 +335,7 @@ async def test_a_tool_that_may_not_be_called_says_why(
     assert decides.text.startswith("Changing data")
     assert "(this rule decides)" in decides.text
     assert "readOnlyHint is false" in decides.text
-    csrf = dict(page.fields(page.root.one("form", id="act")))["csrf"]
+    csrf = dict(page.fields(page.root.one("form", id="action-form")))["csrf"]
     answer = await me.client.ask(
         "POST", f"{at}/tool?name=wipe", data={"csrf": csrf, "json": "{}"}, headers=me.cookie()
     )
@@ -342,9 +344,9 @@ async def test_a_tool_that_may_not_be_called_says_why(
 
 
 async def test_a_tools_own_error_and_a_dead_server_are_told_in_full(
-    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer, words: ListeningProgram
+    me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer, words: ListeningProgram
 ) -> None:
-    at = f"/ui/mcp/{await created(alone, server)}"
+    at = f"/ui/mcp/{await created(local_site, server)}"
     page = await me.get(f"{at}/tools")
     marked = next(row for row in page.root.all("li") if "A name that is markup" in row.text)
     page = await me.get(marked.one("a", class_="button").attrs["href"])
@@ -358,11 +360,11 @@ async def test_a_tools_own_error_and_a_dead_server_are_told_in_full(
 
 
 async def test_a_state_that_is_stored_is_shown(
-    me: ScriptlessBrowser, alone: InProcessApp, server: RegistryServer
+    me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    id_ = await created(alone, server, choice=2)
+    id_ = await created(local_site, server, choice=2)
     reason = "The provider no longer accepts it"
-    await alone.services.database.registry.set_instance_state(id_, InstanceState.NEEDS_REAUTH, reason)
+    await local_site.services.database.registry.set_instance_state(id_, InstanceState.NEEDS_REAUTH, reason)
     page = await me.get("/ui/mcp")
     row = page.root.one("li", data_state="needs_reauth")
     assert "Needs sign-in again" in row.text

@@ -21,9 +21,9 @@ async def admin_of(team: InProcessApp) -> ScriptlessBrowser:
 
 
 async def test_a_model_is_tested_added_edited_and_deleted(
-    team: InProcessApp, model_program: ListeningProgram
+    password_site: InProcessApp, model_program: ListeningProgram
 ) -> None:
-    ada, ann = await admin_of(team), await team.person("ann")
+    ada, ann = await admin_of(password_site), await password_site.person("ann")
     page = await ada.get(f"{AT}/new")
     entered = {
         "provider": "compatible",
@@ -41,9 +41,9 @@ async def test_a_model_is_tested_added_edited_and_deleted(
     assert "The model works" in tested.root.one("div", id="tested").text
     assert "good" not in tested.html.replace('class="alert good"', "")
     page = await ada.send(tested, f"{AT}/new", {"api_key": "good"}, ("do", "save"))
-    assert "“fake-1” is added." in page.flash
+    assert "“fake-1” was added." in page.flash
     assert "1 person" in page.text
-    assert [each.id for each in team.services.models.choices_for(ann.user.principal)] == ["fake-1"]
+    assert [each.id for each in password_site.services.models.choices_for(ann.user.principal)] == ["fake-1"]
     page = await ada.press(page, f"{AT}/fake-1/test")
     assert "“fake-1” answered in" in page.flash
 
@@ -54,22 +54,22 @@ async def test_a_model_is_tested_added_edited_and_deleted(
         "0.5",
     )
     page = await ada.send(form, f"{AT}/fake-1/edit", {"audience": "everyone"}, ("do", "save"))
-    assert "“fake-1” is saved." in page.flash
-    stored = await team.services.model_registry.get_model("fake-1")
+    assert "“fake-1” was saved." in page.flash
+    stored = await password_site.services.model_registry.get_model("fake-1")
     assert (stored.api_key, stored.people, stored.sees, stored.output_price) == ("good", (), True, 2.0)
     stale = await ada.send(form, f"{AT}/fake-1/edit", {"label": "Mine"}, ("do", "save"))
     assert (stale.status, stale.value("label")) == (409, "Mine")
     page = await ada.send(stale, f"{AT}/fake-1/edit", None, ("do", "save"))
-    assert "“fake-1” is saved." in page.flash
+    assert "“fake-1” was saved." in page.flash
     page = await ada.send(await ada.get(f"{AT}/fake-1/delete"), f"{AT}/fake-1/delete")
-    assert "“fake-1” is deleted." in page.flash
-    log = await team.services.database.audit.entries(before=None, limit=50, action=None, actor=None)
+    assert "“fake-1” was deleted." in page.flash
+    log = await password_site.services.database.audit.entries(before=None, limit=50, action=None, actor=None)
     done = [each.action for each in reversed(log) if each.action.startswith("model.")]
     assert done == ["model.test", "model.add", "model.test", *["model.edit"] * 2, "model.delete"]
 
 
-async def test_what_is_wrong_is_said_beside_its_field(team: InProcessApp) -> None:
-    ada = await admin_of(team)
+async def test_what_is_wrong_is_said_beside_its_field(password_site: InProcessApp) -> None:
+    ada = await admin_of(password_site)
     page = await ada.get(f"{AT}/new")
     bad = {
         "model": "",
@@ -90,7 +90,17 @@ async def test_what_is_wrong_is_said_beside_its_field(team: InProcessApp) -> Non
     ):
         again = await ada.send(page, f"{AT}/new", bad, ("do", "save"))
         assert again.error("base_url" if "context" not in bad else "context")
-    assert await team.services.database.models.list_models() == []
+    assert await password_site.services.database.models.list_models() == []
+
+
+async def test_a_number_that_is_none_is_an_error_of_its_field(password_site: InProcessApp) -> None:
+    ada = await admin_of(password_site)
+    page = await ada.get(f"{AT}/new")
+    for text in ("inf", "nan", "1e400", "many"):
+        entered = {"model": "fake-1", "api_key": KEY, "context": text}
+        refused = await ada.send(page, f"{AT}/new", entered, ("do", "save"))
+        assert refused.status == 422, text
+        assert refused.error("context"), text
 
 
 async def test_models_of_files_are_shown_and_win(open_site: Opening) -> None:
@@ -107,13 +117,13 @@ async def test_models_of_files_are_shown_and_win(open_site: Opening) -> None:
     assert f"{AT}/twice/default" not in page.html
 
 
-async def test_one_of_several_is_made_the_default(team: InProcessApp) -> None:
-    ada, ann = await admin_of(team), await team.person("ann")
+async def test_one_of_several_is_made_the_default(password_site: InProcessApp) -> None:
+    ada, ann = await admin_of(password_site), await password_site.person("ann")
     for name in ("a", "b"):
         page = await ada.get(f"{AT}/new")
         page = await ada.send(page, f"{AT}/new", {"provider": "ollama", "model": name}, ("do", "save"))
     page = await ada.press(page, f"{AT}/b/default")
     assert "New chats use “b”." in page.flash
-    assert team.services.models.default_for(ann.user.principal) == "b"
+    assert password_site.services.models.default_for(ann.user.principal) == "b"
     for path in (AT, f"{AT}/new", f"{AT}/b/edit"):
         assert (await ann.browser.get(path)).status == 404

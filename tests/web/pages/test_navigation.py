@@ -33,24 +33,24 @@ async def check_pages(browser: ScriptlessBrowser) -> set[str]:
     return found
 
 
-async def test_an_admin_of_a_team_finds_all_pages(team: InProcessApp) -> None:
-    admin = ScriptlessBrowser((await team.person("root", Role.ADMIN)).browser)
+async def test_an_admin_of_a_team_finds_all_pages(password_site: InProcessApp) -> None:
+    admin = ScriptlessBrowser((await password_site.person("root", Role.ADMIN)).browser)
     assert await check_pages(admin) == {each.href for each in PAGES}
 
 
-async def test_people_find_no_page_of_admins(team: InProcessApp) -> None:
-    found = await check_pages(ScriptlessBrowser((await team.person("ann")).browser))
+async def test_people_find_no_page_of_admins(password_site: InProcessApp) -> None:
+    found = await check_pages(ScriptlessBrowser((await password_site.person("ann")).browser))
     assert found == {each.href for each in PAGES} - ADMIN_PAGES
 
 
-async def test_the_only_user_finds_no_proposals(alone: InProcessApp) -> None:
-    found = await check_pages(ScriptlessBrowser(alone.client()))
+async def test_the_only_user_finds_no_proposals(local_site: InProcessApp) -> None:
+    found = await check_pages(ScriptlessBrowser(local_site.client()))
     assert found == {each.href for each in PAGES} - {"/ui/proposals", "/ui/admin/proposals"}
 
 
 @pytest.mark.parametrize("panel", ["nav", "chats"])
-async def test_a_collapsed_panel_is_remembered_without_script(alone: InProcessApp, panel: str) -> None:
-    me = ScriptlessBrowser(alone.client())
+async def test_a_collapsed_panel_is_remembered_without_script(local_site: InProcessApp, panel: str) -> None:
+    me = ScriptlessBrowser(local_site.client())
     path = "/ui/chat?run="
     other = {"nav": "chats", "chats": "nav"}[panel]
     for state in ("closed", "open"):
@@ -60,7 +60,7 @@ async def test_a_collapsed_panel_is_remembered_without_script(alone: InProcessAp
         assert (attributes[f"data-{panel}"], attributes[f"data-{other}"]) == (state, "open")
 
 
-async def test_an_invalid_state_of_a_panel_changes_nothing(alone: InProcessApp) -> None:
-    me = ScriptlessBrowser(alone.client())
+async def test_an_invalid_state_of_a_panel_changes_nothing(local_site: InProcessApp) -> None:
+    me = ScriptlessBrowser(local_site.client())
     page = await me.send(await me.get("/ui/"), "/ui/panels", press=("nav", 'closed"><script>'))
     assert page.root.one("html").attrs["data-nav"] == "open"

@@ -64,7 +64,7 @@ async def _fill(data: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteWithLongLog]:
+def site_with_long_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteWithLongLog]:
     data, programs = tmp_path_factory.mktemp("pressed"), ProgramStarter()
     model = programs(sys.executable, ROOT / "tests/servers/openai_server.py", "{port}")
     (data / "toolyard.toml").write_text(
@@ -79,8 +79,8 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteWithLongLog]:
 
 
 @pytest.fixture(scope="module")
-def url(team: SiteWithLongLog) -> str:
-    return team.url
+def url(site_with_long_log: SiteWithLongLog) -> str:
+    return site_with_long_log.url
 
 
 # The log.
@@ -140,24 +140,24 @@ async def test_whoever_used_a_rows_menu_goes_on_there(windows: Windows) -> None:
 
 
 async def test_what_waits_is_there_when_somebody_comes_back_and_no_yes_goes_elsewhere(
-    windows: Windows, team: SiteWithLongLog
+    windows: Windows, site_with_long_log: SiteWithLongLog
 ) -> None:
     page = windows.page
     async with page.expect_response("**/api/v1/events"):
         await page.goto("/ui/approvals")
-    await team.ask("p-1", "first")
+    await site_with_long_log.ask("p-1", "first")
     await page.evaluate(HIDE)
     await page.evaluate(SHOW)
     first = page.get_by_role("button", name="Allow once (first)")
     await first.focus()
-    await team.ask("p-2", "second")
-    await team.refuse("p-1")
+    await site_with_long_log.ask("p-2", "second")
+    await site_with_long_log.refuse("p-1")
     await page.evaluate(HIDE)
     await page.evaluate(SHOW)
     await expect(page.get_by_role("button", name="Allow once (second)")).to_be_visible()
     await expect(first).to_have_count(0)
     await page.wait_for_function(FOCUSED, arg="main")
-    await team.refuse("p-2")
+    await site_with_long_log.refuse("p-2")
 
 
 # What is sent.
@@ -180,7 +180,7 @@ async def test_what_is_pressed_twice_is_sent_once(windows: Windows) -> None:
     await page.get_by_role("link", name="Revoke twice").click()
     await expect(page.locator("#dialog").get_by_role("button", name="Revoke")).to_be_visible()
     await page.evaluate(TWICE)
-    await expect(page.locator("#flash")).to_contain_text("“twice” is revoked")
+    await expect(page.locator("#flash")).to_contain_text("“twice” was revoked")
     assert await page.evaluate("sessionStorage.sent") == "x"
 
 
@@ -233,7 +233,7 @@ async def test_a_message_that_was_begun_is_there_again_until_it_is_sent_or_someb
     await expect(message).to_have_value("")
     await page.goto("/ui/chat")
     await expect(message).to_have_value("another")
-    await page.locator(".who").get_by_role("button", name="Sign out").click()
+    await page.locator(".nav-row").get_by_role("button", name="Sign out").click()
     await page.wait_for_url("**/ui/sign-in")
     assert await page.evaluate("sessionStorage.length") == 0
 

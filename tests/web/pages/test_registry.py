@@ -20,11 +20,11 @@ SECRET = "client-s3cret"
 
 
 @pytest.fixture
-async def me(alone: InProcessApp) -> ScriptlessBrowser:
-    return ScriptlessBrowser(alone.client())
+async def me(local_site: InProcessApp) -> ScriptlessBrowser:
+    return ScriptlessBrowser(local_site.client())
 
 
-async def test_a_server_is_added(me: ScriptlessBrowser, alone: InProcessApp) -> None:
+async def test_a_server_is_added(me: ScriptlessBrowser, local_site: InProcessApp) -> None:
     page = await me.get("/ui/admin/mcp/new")
     sent = {
         "name": "GitHub",
@@ -42,8 +42,8 @@ async def test_a_server_is_added(me: ScriptlessBrowser, alone: InProcessApp) -> 
     assert page.status == 200
     assert page.h1 == "GitHub"
     assert "“GitHub” was added." in page.flash
-    (server,) = await alone.services.registry.list_servers()
-    ((instance, _),) = await alone.services.registry.list_instances("local")
+    (server,) = await local_site.services.registry.list_servers()
+    ((instance, _),) = await local_site.services.registry.list_instances("local")
     assert page.path == f"/ui/mcp/{instance.id}"
     page = await me.get(f"/ui/admin/mcp/{server.id}")
     assert SECRET not in page.html
@@ -58,7 +58,7 @@ async def test_a_server_is_added(me: ScriptlessBrowser, alone: InProcessApp) -> 
 
 
 async def test_a_server_that_cannot_be_reached_is_added_if_the_admin_insists(
-    me: ScriptlessBrowser, alone: InProcessApp
+    me: ScriptlessBrowser, local_site: InProcessApp
 ) -> None:
     at = "/ui/admin/mcp/new"
     sent = {"url": "http://127.0.0.1:9/mcp", "private_addresses": "yes"}
@@ -66,17 +66,17 @@ async def test_a_server_that_cannot_be_reached_is_added_if_the_admin_insists(
     assert "Couldn’t find out how to sign in" in page.text
     assert "cannot be reached" in page.text
     assert page.value("choices-0-kind") == "auto"
-    assert not await alone.services.registry.list_servers()
+    assert not await local_site.services.registry.list_servers()
     page = await me.send(page, at, press=("do", "add-anyway"))
-    (server,) = await alone.services.registry.list_servers()
+    (server,) = await local_site.services.registry.list_servers()
     assert (server.name, [choice.kind for choice in server.choices]) == ("local", [AuthKind.OAUTH])
-    ((instance, _),) = await alone.services.registry.list_instances("local")
+    ((instance, _),) = await local_site.services.registry.list_instances("local")
 
     # An attempt to use it does not take the button away.
     at = f"/ui/mcp/{instance.id}"
     for _ in range(2):
         assert [each for each in page.root.all("button") if each.text == "Connect"]
-        await alone.client().post(f"/api/v1/instances/{instance.id}/test")
+        await local_site.client().post(f"/api/v1/instances/{instance.id}/test")
         page = await me.get(at)
     assert "cannot be reached" in page.text
 
@@ -134,9 +134,9 @@ async def test_a_server_without_sign_in_connects_though_its_entry_expects_one(
 
 
 async def test_bad_input_is_told_beside_its_field_and_kept(
-    me: ScriptlessBrowser, alone: InProcessApp
+    me: ScriptlessBrowser, local_site: InProcessApp
 ) -> None:
-    await alone.services.registry.add_server(ServerDraft("Taken", "https://x.test/mcp"))
+    await local_site.services.registry.add_server(ServerDraft("Taken", "https://x.test/mcp"))
     page = await me.get("/ui/admin/mcp/new")
     sent = {
         "name": "",
@@ -165,11 +165,11 @@ async def test_bad_input_is_told_beside_its_field_and_kept(
     page = await me.send(page, "/ui/admin/mcp/new", {"choices-0-kind": "public", "deny_tools": ""})
     assert page.status == 422
     assert page.error("name")
-    assert len(await alone.services.registry.list_servers()) == 1
+    assert len(await local_site.services.registry.list_servers()) == 1
 
 
 async def test_ways_to_sign_in_are_added_and_removed_without_script(
-    me: ScriptlessBrowser, alone: InProcessApp
+    me: ScriptlessBrowser, local_site: InProcessApp
 ) -> None:
     page = await me.get("/ui/admin/mcp/new")
     page = await me.send(
@@ -189,17 +189,17 @@ async def test_ways_to_sign_in_are_added_and_removed_without_script(
     assert page.value("choices-0-key") == "X-Key"
     page = await me.send(page, "/ui/admin/mcp/new", press=("do", "save"))
     assert page.status == 200
-    (server,) = await alone.services.registry.list_servers()
+    (server,) = await local_site.services.registry.list_servers()
     assert [choice.kind for choice in server.choices] == [AuthKind.HEADER, AuthKind.PUBLIC]
     assert server.choices[0].key == "X-Key"
 
 
-async def test_editing_keeps_what_is_not_changed(me: ScriptlessBrowser, alone: InProcessApp) -> None:
+async def test_editing_keeps_what_is_not_changed(me: ScriptlessBrowser, local_site: InProcessApp) -> None:
     choices = (
         ChoiceDraft("oauth", "Account", client_id="abc", client_secret=SECRET),
         ChoiceDraft("header", key="X-K"),
     )
-    server = await alone.services.registry.add_server(
+    server = await local_site.services.registry.add_server(
         ServerDraft(
             "GitHub", "https://g.test/mcp", choices=choices, deny_tools=("delete_*",), private_addresses=True
         )
@@ -209,31 +209,31 @@ async def test_editing_keeps_what_is_not_changed(me: ScriptlessBrowser, alone: I
     assert SECRET not in page.html
     assert "A secret is stored. Leave empty to keep it." in page.text
     page = await me.send(page, at, {"description": "New words"}, press=("do", "save"))
-    assert "“GitHub” is saved." in page.flash
-    saved = await alone.services.registry.get_server(server.id)
+    assert "“GitHub” was saved." in page.flash
+    saved = await local_site.services.registry.get_server(server.id)
     assert saved.description == "New words"
     assert saved.choices == server.choices
     assert saved.deny_tools == ("delete_*",)
     assert saved.private_addresses
     page = await me.send(await me.get(at), at, {"choices-0-drop_secret": "yes"}, press=("do", "save"))
-    assert (await alone.services.registry.get_server(server.id)).choices[0].client_secret is None
-    assert (await alone.services.registry.get_server(server.id)).choices[
+    assert (await local_site.services.registry.get_server(server.id)).choices[0].client_secret is None
+    assert (await local_site.services.registry.get_server(server.id)).choices[
         0
     ].registration is RegistrationMethod.AUTO
 
 
 async def test_automatic_sign_in_keeps_a_method_of_the_kind_that_is_found(
-    me: ScriptlessBrowser, alone: InProcessApp, start_program: ProgramStarter
+    me: ScriptlessBrowser, local_site: InProcessApp, start_program: ProgramStarter
 ) -> None:
     program = start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     account = ChoiceDraft("oauth", "Account", client_id="abc", client_secret=SECRET, issuer=program)
-    registry = alone.services.registry
+    registry = local_site.services.registry
     server = await registry.add_server(
         ServerDraft("Guarded", f"{program}/mcp", choices=(account,), private_addresses=True)
     )
     at = f"/ui/admin/mcp/{server.id}/edit"
     page = await me.send(await me.get(at), at, {"choices-0-kind": "auto"}, press=("do", "save"))
-    assert "“Guarded” is saved." in page.flash
+    assert "“Guarded” was saved." in page.flash
     assert (await registry.get_server(server.id)).choices == server.choices
 
     # Of another kind, it becomes a new method, without the label of the former.
@@ -245,10 +245,12 @@ async def test_automatic_sign_in_keeps_a_method_of_the_kind_that_is_found(
     assert choice.id != server.choices[0].id
 
 
-async def test_a_server_is_disabled_enabled_and_deleted(me: ScriptlessBrowser, alone: InProcessApp) -> None:
-    server = await alone.services.registry.add_server(ServerDraft("Docs", "https://d.test/mcp"))
-    user = await alone.services.people.local_user()
-    await alone.services.registry.create_instance(user.id, InstanceDraft(server.id))
+async def test_a_server_is_disabled_enabled_and_deleted(
+    me: ScriptlessBrowser, local_site: InProcessApp
+) -> None:
+    server = await local_site.services.registry.add_server(ServerDraft("Docs", "https://d.test/mcp"))
+    user = await local_site.services.people.local_user()
+    await local_site.services.registry.create_instance(user.id, InstanceDraft(server.id))
     at = f"/ui/admin/mcp/{server.id}"
     page = await me.press(await me.get("/ui/admin/mcp"), f"{at}/disable")
     assert "“Docs” is disabled." in page.flash
@@ -256,21 +258,21 @@ async def test_a_server_is_disabled_enabled_and_deleted(me: ScriptlessBrowser, a
     assert "1 instance" in page.root.one("li", id=f"s-{server.id}").text
     assert "admin has disabled the server" in (await me.get("/ui/mcp")).text
     page = await me.press(page, f"{at}/enable")
-    assert (await alone.services.registry.get_server(server.id)).enabled
+    assert (await local_site.services.registry.get_server(server.id)).enabled
     page = await me.get(f"{at}/delete")
     assert "This also deletes 1 instance" in page.text
     page = await me.send(page, f"{at}/delete")
     assert page.path == "/ui/admin/mcp"
-    assert "“Docs” is deleted." in page.flash
+    assert "“Docs” was deleted." in page.flash
     assert "The registry is empty" in (await me.get("/ui/mcp")).text
     assert (await me.get(at)).status == 404
 
 
 async def test_viewing_shows_what_the_server_has(
-    me: ScriptlessBrowser, alone: InProcessApp, start_program: ProgramStarter
+    me: ScriptlessBrowser, local_site: InProcessApp, start_program: ProgramStarter
 ) -> None:
     words = start_program("python3", ROOT / "tests/servers/hostile_markup_server.py", "{port}")
-    server = await alone.services.registry.add_server(
+    server = await local_site.services.registry.add_server(
         ServerDraft("Words", f"{words.url}/mcp", private_addresses=True)
     )
     at = f"/ui/admin/mcp/{server.id}"
@@ -285,11 +287,11 @@ async def test_viewing_shows_what_the_server_has(
 
 
 async def test_viewing_shows_the_whole_error(
-    me: ScriptlessBrowser, alone: InProcessApp, hostile_http: ListeningProgram
+    me: ScriptlessBrowser, local_site: InProcessApp, hostile_http: ListeningProgram
 ) -> None:
     for mode, words in (("html", "HTML"), ("redirects_for_ever", "redirect"), ("bad_json", "JSON")):
         url = f"{hostile_http.url}/{mode.replace('_', '-')}/k?when=always"
-        server = await alone.services.registry.add_server(ServerDraft(mode, url, private_addresses=True))
+        server = await local_site.services.registry.add_server(ServerDraft(mode, url, private_addresses=True))
         page = await me.get(f"/ui/admin/mcp/{server.id}/contents")
         assert page.status == 200
         assert "Couldn’t reach the server" in page.text
@@ -297,16 +299,16 @@ async def test_viewing_shows_the_whole_error(
 
 
 async def test_hostile_words_stay_words(
-    me: ScriptlessBrowser, alone: InProcessApp, start_program: ProgramStarter
+    me: ScriptlessBrowser, local_site: InProcessApp, start_program: ProgramStarter
 ) -> None:
     """The reader of ``browsing`` fails where markup of a server gets into the page: its tags do not nest."""
     words = start_program("python3", ROOT / "tests/servers/hostile_markup_server.py", "{port}")
     markup = '"><script>x</script>'
-    server = await alone.services.registry.add_server(
+    server = await local_site.services.registry.add_server(
         ServerDraft(markup, f"{words.url}/mcp?{markup[2:9]}", private_addresses=True, description=markup)
     )
-    user = await alone.services.people.local_user()
-    made = await alone.services.registry.create_instance(user.id, InstanceDraft(server.id, name=markup))
+    user = await local_site.services.people.local_user()
+    made = await local_site.services.registry.create_instance(user.id, InstanceDraft(server.id, name=markup))
     for path in (
         "/ui/",
         "/ui/mcp",
@@ -394,35 +396,37 @@ async def test_arguments_and_environment_of_a_command_are_not_shown(open_site: O
         assert SECRET not in (await me.get(path)).html
 
 
-async def test_others_see_files_servers_without_their_place(team: InProcessApp) -> None:
-    bob = ScriptlessBrowser((await team.person("bob", Role.USER)).browser)
+async def test_others_see_files_servers_without_their_place(password_site: InProcessApp) -> None:
+    bob = ScriptlessBrowser((await password_site.person("bob", Role.USER)).browser)
     page = await bob.get("/ui/")
     assert "demo" in page.text
-    assert str(Path(team.services.data_dir)) not in page.html
+    assert str(Path(password_site.services.data_dir)) not in page.html
 
 
 async def test_the_redirect_address_of_the_issuer_is_shown_and_confirmed(
-    me: ScriptlessBrowser, alone: InProcessApp
+    me: ScriptlessBrowser, local_site: InProcessApp
 ) -> None:
     issuer = "https://login.example"
     choice = ChoiceDraft("oauth", registration="entered", client_id="abc", issuer=issuer)
-    server = await alone.services.registry.add_server(
+    server = await local_site.services.registry.add_server(
         ServerDraft("Entered", "https://x.test/mcp", choices=(choice,))
     )
     page = await me.get(f"/ui/admin/mcp/{server.id}/edit")
     shown = page.root.one("input", id="choices-0-redirect_uri").attrs["value"]
-    assert shown == f"{alone.url}/ui/auth/mcp/callback/{issuer_digest(issuer)}"
+    assert shown == f"{local_site.url}/ui/auth/mcp/callback/{issuer_digest(issuer)}"
     await me.send(page, f"/ui/admin/mcp/{server.id}/edit", {"choices-0-issuer_redirect": "on"})
-    (saved,) = (await alone.services.registry.get_server(server.id)).choices
+    (saved,) = (await local_site.services.registry.get_server(server.id)).choices
     assert (saved.issuer, saved.issuer_redirect) == (issuer, True)
 
 
 async def test_two_issuers_on_the_shared_redirect_address_are_a_warning(
-    me: ScriptlessBrowser, alone: InProcessApp
+    me: ScriptlessBrowser, local_site: InProcessApp
 ) -> None:
     for name in ("One", "Two"):
         issuer = f"https://login.{name.lower()}.example"
         choice = ChoiceDraft("oauth", registration="entered", client_id="abc", issuer=issuer)
-        await alone.services.registry.add_server(ServerDraft(name, "https://x.test/mcp", choices=(choice,)))
-        warned = "Shared redirect address" in (await me.get("/ui/admin/mcp")).text
+        await local_site.services.registry.add_server(
+            ServerDraft(name, "https://x.test/mcp", choices=(choice,))
+        )
+        warned = "Shared redirect URI" in (await me.get("/ui/admin/mcp")).text
         assert warned == (name == "Two")

@@ -119,9 +119,11 @@ def test_secrets_are_not_in_the_text_of_a_record(record: type[Any]) -> None:
     assert all(not by_name[each.name].repr for each in record_fields(record) if each.spec.secret)
 
 
-async def test_responses_give_users_the_same_fields_with_null_for_those_of_admins(team: InProcessApp) -> None:
-    admin = (await team.person("root", "admin")).token
-    user = (await team.person("ada")).token
+async def test_responses_give_users_the_same_fields_with_null_for_those_of_admins(
+    password_site: InProcessApp,
+) -> None:
+    admin = (await password_site.person("root", "admin")).token
+    user = (await password_site.person("ada")).token
     choice = {"kind": "oauth", "registration": "entered", "client_id": "us", "client_secret": "hidden"}
     body = {"name": "GitHub", "url": "https://mcp.example.com/mcp", "choices": [choice]}
     added = (await admin.post("/api/v1/servers", body)).json
@@ -137,9 +139,9 @@ async def test_responses_give_users_the_same_fields_with_null_for_those_of_admin
             assert {name for name in NULL_FOR_USERS if values[name] is None} == hidden
 
 
-async def test_a_user_sets_the_fields_of_their_instance_and_no_others(team: InProcessApp) -> None:
-    admin = (await team.person("root", "admin")).token
-    user = (await team.person("ada")).token
+async def test_a_user_sets_the_fields_of_their_instance_and_no_others(password_site: InProcessApp) -> None:
+    admin = (await password_site.person("root", "admin")).token
+    user = (await password_site.person("ada")).token
     choice = {"kind": "header", "key": "X-Key"}
     body = {"name": "GitHub", "url": "https://mcp.example.com/mcp", "choices": [choice]}
     server = (await admin.post("/api/v1/servers", body)).json

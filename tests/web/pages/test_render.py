@@ -92,15 +92,15 @@ class SiteWithInstances:
 
 
 @pytest.fixture
-async def filled(team: InProcessApp, start_program: ProgramStarter) -> SiteWithInstances:
+async def filled(password_site: InProcessApp, start_program: ProgramStarter) -> SiteWithInstances:
     words: ListeningProgram = start_program("python3", WORDS, "{port}")
-    registry = team.services.registry
+    registry = password_site.services.registry
     choices = (ChoiceDraft("public"), ChoiceDraft("oauth", client_id="abc", client_secret="s3cret"))
     draft = ServerDraft("Words", f"{words.url}/mcp", private_addresses=True, choices=choices)
     server = await registry.add_server(draft)
-    found = SiteWithInstances(team, server.id, {}, {}, {}, {})
+    found = SiteWithInstances(password_site, server.id, {}, {}, {}, {})
     for name, role in (("ada", Role.ADMIN), ("bob", Role.USER)):
-        person = await team.person(name, role)
+        person = await password_site.person(name, role)
         ready = await registry.create_instance(
             person.user.id, InstanceDraft(server.id, server.choices[0].id, "words", "Words")
         )
@@ -111,7 +111,9 @@ async def filled(team: InProcessApp, start_program: ProgramStarter) -> SiteWithI
         found.browsers[name] = ScriptlessBrowser(person.browser)
         found.users[name] = person.user.id
         found.instances[name] = (ready.id, waiting.id)
-        found.chats[name] = (await team.services.chats.create(person.user.id, title=f"Words of {name}")).id
+        found.chats[name] = (
+            await password_site.services.chats.create(person.user.id, title=f"Words of {name}")
+        ).id
     return found
 
 
@@ -145,7 +147,7 @@ async def test_another_persons_instance_is_not_there(filled: SiteWithInstances) 
 async def test_no_form_of_an_admin_works_for_others(filled: SiteWithInstances) -> None:
     bob, server = filled.browsers["bob"], filled.server
     page = await bob.get("/ui/mcp")
-    csrf = dict(page.fields(page.root.one("form", id="act")))["csrf"]
+    csrf = dict(page.fields(page.root.one("form", id="action-form")))["csrf"]
     for path in (
         "/ui/admin/mcp/new",
         f"/ui/admin/mcp/{server}/edit",
@@ -195,21 +197,21 @@ async def test_errors_are_pages_for_people_and_problems_for_programs(open_site: 
 
 
 async def test_a_mistake_of_ours_is_a_page_with_an_id(
-    alone: InProcessApp, monkeypatch: pytest.MonkeyPatch
+    local_site: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object) -> None:
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr(alone.services.registry, "list_servers", broken)
-    page = await ScriptlessBrowser(alone.client()).get("/ui/admin/mcp")
+    monkeypatch.setattr(local_site.services.registry, "list_servers", broken)
+    page = await ScriptlessBrowser(local_site.client()).get("/ui/admin/mcp")
     assert page.status == 500
     assert "a mistake" not in page.html
     assert re.search(r"under the id [0-9a-f]{12}", page.text)
 
 
-async def test_the_root_leads_to_the_home_page(alone: InProcessApp) -> None:
+async def test_the_root_leads_to_the_home_page(local_site: InProcessApp) -> None:
     for path in ("/", "/ui"):
-        assert (await ScriptlessBrowser(alone.client()).get(path)).path == "/ui/"
+        assert (await ScriptlessBrowser(local_site.client()).get(path)).path == "/ui/"
 
 
 async def test_nothing_at_all_yet_says_what_to_do_next(open_site: Opening) -> None:

@@ -40,12 +40,12 @@ async def press_add(browser: ScriptlessBrowser, known_id: str, **values: str) ->
     return await browser.send(page, f"/ui/catalog/{known_id}", values)
 
 
-async def test_every_known_server_has_a_card_and_words_find_some(alone: InProcessApp) -> None:
-    me = ScriptlessBrowser(alone.client())
+async def test_every_known_server_has_a_card_and_words_find_some(local_site: InProcessApp) -> None:
+    me = ScriptlessBrowser(local_site.client())
     page = await me.get("/ui/catalog")
     check(page)
     cards = page.root.all("li", class_="known")
-    assert len(cards) == len(alone.part(ServerCatalog).known)
+    assert len(cards) == len(local_site.part(ServerCatalog).known)
     assert "local program" not in cards[0].text, "those that need no more than a press come first"
     found = (await me.get("/ui/catalog?q=jira+issues")).root.all("li", class_="known")
     assert [each.one("h2").text for each in found] == ["Atlassian"]
@@ -55,16 +55,16 @@ async def test_every_known_server_has_a_card_and_words_find_some(alone: InProces
         assert (await me.get(path)).root.one("main").all("a", href="/ui/catalog")
 
 
-async def test_a_local_server_shows_the_command_and_no_button(alone: InProcessApp) -> None:
-    card = (await ScriptlessBrowser(alone.client()).get("/ui/catalog?q=filesystem")).root.one(
+async def test_a_local_server_shows_the_command_and_no_button(local_site: InProcessApp) -> None:
+    card = (await ScriptlessBrowser(local_site.client()).get("/ui/catalog?q=filesystem")).root.one(
         "li", id="known-filesystem"
     )
     assert not card.all("form")
     command = card.one("pre").text
     assert command.endswith(" add filesystem")
-    assert f"--data-dir {alone.services.data_dir}" in command
+    assert f"--data-dir {local_site.services.data_dir}" in command
     assert "FOLDER" in card.text
-    answer = await alone.client().post("/api/v1/catalog/filesystem", {})
+    answer = await local_site.client().post("/api/v1/catalog/filesystem", {})
     assert (answer.status, "starts a program" in answer.text) == (422, True)
 
 
@@ -92,37 +92,38 @@ async def test_one_press_adds_a_remote_server_and_ends_at_its_tools(
         assert [each.action for each in entries][:2] == ["instance.create", "server.add"]
 
 
-async def test_a_server_with_a_key_asks_for_the_key_alone(alone: InProcessApp, docs: str) -> None:
-    offer(alone, known("docs", docs, sign_in=SignInMethod.KEY))
-    page = await press_add(ScriptlessBrowser(alone.client()), "docs")
+async def test_a_server_with_a_key_asks_for_the_key_alone(local_site: InProcessApp, docs: str) -> None:
+    offer(local_site, known("docs", docs, sign_in=SignInMethod.KEY))
+    page = await press_add(ScriptlessBrowser(local_site.client()), "docs")
     assert page.path.startswith("/ui/mcp/new?server=")
     assert "Value for the header Authorization" in page.text
     assert "the word Bearer" in page.text
-    (server,) = await alone.services.registry.list_servers()
+    (server,) = await local_site.services.registry.list_servers()
     assert [each.kind for each in server.choices] == [AuthKind.HEADER]
 
 
-async def test_a_value_in_the_address_is_asked_for(alone: InProcessApp) -> None:
+async def test_a_value_in_the_address_is_asked_for(local_site: InProcessApp) -> None:
     port = free_port()
     offer(
-        alone, known("own", "http://127.0.0.1:${PORT}/mcp", KnownVariable("PORT", "its port", secret=False))
+        local_site,
+        known("own", "http://127.0.0.1:${PORT}/mcp", KnownVariable("PORT", "its port", secret=False)),
     )
-    me = ScriptlessBrowser(alone.client())
+    me = ScriptlessBrowser(local_site.client())
     page = await press_add(me, "own", **{"value-PORT": str(port)})
     assert page.root.one("input", id="url").attrs["value"] == f"http://127.0.0.1:{port}/mcp"
     assert (await press_add(me, "own")).status == 422
 
 
-async def test_an_address_that_does_not_answer_ends_in_a_message(alone: InProcessApp) -> None:
+async def test_an_address_that_does_not_answer_ends_in_a_message(local_site: InProcessApp) -> None:
     url = f"http://127.0.0.1:{free_port()}/mcp"
-    offer(alone, known("gone", url))
-    me = ScriptlessBrowser(alone.client())
+    offer(local_site, known("gone", url))
+    me = ScriptlessBrowser(local_site.client())
     page = await me.send(await press_add(me, "gone"), "/ui/admin/mcp/new", press=("do", "allow-private"))
     assert "Couldn’t find out how to sign in" in page.text
     assert "refused" in page.text
-    answer = await alone.client().post("/api/v1/catalog/gone", {"private_addresses": True})
+    answer = await local_site.client().post("/api/v1/catalog/gone", {"private_addresses": True})
     assert (answer.status, answer.json["type"]) == (502, "urn:toolyard:problem:unreachable")
-    assert await alone.services.registry.list_servers() == []
+    assert await local_site.services.registry.list_servers() == []
 
 
 async def test_servers_of_files_are_recognised(open_site: Opening) -> None:
@@ -140,9 +141,9 @@ async def test_servers_of_files_are_recognised(open_site: Opening) -> None:
     assert page.root.one("li", id="known-pkg").all("a", href="/ui/admin/mcp/files/mine")
 
 
-async def test_the_api_adds_a_server_once(team: InProcessApp, docs: str) -> None:
-    root, ann = await team.person("root", Role.ADMIN), await team.person("ann")
-    offer(team, known("docs", docs))
+async def test_the_api_adds_a_server_once(password_site: InProcessApp, docs: str) -> None:
+    root, ann = await password_site.person("root", Role.ADMIN), await password_site.person("ann")
+    offer(password_site, known("docs", docs))
     assert (await ann.token.post("/api/v1/catalog/docs", {})).status == 403
     refused = await root.token.post("/api/v1/catalog/docs", {})
     assert (refused.status, "private" in refused.text) == (502, True)
@@ -155,10 +156,12 @@ async def test_the_api_adds_a_server_once(team: InProcessApp, docs: str) -> None
     assert item["added"] == {"origin": "registry", "id": made.json["id"], "name": "Docs"}
 
 
-async def test_people_connect_to_what_was_added(team: InProcessApp) -> None:
-    offer(team, known("docs", "https://docs.example/mcp"), known("other", "https://other.example/mcp"))
-    server = await team.services.registry.add_server(ServerDraft("D", "https://docs.example/mcp/"))
-    page = await ScriptlessBrowser((await team.person("ann")).browser).get("/ui/catalog")
+async def test_people_connect_to_what_was_added(password_site: InProcessApp) -> None:
+    offer(
+        password_site, known("docs", "https://docs.example/mcp"), known("other", "https://other.example/mcp")
+    )
+    server = await password_site.services.registry.add_server(ServerDraft("D", "https://docs.example/mcp/"))
+    page = await ScriptlessBrowser((await password_site.person("ann")).browser).get("/ui/catalog")
     check(page)
     assert page.root.one("li", id="known-docs").all("a", href=f"/ui/mcp/new?server={server.id}")
     assert not page.root.one("main").all("form", method="post")
@@ -171,8 +174,8 @@ async def paste(browser: ScriptlessBrowser, text: str) -> ScriptlessPage:
     return await browser.send(await browser.get("/ui/catalog"), "/ui/catalog", {"text": text})
 
 
-async def test_a_pasted_url_or_entry_is_added(alone: InProcessApp, docs: str) -> None:
-    me = ScriptlessBrowser(alone.client())
+async def test_a_pasted_url_or_entry_is_added(local_site: InProcessApp, docs: str) -> None:
+    me = ScriptlessBrowser(local_site.client())
     for name, text in (("docs-server", docs), ("Mine", json.dumps({"mcpServers": {"Mine": {"url": docs}}}))):
         page = await paste(me, text)
         page = await me.send(page, "/ui/admin/mcp/new", press=("do", "allow-private"))
@@ -180,13 +183,13 @@ async def test_a_pasted_url_or_entry_is_added(alone: InProcessApp, docs: str) ->
         assert page.root.one("h1").text == name
 
 
-async def test_a_key_in_a_pasted_entry_is_left_out_and_said_so(alone: InProcessApp) -> None:
-    me, secret = ScriptlessBrowser(alone.client()), "sk-abcdefghijklmnopqrst"
+async def test_a_key_in_a_pasted_entry_is_left_out_and_said_so(local_site: InProcessApp) -> None:
+    me, secret = ScriptlessBrowser(local_site.client()), "sk-abcdefghijklmnopqrst"
     page = await paste(me, json.dumps({"url": "https://x.example/mcp", "headers": {"X-Key": secret}}))
     assert "The key in the entry is not stored." in page.text
     assert secret not in page.html
     assert page.root.one("input", id="choices-0-key").attrs["value"] == "X-Key"
-    assert await alone.services.registry.list_servers() == []
+    assert await local_site.services.registry.list_servers() == []
 
 
 @pytest.mark.parametrize(
@@ -200,8 +203,10 @@ async def test_a_key_in_a_pasted_entry_is_left_out_and_said_so(alone: InProcessA
         ("https://a.example https://b.example", "neither a URL"),
     ],
 )
-async def test_a_text_that_is_not_one_server_is_explained(alone: InProcessApp, text: str, words: str) -> None:
-    page = await paste(ScriptlessBrowser(alone.client()), text)
+async def test_a_text_that_is_not_one_server_is_explained(
+    local_site: InProcessApp, text: str, words: str
+) -> None:
+    page = await paste(ScriptlessBrowser(local_site.client()), text)
     assert page.status == 422
     assert words in page.root.one("div", class_="alert").text
     assert page.root.one("textarea", id="text").text == " ".join(text.split())

@@ -131,7 +131,11 @@ async def test_anything_else_is_not_served(open_site: Opening, content: bytes) -
         {"art": entry({"src": src}, {"src": 5}, "nothing", {"src": "javascript:alert(1)"})}
     )
     await listed(local)
-    assert (await local.client().get("/ui/servers/art/icon")).status == 404
+    answer = await local.client().get("/ui/servers/art/icon")
+    assert answer.status == 404
+    # Browsers show a picture of ours in its place.
+    assert answer.headers["Content-Type"] == "image/svg+xml"
+    assert b"<path d=" in answer.body
 
 
 class ArtServer:

@@ -81,7 +81,7 @@ class Windows:
         await self.sign_out()
         await message.fill(WORDS)
         await message.press("Enter")
-        await expect(self.page.locator("#told")).to_contain_text("You are signed out")
+        await expect(self.page.locator("#alerts")).to_contain_text("You are signed out")
         await expect(message).to_have_value(WORDS)
         await self.sign_in("ann")
         await message.press("Enter")
@@ -104,7 +104,7 @@ async def test_a_message_is_not_lost_when_somebody_signed_out_elsewhere(windows:
     await expect(page.locator(".turn")).to_have_count(2)
     await expect(page.locator(".turn").last).to_contain_text(f"You said: {WORDS}")
     await expect(page.get_by_label("Message", exact=True)).to_have_value("")
-    await expect(page.locator("#told")).to_be_empty()
+    await expect(page.locator("#alerts")).to_be_empty()
 
 
 async def test_the_first_message_of_a_chat_is_not_lost_either(windows: Windows) -> None:
@@ -217,5 +217,5 @@ async def test_whoever_reads_a_chat_that_is_deleted_sees_it(windows: Windows) ->
         await expect(page.locator(".foot-line")).to_have_count(number + 2)
     await other.goto(f"{page.url.split('#')[0]}/delete")
     await other.get_by_role("button", name="Delete").click()
-    await expect(page.locator("#told")).to_contain_text("This chat was deleted")
-    await expect(page.locator("#told .alert")).to_be_in_viewport()
+    await expect(page.locator("#alerts")).to_contain_text("This chat was deleted")
+    await expect(page.locator("#alerts .alert")).to_be_in_viewport()

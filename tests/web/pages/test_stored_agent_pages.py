@@ -10,7 +10,7 @@ from tests.web.pages.test_render import check
 from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
 
 from toolyard.agents.definitions.watch import LoadedAgents
-from toolyard.types.agent import Agent
+from toolyard.types.agent import Agent, StoredAgent
 
 if TYPE_CHECKING:
     from tests.web.conftest import InProcessApp, Opening
@@ -33,30 +33,30 @@ def ticked(page: ScriptlessPage) -> list[str]:
     return [each.attrs["value"] for each in form.all("input", name="tool") if "checked" in each.attrs]
 
 
-async def test_ticks_come_before_patterns_and_both_are_shown_again(alone: InProcessApp) -> None:
-    browser = ScriptlessBrowser(alone.client())
+async def test_ticks_come_before_patterns_and_both_are_shown_again(local_site: InProcessApp) -> None:
+    browser = ScriptlessBrowser(local_site.client())
     made = await create(browser, tool=["demo_weekday", "demo_count"], patterns="demo_*\n!demo_count,\n\n")
-    assert made.flash == "“Reader” is created."
-    [agent] = await stored(alone)
+    assert made.flash == "“Reader” was created."
+    [agent] = await stored(local_site)
     assert agent.tools == ("demo_weekday", "demo_count", "demo_*", "!demo_count")
     page = await browser.get(f"{made.path}/edit")
     check(page)
     assert sorted(ticked(page)) == ["demo_count", "demo_weekday"]
     assert page.value("patterns") == "demo_*\n!demo_count"
     await browser.send(page, f"{made.path}/edit", press=("do", "save"))
-    assert await stored(alone) == [
+    assert await stored(local_site) == [
         Agent("reader", "Reader", tools=("demo_count", "demo_weekday", "demo_*", "!demo_count"))
     ]
 
 
-async def test_a_pattern_before_a_name_keeps_its_place(alone: InProcessApp) -> None:
-    browser = ScriptlessBrowser(alone.client())
+async def test_a_pattern_before_a_name_keeps_its_place(local_site: InProcessApp) -> None:
+    browser = ScriptlessBrowser(local_site.client())
     tools = ["!demo_*", "demo_count"]
     made = (await browser.client.post("/api/v1/agents", {"name": "A", "tools": tools})).json
     page = await browser.get(f"/ui/agents/{made['stored_id']}/edit")
     assert (ticked(page), page.value("patterns")) == ([], "!demo_*\ndemo_count")
     await browser.send(page, f"/ui/agents/{made['stored_id']}/edit", press=("do", "save"))
-    assert (await stored(alone))[0].tools == ("!demo_*", "demo_count")
+    assert (await stored(local_site))[0].tools == ("!demo_*", "demo_count")
 
 
 @pytest.mark.parametrize(
@@ -83,34 +83,36 @@ async def test_the_preview_shows_what_patterns_lead_to(
     assert await stored(local) == []
 
 
-async def test_the_preview_says_which_rule_hides_a_chosen_tool(alone: InProcessApp) -> None:
-    browser = ScriptlessBrowser(alone.client())
+async def test_the_preview_says_which_rule_hides_a_chosen_tool(local_site: InProcessApp) -> None:
+    browser = ScriptlessBrowser(local_site.client())
     page = await browser.get(NEW)
     shown = await browser.send(page, NEW, {"name": "A", "tool": ["demo_forget"]}, ("do", "preview"))
     assert "0 of 1" in shown.root.one("div", id="preview").text
     assert "can change data" in shown.root.one("div", id="preview").one("details").text
 
 
-async def test_tools_of_a_server_that_went_away_are_kept_until_they_are_unticked(alone: InProcessApp) -> None:
-    browser = ScriptlessBrowser(alone.client())
+async def test_tools_of_a_server_that_went_away_are_kept_until_they_are_unticked(
+    local_site: InProcessApp,
+) -> None:
+    browser = ScriptlessBrowser(local_site.client())
     made = await create(browser, tool=["gone_tool", "demo_count"])
     page = await browser.get(f"{made.path}/edit")
     check(page)
     assert "Not available now" in page.text
     assert sorted(ticked(page)) == ["demo_count", "gone_tool"]
     await browser.send(page, f"{made.path}/edit", press=("do", "save"))
-    assert set((await stored(alone))[0].tools or ()) == {"demo_count", "gone_tool"}
+    assert set((await stored(local_site))[0].tools or ()) == {"demo_count", "gone_tool"}
     page = await browser.get(f"{made.path}/edit")
     await browser.send(page, f"{made.path}/edit", {"tool": ["demo_count"]}, ("do", "save"))
-    assert (await stored(alone))[0].tools == ("demo_count",)
+    assert (await stored(local_site))[0].tools == ("demo_count",)
 
 
-async def test_a_thousand_ticks_are_saved(alone: InProcessApp) -> None:
+async def test_a_thousand_ticks_are_saved(local_site: InProcessApp) -> None:
     names = [f"tool_{number}" for number in range(1_000)]
-    made = await create(ScriptlessBrowser(alone.client()), tool=names)
+    made = await create(ScriptlessBrowser(local_site.client()), tool=names)
     assert made.status == 200
-    assert (await stored(alone))[0].tools == tuple(names)
-    check(await ScriptlessBrowser(alone.client()).get(f"{made.path}/edit"))
+    assert (await stored(local_site))[0].tools == tuple(names)
+    check(await ScriptlessBrowser(local_site.client()).get(f"{made.path}/edit"))
 
 
 @pytest.mark.parametrize(
@@ -126,16 +128,16 @@ async def test_a_thousand_ticks_are_saved(alone: InProcessApp) -> None:
     ],
 )
 async def test_what_is_wrong_is_said_beside_its_field(
-    alone: InProcessApp, field: str, values: dict[str, str], said: str
+    local_site: InProcessApp, field: str, values: dict[str, str], said: str
 ) -> None:
-    browser = ScriptlessBrowser(alone.client())
+    browser = ScriptlessBrowser(local_site.client())
     page = await create(browser, **{"description": "<b>kept</b>", "starter": ["What now?"], **values})
     assert page.status == 422
     check(page)
     assert said.lower() in page.error(field).lower()
     assert page.value("description") == "<b>kept</b>"
     assert "What now?" in [value for name, value in page.fields(page.root.one("form", id="agent-form"))]
-    assert await stored(alone) == []
+    assert await stored(local_site) == []
 
 
 @pytest.mark.parametrize(
@@ -146,9 +148,9 @@ async def test_what_is_wrong_is_said_beside_its_field(
     ],
 )
 async def test_what_is_wrong_in_a_list_is_said_above_the_form(
-    alone: InProcessApp, values: dict[str, Any], said: str
+    local_site: InProcessApp, values: dict[str, Any], said: str
 ) -> None:
-    page = await create(ScriptlessBrowser(alone.client()), **values)
+    page = await create(ScriptlessBrowser(local_site.client()), **values)
     assert page.status == 422
     assert said in page.text
 
@@ -157,7 +159,10 @@ async def test_a_name_is_taken_once_also_by_the_file(open_site: Opening, demo: d
     local = await open_site({"demo": demo}, agents=[Agent("filed", "Filed")])
     browser = ScriptlessBrowser(local.client())
     assert (await create(browser, name="Ünïcode ✓ 名前")).status == 200
-    for name, said in (("ünïcode – 名前", "You have an agent named"), ("FILED", "AGENTS.md has an agent")):
+    for name, said in (
+        ("ünïcode – 名前", "among your own agents"),
+        ("FILED", "AGENTS.md already has an agent"),
+    ):
         page = await create(browser, name=name)
         assert page.status == 422
         assert said in page.error("name")
@@ -168,7 +173,7 @@ async def test_the_limit_of_agents_is_explained(open_site: Opening) -> None:
     await create(browser)
     page = await create(browser, name="Second")
     assert page.status == 409
-    assert "You have 1 agents, which is the limit." in page.text
+    assert "The limit of 1 agent is reached." in page.text
 
 
 async def test_an_agent_of_the_file_is_read_only_and_can_be_duplicated(
@@ -195,11 +200,11 @@ async def test_an_agent_of_the_file_is_read_only_and_can_be_duplicated(
     assert again.value("name") == "Filed copy 2"
 
 
-async def test_a_stored_agent_that_the_file_overrides_is_shown_as_such(alone: InProcessApp) -> None:
-    browser = ScriptlessBrowser(alone.client())
+async def test_a_stored_agent_that_the_file_overrides_is_shown_as_such(local_site: InProcessApp) -> None:
+    browser = ScriptlessBrowser(local_site.client())
     made = await create(browser)
     filed = Agent("reader", "Reader", file="AGENTS.md", line=1)
-    alone.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (filed,)))
+    local_site.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (filed,)))
     rows = [row.text for row in (await browser.get("/ui/agents")).root.one("ul", id="agent-list").all("li")]
     assert ["overridden" in row for row in rows] == [False, True]
     page = await browser.get(made.path)
@@ -207,8 +212,8 @@ async def test_a_stored_agent_that_the_file_overrides_is_shown_as_such(alone: In
     assert not page.root.all("a", href="/ui/chat?agent=reader")
 
 
-async def test_an_import_says_where_the_text_is_wrong(alone: InProcessApp) -> None:
-    browser, path = ScriptlessBrowser(alone.client()), "/ui/agents/_import"
+async def test_an_import_says_where_the_text_is_wrong(local_site: InProcessApp) -> None:
+    browser, path = ScriptlessBrowser(local_site.client()), "/ui/agents/_import"
     page = await browser.get(path)
     broken = await browser.send(page, path, {"text": "## A\n---\ntools: all\n---\n"})
     assert broken.status == 422
@@ -217,11 +222,24 @@ async def test_an_import_says_where_the_text_is_wrong(alone: InProcessApp) -> No
     both = await browser.send(broken, path, {"text": "## A\n---\n---\nOne.\n\n## B\n---\n---\nTwo.\n"})
     assert both.flash == "Imported “A”, “B”."
     taken = await browser.send(page, path, {"text": "## A\n---\n---\n"})
-    assert "You have an agent named 'A' already" in taken.error("text")
+    assert "An agent named 'A' already exists among your own agents" in taken.error("text")
 
 
-async def test_an_imported_agent_says_that_its_model_is_not_available(alone: InProcessApp) -> None:
-    browser, path = ScriptlessBrowser(alone.client()), "/ui/agents/_import"
+async def test_an_import_says_which_keys_it_ignored(local_site: InProcessApp) -> None:
+    browser, path = ScriptlessBrowser(local_site.client()), "/ui/agents/_import"
+    text = "## A\n---\ncolour: red\ntemprature: 1\n---\nOne.\n"
+    page = await browser.send(await browser.get(path), path, {"text": text})
+    assert page.flash.startswith("Imported “A”. Line 3: A.colour: unknown key, which is ignored. Line 4: ")
+    imported = await local_site.client().post("/api/v1/agents/import", {"text": text.replace("## A", "## B")})
+    assert imported.status == 201
+    assert [(each["line"], each["path"]) for each in imported.json["notes"]] == [
+        (3, "B.colour"),
+        (4, "B.temprature"),
+    ]
+
+
+async def test_an_imported_agent_says_that_its_model_is_not_available(local_site: InProcessApp) -> None:
+    browser, path = ScriptlessBrowser(local_site.client()), "/ui/agents/_import"
     text = "---\nname: A\nmodel: openai:not-here\n---\n"
     page = await browser.send(await browser.get(path), path, {"text": text})
     assert "openai:not-here" in page.root.one("div", class_="warn").text
@@ -229,29 +247,29 @@ async def test_an_imported_agent_says_that_its_model_is_not_available(alone: InP
     form = await browser.get(f"{page.path}/edit")
     assert form.value("model") == "openai:not-here"
     saved = await browser.send(form, f"{page.path}/edit", {"description": "new"}, ("do", "save"))
-    assert saved.flash == "“A” is saved."
+    assert saved.flash == "“A” was saved."
 
 
-async def test_only_admins_are_offered_to_share(team: InProcessApp) -> None:
+async def test_only_admins_are_offered_to_share(password_site: InProcessApp) -> None:
     for name, role, offered in (("ada", "user", False), ("root", "admin", True)):
-        browser = ScriptlessBrowser((await team.person(name, role)).browser)
+        browser = ScriptlessBrowser((await password_site.person(name, role)).browser)
         for path in (NEW, "/ui/agents/_import"):
             page = await browser.get(path)
             check(page)
             assert bool(page.root.all("input", name="shared")) is offered
     # Whoever sends the field nevertheless is refused.
-    ada = ScriptlessBrowser((await team.person("eve")).browser)
+    ada = ScriptlessBrowser((await password_site.person("eve")).browser)
     refused = await create(ada, shared="yes")
     assert refused.status == 403
     made = await create(ada)
     page = await ada.get(f"{made.path}/edit")
     await ada.send(page, f"{made.path}/edit", {"shared": "yes", "can_share": "yes"}, ("do", "save"))
-    bob = ScriptlessBrowser((await team.person("bob")).browser)
+    bob = ScriptlessBrowser((await password_site.person("bob")).browser)
     assert "No agents yet" in (await bob.get("/ui/agents")).text
 
 
-async def test_the_second_of_two_editors_sees_it_and_may_save_again(alone: InProcessApp) -> None:
-    browser = ScriptlessBrowser(alone.client())
+async def test_the_second_of_two_editors_sees_it_and_may_save_again(local_site: InProcessApp) -> None:
+    browser = ScriptlessBrowser(local_site.client())
     made = await create(browser)
     path = f"{made.path}/edit"
     first, second = await browser.get(path), await browser.get(path)
@@ -260,6 +278,30 @@ async def test_the_second_of_two_editors_sees_it_and_may_save_again(alone: InPro
     assert told.status == 409
     check(told)
     assert "Changed in the meantime" in told.text
-    assert (await stored(alone))[0].description == "first"
+    assert (await stored(local_site))[0].description == "first"
     await browser.send(told, path, press=("do", "save"))
-    assert (await stored(alone))[0].description == "second"
+    assert (await stored(local_site))[0].description == "second"
+
+
+async def test_after_a_change_during_the_save_itself_the_form_is_saved_when_sent_again(
+    local_site: InProcessApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser, editor = ScriptlessBrowser(local_site.client()), local_site.services.agent_editor
+    made = await create(browser)
+    path = f"{made.path}/edit"
+    first, second = await browser.get(path), await browser.get(path)
+    edit = editor.edit
+
+    async def edit_after_another(*args: Any, **options: Any) -> StoredAgent:
+        """Save the other form first, when the handler has already read the agent."""
+        monkeypatch.setattr(editor, "edit", edit)
+        await browser.send(first, path, {"description": "first"}, ("do", "save"))
+        return await edit(*args, **options)
+
+    monkeypatch.setattr(editor, "edit", edit_after_another)
+    told = await browser.send(second, path, {"description": "second"}, ("do", "save"))
+    assert told.status == 409
+    assert (await stored(local_site))[0].description == "first"
+    saved = await browser.send(told, path, press=("do", "save"))
+    assert (saved.status, saved.path) == (200, made.path)
+    assert (await stored(local_site))[0].description == "second"

@@ -55,8 +55,8 @@ def problem(answer: HttpReply) -> tuple[int, str]:
     return answer.status, answer.json["type"].rpartition(":")[2]
 
 
-async def test_an_agent_is_created_changed_and_deleted(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_an_agent_is_created_changed_and_deleted(local_site: InProcessApp) -> None:
+    client = local_site.client()
     made = await create(client)
     assert (made["id"], made["origin"], made["version"], made["editable"]) == ("reader", "own", 1, True)
     assert await list_tools(client, "reader") == {"demo_weekday"}
@@ -74,8 +74,8 @@ async def test_an_agent_is_created_changed_and_deleted(alone: InProcessApp) -> N
     assert (await client.get("/mcp/agents/reader")).status == 404
 
 
-async def test_the_second_of_two_editors_is_refused(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_the_second_of_two_editors_is_refused(local_site: InProcessApp) -> None:
+    client = local_site.client()
     made = await create(client)
     path = f"/api/v1/agents/{made['stored_id']}"
     first = await client.patch(path, {"version": 1, "description": "first"})
@@ -85,9 +85,10 @@ async def test_the_second_of_two_editors_is_refused(alone: InProcessApp) -> None
     assert (await client.get(path)).json["description"] == "first"
 
 
-async def test_a_private_agent_exists_for_its_owner_alone(team: InProcessApp) -> None:
+async def test_a_private_agent_exists_for_its_owner_alone(password_site: InProcessApp) -> None:
     ada, bob, root = [
-        await team.person(name, role) for name, role in (("ada", "user"), ("bob", "user"), ("root", "admin"))
+        await password_site.person(name, role)
+        for name, role in (("ada", "user"), ("bob", "user"), ("root", "admin"))
     ]
     made = await create(ada.token)
     for other in (bob, root):
@@ -110,8 +111,10 @@ async def test_a_private_agent_exists_for_its_owner_alone(team: InProcessApp) ->
     assert (await create(bob.token))["id"] == "reader"
 
 
-async def test_admins_share_agents_that_everybody_uses_and_only_admins_change(team: InProcessApp) -> None:
-    ada, root = await team.person("ada"), await team.person("root", "admin")
+async def test_admins_share_agents_that_everybody_uses_and_only_admins_change(
+    password_site: InProcessApp,
+) -> None:
+    ada, root = await password_site.person("ada"), await password_site.person("root", "admin")
     refused = await ada.token.post("/api/v1/agents", {**READER, "shared": True})
     assert problem(refused) == (403, "not-allowed")
     made = await create(root.token, shared=True)
@@ -125,7 +128,7 @@ async def test_admins_share_agents_that_everybody_uses_and_only_admins_change(te
     shares = await ada.token.patch(f"/api/v1/agents/{own['stored_id']}", {"version": 1, "shared": True})
     assert problem(shares) == (403, "not-allowed")
     # Another admin may change it, and takes it back for themselves.
-    boss = await team.person("boss", "admin")
+    boss = await password_site.person("boss", "admin")
     assert (await boss.token.patch(path, {"version": 1, "shared": False})).json["origin"] == "own"
     assert await list_ids(ada.token) == ["mine"]
     assert await list_ids(boss.token) == ["reader"]
@@ -156,14 +159,14 @@ async def test_an_agent_never_gets_more_than_its_user(
     assert await list_tools(ada.token, "own") <= {each["name"] for each in without}
 
 
-async def test_a_limited_token_sees_what_it_is_for_and_changes_no_agent(team: InProcessApp) -> None:
-    ada = await team.person(
+async def test_a_limited_token_sees_what_it_is_for_and_changes_no_agent(password_site: InProcessApp) -> None:
+    ada = await password_site.person(
         "ada", scope=TokenScope(frozenset({Right.READ, Right.CALL, Right.MANAGE}), agents=("read*",))
     )
     csrf = (
         (await ada.browser.get("/ui/agents/_new")).text.partition('name="csrf" value="')[2].partition('"')[0]
     )
-    form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": team.url}
+    form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": password_site.url}
     for name in ("Reader", "Writer"):
         sent = await ada.browser.post(
             "/ui/agents/_new", data=f"csrf={csrf}&name={name}&which=all", headers=form
@@ -177,8 +180,10 @@ async def test_a_limited_token_sees_what_it_is_for_and_changes_no_agent(team: In
     assert (await ada.token.get("/ui/agents/_new")).status in (403, 404)
 
 
-async def test_the_file_wins_by_name_and_the_other_is_shown_as_overridden(team: InProcessApp) -> None:
-    ada, root = await team.person("ada"), await team.person("root", "admin")
+async def test_the_file_wins_by_name_and_the_other_is_shown_as_overridden(
+    password_site: InProcessApp,
+) -> None:
+    ada, root = await password_site.person("ada"), await password_site.person("root", "admin")
     made = await create(ada.token)
     await create(root.token, name="READER", shared=True, tools=[])
     # One's own is used in place of a shared one.
@@ -186,7 +191,7 @@ async def test_the_file_wins_by_name_and_the_other_is_shown_as_overridden(team: 
     listed = (await ada.token.get("/api/v1/agents")).json
     assert [each["origin"] for each in listed["overridden"]] == ["shared"]
     file = Agent("reader", "Reader", tools=("demo_count",), file="AGENTS.md", line=1)
-    team.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (file,)))
+    password_site.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (file,)))
     listed = (await ada.token.get("/api/v1/agents")).json
     assert [each["origin"] for each in listed["items"]] == ["file"]
     assert sorted(each["origin"] for each in listed["overridden"]) == ["own", "shared"]
@@ -215,9 +220,9 @@ async def test_the_file_wins_by_name_and_the_other_is_shown_as_overridden(team: 
     ],
 )
 async def test_an_invalid_field_is_refused_and_named(
-    alone: InProcessApp, field: str, given: dict[str, Any]
+    local_site: InProcessApp, field: str, given: dict[str, Any]
 ) -> None:
-    answer = await alone.client().post("/api/v1/agents", {**READER, **given})
+    answer = await local_site.client().post("/api/v1/agents", {**READER, **given})
     assert problem(answer) == (422, "invalid")
     assert [each["field"].replace("[", ".").rstrip("]") for each in answer.json["errors"]] == [field]
 
@@ -230,8 +235,8 @@ async def test_a_person_has_as_many_agents_as_allowed(open_site: Opening) -> Non
     assert problem(await client.post("/api/v1/agents", {"name": "C"})) == (409, "limit-reached")
 
 
-async def test_a_thousand_tools_and_hostile_texts_are_kept_as_they_are(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_a_thousand_tools_and_hostile_texts_are_kept_as_they_are(local_site: InProcessApp) -> None:
+    client = local_site.client()
     html = "<script>alert(1)</script>\"'&"
     tools = [f"tool_{number}" for number in range(1_000)]
     given = {"name": f"A {html}", "description": html, "prompt": html, "starters": [html], "tools": tools}
@@ -244,8 +249,8 @@ async def test_a_thousand_tools_and_hostile_texts_are_kept_as_they_are(alone: In
         assert "<script>alert" not in page.text
 
 
-async def test_an_export_reads_back_equal(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_an_export_reads_back_equal(local_site: InProcessApp) -> None:
+    client = local_site.client()
     made = await create(
         client,
         name='Ünï "x"',
@@ -266,19 +271,21 @@ async def test_an_export_reads_back_equal(alone: InProcessApp) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no agent", "## A\n---\ntools: all\n---\n", "## A\n---\nmodel: x\n"])
-async def test_a_text_that_is_not_valid_imports_nothing(alone: InProcessApp, text: str) -> None:
-    client = alone.client()
+async def test_a_text_that_is_not_valid_imports_nothing(local_site: InProcessApp, text: str) -> None:
+    client = local_site.client()
     assert problem(await client.post("/api/v1/agents/import", {"text": text})) == (422, "invalid")
     assert await list_ids(client) == []
 
 
-async def test_every_change_is_in_the_audit_log(team: InProcessApp) -> None:
-    ada = await team.person("ada")
+async def test_every_change_is_in_the_audit_log(password_site: InProcessApp) -> None:
+    ada = await password_site.person("ada")
     made = await create(ada.token)
     await ada.token.patch(f"/api/v1/agents/{made['stored_id']}", {"version": 1, "name": "R2"})
     await ada.token.post("/api/v1/agents/import", {"text": "## A\n---\n---\n"})
     await ada.token.delete(f"/api/v1/agents/{made['stored_id']}")
-    found = await team.services.database.audit.entries(before=None, limit=50, action=None, actor=ada.user.id)
+    found = await password_site.services.database.audit.entries(
+        before=None, limit=50, action=None, actor=ada.user.id
+    )
     assert [each.action for each in reversed(found) if each.action.startswith("agent.")] == [
         "agent.create",
         "agent.edit",
@@ -287,11 +294,11 @@ async def test_every_change_is_in_the_audit_log(team: InProcessApp) -> None:
     ]
 
 
-async def test_gateway_clients_are_told_when_an_agent_changes(alone: InProcessApp) -> None:
-    client, told = alone.client(), asyncio.Event()
+async def test_gateway_clients_are_told_when_an_agent_changes(local_site: InProcessApp) -> None:
+    client, told = local_site.client(), asyncio.Event()
     made = await create(client)
     watch = Subscription(LOCAL_PRINCIPAL, lambda _: True, lambda *_: told.set(), {"tools"})
-    alone.part(GatewayMount).gateway.client_subscriptions.add(watch)
+    local_site.part(GatewayMount).gateway.client_subscriptions.add(watch)
     await client.patch(f"/api/v1/agents/{made['stored_id']}", {"version": 1, "tools": []})
     await asyncio.wait_for(told.wait(), 30)
 

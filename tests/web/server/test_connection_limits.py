@@ -206,11 +206,11 @@ runpy.run_module("toolyard", run_name="__main__", alter_sys=True)
 
 @pytest.mark.parametrize(("soft", "hard", "addresses"), [(256, 2048, 1), (256, 2048, 8), (256, 256, 8)])
 async def test_idle_connections_of_strangers_keep_nobody_from_calling(
-    serve: Starting, tiny: dict[str, Any], soft: int, hard: int, addresses: int
+    serve: Starting, minimal_server: dict[str, Any], soft: int, hard: int, addresses: int
 ) -> None:
     """A stdio server is started meanwhile, which takes descriptors too, and gets the limit that we had."""
     program = ("-c", LIMITED.format(soft=soft, hard=hard))
-    served = await serve({"tiny": tiny}, program=program, TOOLYARD_WARM="false")
+    served = await serve({"tiny": minimal_server}, program=program, TOOLYARD_WARM="false")
     port = urlsplit(served.url).port or 0
     peers: list[LoopbackClient] = []
     for number in range(400):

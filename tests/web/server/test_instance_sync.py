@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 async def test_a_read_that_began_earlier_does_not_undo_a_later_one(
-    alone: InProcessApp, monkeypatch: Any
+    local_site: InProcessApp, monkeypatch: Any
 ) -> None:
-    services = alone.services
+    services = local_site.services
     me = (await services.people.local_user()).principal
     server = await services.registry.add_server(ServerDraft("S", "https://s.example/mcp"))
     read, first, held = services.registry.list_instances, asyncio.Event(), asyncio.Event()
@@ -38,9 +38,9 @@ async def test_a_read_that_began_earlier_does_not_undo_a_later_one(
 
 
 async def test_many_at_once_end_with_what_is_stored(
-    team: InProcessApp, hostile_http: ListeningProgram
+    password_site: InProcessApp, hostile_http: ListeningProgram
 ) -> None:
-    admin, ada = await team.person("root", "admin"), await team.person("ada")
+    admin, ada = await password_site.person("root", "admin"), await password_site.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/api-holdings", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]
 
@@ -57,5 +57,5 @@ async def test_many_at_once_end_with_what_is_stored(
 
     await asyncio.gather(*(one(number) for number in range(12)))
     await ada.token.get("/api/v1/instances")
-    known = team.services.core.manager.visible_servers(ada.user.principal)
+    known = password_site.services.core.manager.visible_servers(ada.user.principal)
     assert sorted(known) == sorted(["demo", *(f"@{ada.user.id}/i{number}" for number in range(0, 12, 2))])

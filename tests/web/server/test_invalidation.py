@@ -56,7 +56,7 @@ async def listening(local: InProcessApp, token: str) -> AsyncIterator[aiohttp.Cl
 
 
 @pytest.fixture
-async def team(open_site: Opening, tmp_path: Path) -> InProcessApp:
+async def password_site(open_site: Opening, tmp_path: Path) -> InProcessApp:
     """It would believe a token for an hour, if it did not hear."""
     local = await open_site({}, data=tmp_path / "data", people_mode="password")
     local.part(GatewayMount).admission_cache_seconds = 3_600.0
@@ -67,7 +67,7 @@ async def team(open_site: Opening, tmp_path: Path) -> InProcessApp:
 
 
 @pytest.fixture
-async def elsewhere(team: InProcessApp, tmp_path: Path) -> AsyncIterator[Database]:
+async def elsewhere(password_site: InProcessApp, tmp_path: Path) -> AsyncIterator[Database]:
     """The same database, as another process has it."""
     database = await Database.open(tmp_path / "data", url=None, secret_key=None)
     yield database
@@ -81,61 +81,63 @@ async def until_refused(client: HttpClient) -> None:
 
 
 async def test_a_token_that_is_revoked_anywhere_opens_nothing_any_more(
-    team: InProcessApp, elsewhere: Database
+    password_site: InProcessApp, elsewhere: Database
 ) -> None:
-    ann, bob = await team.person("ann"), await team.person("bob")
+    ann, bob = await password_site.person("ann"), await password_site.person("bob")
     for person in (ann, bob, ann, bob):
         assert await listed(person.token) == 200
-    assert team.part(GatewayMount).admission_count == 2
-    for person, database in ((ann, team.services.database), (bob, elsewhere)):
+    assert password_site.part(GatewayMount).admission_count == 2
+    for person, database in ((ann, password_site.services.database), (bob, elsewhere)):
         (token,) = await database.accounts.list_tokens(person.user.id)
         assert await database.accounts.delete_token(person.user.id, token.id)
         await until_refused(person.token)
 
 
-async def test_a_long_address_is_not_remembered(team: InProcessApp) -> None:
-    ann = await team.person("ann")
+async def test_a_long_address_is_not_remembered(password_site: InProcessApp) -> None:
+    ann = await password_site.person("ann")
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
     for number in range(3):
         answer = await ann.token.post(f"/mcp?n={number}&mode=meta&x={'y' * 9_000}", body, headers=HEADERS)
         assert answer.status == 200
-    assert team.part(GatewayMount).admission_count == 0
+    assert password_site.part(GatewayMount).admission_count == 0
 
 
-async def test_whoever_is_disabled_anywhere_is_refused(team: InProcessApp, elsewhere: Database) -> None:
-    ann = await team.person("ann")
+async def test_whoever_is_disabled_anywhere_is_refused(
+    password_site: InProcessApp, elsewhere: Database
+) -> None:
+    ann = await password_site.person("ann")
     assert await listed(ann.token) == 200
     await elsewhere.accounts.set_disabled(ann.user.id, True)
     await until_refused(ann.token)
 
 
 async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_in(
-    team: InProcessApp, elsewhere: Database, wait_until: Callable[..., Awaitable[None]]
+    password_site: InProcessApp, elsewhere: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    ann = await team.person("ann")
+    ann = await password_site.person("ann")
     assert await listed(ann.token) == 200
     await elsewhere.registry.add_server(RegistryServer("S", "https://s.example/mcp", id="s"))
-    await wait_until(lambda: team.part(GatewayMount).admission_count == 0)
+    await wait_until(lambda: password_site.part(GatewayMount).admission_count == 0)
 
 
 async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
-    team: InProcessApp, monkeypatch: pytest.MonkeyPatch
+    password_site: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ann = await team.person("ann")
-    enter, looked_up, go_on = team.services.instances.sync, asyncio.Event(), asyncio.Event()
+    ann = await password_site.person("ann")
+    enter, looked_up, go_on = password_site.services.instances.sync, asyncio.Event(), asyncio.Event()
 
     async def slowly(principal: Any) -> Any:
         await enter(principal)
         looked_up.set()
         await go_on.wait()
 
-    monkeypatch.setattr(team.services.instances, "sync", slowly)
+    monkeypatch.setattr(password_site.services.instances, "sync", slowly)
     first = asyncio.create_task(listed(ann.token))
     await asyncio.wait_for(looked_up.wait(), 30)
-    team.part(GatewayMount).clear_admissions()
+    password_site.part(GatewayMount).clear_admissions()
     go_on.set()
     assert await first == 200
-    assert team.part(GatewayMount).admission_count == 0
+    assert password_site.part(GatewayMount).admission_count == 0
 
 
 async def test_who_listens_with_a_token_that_runs_out_is_sent_away(

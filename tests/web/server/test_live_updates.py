@@ -31,13 +31,13 @@ class LiveUpdateCounter:
 
 
 @pytest.fixture
-async def world() -> LiveUpdateCounter:
+async def counter() -> LiveUpdateCounter:
     return LiveUpdateCounter()
 
 
 @pytest.fixture
-async def live(world: LiveUpdateCounter) -> AsyncGenerator[LiveUpdates[str, int]]:
-    live = LiveUpdates(world.look, interval_seconds=0.01)
+async def live(counter: LiveUpdateCounter) -> AsyncGenerator[LiveUpdates[str, int]]:
+    live = LiveUpdates(counter.look, interval_seconds=0.01)
     yield live
     live.close()
 
@@ -47,14 +47,14 @@ async def following(stream: AsyncGenerator[Any]) -> Any:
 
 
 async def test_each_hears_of_their_own_and_of_nothing_else(
-    world: LiveUpdateCounter, live: LiveUpdates[str, int]
+    counter: LiveUpdateCounter, live: LiveUpdates[str, int]
 ) -> None:
     ada, bob = live.subscribe("ada", heartbeat_seconds=9), live.subscribe("bob", heartbeat_seconds=9)
     assert await following(ada) == LiveUpdate("one", 1)
     assert await following(bob) == LiveUpdate("two", 2)
-    world.seen["ada"] = {"one": 5, "three": 3}
+    counter.seen["ada"] = {"one": 5, "three": 3}
     assert {await following(ada), await following(ada)} == {LiveUpdate("one", 5), LiveUpdate("three", 3)}
-    del world.seen["ada"]["one"]
+    del counter.seen["ada"]["one"]
     assert await following(ada) == LiveUpdate("one", None)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(anext(bob), 0.1)
@@ -62,26 +62,26 @@ async def test_each_hears_of_their_own_and_of_nothing_else(
     await bob.aclose()
 
 
-async def test_one_look_serves_all_who_see_the_same(world: LiveUpdateCounter) -> None:
-    live = LiveUpdates(world.look, interval_seconds=0.2)
+async def test_one_look_serves_all_who_see_the_same(counter: LiveUpdateCounter) -> None:
+    live = LiveUpdates(counter.look, interval_seconds=0.2)
     streams = [live.subscribe("ada", heartbeat_seconds=9) for _ in range(50)]
     for stream in streams:
         await following(stream)
-    before = world.looks
-    world.seen["ada"] = {"one": 2}
+    before = counter.looks
+    counter.seen["ada"] = {"one": 2}
     assert [await following(stream) for stream in streams] == [LiveUpdate("one", 2)] * 50
-    assert world.looks - before < 50
+    assert counter.looks - before < 50
     for stream in streams:
         await stream.aclose()
     live.close()
 
 
 async def test_who_comes_later_hears_everything_first(
-    world: LiveUpdateCounter, live: LiveUpdates[str, int]
+    counter: LiveUpdateCounter, live: LiveUpdates[str, int]
 ) -> None:
     first = live.subscribe("ada", heartbeat_seconds=9)
     await following(first)
-    world.seen["ada"] = {"one": 7}
+    counter.seen["ada"] = {"one": 7}
     second = live.subscribe("ada", heartbeat_seconds=9)
     assert await following(second) == LiveUpdate("one", 7)
     assert await following(first) == LiveUpdate("one", 7)
@@ -97,7 +97,7 @@ async def test_a_sign_of_life_comes_when_nothing_else_does(live: LiveUpdates[str
 
 
 async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
-    world: LiveUpdateCounter, live: LiveUpdates[str, int], wait_until: Callable[..., Awaitable[None]]
+    counter: LiveUpdateCounter, live: LiveUpdates[str, int], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     slow, quick = live.subscribe("ada", heartbeat_seconds=9), live.subscribe("ada", heartbeat_seconds=9)
     await following(slow)
@@ -110,7 +110,7 @@ async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
 
     listening = asyncio.create_task(listen())
     for number in range(6):
-        world.seen["ada"] = {str(each): number for each in range(100)}
+        counter.seen["ada"] = {str(each): number for each in range(100)}
         await wait_until(lambda now=number: heard.get("99") == now)
     assert not listening.done()
     with pytest.raises(StopAsyncIteration):
@@ -121,14 +121,14 @@ async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
 
 
 async def test_a_look_that_fails_is_tried_again(
-    world: LiveUpdateCounter, live: LiveUpdates[str, int], wait_until: Callable[..., Awaitable[None]]
+    counter: LiveUpdateCounter, live: LiveUpdates[str, int], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     stream = live.subscribe("ada", heartbeat_seconds=9)
     await following(stream)
-    world.broken = True
-    looks = world.looks
-    await wait_until(lambda: world.looks > looks + 2)
-    world.broken, world.seen["ada"] = False, {"one": 9}
+    counter.broken = True
+    looks = counter.looks
+    await wait_until(lambda: counter.looks > looks + 2)
+    counter.broken, counter.seen["ada"] = False, {"one": 9}
     assert await following(stream) == LiveUpdate("one", 9)
     await stream.aclose()
 

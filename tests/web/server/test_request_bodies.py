@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.loop_watch import LoopWatch
 from tests.web.conftest import InProcessApp, SignedInUser
 
 from toolyard.web.middleware.request_body import RequestBodyLimits
@@ -59,7 +62,7 @@ def as_browser(person: SignedInUser) -> str:
 
 
 @pytest.fixture
-async def team(open_site: Opening) -> InProcessApp:
+async def password_site(open_site: Opening) -> InProcessApp:
     return await open_site(people_mode="password")
 
 
@@ -88,12 +91,12 @@ REFUSED = [
 
 @pytest.mark.parametrize(("method", "path", "status"), REFUSED)
 async def test_a_stranger_is_answered_before_the_body_is_read(
-    team: InProcessApp, method: str, path: str, status: int
+    password_site: InProcessApp, method: str, path: str, status: int
 ) -> None:
     for proof in ("X: y", "Authorization: Bearer ty_" + "x" * 43, "Cookie: toolyard=" + "x" * 43):
         if path.startswith("/ui") and proof.startswith("Authorization"):
             continue
-        upload = await Upload(team, path, MEBIBYTE_BYTES, proof, method=method).open()
+        upload = await Upload(password_site, path, MEBIBYTE_BYTES, proof, method=method).open()
         assert await upload.status() == status, proof
         assert "connection: close" not in upload.headers
         # What comes of the body all the same is discarded, and the connection stays usable.
@@ -198,6 +201,57 @@ async def test_one_person_holds_so_much_and_no_more(open_site: Opening, path: st
         each.close()
 
 
+async def test_a_form_with_files_counts_for_the_memory_of_its_user(open_site: Opening) -> None:
+    """Its texts, and the beginnings of its files, are held while it arrives."""
+    local: InProcessApp = await open_site(
+        people_mode="password", request_memory_per_person=8 * MEBIBYTE_BYTES
+    )
+    ann = await local.person("ann")
+    kind = "Content-Type: multipart/form-data; boundary=x"
+    forms = [await Upload(local, "/ui/chat", 200, as_browser(ann), kind).open() for _ in range(2)]
+    await held(local, 8 * MEBIBYTE_BYTES)
+    third = await Upload(local, "/ui/chat", 200, as_browser(ann), kind).open()
+    assert await third.status() == 503
+    for each in (*forms, third):
+        each.close()
+    await held(local, 0)
+
+
+async def test_the_files_of_forms_fill_the_temporary_folder_with_so_much_and_no_more(
+    open_site: Opening,
+) -> None:
+    """They are there until the form is complete, before any quota is checked."""
+    local: InProcessApp = await open_site(
+        people_mode="password", attachment_bytes=MEBIBYTE_BYTES, attachments_per_message=1
+    )
+    ann, ben = await local.person("ann"), await local.person("ben")
+    boundary = "Content-Type: multipart/form-data; boundary=x"
+    part = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
+    files = local.part(RequestBodyLimits).form_files
+    forms: list[Upload] = []
+
+    async def begin(person: SignedInUser, count: int) -> Upload:
+        form = await Upload(local, "/ui/chat", 3 * MEBIBYTE_BYTES, as_browser(person), boundary).open()
+        forms.append(form)
+        await form.send(part + b"x" * (count - len(part)))
+        return form
+
+    await begin(ann, 2 * MEBIBYTE_BYTES)
+    async with asyncio.timeout(20):
+        while files.held_bytes != 2 * MEBIBYTE_BYTES:
+            await asyncio.sleep(0.01)
+    assert await (await begin(ann, MEBIBYTE_BYTES + 100_000)).status() == 503
+    await begin(ben, MEBIBYTE_BYTES)
+    async with asyncio.timeout(20):
+        while files.held_bytes != 3 * MEBIBYTE_BYTES:
+            await asyncio.sleep(0.01)
+    for each in forms:
+        each.close()
+    async with asyncio.timeout(20):
+        while files.held_bytes:
+            await asyncio.sleep(0.01)
+
+
 async def test_all_together_hold_so_much_and_no_more(open_site: Opening) -> None:
     local: InProcessApp = await open_site(people_mode="password", request_memory=9 * MEBIBYTE_BYTES)
     ann, ben = await local.person("ann"), await local.person("ben")
@@ -226,11 +280,11 @@ async def test_the_local_user_is_known_without_credentials(open_site: Opening) -
 
 
 async def test_a_request_that_expects_to_be_asked_for_its_body_is_asked_only_when_known(
-    team: InProcessApp,
+    password_site: InProcessApp,
 ) -> None:
-    ann = await team.person("ann")
+    ann = await password_site.person("ann")
     for proof, first in ((as_token(ann), 100), ("X: y", 401)):
-        upload = await Upload(team, "/api/v1/chats", 2, "Expect: 100-continue", proof).open()
+        upload = await Upload(password_site, "/api/v1/chats", 2, "Expect: 100-continue", proof).open()
         assert await upload.status() == first
         if first == 100:
             await upload.send(b"{}")
@@ -250,3 +304,26 @@ async def test_the_clock_of_a_body_runs_for_known_users_too(open_site: Opening) 
         assert "connection: close" in upload.headers
         upload.close()
     await held(local, 0)
+
+
+@pytest.mark.parametrize("escapes", [b"%41" * 690_000, b"%zz%" * 500_000])
+async def test_other_tasks_run_while_a_long_form_is_decoded(open_site: Opening, escapes: bytes) -> None:
+    local: InProcessApp = await open_site()
+    page = await local.client().get("/ui/chat")
+    cookie = page.headers["Set-Cookie"].partition(";")[0]
+    proof = re.search(r'name="csrf" value="([^"]+)"', page.text)
+    assert proof is not None
+    headers = {"Cookie": cookie, "Content-Type": "application/x-www-form-urlencoded"}
+    body = b"csrf=%b&do=unknown&text=%b" % (proof[1].encode(), escapes)
+    async with LoopWatch() as watch:
+        answer = await local.client(**headers).post("/ui/chat/none", data=io.BytesIO(body))
+    assert answer.status == 404
+    assert watch.longest_seconds < 0.15
+
+
+async def test_a_form_with_too_many_fields_is_refused(open_site: Opening) -> None:
+    local: InProcessApp = await open_site()
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = await local.client(**headers).post("/ui/chat", data=io.BytesIO(b"a&" * 20_000))
+    assert answer.status == 400
+    assert "at most 10,500 fields" in answer.text

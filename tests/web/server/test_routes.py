@@ -13,21 +13,21 @@ def analysed(app: FastAPI) -> list[str]:
     return [each.path for each in list_routes(app) if "api_route" in vars(each)]
 
 
-async def test_a_route_is_analysed_at_its_first_request(alone: InProcessApp) -> None:
-    assert analysed(alone.app) == []
+async def test_a_route_is_analysed_at_its_first_request(local_site: InProcessApp) -> None:
+    assert analysed(local_site.app) == []
     for _ in range(2):
-        assert (await alone.client().get("/api/v1/status")).status == 200
-        assert analysed(alone.app) == ["/api/v1/status"]
+        assert (await local_site.client().get("/api/v1/status")).status == 200
+        assert analysed(local_site.app) == ["/api/v1/status"]
 
 
-def test_every_route_can_be_analysed(alone: InProcessApp) -> None:
-    routes = [each.api_route for each in list_routes(alone.app)]
+def test_every_route_can_be_analysed(local_site: InProcessApp) -> None:
+    routes = [each.api_route for each in list_routes(local_site.app)]
     assert len(routes) > 150
     assert all(each.dependant.call is each.endpoint for each in routes)
 
 
-async def test_of_routes_with_one_path_the_method_decides(alone: InProcessApp) -> None:
-    client = alone.client()
+async def test_of_routes_with_one_path_the_method_decides(local_site: InProcessApp) -> None:
+    client = local_site.client()
     refused = await client.ask("DELETE", "/api/v1/tokens")
     assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD, POST")
     assert (await client.get("/api/v1/tokens")).status == 200

@@ -414,9 +414,9 @@ async def test_an_open_request_ends_before_it_stops(
 
 
 async def test_a_request_that_does_not_end_gets_an_answer_all_the_same(
-    serve: Starting, tiny: dict[str, Any], wait_until: Until
+    serve: Starting, minimal_server: dict[str, Any], wait_until: Until
 ) -> None:
-    served = await serve({"tiny": tiny}, program=giving(1.0))
+    served = await serve({"tiny": minimal_server}, program=giving(1.0))
     await until_state(served.url, "tiny", "ready")
     call = asyncio.create_task(
         posted(served.url, "/api/v1/tools/tiny_never/call", {"arguments": {"needed": 1}})
@@ -432,8 +432,10 @@ async def test_a_request_that_does_not_end_gets_an_answer_all_the_same(
     await wait_until(lambda: not any(is_running(child.pid) for child in children))
 
 
-async def test_a_second_signal_hurries(serve: Starting, tiny: dict[str, Any], wait_until: Until) -> None:
-    served = await serve({"tiny": tiny}, program=giving(300))
+async def test_a_second_signal_hurries(
+    serve: Starting, minimal_server: dict[str, Any], wait_until: Until
+) -> None:
+    served = await serve({"tiny": minimal_server}, program=giving(300))
     await until_state(served.url, "tiny", "ready")
     call = asyncio.create_task(
         posted(served.url, "/api/v1/tools/tiny_never/call", {"arguments": {"needed": 1}})

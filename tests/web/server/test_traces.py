@@ -323,6 +323,7 @@ async def test_content_is_recorded_where_the_operator_asks_for_it(
     found = attributes(spans["chat fake-1"])
     assert "it_report" in json.dumps(json.loads(found["gen_ai.input.messages"]))
     assert json.loads(found["gen_ai.output.messages"])[0]["role"] == "assistant"
+    assert SECRET not in str(collector.spans), "nor are they in the messages of a model"
 
 
 async def test_a_token_request_is_a_span_without_secrets() -> None:
@@ -388,10 +389,10 @@ def test_a_missing_extra_is_named_and_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_a_collector_that_is_away_does_not_keep_a_command_running(
-    tmp_path: Path, tiny: dict[str, Any]
+    tmp_path: Path, minimal_server: dict[str, Any]
 ) -> None:
     entry = tmp_path / "mcp.json"
-    entry.write_text(json.dumps({"mcpServers": {"tiny": tiny}}))
+    entry.write_text(json.dumps({"mcpServers": {"tiny": minimal_server}}))
     done = subprocess.run(
         [sys.executable, "-m", "toolyard", "tools"],
         env=environment(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9"),

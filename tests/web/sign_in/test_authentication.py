@@ -111,7 +111,7 @@ async def browse() -> AsyncIterator[Callable[..., CookieBrowser]]:
 
 
 @pytest.fixture
-async def team(open_site: Callable[..., Awaitable[Any]]) -> Any:
+async def password_site(open_site: Callable[..., Awaitable[Any]]) -> Any:
     return await open_site(people_mode="password")
 
 
@@ -130,9 +130,9 @@ async def _actions(local: Any) -> list[tuple[str, str, str, str]]:
 # Signing in.
 
 
-async def test_somebody_signs_in_and_out(team: Any, browse: Callable[..., CookieBrowser]) -> None:
-    await team.person("ann")
-    browser = browse(team)
+async def test_somebody_signs_in_and_out(password_site: Any, browse: Callable[..., CookieBrowser]) -> None:
+    await password_site.person("ann")
+    browser = browse(password_site)
     page = await browser.get("/ui/mcp?q=1")
     assert (page.status, page.to) == (303, "/ui/sign-in?next=%2Fui%2Fmcp%3Fq%3D1")
     page = await browser.get(page.to)
@@ -146,16 +146,19 @@ async def test_somebody_signs_in_and_out(team: Any, browse: Callable[..., Cookie
     page = await browser.post("/ui/sign-out", csrf=page.csrf)
     assert (page.status, page.to) == (303, "/ui/sign-in")
     assert (await me(browser)).status == 401
-    assert (await _actions(team))[-2:] == [("sign_in", "ann", "ann", "ok"), ("sign_out", "ann", "", "ok")]
+    assert (await _actions(password_site))[-2:] == [
+        ("sign_in", "ann", "ann", "ok"),
+        ("sign_out", "ann", "", "ok"),
+    ]
 
 
 async def test_what_was_wrong_is_told_without_saying_which(
-    team: Any, browse: Callable[..., CookieBrowser]
+    password_site: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
-    await team.person("ann")
+    await password_site.person("ann")
     pages = []
     for name, password in (("ann", "a wrong one"), ("nobody", PASSWORD), ('"><script>', "x" * 20)):
-        browser = browse(team)
+        browser = browse(password_site)
         page = await browser.sign_in(name, password)
         assert page.status == 401
         assert "<script>" not in page.text.replace("<script src=", "")
@@ -163,7 +166,7 @@ async def test_what_was_wrong_is_told_without_saying_which(
         pages.append(re.search(r'role="alert".*?</div>', page.text, re.DOTALL)[0])  # type: ignore[index]
         assert (await me(browser)).status == 401
     assert len(set(pages)) == 1
-    refused = [entry for entry in await _actions(team) if entry[3] == "refused"]
+    refused = [entry for entry in await _actions(password_site) if entry[3] == "refused"]
     assert refused == [("sign_in", "", "ann", "refused"), *[("sign_in", "", "", "refused")] * 2]
 
 
@@ -175,29 +178,29 @@ async def _guess(local: Any, name: str, address: str, times: int = 14) -> None:
 
 
 async def test_too_many_failures_are_told_with_the_time_to_wait(
-    team: Any, browse: Callable[..., CookieBrowser]
+    password_site: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
-    await team.person("ann")
-    browser = browse(team)
+    await password_site.person("ann")
+    browser = browse(password_site)
     assert (await browser.sign_in("ann", "wrong")).status == 401
-    await _guess(team, "ann", "127.0.0.1")
+    await _guess(password_site, "ann", "127.0.0.1")
     page = await browser.sign_in("ann")
     assert (page.status, 100 < int(page.headers["Retry-After"]) <= 300) == (429, True)
     assert "minutes" in page.text
 
 
 async def test_a_browser_that_was_signed_in_before_is_let_in_while_strangers_guess(
-    team: Any, browse: Callable[..., CookieBrowser]
+    password_site: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
-    await team.person("ann")
-    await team.person("bob")
-    known, new = browse(team), browse(team)
+    await password_site.person("ann")
+    await password_site.person("bob")
+    known, new = browse(password_site), browse(password_site)
     page = await known.sign_in("ann")
     (device,) = (each for each in page.cookies.values() if each.key == "toolyard-device")
     assert (device["httponly"], device["samesite"]) == (True, "Lax")
     await known.post("/ui/sign-out", csrf=(await known.get("/ui/account")).csrf)
-    await _guess(team, "ann", "127.0.0.1")
-    await _guess(team, "bob", "127.0.0.1")
+    await _guess(password_site, "ann", "127.0.0.1")
+    await _guess(password_site, "bob", "127.0.0.1")
     assert (await new.sign_in("ann")).status == 429
     assert (await known.sign_in("bob")).status == 429, "it is known for ann alone"
     assert (await known.sign_in("ann")).status == 303
@@ -228,11 +231,11 @@ async def test_failures_are_counted_by_who_is_behind_a_trusted_proxy(
 
 
 async def test_a_session_begins_with_a_cookie_that_nobody_had_before(
-    team: Any, browse: Callable[..., CookieBrowser]
+    password_site: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
     """Session fixation: a cookie that somebody planted is worth nothing afterwards."""
-    await team.person("ann")
-    victim, attacker = browse(team), browse(team)
+    await password_site.person("ann")
+    victim, attacker = browse(password_site), browse(password_site)
     await attacker.get("/ui/sign-in")
     victim.cookie = attacker.cookie
     planted = attacker.cookie
@@ -250,11 +253,11 @@ async def test_a_session_begins_with_a_cookie_that_nobody_had_before(
 
 
 async def test_signing_in_again_ends_the_session_before(
-    team: Any, browse: Callable[..., CookieBrowser]
+    password_site: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
-    await team.person("ann")
-    await team.person("bob")
-    browser, other = browse(team), browse(team)
+    await password_site.person("ann")
+    await password_site.person("bob")
+    browser, other = browse(password_site), browse(password_site)
     page = await browser.get("/ui/sign-in")
     await browser.post("/ui/sign-in", name="ann", password=PASSWORD, csrf=page.csrf)
     other.cookie = anns = browser.cookie
@@ -265,10 +268,10 @@ async def test_signing_in_again_ends_the_session_before(
 
 
 async def test_a_sign_in_page_from_before_another_windows_sign_in_works_at_the_second_try(
-    team: Any, browse: Callable[..., CookieBrowser]
+    password_site: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
-    await team.person("ann")
-    browser = browse(team)
+    await password_site.person("ann")
+    browser = browse(password_site)
     old = (await browser.get("/ui/sign-in?next=/ui/chat")).csrf
     await browser.sign_in("ann")
     form = {"name": "ann", "password": PASSWORD, "next": "/ui/chat"}
@@ -309,16 +312,18 @@ async def test_what_the_cookie_is_like(
 
 
 async def test_programs_get_no_cookie(
-    open_site: Opening, team: Any, browse: Callable[..., CookieBrowser]
+    open_site: Opening, password_site: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
-    for local in (team, await open_site()):
+    for local in (password_site, await open_site()):
         for path in ("/api/v1/me", "/healthz"):
             assert "Set-Cookie" not in (await browse(local).get(path)).headers
 
 
-async def test_a_cookie_that_is_none_of_ours(team: Any, browse: Callable[..., CookieBrowser]) -> None:
+async def test_a_cookie_that_is_none_of_ours(
+    password_site: Any, browse: Callable[..., CookieBrowser]
+) -> None:
     for text in ("", "x", "A" * 43, "A" * 5000, "é", "a;b"):
-        browser = browse(team)
+        browser = browse(password_site)
         page = await browser.ask("GET", "/api/v1/me", {"Cookie": f"toolyard={text}"})
         assert page.status == 401
         page = await browser.ask("GET", "/ui/sign-in", {"Cookie": f"toolyard={text}"})
@@ -329,15 +334,15 @@ async def test_a_cookie_that_is_none_of_ours(team: Any, browse: Callable[..., Co
 
 
 async def test_a_form_without_the_proof_changes_nothing(
-    team: Any, browse: Callable[..., CookieBrowser]
+    password_site: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
-    await team.person("ann")
-    await team.person("eve")
-    ann, eve = browse(team), browse(team)
+    await password_site.person("ann")
+    await password_site.person("eve")
+    ann, eve = browse(password_site), browse(password_site)
     await ann.sign_in("ann")
     await eve.sign_in("eve")
     stolen = (await eve.get("/ui/account")).csrf
-    anonymous = (await browse(team).get("/ui/sign-in")).csrf
+    anonymous = (await browse(password_site).get("/ui/sign-in")).csrf
     own = (await ann.get("/ui/account")).csrf
     assert len({stolen, anonymous, own}) == 3
     for csrf in (
@@ -357,14 +362,16 @@ async def test_a_form_without_the_proof_changes_nothing(
     assert (await me(ann)).status == 401
 
 
-async def test_signing_in_needs_the_proof_too(team: Any, browse: Callable[..., CookieBrowser]) -> None:
+async def test_signing_in_needs_the_proof_too(
+    password_site: Any, browse: Callable[..., CookieBrowser]
+) -> None:
     """Otherwise a page elsewhere could sign somebody in as its author, and read what they do."""
-    await team.person("eve")
-    browser = browse(team)
+    await password_site.person("eve")
+    browser = browse(password_site)
     page = await browser.post("/ui/sign-in", name="eve", password=PASSWORD)
     assert page.status == 403
     await browser.get("/ui/sign-in")
-    foreign = (await browse(team).get("/ui/sign-in")).csrf
+    foreign = (await browse(password_site).get("/ui/sign-in")).csrf
     assert (await browser.post("/ui/sign-in", name="eve", password=PASSWORD, csrf=foreign)).status == 403
     assert (await me(browser)).status == 401
 
@@ -419,9 +426,9 @@ ELSEWHERE = [
 ]
 
 
-async def test_a_sign_in_leads_nowhere_else(team: Any, browse: Callable[..., CookieBrowser]) -> None:
-    await team.person("ann")
-    browser = browse(team)
+async def test_a_sign_in_leads_nowhere_else(password_site: Any, browse: Callable[..., CookieBrowser]) -> None:
+    await password_site.person("ann")
+    browser = browse(password_site)
     for to in ELSEWHERE:
         page = await browser.get(f"/ui/sign-in?next={quote(to, safe='')}")
         assert 'name="next" value="/ui/"' in page.text, to
@@ -435,9 +442,9 @@ async def test_a_sign_in_leads_nowhere_else(team: Any, browse: Callable[..., Coo
 # Links.
 
 
-async def test_a_link_sets_a_password_once(team: Any, browse: Callable[..., CookieBrowser]) -> None:
-    text = await team.services.people.invite("bob", Role.USER)
-    browser = browse(team)
+async def test_a_link_sets_a_password_once(password_site: Any, browse: Callable[..., CookieBrowser]) -> None:
+    text = await password_site.services.people.invite("bob", Role.USER)
+    browser = browse(password_site)
     page = await browser.get(f"/ui/invite/{text}")
     assert (page.status, "Welcome, bob" in page.text) == (200, True)
     short = await browser.post(f"/ui/invite/{text}", csrf=page.csrf, password="short", again="short")
@@ -450,27 +457,28 @@ async def test_a_link_sets_a_password_once(team: Any, browse: Callable[..., Cook
     done = await browser.post(f"/ui/invite/{text}", csrf=page.csrf, password=PASSWORD, again=PASSWORD)
     assert (done.status, done.to) == (303, "/ui/")
     assert (await me(browser)).status == 200
-    again = browse(team)
-    assert (await again.get(f"/ui/invite/{text}")).status == 404
+    again = browse(password_site)
+    used = await again.get(f"/ui/invite/{text}")
+    assert (used.status, "<h1>Invalid link</h1>" in used.text) == (404, True)
     csrf = (await again.get("/ui/sign-in")).csrf
     assert (
         await again.post(f"/ui/invite/{text}", csrf=csrf, password=PASSWORD, again=PASSWORD)
     ).status == 404
     assert (await again.sign_in("bob")).status == 303
-    assert ("invite.accept", "bob", "bob", "ok") in await _actions(team)
+    assert ("invite.accept", "bob", "bob", "ok") in await _actions(password_site)
 
 
-async def test_a_link_that_was_never_made(team: Any, browse: Callable[..., CookieBrowser]) -> None:
+async def test_a_link_that_was_never_made(password_site: Any, browse: Callable[..., CookieBrowser]) -> None:
     for text in ("x", "A" * 43, "..%2f..%2fetc", "%00", "é", "A" * 5000):
-        assert (await browse(team).get(f"/ui/invite/{quote(text, safe='%')}")).status == 404, text
+        assert (await browse(password_site).get(f"/ui/invite/{quote(text, safe='%')}")).status == 404, text
 
 
 # The account.
 
 
-async def test_changing_the_password(team: Any, browse: Callable[..., CookieBrowser]) -> None:
-    await team.person("ann")
-    one, other = browse(team), browse(team)
+async def test_changing_the_password(password_site: Any, browse: Callable[..., CookieBrowser]) -> None:
+    await password_site.person("ann")
+    one, other = browse(password_site), browse(password_site)
     await one.sign_in("ann")
     await other.sign_in("ann")
     csrf = (await one.get("/ui/account")).csrf
@@ -491,16 +499,18 @@ async def test_changing_the_password(team: Any, browse: Callable[..., CookieBrow
     assert (page.status, page.to) == (303, "/ui/account")
     assert (await me(one)).status == 200
     assert (await me(other)).status == 401
-    assert (await browse(team).sign_in("ann")).status == 401
-    assert (await browse(team).sign_in("ann", "another password")).status == 303
+    assert (await browse(password_site).sign_in("ann")).status == 401
+    assert (await browse(password_site).sign_in("ann", "another password")).status == 303
 
 
 # Tokens.
 
 
-async def test_a_token_opens_the_api_and_no_page(team: Any, browse: Callable[..., CookieBrowser]) -> None:
-    ann = await team.person("ann")
-    browser = browse(team, headers={"Authorization": f"Bearer {ann.secret}"})
+async def test_a_token_opens_the_api_and_no_page(
+    password_site: Any, browse: Callable[..., CookieBrowser]
+) -> None:
+    ann = await password_site.person("ann")
+    browser = browse(password_site, headers={"Authorization": f"Bearer {ann.secret}"})
     assert (await me(browser)).status == 200
     for method, path in (
         ("GET", "/ui/"),
@@ -521,24 +531,26 @@ async def test_a_wrong_token_is_refused_in_every_mode(
         assert page.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-async def test_a_token_does_what_its_rights_say(team: Any, browse: Callable[..., CookieBrowser]) -> None:
+async def test_a_token_does_what_its_rights_say(
+    password_site: Any, browse: Callable[..., CookieBrowser]
+) -> None:
     def scope(*rights: Right) -> TokenScope:
         return TokenScope(frozenset(rights))
 
-    root = await team.person("root", Role.ADMIN, scope(Right.READ))
-    whole = await team.person("whole", Role.ADMIN, scope(Right.READ, Right.ADMIN))
-    _, call = await team.services.people.create_token(root.user, "x", scope(Right.CALL), None)
+    root = await password_site.person("root", Role.ADMIN, scope(Right.READ))
+    whole = await password_site.person("whole", Role.ADMIN, scope(Right.READ, Right.ADMIN))
+    _, call = await password_site.services.people.create_token(root.user, "x", scope(Right.CALL), None)
     for secret, path, status in (
         (root.secret, "/api/v1/me", 200),
         (call, "/api/v1/me", 403),
         (root.secret, "/api/v1/users", 403),
         (whole.secret, "/api/v1/users", 200),
     ):
-        page = await browse(team).get(path, Authorization=f"Bearer {secret}")
+        page = await browse(password_site).get(path, Authorization=f"Bearer {secret}")
         assert page.status == status, (path, page.text)
     more = {"name": "more", "scope": {"rights": ["manage"]}}
     bearer = {"Authorization": f"Bearer {whole.secret}"}
-    page = await browse(team).ask("POST", "/api/v1/tokens", bearer, json=more)
+    page = await browse(password_site).ask("POST", "/api/v1/tokens", bearer, json=more)
     assert page.status == 403, "a token makes no tokens"
 
 
@@ -553,17 +565,17 @@ async def test_another_scheme_is_not_our_business(
 
 
 async def test_to_others_the_pages_of_admins_do_not_exist(
-    team: Any, browse: Callable[..., CookieBrowser]
+    password_site: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
-    await team.person("ann")
-    await team.person("root", Role.ADMIN)
-    ann, root = browse(team), browse(team)
+    await password_site.person("ann")
+    await password_site.person("root", Role.ADMIN)
+    ann, root = browse(password_site), browse(password_site)
     await ann.sign_in("ann")
     await root.sign_in("root")
     assert (await ann.get("/ui/admin/people")).status == 404
     assert (await root.get("/ui/admin/people")).status == 200
     assert (await ann.get("/api/v1/users")).status == 403
-    assert (await browse(team).get("/ui/admin/people")).status == 303
+    assert (await browse(password_site).get("/ui/admin/people")).status == 303
 
 
 # The mode none.
@@ -676,9 +688,9 @@ def _routes(local: Any) -> list[tuple[str, str]]:
 
 
 async def test_without_a_sign_in_nothing_but_the_way_in_answers(
-    team: Any, browse: Callable[..., CookieBrowser]
+    password_site: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
-    browser, routes, wrong = browse(team), _routes(team), []
+    browser, routes, wrong = browse(password_site), _routes(password_site), []
     assert len(routes) > 40, "the routes were not found"
     for method, path in routes:
         if path in PUBLIC:
@@ -691,11 +703,11 @@ async def test_without_a_sign_in_nothing_but_the_way_in_answers(
 
 
 async def test_no_two_pages_carry_the_same_proof_and_each_counts(
-    team: Any, browse: Callable[..., CookieBrowser]
+    password_site: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
     """Otherwise the lengths of compressed pages would give it away, piece by piece (BREACH)."""
-    await team.person("ann")
-    browser = browse(team)
+    await password_site.person("ann")
+    browser = browse(password_site)
     await browser.sign_in("ann")
     pages = [await browser.get("/ui/account") for _ in range(5)]
     proofs = [page.csrf for page in pages]

@@ -116,7 +116,7 @@ async def test_the_code_of_an_honest_authorization_server_is_not_sent_to_a_hosti
     page = await scene.ann.browser.get(back)
     assert await scene.stolen() == []
     assert page.status == 400
-    assert "the redirect address of another authorization server" in unescape(page.text)
+    assert "the redirect URI of another authorization server" in unescape(page.text)
 
 
 async def test_the_code_of_an_honest_client_at_the_shared_address_is_not_sent_either(scene: Scene) -> None:

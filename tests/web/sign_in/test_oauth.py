@@ -95,7 +95,7 @@ class OAuthTeam:
 
 
 @pytest.fixture
-async def team(open_site: Opening, start_program: ProgramStarter, no_proxies: None) -> OAuthTeam:
+async def oauth_team(open_site: Opening, start_program: ProgramStarter, no_proxies: None) -> OAuthTeam:
     program = start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     local = await open_site({}, people_mode="password")
     draft = ServerDraft("Guarded", f"{program}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),))
@@ -106,44 +106,48 @@ async def team(open_site: Opening, start_program: ProgramStarter, no_proxies: No
 # It works.
 
 
-async def test_somebody_goes_to_their_provider_and_comes_back_ready(team: OAuthTeam) -> None:
-    instance = await team.instance()
-    url = await team.begin(instance)
-    async with aiohttp.ClientSession() as session, session.get(f"{team.program}/control") as response:
+async def test_somebody_goes_to_their_provider_and_comes_back_ready(oauth_team: OAuthTeam) -> None:
+    instance = await oauth_team.instance()
+    url = await oauth_team.begin(instance)
+    async with aiohttp.ClientSession() as session, session.get(f"{oauth_team.program}/control") as response:
         digest = issuer_digest((await response.json())["as1"])
-    assert URL(url).query["redirect_uri"] == f"{team.local.url}{CALLBACK}/{digest}"
-    back = await team.ann.browser.get(await team.agree(url))
+    assert URL(url).query["redirect_uri"] == f"{oauth_team.local.url}{CALLBACK}/{digest}"
+    back = await oauth_team.ann.browser.get(await oauth_team.agree(url))
     assert (back.status, back.headers["location"]) == (303, f"/ui/mcp#i-{instance.id}")
-    assert await team.state(instance) is InstanceState.READY
+    assert await oauth_team.state(instance) is InstanceState.READY
     cookie = back.headers["set-cookie"].partition(";")[0]
-    both = f"{team.ann.browser.headers['Cookie']}; {cookie}"
-    page = await team.ann.browser.get("/ui/mcp", headers={"Cookie": both})
+    both = f"{oauth_team.ann.browser.headers['Cookie']}; {cookie}"
+    page = await oauth_team.ann.browser.get("/ui/mcp", headers={"Cookie": both})
     assert "is connected" in page.text
-    called = await team.ann.token.post(f"/api/v1/tools/mcp_{instance.slug}__whoami/call", {"arguments": {}})
+    called = await oauth_team.ann.token.post(
+        f"/api/v1/tools/mcp_{instance.slug}__whoami/call", {"arguments": {}}
+    )
     assert (called.status, called.json["text"]) == (200, "somebody")
 
 
-async def test_the_page_names_where_it_leads_and_lets_nothing_else_in(team: OAuthTeam) -> None:
-    page = await team.press(await team.instance())
-    host = URL(team.program).host
+async def test_the_page_names_where_it_leads_and_lets_nothing_else_in(oauth_team: OAuthTeam) -> None:
+    page = await oauth_team.press(await oauth_team.instance())
+    host = URL(oauth_team.program).host
     assert f"Continue to {host}" in page.text
     assert "form-action 'self'" in page.headers["Content-Security-Policy"]
     assert page.headers["Cache-Control"] == "no-store"
 
 
-async def test_scripts_get_the_address_as_json(team: OAuthTeam) -> None:
-    answer = await team.press(await team.instance(), headers={"Accept": "application/json"})
+async def test_scripts_get_the_address_as_json(oauth_team: OAuthTeam) -> None:
+    answer = await oauth_team.press(await oauth_team.instance(), headers={"Accept": "application/json"})
     assert list(answer.json) == ["url"]
-    back = await team.ann.browser.get(await team.agree(answer.json["url"]))
+    back = await oauth_team.ann.browser.get(await oauth_team.agree(answer.json["url"]))
     assert back.status == 303
 
 
-async def test_the_audit_log_tells_of_it_without_secrets(team: OAuthTeam) -> None:
-    instance = await team.instance()
-    path = await team.agree(await team.begin(instance))
-    await team.ann.browser.get(path)
-    await team.ann.browser.get(path)
-    entries = await team.local.services.database.audit.entries(before=None, limit=20, action=None, actor=None)
+async def test_the_audit_log_tells_of_it_without_secrets(oauth_team: OAuthTeam) -> None:
+    instance = await oauth_team.instance()
+    path = await oauth_team.agree(await oauth_team.begin(instance))
+    await oauth_team.ann.browser.get(path)
+    await oauth_team.ann.browser.get(path)
+    entries = await oauth_team.local.services.database.audit.entries(
+        before=None, limit=20, action=None, actor=None
+    )
     told = {entry.action: entry for entry in entries}
     assert {"instance.connect", "instance.sign_in", "instance.sign_in_failed"} <= set(told)
     assert URL(path).query["code"] not in str(entries)
@@ -162,89 +166,93 @@ def problem(page: Any, *words: str) -> str:
     return said
 
 
-async def test_the_provider_says_no(team: OAuthTeam) -> None:
-    instance = await team.instance()
-    url = await team.begin(instance)
-    await team.control(authorize_error="access_denied")
-    page = await team.ann.browser.get(await team.agree(url))
+async def test_the_provider_says_no(oauth_team: OAuthTeam) -> None:
+    instance = await oauth_team.instance()
+    url = await oauth_team.begin(instance)
+    await oauth_team.control(authorize_error="access_denied")
+    page = await oauth_team.ann.browser.get(await oauth_team.agree(url))
     problem(page, "The provider denied access", "access_denied (said no)")
     assert f'action="/ui/mcp/{instance.id}/connect"' in page.text
-    assert not await team.kept(instance)
+    assert not await oauth_team.kept(instance)
 
 
 @pytest.mark.parametrize(
     "query", ["", "?code=c", "?code=c&state=", "?code=c&state=made-up", "?state=%00&code=%ff"]
 )
-async def test_a_state_that_is_missing_or_unknown(team: OAuthTeam, query: str) -> None:
-    page = await team.ann.browser.get(CALLBACK + query)
+async def test_a_state_that_is_missing_or_unknown(oauth_team: OAuthTeam, query: str) -> None:
+    page = await oauth_team.ann.browser.get(CALLBACK + query)
     assert page.status == 400
     problem(page, "Can’t complete this sign-in")
-    assert not await team.log("token")
+    assert not await oauth_team.log("token")
 
 
-async def test_a_state_that_was_used(team: OAuthTeam) -> None:
-    instance = await team.instance()
-    path = await team.agree(await team.begin(instance))
-    assert (await team.ann.browser.get(path)).status == 303
-    page = await team.ann.browser.get(path)
+async def test_a_state_that_was_used(oauth_team: OAuthTeam) -> None:
+    instance = await oauth_team.instance()
+    path = await oauth_team.agree(await oauth_team.begin(instance))
+    assert (await oauth_team.ann.browser.get(path)).status == 303
+    page = await oauth_team.ann.browser.get(path)
     assert page.status == 400
     problem(page, "unknown or has already been completed")
-    assert await team.kept(instance)
-    assert await team.state(instance) is InstanceState.READY
+    assert await oauth_team.kept(instance)
+    assert await oauth_team.state(instance) is InstanceState.READY
 
 
-async def test_a_parameter_that_is_there_twice(team: OAuthTeam) -> None:
-    path = await team.agree(await team.begin(await team.instance()))
-    page = await team.ann.browser.get(f"{path}&code=other")
+async def test_a_parameter_that_is_there_twice(oauth_team: OAuthTeam) -> None:
+    path = await oauth_team.agree(await oauth_team.begin(await oauth_team.instance()))
+    page = await oauth_team.ann.browser.get(f"{path}&code=other")
     assert page.status == 400
     problem(page, "more than once")
-    assert not await team.log("token")
+    assert not await oauth_team.log("token")
 
 
-async def test_another_person_comes_back(team: OAuthTeam) -> None:
-    instance = await team.instance()
-    path = await team.agree(await team.begin(instance))
-    page = await team.bob.browser.get(path)
+async def test_another_person_comes_back(oauth_team: OAuthTeam) -> None:
+    instance = await oauth_team.instance()
+    path = await oauth_team.agree(await oauth_team.begin(instance))
+    page = await oauth_team.bob.browser.get(path)
     assert page.status == 400
     problem(page, "started by another user")
     assert instance.name not in page.text
-    assert not await team.kept(instance)
-    assert (await team.ann.browser.get(path)).status == 400
+    assert not await oauth_team.kept(instance)
+    assert (await oauth_team.ann.browser.get(path)).status == 400
 
 
-async def test_another_browser_of_the_same_person_comes_back(team: OAuthTeam) -> None:
-    instance = await team.instance()
-    path = await team.agree(await team.begin(instance))
-    session = await team.local.services.people.begin_session(team.ann.user)
-    name = team.ann.browser.headers["Cookie"].partition("=")[0]
-    other = team.local.client(Cookie=f"{name}={session}")
+async def test_another_browser_of_the_same_person_comes_back(oauth_team: OAuthTeam) -> None:
+    instance = await oauth_team.instance()
+    path = await oauth_team.agree(await oauth_team.begin(instance))
+    session = await oauth_team.local.services.people.begin_session(oauth_team.ann.user)
+    name = oauth_team.ann.browser.headers["Cookie"].partition("=")[0]
+    other = oauth_team.local.client(Cookie=f"{name}={session}")
     problem(await other.get(path), "started by another user")
-    assert not await team.kept(instance)
+    assert not await oauth_team.kept(instance)
 
 
-async def test_nobody_is_signed_in(team: OAuthTeam) -> None:
-    path = await team.agree(await team.begin(await team.instance()))
-    answer = await team.local.client().get(path)
+async def test_nobody_is_signed_in(oauth_team: OAuthTeam) -> None:
+    path = await oauth_team.agree(await oauth_team.begin(await oauth_team.instance()))
+    answer = await oauth_team.local.client().get(path)
     assert answer.status == 303
     assert answer.headers["location"].startswith("/ui/sign-in?next=")
 
 
-async def test_the_record_was_lost(team: OAuthTeam) -> None:
-    path = await team.agree(await team.begin(await team.instance()))
-    await team.local.services.database.auth.take_pending(URL(path).query["state"])
-    problem(await team.ann.browser.get(path), "unknown or has already been completed")
+async def test_the_record_was_lost(oauth_team: OAuthTeam) -> None:
+    path = await oauth_team.agree(await oauth_team.begin(await oauth_team.instance()))
+    await oauth_team.local.services.database.auth.take_pending(URL(path).query["state"])
+    problem(await oauth_team.ann.browser.get(path), "unknown or has already been completed")
 
 
-async def test_the_issuer_is_another(team: OAuthTeam) -> None:
-    instance = await team.instance()
-    await team.control(iss="https://other.example")
-    path = await team.agree(await team.begin(instance))
-    problem(await team.ann.browser.get(path), "another authorization server", "before you sign in here again")
-    await team.control(iss="right")
-    path = await team.agree(await team.begin(instance))
-    page = await team.ann.browser.get(str(URL(path).update_query(iss="https://other.example")))
+async def test_the_issuer_is_another(oauth_team: OAuthTeam) -> None:
+    instance = await oauth_team.instance()
+    await oauth_team.control(iss="https://other.example")
+    path = await oauth_team.agree(await oauth_team.begin(instance))
+    problem(
+        await oauth_team.ann.browser.get(path),
+        "another authorization server",
+        "before you sign in here again",
+    )
+    await oauth_team.control(iss="right")
+    path = await oauth_team.agree(await oauth_team.begin(instance))
+    page = await oauth_team.ann.browser.get(str(URL(path).update_query(iss="https://other.example")))
     problem(page, "another authorization server")
-    assert not await team.log("token")
+    assert not await oauth_team.log("token")
 
 
 @pytest.mark.parametrize(
@@ -256,73 +264,77 @@ async def test_the_issuer_is_another(team: OAuthTeam) -> None:
         ("invalid_client", 424, "no longer recognizes Toolyard"),
     ],
 )
-async def test_the_token_endpoint_fails(team: OAuthTeam, trouble: int | str, status: int, words: str) -> None:
-    instance = await team.instance()
-    path = await team.agree(await team.begin(instance))
-    await team.control(token_trouble=[trouble])
-    page = await team.ann.browser.get(path)
+async def test_the_token_endpoint_fails(
+    oauth_team: OAuthTeam, trouble: int | str, status: int, words: str
+) -> None:
+    instance = await oauth_team.instance()
+    path = await oauth_team.agree(await oauth_team.begin(instance))
+    await oauth_team.control(token_trouble=[trouble])
+    page = await oauth_team.ann.browser.get(path)
     assert page.status == status
     problem(page, words)
     assert f'action="/ui/mcp/{instance.id}/connect"' in page.text
-    assert not await team.kept(instance)
+    assert not await oauth_team.kept(instance)
     # Trying again is enough.
-    assert (await team.ann.browser.get(await team.agree(await team.begin(instance)))).status == 303
+    assert (
+        await oauth_team.ann.browser.get(await oauth_team.agree(await oauth_team.begin(instance)))
+    ).status == 303
 
 
-async def test_the_instance_was_deleted_meanwhile(team: OAuthTeam) -> None:
-    instance = await team.instance()
-    path = await team.agree(await team.begin(instance))
-    storage = team.local.services.database.auth
+async def test_the_instance_was_deleted_meanwhile(oauth_team: OAuthTeam) -> None:
+    instance = await oauth_team.instance()
+    path = await oauth_team.agree(await oauth_team.begin(instance))
+    storage = oauth_team.local.services.database.auth
     pending = await storage.take_pending(URL(path).query["state"])
-    await team.local.services.registry.delete_instance(instance.user_id, instance.id)
+    await oauth_team.local.services.registry.delete_instance(instance.user_id, instance.id)
     await storage.put_pending(pending)
-    page = await team.ann.browser.get(path)
+    page = await oauth_team.ann.browser.get(path)
     assert page.status == 404
     problem(page, "Instance not found", "deleted while you were signing in")
-    assert not await team.kept(instance)
+    assert not await oauth_team.kept(instance)
 
 
 # It cannot begin.
 
 
-async def test_it_cannot_begin_and_says_why(team: OAuthTeam) -> None:
-    instance = await team.instance()
-    await team.control(metadata={"registration_endpoint": None})
-    page = await team.press(instance)
+async def test_it_cannot_begin_and_says_why(oauth_team: OAuthTeam) -> None:
+    instance = await oauth_team.instance()
+    await oauth_team.control(metadata={"registration_endpoint": None})
+    page = await oauth_team.press(instance)
     problem(page, "Can’t register with the provider", "does not support dynamic client registration")
     assert f'action="/ui/mcp/{instance.id}/connect"' in page.text
-    as_json = await team.press(instance, headers={"Accept": "application/json"})
+    as_json = await oauth_team.press(instance, headers={"Accept": "application/json"})
     assert as_json.headers["content-type"] == "application/problem+json"
     assert "does not support dynamic client registration" in as_json.json["detail"]
 
 
-async def test_another_persons_instance_cannot_be_connected(team: OAuthTeam) -> None:
-    instance = await team.instance()
-    page = await team.press(instance, team.bob)
+async def test_another_persons_instance_cannot_be_connected(oauth_team: OAuthTeam) -> None:
+    instance = await oauth_team.instance()
+    page = await oauth_team.press(instance, oauth_team.bob)
     assert page.status == 404
-    assert not await team.log("authorize")
+    assert not await oauth_team.log("authorize")
 
 
-async def test_an_instance_without_oauth_cannot_be_connected(team: OAuthTeam) -> None:
-    services = team.local.services
-    server = await services.registry.add_server(ServerDraft("Public", f"{team.program}/mcp"))
-    instance = await services.registry.create_instance(team.ann.user.id, InstanceDraft(server.id))
-    page = await team.press(instance)
+async def test_an_instance_without_oauth_cannot_be_connected(oauth_team: OAuthTeam) -> None:
+    services = oauth_team.local.services
+    server = await services.registry.add_server(ServerDraft("Public", f"{oauth_team.program}/mcp"))
+    instance = await services.registry.create_instance(oauth_team.ann.user.id, InstanceDraft(server.id))
+    page = await oauth_team.press(instance)
     assert page.status == 422
     problem(page, "does not use OAuth")
 
 
-async def test_a_form_of_another_page_begins_nothing(team: OAuthTeam) -> None:
-    instance = await team.instance()
+async def test_a_form_of_another_page_begins_nothing(oauth_team: OAuthTeam) -> None:
+    instance = await oauth_team.instance()
     for data in ({}, {"csrf": "made-up"}):
-        answer = await team.ann.browser.post(f"/ui/mcp/{instance.id}/connect", data=data)
+        answer = await oauth_team.ann.browser.post(f"/ui/mcp/{instance.id}/connect", data=data)
         assert answer.status == 403
-    assert not await team.log("register")
+    assert not await oauth_team.log("register")
 
 
-async def test_a_token_begins_nothing(team: OAuthTeam) -> None:
-    instance = await team.instance()
-    assert (await team.ann.token.post(f"/ui/mcp/{instance.id}/connect")).status == 403
+async def test_a_token_begins_nothing(oauth_team: OAuthTeam) -> None:
+    instance = await oauth_team.instance()
+    assert (await oauth_team.ann.token.post(f"/ui/mcp/{instance.id}/connect")).status == 403
 
 
 # Who we are.

@@ -224,7 +224,7 @@ class OidcProvider:
         code = sanitize_error_text(document.get("error"), max_characters=60)
         description = sanitize_error_text(document.get("error_description"))
         log.warning(
-            "the identity provider's token endpoint answered HTTP %s: %s %s",
+            "the identity provider's token endpoint answered with HTTP %s: %s %s",
             response.status,
             code,
             description,
@@ -238,7 +238,7 @@ class OidcProvider:
             )
         detail = f": {code}" if code else ""
         return ProviderFailed(
-            f"the identity provider's token endpoint answered HTTP {response.status}{detail}",
+            f"the identity provider's token endpoint answered with HTTP {response.status}{detail}",
             hint="try again later",
         )
 
@@ -254,7 +254,7 @@ def _require_document(response: OAuthHttpResponse, label: str) -> JsonDocument:
     if response.status != 200 or response.document is None:
         fault = " without a JSON object" if response.status == 200 else ""
         raise ProviderFailed(
-            f"{label} answered HTTP {response.status}{fault}",
+            f"{label} answered with HTTP {response.status}{fault}",
             hint="try again later, or check oidc_issuer",
         )
     return response.document

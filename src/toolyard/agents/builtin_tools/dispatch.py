@@ -26,6 +26,7 @@ from toolyard.agents.builtin_tools.web_fetch import PageFetcher
 from toolyard.agents.builtin_tools.workspace import Workspace
 from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
 from toolyard.types.tool import Definition
+from toolyard.workers.worker_process import WorkerFailed
 
 __all__ = ["NativeLimits", "NativeTools"]
 
@@ -79,7 +80,7 @@ class NativeTools:
         try:
             tool_arguments = ToolArguments(self.definitions[name], arguments)
             return {"content": await self._handlers[name](tool_arguments)}
-        except (NativeToolError, InvalidToolArgument) as error:
+        except (NativeToolError, WorkerFailed, InvalidToolArgument) as error:
             return _error_result(str(error))
         except Exception:
             # Boundary: this method promises not to raise. The model's turn continues, and the log has the

@@ -10,9 +10,10 @@ from collections.abc import AsyncGenerator, Generator
 from toolyard.agents.builtin_tools.bounded_thread import BoundedThreadPool, CancellationToken
 from toolyard.agents.builtin_tools.directory_walk import DirectoryWalk, WalkEntry
 from toolyard.agents.builtin_tools.grep import FileMatches, GrepQuery, IncompleteSearch, read_text_bytes
+from toolyard.agents.builtin_tools.grep_worker import GREP_WORKER_MODULE
 from toolyard.agents.builtin_tools.tool_error import NativeToolError
-from toolyard.agents.builtin_tools.worker_process import WorkerProcess
 from toolyard.agents.builtin_tools.workspace import OpenedPath, Workspace
+from toolyard.workers.worker_process import WorkerProcess
 
 __all__ = ["FallbackGrepEngine", "send_pattern"]
 
@@ -32,7 +33,7 @@ class FallbackGrepEngine:
     async def find_matches(self, query: GrepQuery) -> AsyncGenerator[FileMatches, None]:
         batches = _FileBatches(self._workspace, query)
         try:
-            async with WorkerProcess("grep_worker") as program:
+            async with WorkerProcess(GREP_WORKER_MODULE) as program:
                 await send_pattern(program, query)
                 while batch := await self._threads.run(batches.read_batch, _READ_TIMEOUT_SECONDS):
                     for hits in await _match_batch(program, batch):

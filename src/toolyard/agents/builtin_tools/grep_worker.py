@@ -1,4 +1,4 @@
-"""Worker program: find the lines of texts that match a regular expression. Started by ``worker_process``.
+"""Worker program: find the lines of texts that match a regular expression. Started by ``workers``.
 
 The first request is the pattern as JSON. Each further request is a line of lengths followed by the texts.
 """
@@ -9,10 +9,11 @@ import json
 import re
 import warnings
 
-from toolyard.agents.builtin_tools.worker_protocol import serve_requests
+from toolyard.workers.worker_protocol import serve_requests
 
-__all__ = ["MAX_LINES_PER_FILE", "compile_pattern", "find_matching_lines", "main"]
+__all__ = ["GREP_WORKER_MODULE", "MAX_LINES_PER_FILE", "compile_pattern", "find_matching_lines", "main"]
 
+GREP_WORKER_MODULE = __name__
 MAX_LINES_PER_FILE = 10_000
 """Maximum number of matching lines reported per text."""
 

@@ -1,4 +1,4 @@
-"""Worker program: extract the readable text of an HTML page. Started by ``worker_process``.
+"""Worker program: extract the readable text of an HTML page. Started by ``workers``.
 
 Headings, lists, links, tables and code are kept in Markdown notation. Content that a reader does not see
 (scripts, styles, hidden elements) is omitted.
@@ -11,7 +11,7 @@ import re
 from html.parser import HTMLParser
 from urllib.parse import urljoin
 
-from toolyard.agents.builtin_tools.worker_protocol import serve_requests
+from toolyard.workers.worker_protocol import serve_requests
 
 __all__ = ["extract_page_text", "main"]
 

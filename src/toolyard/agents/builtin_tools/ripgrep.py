@@ -24,10 +24,10 @@ from toolyard.agents.builtin_tools.bounded_thread import BoundedThreadPool, Canc
 from toolyard.agents.builtin_tools.directory_walk import SKIPPED_FOLDER_NAME
 from toolyard.agents.builtin_tools.grep import MAX_FILE_BYTES, FileMatches, GrepQuery, IncompleteSearch
 from toolyard.agents.builtin_tools.grep_fallback import FallbackGrepEngine, send_pattern
-from toolyard.agents.builtin_tools.grep_worker import MAX_LINES_PER_FILE
-from toolyard.agents.builtin_tools.worker_process import WorkerProcess
+from toolyard.agents.builtin_tools.grep_worker import GREP_WORKER_MODULE, MAX_LINES_PER_FILE
 from toolyard.agents.builtin_tools.workspace import Workspace
 from toolyard.transports.stdio.supervisor import build_child_environment
+from toolyard.workers.worker_process import WorkerProcess
 
 __all__ = ["RipgrepEngine", "find_ripgrep"]
 
@@ -64,7 +64,7 @@ class RipgrepEngine:
         if _UNSUPPORTED_SYNTAX_PATTERN.search(query.pattern) is None:
             # Python compiles the pattern first, so that both engines refuse the same patterns with the same
             # message.
-            async with WorkerProcess("grep_worker") as worker:
+            async with WorkerProcess(GREP_WORKER_MODULE) as worker:
                 await send_pattern(worker, query)
             with closing(_StartFolder(self._workspace, query.path)) as start:
                 await self._threads.run(start.open_folder, _OPEN_TIMEOUT_SECONDS)

@@ -32,6 +32,7 @@ class FileType:
 
 _TEXT_BOMS = (
     (codecs.BOM_UTF8, FileType("text", encoding="utf-8-sig")),
+    # Before UTF-16, whose mark is the beginning of this one.
     (codecs.BOM_UTF32_LE, FileType("text", encoding="utf-32")),
     (codecs.BOM_UTF32_BE, FileType("text", encoding="utf-32")),
     (codecs.BOM_UTF16_LE, FileType("text", encoding="utf-16")),
@@ -138,6 +139,7 @@ def _image_content(file: OpenedPath, file_type: FileType) -> ContentBlocks:
             f"'{escape_path(file.path)}' is {file_type.words} of {file.stat_result.st_size:,} "
             f"bytes; the maximum is {_MAX_IMAGE_BYTES:,}"
         )
+    # Read up to the limit only: the file may have grown since its size was checked.
     with os.fdopen(os.dup(file.fd), "rb") as stream:
         data = stream.read(_MAX_IMAGE_BYTES + 1)[:_MAX_IMAGE_BYTES]
     description = f"{escape_path(file.path)}: {file_type.words}, {len(data):,} bytes"
@@ -183,6 +185,8 @@ def _format_lines(
 
 
 def _open_text(fd: int, encoding: str) -> io.TextIOWrapper:
+    # Closing the stream closes its descriptor, so it gets a copy. Only "\n" ends a line, as for ``grep``,
+    # whose line numbers must agree.
     return io.TextIOWrapper(
         io.BufferedReader(io.FileIO(os.dup(fd), "rb"), _READ_CHUNK_SIZE),
         encoding,

@@ -12,18 +12,18 @@ import zlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from http import HTTPStatus
+from http.client import responses as REASON_PHRASES
 from typing import TYPE_CHECKING
 
 import orjson
 from yarl import URL
 
 from toolyard.agents.builtin_tools.tool_error import NativeToolError
-from toolyard.agents.builtin_tools.worker_process import WorkerProcess
 from toolyard.config.value_checks import url_fault
 from toolyard.net import AddressRefused, OutboundHttp
 from toolyard.results.untrusted_text import derive_mark
 from toolyard.transports.transport import to_single_line
+from toolyard.workers.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
     import aiohttp
@@ -174,8 +174,8 @@ class PageFetcher:
 async def _read_page(url: URL, response: aiohttp.ClientResponse) -> _FetchedPage:
     # These messages are not enclosed in untrusted-data marks, so they must not contain text of the page.
     if response.status != 200:
-        status = f"{response.status} {_status_phrase(response.status)}".rstrip()
-        raise NativeToolError(f"{_shorten_address(url)} answered HTTP {status}")
+        status = f"{response.status} {REASON_PHRASES.get(response.status, '')}".rstrip()
+        raise NativeToolError(f"{_shorten_address(url)} answered with HTTP {status}")
     kind = response.content_type.lower()
     if (
         not kind.startswith("text/")
@@ -221,7 +221,7 @@ async def _extract_text(page: _FetchedPage) -> tuple[str, str]:
     text = await asyncio.to_thread(decode_body, page.body, page.charset)
     if page.media_type not in _HTML_MEDIA_TYPES:
         return "", text
-    async with WorkerProcess("html_text_worker") as program:
+    async with WorkerProcess("toolyard.agents.builtin_tools.html_text_worker") as program:
         answer = orjson.loads(
             await program.send_request(orjson.dumps({"page": text, "address": page.address}))
         )
@@ -296,13 +296,6 @@ def _translate_error(error: Exception, url: URL) -> NativeToolError:
         return NativeToolError(f"{where} did not send its page: the response is not valid HTTP")
     words = to_single_line(str(error)) or type(error).__name__
     return NativeToolError(f"{where} did not send its page: {words}")
-
-
-def _status_phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
 
 
 def _shorten_address(address: URL | str) -> str:

@@ -18,6 +18,7 @@ from toolyard.errors import ToolRefused
 from toolyard.policy.glob import matches_glob as glob_fits
 from toolyard.types.approval import Approval, Grant
 from toolyard.types.call import ApprovalRequest
+from toolyard.types.json_values import object_or_empty
 from toolyard.types.tool import JsonObject
 
 __all__ = [
@@ -40,7 +41,7 @@ _ALL_ARGUMENTS_KEY = ""
 
 @dataclass(frozen=True, slots=True)
 class GrantScope:
-    """How far an approval extends: for exactly these arguments or any, and in this chat only (``here``) or
+    """How far an approval extends: for exactly these arguments or any, and in this chat only or
     everywhere.
     """
 
@@ -100,7 +101,7 @@ def arguments_match(predicate: JsonObject, arguments: JsonObject) -> bool:
     """
     for key, expected in predicate.items():
         if key == _ALL_ARGUMENTS_KEY:
-            if not is_same_json(_mapping_or_empty(expected).get("equal"), arguments):
+            if not is_same_json(object_or_empty(expected).get("equal"), arguments):
                 return False
         elif key not in arguments or not _value_matches(expected, arguments[key]):
             return False
@@ -108,17 +109,13 @@ def arguments_match(predicate: JsonObject, arguments: JsonObject) -> bool:
 
 
 def _value_matches(expected: object, value: object) -> bool:
-    if list(_mapping_or_empty(expected)) != ["glob"]:
+    if list(object_or_empty(expected)) != ["glob"]:
         return is_same_json(expected, value)
-    glob: object = _mapping_or_empty(expected)["glob"]
+    glob: object = object_or_empty(expected)["glob"]
     if not isinstance(glob, str) or not isinstance(value, str):
         return False
     # A value that matches ``folder/*`` must not leave the folder.
     return ".." not in value.replace("\\", "/").split("/") and glob_fits(glob, value)
-
-
-def _mapping_or_empty(value: object) -> JsonObject:
-    return cast("JsonObject", value) if isinstance(value, Mapping) else {}
 
 
 def is_same_json(one: object, other: object) -> bool:

@@ -120,16 +120,25 @@ class AttachmentService:
         return self._store.limits
 
     async def upload(
-        self, owner: str, name: str, pieces: AsyncIterable[bytes], *, origin: str = "", server: str = ""
+        self,
+        owner: str,
+        name: str,
+        pieces: AsyncIterable[bytes],
+        *,
+        declared_size: int = 0,
+        origin: str = "",
+        server: str = "",
     ) -> Attachment:
         """Store a file that arrives in pieces. It is removed again after a day, unless it is sent.
 
+        ``declared_size`` is what the sender says; 0 if unknown. The quota is reserved at the beginning.
         ``origin`` and ``server`` are those of content that a server sent; see ``Attachment``.
         Raises AttachmentRefused, AttachmentTooLarge and ChatQuotaExceeded, and errors of ``pieces``.
         """
         name = clean_file_name(name)
         inspector, size = _ContentInspector(name), 0
-        id = await self._store.begin(owner, name, origin, server)
+        reserved = min(declared_size, self.limits.file_bytes)
+        id = await self._store.begin(owner, name, origin, server, size=reserved)
         try:
             number = 0
             async for chunk in _rechunk(pieces):
@@ -137,7 +146,8 @@ class AttachmentService:
                 if size > self.limits.file_bytes:
                     raise self.build_size_error(name)
                 inspector.add(chunk)
-                await self._store.add_chunk(owner, id, number, chunk)
+                growth = max(0, size - max(reserved, size - len(chunk)))
+                await self._store.add_chunk(owner, id, number, chunk, growth=growth)
                 number += 1
             attachment = Attachment(id, name, inspector.finish(), size, origin, server)
             if attachment.is_picture and size > _MAX_PICTURE_BYTES:
@@ -145,7 +155,7 @@ class AttachmentService:
                     f"“{name}” is {size:,} bytes; models accept images of up to {_MAX_PICTURE_BYTES:,} bytes",
                     hint="make the picture smaller",
                 )
-            await self._store.complete(owner, id, attachment.mime)
+            await self._store.complete(owner, id, attachment.mime, size)
         except BaseException:
             # If the database fails, the upload stays until it expires.
             with suppress(ToolyardError):

@@ -19,17 +19,17 @@ from toolyard.agents.chat.elicitation import ServerQuestions
 from toolyard.agents.chat.errors import ChatChanged, ChatRefused, NoSuchChat
 from toolyard.agents.chat.human_answers import HumanAnswers
 from toolyard.agents.chat.result_event import FullResult, read_full_result
-from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
+from toolyard.agents.chat.storable import is_storable_json, sanitize_text
 from toolyard.agents.chat.title_writer import MAX_DERIVED_TITLE_CHARACTERS, TitleWriter, make_title
-from toolyard.agents.chat.tool_set import ChatBackend, ToolSet, ToolView, list_tool_views
+from toolyard.agents.chat.tool_set import ToolSet, ToolSetSource, ToolView, list_tool_views
 from toolyard.agents.chat.turn import (
     MODEL_MODULES,
     ModelUsageCallback,
     TurnServices,
     resolve_model_id,
 )
-from toolyard.agents.chat.turn_end import ChatLimits
-from toolyard.agents.chat.turn_runner import STOPPED_BY_USER, TurnRunner, create_runner_id
+from toolyard.agents.chat.turn_limits import ChatLimits
+from toolyard.agents.chat.turn_supervisor import STOPPED_BY_USER, TurnSupervisor, create_runner_id
 from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import ModelError
 from toolyard.errors import ToolyardError
@@ -88,7 +88,7 @@ class ChatService:
         store: SqlChatStore,
         approvals: ApprovalStore,
         models: Models,
-        backend: ChatBackend,
+        tool_sets: ToolSetSource,
         limits: ChatLimits,
         *,
         on_model_usage: ModelUsageCallback | None = None,
@@ -101,24 +101,24 @@ class ChatService:
         self.models = models
         self.attachments = AttachmentService(store.attachments)
         self._store = store
-        self._backend = backend
+        self._tool_sets = tool_sets
         self._clock = clock
         context = TurnServices(
             store, approvals, models, self.questions, limits, create_runner_id(), clock, on_model_usage
         )
         self._title_writer = TitleWriter(context)
-        self._turn_runner = TurnRunner(
-            context, backend, on_turn_done=self._title_writer.begin if writes_titles else None
+        self.turn_supervisor = TurnSupervisor(
+            context, tool_sets, on_turn_done=self._title_writer.begin if writes_titles else None
         )
-        self._human_answers = HumanAnswers(context, self._turn_runner)
+        self._human_answers = HumanAnswers(context, self.turn_supervisor)
 
     async def open(self, *, resume_any_chat: bool = False) -> None:
-        """End abandoned turns, then start the heartbeat and listen for stop requests of other processes.
+        """End abandoned turns, then start the heartbeat and listen for stop requests from other processes.
 
         With ``resume_any_chat``, this process can load the tools of every chat, and also resumes turns whose
         approvals were all answered although nobody resumed them.
         """
-        await self._turn_runner.open()
+        await self.turn_supervisor.open()
         if resume_any_chat:
             self._human_answers.start_resuming()
 
@@ -135,7 +135,7 @@ class ChatService:
     async def close(self) -> None:
         """Stop all turns of this process as interrupted. Takes bounded time; may be called twice."""
         await self._human_answers.close()
-        await self._turn_runner.close()
+        await self.turn_supervisor.close()
         await self._title_writer.close()
 
     # Chats.
@@ -185,7 +185,7 @@ class ChatService:
             yield opened
         finally:
             if not opened.is_stored:
-                await self._backend.release_chat(id)
+                await self._tool_sets.release_chat(id)
 
     async def get(self, owner: str, chat_id: str) -> Chat:
         """Return one of the owner's chats. Raises NoSuchChat."""
@@ -241,27 +241,29 @@ class ChatService:
     async def get_caller(self, owner: str, chat_id: str | None) -> Caller:
         """Return the caller of a chat, or of a chat without an agent. Raises NoSuchChat and ChatRefused."""
         chat = None if chat_id is None else await self.get(owner, chat_id)
-        return (await self._backend.load_tool_set(owner, chat)).caller
+        return (await self._tool_sets.load_tool_set(owner, chat)).caller
 
     async def open_chat(self, chat: Chat, user: User | None = None) -> OpenChat:
         """Return a stored chat with its tools. ``user`` is the owner, if they have just been authenticated.
 
         Raises ChatRefused.
         """
-        return OpenChat(chat, await self._backend.load_tool_set(chat.owner, chat, user=user), is_stored=True)
+        tool_set = await self._tool_sets.load_tool_set(chat.owner, chat, user=user)
+        return OpenChat(chat, tool_set, is_stored=True)
 
     async def _load_tool_set(self, chat: Chat, user: User | None = None) -> ToolSet:
         """Return the tools of a chat. Raises NoSuchModel, or ChatRefused for an unknown agent."""
-        tool_set = await self._backend.load_tool_set(chat.owner, chat, user=user)
+        tool_set = await self._tool_sets.load_tool_set(chat.owner, chat, user=user)
         if chat.model is not None:
             self.models.pick(chat.model, tool_set.caller.principal)
         return tool_set
 
     async def delete(self, owner: str, chat_id: str) -> None:
         """Stop the chat's turn, delete the chat with all its events, and close its connections."""
-        await self._turn_runner.stop(await self.get(owner, chat_id), STOPPED_BY_USER)
+        # The turn first: until it has ended it writes to the chat and uses its connections.
+        await self.turn_supervisor.stop(await self.get(owner, chat_id), STOPPED_BY_USER)
         await self._store.delete(owner, chat_id)
-        await self._backend.release_chat(chat_id)
+        await self._tool_sets.release_chat(chat_id)
 
     # Turns.
 
@@ -327,7 +329,7 @@ class ChatService:
         chat, tree = await self.get(owner, chat_id), await self._store.get_turn_tree(chat_id)
         if turn not in tree.parents:
             raise _no_such_turn()
-        await self._turn_runner.switch_branch(chat, tree.newest_end(turn))
+        await self.turn_supervisor.switch_branch(chat, tree.newest_end(turn))
         return await self.get(owner, chat_id)
 
     async def delete_alternative(self, owner: str, chat_id: str, turn: int) -> Chat:
@@ -346,7 +348,7 @@ class ChatService:
         if end in deleted:
             at = alternatives.index(turn)
             end = tree.newest_end(alternatives[at - 1] if at else alternatives[1])
-        await self._turn_runner.switch_branch(chat, end, deleted)
+        await self.turn_supervisor.switch_branch(chat, end, deleted)
         return await self.get(owner, chat_id)
 
     async def get_turn_tree(self, owner: str, chat_id: str) -> TurnTree:
@@ -393,6 +395,7 @@ class ChatService:
         chat, tool_set, is_new = opened.chat, opened.tool_set, not opened.is_stored
         unsent_ids: Sequence[str] = ()
         if isinstance(start, UserMessage):
+            # Before anything is stored, so that a missing model leaves no empty chat behind.
             picked_model = self.models.pick(resolve_model_id(chat, tool_set), tool_set.caller.principal)
             model = picked_model.choice.id
             start = replace(start, model=model, agent=chat.agent)
@@ -412,10 +415,12 @@ class ChatService:
                 call = tool_set.build_call_request(start.name, start.arguments)
                 # A call of an unknown tool is added by the turn, which searches for the tool first.
                 events += [call] if call.tool is not None else []
-            number = await self._turn_runner.begin(
+            number = await self.turn_supervisor.begin(
                 chat, tool_set, [NewChatEvent.from_data(each) for each in events], fork
             )
         except ToolyardError:
+            # The person can then send them with the next message. A chat that was made for this turn goes
+            # with it.
             if unsent_ids:
                 await self.attachments.unbind(chat.owner, unsent_ids)
             if is_new:
@@ -435,7 +440,7 @@ class ChatService:
         """Stop the chat's running or waiting turn, if any, in any process."""
         chat = await self.get(owner, chat_id)
         if chat.state is not TurnState.IDLE:
-            await self._turn_runner.stop(chat, STOPPED_BY_USER)
+            await self.turn_supervisor.stop(chat, STOPPED_BY_USER)
 
     async def answer_approval(
         self,
@@ -478,7 +483,7 @@ class ChatService:
         while chats := await self._store.list_chats(owner, before=before, limit=_CHATS_PER_PAGE):
             for chat in chats:
                 if chat.state is not TurnState.IDLE:
-                    await self._turn_runner.stop(chat, STOPPED_BY_USER)
+                    await self.turn_supervisor.stop(chat, STOPPED_BY_USER)
             before = (chats[-1].updated_at, chats[-1].id)
 
     # Events and results.
@@ -528,8 +533,8 @@ class ChatService:
         result = events[0].data if events and events[0].seq == seq else None
         if not isinstance(result, CallResult):
             return None
-        kept_data = await self._store.get_kept_data(chat_id, seq) if events[0].has_kept else None
-        return read_full_result(result, kept_data)
+        payload = await self._store.get_payload(chat_id, seq) if events[0].has_payload else None
+        return read_full_result(result, payload)
 
     async def list_tools(
         self,
@@ -549,7 +554,7 @@ class ChatService:
             tool_set = chat.tool_set
         else:
             stored = None if chat is None else replace(await self.get(owner, chat), choice=None)
-            tool_set = await self._backend.load_tool_set(owner, stored)
+            tool_set = await self._tool_sets.load_tool_set(owner, stored)
         if for_person or not self.models.choices_for(tool_set.caller.principal):
             tool_set = tool_set.for_operator(ignores_choice=True)
         return await list_tool_views(tool_set, only)
@@ -568,7 +573,7 @@ def _check_message(text: str) -> str:
 
 
 def _no_such_turn() -> NoSuchChat:
-    return NoSuchChat("turn not found", hint="reload the chat")
+    return NoSuchChat("message not found", hint="it may have been deleted; reload the chat")
 
 
 def _normalize_choice(tool_ids: Iterable[str] | None) -> tuple[str, ...] | None:

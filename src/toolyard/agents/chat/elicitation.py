@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
-from toolyard.agents.chat.elicitation_request import (
+from toolyard.agents.chat.server_requests import (
     MAX_SAMPLING_REQUEST_CHARACTERS,
     SamplingRequest,
     is_private_page,
     parse_elicitation,
 )
 from toolyard.agents.chat.tool_set import ToolSet
-from toolyard.agents.chat.turn_end import ChatLimits
+from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.chat.turn_log import TurnLog
 from toolyard.errors import ToolyardError
 from toolyard.types.chat import CallRequest, ChatEvent, NewChatEvent, Question, QuestionAnswer
@@ -187,7 +187,7 @@ class ServerQuestions:
             or len(active_call.open_question_ids) >= limits.max_open_questions
         ):
             log.warning(
-                "a question of %s was cancelled: too many questions in one call",
+                "a question from %s was cancelled: too many questions in one call",
                 active_call.server_label,
             )
             return CANCEL_RESULT
@@ -206,7 +206,7 @@ class ServerQuestions:
         try:
             stored_events = await active_call.log.append([NewChatEvent.from_data(question)])
         except ToolyardError as error:
-            log.warning("a question of %s cannot be stored: %s", active_call.server_label, error.cause)
+            log.warning("a question from %s cannot be stored: %s", active_call.server_label, error.cause)
             return CANCEL_RESULT
         # Wait for the first of: the answer, the end of the call, the timeout. An answer that arrives together
         # with the end of the call still counts.
@@ -249,8 +249,8 @@ class ServerQuestions:
     async def _read_answer(self, event: ChatEvent, action: str) -> Mapping[str, Any]:
         if action != "accept":
             return {"action": action}
-        kept_data = await self._store.get_kept_data(event.chat_id, event.seq) if event.has_kept else None
-        return {"action": action} if not kept_data else {"action": action, "content": orjson.loads(kept_data)}
+        payload = await self._store.get_payload(event.chat_id, event.seq) if event.has_payload else None
+        return {"action": action} if not payload else {"action": action, "content": orjson.loads(payload)}
 
 
 class Declined(ToolyardError):
@@ -262,5 +262,5 @@ def question_answer_event(question_id: str, action: str, content: JsonObject | N
 
     The content is stored beside it: it is meant for the server, not for display.
     """
-    kept_data = orjson.dumps(dict(content)) if content is not None and action == "accept" else b""
-    return NewChatEvent.from_data(QuestionAnswer(question_id, action), kept=kept_data)
+    payload = orjson.dumps(dict(content)) if content is not None and action == "accept" else b""
+    return NewChatEvent.from_data(QuestionAnswer(question_id, action), payload=payload)

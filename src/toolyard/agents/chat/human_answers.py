@@ -15,11 +15,11 @@ from toolyard.agents.chat.approval_grants import (
 )
 from toolyard.agents.chat.elicitation import question_answer_event
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
-from toolyard.agents.chat.sanitize import is_storable_json
+from toolyard.agents.chat.storable import is_storable_json
 from toolyard.agents.chat.turn import TurnServices
 from toolyard.agents.chat.turn_log import read_turn
-from toolyard.agents.chat.turn_runner import TurnRunner, repeat_forever
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot
+from toolyard.agents.chat.turn_supervisor import TurnSupervisor, repeat_forever
 from toolyard.errors import ToolyardError
 from toolyard.types.approval import Approval, Grant
 from toolyard.types.chat import ApprovalAnswer, Chat, NewChatEvent
@@ -41,9 +41,9 @@ _ANSWER_DELIVERY_SECONDS = 30.0
 class HumanAnswers:
     """Processes answers in whichever process received them."""
 
-    def __init__(self, context: TurnServices, turn_runner: TurnRunner) -> None:
+    def __init__(self, context: TurnServices, turn_supervisor: TurnSupervisor) -> None:
         self._context = context
-        self._turn_runner = turn_runner
+        self.turn_supervisor = turn_supervisor
         self._resume_task: asyncio.Task[None] | None = None
 
     def start_resuming(self) -> None:
@@ -107,7 +107,7 @@ class HumanAnswers:
         # Read again, since two answers may arrive at the same time in two processes: the later one resumes
         # the turn. If both do, the claim lets one of them through.
         if not (await self._read_snapshot(chat)).pending_approval_ids:
-            await self._turn_runner.resume(chat)
+            await self.turn_supervisor.resume(chat)
 
     async def resume_if_answered(self, chat: Chat) -> None:
         """Resume a waiting turn if all its approvals were answered some time ago."""
@@ -122,7 +122,7 @@ class HumanAnswers:
             await self._context.store.append_without_claim(
                 chat.id, [_approval_answer_event(approval, approval.yes is True, None)]
             )
-        await self._turn_runner.resume(chat)
+        await self.turn_supervisor.resume(chat)
 
     async def _read_snapshot(self, chat: Chat | None) -> TurnSnapshot:
         if chat is None:
@@ -158,7 +158,7 @@ class HumanAnswers:
                     chat.id, [_approval_answer_event(other, True, None)]
                 )
 
-    # Questions of servers.
+    # Questions from servers.
 
     async def answer_question(
         self, chat: Chat, question_id: str, action: str, content: JsonObject | None

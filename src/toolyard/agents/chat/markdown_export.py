@@ -23,7 +23,7 @@ from toolyard.agents.chat.turn_snapshot import (
 )
 from toolyard.types.chat import Attachment, CallResult, Chat, ManualCall, TurnOutcome, UserMessage
 
-__all__ = ["FullTextReader", "export_file_name", "export_markdown"]
+__all__ = ["FullTextReader", "export_file_name", "export_markdown", "format_code_fence"]
 
 _EVENTS_PER_PAGE = 200
 _PART_CHARACTERS = 1_000_000
@@ -72,7 +72,7 @@ async def _read_turns(chats: ChatService, chat: Chat) -> AsyncIterator[TurnSnaps
 
 
 async def _read_stored_text(chats: ChatService, chat: Chat, call: CallSnapshot, result: CallResult) -> str:
-    full = await chats.get_full_result(chat.owner, chat.id, call.result_seq) if call.has_kept else None
+    full = await chats.get_full_result(chat.owner, chat.id, call.result_seq) if call.has_payload else None
     return result.text if full is None else full.text
 
 
@@ -136,7 +136,7 @@ def _render_call(call: CallSnapshot) -> str:
     approval = {True: "\nYou allowed it.\n", False: "\nYou did not allow it.\n", None: ""}[call.approved]
     questions = "".join(map(_render_question, call.questions))
     return (
-        f"\n### {_format_inline_code(request.name)}{server}\n{_format_code_fence(argument_text, 'json')}"
+        f"\n### {_format_inline_code(request.name)}{server}\n{format_code_fence(argument_text, 'json')}"
         f"{approval}{questions}"
     )
 
@@ -148,7 +148,7 @@ def _render_result(result: CallResult, text: str) -> str:
     )
     cause = f"\n{_collapse_whitespace(result.cause)}\n" if result.cause else ""
     return (
-        f"\n{heading}, after {result.seconds:.1f} s:\n{cause}{_format_code_fence(text)}"
+        f"\n{heading}, after {result.seconds:.1f} s:\n{cause}{format_code_fence(text)}"
         f"{media and chr(10) + media}"
     )
 
@@ -156,7 +156,7 @@ def _render_result(result: CallResult, text: str) -> str:
 def _render_question(asked: QuestionSnapshot) -> str:
     server, message = _collapse_whitespace(asked.question.server), asked.question.message
     reply = "" if asked.action is None else f"\nYou replied: {_collapse_whitespace(asked.action)}.\n"
-    return f"\n{server} asked:\n{_format_code_fence(message)}{reply}"
+    return f"\n{server} asked:\n{format_code_fence(message)}{reply}"
 
 
 def _render_end(turn: TurnSnapshot) -> str:
@@ -191,7 +191,7 @@ def _find_longest_run(text: str) -> int:
     return longest
 
 
-def _format_code_fence(text: str, language: str = "") -> str:
+def format_code_fence(text: str, language: str = "") -> str:
     """Return untrusted text in a fence longer than any inside it, so that the text cannot close the fence."""
     fence = "`" * max(3, _find_longest_run(text) + 1)
     return f"\n{fence}{language}\n{text}\n{fence}\n"

@@ -15,7 +15,6 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from pydantic_ai.tools import ToolDefinition
 
 from toolyard.agents.chat.context_window import ContextWindow, estimate_message_tokens, estimate_result_tokens
-from toolyard.agents.chat.elicitation_request import SamplingRequest
 from toolyard.agents.chat.model_history import (
     InputModalities,
     build_messages,
@@ -25,7 +24,8 @@ from toolyard.agents.chat.model_history import (
     model_message_event,
     normalize_response,
 )
-from toolyard.agents.chat.sanitize import parse_tool_arguments
+from toolyard.agents.chat.server_requests import SamplingRequest
+from toolyard.agents.chat.storable import parse_tool_arguments
 from toolyard.agents.chat.turn_log import TurnLog
 from toolyard.agents.chat.turn_snapshot import NoteSnapshot, TurnSnapshot
 from toolyard.agents.models.available_models import PickedModel
@@ -69,7 +69,7 @@ class ModelConversation:
         tools: Mapping[str, Definition],
         agent: Agent | None,
         earlier_turns: Iterable[TurnSnapshot],
-        kept_data_by_seq: Mapping[int, bytes],
+        payload_by_seq: Mapping[int, bytes],
         window_tokens: int,
         attached: Mapping[str, bytes],
     ) -> None:
@@ -87,7 +87,7 @@ class ModelConversation:
             int(window_tokens * _WINDOW_FILL_RATIO) - self._definition_tokens, window_tokens // 4
         )
         self._window = ContextWindow(
-            build_messages_by_turn(earlier_turns, kept_data_by_seq, self._modalities, attached), max_tokens
+            build_messages_by_turn(earlier_turns, payload_by_seq, self._modalities, attached), max_tokens
         )
         self._attached = attached
         self._window_tokens = window_tokens
@@ -99,10 +99,10 @@ class ModelConversation:
             self._tools = {name: tools[name] for name in sorted(tools)}
             self._definition_tokens += estimate_definition_tokens(tool)
 
-    def next_messages(self, turn: TurnSnapshot, kept_data_by_seq: Mapping[int, bytes]) -> list[ModelMessage]:
+    def next_messages(self, turn: TurnSnapshot, payload_by_seq: Mapping[int, bytes]) -> list[ModelMessage]:
         """Return the messages to send in this state of the turn."""
         return self._window.fit_messages(
-            build_messages([turn], kept_data_by_seq, self._modalities, self._attached)
+            build_messages([turn], payload_by_seq, self._modalities, self._attached)
         )
 
     def build_omission_notes(self, turn: TurnSnapshot) -> list[Note]:

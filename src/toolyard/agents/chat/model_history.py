@@ -37,8 +37,8 @@ from pydantic_ai.messages import (
 
 from toolyard.agents.chat.attachments import describe_attachment
 from toolyard.agents.chat.result_event import read_full_result
-from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
-from toolyard.agents.chat.turn_end import INTERRUPTED_MESSAGE
+from toolyard.agents.chat.storable import is_storable_json, sanitize_text
+from toolyard.agents.chat.turn_log import INTERRUPTED_MESSAGE
 from toolyard.agents.chat.turn_snapshot import CallSnapshot, TurnSnapshot
 from toolyard.meta import META_TOOLS
 from toolyard.types import chat
@@ -80,17 +80,17 @@ class InputModalities:
 
 def build_messages(
     turns: Iterable[TurnSnapshot],
-    kept_data_by_seq: Mapping[int, bytes],
+    payload_by_seq: Mapping[int, bytes],
     modalities: InputModalities = InputModalities(),  # noqa: B008 - frozen
     attached: Mapping[str, bytes] = MappingProxyType({}),
 ) -> list[ModelMessage]:
     """Return the messages for these turns, in order. ``attached`` is content of attachments, by id."""
-    return merge_messages(*build_messages_by_turn(turns, kept_data_by_seq, modalities, attached))
+    return merge_messages(*build_messages_by_turn(turns, payload_by_seq, modalities, attached))
 
 
 def build_messages_by_turn(
     turns: Iterable[TurnSnapshot],
-    kept_data_by_seq: Mapping[int, bytes],
+    payload_by_seq: Mapping[int, bytes],
     modalities: InputModalities = InputModalities(),  # noqa: B008 - frozen
     attached: Mapping[str, bytes] = MappingProxyType({}),
 ) -> list[list[ModelMessage]]:
@@ -99,7 +99,7 @@ def build_messages_by_turn(
     return [
         [
             _build_user_message(turn.text, turn.attachments, attached),
-            *_build_answer_messages(turn, kept_data_by_seq, modalities, answered_call_ids),
+            *_build_answer_messages(turn, payload_by_seq, modalities, answered_call_ids),
         ]
         for turn in turns
         if turn.text is not None
@@ -144,7 +144,7 @@ def _build_user_message(
 
 def _build_answer_messages(
     turn: TurnSnapshot,
-    kept_data_by_seq: Mapping[int, bytes],
+    payload_by_seq: Mapping[int, bytes],
     modalities: InputModalities,
     answered_call_ids: set[str],
 ) -> Iterator[ModelMessage]:
@@ -156,21 +156,21 @@ def _build_answer_messages(
     for answer in turn.answers:
         if answer.seq is None:
             continue
-        response = _restore_response(answer.text, kept_data_by_seq.get(answer.seq), answered_call_ids)
+        response = _restore_response(answer.text, payload_by_seq.get(answer.seq), answered_call_ids)
         if any(isinstance(part, ToolCallPart) or _has_text(part) for part in response.parts):
             yield response
         if response.tool_calls:
             yield ModelRequest(
                 [
-                    _build_tool_return(part, calls.get(part.tool_call_id), kept_data_by_seq, modalities)
+                    _build_tool_return(part, calls.get(part.tool_call_id), payload_by_seq, modalities)
                     for part in response.tool_calls
                 ]
             )
 
 
-def _restore_response(text: str, kept_data: bytes | None, answered_call_ids: set[str]) -> ModelResponse:
+def _restore_response(text: str, payload: bytes | None, answered_call_ids: set[str]) -> ModelResponse:
     """Return the answer as the provider expects it back, or just its text if nothing else was stored."""
-    response = None if not kept_data else _decode_response(kept_data)
+    response = None if not payload else _decode_response(payload)
     if response is None:
         return ModelResponse([TextPart(text)])
     parts: list[ModelResponsePart] = []
@@ -198,9 +198,9 @@ def _has_text(part: ModelResponsePart) -> bool:
     return isinstance(part, TextPart) and bool(part.content.strip())
 
 
-def _decode_response(kept_data: bytes) -> ModelResponse | None:
+def _decode_response(payload: bytes) -> ModelResponse | None:
     try:
-        messages = ModelMessagesTypeAdapter.validate_json(kept_data)
+        messages = ModelMessagesTypeAdapter.validate_json(payload)
     except ValidationError:
         return None
     return messages[0] if len(messages) == 1 and isinstance(messages[0], ModelResponse) else None
@@ -209,7 +209,7 @@ def _decode_response(kept_data: bytes) -> ModelResponse | None:
 def _build_tool_return(
     part: ToolCallPart,
     call: CallSnapshot | None,
-    kept_data_by_seq: Mapping[int, bytes],
+    payload_by_seq: Mapping[int, bytes],
     modalities: InputModalities,
 ) -> ToolReturnPart:
     if call is None or call.result is None:
@@ -217,7 +217,7 @@ def _build_tool_return(
     else:
         content = _build_result_content(
             call.result,
-            kept_data_by_seq.get(call.result_seq),
+            payload_by_seq.get(call.result_seq),
             modalities,
             is_meta_tool=_is_meta_tool_call(call.request),
         )
@@ -231,10 +231,10 @@ def _is_meta_tool_call(call: CallRequest) -> bool:
 
 
 def _build_result_content(
-    result: CallResult, kept_data: bytes | None, modalities: InputModalities, *, is_meta_tool: bool
+    result: CallResult, payload: bytes | None, modalities: InputModalities, *, is_meta_tool: bool
 ) -> Any:
     """Return the content of a result for a model: its text or an error object, then images and audio."""
-    full_result = read_full_result(result, kept_data)
+    full_result = read_full_result(result, payload)
     binary_parts = [
         content for each in full_result.media if (content := _to_binary_content(each, modalities)) is not None
     ]

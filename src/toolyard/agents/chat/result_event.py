@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import orjson
 
-from toolyard.agents.chat.sanitize import sanitize_text
+from toolyard.agents.chat.storable import sanitize_text
 from toolyard.results.untrusted_text import unfence_text
 from toolyard.types.chat import CallResult, NewChatEvent, ResultMedia
 from toolyard.types.tool import Media, Result
@@ -48,8 +48,8 @@ def result_event(
     )
     structured = _encode_structured(result)
     is_longer = media or structured or len(text) > MAX_PREVIEW_CHARACTERS
-    kept = _encode_full_result(text, media, structured) if is_longer else b""
-    return NewChatEvent.from_data(data, call_id, kept)
+    payload = _encode_full_result(text, media, structured) if is_longer else b""
+    return NewChatEvent.from_data(data, call_id, payload)
 
 
 def failure_event(call_id: str, message: str) -> NewChatEvent:
@@ -57,11 +57,11 @@ def failure_event(call_id: str, message: str) -> NewChatEvent:
     return result_event(call_id, Result(None, message, is_error=True), ok=False, seconds=0.0)
 
 
-def read_full_result(result: CallResult, kept_data: bytes | None) -> FullResult:
+def read_full_result(result: CallResult, payload: bytes | None) -> FullResult:
     """Return the full result of a call, from its event and the data stored beside it, if any."""
-    if not kept_data:
+    if not payload:
         return FullResult(result.text)
-    decoded = cast("dict[str, Any]", orjson.loads(kept_data))
+    decoded = cast("dict[str, Any]", orjson.loads(payload))
     media = tuple(Media(**each) for each in decoded["media"])
     return FullResult(decoded["text"], media, decoded.get("structured", ""))
 

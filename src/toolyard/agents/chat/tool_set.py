@@ -32,9 +32,9 @@ from toolyard.types.tool import Definition, JsonObject, Result
 
 __all__ = [
     "CallOutcome",
-    "ChatBackend",
     "OfferedTools",
     "ToolSet",
+    "ToolSetSource",
     "ToolView",
     "UnavailableServer",
     "list_tool_views",
@@ -65,11 +65,12 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTools:
-    """Tools offered to a model in one turn. ``because`` says why the meta tools are included, if they are."""
+    """Tools offered to a model in one turn."""
 
     tools: Mapping[str, Definition]
     """By exposed name, sorted by name."""
     meta_tools_reason: str = ""
+    """Reason for including the meta tools; empty without them."""
     unavailable_servers: tuple[UnavailableServer, ...] = ()
     quarantines: tuple[Quarantine, ...] = ()
 
@@ -141,18 +142,21 @@ class ToolSet:
     async def fetch_offered_tools(self) -> OfferedTools:
         """Return the tools to offer a model, from fresh listings; failed servers are omitted and named."""
         listing = await self.fetch_listing()
-        offer = self._meta_tools.offer_tools(listing, self.caller)
-        meta = dict(offer.meta)
+        exposed = self._meta_tools.select_exposed_tools(listing, self.caller)
+        meta = dict(exposed.meta)
         if not meta and await self._meta_tools.has_stored_results(self.caller):
             meta = {RESULT_READ_TOOL.name: RESULT_READ_TOOL}
-        tools = {**offer.direct, **meta}
+        tools = {**exposed.direct, **meta}
         unavailable_servers = tuple(self._find_unavailable_servers(listing))
         quarantines = tuple(
             Quarantine(self.server_label(server_id), count, hint)
             for server_id, count, hint in self._call_path.count_quarantined(listing, self.caller)
         )
         return OfferedTools(
-            {name: tools[name] for name in sorted(tools)}, offer.meta_reason, unavailable_servers, quarantines
+            {name: tools[name] for name in sorted(tools)},
+            exposed.meta_reason,
+            unavailable_servers,
+            quarantines,
         )
 
     async def locate(self, name: str) -> None:
@@ -406,8 +410,8 @@ def _build_tool_view(
     )
 
 
-class ChatBackend(Protocol):
-    """Requirements of chats on the interface that serves them: the owners, their agents and their tools."""
+class ToolSetSource(Protocol):
+    """Resolves the owner, the agent and the tools of a chat. Each kind of process has an implementation."""
 
     async def load_tool_set(
         self, owner: str, chat: Chat | None, agent: Agent | None = None, user: User | None = None

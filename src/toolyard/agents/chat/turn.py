@@ -17,19 +17,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from toolyard.agents.chat.approval_grants import ApprovalStore, grant_covers
 from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.agents.chat.elicitation import ActiveCall, Declined, ServerQuestions
-from toolyard.agents.chat.elicitation_request import SamplingRequest
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.agents.chat.result_event import failure_event, result_event
+from toolyard.agents.chat.server_requests import SamplingRequest
 from toolyard.agents.chat.tool_set import OfferedTools, ToolSet
-from toolyard.agents.chat.turn_end import (
+from toolyard.agents.chat.turn_limits import (
     ChatLimits,
-    build_closing_events,
-    build_end_event,
     find_reached_limit,
     find_refused_calls,
     find_repeated_call,
 )
-from toolyard.agents.chat.turn_log import TurnLog, read_chat_events, read_turn
+from toolyard.agents.chat.turn_log import (
+    TurnLog,
+    build_closing_events,
+    build_end_event,
+    read_chat_events,
+    read_turn,
+)
 from toolyard.agents.chat.turn_snapshot import (
     CallSnapshot,
     ChatSnapshot,
@@ -57,6 +61,7 @@ from toolyard.types.chat import (
     TurnOutcome,
     TurnState,
 )
+from toolyard.types.counts import format_count
 
 if TYPE_CHECKING:
     from toolyard.agents.chat.model_conversation import ModelConversation
@@ -78,7 +83,7 @@ MODEL_MODULES = ("toolyard.agents.chat.model_conversation",)
 
 _END_WRITE_TIMEOUT_SECONDS = 10.0
 """Maximum duration of a turn's last write."""
-_META_NOTE_PREFIX = "the model uses tools through the meta tools"
+_META_NOTE_PREFIX = "the model finds tools by search"
 _DENIED_MESSAGE = "the user declined this call"
 _UNATTENDED_MESSAGE = "the call was refused: it needs approval, and nobody is here to give it"
 
@@ -248,7 +253,7 @@ class Turn:
             has_handle = any(call.result is not None and call.result.handle for call in log.snapshot.calls)
             if has_handle or any(not each.is_picture for each in attachments):
                 conversation.add_tool(RESULT_READ_TOOL)
-            messages = conversation.next_messages(log.snapshot, log.kept_data_by_seq)
+            messages = conversation.next_messages(log.snapshot, log.payload_by_seq)
             await log.append_data(*conversation.build_omission_notes(log.snapshot))
             used_call_ids |= {call.request.id for call in log.snapshot.calls}
             answer = await conversation.ask(
@@ -272,10 +277,10 @@ class Turn:
         await context.models.loader.load_in_thread(*MODEL_MODULES)
         from toolyard.agents.chat.model_conversation import ModelConversation  # see MODEL_MODULES
 
-        kept_data = await context.store.get_kept_data_by_seq(
-            self._chat.id, [seq for turn in (*earlier, log.snapshot) for seq in turn.kept_seqs]
+        payloads = await context.store.get_payloads(
+            self._chat.id, [seq for turn in (*earlier, log.snapshot) for seq in turn.payload_seqs]
         )
-        log.kept_data_by_seq |= {seq: kept_data[seq] for seq in log.snapshot.kept_seqs if seq in kept_data}
+        log.payload_by_seq |= {seq: payloads[seq] for seq in log.snapshot.payload_seqs if seq in payloads}
         window_tokens = await picked_model.get_context_window()
         turns = (*earlier, log.snapshot)
         attached = await AttachmentService(context.store.attachments).load_contents(
@@ -288,7 +293,7 @@ class Turn:
             offered_tools.tools,
             self._tool_set.agent,
             earlier,
-            kept_data,
+            payloads,
             window_tokens,
             attached,
         )
@@ -451,7 +456,7 @@ def _build_tool_notes(offered_tools: OfferedTools, earlier: Sequence[TurnSnapsho
         if text not in shown:
             yield Note(text, unavailable.hint)
     for quarantine in offered_tools.quarantines:
-        tools = "1 tool" if quarantine.count == 1 else f"{quarantine.count} tools"
+        tools = format_count(quarantine.count, "tool")
         text = f"{tools} of {quarantine.server} changed and cannot be used until the change is accepted"
         if text not in shown:
             yield Note(text, quarantine.hint)

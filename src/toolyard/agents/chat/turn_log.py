@@ -1,14 +1,19 @@
-"""Write a turn's events in order, without making a model stream or a tool call wait for each disk write."""
+"""Write a turn's events in order, without making a model stream or a tool call wait for each disk write.
+
+Also builds the events that close a turn.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from toolyard.agents.chat.errors import NotHeld
-from toolyard.agents.chat.sanitize import sanitize_text
+from toolyard.agents.chat.result_event import failure_event
+from toolyard.agents.chat.storable import sanitize_text
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.errors import ToolyardError
 from toolyard.types.chat import (
@@ -17,17 +22,28 @@ from toolyard.types.chat import (
     ChatEvent,
     EventData,
     Kind,
+    ModelMessage,
     ModelUsage,
     NewChatEvent,
+    QuestionAnswer,
     ReasoningDelta,
     TextDelta,
+    TurnEnd,
+    TurnOutcome,
     TurnState,
 )
 
 if TYPE_CHECKING:
     from toolyard.store.repositories.chats import SqlChatStore
 
-__all__ = ["TurnLog", "read_chat_events", "read_turn"]
+__all__ = [
+    "INTERRUPTED_MESSAGE",
+    "TurnLog",
+    "build_closing_events",
+    "build_end_event",
+    "read_chat_events",
+    "read_turn",
+]
 
 _BATCH_INTERVAL_SECONDS = 0.03
 """Time for which streamed pieces are collected after a write. The first piece is written at once."""
@@ -35,6 +51,18 @@ _PROGRESS_INTERVAL_SECONDS = 0.1
 """Minimum time between two stored progress reports of a call."""
 _MAX_PROGRESS_MESSAGE_CHARACTERS = 500
 _EVENTS_PER_PAGE = 1_000
+
+INTERRUPTED_MESSAGE = "interrupted; the outcome is unknown"
+
+_UNFINISHED_CALL_MESSAGES: Mapping[str, str] = {
+    TurnOutcome.STOPPED: "stopped by the user; the tool may have taken effect before",
+    TurnOutcome.INTERRUPTED: INTERRUPTED_MESSAGE,
+    TurnOutcome.LIMIT: "not called: a limit ended the turn",
+    TurnOutcome.FAILED: "not finished: the turn failed",
+    TurnOutcome.DONE: "not finished: the turn is over",
+}
+
+_UNAPPROVED_CALL_MESSAGE = "not called: the turn ended before the user approved or denied it"
 
 
 class TurnLog:
@@ -57,7 +85,7 @@ class TurnLog:
         self.chat_id = chat_id
         self.snapshot = snapshot or TurnSnapshot()
         """State of the turn, without streamed pieces and progress."""
-        self.kept_data_by_seq: dict[int, bytes] = {}
+        self.payload_by_seq: dict[int, bytes] = {}
         self._store = store
         self._runner = runner
         self._on_usage = on_usage
@@ -112,6 +140,7 @@ class TurnLog:
             raise NotHeld("the turn is ending")
         self._raise_earlier_failure()
         for event in events:
+            # A report that was stored after the result would belong to a call that has ended.
             if event.kind is Kind.RESULT:
                 self._pending_progress.pop(event.part, None)
         # A complete event replaces its pieces, so these need not be written at all.
@@ -127,8 +156,8 @@ class TurnLog:
         # could overtake it.
         written = (await asyncio.shield(write_task))[len(pieces) :]
         self.snapshot = self.snapshot.apply(written)
-        self.kept_data_by_seq |= {
-            done.seq: new.kept for new, done in zip(events, written, strict=True) if new.kept
+        self.payload_by_seq |= {
+            done.seq: new.payload for new, done in zip(events, written, strict=True) if new.payload
         }
         if self._on_usage is not None:
             for event in written:
@@ -197,6 +226,7 @@ class TurnLog:
                         # The next ``add_piece`` or ``append`` raises it.
                         self._failure = error
                         return
+            # Without the lock, so that complete events are written meanwhile.
             await asyncio.sleep(_BATCH_INTERVAL_SECONDS)
 
     def _take_pieces(self) -> list[NewChatEvent]:
@@ -237,3 +267,44 @@ async def read_turn(store: SqlChatStore, chat_id: str, turn: int) -> TurnSnapsho
     """Return the state of one turn."""
     events = await read_chat_events(store, chat_id, after=turn - 1)
     return TurnSnapshot.from_events(event for event in events if event.turn == turn)
+
+
+def build_closing_events(snapshot: TurnSnapshot, end: TurnEnd, now: float) -> list[NewChatEvent]:
+    """Return the events that complete a turn: partial answers, missing results, cancelled questions, and the
+    end.
+
+    Empty for a turn that has ended.
+    """
+    if snapshot.end is not None:
+        return []
+    return [
+        *_complete_partial_answers(snapshot),
+        *_close_open_items(snapshot, end.why),
+        build_end_event(snapshot, end, now),
+    ]
+
+
+def build_end_event(snapshot: TurnSnapshot, end: TurnEnd, now: float) -> NewChatEvent:
+    """Return the last event of a turn, with its duration."""
+    seconds = 0.0 if snapshot.start is None else round(max(0.0, now - snapshot.at), 3)
+    return NewChatEvent.from_data(replace(end, seconds=seconds))
+
+
+def _complete_partial_answers(snapshot: TurnSnapshot) -> Iterator[NewChatEvent]:
+    for answer in snapshot.answers:
+        if answer.seq is None:
+            # Tool calls still being streamed are not among the fragments, and were not made.
+            yield NewChatEvent.from_data(ModelMessage(answer.text, answer.reasoning), answer.part)
+
+
+def _close_open_items(snapshot: TurnSnapshot, outcome: str) -> Iterator[NewChatEvent]:
+    for asked in snapshot.open_questions:
+        yield NewChatEvent.from_data(QuestionAnswer(asked.question.id, "cancel"))
+    # Model providers refuse a history in which a call has no result, so that every open call gets one.
+    # Otherwise the chat could not continue.
+    for call in snapshot.open_calls:
+        is_unanswered = call.approval is not None and call.approved is None
+        yield failure_event(
+            call.request.id,
+            _UNAPPROVED_CALL_MESSAGE if is_unanswered else _UNFINISHED_CALL_MESSAGES[outcome],
+        )

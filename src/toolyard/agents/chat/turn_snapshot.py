@@ -69,14 +69,14 @@ class AnswerSnapshot:
     model: str | None = None
     seq: int | None = None
     """Number of the complete message; None while there are only fragments."""
-    has_kept: bool = False
+    has_payload: bool = False
     whole: bool = False
     """No text will follow: the message is complete, or the turn has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionSnapshot:
-    """Question of a server, and the user's action."""
+    """Question from a server, and the user's action."""
 
     key: str
     question: Question
@@ -98,7 +98,7 @@ class CallSnapshot:
     questions: tuple[QuestionSnapshot, ...] = ()
     result: CallResult | None = None
     result_seq: int = 0
-    has_kept: bool = False
+    has_payload: bool = False
     """Whether a payload is stored beside the result."""
     over: bool = False
     """The turn has ended, so that no result will follow."""
@@ -188,11 +188,11 @@ class TurnSnapshot:
             fold.add(event)
         return fold.finish()
 
-    @property
+    @cached_property
     def key(self) -> str:
         return f"t{self.seq}"
 
-    @property
+    @cached_property
     def text(self) -> str | None:
         """The user's message; None if the user called a tool directly."""
         return self.start.text if isinstance(self.start, UserMessage) else None
@@ -211,7 +211,7 @@ class TurnSnapshot:
 
     @property
     def broke_off(self) -> bool:
-        """Whether the turn failed in the middle of an answer of the model."""
+        """Whether the turn failed in the middle of an answer from the model."""
         is_failed = self.end is not None and self.end.why == TurnOutcome.FAILED
         return is_failed and bool(self.items) and isinstance(self.items[-1], AnswerSnapshot)
 
@@ -260,10 +260,10 @@ class TurnSnapshot:
         return requests
 
     @property
-    def kept_seqs(self) -> list[int]:
+    def payload_seqs(self) -> list[int]:
         """Numbers of the events whose payload is sent to a model."""
-        answers = [answer.seq for answer in self.answers if answer.has_kept and answer.seq is not None]
-        return answers + [call.result_seq for call in self.calls if call.has_kept]
+        answers = [answer.seq for answer in self.answers if answer.has_payload and answer.seq is not None]
+        return answers + [call.result_seq for call in self.calls if call.has_payload]
 
     def count_completed_calls(self) -> Counter[bytes]:
         """Return the number of calls with a result, by ``call_key``."""
@@ -368,7 +368,8 @@ class _TurnFold:
                 pass
 
     def finish(self) -> TurnSnapshot:
-        self._flush_deltas()
+        if self._deltas:
+            self._flush_deltas()
         return replace(self._turn, items=tuple(self._items))
 
     # Items.
@@ -403,7 +404,7 @@ class _TurnFold:
 
     # Answers.
 
-    def _answer_index(self, event: ChatEvent) -> int:
+    def _ensure_model_answer(self, event: ChatEvent) -> int:
         # The key becomes an element id. Part names come from model providers and may contain anything.
         part = _NON_ALPHANUMERIC_PATTERN.sub("-", event.part)[:40] or f"at-{event.seq}"
         key = f"t{event.turn}-{part}"
@@ -412,12 +413,12 @@ class _TurnFold:
         return self._indexes[AnswerSnapshot, key]
 
     def _add_delta(self, event: ChatEvent, text: str, reasoning: str) -> None:
-        texts, reasonings = self._deltas.setdefault(self._answer_index(event), ([], []))
+        texts, reasonings = self._deltas.setdefault(self._ensure_model_answer(event), ([], []))
         texts.append(text)
         reasonings.append(reasoning)
 
     def _complete_answer(self, event: ChatEvent, message: ModelMessage) -> None:
-        index = self._answer_index(event)
+        index = self._ensure_model_answer(event)
         self._deltas.pop(index, None)
         self._items[index] = AnswerSnapshot(
             self._items[index].key,
@@ -426,7 +427,7 @@ class _TurnFold:
             message.reasoning,
             message.model,
             event.seq,
-            event.has_kept,
+            event.has_payload,
             True,
         )
 
@@ -459,7 +460,9 @@ class _TurnFold:
             if call.result is not None:
                 return call
             # Stored progress events are deleted once there is a result, so a live snapshot must drop them.
-            return replace(call, result=result, result_seq=event.seq, has_kept=event.has_kept, progress=None)
+            return replace(
+                call, result=result, result_seq=event.seq, has_payload=event.has_payload, progress=None
+            )
 
         self._update_call(result.id, set_result)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolyard.agents.definitions.tool_patterns import check_tool_patterns
+from toolyard.agents.definitions.tools_list import check_tool_patterns
 from toolyard.catalog.exposed_names import RESERVED_NAMES
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory

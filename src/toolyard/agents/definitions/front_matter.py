@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, cast
 
-from toolyard.agents.definitions.tool_patterns import is_tools_line, parse_tool_list
+from toolyard.agents.definitions.tools_list import is_tools_line, parse_tool_list
 from toolyard.errors import Problem
 
 __all__ = [

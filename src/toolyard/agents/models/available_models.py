@@ -25,8 +25,8 @@ from toolyard.agents.models.model_ref import (
     can_take_audio,
     can_take_images,
 )
-from toolyard.agents.models.model_request import ModelStreamContext
-from toolyard.agents.models.providers import ProviderClients
+from toolyard.agents.models.model_stream_context import ModelStreamContext
+from toolyard.agents.models.provider_clients import ProviderClients
 from toolyard.config.settings.model_entries import MODEL_PROVIDERS, ModelEntry, model_ref_fault
 from toolyard.config.settings.table import Settings
 from toolyard.config.suggestions import did_you_mean
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
     from pydantic_ai.tools import ToolDefinition
 
-    from toolyard.agents.models.response_stream import ModelStream
+    from toolyard.agents.models.model_stream import ModelStream
 
 __all__ = ["ListedModel", "ModelTestAnswer", "Models", "PickedModel"]
 
@@ -96,8 +96,10 @@ class PickedModel:
             context = ModelStreamContext(self.get_model, request, self._silence_timeout, self._prices)
             async with context as stream:
                 yield stream
-                if self._tracer.is_on:
-                    span.set(stream.describe(request if self._tracer.captures_content else None))
+                if self._tracer.captures_content:
+                    span.set(stream.describe(request, tuple(self._tracer.list_secrets())))
+                elif self._tracer.is_on:
+                    span.set(stream.describe(None))
 
     def _start_span(self, request: ModelRequest) -> Span:
         choice = self.choice

@@ -14,7 +14,7 @@ import httpcore2
 import httpx2
 
 from toolyard.net import AddressGuard, AddressRefused
-from toolyard.net.connector import DaemonThreadResolver
+from toolyard.net.guarded_connector import DaemonThreadResolver
 
 __all__ = ["GuardedTransport"]
 

@@ -130,11 +130,14 @@ class _ServerProcess:
 
     async def start(self, path: Path) -> str:
         """Start the server and return the base URL of its OpenAI-compatible API."""
+        # ``-P`` keeps the folder of the program off the import path: its modules would hide others of the
+        # same name.
         command = (sys.executable, "-P", local_server.__file__)
         try:
             self._child = ChildProcess(self, command, cwd=None, env=build_child_environment({}))
         except OSError as error:
             raise ModelFailed(f"llama.cpp could not be started: {error}") from None
+        # Not in the arguments, which other users of the machine can read.
         self._child.write(json.dumps({"path": str(path), "key": self.key}).encode() + b"\n")
         try:
             async with asyncio.timeout(_LOAD_TIMEOUT_SECONDS):

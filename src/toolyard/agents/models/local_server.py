@@ -9,7 +9,9 @@ reason.
 # process.
 import importlib
 import json
+import mmap
 import os
+import struct
 import sys
 import threading
 from typing import Any
@@ -20,6 +22,32 @@ MAX_ANSWER_TOKENS = 1024
 """Maximum tokens of an answer: small models tend to repeat themselves endlessly."""
 REPEAT_PENALTY = 1.1
 """Factor that makes repeated words less likely."""
+_TEMPLATE_KEY = b"tokenizer.chat_template"
+_GGUF_STRING = 8
+_MAX_HEADER_BYTES = 64 * 2**20
+_TOOLS_TEMPLATE = """\
+{%- set has_instructions = messages[0].role == 'system' %}
+{{- '<|im_start|>system\\n' }}
+{{- messages[0].content if has_instructions else 'You are a helpful assistant.' }}
+{%- if tools %}
+{{- '\\n\\nYou have these tools:\\n<tools>' }}
+{%- for tool in tools %}{{- '\\n' }}{{- tool | tojson }}{%- endfor %}
+{{- '\\n</tools>\\nTo call a tool, answer with its name and arguments as JSON:\\n<tool_call>\\n' }}
+{{- '{"name": <name>, "arguments": <arguments>}\\n</tool_call>' }}
+{%- endif %}
+{{- '<|im_end|>\\n' }}
+{%- for message in messages[1:] if has_instructions else messages %}
+{{- '<|im_start|>' + message.role + '\\n' }}
+{%- if message.content %}{{- message.content }}{%- endif %}
+{%- for call in message.tool_calls or [] %}
+{{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' }}
+{{- call.function.arguments | tojson }}{{- '}\\n</tool_call>' }}
+{%- endfor %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
+"""
+"""Template for models that were trained with ChatML and whose own template leaves out tools."""
 
 
 def main() -> None:
@@ -58,11 +86,27 @@ def _start_server(path: str, key: str) -> Any:
     params.n_predict = MAX_ANSWER_TOKENS
     params.sampling.penalty_repeat = REPEAT_PENALTY
     params.use_jinja = True
+    template = read_chat_template(path)
+    if "<|im_start|>" in template and "tools" not in template:
+        params.chat_template = _TOOLS_TEMPLATE
+    # All threads wait for the slowest one. With a thread for each processor, another busy program makes
+    # answers twenty times as slow.
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 2) // 2)
     params.warmup = False
     params.model_alias = {"local"}
     params.ui = False
     params.offline = True
     return xllamacpp.Server(params)
+
+
+def read_chat_template(path: str) -> str:
+    """Return the template in a file of weights, or an empty text if it is not found."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        at = data.find(_TEMPLATE_KEY, 0, _MAX_HEADER_BYTES) + len(_TEMPLATE_KEY)
+        if at < len(_TEMPLATE_KEY):
+            return ""
+        kind, length = struct.unpack_from("<IQ", data, at)
+        return data[at + 12 : at + 12 + length].decode(errors="replace") if kind == _GGUF_STRING else ""
 
 
 if __name__ == "__main__":

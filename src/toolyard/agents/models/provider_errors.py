@@ -17,6 +17,7 @@ from toolyard.agents.models.errors import (
     RateLimited,
 )
 from toolyard.agents.models.model_ref import ModelRef
+from toolyard.agents.models.response_limits import ResponseRefused
 from toolyard.net import AddressRefused
 
 __all__ = [
@@ -67,6 +68,9 @@ def translate_error(error: Exception, model_ref: ModelRef, *, answer_started: bo
     """Return the error to raise. ``answer_started`` means that a part of the answer had arrived."""
     if isinstance(error, ModelError):
         return error
+    refused = next((each for each in _exception_chain(error) if isinstance(each, ResponseRefused)), None)
+    if refused is not None:
+        return _unexpected_response_error(model_ref, str(refused))
     if isinstance(error, library_errors.ModelTimeoutError):
         return ModelSilent(f"{model_ref.access.provider_label} did not answer in time", hint="try again")
     if isinstance(error, library_errors.ModelConnectionError):
@@ -95,7 +99,7 @@ def model_silent_error(model_ref: ModelRef, seconds: float) -> ModelSilent:
 def endless_answer_error(model_ref: ModelRef, characters: int) -> ModelFailed:
     """Return the error for an answer that exceeds the maximum length."""
     return ModelFailed(
-        f"the answer of {model_ref.name} at {model_ref.access.provider_label} was stopped after "
+        f"the answer from {model_ref.name} at {model_ref.access.provider_label} was stopped after "
         f"{characters:,} characters",
         hint="the model may be repeating itself: retry, rephrase your message, or choose another model",
     )
@@ -104,7 +108,7 @@ def endless_answer_error(model_ref: ModelRef, characters: int) -> ModelFailed:
 def unfinished_answer_error(model_ref: ModelRef) -> ModelFailed:
     """Return the error for a stream that ended without a finish reason."""
     return ModelFailed(
-        f"the answer of {model_ref.name} was interrupted: "
+        f"the answer from {model_ref.name} was interrupted: "
         f"{model_ref.access.provider_label} ended it without a finish reason",
         hint="retry",
     )
@@ -189,7 +193,7 @@ def _unreachable_error(error: library_errors.ModelConnectionError, model_ref: Mo
 
 def _connection_lost_error(error: library_errors.ModelConnectionError, model_ref: ModelRef) -> ModelFailed:
     cause = model_ref.sanitize_message(
-        f"the answer of {model_ref.name} was interrupted: {_root_cause_text(error)}"
+        f"the answer from {model_ref.name} was interrupted: {_root_cause_text(error)}"
     )
     return ModelFailed(cause, hint="retry")
 

@@ -34,9 +34,10 @@ class CombinedLocks:
         """Return True if a lock applies to the tools of a server."""
         if server.instance is not None:
             return self.registry is not None
-        if self.file is not None and self.file.exists:
-            return True
-        return self.first_use is not None and server.trust in self.first_use.quarantined_trusts
+        if self.first_use is None:
+            return self.file is not None and self.file.exists
+        is_quarantined = server.trust in self.first_use.quarantined_trusts
+        return is_quarantined or (self.file is not None and self.file.exists)
 
     def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
         """Return the reasons why tools are quarantined, by the tools' names on the server."""
@@ -60,6 +61,8 @@ class CombinedLocks:
     async def check_listing(self, server: Server, contents: ValidatedListing) -> None:
         """Compare a listing, fetched or loaded from storage, with the server's lock. Raise StoreError."""
         if server.instance is None:
+            # The first comparison hashes every definition, too long for the event loop. Its verdict is then
+            # at hand for each call.
             if self.file is not None and not self.file.is_prepared(contents):
                 await asyncio.to_thread(self.file.quarantine_reasons, contents)
             await self.recheck_first_use(server, contents)
@@ -69,7 +72,7 @@ class CombinedLocks:
     async def recheck_first_use(self, server: Server, contents: ValidatedListing) -> None:
         """Compare a configured server's listing with its first-use pins, at most once per second."""
         first_use = self.first_use
-        if first_use is not None and server.instance is None and not _lock_exists(self.file):
+        if first_use is not None and server.instance is None and (self.file is None or not self.file.exists):
             await first_use.check_listing(server, contents)
 
     async def changes(self, server: Server, contents: ValidatedListing) -> list[Change]:
@@ -83,19 +86,19 @@ class CombinedLocks:
 
         Raise Outdated, LockBroken, LockUnwritable and StoreError.
         """
-        if self.first_use is not None and not _lock_exists(self.file):
+        if self.first_use is not None and (self.file is None or not self.file.exists):
             accepted = await self.first_use.accept(server, keys)
+            # Compared at once, so that the accepted tools need no new listing before they can be called.
             await self.first_use.check_listing(server, contents)
             return accepted
         return [] if self.file is None else await asyncio.to_thread(self.file.accept, server, contents, keys)
 
     def _lock_for(self, contents: ValidatedListing) -> LockFile | RegistryLock | FirstUseLock | None:
+        # Built-in tools are part of this program, so no server can change them.
         if contents.server_id == NATIVE_SERVER_ID:
             return None
         if contents.server_id.startswith("@"):
             return self.registry
-        return self.first_use if self.first_use is not None and not _lock_exists(self.file) else self.file
-
-
-def _lock_exists(lock: LockFile | None) -> bool:
-    return lock is not None and lock.exists
+        if self.first_use is None or (self.file is not None and self.file.exists):
+            return self.file
+        return self.first_use

@@ -193,6 +193,7 @@ class FirstUseLock(StoredLock):
             # Store the changed listing, so that commands and pages can show the changes without the server.
             seen = await asyncio.to_thread(pack_pins, current) if changes else None
             if seen == entry.seen or await self._storage.save(pin_key, replace(entry, seen=seen)):
+                # A save makes the revision one higher. If the listing was stored already, nothing was saved.
                 revision = entry.revision + (seen != entry.seen)
                 return LockVerdict.from_changes(changes, (pin_key,), (revision,), checked)
         raise Outdated("other processes stored its tools at the same time", hint="try again")

@@ -260,6 +260,7 @@ class LockFile:
         """Return the loaded file. A large file that changed is loaded in a thread; until then, the loaded one
         stays in use."""
         if self._loaded is None:
+            # Listings are compared in threads, several of which may come here first.
             with self._first_load:
                 if self._loaded is None:
                     self._last_check, self._file_stamp = self._clock(), self._read_stamp()
@@ -288,6 +289,7 @@ class LockFile:
             loaded = _LoadedLock(read_lock(self.path), None)
         except ConfigError as error:
             loaded = _LoadedLock(None, error)
+        # Before the file replaces the loaded one: no call then waits for a comparison with it.
         if self._loaded is not None and loaded.exists:
             for contents in self._loaded.compared_contents():
                 loaded.compare(contents)

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from toolyard.catalog.schemas.normalize import resolve_reference
 from toolyard.catalog.schemas.schema_merge import JSON_TYPES
+from toolyard.types.json_values import list_or_empty, object_or_empty
 from toolyard.types.tool import JsonObject
 
 __all__ = [
@@ -147,7 +148,7 @@ class SchemaNode:
     def __init__(
         self, schema: object, document: _Document | None = None, *, max_parts: int = _MAX_PARTS
     ) -> None:
-        self._schema = _as_object(schema)
+        self._schema = object_or_empty(schema)
         self._document = document or _Document(self._schema, max_parts)
 
     def get_property(self, name: str) -> SchemaNode:
@@ -211,21 +212,21 @@ class SchemaNode:
         merged: dict[str, Any] = {}
         required: list[object] = []
         for part in self._iterate_parts():
-            required += _as_list(part.get("required"))
+            required += list_or_empty(part.get("required"))
             merged = {**part, **merged}
         return {**merged, "properties": self._collect_properties(False), "required": required}
 
     def _allowed_values(self) -> list[object]:
         found: list[object] = []
         for part in self._iterate_parts(with_alternatives=True):
-            found += _as_list(part.get("enum"))
+            found += list_or_empty(part.get("enum"))
             found += [part["const"]] if "const" in part else []
         return found
 
     def _collect_properties(self, with_alternatives: bool = True) -> dict[str, object]:
         found: dict[str, object] = {}
         for part in self._iterate_parts(with_alternatives):
-            found = {**_as_object(part.get("properties")), **found}
+            found = {**object_or_empty(part.get("properties")), **found}
         return found
 
     def _find_keyword(self, key: str) -> object:
@@ -237,7 +238,7 @@ class SchemaNode:
         for _ in range(_MAX_PARTS_PER_NODE):
             if not pending:
                 return
-            part = _as_object(pending.pop(0))
+            part = object_or_empty(pending.pop(0))
             yield part
             if self._document.parts_left <= 0:
                 return
@@ -246,7 +247,7 @@ class SchemaNode:
             if isinstance(reference, str) and reference.startswith("#"):
                 pending.append(resolve_reference(self._document.schema, reference))
             for key in ("allOf", "anyOf", "oneOf") if with_alternatives else ("allOf",):
-                pending += _as_list(part.get(key))[:_MAX_PARTS_PER_NODE]
+                pending += list_or_empty(part.get(key))[:_MAX_PARTS_PER_NODE]
 
 
 # Fields.
@@ -262,7 +263,7 @@ class _FieldReader:
     def read_properties(self, node: SchemaNode, depth: int) -> tuple[SchemaField, ...]:
         """Return the fields of an object's properties, required ones first."""
         schema = node.merge()
-        properties = _as_object(schema["properties"])
+        properties = object_or_empty(schema["properties"])
         if len(properties) > _MAX_OBJECT_PROPERTIES:
             return ()
         required = set(map(str, schema["required"]))
@@ -328,14 +329,14 @@ class _FieldReader:
 
 def _list_alternatives(node: SchemaNode, schema: JsonObject) -> list[SchemaNode]:
     """Return the alternatives of ``anyOf`` and ``oneOf`` without null (an empty field)."""
-    listed = [*_as_list(schema.get("anyOf")), *_as_list(schema.get("oneOf"))][:_MAX_OPTIONS]
+    listed = [*list_or_empty(schema.get("anyOf")), *list_or_empty(schema.get("oneOf"))][:_MAX_OPTIONS]
     nodes = map(node.child, listed)
     return [each for each in nodes if _get_single_type(each.merge()) != "null"]
 
 
 def _list_types(schema: JsonObject) -> set[str]:
     named: object = schema.get("type")
-    return {each for each in _as_list(named) or [named] if isinstance(each, str) and each in JSON_TYPES}
+    return {each for each in list_or_empty(named) or [named] if isinstance(each, str) and each in JSON_TYPES}
 
 
 def _get_single_type(schema: JsonObject) -> str | None:
@@ -363,7 +364,7 @@ def _choose_plain_kind(schema: JsonObject, name: str) -> FieldKind:
 def _read_options(schema: JsonObject) -> tuple[FieldOption, ...]:
     if "const" in schema:
         return (FieldOption(schema["const"], _get_text(schema, "title") or _format_value(schema["const"])),)
-    values, names = _as_list(schema.get("enum")), _as_list(schema.get("enumNames"))
+    values, names = list_or_empty(schema.get("enum")), list_or_empty(schema.get("enumNames"))
     labels = names if len(names) == len(values) else [None] * len(values)
     return tuple(
         FieldOption(value, label if isinstance(label, str) else _format_value(value))
@@ -540,11 +541,3 @@ _FORMAT_CHECKS: Mapping[str, tuple[Callable[[str], bool], str]] = {
 def _get_text(schema: JsonObject, name: str) -> str:
     value = schema.get(name)
     return value if isinstance(value, str) else ""
-
-
-def _as_object(value: object) -> JsonObject:
-    return cast("JsonObject", value) if isinstance(value, Mapping) else {}
-
-
-def _as_list(value: object) -> list[object]:
-    return cast("list[object]", value) if isinstance(value, list) else []

@@ -1,6 +1,6 @@
-"""Merging of alternatives (``anyOf``, ``oneOf``) into one object.
+"""Conversion of the root of a schema to an object without alternatives (``anyOf``, ``oneOf``).
 
-Every provider requires this of the root schema, and some of every object.
+Every provider requires this of the root schema, and some require merged alternatives of every object.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ async def serve_operation(
     working = asyncio.create_task(_run_and_encode(shared_core, message, client))
     others = [asyncio.create_task(client.read_answers()), asyncio.create_task(client.send_signs_of_life())]
     try:
+        # If one of the others ends first, the command has disconnected, and its operation ends with it.
         await asyncio.wait([working, *others], return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             await client.send(working.result())

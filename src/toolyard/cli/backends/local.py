@@ -119,7 +119,7 @@ class LocalBackend:
         roster, configuration = yard.known(), yard.configuration
         if request.provider is None:
             yield from notices.no_servers_notices(configuration, self._data_dir)
-        yield from notices.disabled_server_notices(configuration)
+        yield from notices.configuration_notices(configuration)
         memory = self._memory if server is None and not request.shows_hidden else None
         yield from notices.quarantined_tools_notices(roster, server, memory)
         yield from notices.unaccepted_tools_notices(roster, yard.locks, self._memory)
@@ -162,7 +162,7 @@ class LocalBackend:
 
     def _find_search_notices(self) -> Iterator[Notice]:
         yield from notices.no_servers_notices(self._yard.configuration, self._data_dir)
-        yield from notices.disabled_server_notices(self._yard.configuration)
+        yield from notices.configuration_notices(self._yard.configuration)
         yield from notices.unaccepted_tools_notices(self._yard.known(), self._yard.locks, self._memory)
 
     # Servers.

@@ -76,7 +76,7 @@ async def ask_approval(call: CallRequest, reason: str) -> ApprovalReply:
     while True:
         answer = (
             await _read_line(
-                "Allow this call? [y] once, [a] always with these arguments for 1 hour, [n] no: "
+                "Allow this call? [y] once, [a] these arguments in this chat for 1 hour, [n] no: "
             )
         ).casefold()
         if answer in ("y", "yes"):

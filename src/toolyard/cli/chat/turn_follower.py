@@ -37,7 +37,7 @@ __all__ = ["EventDisplay", "Interrupts", "TurnFollower", "TurnResult", "UserExit
 _EVENT_POLL_SECONDS = 30.0
 
 OpenRequest: TypeAlias = CallSnapshot | QuestionSnapshot
-"""A call that needs an approval, or a question of a server."""
+"""A call that needs an approval, or a question from a server."""
 
 
 class UserExited(Exception):

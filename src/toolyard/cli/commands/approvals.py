@@ -41,7 +41,7 @@ def command() -> None:
 command.params += shared_params()
 
 
-@command.command("list", cls=Command, short_help="List calls that wait, and standing approvals.")
+@command.command("list", cls=Command, short_help="List calls that need approval, and standing approvals.")
 @_user_option
 @click.pass_obj
 def list_approvals(options: Options, user: str | None) -> None:
@@ -82,7 +82,7 @@ def revoke_approval(options: Options, id: str, user: str | None) -> None:
         await record_audit_entry(database, "grant.revoke", id)
 
     _run_with_owner(options, user, revoke)
-    print_outcome(options, f"{id} is revoked", id=id, revoked=True)
+    print_outcome(options, f"{id} was revoked", id=id, revoked=True)
 
 
 def _run_with_owner(

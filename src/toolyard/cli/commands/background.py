@@ -36,7 +36,7 @@ def _status(options: Options) -> int:
         if options.json:
             print_json({"running": False, "log": str(log_file)})
         else:
-            print("No Toolyard runs in the background. `toolyard stdio` starts one when a client needs it.")
+            print("No Toolyard is running in the background. `toolyard stdio` starts one when needed.")
             if log_file.exists():
                 print(f"Log of the last one: {log_file}")
         return _NOT_RUNNING_EXIT_CODE
@@ -50,8 +50,8 @@ def _status(options: Options) -> int:
 
 def _show_status(status: dict[str, Any]) -> None:
     since = _format_time(status["started_at"])
-    name = "runs in the background" if status["background"] else "runs as `toolyard serve`"
-    print(f"Toolyard {status['version']} {name} since {since} (process {status['pid']}).")
+    mode = "in the background" if status["background"] else "as `toolyard serve`"
+    print(f"Toolyard {status['version']} has been running {mode} since {since} (process {status['pid']}).")
     print(f"Data directory: {status['data_dir']}")
     clients = status["clients"]
     print(f"\n{format_count(len(clients), 'client')}")
@@ -95,7 +95,7 @@ def _stop(options: Options) -> int:
     """
     answer = _ask(options, "status")
     if answer is None:
-        print("No Toolyard runs in the background.")
+        print("No Toolyard is running in the background.")
         return 0
     status = json.loads(answer)
     pid = status["pid"]

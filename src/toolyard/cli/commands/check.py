@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolyard.agents.definitions.agents_md import AgentsFile, find_agents_file, read_agents_leniently
-from toolyard.agents.definitions.tool_patterns import check_tool_patterns
+from toolyard.agents.definitions.tools_list import check_tool_patterns
 from toolyard.catalog.exposed_names import RESERVED_NAMES, NameAssigner, NameTemplates
 from toolyard.catalog.lock import lock_path, read_lock
 from toolyard.catalog.lock.lock_file import detect_unpinned_package
@@ -33,6 +33,7 @@ from toolyard.policy.agent_patterns import compile_patterns
 from toolyard.policy.glob import unused_globs
 from toolyard.policy.policy import select_bundles
 from toolyard.registry.redirect_conflicts import find_servers_sharing_redirect
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent
 from toolyard.types.call import HiddenTool, WriteTools, summarize_hiding_rules
 from toolyard.types.server import Bundle, Configuration, HttpSpec, Server, StdioSpec, Trust
@@ -54,6 +55,13 @@ class CheckReport:
     configuration: Configuration | None = None
     agents: AgentsFile | None = None
     agents_file: Path | None = None
+    stored_agents: Sequence[Agent] = ()
+    """Agents that were created in the pages, and that AGENTS.md does not override."""
+
+    @property
+    def all_agents(self) -> tuple[Agent, ...]:
+        """Agents of AGENTS.md and of the pages."""
+        return (*(self.agents.agents if self.agents is not None else ()), *self.stored_agents)
 
 
 def check_files(options: Options) -> CheckReport:
@@ -85,8 +93,8 @@ def check_files(options: Options) -> CheckReport:
             found.problems += found.agents.problems
     except AgentsError as error:
         found.problems += error.problems
-    if found.configuration is not None and found.agents is not None:
-        for agent in found.agents.agents:
+    if found.configuration is not None:
+        for agent in found.all_agents:
             found.problems += _find_unknown_bundles(agent, found.configuration)
     return found
 
@@ -110,8 +118,8 @@ def _find_shared_redirects(configuration: Configuration) -> Iterator[Problem]:
         others = ", ".join(f"'{other}'" for other in sharing if other != name)
         yield _make_problem(
             configuration.servers[name],
-            f"its client id has the same redirect address as {others} at another issuer",
-            'register a redirect address for its issuer only, then set "issuerRedirect": true',
+            f"its client id has the same redirect URI as {others} at another issuer",
+            'register a redirect URI for its issuer only, then set "issuerRedirect": true',
         )
 
 
@@ -162,7 +170,7 @@ def check_catalogues(
             )
     prefixes = {naming.prefix(server.id): server.id for server in unlisted}
     known = [*tool_listing.tools, *RESERVED_NAMES]
-    for agent in report.agents.agents if report.agents is not None else ():
+    for agent in report.all_agents:
         told = check_tool_patterns(agent, known, prefixes)
         report.problems += told.errors
         report.notes += told.warnings
@@ -226,8 +234,9 @@ def command(options: Options) -> int:
     found = check_files(options)
     if found.configuration is not None and found.settings is not None:
         listing = run_async(_load_stored_listing(found.configuration, found.settings, found.data_dir))
+        bound = run_async(_read_database(options, found, found.configuration))
         check_catalogues(found, *listing)
-        examine_issuers(found, run_async(_find_bound_issuers(options, found.configuration)))
+        examine_issuers(found, bound)
     found.problems.sort(key=_sort_key)
     found.notes.sort(key=_sort_key)
     if options.json:
@@ -244,14 +253,24 @@ async def _load_stored_listing(
         return yard.known(), yard.hidden()
 
 
-async def _find_bound_issuers(options: Options, configuration: Configuration) -> dict[str, str]:
-    """Return the issuers that earlier sign-ins bound to entered clients, by server id."""
+async def _read_database(
+    options: Options, found: CheckReport, configuration: Configuration
+) -> dict[str, str]:
+    """Add the agents of the pages. Return the issuers that earlier sign-ins bound to entered clients, by
+    server id."""
+    from toolyard.core.agents import merge_agents  # not for the help
+
     bound: dict[str, str] = {}
     # Problems of the database are reported by the commands that need it.
     with suppress(ToolyardError):
         async with open_existing_database(options) as database:
             if database is None:
                 return bound
+            file_agents = {each.id: each for each in found.all_agents}
+            merged = merge_agents(file_agents, await database.agents.list_agents(LOCAL_PRINCIPAL.id))
+            found.stored_agents = [each for id_, each in merged.items() if id_ not in file_agents]
+            for agent in found.stored_agents:
+                found.problems += _find_unknown_bundles(agent, configuration)
             for server in unnamed_issuers(configuration):
                 spec, oauth = server.transport, server.oauth
                 if isinstance(spec, HttpSpec) and oauth is not None and oauth.client_id is not None:
@@ -297,11 +316,17 @@ def _describe_sources(report: CheckReport) -> list[tuple[str, str]]:
         told = f"no file {report.data_dir / 'AGENTS.md'}" if report.agents_file is None else "cannot be used"
     else:
         told = f"{report.agents_file}: {format_count(len(agents.agents), 'agent')}"
+    if report.stored_agents:
+        told += f"; {format_count(len(report.stored_agents), 'agent')} created in the pages"
     return [
         ("configuration", servers),
         ("settings", there if report.settings is not None else "cannot be used"),
         ("agents", told),
     ]
+
+
+def _has_usable_agents(report: CheckReport) -> bool:
+    return bool(report.stored_agents) if report.agents is None else not report.agents.problems
 
 
 def _report_json(report: CheckReport) -> dict[str, Any]:
@@ -321,7 +346,5 @@ def _report_json(report: CheckReport) -> dict[str, Any]:
             },
             "bundles": list(configuration.bundles),
         },
-        "agents": None
-        if report.agents is None or report.agents.problems
-        else [agent.id for agent in report.agents.agents],
+        "agents": [agent.id for agent in report.all_agents] if _has_usable_agents(report) else None,
     }

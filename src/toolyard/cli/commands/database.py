@@ -6,7 +6,7 @@ import click
 
 from toolyard.cli.database import open_database, record_audit_entry
 from toolyard.cli.invocation import Command, Options, Usage, print_outcome, run_async
-from toolyard.cli.output.console import print_json, show_note
+from toolyard.cli.output.console import format_count, print_json, show_note
 
 __all__ = ["commands"]
 
@@ -47,11 +47,13 @@ def _rekey(options: Options) -> None:
     if options.json:
         print_json({"encrypted": sealed, "lost": lost})
         return
-    print(f"{sealed:,} values were encrypted with the new key; secret_key_former can be unset")
+    print(f"{format_count(sealed, 'value')} encrypted with the new key; secret_key_former can be unset")
     if not sealed:
         show_note("if you expected more, check that secret_key is the new key and secret_key_former the old")
     if lost:
-        show_note(f"{lost:,} values cannot be decrypted with either key and are unchanged; enter them again")
+        show_note(
+            f"{format_count(lost, 'value')} unchanged, because neither key decrypts them; enter them again"
+        )
 
 
 async def _encrypt_again(options: Options) -> tuple[int, int]:

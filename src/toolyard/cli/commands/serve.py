@@ -70,7 +70,7 @@ def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
             show_note(format_problem(hint), hint.hint)
 
     async def run() -> None:
-        from toolyard.background.local_clients import serve_local_clients  # loads the gateway
+        from toolyard.background.serve_clients import serve_local_clients  # loads the gateway
 
         async with serve_local_clients(folder, settings, serve_operation) as local:
             await serve(

@@ -212,7 +212,7 @@ async def _search_tools(options: Options, request: SearchRequest) -> None:
     show_notices(report.notices)
     if report.unlisted_servers:
         show_note(f"not listed yet: {', '.join(report.unlisted_servers)}", "`toolyard tools` lists them")
-    elif not report.tools:
+    elif not report.tools and not by_server:
         show_note("nothing matches", "try other words")
 
 

@@ -106,13 +106,14 @@ def add_account(options: Options, name: str, admin: bool) -> None:
 @command.command("invite", cls=Command, short_help="Print a new link for an existing account.")
 @click.argument("name")
 @click.pass_obj
-def invite_account(options: Options, name: str) -> None:
+def print_password_link(options: Options, name: str) -> None:
     """Print a link with which a person sets a new password. It works once, for a day, and replaces earlier
     links.
 
     The old password and sessions work until the link is used. Then every browser is signed out, and the
     sign-ins and keys that the person stored for servers are removed, since somebody else may have used the
-    link. The person's pages report the link and its use. API tokens stay until they are revoked.
+    link. Their API tokens are revoked too, unless they choose in the form to keep them. The person's pages
+    report the link and its use.
     """
 
     async def create_link(accounts: _AccountAdmin) -> str:
@@ -164,7 +165,7 @@ def delete_account(options: Options, name: str, yes: bool) -> int:
         return user.name
 
     done = _run_with_accounts(options, remove_account)
-    print_outcome(options, f"{done} is deleted", name=done, deleted=True)
+    print_outcome(options, f"{done} was deleted", name=done, deleted=True)
     return 0
 
 

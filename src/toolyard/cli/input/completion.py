@@ -5,8 +5,9 @@ Completion starts no server and prints no errors.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from toolyard.catalog.tool_listing import ToolListing
+    from toolyard.types.agent import Agent
     from toolyard.types.server import Configuration
 
 __all__ = [
@@ -51,14 +53,18 @@ def complete_bundles(ctx: click.Context, param: click.Parameter, incomplete: str
 
 def complete_agents(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete agent ids."""
-    from toolyard.agents.definitions.agents_md import load_agents  # only while a shell completes
+    import asyncio  # only while a shell completes
+
+    from toolyard.agents.definitions.agents_md import load_agents
+    from toolyard.core.agents import add_all_stored_agents
 
     options = ctx.ensure_object(Options)
-    try:
-        agents = load_agents(options.load_settings().agents_path, options.resolved_data_dir)
-    except ToolyardError:
-        return []
-    return _make_items(((agent.id, agent.description) for agent in agents), incomplete)
+    agents: Mapping[str, Agent] = {}
+    with contextlib.suppress(ToolyardError):
+        settings, folder = options.load_settings(), options.resolved_data_dir
+        agents = {each.id: each for each in load_agents(settings.agents_path, folder)}
+        agents = asyncio.run(add_all_stored_agents(agents, settings, folder))
+    return _make_items(((agent.id, agent.description) for agent in agents.values()), incomplete)
 
 
 def complete_models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

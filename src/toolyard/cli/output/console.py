@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TextIO, TypeAlias
 
 from toolyard.errors import AgentsError, ConfigError, Problem, RpcError, ServerError, ToolyardError
+from toolyard.types.counts import format_count
 from toolyard.types.visible_text import hidden_characters, visible
 
 __all__ = [
@@ -81,11 +82,6 @@ def one_line(text: str, width: int | None = None) -> str:
     """Return a text on one line, escaped, and truncated to ``width``."""
     line = make_printable(" ".join(text.split()))
     return line if width is None or len(line) <= width else f"{line[: width - 1]}…"
-
-
-def format_count(number: int, singular: str, plural: str | None = None) -> str:
-    """Return ``1 tool`` or ``2 tools``."""
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def format_duration(seconds: float) -> str:

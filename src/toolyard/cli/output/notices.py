@@ -35,8 +35,8 @@ __all__ = [
     "add_refusal_hint",
     "agent_problem_notices",
     "clean_server_text",
+    "configuration_notices",
     "describe_hidden_tools",
-    "disabled_server_notices",
     "explain_refusal",
     "failure_notices",
     "find_disabled_server",
@@ -58,7 +58,7 @@ UNTRUSTED_WRITE_HINT = (
 
 def clean_server_text(text: str, server: Server | None) -> str:
     """Return a server's text on one line, without its secrets."""
-    from toolyard.clients.server_secrets import find_secrets  # loaded with the yard
+    from toolyard.clients.secret_redaction import find_secrets  # loaded with the yard
     from toolyard.results.redaction import redact_secrets
 
     return one_line(redact_secrets(text, find_secrets(server)) if server is not None else text)
@@ -78,7 +78,7 @@ def unapproved_file_notices(configuration: Configuration) -> Iterator[Notice]:
             yield Notice(format_problem(hint), hint.hint)
 
 
-def disabled_server_notices(configuration: Configuration) -> Iterator[Notice]:
+def configuration_notices(configuration: Configuration) -> Iterator[Notice]:
     """Report the file that needs approval, invalid entries, and the servers that are disabled against their
     entries, with reasons."""
     yield from unapproved_file_notices(configuration)
@@ -87,7 +87,7 @@ def disabled_server_notices(configuration: Configuration) -> Iterator[Notice]:
     for server in configuration.servers.values():
         reason = None if server.problems else server.disabled_reason
         # Servers of an unapproved file share one reason, which has just been printed.
-        if reason is not None and not reason.startswith("not approved"):
+        if reason is not None and server.id not in configuration.unapproved:
             yield Notice(f"server '{server.id}' is disabled: {reason}")
 
 

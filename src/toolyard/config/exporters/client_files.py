@@ -12,17 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import cast
 
-from toolyard.config.exporters.text_edits import (
-    EditRefused,
-    find_comments,
-    refuse_edit,
-    remove_member,
-    remove_table,
-    set_flag,
-    set_member,
-    set_table,
-    value_text,
-)
+from toolyard.config.exporters import text_edits
 from toolyard.config.files import (
     MAX_CLIENT_FILE_BYTES,
     decode_utf8,
@@ -38,7 +28,7 @@ from toolyard.errors import ConfigError, Problem
 __all__ = [
     "EditEffect",
     "EntryEdit",
-    "EntryPlan",
+    "FileEditPlan",
     "find_target_file",
     "plan_edits",
     "read_values",
@@ -68,7 +58,7 @@ class EntryEdit:
 
 
 @dataclass(frozen=True, slots=True)
-class EntryPlan:
+class FileEditPlan:
     """Planned changes of a file. Nothing is written until ``write_entry`` is called."""
 
     file: Path
@@ -90,7 +80,7 @@ class EntryPlan:
 
 def plan_edits(
     file: str | os.PathLike[str], edits: Sequence[EntryEdit], *, drop_comments: bool = False
-) -> EntryPlan:
+) -> FileEditPlan:
     """Plan changes, each made to the result of the one before.
 
     A file with the suffix ``.toml`` is TOML, any other is JSON. ``drop_comments``: comments inside of a
@@ -110,14 +100,18 @@ def plan_edits(
             if change in (EditEffect.SAME, EditEffect.ABSENT):
                 continue
             after = _edit_text(text, toml, edit, drop_comments, _value_at(root, edit.path))
-            dropped = value_text(text, edit.path) if drop_comments and not toml and text.strip() else ""
+            dropped = (
+                text_edits.value_text(text, edit.path) if drop_comments and not toml and text.strip() else ""
+            )
             _check_edit(text, after, toml, _apply_to_root(root, edit.path, edit.value), dropped)
             text = after
-    except EditRefused as error:
-        raise EditRefused([replace(problem, file=str(target)) for problem in error.problems]) from None
+    except text_edits.EditRefused as error:
+        raise text_edits.EditRefused(
+            [replace(problem, file=str(target)) for problem in error.problems]
+        ) from None
     except ConfigError as error:
         raise ConfigError([replace(problem, file=str(target)) for problem in error.problems]) from None
-    plan = EntryPlan(target, tuple(changes), before, encode_like(text, before))
+    plan = FileEditPlan(target, tuple(changes), before, encode_like(text, before))
     return plan if plan.has_changes else replace(plan, after=before or b"")
 
 
@@ -132,7 +126,7 @@ def read_values(file: Path, content: bytes | None, paths: Iterable[Sequence[str]
     return [_value_at(root, path) for path in paths]
 
 
-def write_entry(plan: EntryPlan, *, private: bool, now: datetime | None = None) -> Path | None:
+def write_entry(plan: FileEditPlan, *, private: bool, now: datetime | None = None) -> Path | None:
     """Write the planned file and return the path of a backup of the old content, or None for a new file.
 
     With ``private``, because the entry contains a secret, only the owner can read the file; otherwise it
@@ -161,19 +155,21 @@ def _edit_text(text: str, toml: bool, edit: EntryEdit, drop_comments: bool, curr
     path, value = edit.path, edit.value
     if toml:
         if isinstance(value, bool) or (value is None and isinstance(current, bool)):
-            return set_flag(text, path, value)
+            return text_edits.set_flag(text, path, value)
         if value is not None and not isinstance(value, dict):
-            refuse_edit("only whole tables and booleans can be set in TOML")
-        return remove_table(text, path) if value is None else set_table(text, path, value)
+            text_edits.refuse_edit("only whole tables and booleans can be set in TOML")
+        return (
+            text_edits.remove_table(text, path) if value is None else text_edits.set_table(text, path, value)
+        )
     if value is None:
-        return remove_member(text, path, drop_comments=drop_comments)
-    return set_member(text if text.strip() else "{}\n", path, value, drop_comments=drop_comments)
+        return text_edits.remove_member(text, path, drop_comments=drop_comments)
+    return text_edits.set_member(text if text.strip() else "{}\n", path, value, drop_comments=drop_comments)
 
 
 def _parse_text(text: str, toml: bool) -> dict[str, JsonValue]:
     if not toml:
         root = read_json(text if text.strip() else "{}").root
-        return root if isinstance(root, dict) else refuse_edit("the top level is not an object")
+        return root if isinstance(root, dict) else text_edits.refuse_edit("the top level is not an object")
     try:
         # TOML may also contain dates, which no code here reads.
         return cast("dict[str, JsonValue]", tomllib.loads(text))
@@ -195,7 +191,7 @@ def _apply_to_root(root: dict[str, JsonValue], path: Sequence[str], value: JsonV
         return others if value is None else {**others, first: value}
     inner = root.get(first, {})
     if not isinstance(inner, dict):
-        refuse_edit("this is not an object", path=first)
+        text_edits.refuse_edit("this is not an object", path=first)
     return {**root, first: _apply_to_root(inner, rest, value)}
 
 
@@ -208,13 +204,17 @@ def _check_edit(before: str, after: str, toml: bool, expected: dict[str, JsonVal
     try:
         actual = _parse_text(after, toml)
     except ConfigError:
-        refuse_edit("the layout of the file cannot be preserved")
+        text_edits.refuse_edit("the layout of the file cannot be preserved")
     # Removing the last sub-table also removes its implicit parent table, which is not a loss.
     if actual != expected and not (toml and _drop_empty_tables(actual) == _drop_empty_tables(expected)):
-        refuse_edit("the layout of the file cannot be preserved")
-    lost = Counter(find_comments(before)) - Counter(find_comments(after)) - Counter(find_comments(dropped))
+        text_edits.refuse_edit("the layout of the file cannot be preserved")
+    lost = (
+        Counter(text_edits.find_comments(before))
+        - Counter(text_edits.find_comments(after))
+        - Counter(text_edits.find_comments(dropped))
+    )
     if not toml and lost:
-        refuse_edit("a comment would be lost")
+        text_edits.refuse_edit("a comment would be lost")
 
 
 def _drop_empty_tables(root: dict[str, JsonValue]) -> dict[str, JsonValue]:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from toolyard.config.exporters.client_files import (
     EditEffect,
     EntryEdit,
-    EntryPlan,
+    FileEditPlan,
     plan_edits,
     read_values,
     write_entry,
@@ -82,7 +82,7 @@ def _read_edit(raw: dict[str, Any]) -> RecordedEdit:
 
 
 def write_client_edits(
-    client: str, plan: EntryPlan, edits: Sequence[EntryEdit], data_dir: Path, *, private: bool
+    client: str, plan: FileEditPlan, edits: Sequence[EntryEdit], data_dir: Path, *, private: bool
 ) -> Path | None:
     """Write the planned file of a client and record the change. Return the path of the backup, or None.
 
@@ -122,7 +122,7 @@ def write_client_edits(
 class UndoPlan:
     """Planned removal of our changes. ``deletes``: the file did not exist before."""
 
-    plan: EntryPlan
+    plan: FileEditPlan
     deletes: bool = False
 
 
@@ -140,10 +140,10 @@ def plan_undo(file: Path, entry_path: Sequence[str], record: ClientRecord | None
         return UndoPlan(plan_edits(file, [ours]))
     if hash_content(content) == record.sha256:
         if record.is_new_file:
-            return UndoPlan(EntryPlan(file, (EditEffect.REMOVED,), content, b""), deletes=True)
+            return UndoPlan(FileEditPlan(file, (EditEffect.REMOVED,), content, b""), deletes=True)
         backup = _read_backup(record)
         if backup is not None:
-            return UndoPlan(EntryPlan(file, (EditEffect.REMOVED,), content, backup))
+            return UndoPlan(FileEditPlan(file, (EditEffect.REMOVED,), content, backup))
     others = [each for each in record.edits if each.path != ours.path]
     current = read_values(file, content, [each.path for each in others])
     restored = [

@@ -41,6 +41,8 @@ def refuse_edit(message: str, *, path: str = "") -> NoReturn:
     raise EditRefused([Problem(message, path=path, hint="edit the file by hand")])
 
 
+# Strings come first, so that brackets and comment signs inside of them are not taken for tokens. The
+# possessive quantifiers keep long lines without a match from backtracking.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|//[^\n]*+|/\*.*?\*/|[{}\[\],:]|[^\s{}\[\],:"/]++', re.DOTALL)
 _LEADING_BLANKS = re.compile(r"[ \t]*+")
 _REST_OF_LINE = re.compile(r"[ \t]*+\r?\n")
@@ -88,6 +90,7 @@ def remove_member(text: str, path: Sequence[str], *, drop_comments: bool = False
             return text[: comma.start()] + text[end:]
         # A comment between comma and member stays, so remove both separately.
         text = text[: comma.start()] + text[comma.end() :]
+        # The comma was before both offsets.
         start, end = start - 1, end - 1
     return _remove_span(text, start, end)
 
@@ -303,6 +306,7 @@ def _remove_sections(
     lines: Sequence[str], spans: Sequence[tuple[int, int]], path: Sequence[str]
 ) -> list[str]:
     removed = {number for begin, end in spans for number in range(begin, end)}
+    # Also refuses a ``#`` in a string: better than losing a comment.
     if any("#" in lines[number] for number in removed):
         refuse_edit("the lines to be replaced may contain comments", path=format_path(tuple(path)))
     return [line for number, line in enumerate(lines) if number not in removed]

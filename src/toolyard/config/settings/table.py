@@ -283,7 +283,7 @@ class Settings(_ProviderSettings):
     ask_wait: float = _setting_field(
         300.0,
         kind.number(0),
-        "seconds for which a question of a server that several clients share waits for an answer on the page",
+        "seconds for which a question from a server with several clients waits for an answer on the page",
     )
     oauth_registration: Registration = _setting_field(
         Registration.DOCUMENT,

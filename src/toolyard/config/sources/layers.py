@@ -254,18 +254,21 @@ def merge_layers(
     """
     raw_servers: dict[str, UnexpandedServer] = {}
     raw_bundles: dict[str, RawBundle] = {}
-    unapproved_reasons: dict[str, str | None] = {}
+    unapproved = set[str]()
     folders: dict[str, Path | None] = {}
     for layer in layers:
         raw_servers |= layer.servers
         raw_bundles |= layer.bundles
-        unapproved_reasons |= dict.fromkeys(layer.servers, None if layer.approved else unapproved_reason)
+        unapproved.difference_update(layer.servers)
+        if not layer.approved:
+            unapproved.update(layer.servers)
         folders |= dict.fromkeys(layer.servers, layer.folder)
 
     servers: dict[str, Server] = {}
     for server_id, raw in raw_servers.items():
         if raw.server is not None:
-            server = resolve_variables(raw, raw.server, env, unapproved_reason=unapproved_reasons[server_id])
+            reason = unapproved_reason if server_id in unapproved else None
+            server = resolve_variables(raw, raw.server, env, unapproved_reason=reason)
             servers[server_id] = _resolve_paths(server, folders[server_id])
         elif raw.fallback is not None:
             servers[server_id] = raw.fallback
@@ -291,6 +294,7 @@ def merge_layers(
         hints=(*hints, *(hint for report in reports for hint in report.hints), *invalid_hints),
         file=file,
         waiting=waiting,
+        unapproved=frozenset(unapproved),
     )
 
 

@@ -10,14 +10,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, cast
 
 from toolyard.errors import TooManyStreams
-from toolyard.gateway.client_request import (
-    ClientRequest,
-    as_object,
-    discard_message,
-    is_jsonrpc_message,
-    is_request_id,
-    parse_stateless_request,
-)
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.http.event_streams import EventStream, StreamLimits
@@ -31,6 +23,13 @@ from toolyard.gateway.http.exchange import (
 )
 from toolyard.gateway.http.legacy import INVALID_MESSAGE, LegacyHttp
 from toolyard.gateway.http.sessions import HttpSessions
+from toolyard.gateway.incoming_request import (
+    ClientRequest,
+    discard_message,
+    is_jsonrpc_message,
+    is_request_id,
+    parse_stateless_request,
+)
 from toolyard.protocol.constants import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from toolyard.protocol.eras import Era, detect_era
 from toolyard.protocol.incremental_decoder import MessageLimitExceeded, decode_message
@@ -43,6 +42,7 @@ from toolyard.protocol.jsonrpc import (
     build_result_message,
 )
 from toolyard.protocol.server import RequestRejection, http_status
+from toolyard.types.json_values import object_or_empty
 
 __all__ = ["EndpointFor", "HttpGateway", "HttpRequestRejected"]
 
@@ -111,7 +111,7 @@ class HttpGateway:
             await self._legacy_http.handle_batch(http, front, cast("list[object]", message))
             return
         if not is_jsonrpc_message(message):
-            id = as_object(message).get("id")
+            id = object_or_empty(message).get("id")
             await http.respond_error(400, id if is_request_id(id) else None, INVALID_MESSAGE)
             return
         era = detect_era(message, http.headers.get("mcp-protocol-version"))
@@ -166,6 +166,8 @@ class HttpGateway:
         listening = asyncio.ensure_future(front.listen(id, request))
         writing: asyncio.Future[bool] | None = None
         try:
+            # A refusal that comes before any message gets an HTTP status of its own. Once a stream has begun,
+            # its status is 200.
             more = asyncio.ensure_future(stream.wait_for_message())
             await asyncio.wait((listening, more), return_when=asyncio.FIRST_COMPLETED)
             more.cancel()

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from toolyard.errors import TooManyStreams
 from toolyard.protocol.codec import encode
 from toolyard.protocol.jsonrpc import Message
+from toolyard.types.counts import format_count
 
 __all__ = ["EventStream", "Send", "StreamLimits"]
 
@@ -57,14 +58,14 @@ class StreamLimits:
         """Count a stream while it is open. Raises TooManyStreams."""
         if self._count_by_user[user_id] >= self._max_per_user:
             raise TooManyStreams(
-                f"You have {self._max_per_user:,} event streams open, which is the limit.",
-                hint="Close pages and clients that you no longer need, "
-                "or ask an admin to raise max_streams_per_person.",
+                f"the limit of {format_count(self._max_per_user, 'open event stream')} per person is reached",
+                hint="close pages and clients that you no longer need, "
+                "or ask an admin to raise max_streams_per_person",
             )
         if self.open_streams >= self._max_total:
             raise TooManyStreams(
-                f"All users together have {self._max_total:,} event streams open, which is the limit.",
-                hint="Try again later, or ask an admin to raise max_streams.",
+                f"the limit of {format_count(self._max_total, 'open event stream')} in total is reached",
+                hint="try again later, or ask an admin to raise max_streams",
             )
         self._count_by_user[user_id] += 1
         try:

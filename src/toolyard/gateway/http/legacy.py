@@ -6,15 +6,6 @@ import asyncio
 from typing import cast
 
 from toolyard.concurrency.tasks import BackgroundTasks
-from toolyard.gateway.client_request import (
-    ClientRequest,
-    SendToClient,
-    as_object,
-    build_session_request,
-    discard_message,
-    is_jsonrpc_message,
-    is_request_id,
-)
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.http.event_streams import EventStream
 from toolyard.gateway.http.exchange import (
@@ -25,9 +16,18 @@ from toolyard.gateway.http.exchange import (
     accepts_media_type,
 )
 from toolyard.gateway.http.sessions import HttpSession, HttpSessions
+from toolyard.gateway.incoming_request import (
+    ClientRequest,
+    SendToClient,
+    build_session_request,
+    discard_message,
+    is_jsonrpc_message,
+    is_request_id,
+)
 from toolyard.protocol.constants import INVALID_REQUEST
 from toolyard.protocol.eras import LEGACY
 from toolyard.protocol.jsonrpc import Message, RequestId, RpcFailure, build_result_message
+from toolyard.types.json_values import object_or_empty
 
 __all__ = ["INVALID_MESSAGE", "LegacyHttp"]
 
@@ -106,7 +106,7 @@ class LegacyHttp:
         """Handle one message."""
         method = body.get("method")
         if method == "initialize" and "id" in body:
-            result, session = await endpoint.initialize(as_object(body.get("params")))
+            result, session = await endpoint.initialize(object_or_empty(body.get("params")))
             made = self._sessions.start(endpoint, session)
             answer = build_result_message(cast("RequestId", body["id"]), result)
             await http.respond(200, answer, {"Mcp-Session-Id": made.id})
@@ -234,7 +234,7 @@ def _handle_one_way_message(held: HttpSession | None, body: Message) -> None:
     """Handle a response or a notification, which gets no answer."""
     if held is None:
         return
-    method, params = body.get("method"), as_object(body.get("params"))
+    method, params = body.get("method"), object_or_empty(body.get("params"))
     if method is None:
         held.session.receive_response(body)
     elif method == "notifications/cancelled":

@@ -9,9 +9,9 @@ import time
 from collections import Counter, OrderedDict
 
 from toolyard.concurrency.tasks import BackgroundTasks
-from toolyard.gateway.client_request import LegacySession
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.http.event_streams import EventStream
+from toolyard.gateway.incoming_request import LegacySession
 from toolyard.protocol.jsonrpc import Message
 
 __all__ = ["HttpSession", "HttpSessions", "UnreadResponses"]
@@ -117,6 +117,7 @@ class HttpSession:
 
     def forget_stream(self, stream: EventStream) -> None:
         """Drop a response."""
+        # The stream may be gone already: the timer of ``finish_stream`` is not cancelled.
         self._unread_responses.discard(self, stream)
         self._unread_streams.pop(stream, None)
         self.response_streams.pop(stream.name or "", None)
@@ -127,6 +128,7 @@ class HttpSession:
         stream = (
             self.standalone_stream if name == self.standalone_stream.name else self.response_streams.get(name)
         )
+        # The length is bounded because ``int`` raises for thousands of digits.
         if stream is None or not (place.isascii() and place.isdigit()) or len(place) > 9:
             return None
         return stream, int(place)
@@ -191,6 +193,8 @@ class HttpSessions:
 
     def _end_in_background(self, session: HttpSession) -> None:
         del self._sessions[session.id]
+        # In a task, because the request that needs the room should not wait until the client's connections
+        # are closed.
         self._end_tasks.spawn(session.end())
 
     def find(self, id: str, endpoint: Endpoint) -> HttpSession | None:

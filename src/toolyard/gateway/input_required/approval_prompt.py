@@ -10,14 +10,14 @@ from toolyard.agents.chat.argument_review import review_text
 from toolyard.clients.callbacks import CapabilityNotOffered
 from toolyard.core.call_approvals import CallApprovals
 from toolyard.errors import ApprovalNeeded, RpcError, ToolRefused
-from toolyard.gateway.client_request import CURRENT_REQUEST, ClientRequest
+from toolyard.gateway.incoming_request import CURRENT_REQUEST, ClientRequest
 from toolyard.gateway.input_required.request_state import REQUEST_STATE_SECONDS
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
-from toolyard.protocol.jsonrpc import as_object
 from toolyard.protocol.server import build_input_required_result
 from toolyard.results.readable_json import estimate_characters
 from toolyard.types.account import Right
 from toolyard.types.call import Caller
+from toolyard.types.json_values import object_or_empty
 from toolyard.types.visible_text import visible
 
 __all__ = ["ApprovalPrompt"]
@@ -68,7 +68,8 @@ class ApprovalPrompt:
         approval = self._runner.open_state(request).get("approval")
         if not isinstance(approval, str):
             return None
-        answer = as_object(as_object(request.params.get("inputResponses")).get(_INPUT_REQUEST_NAME))
+        answers = object_or_empty(request.params.get("inputResponses"))
+        answer = object_or_empty(answers.get(_INPUT_REQUEST_NAME))
         if not answer:
             return self._repeat_question(request)
         await self._record_answer(approval, answer, _target_tool_name(request))
@@ -146,14 +147,14 @@ class ApprovalPrompt:
 def _target_tool_name(request: ClientRequest) -> str:
     """Return the tool's name for people; for a meta tool, that of the tool behind it."""
     name = request.params.get("name")
-    behind = as_object(request.params.get("arguments")).get("name")
+    behind = object_or_empty(request.params.get("arguments")).get("name")
     return str(behind if name == _CALL_META_TOOL and isinstance(behind, str) else name)
 
 
 def _supports_form_elicitation(request: ClientRequest) -> bool:
     """Return whether the client supports forms; a capability without kinds means forms too."""
     offered = request.capabilities if request.session is None else request.session.capabilities
-    kinds = as_object(offered).get("elicitation")
+    kinds = object_or_empty(offered).get("elicitation")
     return isinstance(kinds, dict) and (not kinds or "form" in kinds)
 
 

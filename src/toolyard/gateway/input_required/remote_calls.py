@@ -20,13 +20,14 @@ from typing import Any, Protocol
 
 from toolyard.concurrency.tasks import BackgroundTasks, cancel_tasks
 from toolyard.errors import RpcError, ServerError, ToolyardError
-from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse, error_to_failure
+from toolyard.gateway.incoming_request import ClientRequest
 from toolyard.gateway.input_required.suspended_call import CALL_ID_KEY, MultiRoundCall, SuspendedCalls
 from toolyard.protocol.codec import decode, encode
 from toolyard.protocol.constants import INTERNAL_ERROR
 from toolyard.protocol.eras import ERAS, find_era
-from toolyard.protocol.jsonrpc import Message, RpcFailure, as_object
+from toolyard.protocol.jsonrpc import Message, RpcFailure
+from toolyard.types.json_values import object_or_empty
 
 __all__ = [
     "HEARTBEAT_SECONDS",
@@ -74,7 +75,7 @@ class RemoteRoundExecutor:
         """Tasks by round id."""
 
     def handle_messages(self, messages: Sequence[bytes]) -> None:
-        """Handle requests of other replicas."""
+        """Handle requests from other replicas."""
         for message in messages:
             order: dict[str, Any] = decode(message)
             round_id = str(order.get("round"))
@@ -88,7 +89,7 @@ class RemoteRoundExecutor:
     def _on_round_done(self, round_id: str, task: asyncio.Task[None]) -> None:
         self.running_rounds.pop(round_id, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("a request of another replica could not be answered", exc_info=error)
+            log.warning("a request from another replica could not be answered", exc_info=error)
 
     async def _run_round(self, round_id: str, order: dict[str, Any]) -> None:
         unsent: list[Message] = []
@@ -174,7 +175,7 @@ def _decode_request(order: dict[str, Any], tell: Callable[[Message], None]) -> C
         order["capabilities"],
         order["level"],
         order["token"],
-        meta=as_object(order["params"].get("_meta")),
+        meta=object_or_empty(order["params"].get("_meta")),
     )
 
 
@@ -294,7 +295,7 @@ class RemoteCalls:
         try:
             messages = await mail.take(self.replica_id)
         except ToolyardError as error:
-            log.warning("messages of other replicas cannot be read: %s", error.cause)
+            log.warning("messages from other replicas cannot be read: %s", error.cause)
         else:
             assert self.call_host is not None
             self.call_host.handle_messages(messages)

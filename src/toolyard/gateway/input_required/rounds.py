@@ -6,14 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 from toolyard.core.call_approvals import CURRENT_APPROVAL, RequestApproval
-from toolyard.gateway.client_request import CURRENT_REQUEST, ClientRequest, describe_client
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.gateway import Gateway
+from toolyard.gateway.incoming_request import CURRENT_REQUEST, ClientRequest, describe_client
 from toolyard.gateway.input_required.remote_calls import RoundOutcome
 from toolyard.gateway.input_required.suspended_call import CALL_ID_KEY, MultiRoundCall
 from toolyard.gateway.input_required.visible_questions import check_input_requests, check_question
 from toolyard.protocol.constants import CLIENT_INFO_KEY, INVALID_PARAMS
-from toolyard.protocol.jsonrpc import as_object
 from toolyard.protocol.server import build_input_required_result
 from toolyard.types.call import Caller, McpRequest, RequestClient
 
@@ -31,7 +30,6 @@ class InputRequiredRunner:
         self._gateway = gateway
         self._caller = caller
         self._principal = caller.principal
-        self._silent_client = RequestClient(None, "a client without a session")
 
     def run(self, request: ClientRequest, work: UpstreamWork) -> Awaitable[dict[str, Any]]:
         """Return the result, or ``input_required`` if the client has to answer a question.
@@ -49,7 +47,7 @@ class InputRequiredRunner:
             or "inputResponses" in params
         ):
             return self._run_round(request, work)
-        return work(self._silent_client)
+        return work(RequestClient(None, describe_client(request.meta.get(CLIENT_INFO_KEY))))
 
     def forward(
         self, request: ClientRequest, server_id: str, method: str, params: Mapping[str, Any]
@@ -131,7 +129,7 @@ class InputRequiredRunner:
 
         return RequestClient(
             None if self._gateway.sole_client is None else self._gateway.sole_client.key,
-            describe_client(as_object(request.meta.get(CLIENT_INFO_KEY))),
+            describe_client(request.meta.get(CLIENT_INFO_KEY)),
             request.capabilities,
             ask,
             request.log_level,

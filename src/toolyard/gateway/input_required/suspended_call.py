@@ -14,7 +14,8 @@ from typing import Any, cast
 
 from toolyard.clients.callbacks import INPUT_NAME_META_KEY
 from toolyard.concurrency.tasks import cancel_tasks
-from toolyard.gateway.client_request import ClientRequest
+from toolyard.gateway.incoming_request import ClientRequest
+from toolyard.types.json_values import object_or_empty
 
 __all__ = ["CALL_ID_KEY", "MultiRoundCall", "SuspendedCalls"]
 
@@ -50,7 +51,7 @@ class MultiRoundCall:
         self.request = request
         self._input_required.clear()
         given = request.params.get("inputResponses")
-        answers = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        answers = object_or_empty(given)
         for name, answer in answers.items():
             if not isinstance(answer, dict):
                 continue
@@ -66,7 +67,7 @@ class MultiRoundCall:
             self._input_required.set()
 
     async def ask_client(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the client's answer to a question of the server, in whichever round it arrives."""
+        """Return the client's answer to a question from the server, in whichever round it arrives."""
         name, params = self._name_question(params)
         if (given := self._early_answers.pop(name, None)) is not None:
             return given
@@ -91,8 +92,7 @@ class MultiRoundCall:
 
         A repeated call therefore asks under the same names.
         """
-        meta = params.get("_meta")
-        known = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+        known = object_or_empty(params.get("_meta"))
         name = known.get(INPUT_NAME_META_KEY)
         if isinstance(name, str):
             rest = {key: value for key, value in known.items() if key != INPUT_NAME_META_KEY}

@@ -1,14 +1,15 @@
-"""Questions of servers, made safe to read before a client shows them to a person."""
+"""Questions from servers, made safe to read before a client shows them to a person."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
-from toolyard.agents.chat.elicitation_request import is_private_page, normalize_web_url
+from toolyard.agents.chat.server_requests import is_private_page, normalize_web_url
 from toolyard.errors import BadAnswer
-from toolyard.protocol.jsonrpc import as_object
 from toolyard.results.readable_json import estimate_characters
+from toolyard.types.json_values import object_or_empty
 from toolyard.types.server import Server
 from toolyard.types.visible_text import visible
 
@@ -21,11 +22,14 @@ __all__ = [
 ]
 
 _ELICITATION_METHOD = "elicitation/create"
+_SAMPLING_METHOD = "sampling/createMessage"
 _TEXT_KEYS = ("title", "description", "enumNames")
 _OPTION_KEYS = frozenset({"oneOf", "anyOf", "items"})
 """Keys of the choices of a field, whose titles clients show."""
 _MAX_FIELD_DEPTH = 3
 _MAX_ELICITATION_CHARACTERS = 100_000
+_THREAD_MIN_CHARACTERS = 50_000
+"""Length of questions from which on their texts are escaped in a thread."""
 
 
 def check_elicitation(server: Server | None, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,53 +62,87 @@ def check_input_requests(server: Server | None, result: dict[str, Any]) -> dict[
     if result.get("resultType") != "input_required":
         return result
     checked = {
-        name: {**members, "params": check_elicitation(server, as_object(members.get("params")))}
-        for name, each in as_object(result.get("inputRequests")).items()
-        if (members := as_object(each)).get("method") == _ELICITATION_METHOD
+        name: {**members, "params": check_elicitation(server, object_or_empty(members.get("params")))}
+        for name, each in object_or_empty(result.get("inputRequests")).items()
+        if (members := object_or_empty(each)).get("method") == _ELICITATION_METHOD
     }
     return {**result, "inputRequests": {**result["inputRequests"], **checked}} if checked else result
 
 
-def escape_hidden_in_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a question; hidden characters in the texts of an elicitation are escaped."""
-    if method != _ELICITATION_METHOD:
-        return dict(params)
+async def escape_hidden_in_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a question; hidden characters in the texts that clients show are escaped."""
+    if estimate_characters(params, _THREAD_MIN_CHARACTERS) > _THREAD_MIN_CHARACTERS:
+        return await asyncio.to_thread(_escape_params, method, params)
+    return _escape_params(method, params)
+
+
+async def escape_hidden_in_requests(result: dict[str, Any]) -> dict[str, Any]:
+    """Return an ``input_required`` result with the same done to each of its questions."""
+    requests = object_or_empty(result.get("inputRequests"))
+    requests = {name: await _escape_request(each) for name, each in requests.items()}
+    return {**result, "inputRequests": requests} if requests else result
+
+
+async def _escape_request(request: Any) -> Any:
+    members = object_or_empty(request)
+    method = members.get("method")
+    if method not in (_ELICITATION_METHOD, _SAMPLING_METHOD):
+        return request
+    return {
+        **members,
+        "params": await escape_hidden_in_params(method, object_or_empty(members.get("params"))),
+    }
+
+
+def _escape_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    if method == _ELICITATION_METHOD:
+        return _escape_elicitation(params)
+    return _escape_sampling(params) if method == _SAMPLING_METHOD else dict(params)
+
+
+def _escape_elicitation(params: Mapping[str, Any]) -> dict[str, Any]:
     shown = dict(params)
     if isinstance(shown.get("message"), str):
         shown["message"] = visible(shown["message"])
-    schema = as_object(shown.get("requestedSchema"))
-    fields = as_object(schema.get("properties"))
+    schema = object_or_empty(shown.get("requestedSchema"))
+    fields = object_or_empty(schema.get("properties"))
     if fields:
         named = {name: _escape_field(_with_visible_title(name, field)) for name, field in fields.items()}
         shown["requestedSchema"] = {**schema, "properties": named}
     return shown
 
 
-def escape_hidden_in_requests(result: dict[str, Any]) -> dict[str, Any]:
-    """Return an ``input_required`` result with the same done to each of its questions."""
-    requests = {name: _escape_request(each) for name, each in as_object(result.get("inputRequests")).items()}
-    return {**result, "inputRequests": requests} if requests else result
+def _escape_sampling(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Escape the texts for the model, too: the person approves what the client shows."""
+    shown = dict(params)
+    if "systemPrompt" in shown:
+        shown["systemPrompt"] = _escape_text(shown["systemPrompt"])
+    messages = shown.get("messages")
+    if isinstance(messages, list):
+        shown["messages"] = [_escape_content(each) for each in cast("list[Any]", messages)]
+    return shown
 
 
-def _escape_request(request: Any) -> Any:
-    members = as_object(request)
-    if members.get("method") != _ELICITATION_METHOD:
-        return request
-    return {
-        **members,
-        "params": escape_hidden_in_params(_ELICITATION_METHOD, as_object(members.get("params"))),
-    }
+def _escape_content(block: Any, depth: int = 0) -> Any:
+    """Return a message or a block of content with its texts escaped."""
+    if isinstance(block, list):
+        return [_escape_content(each, depth) for each in cast("list[Any]", block)]
+    members = object_or_empty(block)
+    shown = {"text": _escape_text(members["text"])} if "text" in members else {}
+    if "content" in members and depth < _MAX_FIELD_DEPTH:
+        shown["content"] = _escape_content(members["content"], depth + 1)
+    return {**members, **shown} if shown else block
 
 
 def _with_visible_title(name: str, field: Any) -> Any:
     """Return the field with a title if clients would show its name, and that has hidden characters."""
-    members = as_object(field)
+    members = object_or_empty(field)
     return {"title": name, **members} if visible(name) != name else field
 
 
 def _escape_field(field: Any, depth: int = 0) -> Any:
     """Return a field with its texts escaped. Values stay as they are, because the server expects them."""
-    members = as_object(field)
+    members = object_or_empty(field)
     texts = {key: _escape_text(members[key]) for key in _TEXT_KEYS if key in members}
     values = members.get("enum")
     if isinstance(values, list) and "enumNames" not in members:
@@ -123,7 +161,7 @@ def _escape_field(field: Any, depth: int = 0) -> Any:
 
 
 def _escape_option(option: Any, depth: int) -> Any:
-    constant = as_object(option).get("const")
+    constant = object_or_empty(option).get("const")
     named = _with_visible_title(constant, option) if isinstance(constant, str) else option
     return _escape_field(named, depth)
 

@@ -13,12 +13,12 @@ from toolyard.clients.process_pool import ProcessPool
 from toolyard.config.settings.table import Settings
 from toolyard.core.call_approvals import CallApprovals, MemoryApprovalStore
 from toolyard.core.composition import SharedQuestionHandler, build_core, make_shared_callbacks
-from toolyard.core.local_clients import record_local_client
+from toolyard.core.local_client_marker import record_local_client
 from toolyard.errors import Unreachable
 from toolyard.gateway.caller_view import gateway_caller, limit_scope_to_server
-from toolyard.gateway.client_request import SoleClient
 from toolyard.gateway.endpoint import Endpoint, make_endpoint
 from toolyard.gateway.gateway import Gateway
+from toolyard.gateway.incoming_request import SoleClient
 from toolyard.gateway.stdio.session import StdioSession
 from toolyard.meta import ToolMode
 from toolyard.protocol.codec import encode

@@ -8,17 +8,16 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from toolyard.concurrency.tasks import cancel_tasks
-from toolyard.gateway.client_request import (
+from toolyard.gateway.endpoint import Endpoint
+from toolyard.gateway.error_responses import RpcErrorResponse
+from toolyard.gateway.incoming_request import (
     ClientRequest,
     LegacySession,
     SendToClient,
-    as_object,
     build_session_request,
     is_request_id,
     parse_stateless_request,
 )
-from toolyard.gateway.endpoint import Endpoint
-from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.subscriptions import LIST_CHANGED_KINDS
 from toolyard.protocol.constants import INVALID_REQUEST, PARSE_ERROR
 from toolyard.protocol.eras import detect_era
@@ -32,6 +31,7 @@ from toolyard.protocol.jsonrpc import (
     build_result_message,
 )
 from toolyard.protocol.server import RequestRejection
+from toolyard.types.json_values import object_or_empty
 
 __all__ = ["StdioSession"]
 
@@ -79,7 +79,7 @@ class StdioSession:
     def receive(self, message: object) -> None:
         """Handle one decoded message, or a batch as old revisions allow. Never raises."""
         for each in cast("list[object]", message) if isinstance(message, list) else (message,):
-            self._handle_message(as_object(each))
+            self._handle_message(object_or_empty(each))
 
     def _handle_message(self, body: Message) -> None:
         method, id = body.get("method"), body.get("id")
@@ -91,9 +91,10 @@ class StdioSession:
         if not isinstance(method, str) or not (params is None or isinstance(params, dict)):
             self._send_error(id if is_request_id(id) else None, INVALID_REQUEST, "Invalid request")
         elif "id" not in body:
-            self._handle_notification(method, as_object(body.get("params")))
+            self._handle_notification(method, object_or_empty(body.get("params")))
         elif not is_request_id(id):
             self._send_error(None, INVALID_REQUEST, "Invalid request: id is neither number nor string")
+        # Two requests with one id could be neither cancelled nor answered apart.
         elif id in self._running_tasks or len(self._running_tasks) >= _MAX_RUNNING_REQUESTS:
             self._send_error(
                 id, INVALID_REQUEST, "Invalid request: the id is in use, or too many are running"
@@ -114,14 +115,17 @@ class StdioSession:
                 request.session.active_requests.append(request)
             self._send_to_client(await self._handle_request(id, request))
         finally:
-            self._running_tasks.pop(id, None)
-            self._listen_ids.discard(id)
             if request is not None:
                 request.is_finished = True
                 if request.session is not None:
                     request.session.active_requests.remove(request)
-            if self._on_request_end is not None:
-                self._on_request_end(id)
+            self._end_request(id)
+
+    def _end_request(self, id: RequestId) -> None:
+        del self._running_tasks[id]
+        self._listen_ids.discard(id)
+        if self._on_request_end is not None:
+            self._on_request_end(id)
 
     def _parse_request(self, body: Message) -> ClientRequest | RpcFailure:
         era = detect_era(body)
@@ -156,9 +160,17 @@ class StdioSession:
         if method == "notifications/cancelled":
             id = params.get("requestId")
             if is_request_id(id) and (task := self._running_tasks.get(id)) is not None:
+                # The task ends without a response, as the specification asks. One that has not begun, as when
+                # both messages arrive together, never enters its ``finally``.
                 task.cancel()
+                task.add_done_callback(lambda ended: self._on_cancelled(id, ended))
         elif method == "notifications/roots/list_changed" and self._session is not None:
             self._endpoint.gateway.manager.notify_roots_changed(self._session.key)
+
+    def _on_cancelled(self, id: RequestId, task: asyncio.Task[None]) -> None:
+        # The id may belong to a later request by now.
+        if self._running_tasks.get(id) is task:
+            self._end_request(id)
 
     def _send_error(self, id: RequestId | None, code: int, message: str) -> None:
         self._send_to_client(build_error_message(id, code, message))

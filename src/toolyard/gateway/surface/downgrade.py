@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from toolyard.gateway.client_request import ClientRequest
-from toolyard.protocol.jsonrpc import as_object
+from toolyard.gateway.incoming_request import ClientRequest
 from toolyard.results.readable_json import to_readable_json
+from toolyard.types.json_values import list_or_empty, object_or_empty
 
 __all__ = ["downgrade_prompt", "downgrade_result", "needs_downgrade"]
 
@@ -50,21 +50,21 @@ def _has_unreadable_structure(result: Mapping[str, Any], request: ClientRequest)
 def _drop_structured_content(result: dict[str, Any]) -> dict[str, Any]:
     rest = {key: value for key, value in result.items() if key != "structuredContent"}
     structured, content = result["structuredContent"], rest.get("content")
-    blocks = cast("list[Any]", content) if isinstance(content, list) else []
-    if structured is None or any(as_object(each).get("type") == "text" for each in blocks):
+    blocks = list_or_empty(content)
+    if structured is None or any(object_or_empty(each).get("type") == "text" for each in blocks):
         return rest
     return {**rest, "content": [*blocks, {"type": "text", "text": to_readable_json(structured)}]}
 
 
 def _downgrade_message(message: Any, request: ClientRequest) -> Any:
-    found = as_object(message)
+    found = object_or_empty(message)
     return (
         {**found, "content": _downgrade_block(found["content"], request)} if "content" in found else message
     )
 
 
 def _downgrade_block(block: Any, request: ClientRequest) -> Any:
-    found = as_object(block)
+    found = object_or_empty(block)
     kind = found.get("type")
     if kind == "resource_link":
         return {"type": "text", "text": to_readable_json(found)}

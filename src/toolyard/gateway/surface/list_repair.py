@@ -176,6 +176,8 @@ _repair_implementation = _build_object_repair(
 
 def repair_tool(raw: Mapping[str, Any], era: Era) -> Mapping[str, Any]:
     """Repair a tool for the clients of an era. Its name and input schema were validated by the catalogue."""
+    if "inputSchema" not in raw:
+        raw = {**raw, "inputSchema": {"type": "object"}}
     return (_repair_object_tool if era.structured_content_is_object else _repair_any_tool)(raw)
 
 

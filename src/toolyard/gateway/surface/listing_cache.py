@@ -50,6 +50,8 @@ class _ListingFetch:
     previous: PagedList | None
     has_missed_deadline: bool = False
     """Whether a list was returned without this listing."""
+    is_outdated: bool = False
+    """Whether the server has reported a change since the fetch began."""
 
 
 class ListingCache:
@@ -69,6 +71,8 @@ class ListingCache:
         self._on_notification = on_notification
         self._entries: LruCache[_ListingKey, _CacheEntry] = LruCache(_MAX_CACHED_LISTINGS)
         self._fetches: dict[_ListingKey, _ListingFetch] = {}
+        """Fetches in progress that new requests may share."""
+        self._running_tasks: set[asyncio.Task[PagedList]] = set()
 
     async def get(self, server: Server, method: str, principal: Principal, *, wait: bool = True) -> PagedList:
         """Return the whole list. Raises ServerError.
@@ -100,34 +104,47 @@ class ListingCache:
         self, key: _ListingKey, server: Server, principal: Principal, before: PagedList | None
     ) -> _ListingFetch:
         loop = asyncio.get_running_loop()
+        began = time.monotonic()
         task = loop.create_task(self._fetch_listing(server, key[2], principal))
         flight = self._fetches[key] = _ListingFetch(task, loop.time(), before)
-        task.add_done_callback(lambda _: self._on_fetch_done(key, flight))
+        self._running_tasks.add(task)
+        task.add_done_callback(lambda _: self._on_fetch_done(key, flight, server, began))
         return flight
 
-    def _on_fetch_done(self, key: _ListingKey, flight: _ListingFetch) -> None:
-        del self._fetches[key]
-        if flight.task.cancelled() or flight.task.exception() is not None or not flight.has_missed_deadline:
+    def _on_fetch_done(self, key: _ListingKey, flight: _ListingFetch, server: Server, began: float) -> None:
+        self._running_tasks.discard(flight.task)
+        # Another fetch may have taken the place of an outdated one.
+        if self._fetches.get(key) is flight:
+            del self._fetches[key]
+        if flight.task.cancelled() or flight.task.exception() is not None:
             return
-        if flight.previous is None or flight.previous.items != flight.task.result().items:
+        listing = flight.task.result()
+        if not flight.is_outdated:
+            ttl = server.cache_ttl if not listing.ttl_ms else min(listing.ttl_ms / 1000, server.cache_ttl)
+            self._entries[key] = _CacheEntry(server, listing, began + ttl)
+        if not flight.has_missed_deadline:
+            return
+        if flight.previous is None or flight.previous.items != listing.items:
             self._on_notification(key[0], key[1], _CHANGE_NOTIFICATIONS[key[2]], {})
 
     async def _fetch_listing(self, server: Server, method: str, principal: Principal) -> PagedList:
-        began = time.monotonic()
         found = await self._manager.list_all(server.id, method, _RESULT_KEYS[method], principal=principal)
         # In a thread, because the items of a server may hold a million values.
-        listing = replace(found, items=await asyncio.to_thread(repair_list, method, found.items))
-        ttl = server.cache_ttl if not listing.ttl_ms else min(listing.ttl_ms / 1000, server.cache_ttl)
-        self._entries[server.id, principal.id, method] = _CacheEntry(server, listing, began + ttl)
-        return listing
+        return replace(found, items=await asyncio.to_thread(repair_list, method, found.items))
 
     def forget_servers(self, server_ids: Collection[str]) -> None:
         """Drop the listings of removed servers."""
-        for key in [key for key in self._entries if key[0] in server_ids]:
-            del self._entries[key]
+        self._drop(lambda key: key[0] in server_ids)
 
     def invalidate(self, server_id: str, notification: str) -> None:
         """Drop the listings that a server reports as changed, by the method of its notification."""
-        for emptied in _INVALIDATED_METHODS.get(notification, ()):
-            for key in [key for key in self._entries if key[0] == server_id and key[2] == emptied]:
-                del self._entries[key]
+        methods = _INVALIDATED_METHODS.get(notification, ())
+        self._drop(lambda key: key[0] == server_id and key[2] in methods)
+
+    def _drop(self, matches: Callable[[_ListingKey], bool]) -> None:
+        for key in [key for key in self._entries if matches(key)]:
+            del self._entries[key]
+        # A listing that is being fetched may be older than the change. Those that wait for it get it, but it
+        # is not stored, and later requests fetch another one.
+        for key in [key for key in self._fetches if matches(key)]:
+            self._fetches.pop(key).is_outdated = True

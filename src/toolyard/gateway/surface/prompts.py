@@ -8,8 +8,8 @@ from typing import Any
 
 from toolyard.catalog.exposed_names import ExposedNames, NameAssigner, ServerToolNames
 from toolyard.gateway.caller_view import CallerView
-from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse
+from toolyard.gateway.incoming_request import ClientRequest
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.gateway.surface.downgrade import downgrade_prompt
 from toolyard.gateway.surface.list_repair import paginate_items

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 from toolyard.errors import RpcError
 from toolyard.gateway.caller_view import CallerView
-from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse, method_not_found, resource_not_found
+from toolyard.gateway.incoming_request import ClientRequest
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.gateway.surface.list_repair import paginate_items
 from toolyard.gateway.surface.result_limits import read_stored_result

@@ -19,14 +19,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from toolyard.gateway.caller_view import CallerView
-from toolyard.gateway.client_request import ClientRequest
-from toolyard.protocol.jsonrpc import as_object
+from toolyard.gateway.incoming_request import ClientRequest
 from toolyard.results.content_blocks import ParsedBlock, parse_block
 from toolyard.results.model_result import store_media_block
 from toolyard.results.partial_read import read_range
 from toolyard.results.readable_json import estimate_characters, to_readable_json
 from toolyard.results.result_store import StoredResult, make_handle
 from toolyard.results.truncation import truncate_middle
+from toolyard.types.json_values import object_or_empty
 from toolyard.types.server import Server
 from toolyard.types.tool import Media, Result, ResultLimits, TextBlock, TextResource
 
@@ -82,8 +82,8 @@ def make_meta_tool_links(result: Result, request: ClientRequest) -> list[dict[st
     """Return the links to stored parts of a call through the meta tools."""
     if not request.supports_resource_links:
         return []
-    name = str(as_object(request.params.get("arguments")).get("name"))
-    handle = as_object(result.structured).get("handle")
+    name = str(object_or_empty(request.params.get("arguments")).get("name"))
+    handle = object_or_empty(result.structured).get("handle")
     links = [make_result_link(handle, name)] if isinstance(handle, str) else []
     return [*links, *(make_media_link(each, name) for each in result.media if each.handle is not None)]
 
@@ -193,7 +193,7 @@ def is_within_limits(result: Mapping[str, Any], limits: ResultLimits) -> bool:
         return True
     room = limits.characters
     for block in cast("list[Any]", content):
-        found = as_object(block)
+        found = object_or_empty(block)
         if type(text := found.get("text")) is str and found.get("type") == "text":
             room -= len(text)
         elif (data := _get_media_data(block)) is None:
@@ -207,7 +207,7 @@ def is_within_limits(result: Mapping[str, Any], limits: ResultLimits) -> bool:
 
 def _get_media_data(block: Any) -> str | None:
     """Return the base64 data of a picture or audio block."""
-    found = as_object(block)
+    found = object_or_empty(block)
     data = found.get("data")
     return data if found.get("type") in _MEDIA_BLOCK_TYPES and isinstance(data, str) else None
 
@@ -245,6 +245,7 @@ class ResultLimiter:
             or estimate_characters(structured, self._limits.characters) <= self._limits.characters
         ):
             return made
+        # The stored text can stand for the structured content only if both are the same value.
         if handle is not None and not await asyncio.to_thread(is_text_equivalent, text, structured):
             handle = None
         return await self._limit_structured_content(made, structured, handle, has_output_schema)
@@ -286,6 +287,7 @@ class ResultLimiter:
         """Limit the structured content. ``handle`` belongs to a stored text with the same content."""
         whole = await asyncio.to_thread(to_readable_json, structured)
         if handle is None:
+            # Only the handle is made here. The text is stored below, if the content could be shortened.
             told = self._read_hint(await asyncio.to_thread(make_handle, self._make_stored_result(whole)))
         else:
             told = self._read_hint(handle)

@@ -15,21 +15,20 @@ from toolyard.catalog.tool_listing import ToolListing
 from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.errors import ApprovalNeeded, ToolRefused, ToolyardError
 from toolyard.gateway.caller_view import CallerView
-from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse
+from toolyard.gateway.incoming_request import ClientRequest
 from toolyard.gateway.input_required.approval_prompt import ApprovalPrompt
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.gateway.surface.downgrade import downgrade_result, needs_downgrade
 from toolyard.gateway.surface.list_repair import paginate_items
 from toolyard.gateway.surface.result_limits import ResultLimiter, is_within_limits, make_meta_tool_links
-from toolyard.meta import ToolMode, ToolOffer
+from toolyard.meta import ExposedTools, ToolMode
 from toolyard.meta.meta_tools import TOOLS_CALL_NAME
 from toolyard.meta.tool_definitions import META_TOOLS
 from toolyard.policy import build_refusal
 from toolyard.protocol.codec import JsonFragment
 from toolyard.protocol.constants import HEADER_MISMATCH, INVALID_PARAMS
 from toolyard.protocol.eras import Era
-from toolyard.protocol.jsonrpc import as_object
 from toolyard.protocol.mirrored_headers import (
     HeaderParam,
     HeaderParamError,
@@ -38,6 +37,7 @@ from toolyard.protocol.mirrored_headers import (
 )
 from toolyard.results.readable_json import is_large
 from toolyard.types.call import RequestClient, ToolCall
+from toolyard.types.json_values import object_or_empty
 from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.tool import Definition, Result
 
@@ -91,35 +91,35 @@ class ToolHandlers:
         only = self._view.only_server_id
         if only is not None:
             await self._view.servers_with_capability("tools")
-        roster = await self._view.fetch_tool_listing()
-        tools = await self._encode_tools(roster, era)
+        listing = await self._view.fetch_tool_listing()
+        tools = await self._encode_tools(listing, era)
         now = time.monotonic()
-        return _ListSnapshot(tools, now + _SNAPSHOT_SECONDS, now + _compute_ttl_seconds(roster, only))
+        return _ListSnapshot(tools, now + _SNAPSHOT_SECONDS, now + _compute_ttl_seconds(listing, only))
 
-    async def _encode_tools(self, roster: ToolListing, era: Era) -> Sequence[JsonFragment]:
-        offer = self._select_offer(roster)
+    async def _encode_tools(self, listing: ToolListing, era: Era) -> Sequence[JsonFragment]:
+        exposed = self._select_exposed_tools(listing)
         known = self._encoded_lists.get(era)
-        if known is None or known[0] is not offer.direct or known[1] is not offer.meta:
+        if known is None or known[0] is not exposed.direct or known[1] is not exposed.meta:
             only = self._view.only_server_id
             written = partial(self._view.gateway.encode_tool, era=era)
             tools: list[tuple[str, JsonFragment]] = []
-            async for name, each in iterate_in_steps(offer.direct.items()):
+            async for name, each in iterate_in_steps(exposed.direct.items()):
                 if only in (None, each.server_id):
                     tools.append((name, written(name if only is None else each.name, each)))
-            tools += ((name, written(name, each)) for name, each in offer.meta.items())
-            if offer.meta:
+            tools += ((name, written(name, each)) for name, each in exposed.meta.items())
+            if exposed.meta:
                 tools.sort(key=itemgetter(0))
-            known = self._encoded_lists[era] = (offer.direct, offer.meta, [tool for _, tool in tools])
+            known = self._encoded_lists[era] = (exposed.direct, exposed.meta, [tool for _, tool in tools])
         return known[2]
 
-    def _select_offer(self, roster: ToolListing) -> ToolOffer:
+    def _select_exposed_tools(self, listing: ToolListing) -> ExposedTools:
         mode = self._mode
         if mode is None and self._view.only_server_id is not None:
             mode = "direct"
-        return self._gateway.meta_tools.offer_tools(roster, self._view.caller, mode)
+        return self._gateway.meta_tools.select_exposed_tools(listing, self._view.caller, mode)
 
-    def _visible_tools(self, roster: ToolListing) -> Mapping[str, Definition]:
-        return self._gateway.call_path.visible_tools(roster, self._view.caller)
+    def _visible_tools(self, listing: ToolListing) -> Mapping[str, Definition]:
+        return self._gateway.call_path.visible_tools(listing, self._view.caller)
 
     async def call(self, request: ClientRequest) -> dict[str, Any]:
         """Handle ``tools/call`` through the common call path."""
@@ -130,14 +130,17 @@ class ToolHandlers:
         if arguments is not None and not isinstance(arguments, dict):
             raise RpcErrorResponse(INVALID_PARAMS, "arguments must be an object")
         given = cast("dict[str, Any]", arguments or {})
-        if name in META_TOOLS and name in self._select_offer(await self._view.fetch_tool_listing()).meta:
+        if (
+            name in META_TOOLS
+            and name in self._select_exposed_tools(await self._view.fetch_tool_listing()).meta
+        ):
             return await self._call_meta_tool(
-                ToolCall(name, given, request.meta, request.on_progress), request
+                ToolCall(name, given, request.meta, request.send_progress), request
             )
         exposed = name if self._view.only_server_id is None else await self._find_exposed_name(name)
         if request.headers is not None:
             await self._check_param_headers(exposed, request, request.headers)
-        call = ToolCall(exposed, given, request.meta, request.on_progress)
+        call = ToolCall(exposed, given, request.meta, request.send_progress)
         try:
             if (
                 "requestState" in params
@@ -155,10 +158,8 @@ class ToolHandlers:
 
         async def call_server(client: RequestClient) -> dict[str, Any]:
             on_progress = client.on_progress or call.on_progress
-            _, _, raw = await call_path.call_raw(
-                replace(call, client=client, on_progress=on_progress), caller
-            )
-            return raw
+            made = ToolCall(call.name, call.arguments, call.meta, on_progress, client=client)
+            return (await call_path.call_raw(made, caller))[2]
 
         result = await self._runner.run(request, call_server)
         # Clients of an era without sessions can read every result.
@@ -178,12 +179,12 @@ class ToolHandlers:
         self, exposed: str, result: dict[str, Any], request: ClientRequest
     ) -> dict[str, Any]:
         """Return the result, shortened with a link if it is too long for a model."""
-        rosters, principal = self._gateway.tool_directory, self._view.principal
-        located = await rosters.locate_tool(exposed, principal)
+        tool_directory, principal = self._gateway.tool_directory, self._view.principal
+        located = await tool_directory.locate_tool(exposed, principal)
         if located is None:
             return result
         server, definition = located
-        tool = "result_read" in self._select_offer(rosters.known_listing(principal)).meta
+        tool = "result_read" in self._select_exposed_tools(tool_directory.known_listing(principal)).meta
         fitting = ResultLimiter(self._view, request, server, has_result_read=tool)
         return await fitting.limit(result, has_output_schema=definition.output_schema is not None)
 
@@ -219,7 +220,7 @@ class ToolHandlers:
                 return await made()
             except ApprovalNeeded as needed:
                 asked = await self._approval_prompt.ask_client(
-                    needed, request, as_object(call.arguments.get("arguments")), made
+                    needed, request, object_or_empty(call.arguments.get("arguments")), made
                 )
                 if asked is not None:
                     return asked
@@ -254,8 +255,8 @@ class ToolHandlers:
         """Return the exposed name of a tool of the only server; one that does not exist for an unknown
         tool."""
         only = cast("str", self._view.only_server_id)
-        rosters, principal = self._gateway.tool_directory, self._view.principal
-        found = rosters.known_listing(principal).names.exposed_name(only, name)
+        tool_directory, principal = self._gateway.tool_directory, self._view.principal
+        found = tool_directory.known_listing(principal).names.exposed_name(only, name)
         if found is None:
             found = (await self._view.fetch_tool_listing()).names.exposed_name(only, name)
         return found or f"{only}/{name}"
@@ -314,7 +315,7 @@ def _build_meta_result(result: Result, request: ClientRequest) -> dict[str, Any]
     return {**raw, "content": [*raw["content"], *media, *make_meta_tool_links(result, request)]}
 
 
-def _compute_ttl_seconds(roster: ToolListing, only: str | None) -> float:
+def _compute_ttl_seconds(listing: ToolListing, only: str | None) -> float:
     """Return the time until the first server's list becomes stale."""
-    kept = [one for id, one in roster.catalogues.items() if only in (None, id) and id != NATIVE_SERVER_ID]
+    kept = [one for id, one in listing.catalogues.items() if only in (None, id) and id != NATIVE_SERVER_ID]
     return max(0.0, min((one.ttl - one.age for one in kept), default=0.0))

@@ -95,7 +95,7 @@ class HttpProtocolError(aiohttp.ClientError):
     """Raised for data from the server that is not valid HTTP, or that was not requested."""
 
 
-class BodySource(Protocol):
+class BodyFlowControl(Protocol):
     """The connection of a response, as its reader sees it."""
 
     def set_paused(self, paused: bool) -> None:
@@ -116,19 +116,19 @@ class HttpResponse:
         "_chunks",
         "_complete",
         "_failure",
+        "_flow_control",
         "_gzip",
-        "_source",
         "_waiter",
         "headers",
         "reason",
         "status",
     )
 
-    def __init__(self, source: BodySource) -> None:
+    def __init__(self, flow_control: BodyFlowControl) -> None:
         self.status = 0
         self.reason = ""
         self.headers: CIMultiDict[str] = CIMultiDict()
-        self._source = source
+        self._flow_control = flow_control
         self._chunks: deque[bytes] = deque()
         self._buffered_bytes = 0
         self._gzip: GzipDecoder | None = None
@@ -180,7 +180,7 @@ class HttpResponse:
     def close(self) -> None:
         """Abandon the rest of the body together with the connection. No effect if the body is complete."""
         if not self._complete:
-            self._source.close()
+            self._flow_control.close()
 
     # Called by the connection.
 
@@ -200,7 +200,7 @@ class HttpResponse:
         self._chunks.append(chunk)
         self._buffered_bytes += len(chunk)
         if self._buffered_bytes > MAX_BUFFERED_BYTES:
-            self._source.set_paused(True)
+            self._flow_control.set_paused(True)
         self._wake_reader()
 
     def end(self) -> None:
@@ -239,7 +239,7 @@ class HttpResponse:
         # After the end of the body the connection may serve another request already, whose reading is not
         # ours to control.
         if was_paused and self._buffered_bytes <= MAX_BUFFERED_BYTES and not self._complete:
-            self._source.set_paused(False)
+            self._flow_control.set_paused(False)
         return chunk
 
     def _wake_reader(self) -> None:

@@ -53,6 +53,11 @@ class RecentEvents:
         self._waiters: set[asyncio.Future[None]] = set()
         self.viewer_count = 0
 
+    @property
+    def waiter_count(self) -> int:
+        """Number of viewers that wait for new events."""
+        return len(self._waiters)
+
     def events_after(self, seq: int) -> list[ChatEvent] | None:
         """Return the events after a number; None if they must be read from the database."""
         if self.start_seq is None or seq < self.start_seq:
@@ -185,7 +190,7 @@ class ChatEventWaiters:
     def __init__(self, executor: DatabaseExecutor, signals: Signals) -> None:
         self._executor = executor
         self._signals = signals
-        self._tails = RecentEventBuffers()
+        self.tails = RecentEventBuffers()
         self._listen_task: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -195,7 +200,7 @@ class ChatEventWaiters:
         Raises NoSuchChat, and StoreError, at once when the database is closed.
         """
         self._start_listening()
-        with self._tails.hold(chat_id) as tail:
+        with self.tails.hold(chat_id) as tail:
             try:
                 async with asyncio.timeout(max(0.0, seconds)):
                     return await self._next_events(tail, chat_id, after)
@@ -205,14 +210,14 @@ class ChatEventWaiters:
 
     def publish(self, chat_id: str, appended: AppendedEvents) -> None:
         """Deliver events that this process has appended."""
-        tail = self._tails.get(chat_id)
+        tail = self.tails.get(chat_id)
         if tail is not None:
             tail.push(appended.after, list(zip(appended.events, appended.sizes, strict=True)))
 
     async def close(self) -> None:
         """End all waits with StoreClosed, and stop listening."""
         self._closed = True
-        self._tails.wake()
+        self.tails.wake()
         if self._listen_task is not None:
             self._listen_task.cancel()
             await asyncio.wait([self._listen_task])
@@ -264,20 +269,20 @@ class ChatEventWaiters:
         async with aclosing(self._signals.listen(CHATS_CHANNEL)) as listening:
             async for message in listening:
                 last_seqs: dict[str, int] = {}
-                for chat_id in message.split() if message else self._tails:
-                    tail = self._tails.get(chat_id)
+                for chat_id in message.split() if message else self.tails:
+                    tail = self.tails.get(chat_id)
                     # Read new rows only for chats with viewers. Other tails are cheaper to fill when needed.
                     if tail is not None and tail.viewer_count and tail.start_seq is not None:
                         last_seqs[chat_id] = tail.last_seq
                     else:
-                        self._tails.invalidate(chat_id)
+                        self.tails.invalidate(chat_id)
                 if last_seqs:
-                    await self._refresh_tails(last_seqs)
+                    await self._read_new_events(last_seqs)
 
-    async def _refresh_tails(self, last_seqs: dict[str, int]) -> None:
+    async def _read_new_events(self, last_seqs: dict[str, int]) -> None:
         """Read the events after the last known number of each chat, in one piece of work."""
 
-        def work(connection: Connection) -> tuple[dict[str, Sequence[Any]], set[str]]:
+        def read_new_events(connection: Connection) -> tuple[dict[str, Sequence[Any]], set[str]]:
             read = {
                 chat_id: read_events(connection, chat_id, last_seq, _MAX_EVENTS_PER_READ)
                 for chat_id, last_seq in last_seqs.items()
@@ -286,14 +291,14 @@ class ChatEventWaiters:
             return read, set(without_events) - find_existing_chats(connection, without_events)
 
         try:
-            read, deleted = await self._executor.read(work)
+            read, deleted = await self._executor.read(read_new_events)
         except StoreError:
             # The waiters read the table themselves now, and so get the error.
             for chat_id in last_seqs:
-                self._tails.invalidate(chat_id)
+                self.tails.invalidate(chat_id)
             return
         for chat_id, rows in read.items():
-            tail = self._tails.get(chat_id)
+            tail = self.tails.get(chat_id)
             if tail is None:
                 continue
             if len(rows) >= _MAX_EVENTS_PER_READ or chat_id in deleted:

@@ -72,7 +72,7 @@ _log = logging.getLogger("toolyard.store.signals")
 
 
 class ChangeListener(Protocol):
-    """Receives notifications of other processes."""
+    """Receives notifications from other processes."""
 
     async def run(self, on_message: Callable[[str], None], on_resync: Callable[[], None]) -> None:
         """Pass each message to ``on_message``.
@@ -97,7 +97,7 @@ class Signals:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self.is_listening = False
-        """Whether notifications of other processes are being received."""
+        """Whether notifications from other processes are being received."""
         executor.on_commit = self._on_commit
 
     def notify(
@@ -117,25 +117,25 @@ class Signals:
         Return the number of changed rows. Raises StoreError.
         """
 
-        def work(connection: Connection) -> int:
+        def execute_and_notify(connection: Connection) -> int:
             changed = connection.execute(statement).rowcount
             if changed:
                 self.notify(connection, channel, message)
             return changed
 
-        return await self._executor.write_or_default(work, 0)
+        return await self._executor.write_or_default(execute_and_notify, 0)
 
     async def send(self, channel: str, message: str) -> None:
         """Send a message in a separate transaction. Raises StoreError."""
 
-        def work(connection: Connection) -> None:
+        def notify_listeners(connection: Connection) -> None:
             if connection.dialect.name == "sqlite":
                 # Other processes notice any write to the file. ``user_version`` has no other use here.
                 count = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
                 connection.exec_driver_sql(f"PRAGMA user_version = {(count + 1) % 2**31}")
             self.notify(connection, channel, message)
 
-        await self._executor.write(work)
+        await self._executor.write(notify_listeners)
 
     async def listen(self, channel: str) -> AsyncGenerator[str]:
         """Yield the messages of a channel. Equal messages that are queued are yielded once.
@@ -190,9 +190,9 @@ class Signals:
             try:
                 await listener.run(self._on_message, self._on_resync)
             except StoreError as error:
-                _log.warning("cannot receive notifications of other processes: %s", error.cause)
+                _log.warning("cannot receive notifications from other processes: %s", error.cause)
             except Exception:  # noqa: BLE001 - top of a task, which must go on receiving after any error
-                _log.exception("cannot receive notifications of other processes")
+                _log.exception("cannot receive notifications from other processes")
             if self.has_listeners:
                 # The pause grows only while no attempt succeeds. After each success ``_on_resync`` makes the
                 # listeners check everything, so nothing is missed during the pause.

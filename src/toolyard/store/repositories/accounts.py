@@ -139,7 +139,7 @@ class SqlAccountStorage:
         """Add a user; ``user_id`` None generates an id. Raises NameTaken if the name or subject is in use."""
         user = User(user_id or secrets.token_hex(12), name, role, self._clock(), subject=subject)
 
-        def work(connection: Connection) -> None:
+        def insert_user(connection: Connection) -> None:
             values = {
                 "id": user.id,
                 "name": name,
@@ -152,7 +152,7 @@ class SqlAccountStorage:
             if not insert_if_absent(connection, users, values):
                 raise _name_taken_error(name)
 
-        await self._executor.write(work)
+        await self._executor.write(insert_user)
         return user
 
     async def set_role(self, user_id: str, role: Role) -> None:
@@ -163,7 +163,7 @@ class SqlAccountStorage:
     async def set_verified_email(self, user_id: str, email: str | None) -> None:
         """Store the address in lower case, and remove it from any other account."""
 
-        def work(connection: Connection) -> None:
+        def move_email(connection: Connection) -> None:
             # An address belongs to one account. An account that loses it may also lose a role that the
             # setting ``admins`` gives by address, so its cached access must be dropped in all replicas.
             others = update(users).where(users.c.verified_email == email, users.c.id != user_id)
@@ -174,23 +174,23 @@ class SqlAccountStorage:
             connection.execute(update(users).where(users.c.id == user_id).values(verified_email=email))
             self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, user_id)
 
-        await self._executor.write(work)
+        await self._executor.write(move_email)
 
     async def rename_user(self, user_id: str, name: str) -> None:
         """Rename the user, and void their invite. Raises NameTaken."""
 
-        def work(connection: Connection) -> None:
+        def update_name(connection: Connection) -> None:
             statement = update(users).where(users.c.id == user_id).values(name=name, name_key=fold_case(name))
             with raise_if_violated("unique", _name_taken_error(name)):
                 connection.execute(statement)
             connection.execute(delete(invites).where(invites.c.user_id == user_id))
 
-        await self._executor.write(work)
+        await self._executor.write(update_name)
 
     async def set_disabled(self, user_id: str, disabled: bool) -> None:
         """Disable or enable the user. Disabling also ends their sessions and voids their invite."""
 
-        def work(connection: Connection) -> None:
+        def update_disabled(connection: Connection) -> None:
             connection.execute(update(users).where(users.c.id == user_id).values(disabled=disabled))
             if disabled:
                 for table in (sessions, invites):
@@ -198,17 +198,17 @@ class SqlAccountStorage:
                 for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL):
                     self._signals.notify(connection, channel, user_id)
 
-        await self._executor.write_or_default(work, None)
+        await self._executor.write_or_default(update_disabled, None)
 
     async def delete_user(self, user_id: str) -> None:
         """Delete the user with their sessions, tokens, and instances including sign-ins."""
 
-        def work(connection: Connection) -> None:
+        def delete_user(connection: Connection) -> None:
             delete_user_rows(connection, user_id)
             for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL):
                 self._signals.notify(connection, channel, user_id)
 
-        await self._executor.write_or_default(work, None)
+        await self._executor.write_or_default(delete_user, None)
 
     async def touch_user(self, user_id: str, now: float) -> None:
         await self._update_user(user_id, last_seen=now)
@@ -220,11 +220,11 @@ class SqlAccountStorage:
     async def set_password_hash(self, user_id: str, password_hash: str | None) -> None:
         """Store the hash, and void the user's invite."""
 
-        def work(connection: Connection) -> None:
+        def update_password(connection: Connection) -> None:
             connection.execute(update(users).where(users.c.id == user_id).values(password_hash=password_hash))
             connection.execute(delete(invites).where(invites.c.user_id == user_id))
 
-        await self._executor.write_or_default(work, None)
+        await self._executor.write_or_default(update_password, None)
 
     async def reset_password(
         self, user_id: str, password_hash: str, notice: Notice | None, *, revoke_tokens: bool
@@ -236,7 +236,7 @@ class SqlAccountStorage:
         """
         values = {"password_hash": password_hash, "notice": _notice_text(notice)}
 
-        def work(connection: Connection) -> None:
+        def replace_password(connection: Connection) -> None:
             connection.execute(update(users).where(users.c.id == user_id).values(**values))
             for table in (sessions, invites, *((api_tokens,) if revoke_tokens else ())):
                 connection.execute(delete(table).where(table.c.user_id == user_id))
@@ -244,7 +244,7 @@ class SqlAccountStorage:
             for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL, REGISTRY_CHANNEL):
                 self._signals.notify(connection, channel, user_id)
 
-        await self._executor.write_or_default(work, None)
+        await self._executor.write_or_default(replace_password, None)
 
     async def set_notice(self, user_id: str, notice: Notice | None) -> None:
         await self._update_user(user_id, notice=_notice_text(notice))
@@ -273,7 +273,7 @@ class SqlAccountStorage:
     async def add_session(self, digest: str, session: BrowserSession) -> None:
         """Add a session, and delete expired ones and the user's least recently used ones beyond a limit."""
 
-        def work(connection: Connection) -> None:
+        def insert_session(connection: Connection) -> None:
             connection.execute(delete(sessions).where(sessions.c.expires_at < self._clock()))
             connection.execute(sessions.insert().values(digest=digest, **asdict(session)))
             own, last_used = (
@@ -283,7 +283,7 @@ class SqlAccountStorage:
             if delete_all_but_newest(connection, sessions, own, last_used, self._max_sessions_per_user):
                 self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, session.user_id)
 
-        await self._executor.write(work)
+        await self._executor.write(insert_session)
 
     async def find_session(self, digest: str, now: float) -> tuple[BrowserSession, User] | None:
         """Return a session that has not expired, and its user, who is not disabled."""
@@ -302,11 +302,11 @@ class SqlAccountStorage:
     async def end_session(self, digest: str) -> None:
         statement = delete(sessions).where(sessions.c.digest == digest).returning(sessions.c.user_id)
 
-        def work(connection: Connection) -> None:
+        def delete_session(connection: Connection) -> None:
             if (user_id := connection.execute(statement).scalar()) is not None:
                 self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, user_id)
 
-        await self._executor.write_or_default(work, None)
+        await self._executor.write_or_default(delete_session, None)
 
     async def list_sessions(self, user_id: str, now: float) -> Sequence[BrowserSession]:
         """Return the sessions that have not ended, most recently used first."""
@@ -373,11 +373,11 @@ class SqlAccountStorage:
     async def put_invite(self, digest: str, invite: Invite) -> None:
         """Store an invite in place of the user's earlier one, and delete expired ones."""
 
-        def work(connection: Connection) -> None:
+        def replace_invites(connection: Connection) -> None:
             connection.execute(delete(invites).where(invites.c.expires_at < self._clock()))
             upsert(connection, invites, {"digest": digest, **asdict(invite)}, key=("user_id",))
 
-        await self._executor.write(work)
+        await self._executor.write(replace_invites)
 
     async def find_invite(self, digest: str, now: float) -> Invite | None:
         """Return a valid invite without using it."""
@@ -412,7 +412,7 @@ class SqlAccountStorage:
     async def add_attempt(self, key: str, now: float) -> None:
         """Record an attempt. Deletes attempts more than a day away, and the oldest ones beyond a limit."""
 
-        def work(connection: Connection) -> None:
+        def insert_attempt(connection: Connection) -> None:
             connection.execute(
                 delete(attempts).where(~attempts.c.at.between(now - _DAY_SECONDS, now + _DAY_SECONDS))
             )
@@ -421,7 +421,7 @@ class SqlAccountStorage:
             # Ids grow with every row, so a range of ids limits the number of rows without counting them.
             connection.execute(delete(attempts).where(attempts.c.id <= newest - self._max_attempts))
 
-        await self._executor.write(work)
+        await self._executor.write(insert_attempt)
 
     async def clear_attempts(self, key: str) -> None:
         await self._executor.execute_by_key(delete(attempts).where(attempts.c.digest == compute_digest(key)))
@@ -435,12 +435,12 @@ class SqlAccountStorage:
         """
         sealed = self._cipher.encrypt(body, _sign_in_associated_data(digest))
 
-        def work(connection: Connection) -> None:
+        def insert_sign_in(connection: Connection) -> None:
             connection.execute(delete(sign_ins).where(sign_ins.c.at < now - _DAY_SECONDS))
             upsert(connection, sign_ins, {"digest": digest, "body": sealed, "at": now})
             delete_all_but_newest(connection, sign_ins, true(), sign_ins.c.at, self._max_pending_sign_ins)
 
-        await self._executor.write(work)
+        await self._executor.write(insert_sign_in)
 
     async def take_sign_in(self, digest: str, newer_than: float) -> bytes | None:
         """Return a pending sign-in and delete it atomically."""

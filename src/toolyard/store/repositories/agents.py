@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, cast
 
@@ -37,6 +37,15 @@ class SqlAgentStorage:
         found = await self._read(agents.c.owner.in_([user_id, _SHARED_OWNER]))
         return sorted(found, key=lambda each: (fold_case(each.agent.name), each.id))
 
+    async def list_names(self, slugs: Iterable[str], user_id: str | None = None) -> Mapping[str, str]:
+        """Return the names of agents by id: of those that a user may use, or of everybody's."""
+        condition = agents.c.slug.in_(list(slugs))
+        if user_id is not None:
+            condition &= agents.c.owner.in_([user_id, _SHARED_OWNER])
+        found = await self._read(condition)
+        # A user's own agent is used in place of a shared one.
+        return {each.agent.id: each.agent.name for each in sorted(found, key=lambda each: each.owner or "")}
+
     async def find(self, user_id: str, slug: str) -> StoredAgent | None:
         """Return the agent of this id that a user may use: their own one, else the shared one."""
         found = await self._read(agents.c.owner.in_([user_id, _SHARED_OWNER]) & (agents.c.slug == slug))
@@ -54,13 +63,13 @@ class SqlAgentStorage:
         ``max_per_owner`` agents; 0 means no limit.
         """
 
-        def work(connection: Connection) -> None:
+        def insert_agent(connection: Connection) -> None:
             _require_room(connection, stored, max_per_owner)
             if not insert_if_absent(connection, agents, {"id": stored.id, **_to_row(stored)}):
                 raise _taken_error(stored)
             self._signals.notify(connection, AGENTS_CHANNEL, stored.id)
 
-        await self._executor.write(work)
+        await self._executor.write(insert_agent)
 
     async def save(
         self, old: StoredAgent, new: StoredAgent, *, moves_chats: bool, max_per_owner: int = 0
@@ -71,7 +80,7 @@ class SqlAgentStorage:
         if a new owner has no room.
         """
 
-        def work(connection: Connection) -> bool:
+        def update_agent(connection: Connection) -> bool:
             if old.owner != new.owner:
                 _require_room(connection, new, max_per_owner)
             is_same_version = (agents.c.id == old.id) & (agents.c.version == old.version)
@@ -82,7 +91,7 @@ class SqlAgentStorage:
             self._signals.notify(connection, AGENTS_CHANNEL, old.id)
             return changed.rowcount > 0
 
-        return await self._executor.write(work)
+        return await self._executor.write(update_agent)
 
     async def delete(self, stored: StoredAgent) -> bool:
         """Delete an agent; return False if it does not exist."""
@@ -100,8 +109,8 @@ class SqlAgentStorage:
 
 def _require_room(connection: Connection, stored: StoredAgent, max_per_owner: int) -> None:
     is_owned = agents.c.owner == (stored.owner or _SHARED_OWNER)
-    label = "shared agents" if stored.owner is None else "agents"
-    require_room(connection, agents, is_owned, max_per_owner, label, "agent_limit")
+    noun = "shared agent" if stored.owner is None else "agent"
+    require_room(connection, agents, is_owned, max_per_owner, noun, "agent_limit")
 
 
 def _move_chats(connection: Connection, old: StoredAgent, new_slug: str) -> None:
@@ -140,5 +149,5 @@ def _from_row(row: Any) -> StoredAgent:
 
 def _taken_error(stored: StoredAgent) -> Taken:
     return Taken(
-        f"an agent named '{stored.agent.name}' exists already", field="name", hint="Choose another name."
+        f"an agent named '{stored.agent.name}' already exists", field="name", hint="choose another name"
     )

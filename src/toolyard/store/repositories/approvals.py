@@ -1,5 +1,5 @@
 """Storage of requests that wait for a person: approvals of calls, with standing approvals (grants), and
-questions of servers, with the answers on their way to the process that asked.
+questions from servers, with the answers on their way to the process that asked.
 """
 
 from __future__ import annotations
@@ -7,10 +7,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, and_, case, delete, func, literal, or_, select, union_all, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    literal,
+    or_,
+    select,
+    union_all,
+    update,
+)
 
 from toolyard.errors import NoSuchChat
 from toolyard.store.repositories.replica_messages import SqlMailbox
@@ -25,7 +38,7 @@ from toolyard.types.approval import (
     PageQuestion,
     PendingItem,
     PendingKind,
-    select_usable_grants,
+    iterate_usable_grants,
 )
 from toolyard.types.chat import Kind, Question, TurnState
 from toolyard.types.proposal import ProposalState
@@ -66,12 +79,12 @@ class SqlApprovalStore:
         Raises NoSuchChat if the chat was deleted.
         """
 
-        def work(connection: Connection) -> None:
+        def insert_approval(connection: Connection) -> None:
             is_old = approvals.c.asked_at < approval.asked_at - _ORPHAN_MAX_AGE_SECONDS
             connection.execute(delete(approvals).where(approvals.c.chat_id.is_(None), is_old))
             _insert_for_chat(connection, approvals.insert().values(**_approval_values(approval)))
 
-        await self._executor.write(work)
+        await self._executor.write(insert_approval)
 
     async def find(self, owner: str, approval_id: str) -> Approval | None:
         query = select(approvals).where(_owner_condition(approvals, owner, approval_id))
@@ -110,7 +123,7 @@ class SqlApprovalStore:
         """
         is_waiting = _owner_condition(approvals, owner, approval_id) & approvals.c.answered_at.is_(None)
 
-        def work(connection: Connection) -> bool:
+        def update_approval(connection: Connection) -> bool:
             statement = update(approvals).where(is_waiting).values(answered_at=at, yes=yes)
             # The condition is part of the update: of two answers at the same time, one finds no row.
             if not connection.execute(statement).rowcount:
@@ -132,7 +145,7 @@ class SqlApprovalStore:
             )
             return True
 
-        return await self._executor.write_or_default(work, False)
+        return await self._executor.write_or_default(update_approval, False)
 
     async def list_grants(self, owner: str, now: float) -> Sequence[Grant]:
         """Return the valid grants of a user, newest first."""
@@ -154,7 +167,7 @@ class SqlApprovalStore:
         tool = _clean_tool_name(tool)
         found = await self._read_grants(_valid_grants_condition(owner, now) & (grants.c.tool == tool))
         # A concurrent request may use up a grant between the query and its use; then try the next one.
-        for grant in select_usable_grants(found, tool, definition_hash, fits, chat_id):
+        async for grant in iterate_usable_grants(found, tool, definition_hash, fits, chat_id):
             if (used := await self._use_once(grant)) is not None:
                 return used
         return None
@@ -169,14 +182,14 @@ class SqlApprovalStore:
             update(grants).where(grants.c.id == grant.id).values(uses=grants.c.uses - 1).returning(grants)
         )
 
-        def work(connection: Connection) -> Any:
+        def decrement_uses(connection: Connection) -> Any:
             row = connection.execute(statement).one_or_none()
             # The last use deletes the grant, so that queries find only usable ones.
             if row is not None and row.uses <= 0:
                 connection.execute(delete(grants).where(grants.c.id == grant.id))
             return row
 
-        row = await self._executor.write(work)
+        row = await self._executor.write(decrement_uses)
         return None if row is None else _grant_from_row(row)
 
     async def _read_grants(self, condition: Any) -> list[Grant]:
@@ -262,9 +275,10 @@ class SqlQuestionStore:
         self._mailbox = mailbox
         self._answered: dict[str, asyncio.Event] = {}
         """Events of the questions that this process waits for."""
+        self._add_lock = asyncio.Lock()
 
-    async def add(self, asked: PageQuestion) -> None:
-        """Store a question. Raises StoreError."""
+    async def add(self, asked: PageQuestion, max_open: int) -> bool:
+        """Store a question. Return False if its owner has ``max_open`` open ones. Raises StoreError."""
         values = {
             "id": asked.id,
             "owner": asked.owner,
@@ -274,7 +288,12 @@ class SqlQuestionStore:
             "asked_at": asked.asked_at,
             "expires_at": asked.expires_at,
         }
-        await self._executor.execute(questions.insert().values(**values))
+        # Servers may ask many questions at once, each of which would be counted before the others are stored.
+        async with self._add_lock:
+            if len(await self.list_open(asked.owner, asked.asked_at)) >= max_open:
+                return False
+            await self._executor.execute(questions.insert().values(**values))
+            return True
 
     async def list_open(self, owner: str, now: float) -> Sequence[PageQuestion]:
         """Return the open questions of a user, oldest first."""
@@ -343,32 +362,40 @@ class SqlPendingItems:
 
         Raises StoreError.
         """
-        open_approvals = select(
-            literal(PendingKind.APPROVAL.value), approvals.c.id, approvals.c.name, approvals.c.asked_at
-        ).where(approvals.c.owner == owner, approvals.c.answered_at.is_(None), approvals.c.chat_id.is_(None))
-        open_questions = select(
-            literal(PendingKind.QUESTION.value), questions.c.id, questions.c.server, questions.c.asked_at
-        ).where(questions.c.owner == owner, questions.c.expires_at > now)
-        active_chats = _select_active_chats(owner)
-        open_proposals = select(
-            literal(PendingKind.PROPOSAL.value), proposals.c.id, proposals.c.name, proposals.c.created_at
-        ).where(proposals.c.state == ProposalState.OPEN.value)
-        selected = (active_chats, open_approvals, open_questions, open_proposals)
-        query = union_all(*selected[: 4 if with_proposals else 3]).order_by("since").limit(_MAX_ITEMS)
+        query = _build_pending_query(with_proposals=with_proposals)
 
-        def work(connection: Connection) -> Sequence[PendingItem]:
-            return [PendingItem(PendingKind(kind), *rest) for kind, *rest in connection.execute(query)]
+        def read_items(connection: Connection) -> Sequence[PendingItem]:
+            found = connection.execute(query, {"of": owner, "now": now})
+            return [PendingItem(PendingKind(kind), *rest) for kind, *rest in found]
 
-        return await self._executor.read(work)
+        return await self._executor.read(read_items)
 
 
-def _select_active_chats(owner: str) -> Any:
+@cache
+def _build_pending_query(*, with_proposals: bool) -> Any:
+    """Build the query once: every open page asks again and again, and building takes longer than running."""
+    open_approvals = select(
+        literal(PendingKind.APPROVAL.value), approvals.c.id, approvals.c.name, approvals.c.asked_at
+    ).where(
+        approvals.c.owner == bindparam("of"), approvals.c.answered_at.is_(None), approvals.c.chat_id.is_(None)
+    )
+    open_questions = select(
+        literal(PendingKind.QUESTION.value), questions.c.id, questions.c.server, questions.c.asked_at
+    ).where(questions.c.owner == bindparam("of"), questions.c.expires_at > bindparam("now"))
+    open_proposals = select(
+        literal(PendingKind.PROPOSAL.value), proposals.c.id, proposals.c.name, proposals.c.created_at
+    ).where(proposals.c.state == ProposalState.OPEN.value)
+    selected = (_select_active_chats(), open_approvals, open_questions, open_proposals)
+    return union_all(*selected[: 4 if with_proposals else 3]).order_by("since").limit(_MAX_ITEMS)
+
+
+def _select_active_chats() -> Any:
     # A turn keeps running while a server's question is open, unlike while a call needs approval.
     has_question = _count_events(Kind.QUESTION) > _count_events(Kind.QUESTION_ANSWER)
     is_waiting = (chats.c.state == TurnState.WAITING.value) | has_question
     kind = case((is_waiting, PendingKind.WAITING_CHAT.value), else_=PendingKind.RUNNING_CHAT.value)
     columns = (kind.label("kind"), chats.c.id, chats.c.title, chats.c.updated_at.label("since"))
-    return select(*columns).where(chats.c.owner == owner, chats.c.state != TurnState.IDLE.value)
+    return select(*columns).where(chats.c.owner == bindparam("of"), chats.c.state != TurnState.IDLE.value)
 
 
 def _count_events(kind: Kind) -> Any:

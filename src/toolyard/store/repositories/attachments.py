@@ -61,40 +61,49 @@ class SqlAttachmentStore:
 
     # Uploads.
 
-    async def begin(self, owner: str, name: str, origin: str = "", server: str = "") -> str:
-        """Begin an upload and return the id of the attachment. Raises ChatQuotaExceeded."""
+    async def begin(self, owner: str, name: str, origin: str = "", server: str = "", *, size: int = 0) -> str:
+        """Begin an upload and return the id of the attachment. Raises ChatQuotaExceeded.
+
+        ``size`` counts for the quota at once, so that uploads at the same time do not refuse each other.
+        """
         id, now = f"{ATTACHMENT_ID_PREFIX}{secrets.token_hex(12)}", self._clock()
-        values = {"id": id, "owner": owner, "name": name, "size": 0, "expires_at": now + _UNSENT_SECONDS}
+        values = {"id": id, "owner": owner, "name": name, "size": size, "expires_at": now + _UNSENT_SECONDS}
         values |= {"origin": origin, "server": clean_text(server, MAX_INDEXED_CHARACTERS)}
 
-        def work(connection: Connection) -> None:
+        def insert_attachment(connection: Connection) -> None:
             connection.execute(delete(attachments).where(attachments.c.expires_at <= now))
             excess = _select_excess_ids(owner, self.limits.unsent)
             connection.execute(delete(attachments).where(attachments.c.id.in_(excess)))
-            self._check_quota(connection, owner, 1)
+            self._check_quota(connection, owner, size or 1)
             connection.execute(attachments.insert().values(**values))
 
-        await self._executor.write(work)
+        await self._executor.write(insert_attachment)
         return id
 
-    async def add_chunk(self, owner: str, id: str, number: int, body: bytes) -> None:
+    async def add_chunk(
+        self, owner: str, id: str, number: int, body: bytes, *, growth: int | None = None
+    ) -> None:
         """Store the next chunk of an upload. Raises ChatQuotaExceeded, or AttachmentRefused if the upload was
-        removed meanwhile."""
+        removed meanwhile.
+
+        ``growth`` is the part of it that the size given at the beginning does not contain; None: all of it.
+        """
         is_open = _owner_condition(owner, [id]) & attachments.c.mime.is_(None)
-        grow = update(attachments).where(is_open).values(size=attachments.c.size + len(body))
+        growth = len(body) if growth is None else growth
+        grow = update(attachments).where(is_open).values(size=attachments.c.size + growth)
         chunk = attachment_chunks.insert().values(attachment_id=id, number=number, body=body)
 
-        def work(connection: Connection) -> None:
+        def insert_chunk(connection: Connection) -> None:
             if not connection.execute(grow).rowcount:
                 raise AttachmentRefused("the upload was removed", hint="attach the file again")
             self._check_quota(connection, owner, 0)
             connection.execute(chunk)
 
-        await self._executor.write(work)
+        await self._executor.write(insert_chunk)
 
-    async def complete(self, owner: str, id: str, mime: str) -> None:
+    async def complete(self, owner: str, id: str, mime: str, size: int) -> None:
         """Mark an upload as complete."""
-        statement = update(attachments).where(_owner_condition(owner, [id])).values(mime=mime)
+        statement = update(attachments).where(_owner_condition(owner, [id])).values(mime=mime, size=size)
         await self._executor.execute(statement)
 
     def _check_quota(self, connection: Connection, owner: str, more_bytes: int) -> None:
@@ -103,15 +112,15 @@ class SqlAttachmentStore:
             used = connection.execute(total.where(attachments.c.owner == owner)).scalar_one()
             if used + more_bytes > limits.bytes:
                 raise ChatQuotaExceeded(
-                    f"Your attachments would take more than {limits.bytes:,} bytes, which is the limit.",
-                    hint="Delete chats with attachments, or ask an admin to raise attachment_bytes_limit.",
+                    f"your attachments would exceed the limit of {limits.bytes:,} bytes",
+                    hint="delete chats with attachments, or ask an admin to raise attachment_bytes_limit",
                 )
         if limits.bytes_in_all:
             used = connection.execute(total).scalar_one()
             if used + more_bytes > limits.bytes_in_all:
                 raise ChatQuotaExceeded(
-                    "The storage for the attachments of all users is used up.",
-                    hint="Ask an admin to delete chats, or to raise attachment_bytes_limit_all.",
+                    "the storage for the attachments of all users is used up",
+                    hint="ask an admin to delete chats, or to raise attachment_bytes_limit_all",
                 )
 
     # Reading.
@@ -156,11 +165,11 @@ class SqlAttachmentStore:
         is_unsent = _owner_condition(owner, ids) & attachments.c.chat_id.is_(None)
         statement = update(attachments).where(is_unsent).values(chat_id=chat_id, expires_at=None)
 
-        def work(connection: Connection) -> None:
+        def update_chat(connection: Connection) -> None:
             if connection.execute(statement).rowcount != len(ids):
                 raise AttachmentRefused("an attachment was removed", hint="attach the file again")
 
-        await self._executor.write(work)
+        await self._executor.write(update_chat)
 
     async def unbind(self, owner: str, ids: Sequence[str]) -> None:
         """Undo ``bind``, because the message was not sent."""

@@ -103,7 +103,8 @@ class SqlAuditLog:
             self._pending.popleft()
             self._lost_count += 1
         self._pending.append(entry)
-        self._start_writing()
+        if self._task is None or self._task.done():
+            self._task = self._start_writing()
 
     async def write(self, entry: AuditEntry) -> None:
         """Write an entry to disk, after all queued ones. Raises StoreError."""
@@ -147,6 +148,7 @@ class SqlAuditLog:
 
     async def export(self) -> AsyncIterator[AuditEntry]:
         """Yield all entries that exist now, oldest first, reading them in batches."""
+        # Later entries are left out: on a busy server the export would otherwise follow the log without end.
         newest = select(func.max(audit.c.id))
         last = await self._executor.fetch_value(newest) or 0
         after = 0
@@ -164,7 +166,7 @@ class SqlAuditLog:
         await self._batcher.close()
         self._closed = True
         self._flush_event.set()
-        task = self._start_writing()
+        task = self._start_writing() if self._task is None or self._task.done() else self._task
         await asyncio.wait([task], timeout=_CLOSE_TIMEOUT_SECONDS)
         task.cancel()
         await asyncio.wait([task])
@@ -182,10 +184,7 @@ class SqlAuditLog:
         return [None] * len(entries)
 
     def _start_writing(self) -> asyncio.Task[None]:
-        """Return the task that writes the queue, and start it if none is running."""
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._write_pending(), name="toolyard-audit")
-        return self._task
+        return asyncio.get_running_loop().create_task(self._write_pending(), name="toolyard-audit")
 
     async def _write_pending(self) -> None:
         pause = _BATCH_DELAY_SECONDS

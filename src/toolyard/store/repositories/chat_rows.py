@@ -27,6 +27,7 @@ from toolyard.store.sql.stored_values import (
 )
 from toolyard.store.sql.tables import chat_events, chats
 from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState, TurnTree
+from toolyard.types.counts import format_count
 
 __all__ = [
     "MAX_SEQ",
@@ -43,8 +44,8 @@ __all__ = [
     "find_branch_end",
     "find_existing_chats",
     "read_events",
-    "read_kept",
     "read_latest_events",
+    "read_payloads",
     "read_turn_tree",
 ]
 
@@ -65,7 +66,7 @@ SELECT_EVENTS = select(
     chat_events.c.at,
     chat_events.c.part,
     chat_events.c.body,
-    chat_events.c.kept.is_not(None).label("has_kept"),
+    chat_events.c.kept.is_not(None).label("has_payload"),
     chat_events.c.parent,
 )
 
@@ -78,21 +79,23 @@ class PreparedEvent:
     part: str
     body: str
     words: str | None
-    kept: bytes
+    payload: bytes
 
     @classmethod
     def from_new_event(cls, event: NewChatEvent) -> PreparedEvent:
         """Serialize an event. Raises Unstorable if it is too large."""
         body = json_text(event.body)
-        if max(len(body), len(event.kept)) > _MAX_VALUE_BYTES:
+        if max(len(body), len(event.payload)) > _MAX_VALUE_BYTES:
             raise Unstorable(f"an event of more than {_MAX_VALUE_BYTES:,} bytes cannot be stored")
         words = _searchable_text(event.body.get("text")) if event.kind in _SEARCHABLE_KINDS else None
-        return cls(event.kind, repair_surrogates(event.part).replace("\0", "\ufffd"), body, words, event.kept)
+        return cls(
+            event.kind, repair_surrogates(event.part).replace("\0", "\ufffd"), body, words, event.payload
+        )
 
     @property
     def size_bytes(self) -> int:
         """Approximate size."""
-        return len(self.body) + len(self.kept)
+        return len(self.body) + len(self.payload)
 
     def to_row(self, chat_id: str, seq: int, turn: int, at: float, parent: int | None) -> dict[str, Any]:
         """Return the row of the event with its number."""
@@ -105,14 +108,14 @@ class PreparedEvent:
             "part": self.part,
             "words": self.words,
             "body": self.body,
-            "kept": zlib.compress(self.kept, _COMPRESSION_LEVEL) if self.kept else None,
+            "kept": zlib.compress(self.payload, _COMPRESSION_LEVEL) if self.payload else None,
             "parent": parent,
         }
 
     def to_event(self, chat_id: str, seq: int, turn: int, at: float, parent: int | None) -> ChatEvent:
         """Return the event as a reader of its row will get it."""
         return ChatEvent(
-            chat_id, seq, turn, self.kind, at, orjson.loads(self.body), self.part, bool(self.kept), parent
+            chat_id, seq, turn, self.kind, at, orjson.loads(self.body), self.part, bool(self.payload), parent
         )
 
 
@@ -135,7 +138,7 @@ def event_from_row(row: Any) -> ChatEvent:
         row.at,
         body,
         row.part,
-        bool(row.has_kept),
+        bool(row.has_payload),
         row.parent,
     )
 
@@ -263,14 +266,14 @@ def _find_start_seq(
     return oldest.turn
 
 
-def read_kept(connection: Connection, chat_id: str, seqs: Sequence[int]) -> dict[int, bytes]:
+def read_payloads(connection: Connection, chat_id: str, seqs: Sequence[int]) -> dict[int, bytes]:
     """Return the separately stored data of events, by event number."""
     valid_seqs = sorted({seq for seq in seqs if 0 < seq < MAX_SEQ})
-    kept: dict[int, bytes] = {}
+    payloads: dict[int, bytes] = {}
     for batch in batches(valid_seqs):
         rows = connection.execute(_SELECT_KEPT, {"of": chat_id, "seqs": batch})
-        kept |= {row.seq: zlib.decompress(row.kept) for row in rows}
-    return kept
+        payloads |= {row.seq: zlib.decompress(row.kept) for row in rows}
+    return payloads
 
 
 def build_search_conditions(words: str) -> list[Any]:
@@ -321,18 +324,18 @@ class ChatQuota:
         """Raise ChatQuotaExceeded if a limit is reached."""
         if new_chat and self.chats and usage.chats >= self.chats:
             raise ChatQuotaExceeded(
-                f"You have {usage.chats:,} chats, which is the limit.",
-                hint="Delete chats that you no longer need, or ask an admin to raise chat_limit.",
+                f"the limit of {format_count(self.chats, 'chat')} is reached",
+                hint="delete chats that you no longer need, or ask an admin to raise chat_limit",
             )
         if self.bytes and usage.bytes >= self.bytes:
             raise ChatQuotaExceeded(
-                f"Your chats use {_format_bytes(usage.bytes)} of {_format_bytes(self.bytes)}.",
-                hint="Delete chats that you no longer need, or ask an admin to raise chat_bytes_limit.",
+                f"your chats use {_format_bytes(usage.bytes)}; the limit is {_format_bytes(self.bytes)}",
+                hint="delete chats that you no longer need, or ask an admin to raise chat_bytes_limit",
             )
         if self.bytes_in_all and usage.bytes_in_all >= self.bytes_in_all:
             raise ChatQuotaExceeded(
-                "The storage for all chats is used up.",
-                hint="Ask an admin to delete chats, or to raise chat_bytes_limit_all.",
+                "the storage for all chats is used up",
+                hint="ask an admin to delete chats, or to raise chat_bytes_limit_all",
             )
 
     def notice(self, usage: ChatUsage) -> str | None:
@@ -341,7 +344,7 @@ class ChatQuota:
             used, limit = _format_bytes(usage.bytes), _format_bytes(self.bytes)
             return f"Your chats use {used} of {limit}. {_NOTICE_ADVICE}"
         if self.chats and usage.chats >= _NOTICE_RATIO * self.chats:
-            return f"You have {usage.chats:,} of {self.chats:,} chats. {_NOTICE_ADVICE}"
+            return f"You have {usage.chats:,} of {format_count(self.chats, 'chat')}. {_NOTICE_ADVICE}"
         if self.bytes_in_all and usage.bytes_in_all >= _NOTICE_RATIO * self.bytes_in_all:
             return f"The storage for the chats of all users is almost used up. {_NOTICE_ADVICE}"
         return None

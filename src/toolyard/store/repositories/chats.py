@@ -33,8 +33,8 @@ from toolyard.store.repositories.chat_rows import (
     event_from_row,
     find_branch_end,
     read_events,
-    read_kept,
     read_latest_events,
+    read_payloads,
     read_turn_tree,
 )
 from toolyard.store.sql.executor import DatabaseExecutor
@@ -73,7 +73,7 @@ class SqlChatStore:
         self._executor = executor
         self._signals = signals
         self._clock = clock
-        self._waiters = ChatEventWaiters(executor, signals)
+        self.event_waiters = ChatEventWaiters(executor, signals)
         self._append_batcher: WriteBatcher[AppendRequest, AppendedEvents | ChatError | None] = WriteBatcher(
             self._write_batch, lambda request: request.size_bytes
         )
@@ -82,7 +82,7 @@ class SqlChatStore:
         """Write queued events, and end all waits."""
         # Writes first: events that are still queued reach the waiters before their waits end.
         await self._append_batcher.close()
-        await self._waiters.close()
+        await self.event_waiters.close()
 
     # Chats.
 
@@ -100,11 +100,11 @@ class SqlChatStore:
             **chat_values(chat),
         )
 
-        def work(connection: Connection) -> None:
+        def insert_chat(connection: Connection) -> None:
             self.quota.check(chat_usage(connection, chat.owner), new_chat=True)
             connection.execute(statement)
 
-        await self._executor.write(work)
+        await self._executor.write(insert_chat)
 
     async def usage(self, owner: str) -> ChatUsage:
         """Return the number and size of a user's chats. Raises StoreError."""
@@ -190,16 +190,16 @@ class SqlChatStore:
         Events appended by this process are returned at once, those of other processes after a short delay.
         Raises NoSuchChat as soon as the chat does not exist.
         """
-        return await self._waiters.wait(chat_id, after, seconds)
+        return await self.event_waiters.wait(chat_id, after, seconds)
 
-    async def get_kept_data(self, chat_id: str, seq: int) -> bytes | None:
+    async def get_payload(self, chat_id: str, seq: int) -> bytes | None:
         """Return the data stored beside an event."""
-        return (await self.get_kept_data_by_seq(chat_id, [seq])).get(seq)
+        return (await self.get_payloads(chat_id, [seq])).get(seq)
 
-    async def get_kept_data_by_seq(self, chat_id: str, seqs: Sequence[int]) -> Mapping[int, bytes]:
+    async def get_payloads(self, chat_id: str, seqs: Sequence[int]) -> Mapping[int, bytes]:
         """Return the data stored beside events, by sequence number; events without data are omitted."""
         return await self._executor.read_or_default(
-            lambda connection: read_kept(connection, chat_id, seqs), dict[int, bytes]()
+            lambda connection: read_payloads(connection, chat_id, seqs), dict[int, bytes]()
         )
 
     # Turns.
@@ -287,32 +287,32 @@ class SqlChatStore:
     ) -> Sequence[AppendedEvents | ChatError | None]:
         now = self._clock()
 
-        def work(connection: Connection) -> list[AppendedEvents | ChatError | None]:
+        def append_batch(connection: Connection) -> list[AppendedEvents | ChatError | None]:
             outcomes = append_events(connection, requests, now, self.quota)
-            for ids in _join_ids(_changed_chat_ids(requests, outcomes)):
+            for ids in _pack_ids_into_signals(_changed_chat_ids(requests, outcomes)):
                 # Not to this process: its waiters get the events themselves below, without reading the table.
                 self._signals.notify(connection, CHATS_CHANNEL, ids, include_local=False)
             return outcomes
 
-        outcomes = await self._executor.write(work)
+        outcomes = await self._executor.write(append_batch)
         for request, outcome in zip(requests, outcomes, strict=True):
             if isinstance(outcome, AppendedEvents) and outcome.events:
-                self._waiters.publish(request.chat_id, outcome)
+                self.event_waiters.publish(request.chat_id, outcome)
         return outcomes
 
     async def record_heartbeat(self, runner: str) -> None:
         """Record that the runner is alive, for all chats that it holds."""
 
-        def work(connection: Connection) -> None:
+        def update_heartbeat(connection: Connection) -> None:
             statement = update(chats).where(chats.c.runner == runner)
             connection.execute(statement.values(beat_at=database_time(connection, self._clock())))
 
-        await self._executor.write(work)
+        await self._executor.write(update_heartbeat)
 
     async def find_abandoned(self, is_gone: Callable[[str, float], bool]) -> Sequence[Chat]:
         """Return running chats for which ``is_gone(runner, seconds since its last heartbeat)`` is true."""
 
-        def work(connection: Connection) -> Sequence[Any]:
+        def read_running_chats(connection: Connection) -> Sequence[Any]:
             # The absolute value, since the clock may have been set back: a heartbeat far in the future is as
             # old as one far in the past.
             silence = func.abs(database_time(connection, self._clock()) - chats.c.beat_at).label("silence")
@@ -322,7 +322,7 @@ class SqlChatStore:
             )
             return connection.execute(query.order_by(chats.c.id)).all()
 
-        rows = await self._executor.read(work)
+        rows = await self._executor.read(read_running_chats)
         return [chat_from_row(row) for row in rows if is_gone(row.runner, float(row.silence or 0.0))]
 
     async def find_resumable(self) -> Sequence[Chat]:
@@ -338,14 +338,14 @@ class SqlChatStore:
     async def take_over(self, chat_id: str, runner: str, previous_runner: str) -> bool:
         """Hold a running chat in place of a dead runner. Return False if another process took it first."""
 
-        def work(connection: Connection) -> bool:
+        def update_runner(connection: Connection) -> bool:
             running = (chats.c.id == chat_id) & (chats.c.state == TurnState.RUNNING.value)
             # Compare and swap: of several replicas that found the same dead runner, one gets the chat.
             statement = update(chats).where(running, chats.c.runner == previous_runner)
             statement = statement.values(runner=runner, beat_at=database_time(connection, self._clock()))
             return connection.execute(statement).rowcount > 0
 
-        return await self._executor.write_or_default(work, False)
+        return await self._executor.write_or_default(update_runner, False)
 
     async def get_runner(self, chat_id: str) -> str | None:
         """Return the id of the runner that holds the chat."""
@@ -403,8 +403,8 @@ def _changed_chat_ids(
     )
 
 
-def _join_ids(ids: Sequence[str]) -> list[str]:
-    """Join ids to few texts, each short enough for a signal."""
+def _pack_ids_into_signals(ids: Sequence[str]) -> list[str]:
+    """Pack ids into as few texts as possible, each short enough for a signal."""
     texts: list[str] = []
     for chat_id in ids:
         if texts and len(texts[-1]) + len(chat_id) < _MAX_SIGNAL_CHARACTERS:

@@ -65,14 +65,14 @@ class SqlListingStorage:
             "body": stored.body,
         }
 
-        def work(connection: Connection) -> None:
+        def upsert_listing(connection: Connection) -> None:
             now = stored.fetched_at
             is_plausible = catalogues.c.fetched_at.between(now - _MAX_AGE_SECONDS, now + _MAX_FUTURE_SECONDS)
             connection.execute(delete(catalogues).where(~is_plausible))
             # Replicas fetch the same listing concurrently: an older result must not replace a newer one.
             upsert(connection, catalogues, values, where=catalogues.c.fetched_at <= stored.fetched_at)
 
-        await self._write_or_log(work)
+        await self._write_or_log(upsert_listing)
 
     async def expire(self, server_id: str) -> None:
         statement = update(catalogues).where(catalogues.c.server_id == server_id).values(ttl=0.0)
@@ -134,7 +134,7 @@ class SqlPinStorage:
         if "saved_at" in self._table.c:
             values["saved_at"] = entry.saved_at
 
-        def work(connection: Connection) -> bool:
+        def upsert_pin(connection: Connection) -> bool:
             # Optimistic locking: the row must still have the revision that the caller read.
             if entry.revision:
                 is_same_revision = (self._table.c.digest == pin_digest(pin_key)) & (
@@ -154,7 +154,7 @@ class SqlPinStorage:
             return saved
 
         try:
-            return await self._executor.write(work)
+            return await self._executor.write(upsert_pin)
         except Conflict:
             # The server or instance was deleted by a concurrent transaction.
             return False

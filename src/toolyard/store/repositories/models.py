@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, update
 
 from toolyard.errors import NotFound, Outdated, Taken
 from toolyard.store.change_feed.signals import MODELS_CHANNEL, Signals
-from toolyard.store.repositories.rows import RecordRows
+from toolyard.store.repositories.rows import RecordMapper
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import insert_if_absent
 from toolyard.store.sql.executor import DatabaseExecutor
@@ -18,7 +18,7 @@ from toolyard.types.stored_model import StoredModel
 
 __all__ = ["SqlModelStorage", "edit_conflict_error"]
 
-_MODEL_ROWS = RecordRows(StoredModel, models)
+_MODEL_MAPPER = RecordMapper(StoredModel, models)
 
 
 class SqlModelStorage:
@@ -31,23 +31,26 @@ class SqlModelStorage:
 
     async def list_models(self) -> Sequence[StoredModel]:
         """Return all models, sorted by name."""
-        query = _MODEL_ROWS.select.order_by(models.c.name)
-        return await self._executor.fetch_all(query, lambda row: _MODEL_ROWS.load(row, self._cipher))
+        query = _MODEL_MAPPER.select.order_by(models.c.name)
+        return await self._executor.fetch_all(query, lambda row: _MODEL_MAPPER.load(row, self._cipher))
 
     async def get_model(self, name: str) -> StoredModel:
-        """Return a model. Raises NotFound."""
-        return await self._executor.read(lambda connection: self._read_model(connection, name))
+        """Return a model. Raises NotFound, also for a name that cannot be stored."""
+        model = await self._executor.read_or_default(lambda each: self._read_model(each, name), None)
+        if model is None:
+            raise _not_found_error(name)
+        return model
 
     async def add_model(self, model: StoredModel) -> None:
         """Add a model. Raises Taken if there is one of this name."""
 
-        def work(connection: Connection) -> None:
-            if not insert_if_absent(connection, models, _MODEL_ROWS.values(model, self._cipher)):
+        def insert_model(connection: Connection) -> None:
+            if not insert_if_absent(connection, models, _MODEL_MAPPER.values(model, self._cipher)):
                 cause = f"a model named '{model.name}' already exists"
                 raise Taken(cause, field="name", hint="choose another name")
             self._finish_change(connection, model)
 
-        await self._executor.write(work)
+        await self._executor.write(insert_model)
 
     async def save_model(self, model: StoredModel) -> StoredModel:
         """Replace a model if the stored one has its revision, and return it with the next one.
@@ -56,8 +59,8 @@ class SqlModelStorage:
         """
         saved = replace(model, revision=model.revision + 1)
 
-        def work(connection: Connection) -> StoredModel:
-            values = _MODEL_ROWS.values(saved, self._cipher)
+        def update_model(connection: Connection) -> StoredModel:
+            values = _MODEL_MAPPER.values(saved, self._cipher)
             del values["name"], values["created_at"]
             is_same = (models.c.name == model.name) & (models.c.revision == model.revision)
             if not connection.execute(update(models).where(is_same).values(values)).rowcount:
@@ -65,27 +68,27 @@ class SqlModelStorage:
             self._finish_change(connection, saved)
             return saved
 
-        return await self._executor.write(work)
+        return await self._executor.write(update_model)
 
     async def delete_model(self, name: str) -> None:
         """Delete a model. Raises NotFound."""
 
-        def work(connection: Connection) -> None:
+        def delete_model(connection: Connection) -> None:
             if not connection.execute(delete(models).where(models.c.name == name)).rowcount:
                 raise _not_found_error(name)
             self._signals.notify(connection, MODELS_CHANNEL, name)
 
-        await self._executor.write(work)
+        await self._executor.write(delete_model)
 
     def listen(self) -> AsyncGenerator[str]:
         """Yield the names of changed models; an empty one if changes may have been missed."""
         return self._signals.listen(MODELS_CHANNEL)
 
     def _read_model(self, connection: Connection, name: str) -> StoredModel:
-        row = connection.execute(_MODEL_ROWS.select.where(models.c.name == name)).one_or_none()
+        row = connection.execute(_MODEL_MAPPER.select.where(models.c.name == name)).one_or_none()
         if row is None:
             raise _not_found_error(name)
-        return _MODEL_ROWS.load(row, self._cipher)
+        return _MODEL_MAPPER.load(row, self._cipher)
 
     def _finish_change(self, connection: Connection, model: StoredModel) -> None:
         """Make a default model the only one, and notify all replicas."""

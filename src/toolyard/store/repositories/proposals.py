@@ -13,6 +13,7 @@ from toolyard.store.repositories.rows import delete_all_but_newest
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.stored_values import MAX_TEXT_CHARACTERS, clean_text, json_text
 from toolyard.store.sql.tables import proposals, users
+from toolyard.types.counts import format_count
 from toolyard.types.proposal import Proposal, ProposalState
 
 __all__ = ["SqlProposalStore"]
@@ -48,19 +49,19 @@ class SqlProposalStore:
         }
         is_own = proposals.c.user_id == proposal.user_id
 
-        def work(connection: Connection) -> None:
+        def insert_proposal(connection: Connection) -> None:
             count = select(func.count()).where(is_own, _IS_OPEN)
             if connection.execute(count).scalar_one() >= self._max_open:
                 raise LimitReached(
-                    f"You have {self._max_open} open proposals, which is the limit.",
-                    hint="Withdraw one, or wait until an admin has decided.",
+                    f"the limit of {format_count(self._max_open, 'open proposal')} is reached",
+                    hint="withdraw one, or wait until an admin has decided",
                 )
             connection.execute(proposals.insert().values(**values))
             delete_all_but_newest(
                 connection, proposals, is_own & ~_IS_OPEN, proposals.c.decided_at, self._max_decided
             )
 
-        await self._executor.write(work)
+        await self._executor.write(insert_proposal)
 
     async def get(self, proposal_id: str) -> Proposal | None:
         """Return a proposal of anyone."""

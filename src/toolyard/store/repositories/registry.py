@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, delete, func, select, update
 from toolyard.errors import NotFound, Taken
 from toolyard.store.change_feed.signals import REGISTRY_CHANNEL, Signals
 from toolyard.store.repositories.cascades import delete_grant_rows, delete_server_rows, find_instance_ids
-from toolyard.store.repositories.rows import RecordRows, require_room
+from toolyard.store.repositories.rows import RecordMapper, require_room
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import insert_if_absent, raise_if_violated
 from toolyard.store.sql.executor import DatabaseExecutor
@@ -27,17 +27,17 @@ from toolyard.types.registry import (
 
 __all__ = ["SqlRegistryStorage"]
 
-_SERVER_ROWS = RecordRows(RegistryServer, servers)
-_CHOICE_ROWS = RecordRows(AuthChoice, auth_choices)
-_INSTANCE_ROWS = RecordRows(Instance, instances)
-_SELECT_CHOICES = _CHOICE_ROWS.select.order_by(auth_choices.c.server_id, auth_choices.c.position)
+_SERVER_MAPPER = RecordMapper(RegistryServer, servers)
+_CHOICE_MAPPER = RecordMapper(AuthChoice, auth_choices)
+_INSTANCE_MAPPER = RecordMapper(Instance, instances)
+_SELECT_CHOICES = _CHOICE_MAPPER.select.order_by(auth_choices.c.server_id, auth_choices.c.position)
 
 
 def _load_servers(rows: Iterable[Any], choices: Iterable[Any], cipher: Cipher) -> list[RegistryServer]:
     by_server: dict[str, list[AuthChoice]] = {}
     for row in choices:
-        by_server.setdefault(row.server_id, []).append(_CHOICE_ROWS.load(row, cipher))
-    return [_SERVER_ROWS.load(row, cipher, choices=tuple(by_server.get(row.id, ()))) for row in rows]
+        by_server.setdefault(row.server_id, []).append(_CHOICE_MAPPER.load(row, cipher))
+    return [_SERVER_MAPPER.load(row, cipher, choices=tuple(by_server.get(row.id, ()))) for row in rows]
 
 
 def _changeable(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,9 +51,9 @@ def _clean_reason(reason: str | None) -> str | None:
     return None if reason is None else clean_text(reason, 10_000)
 
 
-_SELECT_USER_INSTANCES = _INSTANCE_ROWS.select.where(instances.c.user_id == bindparam("user"))
+_SELECT_USER_INSTANCES = _INSTANCE_MAPPER.select.where(instances.c.user_id == bindparam("user"))
 _USER_SERVER_IDS = select(instances.c.server_id).where(instances.c.user_id == bindparam("user"))
-_SELECT_USER_SERVERS = _SERVER_ROWS.select.where(servers.c.id.in_(_USER_SERVER_IDS))
+_SELECT_USER_SERVERS = _SERVER_MAPPER.select.where(servers.c.id.in_(_USER_SERVER_IDS))
 _SELECT_USER_CHOICES = _SELECT_CHOICES.where(auth_choices.c.server_id.in_(_USER_SERVER_IDS))
 
 
@@ -73,11 +73,11 @@ class SqlRegistryStorage:
     async def list_servers(self) -> Sequence[RegistryServer]:
         """Return all servers, sorted by name."""
 
-        def work(connection: Connection) -> list[RegistryServer]:
-            rows = connection.execute(_SERVER_ROWS.select).all()
+        def read_servers(connection: Connection) -> list[RegistryServer]:
+            rows = connection.execute(_SERVER_MAPPER.select).all()
             return _load_servers(rows, connection.execute(_SELECT_CHOICES).all(), self._cipher)
 
-        all_servers = await self._executor.read(work)
+        all_servers = await self._executor.read(read_servers)
         return sorted(all_servers, key=lambda server: (fold_case(server.name), server.name))
 
     async def get_server(self, server_id: str) -> RegistryServer | None:
@@ -88,13 +88,13 @@ class SqlRegistryStorage:
     async def add_server(self, server: RegistryServer) -> None:
         """Add a server. Raises Taken if another server has the name."""
 
-        def work(connection: Connection) -> None:
+        def insert_server(connection: Connection) -> None:
             if not insert_if_absent(connection, servers, self._server_values(server)):
                 raise _name_taken_error(server.name)
             self._add_choices(connection, server)
             self._notify_changed(connection, server.id)
 
-        await self._executor.write(work)
+        await self._executor.write(insert_server)
 
     async def save_server(self, server: RegistryServer) -> bool:
         """Replace a server and its choices (matched by id); return False if it no longer exists.
@@ -103,7 +103,7 @@ class SqlRegistryStorage:
         and become pending. Raises Taken.
         """
 
-        def work(connection: Connection) -> bool:
+        def update_server(connection: Connection) -> bool:
             statement = (
                 update(servers)
                 .where(servers.c.id == server.id)
@@ -122,16 +122,16 @@ class SqlRegistryStorage:
             self._notify_changed(connection, server.id)
             return True
 
-        return await self._executor.write(work)
+        return await self._executor.write(update_server)
 
     async def delete_server(self, server_id: str) -> bool:
         """Delete a server with its instances and their sign-ins; return False if it does not exist."""
 
-        def work(connection: Connection) -> bool:
+        def delete_server(connection: Connection) -> bool:
             self._notify_changed(connection, server_id)
             return delete_server_rows(connection, server_id)
 
-        return await self._executor.write_or_default(work, False)
+        return await self._executor.write_or_default(delete_server, False)
 
     async def count_instances(self) -> dict[str, int]:
         """Return the number of instances of each server, by server id."""
@@ -147,27 +147,27 @@ class SqlRegistryStorage:
         self._signals.notify(connection, REGISTRY_CHANNEL, changed_id)
 
     def _read_server(self, connection: Connection, server_id: str) -> RegistryServer | None:
-        rows = connection.execute(_SERVER_ROWS.select.where(servers.c.id == server_id)).all()
+        rows = connection.execute(_SERVER_MAPPER.select.where(servers.c.id == server_id)).all()
         choices = connection.execute(_SELECT_CHOICES.where(auth_choices.c.server_id == server_id)).all()
         return next(iter(_load_servers(rows, choices, self._cipher)), None)
 
     def _add_choices(self, connection: Connection, server: RegistryServer) -> None:
         rows = [
-            _CHOICE_ROWS.values(choice, self._cipher, server_id=server.id, position=position)
+            _CHOICE_MAPPER.values(choice, self._cipher, server_id=server.id, position=position)
             for position, choice in enumerate(server.choices)
         ]
         if rows:
             connection.execute(auth_choices.insert(), rows)
 
     def _server_values(self, server: RegistryServer) -> dict[str, Any]:
-        return _SERVER_ROWS.values(server, self._cipher, name_key=fold_case(server.name))
+        return _SERVER_MAPPER.values(server, self._cipher, name_key=fold_case(server.name))
 
     # Instances.
 
     async def list_instances(self, user_id: str) -> Sequence[tuple[Instance, RegistryServer]]:
         """Return the instances of a user, sorted by slug, each with its server."""
 
-        def work(connection: Connection) -> list[tuple[Instance, RegistryServer]]:
+        def read_instances(connection: Connection) -> list[tuple[Instance, RegistryServer]]:
             rows = connection.execute(_SELECT_USER_INSTANCES, {"user": user_id}).all()
             if not rows:
                 return []
@@ -176,14 +176,14 @@ class SqlRegistryStorage:
             by_id = {server.id: server for server in _load_servers(server_rows, choices, self._cipher)}
             # Reads have no transaction: a server may have been deleted since the first query, with its
             # instances.
-            user_instances = (_INSTANCE_ROWS.load(row, self._cipher) for row in rows)
+            user_instances = (_INSTANCE_MAPPER.load(row, self._cipher) for row in rows)
             return [
                 (instance, by_id[instance.server_id])
                 for instance in user_instances
                 if instance.server_id in by_id
             ]
 
-        pairs = await self._executor.read_or_default(work, ())
+        pairs = await self._executor.read_or_default(read_instances, ())
         return sorted(pairs, key=lambda pair: (fold_case(pair[0].slug), pair[0].slug))
 
     async def list_instance_names(self, owners: Collection[str]) -> Sequence[InstanceName]:
@@ -195,17 +195,17 @@ class SqlRegistryStorage:
     async def get_instance(self, user_id: str, instance_id: str) -> tuple[Instance, RegistryServer] | None:
         """Return an instance of this user with its server; None if it belongs to another user."""
 
-        def work(connection: Connection) -> tuple[Instance, RegistryServer] | None:
+        def read_instance(connection: Connection) -> tuple[Instance, RegistryServer] | None:
             row = connection.execute(
-                _INSTANCE_ROWS.select.where(_owner_condition(user_id, instance_id))
+                _INSTANCE_MAPPER.select.where(_owner_condition(user_id, instance_id))
             ).one_or_none()
             if row is None:
                 return None
-            instance = _INSTANCE_ROWS.load(row, self._cipher)
+            instance = _INSTANCE_MAPPER.load(row, self._cipher)
             server = self._read_server(connection, instance.server_id)
             return None if server is None else (instance, server)
 
-        return await self._executor.read_or_default(work, None)
+        return await self._executor.read_or_default(read_instance, None)
 
     async def add_instance(self, instance: Instance, *, max_per_user: int = 0) -> None:
         """Add an instance.
@@ -214,16 +214,16 @@ class SqlRegistryStorage:
         longer exists, and LimitReached if the user has ``max_per_user`` instances; 0 means no limit.
         """
 
-        def work(connection: Connection) -> None:
+        def insert_instance(connection: Connection) -> None:
             own = instances.c.user_id == instance.user_id
-            require_room(connection, instances, own, max_per_user, "instances", "instance_limit")
+            require_room(connection, instances, own, max_per_user, "instance", "instance_limit")
             _require_choice(connection, instance)
             with raise_if_violated("reference", NotFound("the user no longer exists")):
                 if not insert_if_absent(connection, instances, self._instance_values(instance)):
                     raise _slug_taken_error(instance.slug)
             self._notify_changed(connection, instance.id)
 
-        await self._executor.write(work)
+        await self._executor.write(insert_instance)
 
     async def save_instance(self, instance: Instance) -> bool:
         """Replace an instance, except its user and server; return False if it no longer exists.
@@ -231,7 +231,7 @@ class SqlRegistryStorage:
         If the choice changes, its sign-in and pending sign-ins are deleted. Raises Taken or NotFound.
         """
 
-        def work(connection: Connection) -> bool:
+        def update_instance(connection: Connection) -> bool:
             is_instance = _owner_condition(instance.user_id, instance.id) & (
                 instances.c.server_id == instance.server_id
             )
@@ -247,11 +247,11 @@ class SqlRegistryStorage:
             self._notify_changed(connection, instance.id)
             return saved
 
-        return await self._executor.write(work)
+        return await self._executor.write(update_instance)
 
     def _instance_values(self, instance: Instance) -> dict[str, Any]:
         more = {"slug_key": fold_case(instance.slug), "reason": _clean_reason(instance.reason)}
-        return _INSTANCE_ROWS.values(instance, self._cipher, **more)
+        return _INSTANCE_MAPPER.values(instance, self._cipher, **more)
 
     async def set_instance_state(self, instance_id: str, state: InstanceState, reason: str | None) -> None:
         """Store the state of an instance; do nothing if it no longer exists."""
@@ -262,7 +262,7 @@ class SqlRegistryStorage:
     async def delete_instance(self, user_id: str, instance_id: str) -> bool:
         """Delete an instance with its sign-in and pending sign-ins; return False if it does not exist."""
 
-        def work(connection: Connection) -> bool:
+        def delete_instance(connection: Connection) -> bool:
             if not connection.execute(
                 delete(instances).where(_owner_condition(user_id, instance_id))
             ).rowcount:
@@ -271,7 +271,7 @@ class SqlRegistryStorage:
             self._notify_changed(connection, instance_id)
             return True
 
-        return await self._executor.write_or_default(work, False)
+        return await self._executor.write_or_default(delete_instance, False)
 
     async def reset_instances(self, server_id: str) -> None:
         """Delete the sign-ins and values of all instances of a server, and make these instances pending.
@@ -279,7 +279,7 @@ class SqlRegistryStorage:
         Used if the server's URL changes to another host. Instances without credentials are not affected.
         """
 
-        def work(connection: Connection) -> None:
+        def reset_sign_ins(connection: Connection) -> None:
             public_choices = select(auth_choices.c.id).where(
                 auth_choices.c.server_id == server_id, auth_choices.c.kind == AuthKind.PUBLIC.value
             )
@@ -289,7 +289,7 @@ class SqlRegistryStorage:
             _reset_sign_ins(connection, uses_credentials, "the address of the server changed")
             self._notify_changed(connection, server_id)
 
-        await self._executor.write_or_default(work, None)
+        await self._executor.write_or_default(reset_sign_ins, None)
 
 
 def _reset_sign_ins(connection: Connection, condition: Any, reason: str) -> None:

@@ -40,12 +40,12 @@ class SqlMailbox:
         """Put a message into a mailbox. Raises StoreError."""
         body, now = self._cipher.encrypt(message, _associated_data(box)), self._clock()
 
-        def work(connection: Connection) -> None:
+        def insert_message(connection: Connection) -> None:
             connection.execute(delete(letters).where(letters.c.sent_at < now - _MAX_AGE_SECONDS))
             connection.execute(letters.insert().values(box=box, sent_at=now, body=body))
             self._signals.notify(connection, MAILBOX_CHANNEL, box)
 
-        await self._executor.write(work)
+        await self._executor.write(insert_message)
 
     async def take(self, box: str) -> Sequence[bytes]:
         """Remove and return the messages of a mailbox, oldest first. Raises StoreError."""

@@ -45,11 +45,11 @@ class DatabaseResultStore(PrincipalResultStores):
         return DatabaseResultStore(self._executor, self.clock, retention)
 
     async def put(self, row: ResultRow) -> bool:
-        def work(connection: Connection) -> None:
+        def insert_result(connection: Connection) -> None:
             put_and_evict(_DatabaseResultRows(connection), row, self.retention, self.clock())
 
         try:
-            await self._executor.write(work)
+            await self._executor.write(insert_result)
         except StoreError as error:
             _log.warning("a long result cannot be stored: %s", error.cause)
             return False
@@ -68,12 +68,12 @@ class DatabaseResultStore(PrincipalResultStores):
         """Convert the first row that belongs to the principal and has not expired; None if there is none."""
         query = query.where(results.c.principal == principal, results.c.expires_at > self.clock())
 
-        def work(connection: Connection) -> _T | None:
+        def read_first(connection: Connection) -> _T | None:
             row = connection.execute(query).first()
             return None if row is None else convert(*row)
 
         try:
-            return await self._executor.read_or_default(work, None)
+            return await self._executor.read_or_default(read_first, None)
         except (StoreError, ValueError) as error:
             _log.warning("a long result cannot be read: %s", error)
             return None

@@ -11,9 +11,10 @@ from sqlalchemy import Connection, Table, delete, func, select
 
 from toolyard.errors import LimitReached
 from toolyard.store.sql.cipher import Cipher
+from toolyard.types.counts import format_count
 from toolyard.types.registry import record_fields
 
-__all__ = ["RecordRows", "batches", "delete_all_but_newest", "require_room"]
+__all__ = ["RecordMapper", "batches", "delete_all_but_newest", "require_room"]
 
 
 def batches(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
@@ -35,7 +36,7 @@ def delete_all_but_newest(
 
 
 def require_room(
-    connection: Connection, table: Table, condition: Any, max_rows: int, label: str, setting: str
+    connection: Connection, table: Table, condition: Any, max_rows: int, noun: str, setting: str
 ) -> None:
     """Raise LimitReached if there are as many matching rows as allowed; 0 means no limit.
 
@@ -43,8 +44,8 @@ def require_room(
     """
     if max_rows and connection.execute(select(func.count()).where(condition)).scalar_one() >= max_rows:
         raise LimitReached(
-            f"You have {max_rows:,} {label}, which is the limit.",
-            hint=f"Delete {label} that you no longer need, or ask an admin to raise {setting}.",
+            f"the limit of {format_count(max_rows, noun)} is reached",
+            hint=f"delete {noun}s that you no longer need, or ask an admin to raise {setting}",
         )
 
 
@@ -52,8 +53,8 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class RecordRows(Generic[R]):
-    """Conversion between records of one type and rows of their table."""
+class RecordMapper(Generic[R]):
+    """Maps records of one type to rows of their table, and back."""
 
     def __init__(self, record: type[R], table: Table) -> None:
         fields = [each for each in record_fields(record) if each.spec.stored]

@@ -63,7 +63,7 @@ class SqlAuthStorage:
             "began_at": pending.began_at,
         }
 
-        def work(connection: Connection) -> None:
+        def insert_pending(connection: Connection) -> None:
             is_old = auth_pending.c.began_at < pending.began_at - _PENDING_MAX_AGE_SECONDS
             connection.execute(delete(auth_pending).where(is_old))
             upsert(connection, auth_pending, values)
@@ -72,7 +72,7 @@ class SqlAuthStorage:
                 connection, auth_pending, same_key, auth_pending.c.began_at, self._max_pending_per_key
             )
 
-        await self._executor.write(work)
+        await self._executor.write(insert_pending)
 
     async def take_pending(self, state: str) -> PendingSignIn | None:
         row_digest = compute_digest(state)

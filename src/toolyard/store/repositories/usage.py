@@ -59,7 +59,7 @@ class SqlUsage:
         begin = datetime.fromisoformat(oldest).replace(tzinfo=UTC).timestamp()
         return ToolUsage({each.key: each.calls for each in sums}, max(since, begin))
 
-    async def has_calls(self, person: str) -> bool:
+    async def has_successful_calls(self, person: str) -> bool:
         """Return whether a person ever called a tool with success."""
         query = select(usage.c.day).where(usage.c.person == person, usage.c.calls > usage.c.failures).limit(1)
         return bool(await self._executor.fetch_rows(query))

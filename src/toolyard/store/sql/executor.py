@@ -26,7 +26,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 
 from toolyard.errors import ToolyardError
 from toolyard.store.errors import Conflict, DatabaseUnavailable, StoreClosed, StoreError, Unstorable
-from toolyard.store.sql.dialects import Engines, hint_for, is_retryable, is_timeout_error, violated_constraint
+from toolyard.store.sql import dialects
 
 __all__ = ["CircuitBreaker", "DatabaseExecutor", "DatabaseWork"]
 
@@ -89,7 +89,7 @@ _CONFLICT_MESSAGES = {
 class DatabaseExecutor:
     """Runs the work of all repositories of one database."""
 
-    def __init__(self, engines: Engines) -> None:
+    def __init__(self, engines: dialects.Engines) -> None:
         self.engines = engines
         self._read_pool = ThreadPoolExecutor(engines.reader_connections, "toolyard-read")
         self._write_pool = self._read_pool
@@ -120,7 +120,9 @@ class DatabaseExecutor:
         No row can have such a key, so the lookup finds nothing instead of raising Unstorable.
         """
         try:
-            return await self.read(work)
+            return await self._run_in_pool(
+                self._read_pool, partial(_run_connected, self.engines.reader), work
+            )
         except Unstorable:
             return default
 
@@ -276,32 +278,27 @@ class DatabaseExecutor:
         while True:
             attempts_left -= 1
             try:
-                return self._run_once(run, work)
+                return run(work)
             except DBAPIError as error:
-                if not attempts_left or self._is_aborted or not is_retryable(error):
+                if (constraint := dialects.violated_constraint(error)) is not None:
+                    raise Conflict(_CONFLICT_MESSAGES[constraint], hint="reload and try again") from error
+                if not attempts_left or self._is_aborted or not dialects.is_retryable(error):
                     raise self._unavailable_error(error) from error
-
-    def _run_once(self, run: Callable[[DatabaseWork[_T]], _T], work: DatabaseWork[_T]) -> _T:
-        try:
-            return run(work)
-        except DBAPIError as error:
-            if (constraint := violated_constraint(error)) is not None:
-                raise Conflict(_CONFLICT_MESSAGES[constraint], hint="reload and try again") from error
-            raise
-        except UnicodeEncodeError:
-            raise Unstorable(
-                "the text contains a lone surrogate (half a character)", hint="remove it"
-            ) from None
-        except StatementError as error:
-            # SQLAlchemy wraps errors raised while binding parameters, such as Unstorable of a column type.
-            if isinstance(error.orig, ToolyardError):
-                raise error.orig from None
-            raise StoreError(f"a value cannot be stored: {error.orig}") from error
-        except (SQLAlchemyError, sqlite3.Error) as error:
-            raise self._unavailable_error(error) from error
+            except UnicodeEncodeError:
+                raise Unstorable(
+                    "the text contains a lone surrogate (half a character)", hint="remove it"
+                ) from None
+            except StatementError as error:
+                # SQLAlchemy wraps errors raised while binding parameters, such as Unstorable of a column
+                # type.
+                if isinstance(error.orig, ToolyardError):
+                    raise error.orig from None
+                raise StoreError(f"a value cannot be stored: {error.orig}") from error
+            except (SQLAlchemyError, sqlite3.Error) as error:
+                raise self._unavailable_error(error) from error
 
     def _unavailable_error(self, error: Exception, detail: str = "") -> DatabaseUnavailable:
-        if is_timeout_error(error):
+        if dialects.is_timeout_error(error):
             self._breaker.trip()
         return unavailable_error(self.engines, error, detail)
 
@@ -312,7 +309,7 @@ def _run_connected(engine: Engine, work: DatabaseWork[_T]) -> _T:
         return work(connection)
 
 
-def _identify_file(engines: Engines) -> tuple[int, int] | None:
+def _identify_file(engines: dialects.Engines) -> tuple[int, int] | None:
     """Return the identity of the SQLite file; None if there is none."""
     if engines.kind != "sqlite":
         return None
@@ -330,10 +327,10 @@ def _read_data_version(connection: Connection) -> tuple[object, int]:
     return driver, driver.execute("PRAGMA data_version").fetchone()[0]
 
 
-def unavailable_error(engines: Engines, error: Exception, detail: str = "") -> DatabaseUnavailable:
+def unavailable_error(engines: dialects.Engines, error: Exception, detail: str = "") -> DatabaseUnavailable:
     """Build DatabaseUnavailable from a driver error: its text on one line, with a hint."""
     description = " ".join(str(getattr(error, "orig", None) or error).split())
     return DatabaseUnavailable(
         f"the database {engines.display_name} cannot be used: {description}{f'; {detail}' if detail else ''}",
-        hint=hint_for(engines, error),
+        hint=dialects.hint_for(engines, error),
     )

@@ -15,12 +15,19 @@ from sqlalchemy import Connection, inspect, text
 from toolyard.store.errors import DatabaseNewer, DatabaseUnusable
 from toolyard.store.sql.tables import metadata
 
-__all__ = ["HEAD", "migrate", "read_schema_version"]
+__all__ = [
+    "HEAD",
+    "MIGRATION_LOCK_ID",
+    "create_schema",
+    "migrate",
+    "read_schema_version",
+    "upgrade_schema",
+]
 
 HEAD = "0021"
 """The newest revision in ``migrations/versions``."""
 
-_MIGRATION_LOCK_ID = 0x746F6F6C79617264
+MIGRATION_LOCK_ID = 0x746F6F6C79617264
 """Id of the PostgreSQL advisory lock held during migrations."""
 _ALEMBIC_LOCK = threading.Lock()
 """Serializes migrations in one process, since Alembic passes the connection to its scripts in globals."""
@@ -54,7 +61,7 @@ def _run_migrations(connection: Connection) -> None:
         # No server-side limit: another replica's migration or a change to a large table may take minutes. The
         # client's own deadline still detects a frozen server.
         connection.execute(text("SELECT set_config('statement_timeout', '0', true)"))
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK_ID})
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK_ID})
         encoding = connection.execute(text("SHOW server_encoding")).scalar()
         if encoding != "UTF8":
             raise DatabaseUnusable(
@@ -71,12 +78,12 @@ def _run_migrations(connection: Connection) -> None:
             "the database contains tables of another program", hint="use a separate database for Toolyard"
         )
     if version is None and connection.dialect.name == "sqlite":
-        _create_schema(connection)
+        create_schema(connection)
     else:
-        _upgrade_schema(connection, version)
+        upgrade_schema(connection, version)
 
 
-def _create_schema(connection: Connection) -> None:
+def create_schema(connection: Connection) -> None:
     """Create the tables of a new file at once, without Alembic, as the migrations would make them."""
     metadata.create_all(connection)
     connection.execute(
@@ -88,7 +95,8 @@ def _create_schema(connection: Connection) -> None:
     connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
 
 
-def _upgrade_schema(connection: Connection, version: str | None) -> None:
+def upgrade_schema(connection: Connection, version: str | None) -> None:
+    """Run the migrations after a version; all of them for None."""
     # Importing Alembic takes half a second, which only outdated and new PostgreSQL databases need to spend.
     from alembic import command
     from alembic.config import Config

@@ -14,18 +14,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from toolyard.config.files import ensure_private_file
 from toolyard.store.errors import DatabaseOutdated, DatabaseUnusable, KeyMissing, Unreadable, WrongKey
 from toolyard.store.locks import SharedFileLock, hold_file_lock
+from toolyard.store.sql import dialects
 from toolyard.store.sql.cipher import Cipher
-from toolyard.store.sql.dialects import (
-    Engines,
-    TimeLimits,
-    create_postgresql_engines,
-    create_sqlite_engines,
-    enable_wal,
-    insert_if_absent,
-    is_wal_enabled,
-    parse_postgresql_url,
-    schema_change_transaction,
-)
 from toolyard.store.sql.executor import unavailable_error
 from toolyard.store.sql.key_file import DATABASE_FILE_NAME, KEY_FILE_NAME, make_key, read_key
 from toolyard.store.sql.migrate import HEAD, migrate, read_schema_version
@@ -53,10 +43,10 @@ def open_database(
     url: str | None,
     secret_key: str | None,
     former_key: str | None = None,
-    limits: TimeLimits = TimeLimits(),  # noqa: B008 - frozen
+    limits: dialects.TimeLimits = dialects.TimeLimits(),  # noqa: B008 - frozen
     *,
     migrates: bool = True,
-) -> tuple[Engines, Cipher]:
+) -> tuple[dialects.Engines, Cipher]:
     """Open a database whose key is right and whose tables are up to date.
 
     Unless ``migrates``, outdated tables of PostgreSQL are left as they are, and DatabaseOutdated is raised.
@@ -65,7 +55,7 @@ def open_database(
     """
     use: SharedFileLock | None = None
     if url is not None:
-        engines = create_postgresql_engines(parse_postgresql_url(url), limits)
+        engines = dialects.create_postgresql_engines(dialects.parse_postgresql_url(url), limits)
         if secret_key is None:
             raise KeyMissing(
                 "no secret key is set, and a PostgreSQL database requires one",
@@ -77,7 +67,7 @@ def open_database(
             ensure_private_file(data_dir / DATABASE_FILE_NAME)
         except OSError as error:
             raise _unusable_error(data_dir, error) from None
-        engines = create_sqlite_engines(data_dir / DATABASE_FILE_NAME, limits)
+        engines = dialects.create_sqlite_engines(data_dir / DATABASE_FILE_NAME, limits)
         use = SharedFileLock(data_dir / _USE_FILE_NAME)
         engines = replace(engines, on_dispose=use.release)
         cipher = Cipher(secret_key, former_key) if secret_key is not None else None
@@ -104,7 +94,7 @@ def _unusable_error(data_dir: Path, error: OSError) -> DatabaseUnusable:
 
 
 def _verify_and_prepare(
-    engines: Engines,
+    engines: dialects.Engines,
     data_dir: Path,
     cipher: Cipher | None,
     former_key: str | None,
@@ -117,7 +107,7 @@ def _verify_and_prepare(
         version, canaries, wal_enabled = (
             read_schema_version(connection),
             _read_canaries(connection),
-            is_wal_enabled(connection),
+            dialects.is_wal_enabled(connection),
         )
     if CANARY_ID in canaries:
         # Checked before any write, migrations included: a wrong key must leave the database unchanged.
@@ -144,7 +134,7 @@ def _verify_and_prepare(
         if cipher is None:
             make_key(data_dir / KEY_FILE_NAME)
             cipher = Cipher(read_key(data_dir / KEY_FILE_NAME), former_key)
-        enable_wal(engines)
+        dialects.enable_wal(engines)
         with engines.reader.connect() as connection:
             version = read_schema_version(connection)
         if version is not None and version < HEAD:
@@ -165,11 +155,11 @@ def _wait_for_users(use: SharedFileLock, seconds: float) -> None:
     )
 
 
-def _prepare_tables(engines: Engines, cipher: Cipher) -> Cipher:
+def _prepare_tables(engines: dialects.Engines, cipher: Cipher) -> Cipher:
     """Create or migrate the tables, and store the canary if it is missing. Raises WrongKey."""
-    with schema_change_transaction(engines) as connection:
+    with dialects.schema_change_transaction(engines) as connection:
         migrate(connection, engines.limits.migration)
-        insert_if_absent(
+        dialects.insert_if_absent(
             connection, keys, {"id": CANARY_ID, "body": cipher.encrypt(_CANARY_PLAINTEXT, CANARY_ID)}
         )
         # Another replica may have stored its canary first, with another key. Raising rolls back our changes.

@@ -1,4 +1,4 @@
-"""PostgreSQL connections with a time limit for every answer of the server.
+"""PostgreSQL connections with a time limit for every answer from the server.
 
 The server enforces ``statement_timeout``, and TCP keepalives detect an unreachable host. Neither detects a
 frozen server process, since its kernel still acknowledges every packet. So the client has a deadline, too.
@@ -142,7 +142,7 @@ class _AnswerDeadline:
             # interval, since the server may still freeze.
             self._deadline = monotonic() + self._timeout
             return
-        # Closing is local and immediate. A cancel request would need an answer of the same frozen server.
+        # Closing is local and immediate. A cancel request would need an answer from the frozen server.
         connection.pgconn.finish()
         raise AnswerTimeout(f"PostgreSQL did not answer within {self._timeout:g} s")
 

@@ -576,7 +576,7 @@ usage_totals = Table(
     sqlite_with_rowid=False,
 )
 
-# Questions of servers that wait for an answer on the page; deleted with the answer.
+# Questions from servers that wait for an answer on the page; deleted with the answer.
 
 questions = Table(
     "questions",

@@ -134,6 +134,7 @@ class ChildProcess:
 
     def _close_stdin(self) -> None:
         if not self._stdin.closed:
+            # Before the descriptor is closed, whose number may be given to another file at once.
             self._loop.remove_writer(self._stdin.fileno())
             self._stdin.close()
         self._write_buffer.clear()

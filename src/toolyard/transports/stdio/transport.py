@@ -90,6 +90,7 @@ class StdioTransport:
         self._supervisor.ensure_can_start()
         variable, self._marker = self._supervisor.make_marker()
         environment = build_child_environment(self._spec.env, self._spec.inherited)
+        # Last, so that an entry cannot replace the marker.
         environment[variable] = self._marker
         folder = self._spec.cwd or self._make_folder()
         try:
@@ -232,6 +233,7 @@ class StdioTransport:
 
     def on_stdout(self, data: bytes) -> None:
         lines = deque(self._stdout_framer.feed(data))
+        # Dropped bytes of an oversized line count at once: such a line may never end.
         if self._stdout_framer.excess_bytes and self._receiver is not None:
             self._receiver.on_stray_lines(0, self._stdout_framer.excess_bytes)
         self._handle_lines(lines)

@@ -1,4 +1,4 @@
 """Authentication of requests: route dependencies, cookies and the request context.
 
-Imports no routes and no services at run time. Start with ``dependencies.py``.
+Imports no routes and no services at run time. Start with ``authentication.py``.
 """

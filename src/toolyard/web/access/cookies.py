@@ -14,8 +14,8 @@ from starlette.requests import Request
 from toolyard.accounts.browser_sessions import MAX_SESSION_SECONDS, Device, DeviceCookies
 from toolyard.accounts.random_secrets import hash_secret, is_secret, new_secret
 from toolyard.config.settings.table import Settings
-from toolyard.web.access.request_context import get_request_context
-from toolyard.web.access.services import get_service
+from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY
+from toolyard.web.service_lookup import get_service
 
 __all__ = [
     "Browser",
@@ -133,7 +133,7 @@ def _set_cookie(request: Request, text: str, seconds: int, name: str | None = No
     parts = [f"{name}={text}", "Path=/", f"Max-Age={seconds}", "HttpOnly", "SameSite=Lax"]
     if _is_https(settings):
         parts.append("Secure")
-    cookies = get_request_context(request.scope).set_cookie_headers
+    cookies = request.scope[REQUEST_CONTEXT_KEY].set_cookie_headers
     # A later value replaces an earlier one of the same response.
     cookies[:] = [cookie for cookie in cookies if not cookie.startswith(f"{name}=")]
     cookies.append("; ".join(parts))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from starlette.types import Scope
-
-__all__ = ["REQUEST_CONTEXT_KEY", "RESPONSE_STATUS_KEY", "RequestContext", "get_request_context"]
+__all__ = ["REQUEST_CONTEXT_KEY", "RESPONSE_STATUS_KEY", "RequestContext"]
 
 REQUEST_CONTEXT_KEY = "toolyard.passage"
-"""Key of the scope with the context of the request."""
+"""Key of the scope with the RequestContext, which the request guard sets."""
 RESPONSE_STATUS_KEY = "response_status"
 """Key of the scope with the status of the response, once the response has started."""
 
@@ -29,11 +27,3 @@ class RequestContext:
     set_cookie_headers: list[str] = field(default_factory=list[str])
     user_id: str | None = None
     """Id of the user, once the request head is authenticated."""
-
-
-def get_request_context(scope: Scope) -> RequestContext:
-    """Return the context of a request. Raises RuntimeError if the request did not pass the guard."""
-    context = scope.get(REQUEST_CONTEXT_KEY)
-    if not isinstance(context, RequestContext):
-        raise RuntimeError("a request bypassed the request guard")
-    return context

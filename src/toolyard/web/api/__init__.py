@@ -1,7 +1,7 @@
 """The JSON API under ``/api/v1``, on top of the same services as the pages.
 
 One module per resource; docstrings of routes and descriptions of fields are the published API reference.
-Shared parts are in ``dependencies.py``.
+Shared parts are in ``base.py``.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from toolyard.web.api import (
     approvals,
     attachments,
     audit,
-    catalog,
     chat_stream,
     chats,
     exports,
     instances,
+    known_servers,
     models,
     openapi,
+    proposals,
     results,
     server_status,
     servers,
@@ -32,7 +33,7 @@ from toolyard.web.routes import Routes
 __all__ = ["router"]
 
 router = Routes("/api/v1")
-_SERVER_MODULES = (server_status, catalog, servers, instances, tool_changes, tools)
+_SERVER_MODULES = (server_status, known_servers, proposals, servers, instances, tool_changes, tools)
 _CHAT_MODULES = (agents, chats, attachments, chat_stream, results, exports, models)
 _ACCOUNT_MODULES = (approvals, tokens, users, audit, usage, openapi)
 for _each in (*_SERVER_MODULES, *_CHAT_MODULES, *_ACCOUNT_MODULES):

@@ -14,9 +14,9 @@ from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.protocol.codec import encode, encode_fragment
 from toolyard.types.agent import Agent, StoredAgent
 from toolyard.web import service_dependencies as deps
-from toolyard.web.access.dependencies import RequestUser
+from toolyard.web.access.authentication import RequestUser
 from toolyard.web.agent_tools import AgentEntry
-from toolyard.web.api import dependencies as api
+from toolyard.web.api import base as api
 from toolyard.web.api.tools import ServerFailure
 from toolyard.web.problem_details import describe_error
 
@@ -96,12 +96,8 @@ class AgentImportRequest(api.RequestModel):
     shared: bool = Field(False, description="Whether to share them with everybody. Admins only.")
 
 
-class ImportedAgents(api.ItemList[AgentDetails]):
-    """The agents that were created."""
-
-
 class AgentProblem(api.ApiModel):
-    """A problem in AGENTS.md."""
+    """A problem in AGENTS.md, or in a text of its format."""
 
     message: str
     file: str | None
@@ -110,6 +106,14 @@ class AgentProblem(api.ApiModel):
         description="Agent and key that the problem is about, if any.", examples=["Reviewer.tools"]
     )
     hint: str | None
+
+
+class ImportedAgents(api.ItemList[AgentDetails]):
+    """The agents that were created."""
+
+    notes: list[AgentProblem] = Field(
+        description="Parts of the text that were ignored, such as unknown keys."
+    )
 
 
 class AgentList(api.ItemList[AgentResponse]):
@@ -189,8 +193,11 @@ async def import_agents(
     editor: deps.AgentEditorDep, request_user: api.AgentWriter, given: AgentImportRequest
 ) -> ImportedAgents:
     """Create all agents of a text in the format of AGENTS.md, as `export` returns it."""
-    imported = await editor.import_agents(request_user, given.text, shared=given.shared)
-    return ImportedAgents(items=[_build_details(_make_entry(each), request_user) for each in imported])
+    imported, notes = await editor.import_agents(request_user, given.text, shared=given.shared)
+    return ImportedAgents(
+        items=[_build_details(_make_entry(each), request_user) for each in imported],
+        notes=[AgentProblem.of(each) for each in notes],
+    )
 
 
 @router.get("/{id}", errors=[404], summary="Get an agent")

@@ -16,7 +16,7 @@ from toolyard.protocol.codec import JsonFragment, encode, encode_fragment
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.types.approval import MAX_ANSWER_CHARACTERS, PendingKind
 from toolyard.web import service_dependencies as deps
-from toolyard.web.api import dependencies as api
+from toolyard.web.api import base as api
 from toolyard.web.api.chat_models import ReplyRequest
 from toolyard.web.approval_review import ApprovalReview
 from toolyard.web.ui.components.formatting import pretty_json
@@ -104,11 +104,11 @@ class GrantList(api.ItemList[GrantResponse]):
 
 @router.get("/approvals", summary="List calls that need approval")
 async def list_approvals(
-    approvals: deps.ApprovalsDep, reviewer: deps.ApprovalReviewerDep, request_user: api.ChatReader
+    approvals: deps.ApprovalsDep, explainer: deps.ApprovalExplainerDep, request_user: api.ChatReader
 ) -> ApprovalList:
     """Return the calls that need your approval, oldest first."""
     pending = await approvals.list_pending(request_user.user.id)
-    reviews = await reviewer.review(request_user.principal, pending)
+    reviews = await explainer.explain(request_user.principal, pending)
     return ApprovalList(items=[_build_approval_model(each) for each in reviews])
 
 
@@ -139,11 +139,11 @@ async def answer_approval(
 
 
 async def load_grants(
-    approvals: deps.ApprovalsDep, reviewer: deps.ApprovalReviewerDep, request_user: api.ChatReader
+    approvals: deps.ApprovalsDep, explainer: deps.ApprovalExplainerDep, request_user: api.ChatReader
 ) -> GrantList:
     """Return the standing approvals of the request's user."""
     grants = await approvals.list_grants(request_user.user.id, time.time())
-    states = await reviewer.check_grants(request_user.principal, grants)
+    states = await explainer.check_grants(request_user.principal, grants)
     return GrantList(
         items=[
             GrantResponse.of(
@@ -190,11 +190,11 @@ def _build_approval_model(review: ApprovalReview) -> ApprovalResponse:
     )
 
 
-# Questions of servers.
+# Questions from servers.
 
 
 class QuestionResponse(api.ApiModel):
-    """A question of a server."""
+    """A question from a server."""
 
     id: str
     server: str
@@ -211,10 +211,10 @@ class QuestionList(api.ItemList[QuestionResponse]):
     """Open questions, oldest first."""
 
 
-@router.get("/questions", summary="List questions of servers")
+@router.get("/questions", summary="List questions from servers")
 async def list_questions(questions: deps.QuestionsDep, request_user: api.ChatReader) -> QuestionList:
-    """Return the open questions of servers that several of your clients share, or whose client cannot answer.
-    Questions in a chat are among its events."""
+    """Return the open questions from servers that several of your clients share, or whose client cannot
+    answer. Questions in a chat are among its events."""
     found = await questions.list_open(request_user.user.id, time.time())
     return QuestionList(
         items=[
@@ -235,7 +235,7 @@ async def list_questions(questions: deps.QuestionsDep, request_user: api.ChatRea
     "/questions/{id}",
     status_code=204,
     errors=[404, 413, 415],
-    summary="Answer a question of a server",
+    summary="Answer a question from a server",
 )
 async def answer_page_question(
     audit: deps.AuditDep,
@@ -274,7 +274,7 @@ _PAGES = {
 class PendingItemResponse(api.ApiModel):
     """A chat at work, or a request that waits for your answer."""
 
-    kind: PendingKind = Field(description="Only a `running_chat` does not wait for you.")
+    kind: PendingKind = Field(description="All kinds except `running_chat` need your attention.")
     id: str
     title: str = Field(description="Title of the chat, name of the tool, or name of the server that asks.")
     page: str = Field(description="Path of the page on which to answer.")
@@ -285,10 +285,10 @@ class PendingItemList(api.ItemList[PendingItemResponse]):
     """Oldest first; at most 100."""
 
 
-@router.get("/pending", summary="List what waits for you")
+@router.get("/pending", summary="List items that need your attention")
 async def list_pending_items(pending: deps.PendingItemsDep, request_user: api.ChatReader) -> PendingItemList:
     """Return your chats with a running or suspended turn, the calls of programs that need approval, open
-    questions of servers, and for admins the servers that people propose."""
+    questions from servers, and for admins the servers that people propose."""
     found = await pending.list(request_user.user.id, time.time(), with_proposals=request_user.is_admin)
     return PendingItemList(
         items=[PendingItemResponse.of(each, page=_PAGES[each.kind].format(each.id)) for each in found]

@@ -15,8 +15,8 @@ from toolyard.registry.errors import NotFound
 from toolyard.types.call import Caller
 from toolyard.types.chat import Attachment
 from toolyard.web import service_dependencies as deps
-from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.api import dependencies as api
+from toolyard.web.access.authentication import RequestUser
+from toolyard.web.api import base as api
 from toolyard.web.api.results import SANDBOX_POLICY
 from toolyard.web.middleware.request_body import UPLOAD_PATH
 from toolyard.web.servers.content import ContentKind, ServerContent, attach_content
@@ -59,7 +59,11 @@ async def upload_attachment(
 ) -> AttachmentResponse:
     """Store a picture (PNG, JPEG, GIF, WebP) or a text file in UTF-8, to be sent with a message. If it is not
     sent, it is deleted after a day."""
-    attachment = await chats.attachments.upload(request_user.user.id, name, request.stream())
+    # The HTTP server has checked the header.
+    declared_size = int(request.headers.get("content-length", "0"))
+    attachment = await chats.attachments.upload(
+        request_user.user.id, name, request.stream(), declared_size=declared_size
+    )
     uploaded = _build_attachment_model(attachment)
     response.headers["Location"] = uploaded.url
     return uploaded

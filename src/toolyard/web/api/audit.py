@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -15,8 +15,9 @@ from pydantic import Field
 
 from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.types.audit import AuditEntry
+from toolyard.types.visible_text import escape_formulas
 from toolyard.web import service_dependencies as deps
-from toolyard.web.api import dependencies as api
+from toolyard.web.api import base as api
 
 __all__ = ["export_person_entries", "router"]
 
@@ -123,15 +124,14 @@ async def _export_csv(entries: AsyncIterator[AuditEntry]) -> AsyncGenerator[str]
     async for each in entries:
         shown = AuditEntryResponse.of(each).model_dump(mode="json")
         shown["details"] = orjson.dumps(shown["details"]).decode()
-        yield _format_csv_row(tuple(_escape_formula(shown[name]) for name in _CSV_COLUMNS))
+        # Names are chosen by users.
+        cells = [
+            escape_formulas(cell) if isinstance(cell := shown[name], str) else cell for name in _CSV_COLUMNS
+        ]
+        yield _format_csv_row(cells)
 
 
-def _format_csv_row(cells: tuple[object, ...]) -> str:
+def _format_csv_row(cells: Iterable[object]) -> str:
     line = io.StringIO()
     csv.writer(line).writerow(cells)
     return line.getvalue()
-
-
-def _escape_formula(cell: object) -> object:
-    """Quote cells that a spreadsheet would take for a formula: names are chosen by users."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell

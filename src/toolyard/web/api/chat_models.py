@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from toolyard.agents.chat.sanitize import is_storable_json
+from toolyard.agents.chat.storable import is_storable_json
 from toolyard.types.chat import Kind
 from toolyard.types.registry import PLAIN_TEXT_PATTERN
-from toolyard.web.api import dependencies as api
+from toolyard.web.api import base as api
 
 __all__ = [
     "ChatPage",
@@ -115,7 +115,7 @@ class RunToolRequest(api.RequestModel, schema="RunGiven"):
 
 
 class ReplyRequest(api.RequestModel, schema="ReplyGiven"):
-    """Reply to a question of a server."""
+    """Reply to a question from a server."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"action": "accept", "content": {"city": "Oslo"}}]}

@@ -17,7 +17,7 @@ from toolyard.errors import ToolyardError
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.chat import ChatEvent
 from toolyard.web import service_dependencies as deps
-from toolyard.web.api import dependencies as api
+from toolyard.web.api import base as api
 from toolyard.web.api import event_stream
 from toolyard.web.api.chat_models import EventPage, EventResponse
 

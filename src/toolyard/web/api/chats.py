@@ -12,8 +12,8 @@ from toolyard.core.callers import CallerCache
 from toolyard.protocol.codec import encode, encode_fragment
 from toolyard.types.chat import Chat
 from toolyard.web import service_dependencies as deps
-from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.api import dependencies as api
+from toolyard.web.access.authentication import RequestUser
+from toolyard.web.api import base as api
 from toolyard.web.api.chat_models import (
     ChatPage,
     ChatResponse,

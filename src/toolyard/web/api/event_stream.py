@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from toolyard.errors import ToolyardError
 from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.types.account import RequestUser, Right
-from toolyard.web.access.dependencies import forget_identity, require_right
+from toolyard.web.access.authentication import forget_identity, require_right
 
 __all__ = ["CONTENT_TYPE", "EventStreamResponse", "while_authorized"]
 

@@ -21,12 +21,12 @@ from toolyard.clients.call_path import CallPath
 from toolyard.types.account import RequestUser
 from toolyard.types.chat import CallResult, Chat
 from toolyard.web import service_dependencies as deps
-from toolyard.web.api import dependencies as api
+from toolyard.web.api import base as api
 from toolyard.web.api.approvals import GrantList, load_grants
 from toolyard.web.api.audit import export_person_entries
-from toolyard.web.api.catalog import list_proposals
 from toolyard.web.api.chat_models import EventResponse
 from toolyard.web.api.instances import InstanceList, list_instances
+from toolyard.web.api.proposals import list_proposals
 from toolyard.web.api.results import SANDBOX_POLICY, load_full_text
 from toolyard.web.api.tokens import TokenList, list_tokens
 from toolyard.web.api.usage import get_usage
@@ -152,7 +152,7 @@ def _export_chat(
     call_path: CallPath, chats: ChatService, request_user: RequestUser, chat: Chat
 ) -> AsyncGenerator[str]:
     async def read_full_text(call: CallSnapshot, result: CallResult) -> str:
-        if not (result.handle or call.has_kept):
+        if not (result.handle or call.has_payload):
             return result.text
         return await load_full_text(call_path, chats, request_user, chat.id, call.result_seq, result)
 

@@ -16,8 +16,8 @@ from toolyard.policy.rules import scope_covers_slug
 from toolyard.registry import Registry
 from toolyard.types.registry import Instance, InstanceDraft, RegistryServer
 from toolyard.web import service_dependencies as deps
-from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.api import dependencies as api
+from toolyard.web.access.authentication import RequestUser
+from toolyard.web.api import base as api
 from toolyard.web.api.record_models import draft_values, output_values, request_model, response_model
 from toolyard.web.api.server_status import ConnectResponse, ServerStatus
 from toolyard.web.api.tools import ToolList, respond_with_tools
@@ -218,6 +218,18 @@ def _require_slug_in_scope(request_user: RequestUser, slug: str) -> str:
     return slug
 
 
+def _require_right_to_rename(request_user: RequestUser, slug: str) -> None:
+    """Raise NotAllowed if the user's token does not cover the slug, or would cover other tools."""
+    _require_slug_in_scope(request_user, slug)
+    scope = request_user.scope
+    if scope is not None and (scope.tools, scope.agents) != (None, None):
+        raise NotAllowed(
+            "this token is limited to certain tools or agents, so it cannot rename instances, which changes "
+            "the names of their tools",
+            hint="use a token without such limits",
+        )
+
+
 @router.patch("/{id}", errors=[404, 409, 413, 415], summary="Change an instance")
 async def edit_instance(
     audit: deps.AuditDep,
@@ -232,8 +244,9 @@ async def edit_instance(
     """Change the given fields. After a change of the sign-in choice, a new sign-in or value is needed."""
     old, _ = await instance_sync.find(request_user, id)
     draft = given.draft(old)
-    # A renamed instance must still be covered by the token.
-    _require_slug_in_scope(request_user, (draft.slug or "").strip() or old.slug)
+    slug = (draft.slug or "").strip() or old.slug
+    if slug != old.slug:
+        _require_right_to_rename(request_user, slug)
     instance = await registry.edit_instance(request_user.user.id, id, draft)
     fields_set = sorted(given.model_fields_set)
     await audit.record_change(request_user, "instance.edit", id, slug=instance.slug, fields=fields_set)

@@ -13,7 +13,7 @@ from toolyard.errors import Outdated
 from toolyard.types.registry import record_fields
 from toolyard.types.stored_model import ModelDraft, StoredModel
 from toolyard.web import service_dependencies as deps
-from toolyard.web.api import dependencies as api
+from toolyard.web.api import base as api
 from toolyard.web.api.record_models import draft_values, output_values, request_model, response_model
 
 __all__ = ["router"]
@@ -99,9 +99,7 @@ class UpdateModelRequest(
 class ModelEntryResponse(response_model(StoredModel), schema="ModelEntryShown"):
     """A model. Its key is never returned."""
 
-    origin: str | None = Field(
-        description="File, line or variable that it comes from, where it is changed; null if it is stored."
-    )
+    origin: str | None = Field(description="File, line or variable that defines it; null for a stored model.")
     overridden: bool = Field(
         description="Whether a file or variable has a model of this name, which is used instead."
     )

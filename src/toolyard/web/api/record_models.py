@@ -18,7 +18,7 @@ from toolyard.types.registry import (
     RecordField,
     record_fields,
 )
-from toolyard.web.api import dependencies as api
+from toolyard.web.api import base as api
 
 __all__ = ["draft_values", "output_values", "request_model", "response_model"]
 

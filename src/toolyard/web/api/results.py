@@ -16,8 +16,8 @@ from toolyard.clients.call_path import CallPath
 from toolyard.registry.errors import NotFound
 from toolyard.types.chat import CallResult
 from toolyard.web import service_dependencies as deps
-from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.api import dependencies as api
+from toolyard.web.access.authentication import RequestUser
+from toolyard.web.api import base as api
 
 __all__ = ["SANDBOX_POLICY", "load_full_text", "router"]
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from toolyard.accounts.errors import NotAllowed
 from toolyard.types.server import TransportName
 from toolyard.web import service_dependencies as deps
-from toolyard.web.api import dependencies as api
+from toolyard.web.api import base as api
 from toolyard.web.api import event_stream
 from toolyard.web.servers.live_updates import LiveUpdate
 from toolyard.web.servers.status import ServerRecord
@@ -58,7 +58,10 @@ class ProcessStatus(BaseModel):
     """A process of a stdio server."""
 
     pid: int
-    users: list[str] = Field(description="Names of the clients with a session, and of chats, that use it.")
+    users: list[str] = Field(
+        description="Names of the clients and chats that use it. A client without a session is one of them "
+        "for ten minutes after its last request."
+    )
     launch: str | None = Field(description="How it was started, if processes were started in different ways.")
 
 

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from toolyard.registry import Registry
 from toolyard.types.registry import AuthChoice, RegistryServer, ServerDraft, record_fields
 from toolyard.web import service_dependencies as deps
-from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.api import dependencies as api
+from toolyard.web.access.authentication import RequestUser
+from toolyard.web.api import base as api
 from toolyard.web.api.record_models import draft_values, output_values, request_model, response_model
 from toolyard.web.problem_details import ProblemDetails, describe_error
 from toolyard.web.servers.previews import ServerPreview

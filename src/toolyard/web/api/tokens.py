@@ -12,7 +12,7 @@ from toolyard.accounts.random_secrets import expires_soon
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import ApiToken, Right, TokenScope
 from toolyard.web import service_dependencies as deps
-from toolyard.web.api import dependencies as api
+from toolyard.web.api import base as api
 
 __all__ = ["ScopeResponse", "TokenList", "build_scope_model", "router"]
 

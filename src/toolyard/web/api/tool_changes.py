@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from toolyard.catalog.lock import Change
 from toolyard.web import service_dependencies as deps
-from toolyard.web.api import dependencies as api
+from toolyard.web.api import base as api
 
 __all__ = ["router"]
 

@@ -24,8 +24,8 @@ from toolyard.registry.errors import NotFound
 from toolyard.types.call import Caller
 from toolyard.types.tool import Definition
 from toolyard.web import service_dependencies as deps
-from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.api import dependencies as api
+from toolyard.web.access.authentication import RequestUser
+from toolyard.web.api import base as api
 from toolyard.web.problem_details import ProblemDetails, describe_error
 
 __all__ = ["ToolList", "respond_with_tools", "router"]
@@ -114,7 +114,7 @@ class CallResult(api.ApiModel):
     media: list[MediaResponse]
     warnings: list[str]
     truncated: bool = Field(description="Whether `text` was shortened.")
-    raw: Any = Field(description="Unchanged result of the server.")
+    raw: Any = Field(description="Result of the server, unchanged except that errors quote no secrets.")
 
 
 class WhyLink(BaseModel):

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from toolyard.accounts.errors import NotAllowed
 from toolyard.types.audit import UsageGroup
 from toolyard.web import service_dependencies as deps
-from toolyard.web.api import dependencies as api
+from toolyard.web.api import base as api
 
 __all__ = ["router"]
 
@@ -51,7 +51,7 @@ async def get_usage(
     request_user: api.UserWithRead,
     group: UsageGroup = UsageGroup.DAY,
     days: Annotated[int, Query(ge=1, le=3_660, description="Length of the period, until today.")] = 30,
-    everyone: Annotated[bool, Query(description="Admins: of everybody, not only one's own.")] = False,
+    everyone: Annotated[bool, Query(description="Usage of all users. For admins only.")] = False,
 ) -> UsageResponse:
     """Return sums by day, person, server, tool, agent or model. Days are in order; other groups start with
     the one that has most calls and requests."""

@@ -14,7 +14,7 @@ from toolyard.types.account import Role
 from toolyard.types.version import __version__
 from toolyard.web import service_dependencies as deps
 from toolyard.web.access.cookies import find_browser
-from toolyard.web.api import dependencies as api
+from toolyard.web.api import base as api
 from toolyard.web.api.tokens import ScopeResponse, build_scope_model
 
 __all__ = ["MeResponse", "router"]

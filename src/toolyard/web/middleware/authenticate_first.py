@@ -10,17 +10,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolyard.errors import ToolyardError
-from toolyard.web.access.dependencies import authenticate_by_headers, authenticate_request, is_page_request
-from toolyard.web.access.request_context import get_request_context
-from toolyard.web.middleware.request_body import (
-    BodyRefused,
-    ClientDisconnected,
-    RequestBody,
-    RequestBodyLimits,
-    StreamedBody,
-    has_body,
-    is_public_form,
-)
+from toolyard.web.access.authentication import authenticate_by_headers, authenticate_request, is_page_request
+from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY
+from toolyard.web.middleware import request_body
 from toolyard.web.problem_details import ErrorPageFor, build_error_response, build_refusal_response
 
 __all__ = ["AuthenticateFirst"]
@@ -33,45 +25,45 @@ class AuthenticateFirst:
     that routes do not authenticate again.
     """
 
-    def __init__(self, app: ASGIApp, bodies: RequestBodyLimits, as_page: ErrorPageFor) -> None:
+    def __init__(self, app: ASGIApp, bodies: request_body.RequestBodyLimits, as_page: ErrorPageFor) -> None:
         self._app = app
         self._body_limits = bodies
         self._as_page = as_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not has_body(scope):
+        if scope["type"] != "http" or not request_body.has_body(scope):
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        if not (is_page_request(request) or scope["path"].startswith("/api/")):
+        is_page = is_page_request(request)
+        if not (is_page or scope["path"].startswith("/api/")):
             # Other paths take no body. The server discards it as it arrives.
             await self._app(scope, _receive_empty_body, send)
             return
-        if not is_public_form(scope["path"]):
+        if not request_body.is_public_form(scope["path"]):
             try:
                 # For pages without the CSRF check, because the token may be in the body.
                 request_user = await (
-                    authenticate_by_headers(request)
-                    if is_page_request(request)
-                    else authenticate_request(request)
+                    authenticate_by_headers(request) if is_page else authenticate_request(request)
                 )
             except (ToolyardError, HTTPException) as error:
                 response = await build_error_response(request, error, self._as_page)
                 await response(scope, receive, send)
                 return
-            get_request_context(scope).user_id = request_user.user.id
+            scope[REQUEST_CONTEXT_KEY].user_id = request_user.user.id
         upload_limit = self._body_limits.get_upload_limit(scope)
-        body = (
-            RequestBody(self._body_limits, scope, receive)
-            if upload_limit is None
-            else StreamedBody(self._body_limits, scope, receive, upload_limit)
-        )
+        body: request_body.RequestBody | request_body.StreamedBody
+        if upload_limit is None:
+            limit = request_body.get_body_limit(scope["path"])
+            body = request_body.RequestBody(self._body_limits, scope, receive, limit)
+        else:
+            body = request_body.StreamedBody(self._body_limits, scope, receive, upload_limit)
         try:
             await body.read()
             await self._app(scope, body.receive, send)
-        except ClientDisconnected:
+        except request_body.ClientDisconnected:
             return
-        except BodyRefused as refused:
+        except request_body.BodyRefused as refused:
             # From here, or from a route that reads an upload, which responds at its end.
             await build_refusal_response(refused.problem, scope, refused.headers)(scope, receive, send)
         finally:

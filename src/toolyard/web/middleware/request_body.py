@@ -14,10 +14,11 @@ from starlette.formparsers import MultiPartParser
 from starlette.types import Message, Receive, Scope
 
 from toolyard.config.settings.table import Settings
-from toolyard.web.access.request_context import get_request_context
+from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY, RequestContext
 from toolyard.web.problem_details import ProblemDetails, build_problem
 
 __all__ = [
+    "MAX_API_BYTES",
     "MAX_FORM_FIELDS",
     "UPLOAD_PATH",
     "BodyMemory",
@@ -29,6 +30,7 @@ __all__ = [
     "get_body_limit",
     "get_file_limit",
     "has_body",
+    "has_too_many_values",
     "is_public_form",
 ]
 
@@ -50,10 +52,12 @@ _MAX_FORM_FILES = 100
 _UPLOAD_SECONDS = 600.0
 """Limit for a whole upload; a pause in it is limited as other bodies are."""
 _UPLOAD_MEMORY_BYTES = 1024 * 1024
-"""Memory counted for an upload: the chunk that is stored, or the beginnings of a form's files."""
+"""Memory counted for an attachment: the chunk that is stored."""
+_UPLOAD_FORM_MEMORY_BYTES = 4 * 1024 * 1024
+"""Memory counted for a form with files: its texts, and the beginnings of the files."""
 _FORM_SPOOL_BYTES = 16 * 1024
 """Part of each file of a form that is held in memory. The rest is in a temporary file without a name."""
-_MAX_API_BYTES = 8 * 1024 * 1024
+MAX_API_BYTES = 8 * 1024 * 1024
 """Limit for the API and the gateway. Tool arguments may contain a file."""
 _BODY_TIMEOUT_SECONDS = 60.0
 _MAX_ANONYMOUS_BYTES_PER_ADDRESS = 1024 * 1024
@@ -62,6 +66,10 @@ _MAX_ANONYMOUS_BYTES = 16 * 1024 * 1024
 _RETRY_AFTER_SECONDS = 1
 _MAX_JSON_VALUES = 200_000
 """Maximum number of values in a JSON body. Parsing millions would block the event loop for seconds."""
+_LONG_NUMBER_DIGITS = 100
+"""A run of so many digits counts as 100 values, because the time to parse an integer grows quadratically."""
+_LONG_NUMBER = b"0" * _LONG_NUMBER_DIGITS
+_DIGIT_MASK_TABLE = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 
 
 class BodyRefused(Exception):
@@ -85,7 +93,7 @@ def is_public_form(path: str) -> bool:
 def get_body_limit(path: str) -> int:
     """Return the maximum body size for a path, in bytes."""
     if path.startswith(("/api/", "/mcp")):
-        return _MAX_API_BYTES
+        return MAX_API_BYTES
     if is_public_form(path):
         return _MAX_PUBLIC_FORM_BYTES
     if path.startswith(_CHAT_PATH):
@@ -155,6 +163,10 @@ class RequestBodyLimits:
         self._upload_form_bytes = (
             settings.attachment_bytes * settings.attachments_per_message + _MAX_CHAT_FORM_BYTES
         )
+        self.form_files = BodyMemory(
+            self._upload_form_bytes, max(self._upload_form_bytes, settings.request_memory)
+        )
+        """Bytes in temporary files, whose quota is checked only when the form is complete."""
 
     def get_upload_limit(self, scope: Scope) -> int | None:
         """Return the maximum size of a body that is passed on as it arrives; None for all others."""
@@ -178,6 +190,9 @@ class StreamedBody:
         self._receive = receive
         self._remaining_bytes = limit
         self._limit = limit
+        self._is_form = scope["path"] != UPLOAD_PATH
+        self._memory_bytes = _UPLOAD_FORM_MEMORY_BYTES if self._is_form else _UPLOAD_MEMORY_BYTES
+        self._file_bytes = 0
         self._owner: str | None = None
         self._ends_at = 0.0
         self._is_complete = False
@@ -185,8 +200,8 @@ class StreamedBody:
     async def read(self) -> None:
         """Check the head of the request. Raises BodyRefused."""
         _check_declared_length(self._scope, self._limit)
-        owner = get_request_context(self._scope).user_id or ""
-        self._limits.user_memory.reserve(owner, _UPLOAD_MEMORY_BYTES)
+        owner = self._scope[REQUEST_CONTEXT_KEY].user_id or ""
+        self._limits.user_memory.reserve(owner, self._memory_bytes)
         self._owner, self._ends_at = owner, asyncio.get_running_loop().time() + _UPLOAD_SECONDS
 
     async def receive(self) -> Message:
@@ -204,16 +219,21 @@ class StreamedBody:
             raise _build_timeout_error(seconds) from None
         if message["type"] != "http.request":
             raise ClientDisconnected
-        self._remaining_bytes -= len(message.get("body", b""))
+        count = len(message.get("body", b""))
+        self._remaining_bytes -= count
         if self._remaining_bytes < 0:
             raise _build_too_long_error(self._limit)
+        if self._is_form and self._owner is not None:
+            self._limits.form_files.reserve(self._owner, count)
+            self._file_bytes += count
         self._is_complete = not message.get("more_body", False)
         return message
 
     def release(self) -> None:
-        """Stop counting the memory of the upload."""
+        """Stop counting the memory and the temporary files of the upload."""
         if self._owner is not None:
-            self._limits.user_memory.release(self._owner, _UPLOAD_MEMORY_BYTES)
+            self._limits.user_memory.release(self._owner, self._memory_bytes)
+            self._limits.form_files.release(self._owner, self._file_bytes)
             self._owner = None
 
 
@@ -224,6 +244,8 @@ class RequestBody:
     _limits: RequestBodyLimits
     _scope: Scope
     _receive: Receive
+    _limit: int
+    """Maximum size for an authenticated user, in bytes."""
     _pending_message: Message | None = None
     _reservation: tuple[BodyMemory, str, int] | None = None
 
@@ -238,12 +260,11 @@ class RequestBody:
 
         A request without an authenticated user is limited to the size of a public form.
         """
-        context = get_request_context(self._scope)
+        context: RequestContext = self._scope[REQUEST_CONTEXT_KEY]
         if context.user_id is None:
             memory, owner, limit = self._limits.anonymous_memory, context.address, _MAX_PUBLIC_FORM_BYTES
         else:
-            limit = get_body_limit(self._scope["path"])
-            memory, owner = self._limits.user_memory, context.user_id
+            memory, owner, limit = self._limits.user_memory, context.user_id, self._limit
         _check_declared_length(self._scope, limit)
         parts: list[bytes] = []
         size, seconds, is_complete = 0, self._limits.timeout_seconds, False
@@ -267,7 +288,7 @@ class RequestBody:
         except TimeoutError:
             raise _build_timeout_error(seconds) from None
         body = b"".join(parts)
-        if limit == _MAX_API_BYTES and len(body) > _MAX_JSON_VALUES and _has_too_many_values(body):
+        if limit == MAX_API_BYTES and len(body) > _MAX_JSON_VALUES and has_too_many_values(body):
             raise _build_too_many_values_error()
         self._pending_message = {"type": "http.request", "body": body, "more_body": False}
         return body
@@ -287,7 +308,7 @@ def _check_declared_length(scope: Scope, limit: int) -> None:
         raise _build_too_long_error(limit)
 
 
-def _has_too_many_values(body: bytes) -> bool:
+def has_too_many_values(body: bytes) -> bool:
     """Estimate, without parsing, whether a JSON body exceeds the number of values.
 
     Each value follows a comma or an opening bracket, so that these are counted. Inside strings they have no
@@ -306,7 +327,8 @@ def _has_too_many_values(body: bytes) -> bool:
 
 
 def _count_value_marks(body: bytes) -> int:
-    return body.count(b",") + body.count(b"[") + body.count(b"{")
+    long_numbers = body.translate(_DIGIT_MASK_TABLE).count(_LONG_NUMBER)
+    return body.count(b",") + body.count(b"[") + body.count(b"{") + long_numbers * _LONG_NUMBER_DIGITS
 
 
 # Refusals. If the rest of a body is not read, the connection cannot be reused and must be closed.
@@ -319,7 +341,10 @@ def _build_too_long_error(limit: int) -> BodyRefused:
 
 
 def _build_too_many_values_error() -> BodyRefused:
-    detail = f"a request may contain at most {_MAX_JSON_VALUES:,} values in all its lists and objects"
+    detail = (
+        f"a request may contain at most {_MAX_JSON_VALUES:,} values in all its lists and objects, where each"
+        f" {_LONG_NUMBER_DIGITS} digits of a number count as {_LONG_NUMBER_DIGITS}"
+    )
     hint = "send less data at once, or join many small values in one string"
     return BodyRefused(
         build_problem(413, "too-many-values", "The request contains too many values", detail, hint)

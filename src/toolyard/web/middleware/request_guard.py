@@ -209,7 +209,10 @@ class RequestGuard:
             self._metrics.record_response(scope, time.perf_counter() - started)
 
     def _check_request(self, scope: Scope) -> RequestContext | ProblemDetails:
-        headers = _collect_headers(scope["headers"])
+        headers: dict[bytes, list[str]] = {}
+        for name, value in scope["headers"]:
+            if name in _CHECKED_HEADERS:
+                headers.setdefault(name, []).append(value.decode("latin-1"))
         peer = scope["client"][0] if scope.get("client") else ""
         local_address = scope["server"][0] if scope.get("server") else ""
         trusted = self._is_proxy(peer)
@@ -264,15 +267,6 @@ async def _send_in_pieces(message: Message, send: Send) -> None:
         await send({**message, "body": bytes(body[start:end]), "more_body": more})
         # A reader that is fast enough never makes ``send`` wait.
         await asyncio.sleep(0)
-
-
-def _collect_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[str]]:
-    """Return all values of the checked headers, in a single pass over the request."""
-    values: dict[bytes, list[str]] = {}
-    for name, value in headers:
-        if name in _CHECKED_HEADERS:
-            values.setdefault(name, []).append(value.decode("latin-1"))
-    return values
 
 
 def _is_allowed_by_fetch_metadata(scope: Scope, headers: Mapping[bytes, list[str]]) -> bool:

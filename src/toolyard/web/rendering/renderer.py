@@ -19,10 +19,9 @@ from typing import Any
 import orjson
 from markupsafe import Markup
 
-from toolyard.agents.builtin_tools.tool_error import NativeToolError
-from toolyard.agents.builtin_tools.worker_process import WorkerProcess
 from toolyard.web.rendering.markdown import render_markdown, render_preformatted
 from toolyard.web.rendering.result_view import MAX_JSON_CHARACTERS, ResultQuery, render_result
+from toolyard.workers.worker_process import WorkerFailed, WorkerProcess
 
 __all__ = ["ChildUnavailable", "DeferredMarkdown", "MarkdownRenderer", "RenderingProcess", "ResultRenderer"]
 
@@ -60,7 +59,7 @@ class RenderingProcess:
                 try:
                     async with asyncio.timeout(seconds):
                         return await child.send_request(message)
-                except NativeToolError:
+                except WorkerFailed:
                     await self._end_child()
                     if is_new:
                         return None
@@ -88,7 +87,7 @@ class RenderingProcess:
                 self._start_task = asyncio.create_task(_start_child())
             try:
                 self._child = await asyncio.shield(self._start_task)
-            except (NativeToolError, OSError, TimeoutError) as error:
+            except (WorkerFailed, OSError, TimeoutError) as error:
                 log.warning(
                     "Texts are shown unrendered, because the rendering process failed to start: %s", error
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
+from toolyard.types.visible_text import escape_formulas
 from toolyard.web.rendering.result_view import (
     Number,
     ResultQuery,
@@ -21,13 +22,12 @@ _MAX_CELLS = 2_000_000
 _MAX_CELL_CHARACTERS = 32_767
 """Maximum length of a cell in common spreadsheets. Longer lists and objects are cut."""
 _MAX_CELL_LEVELS = 100
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(query: ResultQuery) -> str | None:
     """Return the table of a result as CSV; None if it has none, or too many columns or cells.
 
-    Spreadsheets run texts that begin like a formula, so that these get an apostrophe in front.
+    Spreadsheets run texts that begin like a formula, so that these are escaped.
     """
     rows = find_rows(parse_result(query))
     if rows is None:
@@ -37,7 +37,7 @@ def write_csv(query: ResultQuery) -> str | None:
         return None
     written = io.StringIO()
     writer = csv.writer(written)
-    writer.writerow(map(_format_text, columns))
+    writer.writerow(map(escape_formulas, columns))
     for row in rows:
         writer.writerow([_format_cell(row.get(name)) for name in columns])
     return written.getvalue()
@@ -48,10 +48,6 @@ def _format_cell(value: object) -> str:
         return ""
     if isinstance(value, Number) and value.lstrip("-")[:1].isdigit():
         return value
-    return _format_text(
+    return escape_formulas(
         value if isinstance(value, str) else write_compact(value, _MAX_CELL_CHARACTERS, _MAX_CELL_LEVELS)
     )
-
-
-def _format_text(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text

@@ -411,7 +411,7 @@ def _render_member(query: ResultQuery, label: str, value: object, level: int, bu
         peek = budget.take(_escape_text(write_compact(container, 60)))
         summary = (
             f'{label} <span class="muted">{_count(len(container), *nouns)}</span> '
-            f'<span class="tree-peek muted">{peek}</span>'
+            f'<span class="tree-preview muted">{peek}</span>'
         )
         if level + 1 < _MAX_TREE_LEVELS and len(container) <= _MAX_TREE_MEMBERS and not budget.is_used_up:
             is_open = " open" if level == 0 and len(container) <= 10 else ""
@@ -431,9 +431,8 @@ def _render_later(query: ResultQuery, text: str) -> str:
     if len(query.path) > _MAX_PATH_CHARACTERS:
         return '<p class="muted">Nested too deeply to be shown here. Download the result to read it.</p>'
     href = query.link(view="tree", start=0)
-    return (
-        f'<p class="result-view" id="{escape(query.id)}" data-later="{href}"><a href="{href}">{text}</a></p>'
-    )
+    link = f'<a href="{href}">{text}</a>'
+    return f'<p class="result-view" id="{escape(query.id)}" data-lazy-load="{href}">{link}</p>'
 
 
 def _render_scalar(value: object) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from toolyard.agents.builtin_tools.worker_protocol import serve_requests
 from toolyard.web.rendering.markdown import render_markdown
 from toolyard.web.rendering.result_csv import write_csv
 from toolyard.web.rendering.result_view import ResultQuery, render_result
+from toolyard.workers.worker_protocol import serve_requests
 
 __all__ = ["main"]
 

@@ -81,6 +81,7 @@ class ConnectionLimits:
         self._idle_connections.pop(connection, None)
         group = self._open_connections.pop(connection, None)
         if group is not None:
+            # Addresses without connections are removed, or a scan would fill the memory.
             self._count_by_address[group] -= 1
             if not self._count_by_address[group]:
                 del self._count_by_address[group]

@@ -13,7 +13,7 @@ from toolyard.config.settings.table import PeopleMode
 from toolyard.errors import ToolyardError
 from toolyard.store.errors import WrongKey
 from toolyard.types.account import Right
-from toolyard.web.access.dependencies import RequestUser, require_right
+from toolyard.web.access.authentication import RequestUser, require_right
 from toolyard.web.routes import Routes
 from toolyard.web.server.metrics import METRICS_CONTENT_TYPE
 from toolyard.web.service_dependencies import AuditDep, DatabaseDep, MetricsDep, SettingsDep, StopSignalDep

@@ -17,10 +17,10 @@ from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.errors import BadAnswer, ServerError
 from toolyard.gateway.caller_view import CallerView
 from toolyard.gateway.gateway import Gateway
-from toolyard.protocol.jsonrpc import as_object
 from toolyard.registry.errors import NotFound
 from toolyard.types.call import Caller, McpRequest
 from toolyard.types.chat import Attachment
+from toolyard.types.json_values import list_or_empty, object_or_empty
 from toolyard.types.server import Server
 
 __all__ = [
@@ -155,8 +155,8 @@ class ServerContent:
                 result = await self._gateway.manager.send(item.server, caller, request)
         except (ServerError, TimeoutError):
             return ()
-        values: object = as_object(result.get("completion")).get("values")
-        texts = cast("list[object]", values)[:_MAX_COMPLETIONS] if isinstance(values, list) else []
+        values: object = object_or_empty(result.get("completion")).get("values")
+        texts = list_or_empty(values)[:_MAX_COMPLETIONS]
         return [each for each in texts if isinstance(each, str) and len(each) <= _MAX_COMPLETION_CHARACTERS]
 
     async def fetch(
@@ -191,6 +191,8 @@ async def attach_content(
             )
             stored += [await upload]
     except BaseException:
+        # Also if the request is cancelled: nobody knows these attachments, which would count against the
+        # limits until they expire.
         for attachment in stored:
             await attachments.delete_unsent(owner, attachment.id)
         raise
@@ -223,7 +225,7 @@ def _read_items(
 
 def _read_arguments(entry: Mapping[str, Any]) -> tuple[ContentArgument, ...]:
     listed: object = entry.get("arguments")
-    found = cast("list[object]", listed)[:_MAX_ARGUMENTS] if isinstance(listed, list) else []
+    found = list_or_empty(listed)[:_MAX_ARGUMENTS]
     entries = [cast("Mapping[str, Any]", each) for each in found if isinstance(each, dict)]
     return tuple(
         ContentArgument(name, _get_text(each, "description"), each.get("required") is True)
@@ -239,6 +241,7 @@ def _get_text(entry: Mapping[str, Any], key: str) -> str:
 
 def _expand_template(template: str, values: Mapping[str, str]) -> str:
     def expand(variable: re.Match[str]) -> str:
+        # RFC 6570: ``{+name}`` keeps reserved characters of the value, ``{name}`` encodes them.
         value = values.get(variable[2], "")
         return quote(value, safe=":/?#[]@!$&'()*+,;=%" if variable[1] else "")
 
@@ -274,8 +277,8 @@ def _read_block(item: ContentItem, content: object, pictures: list[bytes]) -> st
 
     Add a picture to ``pictures``, unless there are too many.
     """
-    block = as_object(content)
-    nested = as_object(block.get("resource"))
+    block = object_or_empty(content)
+    nested = object_or_empty(block.get("resource"))
     text: object = block.get("text", nested.get("text"))
     if isinstance(text, str):
         return text
@@ -318,7 +321,7 @@ def _decode_base64(item: ContentItem, data: str) -> bytes:
 
 
 def _read_objects(value: object) -> Sequence[Mapping[str, Any]]:
-    entries = cast("list[object]", value) if isinstance(value, list) else []
+    entries = list_or_empty(value)
     return [cast("Mapping[str, Any]", each) for each in entries if isinstance(each, dict)]
 
 

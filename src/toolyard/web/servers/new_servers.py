@@ -17,9 +17,9 @@ from toolyard.core.audit import AuditRecorder
 from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ConfigError, PrivateAddress, Problem, ServerError, SignInNeeded
 from toolyard.registry import Registry
-from toolyard.registry.draft_from_entry import EntryDraft, build_entry_draft
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.registry.field_validation import TEXT_FAULTS
+from toolyard.registry.server_draft_from_config import EntryDraft, build_entry_draft
 from toolyard.registry.service import propose
 from toolyard.types.account import RequestUser
 from toolyard.types.proposal import Proposal

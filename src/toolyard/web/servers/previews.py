@@ -11,7 +11,7 @@ from typing import Any, cast
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_validation import validate_tools
 from toolyard.clients import ConnectionManager
-from toolyard.clients.server_secrets import find_secrets, redact_error
+from toolyard.clients.secret_redaction import find_secrets, redact_error
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.core.callers import CallerCache
 from toolyard.core.instances import InstanceSync

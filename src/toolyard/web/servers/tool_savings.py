@@ -11,7 +11,12 @@ from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_budget import SavingKind, SavingProposal, ToolCost, propose_savings
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
-from toolyard.config.server_entries import build_denial, plan_server_edits, read_entries, write_server_edits
+from toolyard.config.server_entry_edits import (
+    build_denial,
+    plan_server_edits,
+    read_entries,
+    write_server_edits,
+)
 from toolyard.config.settings.table import Settings
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.callers import CallerCache

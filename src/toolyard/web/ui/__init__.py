@@ -15,7 +15,7 @@ from toolyard.web.ui.agents import overview as agents
 from toolyard.web.ui.chat import console, inserts, manage, pages, stream
 from toolyard.web.ui.components import responses, showcase
 from toolyard.web.ui.instances import detail, form, icons, oauth, overview
-from toolyard.web.ui.registry import catalog, config_server, tool_changes
+from toolyard.web.ui.registry import config_server, known_servers, proposals, tool_changes
 from toolyard.web.ui.registry import detail as registry_view
 from toolyard.web.ui.registry import form as registry_form
 from toolyard.web.ui.registry import overview as registry_list
@@ -46,7 +46,8 @@ for _each in (
     page,
     detail,
     registry_list,
-    catalog,
+    known_servers,
+    proposals,
     registry_form,
     registry_view,
     tool_changes,

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
 
 import toolyard
-from toolyard.web.access.dependencies import find_user
+from toolyard.web.access.authentication import find_user
 from toolyard.web.rendering.documents import RenderedDocument, render_document
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import responses

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,10 +13,11 @@ from fastapi import Depends, Request, Response
 from starlette.responses import RedirectResponse
 
 from toolyard.config.settings.table import PeopleMode
-from toolyard.core.local_clients import has_local_client
+from toolyard.core.local_client_marker import has_local_client
 from toolyard.registry.proposals import Proposals
-from toolyard.store.repositories.approvals import SqlApprovalStore
+from toolyard.store.repositories.approvals import SqlPendingItems
 from toolyard.types.account import RequestUser
+from toolyard.types.approval import PendingKind
 from toolyard.types.registry import Instance, RegistryServer
 from toolyard.types.server import Server, StdioSpec
 from toolyard.web import service_dependencies as deps
@@ -39,6 +41,13 @@ _STATE_GROUPS = (
     ("resting", "Not connected", ("idle", "pending", "closed")),
     ("disabled", "Disabled", ("disabled",)),
 )
+_PENDING_STEPS = (
+    (PendingKind.WAITING_CHAT, "chat", "attention", "/ui/chat/{}", "Open"),
+    (PendingKind.APPROVAL, "call", "approval", "/ui/approvals", "Review"),
+    (PendingKind.QUESTION, "question", "answer", "/ui/approvals", "Answer"),
+    (PendingKind.PROPOSAL, "proposal", "decision", "/ui/admin/proposals", "Review"),
+)
+"""Kind, what there is, what it needs from the person, page, and label of the link to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,7 @@ class FirstSteps:
             "Find a tool, fill in its form, and see the result.",
             "/ui/chat?run=",
             "Run a tool",
-            await self.usage.has_calls(self.me.user.id),
+            await self.usage.has_successful_calls(self.me.user.id),
         )
         steps = [try_tool, self._build_editor_step()]
         if self.me.is_admin:
@@ -164,7 +173,7 @@ async def show_home(
     instance_sync: deps.InstanceSyncDep,
     config: deps.ConfigDep,
     registry: deps.RegistryDep,
-    approvals: deps.ApprovalsDep,
+    pending: deps.PendingItemsDep,
     instance_rows: InstanceRowsDep,
     chats: deps.ChatsDep,
     server_records: deps.ServerRecordsDep,
@@ -202,7 +211,7 @@ async def show_home(
         # Steps of a new installation; none once they are done or hidden.
         first_steps=first,
         steps=[
-            *await _build_approval_steps(approvals, me),
+            *await _build_pending_steps(pending, me),
             *await _build_proposal_steps(proposals, me),
             *_build_review_steps(me, changed, files, instances),
             *(
@@ -224,13 +233,16 @@ def _get_instance_state(pair: tuple[Instance, RegistryServer]) -> str:
     return instance.state.value if instance.enabled and server.enabled else "disabled"
 
 
-async def _build_approval_steps(approvals: SqlApprovalStore, me: RequestUser) -> list[NextStep]:
-    """Return one step if calls need approval."""
-    waiting = await approvals.list_pending(me.user.id)
-    if not waiting:
-        return []
-    title = f"{count(len(waiting), 'call')} {'needs' if len(waiting) == 1 else 'need'} your approval"
-    return [NextStep(title, f"“{waiting[0].name}”: {waiting[0].reason}", "/ui/approvals", "Review")]
+async def _build_pending_steps(pending: SqlPendingItems, me: RequestUser) -> list[NextStep]:
+    """Return a step for each kind of pending item. The badges of the navigation count the same items."""
+    items = await pending.list(me.user.id, time.time(), with_proposals=me.is_admin)
+    steps: list[NextStep] = []
+    for kind, noun, need, href, verb in _PENDING_STEPS:
+        if found := [each for each in items if each.kind is kind]:
+            title = f"{count(len(found), noun)} {'needs' if len(found) == 1 else 'need'} your {need}"
+            text = f"“{found[0].title or 'New chat'}”"
+            steps.append(NextStep(title, text, href.format(found[0].id), verb))
+    return steps
 
 
 async def _build_proposal_steps(proposals: Proposals, me: RequestUser) -> list[NextStep]:
@@ -326,4 +338,4 @@ async def hide_first_steps(me: deps.BrowserUser, people: deps.PeopleDep) -> Resp
 async def show_first_steps(me: deps.BrowserUser, first_steps: FirstStepsDep) -> Response:
     """Show the first steps to this person again, unless all are done."""
     is_shown = await first_steps.show()
-    return responses.redirect_to("/ui/", None if is_shown else "You have done all first steps.")
+    return responses.redirect_to("/ui/", None if is_shown else "You have completed all first steps.")

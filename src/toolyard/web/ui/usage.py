@@ -11,6 +11,7 @@ from fastapi import Request, Response
 from toolyard.agents.chat.title_writer import TITLE_AGENT
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.core.agents import AgentRoster
 from toolyard.store.repositories.usage import SqlUsage
 from toolyard.types.account import User
 from toolyard.types.audit import UsageGroup, UsageSums, server_of_tool
@@ -31,7 +32,7 @@ __all__ = ["router"]
 
 router = Routes()
 
-_NAME_BY_AGENT = {TITLE_AGENT: "Titles of chats", "": "No agent"}
+_PSEUDO_AGENT_NAMES = {TITLE_AGENT: "Titles of chats", "": "No agent"}
 _PERIOD_DAYS = (7, 30, 90, 365)
 _DEFAULT_DAYS = 30
 _MAX_TABLE_ROWS = 50
@@ -113,7 +114,7 @@ class UsageTable:
 
 
 @dataclass(frozen=True, slots=True)
-class UnusedServer:
+class UnusedTools:
     """A server with tools that were not called in the period."""
 
     label: str
@@ -131,10 +132,11 @@ async def show_own_usage(
     call_path: deps.CallPathDep,
     tool_directory: deps.ToolDirectoryDep,
     server_names: ServerNamesReaderDep,
+    roster: deps.AgentRosterDep,
     days: str = "",
 ) -> Response:
     """Show the usage of the signed-in person."""
-    reader = _UsageReader(usage, server_names, days, me.user.id)
+    reader = _UsageReader(usage, server_names, roster, days, me.user.id)
     tools = _list_visible_tools(call_path, tool_directory, callers.get(me))
     return await reader.render(request, (), tools)
 
@@ -149,11 +151,12 @@ async def show_usage(
     call_path: deps.CallPathDep,
     tool_directory: deps.ToolDirectoryDep,
     server_names: ServerNamesReaderDep,
+    roster: deps.AgentRosterDep,
     days: str = "",
     person: str = "",
 ) -> Response:
     """Show the usage of everybody, or of one person."""
-    reader = _UsageReader(usage, server_names, days, person or None)
+    reader = _UsageReader(usage, server_names, roster, days, person or None)
     tools = _list_visible_tools(call_path, tool_directory, callers.get(me))
     return await reader.render(request, await accounts.list_users(), tools)
 
@@ -169,10 +172,16 @@ class _UsageReader:
     """Reads the sums of one period."""
 
     def __init__(
-        self, usage: SqlUsage, server_names: ServerNamesReader, days: str, person: str | None
+        self,
+        usage: SqlUsage,
+        server_names: ServerNamesReader,
+        roster: AgentRoster,
+        days: str,
+        person: str | None,
     ) -> None:
         self._usage = usage
         self._server_names = server_names
+        self._roster = roster
         self._person = person
         self._days = int(days) if days in map(str, _PERIOD_DAYS) else _DEFAULT_DAYS
         self._last_day = datetime.now(UTC).date()
@@ -191,10 +200,18 @@ class _UsageReader:
         ]
         owners = find_owners([*shown, *(each.id for each in tools.values())])
         names = await self._server_names.read(owners, people_names)
+        agents = [each.key for each in sums[UsageGroup.AGENT][:_MAX_TABLE_ROWS]]
+        agent_names = {**await self._roster.list_names(agents, self._person), **_PSEUDO_AGENT_NAMES}
         tables = [
             _build_table("Servers", "Server", sums[UsageGroup.SERVER], names.name_server),
             _build_table("Tools", "Tool", sums[UsageGroup.TOOL], names.name_tool),
-            _build_table("Agents", "Agent", sums[UsageGroup.AGENT], _name_agent, tokens=True),
+            _build_table(
+                "Agents",
+                "Agent",
+                sums[UsageGroup.AGENT],
+                lambda key: agent_names.get(key) or f"{key} (deleted)",
+                tokens=True,
+            ),
             _build_table("Models", "Model", sums[UsageGroup.MODEL], str, calls=False, tokens=True),
         ]
         if people and self._person is None:
@@ -257,10 +274,6 @@ def _format_day(day: date) -> str:
     return day.strftime("%d %b %Y")
 
 
-def _name_agent(agent_id: str) -> str:
-    return _NAME_BY_AGENT.get(agent_id, agent_id)
-
-
 def _add_up(sums: Sequence[UsageSums]) -> UsageSums:
     return UsageSums(
         "",
@@ -277,7 +290,7 @@ def _add_up(sums: Sequence[UsageSums]) -> UsageSums:
 
 def _find_unused(
     tools: Mapping[str, Definition], used_ids: Collection[str], names: ServerNames
-) -> Sequence[UnusedServer]:
+) -> Sequence[UnusedTools]:
     """Return the tools that were not called, by server."""
     used_servers = {server_of_tool(each) for each in used_ids}
     unused: dict[str, list[str]] = {}
@@ -285,6 +298,6 @@ def _find_unused(
         if tool.id not in used_ids:
             unused.setdefault(server_of_tool(tool.id), []).append(name)
     return [
-        UnusedServer(names.name_server(server), unused_tools, server not in used_servers)
+        UnusedTools(names.name_server(server), unused_tools, server not in used_servers)
         for server, unused_tools in sorted(unused.items())
     ]

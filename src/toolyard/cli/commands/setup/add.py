@@ -26,7 +26,7 @@ from toolyard.config.exporters.client_files import EntryEdit
 from toolyard.config.files import MAX_CONFIG_BYTES
 from toolyard.config.importers.formats import read_pasted_servers
 from toolyard.config.secret_replacement import VariableEntry, replace_secrets
-from toolyard.config.server_entries import ConfigTarget, plan_server_edits, read_entries
+from toolyard.config.server_entry_edits import ConfigTarget, plan_server_edits, read_entries
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.types.server import URL_TRANSPORT_LABELS, Server, State, StdioSpec
 

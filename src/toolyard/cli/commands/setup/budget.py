@@ -31,7 +31,7 @@ from toolyard.config.exporters.client_files import EntryEdit, plan_edits, read_v
 from toolyard.config.exporters.client_records import write_client_edits
 from toolyard.config.files import MAX_CLIENT_FILE_BYTES, read_regular_file
 from toolyard.config.importers.locations import find_user_files
-from toolyard.config.server_entries import build_denial, plan_server_edits
+from toolyard.config.server_entry_edits import build_denial, plan_server_edits
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.errors import ConfigError
 from toolyard.types.audit import ToolUsage
@@ -111,6 +111,7 @@ async def _measure_tool_costs(
     options: Options, clients: Sequence[ConnectedClient], weeks: int
 ) -> tuple[list[ClientTools], list[ToolCost], int, ToolUsage]:
     from toolyard.catalog.token_estimate import estimate_tool_tokens  # not for the help
+    from toolyard.core.agents import add_all_stored_agents
 
     def count(tools: Iterable[Tool]) -> dict[str, int]:
         tokens: dict[str, int] = {}
@@ -121,6 +122,7 @@ async def _measure_tool_costs(
 
     async with open_yard(options) as yard, ProgressIndicator("listing tools", quiet=options.json):
         usage = await _read_usage(options, weeks)
+        yard.agents = await add_all_stored_agents(yard.agents, yard.settings, options.resolved_data_dir)
         tools = await yard.tools(mode="direct")
         show_notices(failure_notices(yard.known().failures, yard.configuration))
         users = [client.title for client in clients if not client.scope]

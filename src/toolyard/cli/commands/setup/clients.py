@@ -28,7 +28,7 @@ from toolyard.cli.output.console import (
 from toolyard.config.exporters.client_files import (
     EditEffect,
     EntryEdit,
-    EntryPlan,
+    FileEditPlan,
     plan_edits,
     read_values,
     resolve_entry_path,
@@ -71,7 +71,7 @@ class ClientPlan:
 
     client: str
     title: str
-    plan: EntryPlan
+    plan: FileEditPlan
     edits: tuple[EntryEdit, ...]
     disabled: tuple[str, ...] = ()
 

@@ -12,9 +12,9 @@ import click
 
 from toolyard.cli.invocation import Options, Usage, explain_write_error, run_async
 from toolyard.cli.output.console import one_line, show_note, style_text
-from toolyard.config.exporters.client_files import EntryPlan
+from toolyard.config.exporters.client_files import FileEditPlan
 from toolyard.config.file_approvals import hash_content
-from toolyard.config.server_entries import ConfigTarget, StoredEntry, read_entries, write_server_edits
+from toolyard.config.server_entry_edits import ConfigTarget, StoredEntry, read_entries, write_server_edits
 from toolyard.config.suggestions import did_you_mean
 
 __all__ = ["choose_target", "find_stored_entry", "save_plan", "target_options"]
@@ -50,7 +50,7 @@ def find_stored_entry(target: ConfigTarget, server_id: str) -> StoredEntry:
 
 
 def save_plan(
-    options: Options, target: ConfigTarget, plan: EntryPlan, done: str, *, private: bool = False
+    options: Options, target: ConfigTarget, plan: FileEditPlan, done: str, *, private: bool = False
 ) -> dict[str, Any]:
     """Write the planned file, if it changes, and report it. ``done`` is a sentence about the change.
 
@@ -74,7 +74,7 @@ def save_plan(
 
 
 def _show_outcome(
-    target: ConfigTarget, plan: EntryPlan, done: str, backup: Path | None, needs_approval: bool
+    target: ConfigTarget, plan: FileEditPlan, done: str, backup: Path | None, needs_approval: bool
 ) -> None:
     if not plan.has_changes:
         print(f"nothing to do: {plan.file} is up to date")
@@ -92,7 +92,7 @@ def _show_outcome(
         )
 
 
-def _record_approval(options: Options, plan: EntryPlan) -> None:
+def _record_approval(options: Options, plan: FileEditPlan) -> None:
     """Record in the audit log that a changed project file stays approved."""
     from toolyard.cli.database import record_if_database_exists  # only for files of projects
     from toolyard.config.sources.discovery import discover_config_path

@@ -20,10 +20,10 @@ from toolyard.cli.input.completion import complete_servers
 from toolyard.cli.input.prompts import ask_yes_no
 from toolyard.cli.invocation import Command, Options, Usage
 from toolyard.cli.output.console import format_count, is_interactive, print_json, show_problems
-from toolyard.config.exporters.client_files import EditEffect, EntryEdit, EntryPlan
+from toolyard.config.exporters.client_files import EditEffect, EntryEdit, FileEditPlan
 from toolyard.config.exporters.text_edits import detect_newline
 from toolyard.config.files import decode_utf8, encode_like, read_regular_file
-from toolyard.config.server_entries import (
+from toolyard.config.server_entry_edits import (
     ConfigTarget,
     StoredEntry,
     find_new_problems,
@@ -117,10 +117,10 @@ def _parse_change(path: tuple[str, ...], change: str) -> EntryEdit:
     return EntryEdit((*path, *key.split(".")), value)
 
 
-def _edit_in_editor(file: Path) -> EntryPlan:
+def _edit_in_editor(file: Path) -> FileEditPlan:
     before = read_regular_file(file) if file.exists() else None
     text = _EMPTY_CONFIG if before is None else decode_utf8(before, str(file))
-    unchanged = EntryPlan(file, (EditEffect.SAME,), before, before or b"")
+    unchanged = FileEditPlan(file, (EditEffect.SAME,), before, before or b"")
     if not is_interactive():
         raise Usage("an editor needs a terminal", hint="use `toolyard edit SERVER KEY=VALUE`")
     while True:

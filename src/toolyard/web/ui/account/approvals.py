@@ -1,7 +1,8 @@
-"""``/ui/approvals``: questions of servers, calls that need approval, and standing approvals."""
+"""``/ui/approvals``: questions from servers, calls that need approval, and standing approvals."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from fastapi import Depends, Request, Response
 from markupsafe import Markup
 
 from toolyard.agents.chat.chats import GrantScope
-from toolyard.agents.chat.sanitize import is_storable_json
+from toolyard.agents.chat.storable import is_storable_json
 from toolyard.agents.chat.turn_snapshot import QuestionSnapshot
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
@@ -40,6 +41,8 @@ _REMEMBER_BY_ANSWER: Mapping[str, GrantScope | None] = {
     "here": GrantScope(7 * _DAY_SECONDS, "any", this_chat_only=True),
 }
 """Standing approval that each answer creates; None for a single call."""
+_MAX_LINE_SOURCE_CHARACTERS = 20_000
+"""Characters of long arguments that are prepared for a line of 200: most of them may be blanks."""
 _CHOOSABLE_DAYS = (1, 7, 30, 90, 365)
 
 
@@ -63,7 +66,7 @@ class PendingApproval:
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """A question of a server that several clients share."""
+    """A question from a server that several clients share."""
 
     asked: PageQuestion
     html: Markup
@@ -77,6 +80,8 @@ class ActiveGrant:
     state: GrantState
     bounds: Sequence[str]
     """Limits in words: arguments, chat, number of uses."""
+    ends_soon: bool
+    """Whether it ends within a day, so that its date says too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ class _Approvals:
     approvals: deps.ApprovalsDep
     chat_store: deps.ChatStoreDep
     questions: deps.QuestionsDep
-    reviewer: deps.ApprovalReviewerDep
+    explainer: deps.ApprovalExplainerDep
     settings: deps.SettingsDep
 
     async def render(self, question_forms: Mapping[str, ToolForm]) -> Response:
@@ -100,11 +105,12 @@ class _Approvals:
         ]
         waiting = await self.build_pending(await self.approvals.list_pending(me.user.id), titles)
         grants = await self.approvals.list_grants(me.user.id, now)
-        states = await self.reviewer.check_grants(me.principal, grants)
-        granted = [
-            ActiveGrant(each, state, describe_grant(each, await titles.get_title(each.chat_id)))
-            for each, state in zip(grants, states, strict=True)
-        ]
+        states = await self.explainer.check_grants(me.principal, grants)
+        granted: list[ActiveGrant] = []
+        for each, state in zip(grants, states, strict=True):
+            bounds = describe_grant(each, await titles.get_title(each.chat_id))
+            granted.append(ActiveGrant(each, state, bounds, each.expires_at - now < _DAY_SECONDS))
+            await asyncio.sleep(0)  # Arguments of 256 KB take milliseconds.
         return await responses.render_large_page(
             self.request, "approvals.html", questions=questions, waiting=waiting, granted=granted
         )
@@ -118,7 +124,7 @@ class _Approvals:
         until = date(now + default * _DAY_SECONDS)
         return [
             PendingApproval(each, await titles.get_title(each.approval.chat_id), until, ends)
-            for each in await self.reviewer.review(self.me.principal, approvals)
+            for each in await self.explainer.explain(self.me.principal, approvals)
         ]
 
 
@@ -127,7 +133,7 @@ _ApprovalsDep = Annotated[_Approvals, Depends()]
 
 @router.get("/ui/approvals")
 async def show_approvals(pages: _ApprovalsDep) -> Response:
-    """Show questions of servers, calls that need approval, and standing approvals."""
+    """Show questions from servers, calls that need approval, and standing approvals."""
     return await pages.render({})
 
 
@@ -206,7 +212,7 @@ async def answer_page_question(
     audit: deps.AuditDep,
     pages: _ApprovalsDep,
 ) -> Response:
-    """Answer a question of a server that several clients share."""
+    """Answer a question from a server that several clients share."""
     form = await forms.read_form(request)
     open_questions = await pages.questions.list_open(me.user.id, time.time())
     asked = next((each for each in open_questions if each.id == question_id), None)
@@ -290,6 +296,9 @@ def _describe_arguments(predicate: JsonObject) -> str:
     # The empty key stands for the arguments as a whole.
     exactly: object = predicate.get("")
     if isinstance(exactly, Mapping):
-        return f"with exactly {one_line(pretty_json(cast('JsonObject', exactly).get('equal')), 200)}"
-    conditions = (f"{key} = {pretty_json(value)}" for key, value in predicate.items())
+        arguments = pretty_json(cast("JsonObject", exactly).get("equal"), _MAX_LINE_SOURCE_CHARACTERS)
+        return f"with exactly {one_line(arguments, 200)}"
+    conditions = (
+        f"{key} = {pretty_json(value, _MAX_LINE_SOURCE_CHARACTERS)}" for key, value in predicate.items()
+    )
     return f"where {one_line(', '.join(conditions), 200)}"

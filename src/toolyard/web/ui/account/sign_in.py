@@ -24,10 +24,10 @@ from toolyard.types.account import RequestUser, User
 from toolyard.types.audit import AuditEntry
 from toolyard.web import service_dependencies as deps
 from toolyard.web.access import cookies
-from toolyard.web.access.dependencies import check_csrf
-from toolyard.web.access.request_context import get_request_context
-from toolyard.web.access.services import get_service
+from toolyard.web.access.authentication import check_csrf
+from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY
 from toolyard.web.routes import Routes
+from toolyard.web.service_lookup import get_service
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import sentence
 
@@ -67,7 +67,7 @@ class _SignInPages:
     @property
     def address(self) -> str:
         """Address of the client."""
-        return get_request_context(self.request.scope).address
+        return self.request.scope[REQUEST_CONTEXT_KEY].address
 
     @property
     def user_agent(self) -> str:
@@ -131,7 +131,9 @@ class _SignInPages:
             begin=f"/ui/sign-in/oidc?next={quote(next_path, safe='')}",
         )
 
-    async def render_invite(self, user: User, errors: dict[str, str] | None = None) -> Response:
+    async def render_invite(
+        self, user: User, errors: dict[str, str] | None = None, *, revoke_tokens: bool = True
+    ) -> Response:
         """Render the form that sets a password with an invite link."""
         return responses.render_page(
             self.request,
@@ -141,6 +143,7 @@ class _SignInPages:
             name=user.name,
             is_reset=user.has_password,
             tokens=len(await self.accounts.list_tokens(user.id)),
+            revoke_tokens=revoke_tokens,
             errors=errors or {},
             shortest=MIN_PASSWORD_CHARACTERS,
         )
@@ -152,7 +155,7 @@ class _SignInPages:
             404,
             "This link is invalid, already used, or expired.",
             "Ask an admin for a new one.",
-            title="account_errors.Invalid link",
+            title="Invalid link",
         )
 
     async def render_account(self, me: RequestUser, errors: dict[str, str] | None = None) -> Response:
@@ -302,7 +305,8 @@ async def accept_invite(
         return pages.render_invalid_invite()
     # Compared before the link is used up.
     if form.text("password") != form.text("again"):
-        return await pages.render_invite(invited, {"again": "The passwords don’t match."})
+        errors = {"again": "The passwords don’t match."}
+        return await pages.render_invite(invited, errors, revoke_tokens=revoke_tokens)
     try:
         user, cookie = await account_admin.accept_invite(
             invited,
@@ -313,7 +317,8 @@ async def accept_invite(
             revoke_tokens=revoke_tokens,
         )
     except account_errors.Invalid as error:
-        return await pages.render_invite(invited, forms.field_errors(error, _FIELD_LABELS))
+        errors = forms.field_errors(error, _FIELD_LABELS)
+        return await pages.render_invite(invited, errors, revoke_tokens=revoke_tokens)
     except account_errors.SignInRefused:
         return pages.render_invalid_invite()
     made_by = user.notice.by if user.notice is not None else ""
@@ -345,7 +350,7 @@ async def change_password(request: Request, me: deps.BrowserUser, pages: _SignIn
     cookies.set_session_cookie(request, cookie)
     pages.record("password.change", me.user, target=me.user.name)
     return responses.redirect_to(
-        "/ui/account", "Your password is changed. Every other browser is signed out."
+        "/ui/account", "Your password was changed, and every other browser was signed out."
     )
 
 

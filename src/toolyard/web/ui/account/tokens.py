@@ -104,7 +104,9 @@ class _TokensPage:
                 if right is not Right.ADMIN or self.me.is_admin
             ],
             # The default of the settings is one of them.
-            lifetimes=({form.expires: f"{form.expires} days"} | _LIFETIME_LABELS).items(),
+            lifetimes=(
+                {form.expires: "1 day" if form.expires == "1" else f"{form.expires} days"} | _LIFETIME_LABELS
+            ).items(),
             expires_soon=expires_soon,
             now=time.time(),
             form=form,
@@ -172,7 +174,7 @@ async def revoke_token(
     token = await _find_token(accounts, me, token_id)
     await accounts.delete_token(me.user.id, token.id)
     await audit.record_change(me, "token.delete", token.id, name=token.name)
-    return responses.redirect_to("/ui/tokens", f"“{token.name}” is revoked.")
+    return responses.redirect_to("/ui/tokens", f"“{token.name}” was revoked.")
 
 
 async def _find_token(accounts: SqlAccountStorage, me: RequestUser, token_id: str) -> ApiToken:

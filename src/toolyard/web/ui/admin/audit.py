@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from fastapi import Request, Response
 
+from toolyard.agents.chat.title_writer import TITLE_AGENT
 from toolyard.types.audit import AuditEntry
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
@@ -59,7 +60,7 @@ _ACTION_WORDS = {
     "chat.delete": "Deleted a chat",
     "chat.delete_turn": "Deleted a version of a message",
     "approval.answer": "Answered an approval",
-    "question.answer": "Answered a question of a server",
+    "question.answer": "Answered a question from a server",
     "grant.revoke": "Revoked a standing approval",
     "token.make": "Created an API token",
     "token.delete": "Revoked an API token",
@@ -80,6 +81,7 @@ _OUTCOMES = {"ok": "Succeeded", "failed": "Failed or refused"}
 _OUTCOME_WORDS = {"ok": "OK", "": "Started", "HttpStatus": "HTTP error", "RpcError": "Protocol error"}
 _NAMED_BY_DETAIL = ("name", "slug")
 """Details that name the target, whose id is not shown then."""
+_DETAIL_LABELS = {"why": "cause", "yes": "allowed"}
 _UNNAMED_TARGETS = ("chat.", "approval.", "grant.", "sign_out")
 """Actions whose target is an id that means nothing to people."""
 
@@ -167,12 +169,18 @@ def _build_row(entry: AuditEntry, server_names: ServerNames, names: Mapping[str,
         entry.actor_name or names.get(entry.actor, entry.actor) or "nobody",
         what,
         entry.target if what != entry.target else "",
-        [
-            (key, names.get(value, value) if isinstance(value, str) else value)
-            for key, value in details.items()
-        ],
+        [_describe_detail(key, value, names) for key, value in details.items()],
         _describe_outcome(entry.outcome),
     )
+
+
+def _describe_detail(key: str, value: object, names: Mapping[str, str]) -> tuple[str, object]:
+    """Return a detail of an entry with its label."""
+    if isinstance(value, bool):
+        value = "yes" if value else "no"
+    elif isinstance(value, str):
+        value = "titles of chats" if value == TITLE_AGENT else names.get(value, value)
+    return _DETAIL_LABELS.get(key, key.replace("_", " ")), value
 
 
 def _describe_outcome(outcome: str) -> str:

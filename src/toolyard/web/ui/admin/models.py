@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import isfinite
 
 from fastapi import Request, Response
 
@@ -81,8 +82,9 @@ class ModelForm:
         """True if the part for less common fields is open: they are used, or have errors."""
         draft = self.draft
         used = (draft.sees, draft.hears, draft.temperature, draft.context)
-        names = {"sees", "hears", "temperature", "context"}
-        return any(each is not None for each in used) or not names.isdisjoint(self.errors)
+        is_named = self.stored is None and draft.name
+        names = {"name", "sees", "hears", "temperature", "context"}
+        return any(each is not None for each in used) or bool(is_named) or not names.isdisjoint(self.errors)
 
 
 @router.get(_MODELS_PATH)
@@ -128,7 +130,7 @@ async def add_model(
     except forms.FORM_ERRORS as error:
         return _render_refusal(request, page, error)
     await audit.record_change(me, "model.add", model.name, provider=model.provider)
-    return responses.redirect_to(_MODELS_PATH, f"“{model.name}” is added.")
+    return responses.redirect_to(_MODELS_PATH, f"“{model.name}” was added.")
 
 
 @router.get(_MODELS_PATH + "/{name}/edit")
@@ -167,7 +169,7 @@ async def save_model(
     except forms.FORM_ERRORS as error:
         return _render_refusal(request, page, error)
     await audit.record_change(me, "model.edit", name)
-    return responses.redirect_to(_MODELS_PATH, f"“{name}” is saved.")
+    return responses.redirect_to(_MODELS_PATH, f"“{name}” was saved.")
 
 
 @router.post(_MODELS_PATH + "/{name:path}/test")
@@ -225,7 +227,7 @@ async def delete_model(
     """Delete a stored model with its key."""
     await model_registry.delete_model(name)
     await audit.record_change(me, "model.delete", name)
-    return responses.redirect_to(_MODELS_PATH, f"“{name}” is deleted.")
+    return responses.redirect_to(_MODELS_PATH, f"“{name}” was deleted.")
 
 
 async def _render_test(
@@ -296,7 +298,9 @@ async def _find_user_id(name: str, accounts: SqlAccountStorage) -> str:
 
 
 def _parse_number(text: str) -> float | None:
+    """Return a finite number; None for any other text, also for inf and nan."""
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return None
+    return number if isfinite(number) else None

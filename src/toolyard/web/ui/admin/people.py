@@ -147,7 +147,7 @@ async def delete_person(me: deps.AdminUser, user_id: str, account_admin: deps.Ac
         user = await account_admin.delete_user(me, user_id)
     except NotAllowed as error:
         return responses.redirect_to(_PEOPLE_PATH, error.cause, kind="bad", hint=error.hint)
-    return responses.redirect_to(_PEOPLE_PATH, f"“{user.name}” is deleted.")
+    return responses.redirect_to(_PEOPLE_PATH, f"“{user.name}” was deleted.")
 
 
 def _read_role(form: forms.SubmittedForm) -> Role:

@@ -206,7 +206,7 @@ async def create_agent(
     except forms.FORM_ERRORS as error:
         return await form.render(entered, None, error)
     name = one_line(stored.agent.name, 80)
-    return responses.redirect_to(f"/ui/agents/{stored.id}", f"“{name}” is created.")
+    return responses.redirect_to(f"/ui/agents/{stored.id}", f"“{name}” was created.")
 
 
 @router.get("/ui/agents/{ref}/edit")
@@ -231,11 +231,13 @@ async def save_agent(
     try:
         stored = await editor.edit(me, ref, entered.agent, version=entered.version, shared=shared)
     except Outdated as error:
-        return await form.render(replace(entered, version=old.version), old, error)
+        # Not ``old``: it may have been read before the change.
+        current = await editor.get_editable(me, ref)
+        return await form.render(replace(entered, version=current.version), current, error)
     except forms.FORM_ERRORS as error:
         return await form.render(entered, old, error)
     name = one_line(stored.agent.name, 80)
-    return responses.redirect_to(f"/ui/agents/{stored.id}", f"“{name}” is saved.")
+    return responses.redirect_to(f"/ui/agents/{stored.id}", f"“{name}” was saved.")
 
 
 def _read_form(form: forms.SubmittedForm) -> EnteredAgent:

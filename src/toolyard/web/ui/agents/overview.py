@@ -10,6 +10,7 @@ from fastapi import Request, Response
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.models.errors import NoSuchModel
 from toolyard.config.settings.table import PeopleMode, Settings
+from toolyard.core.agent_editor import describe_import_problem
 from toolyard.errors import AgentsError, Problem
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import RequestUser
@@ -17,13 +18,14 @@ from toolyard.web import service_dependencies as deps
 from toolyard.web.agent_tools import AgentDirectory, AgentEntry, AgentTool, AgentTools
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import forms, responses
-from toolyard.web.ui.components.formatting import one_line
+from toolyard.web.ui.components.formatting import count, one_line, sentence
 
 __all__ = ["AgentPage", "AgentToolGroup", "can_share", "group_agent_tools", "router"]
 
 router = Routes()
 
 _IMPORT_LABELS = {"text": "Text", "name": "Name"}
+_MAX_SHOWN_NOTES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ async def import_agents(
     form = await forms.read_form(request)
     text, shared = form.text("text"), form.is_checked("shared")
     try:
-        imported = await editor.import_agents(me, text, shared=shared)
+        imported, notes = await editor.import_agents(me, text, shared=shared)
     except forms.FORM_ERRORS as error:
         # The fields of an agent are not fields of this form; its text is.
         message = " ".join(forms.field_errors(error, _IMPORT_LABELS).values())
@@ -135,7 +137,14 @@ async def import_agents(
     names = ", ".join(f"“{one_line(each.agent.name, 60)}”" for each in imported[:5])
     more = f" and {len(imported) - 5} more" if len(imported) > 5 else ""
     target = f"/ui/agents/{imported[0].id}" if len(imported) == 1 else "/ui/agents"
-    return responses.redirect_to(target, f"Imported {names}{more}.")
+    message = f"Imported {names}{more}."
+    if not notes:
+        return responses.redirect_to(target, message)
+    told = [one_line(sentence(describe_import_problem(each))) for each in notes[:_MAX_SHOWN_NOTES]]
+    if len(notes) > _MAX_SHOWN_NOTES:
+        told.append(f"{count(len(notes) - _MAX_SHOWN_NOTES, 'more note')}.")
+    hint = notes[0].hint if len(notes) == 1 else None
+    return responses.redirect_to(target, " ".join([message, *told]), kind="note", hint=hint)
 
 
 def _render_import_form(
@@ -195,7 +204,8 @@ async def duplicate_agent(
     entry = await _find_entry(agent_directory, me, ref)
     copy = await editor.duplicate(me, entry.agent)
     return responses.redirect_to(
-        f"/ui/agents/{copy.id}/edit", f"“{one_line(copy.agent.name, 80)}” is your own copy."
+        f"/ui/agents/{copy.id}/edit",
+        f"“{one_line(copy.agent.name, 80)}” was created. Only you can use and change this copy.",
     )
 
 
@@ -209,7 +219,7 @@ async def show_delete_confirmation(
     return responses.render_confirmation(
         request,
         title=f"Delete “{one_line(stored.agent.name, 80)}”?",
-        text=f"{whose}Chats with it stay, and need another agent to go on.",
+        text=f"{whose}Its chats are kept. To continue one, choose another agent.",
         action=f"/ui/agents/{stored.id}/delete",
         back=f"/ui/agents/{stored.id}",
     )
@@ -219,7 +229,7 @@ async def show_delete_confirmation(
 async def delete_agent(me: deps.BrowserUser, ref: str, editor: deps.AgentEditorDep) -> Response:
     """Delete a stored agent."""
     stored = await editor.delete(me, ref)
-    return responses.redirect_to("/ui/agents", f"“{one_line(stored.agent.name, 80)}” is deleted.")
+    return responses.redirect_to("/ui/agents", f"“{one_line(stored.agent.name, 80)}” was deleted.")
 
 
 def can_share(me: RequestUser, settings: Settings) -> bool:

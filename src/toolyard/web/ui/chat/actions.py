@@ -15,14 +15,14 @@ from toolyard.agents.chat.chats import UNCHANGED, ChatService, OpenChat
 from toolyard.agents.chat.errors import ChatChanged, ChatRefused
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, QuestionSnapshot
 from toolyard.core.audit import AuditRecorder
-from toolyard.errors import AttachmentRefused, ToolyardError
+from toolyard.errors import AttachmentRefused, NoSuchChat, ToolyardError
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import RequestUser
-from toolyard.types.chat import Attachment, Chat
+from toolyard.types.chat import Attachment, Chat, UserMessage
 from toolyard.web.ui.chat.console import ToolConsole, find_tool
 from toolyard.web.ui.chat.fragments import question_form
 from toolyard.web.ui.components import forms, responses
-from toolyard.web.ui.components.formatting import one_line
+from toolyard.web.ui.components.formatting import count, one_line
 from toolyard.web.ui.tools.schema_form import BadArguments, ToolForm
 
 __all__ = ["ActionRedirect", "ChatForm", "ChatFormState", "FormFiles"]
@@ -61,6 +61,8 @@ class ChatFormState:
     attachments: Sequence[Attachment] = ()
     edited_turn: int | None = None
     """Turn whose message the text replaces."""
+    edited_attachments: Sequence[Attachment] = ()
+    """Attachments of that message, which stay."""
 
 
 Outcome: TypeAlias = ActionRedirect | ChatFormState
@@ -85,9 +87,12 @@ class FormFiles:
             self._count += 1
             if self._count > (most := self._attachments.limits.per_message):
                 raise AttachmentRefused(
-                    f"a message may have at most {most} attachments", hint="send several messages"
+                    f"a message may have at most {count(most, 'attachment')}", hint="send several messages"
                 )
-            return (await self._attachments.upload(self._owner, file.filename, _read_pieces(file))).id
+            attachment = await self._attachments.upload(
+                self._owner, file.filename, _read_pieces(file), declared_size=file.size or 0
+            )
+            return attachment.id
         except ToolyardError as error:
             self.error = error
             return ""
@@ -161,7 +166,13 @@ class ChatForm:
                 "Your text is kept. Send it again to replace the newer version, or cancel.",
             )
             state = await self.build_state(told)
-            return replace(state, edited_turn=None if changed.text is None else changed.turn)
+            if changed.text is None or changed.turn is None:
+                return replace(state, edited_turn=None, edited_attachments=())
+            return replace(
+                state,
+                edited_turn=changed.turn,
+                edited_attachments=await self._list_edited_attachments(changed.turn),
+            )
         return ActionRedirect(chat)
 
     async def choose_alternative(self) -> Outcome:
@@ -179,7 +190,7 @@ class ChatForm:
         return ActionRedirect(await self.chats.change(self.me.user.id, chat_id, agent=agent, model=model))
 
     async def answer_question(self) -> Outcome:
-        """Answer or decline a question of a server."""
+        """Answer or decline a question from a server."""
         chat, action = self._existing_chat, self.form.text("reply")
         question = await self._find_open_question(chat)
         content = None
@@ -204,6 +215,7 @@ class ChatForm:
                 opened = None if self.chat is None else await self.chats.open_chat(self.chat, self.me.user)
                 console, _ = await self._read_console(opened)
         attachments = self.chats.attachments.list_unsent(self.me.user.id, self._attachment_ids)
+        edited_turn = self._turn if form.text("do").startswith("edit ") else None
         return ChatFormState(
             form.text("text"),
             form.text("agent"),
@@ -211,8 +223,17 @@ class ChatForm:
             console,
             told=flash,
             attachments=await attachments,
-            edited_turn=self._turn if form.text("do").startswith("edit ") else None,
+            edited_turn=edited_turn,
+            edited_attachments=()
+            if edited_turn is None
+            else await self._list_edited_attachments(edited_turn),
         )
+
+    async def _list_edited_attachments(self, turn: int) -> Sequence[Attachment]:
+        with suppress(NoSuchChat, ChatRefused):
+            start = await self.chats.get_turn_start(self.me.user.id, self._existing_chat.id, turn)
+            return start.attachments if isinstance(start, UserMessage) else ()
+        return ()
 
     @property
     def _existing_chat(self) -> Chat:
@@ -263,7 +284,7 @@ class ChatForm:
         for asked in view.turns[-1].open_questions if view.turns else ():
             if asked.question.id == self.form.text("question"):
                 return asked
-        raise ChatRefused("this question is no longer open", hint="the call that asked it has ended")
+        raise ChatRefused("this question is no longer open", hint="the call of this question has ended")
 
 
 _ACTIONS: Mapping[str, Callable[[ChatForm], Awaitable[Outcome]]] = {

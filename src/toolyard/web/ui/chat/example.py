@@ -136,7 +136,9 @@ def _build_waiting_turn(log: _EventFactory) -> Iterator[events.ChatEvent]:
     yield _build_call(log, "9", "demo_forget", "", "Demo")
     yield log(events.ApprovalRequest("9", "a-2", _APPROVAL_REASON))
     yield log(events.ApprovalAnswer("9", "a-2", False, unattended=True))
-    yield _build_result(log, "9", "You declined this call.", 0.0, ok=False)
+    yield _build_result(
+        log, "9", "the call was refused: it needs approval, and nobody is here to give it", 0.0, ok=False
+    )
 
 
 def _build_call(

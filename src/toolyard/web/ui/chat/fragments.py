@@ -43,7 +43,7 @@ __all__ = [
 
 _MAX_OPEN_PREVIEW_CHARACTERS = 1_000
 _TEMPLATE_NAME = "chat_parts.html"
-_LATER_HTML = Markup('<div class="result-view code" id="{}" data-later="{}">{}{}</div>')
+_LATER_HTML = Markup('<div class="result-view code" id="{}" data-lazy-load="{}">{}{}</div>')
 _BLOCK_HTML = Markup('<div class="block" id="{}-b{}">{}</div>')
 
 ItemFragments: TypeAlias = Mapping[str, Markup]
@@ -136,7 +136,7 @@ class FragmentContext:
         """Return the view of a result if it is open and short, else a placeholder that is loaded when it
         comes into view."""
         query = build_result_query(self.chat, card.result_seq, outcome, card.request.arguments)
-        is_whole = outcome.length <= len(outcome.text) and not card.has_kept
+        is_whole = outcome.length <= len(outcome.text) and not card.has_payload
         if is_open and is_whole:
             return render_result(query)
         peek = Markup('<pre tabindex="0" aria-label="The result"><code>{}</code></pre>').format(
@@ -201,7 +201,7 @@ def render_turn(
 
 def render_turn_footer(turn: snapshot.TurnSnapshot, frame: FragmentContext) -> Markup:
     """Render the footer of a turn: state, cost and buttons."""
-    return responses.render_macro(_TEMPLATE_NAME, "foot", turn, frame)
+    return responses.render_macro(_TEMPLATE_NAME, "turn_footer", turn, frame)
 
 
 def render_item(
@@ -228,12 +228,12 @@ def render_item_fragments(item: snapshot.TurnItem, frame: FragmentContext) -> It
     """
     match item:
         case snapshot.AnswerSnapshot():
-            return {f"{item.key}-think": responses.render_macro(_TEMPLATE_NAME, "think", item)}
+            return {f"{item.key}-think": responses.render_macro(_TEMPLATE_NAME, "reasoning", item)}
         case snapshot.CallSnapshot():
             return {
                 f"{item.key}-head": responses.render_macro(_TEMPLATE_NAME, "card_head", item, frame),
                 f"{item.key}-progress": responses.render_macro(_TEMPLATE_NAME, "card_progress", item, frame),
-                f"{item.key}-ask": responses.render_macro(_TEMPLATE_NAME, "card_ask", item, frame),
+                f"{item.key}-ask": responses.render_macro(_TEMPLATE_NAME, "card_approval", item, frame),
                 **{each.key: render_question(each, frame) for each in item.questions},
                 f"{item.key}-result": responses.render_macro(_TEMPLATE_NAME, "card_result", item, frame),
             }

@@ -141,7 +141,10 @@ async def insert_content(
         return responses.render_page(request, "chat_insert_form.html", status=problem.status, page=page)
     if responses.is_fragment_request(request):
         return HTMLResponse(
-            "".join(responses.render_macro("chat_attachments.html", "unsent", each) for each in attachments)
+            "".join(
+                responses.render_macro("chat_attachments.html", "pending_attachment", each)
+                for each in attachments
+            )
         )
     path = f"/ui/chat/{chat}" if chat else "/ui/chat"
     return responses.redirect_to(f"{path}?{urlencode([('attachment', each.id) for each in attachments])}#end")

@@ -67,7 +67,7 @@ async def delete_chat(
     chat = await chats.get(me.user.id, chat_id)
     await chats.delete(me.user.id, chat_id)
     await audit.record_change(me, "chat.delete", chat_id)
-    return responses.redirect_to("/ui/chat", f"“{one_line(chat.title or 'New chat', 80)}” is deleted.")
+    return responses.redirect_to("/ui/chat", f"“{one_line(chat.title or 'New chat', 80)}” was deleted.")
 
 
 @router.get("/ui/chat/{chat_id}/turns/{turn}/delete")
@@ -98,7 +98,7 @@ async def delete_turn_version(
     """Delete a turn that has alternatives."""
     await chats.delete_alternative(me.user.id, chat_id, turn)
     await audit.record_change(me, "chat.delete_turn", chat_id)
-    return responses.redirect_to(f"/ui/chat/{chat_id}#end", "The version is deleted.")
+    return responses.redirect_to(f"/ui/chat/{chat_id}#end", "The version was deleted.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,11 @@ from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, ChatEvent, TurnTree, UserMessage
 from toolyard.web import service_dependencies as deps
 from toolyard.web.rendering.renderer import DeferredMarkdown
+from toolyard.web.service_lookup import uses
 from toolyard.web.ui.chat import fragments
 from toolyard.web.ui.chat.actions import ChatFormState
 from toolyard.web.ui.chat.console import ToolConsole
-from toolyard.web.ui.chat.reconnect_banner import ReconnectBannerDep
+from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.tools.schema_form import ToolForm
 
@@ -122,7 +123,7 @@ class ChatPages:
     markdown: deps.MarkdownDep
     callers: deps.CallersDep
     records: deps.ServerRecordsDep
-    banner: ReconnectBannerDep
+    banner: Annotated[ReconnectBanner, uses(ReconnectBanner)]
 
     async def render(
         self, chat: Chat | None, form_state: ChatFormState | None = None, status: int = 200
@@ -143,7 +144,12 @@ class ChatPages:
         if chat is not None and edited_turn is not None:
             start = await chats.get_turn_start(user_id, chat.id, edited_turn)
             if isinstance(start, UserMessage):
-                form_state = replace(form_state, text=start.text, edited_turn=edited_turn)
+                form_state = replace(
+                    form_state,
+                    text=start.text,
+                    edited_turn=edited_turn,
+                    edited_attachments=start.attachments,
+                )
         agent = form_state.agent or query.get("agent", "")
         page = ChatPageContext(
             chat,

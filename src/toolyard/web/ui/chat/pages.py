@@ -102,7 +102,12 @@ async def _render_form_again(pages: ChatPages, chat: Chat | None, state: ChatFor
     elif state.told is not None:
         chat_id = "" if chat is None else chat.id
         html = responses.render_macro(
-            "chat_alternatives.html", "changed_meanwhile", state.told, state.edited_turn, chat_id
+            "chat_alternatives.html",
+            "changed_meanwhile",
+            state.told,
+            state.edited_turn,
+            chat_id,
+            state.edited_attachments,
         )
     return HTMLResponse(html, status)
 

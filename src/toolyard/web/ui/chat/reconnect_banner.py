@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import Depends
 from markupsafe import Markup
 
+from toolyard.clients import ConnectionManager
+from toolyard.clients.call_path import CallPath
+from toolyard.core.agents import AgentRoster
+from toolyard.core.callers import CallerCache
+from toolyard.core.current_config import CurrentConfig
+from toolyard.core.instances import InstanceSync
 from toolyard.errors import ToolyardError
 from toolyard.types.account import RequestUser
 from toolyard.types.call import Caller, Surface
 from toolyard.types.chat import Chat
 from toolyard.types.registry import AuthKind, InstanceState
 from toolyard.types.server import State
-from toolyard.web import service_dependencies as deps
+from toolyard.web.servers.config_sign_ins import ConfigServerSignIns
 from toolyard.web.ui.components import responses
 
-__all__ = ["ReconnectBanner", "ReconnectBannerDep"]
+__all__ = ["ReconnectBanner"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +40,13 @@ class LostSignIn:
 class ReconnectBanner:
     """Finds the lost sign-ins of a chat's user. Servers that were never connected are not among them."""
 
-    config: deps.ConfigDep
-    roster: deps.AgentRosterDep
-    callers: deps.CallersDep
-    instances: deps.InstanceSyncDep
-    manager: deps.ManagerDep
-    call_path: deps.CallPathDep
-    server_sign_ins: deps.ServerSignInsDep
+    config: CurrentConfig
+    roster: AgentRoster
+    callers: CallerCache
+    instances: InstanceSync
+    manager: ConnectionManager
+    call_path: CallPath
+    server_sign_ins: ConfigServerSignIns
 
     async def render(self, me: RequestUser, chat: Chat | None) -> Markup:
         """Return the HTML of the banner: an empty element if every server that the chat uses is connected."""
@@ -80,6 +84,3 @@ class ReconnectBanner:
                 # The agent was removed, which the page says elsewhere.
                 pass
         return self.callers.get(me)
-
-
-ReconnectBannerDep = Annotated[ReconnectBanner, Depends()]

@@ -32,6 +32,8 @@ router = Routes()
 
 _MIN_PIECE_INTERVAL_SECONDS = 0.04
 """Minimum interval between two events that only append text. Readers do not notice shorter ones."""
+_POLL_INTERVAL_MILLISECONDS = 2500
+"""Interval at which pages ask that have no stream, because the browser limits its connections."""
 _OPEN_PAGES_PER_INTERVAL = 25
 """The interval grows by its base value for each such number of open pages, because one process renders for
 all of them."""
@@ -45,9 +47,10 @@ async def stream_page(
     stream_limits: deps.StreamLimitsDep,
     stop_signal: deps.StopSignalDep,
     after: int = 0,
+    wait: bool = True,
     last_event_id: Annotated[int | None, Header()] = None,
 ) -> EventStreamResponse:
-    """Stream the changes after the last event that the page shows."""
+    """Stream the changes after the last event that the page shows; without ``wait``, only those so far."""
     seen, chats = max(after, last_event_id or 0), pages.chats
     # Rebuild the turn that the page shows, to compute changes relative to it.
     last_turn = await chats.find_branch_end(me.user.id, chat_id, seen + 1)
@@ -58,7 +61,7 @@ async def stream_page(
     frame = FragmentContext(chat_id, me.csrf, to_html=deferred, find_icon_path=pages.build_icon_finder())
     updater = ChatPageUpdater(frame, ChatSnapshot(shown.turns, max(shown.last, seen)))
     beat = stream_limits.heartbeat_seconds
-    changes = _stream_changes(pages, stop_signal, chat_id, updater, deferred, beat)
+    changes = _stream_changes(pages, stop_signal, chat_id, updater, deferred, beat, wait=wait)
     return EventStreamResponse(stream_limits, me, _count_open_stream(pages.request.app.state, changes))
 
 
@@ -84,17 +87,27 @@ async def _stream_changes(
     updater: ChatPageUpdater,
     deferred: DeferredMarkdown,
     heartbeat_seconds: float,
+    *,
+    wait: bool,
 ) -> AsyncGenerator[bytes]:
-    yield b"retry: 1000\n\n"
+    yield b"retry: %d\n\n" % (1000 if wait else _POLL_INTERVAL_MILLISECONDS)
     request, me, chats = pages.request, pages.me, pages.chats
     batches = stream_event_batches(
-        pages.chat_store, chats, stop_signal, me.user.id, chat_id, updater.last, heartbeat_seconds
+        pages.chat_store,
+        chats,
+        stop_signal,
+        me.user.id,
+        chat_id,
+        updater.last,
+        heartbeat_seconds if wait else 0,
     )
     try:
         async for events in while_authorized(request, batches, heartbeat_seconds):
             if not events:
                 # A comment keeps proxies from closing an idle connection.
                 yield b": still here\n\n"
+                if not wait:
+                    return
                 continue
             has_only_pieces = all(event.kind in TRANSIENT_KINDS for event in events)
             if (last_turn := updater.find_other_branch(events)) is not None:
@@ -114,6 +127,8 @@ async def _stream_changes(
                 if states and states[-1] != "running":
                     changes.append({"id": "reconnect", "html": await pages.banner.render(me, chat)})
             yield _encode_event(changes, updater.last)
+            if not wait:
+                return
             if has_only_pieces:
                 intervals = 1 + _get_open_streams(request.app.state) / _OPEN_PAGES_PER_INTERVAL
                 await asyncio.sleep(_MIN_PIECE_INTERVAL_SECONDS * intervals)

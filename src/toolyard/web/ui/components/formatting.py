@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 from yarl import URL
 
+from toolyard.types.counts import format_count as count
 from toolyard.types.visible_text import visible
 
 __all__ = [
@@ -64,23 +65,22 @@ def capitalize_first(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def count(number: int, one: str, many: str | None = None) -> str:
-    """Return a number with its noun: ``1 tool``, ``1,204 tools``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def one_line(text: object, max_characters: int = 200) -> str:
     """Return a text in one line, truncated to ``max_characters``."""
     # The rest of a long text cannot be part of the line, and to escape hidden characters takes time.
-    line = " ".join(visible(str(text)[: 100 * max_characters]).split())
+    start = str(text)[: 100 * max_characters]
+    line = " ".join((start if start.isascii() and start.isprintable() else visible(start)).split())
     return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"
 
 
 def sentence(text: str) -> str:
     """Return a message with a capital first letter and a full stop. Causes and hints of errors have neither.
 
-    Identifiers at the start stay as they are, and so does the end of a text of several lines.
+    Identifiers at the start stay as they are, and so does the end of a text of several lines, and a text that
+    is a quotation.
     """
+    if text[:1] == "“" and text[-1:] == "”":
+        return text
     if _PLAIN_WORD_PATTERN.match(text):
         text = text[0].upper() + text[1:]
     return text if not text or text[-1] in ".!?:;…" or "\n" in text else f"{text}."

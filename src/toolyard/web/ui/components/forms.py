@@ -13,7 +13,7 @@ from toolyard.accounts import errors as people
 from toolyard.errors import Problem, ToolyardError
 from toolyard.registry import errors as registry
 from toolyard.types.registry import FieldSpec, record_fields
-from toolyard.web.middleware.request_body import MAX_FORM_FIELDS, get_file_limit
+from toolyard.web.access.form_data import parse_form
 from toolyard.web.ui.components.formatting import sentence
 from toolyard.web.ui.components.responses import safe_redirect_path
 
@@ -100,12 +100,15 @@ async def read_form(
     ``save_file`` stores an uploaded file and returns the value of its field. Without it, files are ignored.
     """
     fields: dict[str, list[str]] = {}
-    async with request.form(max_fields=MAX_FORM_FIELDS, max_files=get_file_limit(request.url.path)) as form:
+    form = await parse_form(request)
+    try:
         for name, value in form.multi_items():
             if isinstance(value, str):
                 fields.setdefault(name, []).append(value)
             elif save_file is not None:
                 fields.setdefault(name, []).append(await save_file(value))
+    finally:
+        await form.close()
     return SubmittedForm(fields)
 
 

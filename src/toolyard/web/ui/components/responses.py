@@ -14,18 +14,20 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
-from http import HTTPStatus
+from http.client import responses as REASON_PHRASES
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
-from fastapi import Form, Request, Response
+from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from starlette.datastructures import FormData
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from toolyard.types.account import RequestUser
 from toolyard.types.server import URL_TRANSPORT_LABELS
 from toolyard.web import service_dependencies as deps
+from toolyard.web.access.form_data import parse_form
 from toolyard.web.problem_details import ProblemDetails
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components.formatting import TEMPLATE_FILTERS
@@ -70,11 +72,11 @@ def static_url(*names: str) -> str:
 
 
 def read_static_files(path: str) -> bytes:
-    """Return the contents of a file in ``static``, or of those whose names are joined by ``-``. Raises
-    FileNotFoundError."""
+    """Return the contents of a file in ``static``, or of those whose names are joined by ``-``, each once.
+    Raises FileNotFoundError."""
     suffix, files = Path(path).suffix, {each.name: each for each in STATIC_FOLDER.iterdir()}
     names = [f"{name}{suffix}" for name in path.removesuffix(suffix).split("-")]
-    if not files.keys() >= set(names):
+    if not files.keys() >= set(names) or len(names) > len(set(names)):
         raise FileNotFoundError(path)
     return b"\n".join(files[name].read_bytes() for name in names)
 
@@ -222,17 +224,10 @@ def render_error_page(
 ) -> Response:
     """Render an error page. A ``detail`` that is only the reason phrase is replaced by a sentence."""
     # Starlette's own HTTPExceptions have the reason phrase as their detail.
-    if detail in ("", _find_reason_phrase(status)):
+    if detail in ("", REASON_PHRASES.get(status, "")):
         detail, hint = _TEXTS_BY_STATUS.get(status, ""), None
     title = title or _TITLES_BY_STATUS.get(status, "Request failed")
     return render_page(request, "failure.html", status=status, title=title, detail=detail, hint=hint)
-
-
-def _find_reason_phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
 
 
 # Messages and redirects.
@@ -345,14 +340,21 @@ def _read_theme(request: Request) -> str:
 
 
 @router.post("/ui/theme")
-async def choose_theme(theme: Annotated[str, Form()] = "auto", next: Annotated[str, Form()] = "") -> Response:
+async def choose_theme(request: Request) -> Response:
     """Store the chosen theme, for browsers without JavaScript."""
     # Available without sign-in: the choice affects only the browser that makes it.
-    response = redirect_to(safe_redirect_path(next, "/ui/"))
+    form = await parse_form(request)
+    response = redirect_to(safe_redirect_path(_read_text(form, "next"), "/ui/"))
     # Not HttpOnly, because the script sets the same cookie.
+    theme = _read_text(form, "theme")
     chosen = theme if theme in _THEMES else "auto"
     response.set_cookie(_THEME_COOKIE_NAME, chosen, max_age=_PREFERENCE_SECONDS, path="/", samesite="lax")
     return response
+
+
+def _read_text(form: FormData, name: str) -> str:
+    value = form.get(name)
+    return value if isinstance(value, str) else ""
 
 
 def _read_panel(request: Request, cookie: str) -> str:
@@ -361,15 +363,11 @@ def _read_panel(request: Request, cookie: str) -> str:
 
 
 @router.post("/ui/panels")
-async def toggle_panel(
-    me: deps.CurrentUser,
-    nav: Annotated[str, Form()] = "",
-    chats: Annotated[str, Form()] = "",
-    next: Annotated[str, Form()] = "",
-) -> Response:
+async def set_panels(request: Request, me: deps.CurrentUser) -> Response:
     """Collapse or expand the navigation or the list of chats, for browsers without JavaScript."""
-    response = redirect_to(safe_redirect_path(next, "/ui/"))
-    for cookie, state in zip(_PANEL_COOKIES.values(), (nav, chats), strict=True):
-        if state in _PANEL_STATES:
+    form = await parse_form(request)
+    response = redirect_to(safe_redirect_path(_read_text(form, "next"), "/ui/"))
+    for field, cookie in _PANEL_COOKIES.items():
+        if (state := _read_text(form, field)) in _PANEL_STATES:
             response.set_cookie(cookie, state, max_age=_PREFERENCE_SECONDS, path="/", samesite="lax")
     return response

@@ -9,19 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from toolyard.policy.rules import (
-    AGENT_RULE_TITLE,
-    BUNDLES_RULE_TITLE,
-    CHAT_RULE_TITLE,
-    DEFINITION_RULE_TITLE,
-    INSTANCE_RULE_TITLE,
-    NATIVE_RULE_TITLE,
-    SERVER_RULE_TITLE,
-    STATE_RULE_TITLE,
-    TOKEN_RULE_TITLE,
-    TRUST_RULE_TITLE,
-    WRITE_RULE_TITLE,
-)
+from toolyard.policy import rules
 from toolyard.types.call import Decision, DecisionStep, RuleOutcome, Verdict
 from toolyard.web.ui.components.formatting import capitalize_first
 
@@ -47,52 +35,52 @@ class _RuleTexts(NamedTuple):
 
 
 _TEXTS_BY_RULE = {
-    TOKEN_RULE_TITLE: _RuleTexts(
+    rules.TOKEN_RULE_TITLE: _RuleTexts(
         "Token", "your token includes it", "your token does not include it", "not in your token"
     ),
-    STATE_RULE_TITLE: _RuleTexts(
+    rules.STATE_RULE_TITLE: _RuleTexts(
         "Server state", "its server is enabled", "its server is disabled", "server disabled"
     ),
-    DEFINITION_RULE_TITLE: _RuleTexts(
+    rules.DEFINITION_RULE_TITLE: _RuleTexts(
         "Definition", "its definition is accepted", "its definition is blocked", "blocked until reviewed"
     ),
-    WRITE_RULE_TITLE: _RuleTexts(
+    rules.WRITE_RULE_TITLE: _RuleTexts(
         "Changing data",
         "it may be called without approval",
         "this tool can change data, and such tools are turned off",
         "can change data",
     ),
-    TRUST_RULE_TITLE: _RuleTexts(
+    rules.TRUST_RULE_TITLE: _RuleTexts(
         "Trust",
         "its server is trusted enough",
         "its server is untrusted, and an admin has not allowed this tool",
         "untrusted server",
     ),
-    SERVER_RULE_TITLE: _RuleTexts(
+    rules.SERVER_RULE_TITLE: _RuleTexts(
         "Server settings",
         "the settings of its server allow it",
         "it is turned off in the settings of its server",
         "turned off for the server",
     ),
-    BUNDLES_RULE_TITLE: _RuleTexts(
+    rules.BUNDLES_RULE_TITLE: _RuleTexts(
         "Bundles", "no bundle leaves it out", "it is not in the selected bundles", "not in the bundles"
     ),
-    NATIVE_RULE_TITLE: _RuleTexts(
+    rules.NATIVE_RULE_TITLE: _RuleTexts(
         "Built-in tool",
         "built-in tools are available in chats",
         "built-in tools are available in chats only",
         "in chats only",
     ),
-    AGENT_RULE_TITLE: _RuleTexts(
+    rules.AGENT_RULE_TITLE: _RuleTexts(
         "Agent", "no agent leaves it out", "it is not among the tools of this agent", "not for this agent"
     ),
-    INSTANCE_RULE_TITLE: _RuleTexts(
+    rules.INSTANCE_RULE_TITLE: _RuleTexts(
         "Instance",
         "no instance leaves it out",
         "it is turned off on its instance",
         "turned off on the instance",
     ),
-    CHAT_RULE_TITLE: _RuleTexts(
+    rules.CHAT_RULE_TITLE: _RuleTexts(
         "Chat", "no chat leaves it out", "it is not selected in this chat", "not selected in this chat"
     ),
 }
@@ -109,7 +97,7 @@ class ShownStep:
 
 def describe_obstacle(rule: str, reason: str) -> str:
     """Return why a tool is hidden or refused, without a capital and a full stop. Empty without a rule."""
-    if rule == DEFINITION_RULE_TITLE:
+    if rule == rules.DEFINITION_RULE_TITLE:
         return reason.removeprefix(_QUARANTINE_PREFIX)
     texts = _TEXTS_BY_RULE.get(rule)
     return reason if texts is None else texts.obstacle

@@ -133,7 +133,7 @@ async def create_instance(
     # For OAuth, the next page shows its own message about the remaining step.
     leaving = choice is not None and choice.kind is AuthKind.OAUTH
     return responses.redirect_to(
-        f"/ui/mcp/{created.id}", None if leaving else f"“{created.name}” is created."
+        f"/ui/mcp/{created.id}", None if leaving else f"“{created.name}” was created."
     )
 
 
@@ -188,7 +188,7 @@ async def save_instance(
     await instance_sync.sync(me.principal)
     await audit.record_change(me, "instance.edit", saved.id, slug=saved.slug)
     back = form.next_path(f"/ui/mcp/{saved.id}")
-    return responses.redirect_to(back, f"“{saved.name}” is saved.")
+    return responses.redirect_to(back, f"“{saved.name}” was saved.")
 
 
 def _build_form(

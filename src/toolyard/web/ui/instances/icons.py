@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fastapi import Response
-from starlette.exceptions import HTTPException
 
 from toolyard.core.callers import CallerCache
 from toolyard.types.account import RequestUser
@@ -18,6 +17,11 @@ __all__ = ["router"]
 router = Routes()
 
 _CACHE_CONTROL = "private, max-age=3600"
+_PLUG_SVG = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 20" fill="none" stroke="#2457b0" '
+    'stroke-width="1.6" stroke-linecap="round" stroke-linejoin="round">'
+    '<path d="M7 2.5v4M13 2.5v4M5 6.5h10V10a5 5 0 0 1-10 0zM10 15v2.5"/></svg>'
+)
 
 
 @router.get("/ui/mcp/{instance_id}/icon")
@@ -65,5 +69,6 @@ async def _respond(
 
 def _respond_with(icon: Icon | None) -> Response:
     if icon is None:
-        raise HTTPException(404)
+        # Browsers show the body of an error, too, instead of a broken image.
+        return Response(_PLUG_SVG, 404, media_type="image/svg+xml")
     return Response(icon.content, media_type=icon.media_type, headers={"Cache-Control": _CACHE_CONTROL})

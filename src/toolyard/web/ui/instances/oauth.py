@@ -49,6 +49,7 @@ _TITLE_BY_ERROR: tuple[tuple[type[ToolyardError], str], ...] = (
 _RETURN_COOKIE_NAME = "toolyard_return"
 _RETURN_LIFETIME_SECONDS = 1800
 _RETURN_PREFIX = "/ui/chat"
+_PRIVATE_ADDRESS_HINT = "Allow it only for a server that you run"
 _SIGN_IN_ERRORS = (auth.AuthError, auth.AuthUnavailable, NotFound, Invalid)
 
 
@@ -99,8 +100,11 @@ class InstanceSignInPages:
         if named in self.config.configuration.servers:
             return render_sign_in_problem(self.request, error, f"/ui/servers/{quote(named, safe='')}/connect")
         own = await self.registry.list_instances(self.me.user.id) if named else ()
-        paths = (f"/ui/mcp/{each.id}/connect" for each, _ in own if each.core_id == named)
-        return render_sign_in_problem(self.request, error, next(paths, None))
+        instance, server = next((pair for pair in own if pair[0].core_id == named), (None, None))
+        if instance is None or server is None:
+            return render_sign_in_problem(self.request, error, None)
+        allow_path = f"/ui/admin/mcp/{server.id}/allow-private" if self.me.is_admin else None
+        return render_sign_in_problem(self.request, error, f"/ui/mcp/{instance.id}/connect", allow_path)
 
 
 InstanceSignInPagesDep = Annotated[InstanceSignInPages, Depends()]
@@ -125,7 +129,7 @@ async def finish_sign_in(
 ) -> Response:
     """Finish the sign-in, in the same browser that began it."""
     kind = "instance"
-    # Each issuer has its own redirect address, so that a response of one cannot be passed off as another's
+    # Each issuer has its own redirect URI, so that a response of one cannot be passed off as another's
     # (mix-up attack, RFC 9700).
     address = pages.urls.base_url(request) + OAUTH_CALLBACK_PATH + (f"/{digest}" if digest else "")
     try:
@@ -155,7 +159,7 @@ async def finish_sign_in(
 async def show_shared_client_document(request: Request, urls: deps.UrlsDep) -> Response:
     """Return the client metadata document of earlier versions, shared by all issuers.
 
-    Existing grants are refreshed with it. New sign-ins cannot use it, because its redirect address is
+    Existing grants are refreshed with it. New sign-ins cannot use it, because its redirect URI is
     retired.
     """
     client_identity = urls.build_client_identity(urls.base_url(request))
@@ -204,8 +208,15 @@ def _redirect_after_sign_in(request: Request, default: str, message: str) -> Res
     return response
 
 
-def render_sign_in_problem(request: Request, error: ToolyardError, retry_path: str | None) -> Response:
-    """Render the page about a failed sign-in. ``retry_path`` starts a new attempt; None shows no button."""
+def render_sign_in_problem(
+    request: Request, error: ToolyardError, retry_path: str | None, allow_private_path: str | None = None
+) -> Response:
+    """Render the page about a failed sign-in.
+
+    ``retry_path`` starts a new attempt. ``allow_private_path`` allows private addresses for the server, if
+    the sign-in failed because they are not allowed. None shows no button.
+    """
+    is_private = isinstance(error, auth.AddressNotAllowed) and error.is_private
     title = next((words for kind, words in _TITLE_BY_ERROR if isinstance(error, kind)), "Sign-in failed")
     return responses.render_page(
         request,
@@ -213,14 +224,15 @@ def render_sign_in_problem(request: Request, error: ToolyardError, retry_path: s
         status=find_problem_kind(error).status,
         title=title,
         what=error.cause,
-        hint=error.hint,
+        hint=_PRIVATE_ADDRESS_HINT if is_private and allow_private_path else error.hint,
+        allow_private=allow_private_path if is_private else None,
         # Trying again would fail in the same way.
         again=None if isinstance(error, Invalid) else retry_path,
     )
 
 
 # A sign-in to a server that was started in a chat returns there from the provider. A cookie carries the path,
-# because the redirect address at the provider is fixed.
+# because the redirect URI at the provider is fixed.
 
 
 def _set_return_path(response: Response, requested: str) -> None:

@@ -184,4 +184,4 @@ async def delete_instance(
     instance = await sign_outs.delete_instance(registry, me.user.id, instance_id)
     await instance_sync.sync(me.principal)
     await audit.record_change(me, "instance.delete", instance.id, slug=instance.slug)
-    return responses.redirect_to("/ui/mcp", f"“{instance.name}” is deleted.")
+    return responses.redirect_to("/ui/mcp", f"“{instance.name}” was deleted.")

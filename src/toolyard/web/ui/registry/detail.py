@@ -60,7 +60,7 @@ class ServerContents:
     file_issuer: ClientIssuer | None = None
     """Issuer of the client id in an entry of a file."""
     redirect_uri: str = ""
-    """Redirect address of ``file_issuer`` if people sign in through these pages, else empty."""
+    """Redirect URI of ``file_issuer`` if people sign in through these pages, else empty."""
     icon: str = ""
     """Path of the icon that the server publishes, or empty."""
 

@@ -53,7 +53,7 @@ class ChoiceRow:
     lost_secret: bool = False
     """True if a secret was entered and must be entered again, because the form is shown again."""
     redirect_uri: str = ""
-    """Redirect address to register for the client id: that of its issuer, or the shared one if the issuer is
+    """Redirect URI to register for the client id: that of its issuer, or the shared one if the issuer is
     unknown."""
 
 
@@ -76,7 +76,7 @@ class ServerForm:
     draft: ServerDraft
     choices: Sequence[ChoiceRow]
     redirect_uri: str
-    """Redirect address of a sign-in method that is added."""
+    """Redirect URI of a sign-in method that is added."""
     server: RegistryServer | None = None
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
     notice: FormNotice | None = None
@@ -295,7 +295,7 @@ async def save_server(
     except forms.FORM_ERRORS as error:
         return server_forms.render(await server_forms.build(draft, old, error=error))
     await audit.record_change(me, "server.edit", server.id, name=server.name)
-    return responses.redirect_to(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is saved.")
+    return responses.redirect_to(f"/ui/admin/mcp/{server.id}", f"“{server.name}” was saved.")
 
 
 def _read_draft(form: forms.SubmittedForm) -> ServerDraft:

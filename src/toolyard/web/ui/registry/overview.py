@@ -54,7 +54,7 @@ async def list_servers(
             **tool_acceptance.count_unaccepted_file_tools(me),
         },
         icons=await registry_icons.list_paths(me, shown),
-        # Names of servers whose client ids share a redirect address although their issuers differ.
+        # Names of servers whose client ids share a redirect URI although their issuers differ.
         sharing=find_servers_sharing_redirect(file_servers, servers),
     )
 
@@ -105,7 +105,7 @@ async def delete_server(
     """Delete a server with all its instances."""
     server = await sign_outs.delete_server(registry, server_id)
     await audit.record_change(me, "server.delete", server_id, name=server.name)
-    return responses.redirect_to("/ui/admin/mcp", f"“{server.name}” is deleted.")
+    return responses.redirect_to("/ui/admin/mcp", f"“{server.name}” was deleted.")
 
 
 @router.post("/ui/admin/mcp/files/{server_id}/restart")

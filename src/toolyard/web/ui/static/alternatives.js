@@ -1,38 +1,38 @@
-// Editing a message: the message form is filled with its text, and the unsent text comes back afterwards.
+// Editing a message: the message form is filled with its text, and the unsent text is restored afterwards.
 "use strict";
 
-let unsent = null;
+let unsentText = null;
 
 function isEditing() {
   return Boolean($("#editing a[data-edit]"));
 }
 
 document.addEventListener("click", async (event) => {
-  const link = event.target.closest?.("a[data-edit]"), box = $("#text");
-  if (!link || !box || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  const link = event.target.closest?.("a[data-edit]"), messageBox = $("#text");
+  if (!link || !messageBox || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
   event.preventDefault();
   link.setAttribute("aria-busy", "true");
-  // Nothing that is typed meanwhile would be overwritten.
-  box.readOnly = true;
+  // The response would overwrite text that is typed meanwhile.
+  messageBox.readOnly = true;
   try {
-    const { page } = await ask(link.href.split("#")[0], PART);
-    if (!isEditing()) unsent = box.value;
+    const { page } = await fetchPage(link.href.split("#")[0], FRAGMENT_REQUEST);
+    if (!isEditing()) unsentText = messageBox.value;
     const isEdit = Boolean($("#editing a", page));
-    put($("#editing"), page.getElementById("editing"));
-    box.value = isEdit ? page.getElementById("text").value : unsent;
-    box.focus();
-    $("#told").replaceChildren();
+    replaceElement($("#editing"), page.getElementById("editing"));
+    messageBox.value = isEdit ? page.getElementById("text").value : unsentText;
+    messageBox.focus();
+    $("#alerts").replaceChildren();
   } catch (error) {
-    fail(error);
+    showError(error);
   } finally {
-    box.readOnly = false;
+    messageBox.readOnly = false;
     link.removeAttribute("aria-busy");
   }
 });
 
-// The form was sent, and is a form for new messages again.
+// Restores the unsent text when the form is for new messages again.
 new MutationObserver(() => {
-  if (isEditing() || !unsent) return;
-  if (!$("#text").value) $("#text").value = unsent;
-  unsent = null;
+  if (isEditing() || !unsentText) return;
+  if (!$("#text").value) $("#text").value = unsentText;
+  unsentText = null;
 }).observe($("#composer") || document.body, { childList: true });

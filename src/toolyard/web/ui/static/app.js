@@ -3,120 +3,120 @@
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
-const PART = { headers: { "toolyard-part": "1" } };
-const USABLE = "a, button, input, select, textarea, summary";
+const FRAGMENT_REQUEST = { headers: { "toolyard-part": "1" } };
+const FOCUSABLE = "a, button, input, select, textarea, summary";
 
-const place = () => location.pathname + location.search;
-let at = place();
+const currentPath = () => location.pathname + location.search;
+let shownPath = currentPath();
 
-function goTo(url, how = "pushState") {
-  history[how](null, "", url);
-  at = place();
-  $("#act [name=next]").value = at;
+function updateUrl(url, method = "pushState") {
+  history[method](null, "", url);
+  shownPath = currentPath();
+  $("#action-form [name=next]").value = shownPath;
 }
 
-function say(text) {
-  $("#say").textContent = text;
+function announce(text) {
+  $("#announcements").textContent = text;
 }
 
-function later(milliseconds, work) {
+function debounce(milliseconds, action) {
   let timer;
-  return (...given) => {
+  return (...args) => {
     clearTimeout(timer);
-    timer = setTimeout(work, milliseconds, ...given);
+    timer = setTimeout(action, milliseconds, ...args);
   };
 }
 
 // Elements are not replaced while a pointer is pressed: replacing the pressed element would lose the click.
 
-let letGo = Promise.resolve(), release = () => {};
+let pointerReleased = Promise.resolve(), releasePointer = () => {};
 
 addEventListener("pointerdown", () => {
-  letGo = new Promise((done) => (release = done));
-  setTimeout(release, 3000);
+  pointerReleased = new Promise((resolve) => (releasePointer = resolve));
+  setTimeout(releasePointer, 3000);
 }, true);
 // The click event follows these, so release after it.
-["pointerup", "pointercancel"].forEach((name) => addEventListener(name, () => setTimeout(release), true));
+["pointerup", "pointercancel"].forEach((name) => addEventListener(name, () => setTimeout(releasePointer), true));
 
 // Replacing pages or parts of them.
 
-function put(old, fresh) {
-  const focused = old.contains(document.activeElement) && document.activeElement;
-  const index = focused && $$(USABLE, old).indexOf(focused);
-  const taken = document.adoptNode(fresh);
-  old.replaceWith(taken);
-  const asks = $("[data-focus]", taken);
+function replaceElement(oldElement, newElement) {
+  const focusedElement = oldElement.contains(document.activeElement) && document.activeElement;
+  const index = focusedElement && $$(FOCUSABLE, oldElement).indexOf(focusedElement);
+  const adopted = document.adoptNode(newElement);
+  oldElement.replaceWith(adopted);
+  const autofocusElement = $("[data-focus]", adopted);
   // A focused element with an id is found by that id only; without one, by its position.
-  if (asks || focused) focusOn(asks || (focused.id ? document.getElementById(focused.id) : $$(USABLE, taken)[index]));
-  ready(taken);
+  if (autofocusElement || focusedElement) focusElement(autofocusElement || (focusedElement.id ? document.getElementById(focusedElement.id) : $$(FOCUSABLE, adopted)[index]));
+  activateElements(adopted);
 }
 
-function focusOn(wanted) {
+function focusElement(element) {
   // Elements in a closed menu cannot be focused; focus the button of the menu instead.
-  const menu = wanted?.closest("details.more:not([open])");
-  (menu ? $("summary", menu) : wanted)?.focus();
+  const menu = element?.closest("details.more:not([open])");
+  (menu ? $("summary", menu) : element)?.focus();
   if (document.activeElement === document.body) $("#main").focus({ preventScroll: true });
 }
 
 // Replaces the elements that match the selector, or the whole page if the response does not contain them.
-function show(answer, selector) {
-  if (isSignIn(answer.url)) throw new SignedOut();
-  const here = new URL(answer.url).pathname === location.pathname;
-  const pairs = (selector ? $$(selector) : []).map((old) => [old, answer.page.getElementById(old.id)]);
-  if (here && pairs.length && pairs.every(([, fresh]) => fresh)) {
-    pairs.forEach(([old, fresh]) => put(old, fresh));
-    const told = answer.page.getElementById("flash");
-    if (told) $("#flash").replaceChildren(...told.childNodes);
+function showPage(response, selector) {
+  if (isSignInUrl(response.url)) throw new SignedOutError();
+  const isSamePath = new URL(response.url).pathname === location.pathname;
+  const pairs = (selector ? $$(selector) : []).map((oldElement) => [oldElement, response.page.getElementById(oldElement.id)]);
+  if (isSamePath && pairs.length && pairs.every(([, newElement]) => newElement)) {
+    pairs.forEach(([oldElement, newElement]) => replaceElement(oldElement, newElement));
+    const flash = response.page.getElementById("flash");
+    if (flash) $("#flash").replaceChildren(...flash.childNodes);
     return;
   }
-  const [main, side] = [answer.page.getElementById("main"), $(".side", answer.page)];
-  if (!main && !answer.ok) throw new Refused(answer.said);
-  if (!main) return location.assign(answer.url);
-  if (answer.url !== location.href) goTo(answer.url);
-  document.title = answer.page.title;
-  if (side) $(".side")?.replaceWith(document.adoptNode(side));
+  const [main, sidebar] = [response.page.getElementById("main"), $(".side", response.page)];
+  if (!main && !response.ok) throw new RequestError(response.message);
+  if (!main) return location.assign(response.url);
+  if (response.url !== location.href) updateUrl(response.url);
+  document.title = response.page.title;
+  if (sidebar) $(".side")?.replaceWith(document.adoptNode(sidebar));
   $("#main").replaceWith(document.adoptNode(main));
-  ready(document);
+  activateElements(document);
   ($("[data-focus]") || $("#main")).focus({ preventScroll: true });
-  say($("#flash").textContent.trim());
+  announce($("#flash").textContent.trim());
   scrollTo(0, 0);
 }
 
 // form.action would return a field with the name “action”, if there is one.
-function goalOf(form, button) {
+function actionUrl(form, button) {
   return button?.hasAttribute("formaction") ? button.formAction : new URL(form.getAttribute("action") ?? "", location.href).href;
 }
 
-let searches = 0;
+let lastRequestId = 0;
 
-async function send(form, button) {
+async function submitForm(form, button) {
   const data = new URLSearchParams(new FormData(form, button));
-  const busy = button || form;
-  busy.setAttribute("aria-busy", "true");
+  const busyElement = button || form;
+  busyElement.setAttribute("aria-busy", "true");
   try {
     const selector = button?.dataset.swap ?? form.dataset.swap;
     if (form.method === "get") {
-      const url = `${goalOf(form).split("?")[0]}?${data}`, mine = ++searches;
-      const answer = await ask(url);
-      // A newer search has started since.
-      if (mine !== searches) return;
-      show(answer, selector);
-      goTo(url, "replaceState");
+      const url = `${actionUrl(form).split("?")[0]}?${data}`, requestId = ++lastRequestId;
+      const response = await fetchPage(url);
+      // A newer request has started since.
+      if (requestId !== lastRequestId) return;
+      showPage(response, selector);
+      updateUrl(url, "replaceState");
     } else {
-      show(await read(await post(goalOf(form, button), data)), selector);
+      showPage(await readPage(await postForm(actionUrl(form, button), data)), selector);
     }
     $("#dialog").close();
   } catch (error) {
-    fail(error).scrollIntoView({ block: "nearest" });
+    showError(error).scrollIntoView({ block: "nearest" });
   } finally {
-    busy.removeAttribute("aria-busy");
+    busyElement.removeAttribute("aria-busy");
   }
 }
 
-function fail(error) {
-  const place = $("#told") || $("#flash");
-  place.replaceChildren(trouble(error));
-  return place;
+function showError(error) {
+  const container = $("#alerts") || $("#flash");
+  container.replaceChildren(createErrorAlert(error));
+  return container;
 }
 
 function closeMenu(menu) {
@@ -125,39 +125,44 @@ function closeMenu(menu) {
   $("summary", menu).focus();
 }
 
-async function copy(text) {
+async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
     // Over plain http, browsers deny scripts the clipboard API, but copy selected text.
-    const focused = document.activeElement, area = Object.assign(document.createElement("textarea"), { value: text, className: "unseen" });
-    ($("dialog[open]") || document.body).append(area);
-    area.select();
+    const focusedElement = document.activeElement, textarea = Object.assign(document.createElement("textarea"), { value: text, className: "visually-hidden" });
+    ($("dialog[open]") || document.body).append(textarea);
+    textarea.select();
     document.execCommand("copy");
-    area.remove();
-    focused?.focus({ preventScroll: true });
+    textarea.remove();
+    focusedElement?.focus({ preventScroll: true });
   }
-  say("Copied");
+  announce("Copied");
 }
 
-// After turning to another page of a list, focus and scroll to its beginning.
-function turnTo(link) {
-  goTo(link.href);
+// After another page of a list was loaded, focus the list and scroll to its start.
+function showListPage(link) {
+  updateUrl(link.href);
   const list = $(link.dataset.swap);
   if (!list) return;
   list.tabIndex = -1;
   list.focus({ preventScroll: true });
   list.scrollIntoView({ block: "start" });
-  say($(".pager span", list)?.textContent);
+  announce($(".pager span", list)?.textContent);
 }
 
+let requestedConfirmation = null;
+
 // Shows the confirmation part of a page as a dialog.
-async function openDialog(link) {
-  const part = (await ask(link.href)).page.getElementById("confirm");
-  if (!part) return location.assign(link.href);
-  $("h1", part).id = "dialog-title";
+async function openConfirmation(link) {
+  requestedConfirmation = link;
+  const confirmation = (await fetchPage(link.href)).page.getElementById("confirm");
+  // A late response must not replace the confirmation of the link that was clicked last.
+  if (requestedConfirmation !== link) return;
+  if (!confirmation) return location.assign(link.href);
+  $("h1", confirmation).id = "dialog-title";
   closeMenu(link.closest("details.more"));
-  $("#dialog").replaceChildren(document.adoptNode(part));
+  $("#dialog").replaceChildren(document.adoptNode(confirmation));
   $("#dialog").showModal();
 }
 
@@ -177,13 +182,13 @@ document.addEventListener("submit", (event) => {
     event.preventDefault();
     document.cookie = `toolyard_theme=${button.value}; path=/; max-age=31536000; samesite=lax`;
     document.documentElement.dataset.theme = button.value;
-    $$("button", form).forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+    $$("button", form).forEach((themeButton) => themeButton.setAttribute("aria-pressed", String(themeButton === button)));
   } else if (form.id === "panels" && button) {
     event.preventDefault();
     togglePanel(button);
   } else if ((button?.dataset.swap ?? form.dataset.swap) !== undefined) {
     event.preventDefault();
-    if (button?.getAttribute("aria-busy") !== "true") send(form, button);
+    if (button?.getAttribute("aria-busy") !== "true") submitForm(form, button);
   }
 });
 
@@ -192,33 +197,36 @@ document.addEventListener("submit", (event) => {
 // entered values would be lost with the page.
 addEventListener("submit", (event) => {
   const form = event.target, button = event.submitter;
-  if (event.defaultPrevented || form.method !== "post" || form.dataset.sure) return;
-  if (form.dataset.sent) return event.preventDefault();
-  form.dataset.sent = "yes";
-  setTimeout(() => delete form.dataset.sent, 5000);
-  if (!who(document) || (button && !form.contains(button))) return;
+  if (event.defaultPrevented || form.method !== "post" || form.dataset.confirmed) return;
+  if (form.dataset.submitted) return event.preventDefault();
+  form.dataset.submitted = "yes";
+  setTimeout(() => delete form.dataset.submitted, 5000);
+  if (!userName(document) || (button && !form.contains(button))) return;
   event.preventDefault();
-  renew().then(() => {
-    form.dataset.sure = "yes";
+  renewCsrfTokens().then(() => {
+    form.dataset.confirmed = "yes";
     form.requestSubmit(button);
-    delete form.dataset.sure;
+    delete form.dataset.confirmed;
   }).catch((error) => {
-    delete form.dataset.sent;
+    delete form.dataset.submitted;
     $("#dialog").close();
-    fail(error).scrollIntoView({ block: "nearest" });
+    showError(error).scrollIntoView({ block: "nearest" });
   });
 });
 
-const CLICKS = {
+const CLICK_ACTIONS = {
   "a.skip": () => $("#main").focus(),
-  "a[data-dialog]": (link) => openDialog(link).catch(() => location.assign(link.href)),
+  "a[data-dialog]": (link) => openConfirmation(link).catch(() => requestedConfirmation === link && location.assign(link.href)),
   "#dialog [data-cancel]": () => $("#dialog").close(),
   "a[data-swap]": async (link) => {
+    const requestId = ++lastRequestId;
     try {
-      show(await ask(link.href), link.dataset.swap);
-      if (link.rel) turnTo(link);
+      const response = await fetchPage(link.href);
+      if (requestId !== lastRequestId) return;
+      showPage(response, link.dataset.swap);
+      if (link.rel) showListPage(link);
     } catch {
-      location.assign(link.href);
+      if (requestId === lastRequestId) location.assign(link.href);
     }
   },
   "[data-close]": (button) => {
@@ -226,38 +234,61 @@ const CLICKS = {
     $("#main").focus({ preventScroll: true });
   },
   "[data-copy]": async (button) => {
-    const from = $("input, code", button.parentElement);
-    await copy(from.value ?? from.textContent);
+    const source = $("input, code", button.parentElement);
+    await copyText(source.value ?? source.textContent);
     button.classList.add("copied");
     setTimeout(() => button.classList.remove("copied"), 1500);
   },
   "[data-select]": (input) => input.select(),
   "[data-add]": (button) => {
-    const list = $(button.dataset.add), made = document.createElement("div");
-    made.innerHTML = $(`${button.dataset.add}-template`).innerHTML.replaceAll("__n__", list.dataset.next++);
-    const added = made.firstElementChild;
-    list.append(added);
-    $("select, input", added).focus();
+    const list = $(button.dataset.add), container = document.createElement("div");
+    container.innerHTML = $(`${button.dataset.add}-template`).innerHTML.replaceAll("__n__", list.dataset.next++);
+    const item = container.firstElementChild;
+    list.append(item);
+    $("select, input", item).focus();
   },
-  "[data-drop]": (button) => {
+  "[data-remove]": (button) => {
     button.closest("fieldset").remove();
     $("[data-add]").focus();
-    say("Removed");
+    announce("Removed");
   },
-  "[data-all]": (button) => {
-    const boxes = $$("input[type=checkbox]", $(button.dataset.all)).filter((box) => !box.closest("[hidden]"));
+  "[data-check-all]": (button) => {
+    const boxes = $$("input[type=checkbox]", $(button.dataset.checkAll)).filter((box) => !box.closest("[hidden]"));
     boxes.forEach((box) => (box.checked = button.value === "yes"));
   },
 };
 
+// Runs the action of the first selector that a clicked element matches.
+function runOnClick(actions, onError = () => {}) {
+  document.addEventListener("click", async (event) => {
+    if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+    for (const [selector, action] of Object.entries(actions)) {
+      const element = event.target.closest?.(selector);
+      if (!element) continue;
+      event.preventDefault();
+      if (element.getAttribute("aria-busy") === "true") return;
+      element.setAttribute("aria-busy", "true");
+      try {
+        await action(element);
+      } catch {
+        // Every link also works as a plain page.
+        element.href ? location.assign(element.href) : onError();
+      } finally {
+        element.removeAttribute("aria-busy");
+      }
+      return;
+    }
+  });
+}
+
 document.addEventListener("click", (event) => {
   $$("details.more[open]").forEach((menu) => menu.contains(event.target) || (menu.open = false));
   if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
-  for (const [selector, act] of Object.entries(CLICKS)) {
-    const found = event.target.closest?.(selector);
-    if (!found) continue;
+  for (const [selector, action] of Object.entries(CLICK_ACTIONS)) {
+    const element = event.target.closest?.(selector);
+    if (!element) continue;
     event.preventDefault();
-    act(found);
+    action(element);
     return;
   }
 });
@@ -266,143 +297,176 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") closeMenu(event.target.closest?.("details.more[open]"));
 });
 
-const filterSoon = later(60, (input) => {
+const filterList = debounce(60, (input) => {
   const words = input.value.toLowerCase().split(/\s+/);
-  const all = $$(input.dataset.filter);
-  all.forEach((one) => (one.hidden = !words.every((word) => one.textContent.toLowerCase().includes(word))));
-  say(`${all.filter((one) => !one.hidden).length} shown`);
+  const items = $$(input.dataset.filter);
+  items.forEach((item) => (item.hidden = !words.every((word) => item.textContent.toLowerCase().includes(word))));
+  announce(`${items.filter((item) => !item.hidden).length} shown`);
 });
 
-const searchSoon = later(200, (form) => form.isConnected && form.requestSubmit());
+const submitSearch = debounce(200, (form) => form.isConnected && form.requestSubmit());
 
-const checkSoon = later(250, async (input) => {
+const checkField = debounce(250, async (input) => {
   const { value } = input;
-  const { page, ok } = await ask(`${input.dataset.check}${encodeURIComponent(value)}`, PART).catch(() => ({}));
+  const { page, ok } = await fetchPage(`${input.dataset.check}${encodeURIComponent(value)}`, FRAGMENT_REQUEST).catch(() => ({}));
   // The page may have changed in the meantime.
   if (!input.isConnected || input.value !== value) return;
   const error = document.getElementById(`${input.id}-error`);
   error.textContent = ok ? page.body.textContent.trim() : "";
   error.hidden = !error.textContent;
   input.setAttribute("aria-invalid", String(!error.hidden));
-  say(error.textContent);
+  announce(error.textContent);
 });
 
 document.addEventListener("input", ({ target }) => {
-  if (target.matches("[data-filter]")) filterSoon(target);
-  if (target.matches("[data-check]")) checkSoon(target);
+  if (target.matches("[data-filter]")) filterList(target);
+  if (target.matches("[data-check]")) checkField(target);
   const form = target.closest("form[data-search]");
-  if (form) searchSoon(form);
-  if (target.id) $$(`[data-mirror="${CSS.escape(target.id)}"]`).forEach((one) => (one.textContent = target.value || "…"));
+  if (form) submitSearch(form);
+  if (target.id) $$(`[data-mirror="${CSS.escape(target.id)}"]`).forEach((mirror) => (mirror.textContent = target.value || "…"));
 });
 
 document.addEventListener("change", ({ target }) => {
   if (target.matches("[data-refresh]")) target.form.requestSubmit(target.nextElementSibling);
 });
 
-// Parts that are loaded after the page, so that a slow server does not block it.
+// Fragments that are loaded after the page, so that a slow server does not block it.
 
-async function load(part, url = part.dataset.load) {
+async function loadFragment(placeholder, url = placeholder.dataset.load) {
   try {
-    const fresh = (await ask(url, PART)).page.getElementById(part.id);
-    if (part.isConnected) put(part, fresh);
+    const newElement = (await fetchPage(url, FRAGMENT_REQUEST)).page.getElementById(placeholder.id);
+    if (placeholder.isConnected) replaceElement(placeholder, newElement);
   } catch {
-    part.removeAttribute("aria-busy");
-    $(".waiting", part)?.replaceChildren("Couldn’t load this. Reload the page to try again.");
+    placeholder.removeAttribute("aria-busy");
+    $(".waiting", placeholder)?.replaceChildren("Couldn’t load this. Reload the page to try again.");
   }
 }
 
-// Parts that are loaded when they come into view, such as those of closed details.
-const seenParts = new IntersectionObserver((entries) => entries.filter((one) => one.isIntersecting).forEach(({ target }) => {
-  seenParts.unobserve(target);
-  load(target, target.dataset.later);
+// Fragments that are loaded when they come into view, such as those of closed details.
+const fragmentObserver = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => {
+  fragmentObserver.unobserve(target);
+  loadFragment(target, target.dataset.lazyLoad);
 }), { rootMargin: "200px" });
 
-function ready(root) {
-  const all = (selector) => [...(root.matches?.(selector) ? [root] : []), ...$$(selector, root)];
-  all("[data-load]").forEach((part) => load(part));
-  all("[data-later]").forEach((part) => seenParts.observe(part));
-  all("a[data-navigate]").forEach((link) => location.replace(link.href));
+function activateElements(root) {
+  const select = (selector) => [...(root.matches?.(selector) ? [root] : []), ...$$(selector, root)];
+  select("[data-load]").forEach((element) => loadFragment(element));
+  select("[data-lazy-load]").forEach((element) => fragmentObserver.observe(element));
+  select("a[data-navigate]").forEach((link) => location.replace(link.href));
 }
 
-// Relative times go on while the page is open, in the words of the server.
+// Updates relative times while the page is open, in the format of the server.
 
-const UNITS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [86400 * 60, 86400, "d"]];
+const TIME_UNITS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [86400 * 60, 86400, "d"]];
 
-function ago(seconds) {
-  const distance = Math.abs(seconds), [, unit, word] = UNITS.find(([end]) => distance < end) ?? [];
+function formatRelativeTime(seconds) {
+  const distance = Math.abs(seconds), [, unit, symbol] = TIME_UNITS.find(([end]) => distance < end) ?? [];
   if (!unit || distance < 5) return unit && "just now";
-  const words = `${Math.floor(distance / unit)} ${word}`;
-  return seconds < 0 ? `in ${words}` : `${words} ago`;
+  const text = `${Math.floor(distance / unit)} ${symbol}`;
+  return seconds < 0 ? `in ${text}` : `${text} ago`;
 }
 
 setInterval(() => {
   if (document.hidden) return;
-  for (const one of $$("time[data-ago]")) {
-    const words = ago((Date.now() - Date.parse(one.dateTime)) / 1000);
-    if (words && one.textContent !== words) one.textContent = words;
+  for (const time of $$("time[data-ago]")) {
+    const text = formatRelativeTime((Date.now() - Date.parse(time.dateTime)) / 1000);
+    if (text && time.textContent !== text) time.textContent = text;
   }
 }, 10000);
 
-// Live status: an event on the stream triggers a reload of the page's live elements.
+// Live status: an event on the stream, or a change of the pending items, triggers a reload of the page's live elements.
 
-let stale = false, looks = 0, seen = 0;
+let refreshPostponed = false, lastRefreshId = 0, shownRefreshId = 0;
 
-const refresh = later(150, async () => {
-  stale = document.hidden || $("#dialog").open;
-  if (stale) return;
-  const here = location.href, mine = ++looks;
-  const { page, ok, url } = await ask(here).catch(() => ({}));
-  if (here !== location.href) return refresh();
+const refresh = debounce(150, async () => {
+  refreshPostponed = document.hidden || $("#dialog").open;
+  if (refreshPostponed || !$("[data-live]")) return;
+  const requestedUrl = location.href, requestId = ++lastRefreshId;
+  const { page, ok, url } = await fetchPage(requestedUrl).catch(() => ({}));
+  if (requestedUrl !== location.href) return refresh();
   // Ignore responses that are older than one already shown.
-  if (mine < seen || !ok || new URL(url).pathname !== location.pathname) return;
-  seen = mine;
-  for (const old of $$("[data-live]")) {
-    const fresh = page.getElementById(old.id);
-    if (!old.isConnected || fresh?.isEqualNode(old) || $("details.more[open]", old)) continue;
-    if (!fresh) {
-      old.remove();
+  if (requestId < shownRefreshId || !ok || new URL(url).pathname !== location.pathname) return;
+  shownRefreshId = requestId;
+  for (const oldElement of $$("[data-live]")) {
+    const newElement = page.getElementById(oldElement.id);
+    if (!oldElement.isConnected || newElement?.isEqualNode(oldElement) || $("details.more[open]", oldElement)) continue;
+    if (!newElement) {
+      oldElement.remove();
       continue;
     }
-    const now = $(".pill", fresh)?.textContent;
-    if (fresh.dataset.name && now !== $(".pill", old)?.textContent) say(`${fresh.dataset.name}: ${now}`);
-    put(old, fresh);
+    const status = $(".pill", newElement)?.textContent;
+    if (newElement.dataset.name && status !== $(".pill", oldElement)?.textContent) announce(`${newElement.dataset.name}: ${status}`);
+    replaceItems(oldElement, newElement);
   }
 });
 
-let live = null, opened = 0;
-
-function listen() {
-  if (!document.body.dataset.events || document.hidden || isOpen(live)) return;
-  const source = (live = new EventSource(document.body.dataset.events)), states = new Map();
-  keepOpen(source, listen, fail);
-  // Events may have been missed while the stream was closed.
-  source.addEventListener("open", () => opened++ && refresh());
-  source.addEventListener("status", ({ data }) => {
-    const { kind, id, state, cause, pid } = JSON.parse(data);
-    // After a quick restart, only the process id differs.
-    const key = `${kind}:${id}`, now = `${state} ${cause ?? ""} ${pid ?? ""}`;
-    const shown = $(`[data-live="${CSS.escape(key)}"]`);
-    // The first events report the current states. Refresh only if the page shows something else.
-    const news = states.has(key) ? states.get(key) !== now : shown && shown.dataset.state !== state;
-    states.set(key, now);
-    if (news) refresh();
-  });
-  source.addEventListener("gone", refresh);
+// Keeps list items that contain forms, with the values entered, until the server no longer sends them or their form.
+function replaceItems(oldElement, newElement) {
+  const [list, newList] = [oldElement, newElement].map((element) => $("[data-items]", element));
+  if (!list || !newList) return replaceElement(oldElement, newElement);
+  const isFocused = list.contains(document.activeElement), items = [...newList.children];
+  [...list.children].forEach((child) => items.some(({ id }) => id === child.id) || child.remove());
+  let next = list.firstElementChild;
+  for (const item of items) {
+    const existing = document.getElementById(item.id);
+    next = existing ? existing.nextElementSibling : next;
+    if (!existing) {
+      list.insertBefore(document.adoptNode(item), next);
+      activateElements(item);
+    } else if (!existing.isEqualNode(item) && ![existing, item].every((element) => $("form, select", element))) replaceElement(existing, item);
+  }
+  if (isFocused && !list.contains(document.activeElement)) focusElement(null);
 }
 
-addEventListener("pagehide", () => live?.close());
+const REFRESH_SECONDS_WITHOUT_STREAM = 5;
+let eventStream = null, openCount = 0, retryTimer = 0;
+
+async function openEventStream() {
+  const canOpen = () => document.body.dataset.events && !document.hidden && !isStreamOpen(eventStream);
+  if (!canOpen()) return;
+  const hasSlot = await acquireStreamSlot();
+  if (!canOpen()) return document.hidden && releaseStreamSlot();
+  if (!hasSlot) {
+    if (openCount++) refresh();
+    clearTimeout(retryTimer);
+    retryTimer = setTimeout(openEventStream, REFRESH_SECONDS_WITHOUT_STREAM * 1000);
+    return;
+  }
+  const stream = (eventStream = new EventSource(document.body.dataset.events)), states = new Map();
+  keepStreamOpen(stream, openEventStream, showError);
+  // Events may have been missed while the stream was closed.
+  stream.addEventListener("open", () => openCount++ && refresh());
+  stream.addEventListener("status", ({ data }) => {
+    const { kind, id, state, cause, processes } = JSON.parse(data);
+    // After a quick restart, only the process differs.
+    const key = `${kind}:${id}`, status = `${state} ${cause ?? ""} ${JSON.stringify(processes)}`;
+    const element = $(`[data-live="${CSS.escape(key)}"]`);
+    // The first events report the current states. Refresh only if the page shows something else.
+    const changed = states.has(key) ? states.get(key) !== status : element && element.dataset.state !== state;
+    states.set(key, status);
+    if (changed) refresh();
+  });
+  stream.addEventListener("gone", refresh);
+}
+
+function closeEventStream() {
+  eventStream?.close();
+  releaseStreamSlot();
+}
+
+addEventListener("pagehide", closeEventStream);
 
 // Browsers limit the number of streams across all windows, so hidden pages close theirs.
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) live?.close();
-  else listen();
-  if (stale) refresh();
+  if (document.hidden) closeEventStream();
+  else openEventStream();
+  if (refreshPostponed) refresh();
 });
-$("#dialog").addEventListener("close", () => stale && refresh());
-addEventListener("popstate", () => at === place() || location.reload());
+$("#dialog").addEventListener("close", () => refreshPostponed && refresh());
+addEventListener("popstate", () => shownPath === currentPath() || location.reload());
 addEventListener("pageshow", (event) => event.persisted && location.reload());
 // After signing out, forget drafts of this window. A redirect to sign-in has a query, and keeps them.
-if (isSignIn(location.href) && !location.search) sessionStorage.clear();
-ready(document);
-listen();
+if (isSignInUrl(location.href) && !location.search) sessionStorage.clear();
+activateElements(document);
+openEventStream();
 $("[data-focus]")?.focus();

@@ -3,69 +3,69 @@
 
 {
   const form = $("#composer"), list = $("#attachments"), input = $("#attach");
-  const pending = new Set();
-  let failed = false;
+  const uploads = new Set();
+  let uploadFailed = false;
 
-  const plain = (text) => (text ? text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".") : "");
+  const formatSentence = (text) => (text ? text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".") : "");
 
-  function refuse(text) {
-    failed = true;
-    tell(trouble(new Refused(text)));
+  function showRefusal(text) {
+    uploadFailed = true;
+    showAlert(createErrorAlert(new RequestError(text)));
   }
 
-  function attach(file) {
-    const count = Number(list.dataset.count), bytes = Number(list.dataset.bytes), name = file.name || "picture";
-    if (list.children.length >= count) return refuse(`A message may have at most ${count} attachments. Send several messages.`);
-    if (file.size > bytes) return refuse(`“${name}” is too large: an attachment may have at most ${(bytes / 1e6).toLocaleString("en")} MB.`);
-    const item = $("#unsent").content.firstElementChild.cloneNode(true);
+  function attachFile(file) {
+    const maxCount = Number(list.dataset.count), maxBytes = Number(list.dataset.bytes), name = file.name || "picture";
+    if (list.children.length >= maxCount) return showRefusal(`A message may have at most ${maxCount} attachment${maxCount === 1 ? "" : "s"}. Send several messages.`);
+    if (file.size > maxBytes) return showRefusal(`“${name}” is too large: an attachment may have at most ${(maxBytes / 1e6).toLocaleString("en")} MB.`);
+    const item = $("#attachment-template").content.firstElementChild.cloneNode(true);
     $("bdi", item).textContent = name;
     $("button", item).setAttribute("aria-label", `Remove ${name}`);
     item.setAttribute("aria-busy", "true");
     list.append(item);
-    const upload = send(file, name, item).finally(() => pending.delete(upload));
-    pending.add(upload);
+    const upload = uploadFile(file, name, item).finally(() => uploads.delete(upload));
+    uploads.add(upload);
   }
 
-  async function send(file, name, item) {
+  async function uploadFile(file, name, item) {
     try {
       const headers = { "Content-Type": "application/octet-stream" };
       const response = await fetch(`/api/v1/attachments?name=${encodeURIComponent(name.slice(0, 300))}`, { method: "POST", body: file, headers });
-      if (response.status === 401) throw new SignedOut();
-      const told = await response.json();
-      if (!response.ok) throw new Refused(`${plain(told.detail)} ${plain(told.hint)}`);
-      $("input", item).value = told.id;
-      $("bdi", item).textContent = told.name;
-      if (told.mime.startsWith("image/")) show(item, told);
+      if (response.status === 401) throw new SignedOutError();
+      const attachment = await response.json();
+      if (!response.ok) throw new RequestError(`${formatSentence(attachment.detail)} ${formatSentence(attachment.hint)}`);
+      $("input", item).value = attachment.id;
+      $("bdi", item).textContent = attachment.name;
+      if (attachment.mime.startsWith("image/")) showThumbnail(item, attachment);
       item.removeAttribute("aria-busy");
-      say(`${told.name} attached`);
+      announce(`${attachment.name} attached`);
       // Removed while it was uploaded.
-      if (!item.isConnected) forget(told.id);
+      if (!item.isConnected) deleteAttachment(attachment.id);
     } catch (error) {
-      failed = true;
+      uploadFailed = true;
       item.remove();
-      tell(trouble(error));
+      showAlert(createErrorAlert(error));
     }
-    warn();
+    updatePictureWarning();
   }
 
-  function show(item, told) {
-    item.dataset.seen = "";
-    $(".icon", item).replaceWith(Object.assign(new Image(), { src: told.url, alt: "" }));
+  function showThumbnail(item, attachment) {
+    item.dataset.isPicture = "";
+    $(".icon", item).replaceWith(Object.assign(new Image(), { src: attachment.url, alt: "" }));
   }
 
-  const forget = (id) => fetch(`/api/v1/attachments/${id}`, { method: "DELETE" }).catch(() => {});
+  const deleteAttachment = (id) => fetch(`/api/v1/attachments/${id}`, { method: "DELETE" }).catch(() => {});
 
-  // Tells about a model without sight before the message is sent. The server refuses the message as well.
-  function warn() {
-    const isBlind = $("select[name=model]")?.selectedOptions[0]?.dataset.blind !== undefined;
-    $("#blind").hidden = !isBlind || !$("[data-seen]", list);
+  // Warns before the message is sent if the model cannot read pictures. The server refuses the message as well.
+  function updatePictureWarning() {
+    const cannotSee = $("select[name=model]")?.selectedOptions[0]?.dataset.noVision !== undefined;
+    $("#picture-warning").hidden = !cannotSee || !$("[data-is-picture]", list);
   }
 
   if (form && list) {
     // Without the name, the form does not send the files again.
     input.removeAttribute("name");
     input.addEventListener("change", () => {
-      [...input.files].forEach(attach);
+      [...input.files].forEach(attachFile);
       input.value = "";
       $("#text").focus();
     });
@@ -74,43 +74,43 @@
       if (!item) return;
       const { value } = $("input", item);
       item.remove();
-      if (value) forget(value);
-      warn();
+      if (value) deleteAttachment(value);
+      updatePictureWarning();
       $("#text").focus();
     });
-    form.addEventListener("sent", () => {
-      list.replaceChildren();
-      warn();
+    form.addEventListener("sent", ({ detail: sentIds }) => {
+      [...list.children].forEach((item) => sentIds.includes($("input", item).value) && item.remove());
+      updatePictureWarning();
     });
-    document.addEventListener("change", ({ target }) => target.matches("select[name=model]") && warn());
+    document.addEventListener("change", ({ target }) => target.matches("select[name=model]") && updatePictureWarning());
     $("#text").addEventListener("paste", (event) => {
       const files = [...event.clipboardData.files];
       // Office programs add a picture of copied text.
       if (!files.length || event.clipboardData.types.includes("text/plain")) return;
       event.preventDefault();
-      files.forEach(attach);
+      files.forEach(attachFile);
     });
     const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
-    const mark = (on) => form.classList.toggle("dropping", on);
+    const highlightDropTarget = (isHighlighted) => form.classList.toggle("dropping", isHighlighted);
     document.addEventListener("dragover", (event) => {
       if (!hasFiles(event)) return;
       event.preventDefault();
-      mark(true);
+      highlightDropTarget(true);
     });
-    document.addEventListener("dragleave", (event) => event.relatedTarget || mark(false));
+    document.addEventListener("dragleave", (event) => event.relatedTarget || highlightDropTarget(false));
     document.addEventListener("drop", (event) => {
       if (!hasFiles(event)) return;
       event.preventDefault();
-      mark(false);
-      [...event.dataTransfer.files].forEach(attach);
+      highlightDropTarget(false);
+      [...event.dataTransfer.files].forEach(attachFile);
     });
     addEventListener("submit", async (event) => {
-      if (event.target !== form || !pending.size) return;
+      if (event.target !== form || !uploads.size) return;
       event.preventDefault();
       event.stopImmediatePropagation();
-      failed = false;
-      await Promise.allSettled(pending);
-      if (!failed) form.requestSubmit();
+      uploadFailed = false;
+      await Promise.allSettled(uploads);
+      if (!uploadFailed) form.requestSubmit();
     }, true);
   }
 }

@@ -2,202 +2,224 @@
 "use strict";
 
 const chat = $("#chat");
-const NEAR = 120;
-const shown = () => document.visibilityState === "visible";
-const atEnd = () => scrollY + innerHeight >= document.documentElement.scrollHeight - NEAR;
-const toEnd = () => scrollTo({ top: document.documentElement.scrollHeight });
+const END_MARGIN_PIXELS = 120;
+const isPageVisible = () => document.visibilityState === "visible";
+const isAtEnd = () => scrollY + innerHeight >= document.documentElement.scrollHeight - END_MARGIN_PIXELS;
+const scrollToEnd = () => scrollTo({ top: document.documentElement.scrollHeight });
 
 // Live updates. The server sends HTML fragments and their places; no state is computed here.
 
-let last = Number(chat?.dataset.after || 0), source = null, following = true;
+let lastEventId = Number(chat?.dataset.after || 0), chatStream = null, followsEnd = true;
 
-function element(html) {
-  const made = document.createElement("template");
-  made.innerHTML = html;
-  return made.content.firstElementChild;
+function parseElement(html) {
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  return template.content.firstElementChild;
 }
 
-function putPart({ id, html, into, done }) {
-  const old = document.getElementById(id), fresh = element(html);
-  if (old) {
+function updateFragment({ id, html, into, done }) {
+  const oldElement = document.getElementById(id), newElement = parseElement(html);
+  if (oldElement) {
     // Keep opened details open.
-    $$("details", old).forEach((one, at) => {
-      const same = $$("details", fresh)[at];
-      if (same && one.open) same.open = true;
+    $$("details", oldElement).forEach((details, index) => {
+      const newDetails = $$("details", newElement)[index];
+      if (newDetails && details.open) newDetails.open = true;
     });
-    const focused = old.contains(document.activeElement);
-    put(old, fresh);
+    const hadFocus = oldElement.contains(document.activeElement);
+    replaceElement(oldElement, newElement);
     // If the focused button is gone, focus the message box, without scrolling.
-    if (focused && !fresh.contains(document.activeElement)) ($("#text") || $("#main")).focus({ preventScroll: true });
+    if (hadFocus && !newElement.contains(document.activeElement)) ($("#text") || $("#main")).focus({ preventScroll: true });
   } else {
-    document.getElementById(into)?.append(fresh);
-    ready(fresh);
+    document.getElementById(into)?.append(newElement);
+    activateElements(newElement);
   }
-  dress(fresh);
-  if (done) hear(fresh.textContent);
+  enhanceMessages(newElement);
+  if (done) announceInChat(newElement.textContent);
 }
 
-// Streamed text continues inside the last open block of the rendered Markdown. The server replaces the whole part
+// Streamed text continues inside the last open block of the rendered Markdown. The server replaces the whole fragment
 // with rendered HTML when the text is complete.
-const WITHIN = "p, ul, ol, li, blockquote, pre, code";
+const TEXT_CONTAINERS = "p, ul, ol, li, blockquote, pre, code";
 
-function addText({ id, text }) {
-  let place = document.getElementById(id);
-  while (place?.lastElementChild?.matches(WITHIN)) place = place.lastElementChild;
-  if (place?.lastChild?.nodeType === Node.TEXT_NODE) place.lastChild.appendData(text);
-  else place?.append(text);
+function appendText({ id, text }) {
+  let container = document.getElementById(id);
+  while (container?.lastElementChild?.matches(TEXT_CONTAINERS)) container = container.lastElementChild;
+  if (container?.lastChild?.nodeType === Node.TEXT_NODE) container.lastChild.appendData(text);
+  else container?.append(text);
 }
 
 // Another alternative was chosen, here or elsewhere: the turns after the last common one are replaced.
 function switchBranch({ after, html }) {
-  const turns = $("#turns"), focused = turns.contains(document.activeElement) && document.activeElement.id;
-  const last = document.getElementById(after);
-  if (after && !last) return location.reload();
-  while (last ? last.nextElementSibling : turns.firstElementChild) (last ? last.nextElementSibling : turns.firstElementChild).remove();
+  const turns = $("#turns"), focusedId = turns.contains(document.activeElement) && document.activeElement.id;
+  const lastTurn = document.getElementById(after);
+  if (after && !lastTurn) return location.reload();
+  while (lastTurn ? lastTurn.nextElementSibling : turns.firstElementChild) (lastTurn ? lastTurn.nextElementSibling : turns.firstElementChild).remove();
   if (!after) $("#earlier").replaceChildren();
-  const made = document.createElement("template");
-  made.innerHTML = html;
-  const fresh = [...made.content.children];
-  turns.append(...fresh);
-  fresh.forEach(dress);
-  if (focused) (document.getElementById(focused) || $("#text") || $("#main")).focus({ preventScroll: true });
-  hear($(".alternatives", fresh[0])?.textContent || "");
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  const newTurns = [...template.content.children];
+  turns.append(...newTurns);
+  newTurns.forEach(enhanceMessages);
+  if (focusedId) (document.getElementById(focusedId) || $("#text") || $("#main")).focus({ preventScroll: true });
+  announceInChat($(".alternatives", newTurns[0])?.textContent || "");
 }
 
-function hear(text) {
-  const words = text.replace(/\s+/g, " ").trim(), log = $("#heard");
-  if (!words) return;
-  log.append(Object.assign(document.createElement("p"), { textContent: words }));
+function announceInChat(text) {
+  const line = text.replace(/\s+/g, " ").trim(), log = $("#chat-log");
+  if (!line) return;
+  log.append(Object.assign(document.createElement("p"), { textContent: line }));
   // A live region: screen readers announce additions, and older entries are never read again.
   while (log.childElementCount > 8) log.firstElementChild.remove();
 }
 
 function setState(state) {
   chat.dataset.state = state;
-  if (state === "idle") hear("Turn finished");
+  if (state === "idle") announceInChat("Turn finished");
 }
 
-function change(changes) {
+function applyChanges(changes) {
   // Measured before the changes: afterwards the page is longer and never at its end.
-  const stay = following && atEnd();
-  for (const one of changes) {
-    if (one.after !== undefined) switchBranch(one);
-    else if (one.html !== undefined) putPart(one);
-    else if (one.text !== undefined) addText(one);
-    else if (one.state) setState(one.state);
-    else if (one.say) hear(one.say);
+  const shouldScroll = followsEnd && isAtEnd();
+  for (const change of changes) {
+    if (change.after !== undefined) switchBranch(change);
+    else if (change.html !== undefined) updateFragment(change);
+    else if (change.text !== undefined) appendText(change);
+    else if (change.state) setState(change.state);
+    else if (change.say) announceInChat(change.say);
   }
-  if (stay) toEnd();
-  else offerEnd();
+  if (shouldScroll) scrollToEnd();
+  else updateEndButton();
 }
 
-function follow() {
-  if (!shown() || isOpen(source) || !chat?.dataset.stream) return;
-  source = new EventSource(`${chat.dataset.stream}?after=${last}`);
-  source.addEventListener("changes", async (event) => {
+async function openChatStream() {
+  const canOpen = () => isPageVisible() && !isStreamOpen(chatStream) && chat?.dataset.stream;
+  if (!canOpen()) return;
+  const hasSlot = await acquireStreamSlot();
+  if (!canOpen()) return isPageVisible() || releaseStreamSlot();
+  chatStream = new EventSource(`${chat.dataset.stream}?after=${lastEventId}${hasSlot ? "" : "&wait=false"}`);
+  // Without a slot, the stream ends after the changes so far, and the browser opens it again a few seconds later.
+  if (!hasSlot) chatStream.addEventListener("error", useFreeSlot);
+  chatStream.addEventListener("changes", async (event) => {
     // Set first, so that a stream that is reopened meanwhile does not send these changes again.
-    last = Number(event.lastEventId);
+    lastEventId = Number(event.lastEventId);
     // Replacing an element between press and release would swallow the click.
-    await letGo;
-    change(JSON.parse(event.data));
+    await pointerReleased;
+    applyChanges(JSON.parse(event.data));
   });
-  source.addEventListener("gone", () => {
-    leave();
+  chatStream.addEventListener("gone", () => {
+    closeChatStream();
     delete chat.dataset.stream;
-    tell(element('<div class="alert bad" role="alert"><p>This chat was deleted.</p></div>'));
+    showAlert(parseElement('<div class="alert bad" role="alert"><p>This chat was deleted.</p></div>'));
   });
-  keepOpen(source, follow, (error) => tell(trouble(error)));
+  keepStreamOpen(chatStream, openChatStream, (error) => showAlert(createErrorAlert(error)));
 }
 
-function leave() {
-  source?.close();
-  source = null;
+function closeChatStream() {
+  chatStream?.close();
+  chatStream = null;
+  releaseStreamSlot();
+}
+
+async function useFreeSlot({ target }) {
+  if (!(await acquireStreamSlot()) || chatStream !== target) return;
+  chatStream.close();
+  openChatStream();
 }
 
 // Browsers limit the number of streams across all windows, so hidden pages close theirs.
-document.addEventListener("visibilitychange", () => (shown() ? follow() : leave()));
-addEventListener("pagehide", leave);
+document.addEventListener("visibilitychange", () => (isPageVisible() ? openChatStream() : closeChatStream()));
+addEventListener("pagehide", closeChatStream);
 
 // Scroll position: new content scrolls the page only if it was at the end.
 
-function offerEnd() {
+function updateEndButton() {
   const button = $("[data-to-end]");
-  if (button) button.hidden = atEnd();
+  if (button) button.hidden = isAtEnd();
 }
 addEventListener("scroll", () => {
-  following = atEnd();
-  offerEnd();
+  followsEnd = isAtEnd();
+  updateEndButton();
 }, { passive: true });
 
-if (chat?.dataset.stream) new ResizeObserver(() => following && toEnd()).observe($(".dock"));
-document.addEventListener("load", ({ target }) => target.matches?.(".pictures img") && following && toEnd(), true);
+if (chat?.dataset.stream) new ResizeObserver(() => followsEnd && scrollToEnd()).observe($(".dock"));
+document.addEventListener("load", ({ target }) => target.matches?.(".pictures img") && followsEnd && scrollToEnd(), true);
 
-// Sending without leaving the page. The effects arrive over the stream.
+// Submits forms without leaving the page. Their effects arrive over the event stream.
 
-let sending = null;
+let pendingSubmission = null;
 
 // Replaces only children that changed, so that a link that is being pressed stays.
-function putChanged(old, fresh) {
-  const pairs = [...old.children].map((one, at) => [one, fresh.children[at]]);
-  if (pairs.length !== fresh.children.length) put(old, fresh);
-  else pairs.forEach(([one, other]) => one.isEqualNode(other) || put(one, other));
+function replaceChangedChildren(oldElement, newElement) {
+  const pairs = [...oldElement.children].map((child, index) => [child, newElement.children[index]]);
+  if (pairs.length !== newElement.children.length) replaceElement(oldElement, newElement);
+  else pairs.forEach(([oldChild, newChild]) => oldChild.isEqualNode(newChild) || replaceElement(oldChild, newChild));
 }
 
-async function sendQuietly(form, button) {
-  const busy = button || form;
-  if (busy.getAttribute("aria-busy") === "true") return;
+async function submitInPlace(form, button) {
+  const busyElement = button || form, mode = button?.dataset.submitMode ?? form.dataset.submitMode;
+  if (busyElement.getAttribute("aria-busy") === "true") {
+    // A setting that is changed while an earlier change is pending is sent after it.
+    if (mode === "settings") form.dataset.changed = "yes";
+    return pendingSubmission;
+  }
   const data = new URLSearchParams(new FormData(form, button));
-  const how = button?.dataset.quiet ?? form.dataset.quiet;
-  busy.setAttribute("aria-busy", "true");
+  busyElement.setAttribute("aria-busy", "true");
   try {
-    const response = await post(goalOf(form, button), data, PART);
+    const response = await postForm(actionUrl(form, button), data, FRAGMENT_REQUEST);
     if (response.redirected) return location.assign(response.url);
-    const { page, said } = await read(response), made = page.body;
-    if (!response.ok && (made.querySelector("main") || !made.querySelector(":scope > [id]"))) return tell(made.querySelector(".alert, .empty") || trouble(new Refused(said)));
-    $("#told").replaceChildren();
-    for (const fresh of [...made.children]) {
-      const old = fresh.id && document.getElementById(fresh.id);
-      if (old) (how === "settings" ? putChanged : put)(old, fresh);
+    const result = await readPage(response), body = result.page.body;
+    if (!response.ok && (body.querySelector("main") || !body.querySelector(":scope > [id]"))) return showAlert(createResponseAlert(result));
+    $("#alerts").replaceChildren();
+    // Settings that were changed since are not overwritten.
+    if (form.dataset.changed) return;
+    for (const newElement of [...body.children]) {
+      const oldElement = newElement.id && document.getElementById(newElement.id);
+      if (oldElement) (mode === "settings" ? replaceChangedChildren : replaceElement)(oldElement, newElement);
     }
-    if (response.ok && how === "clear") clearMessage(form);
-    if (response.ok && how === "close") $("#dialog").close();
+    if (response.ok && mode === "clear") clearMessageForm(form, data);
+    if (response.ok && mode === "close") $("#dialog").close();
     // The user's own action: its effects should be in view, even if the page was scrolled up before.
-    if (response.ok && how !== "stay") following = true;
+    if (response.ok && mode !== "stay") followsEnd = true;
   } catch (error) {
-    tell(trouble(error));
+    showAlert(createErrorAlert(error));
   } finally {
-    busy.removeAttribute("aria-busy");
+    busyElement.removeAttribute("aria-busy");
+    if (form.dataset.changed) {
+      delete form.dataset.changed;
+      await (pendingSubmission = submitInPlace(form, button));
+    }
   }
 }
 
-function tell(alert) {
-  $("#told").replaceChildren(document.adoptNode(alert));
+function showAlert(alert) {
+  $("#alerts").replaceChildren(document.adoptNode(alert));
 }
 
-function clearMessage(form) {
-  const box = $("textarea", form);
-  box.value = "";
+// Keeps text and attachments that were added while the message was being sent.
+function clearMessageForm(form, data) {
+  const box = $("textarea", form), sentText = data.get("text");
+  if (box.value.startsWith(sentText)) box.value = box.value.slice(sentText.length);
   box.focus();
-  form.dispatchEvent(new Event("sent"));
-  toEnd();
+  form.dispatchEvent(new CustomEvent("sent", { detail: data.getAll("attachment") }));
+  scrollToEnd();
 }
 
 // Not the maxlength attribute, because browsers silently cut off pasted text that exceeds it.
 document.addEventListener("input", ({ target }) => {
-  const most = Number(target.dataset.most);
-  if (!most) return;
+  const maxLength = Number(target.dataset.maxLength);
+  if (!maxLength) return;
   // Counted in characters as the server does, not in UTF-16 units; only if the cheap length exceeds the limit.
-  const count = target.value.length > most ? [...target.value].length : 0;
-  target.setCustomValidity(count > most ? `The message has ${count.toLocaleString("en")} characters; the limit is ${most.toLocaleString("en")}. Split it into several messages, or put the text in a workspace file.` : "");
+  const count = target.value.length > maxLength ? [...target.value].length : 0;
+  target.setCustomValidity(count > maxLength ? `The message has ${count.toLocaleString("en")} characters; the limit is ${maxLength.toLocaleString("en")}. Split it into several messages, or put the text in a workspace file.` : "");
 });
 
 document.addEventListener("submit", (event) => {
   const form = event.target, button = event.submitter;
   if (event.defaultPrevented || button?.dataset.swap !== undefined) return;
-  const quiet = button?.dataset.quiet ?? form.dataset.quiet;
-  if (quiet === undefined || quiet === "go") return;
+  const mode = button?.dataset.submitMode ?? form.dataset.submitMode;
+  if (mode === undefined || mode === "go") return;
   event.preventDefault();
-  sending = sendQuietly(form, button);
+  pendingSubmission = submitInPlace(form, button);
 });
 
 document.addEventListener("change", ({ target }) => {
@@ -206,33 +228,33 @@ document.addEventListener("change", ({ target }) => {
 
 // Drafts: unsent text is restored when the page is opened again in the same window.
 
-const box = $("#text"), draft = `draft ${who(document)} ${location.pathname}`;
-let isSent = false;
+const messageBox = $("#text"), draftKey = `draft ${userName(document)} ${location.pathname}`;
+let isMessageSent = false;
 
-if (box && !box.value) box.value = sessionStorage.getItem(draft) || "";
-addEventListener("submit", ({ defaultPrevented, target }) => (isSent = !defaultPrevented && target === box?.form));
+if (messageBox && !messageBox.value) messageBox.value = sessionStorage.getItem(draftKey) || "";
+addEventListener("submit", ({ defaultPrevented, target }) => (isMessageSent = !defaultPrevented && target === messageBox?.form));
 addEventListener("pagehide", () => {
-  if (!box) return;
-  if (box.value && !isSent) sessionStorage.setItem(draft, box.value);
-  else sessionStorage.removeItem(draft);
+  if (!messageBox) return;
+  if (messageBox.value && !isMessageSent) sessionStorage.setItem(draftKey, messageBox.value);
+  else sessionStorage.removeItem(draftKey);
 });
 
-// Parts that are loaded on request.
+// Fragments that are loaded on request.
 
-const fetchPart = async (url, id) => (await ask(url, PART)).page.getElementById(id);
+const fetchFragment = async (url, id) => (await fetchPage(url, FRAGMENT_REQUEST)).page.getElementById(id);
 
-const wanted = (form) => String(new URLSearchParams(new FormData(form)));
+const formQuery = (form) => String(new URLSearchParams(new FormData(form)));
 
-const findSoon = later(150, async (form) => {
-  const asked = wanted(form);
-  const fresh = await fetchPart(`${goalOf(form)}?${asked}`, "console-list").catch(() => tell(trouble()));
-  const old = $("#console-list");
+const findTools = debounce(150, async (form) => {
+  const query = formQuery(form);
+  const newList = await fetchFragment(`${actionUrl(form)}?${query}`, "console-list").catch(() => showAlert(createErrorAlert()));
+  const oldList = $("#console-list");
   // A tool may have been chosen or the query changed since.
-  if (fresh && old && asked === wanted(form)) put(old, fresh);
+  if (newList && oldList && query === formQuery(form)) replaceElement(oldList, newList);
 });
 document.addEventListener("input", ({ target }) => {
   const form = target.closest("form[data-find]");
-  if (form) findSoon(form);
+  if (form) findTools(form);
 });
 document.addEventListener("submit", (event) => {
   if (!event.target.matches("[data-find]")) return;
@@ -240,126 +262,113 @@ document.addEventListener("submit", (event) => {
   $("#console-list a")?.click();
 });
 
-async function loadEarlier(link) {
-  const fresh = await fetchPart(link.href, "earlier-turns"), first = $("#turns").firstElementChild;
-  const top = first.getBoundingClientRect().top;
-  $("#earlier").replaceWith(document.adoptNode($("#earlier", fresh)));
-  const turns = $$(":scope > .turn", fresh);
+async function loadEarlierTurns(link) {
+  const earlier = await fetchFragment(link.href, "earlier-turns"), firstTurn = $("#turns").firstElementChild;
+  const top = firstTurn.getBoundingClientRect().top;
+  $("#earlier").replaceWith(document.adoptNode($("#earlier", earlier)));
+  const turns = $$(":scope > .turn", earlier);
   $("#turns").prepend(...turns);
-  turns.forEach(dress);
-  turns.forEach(ready);
+  turns.forEach(enhanceMessages);
+  turns.forEach(activateElements);
   // The turns above push the page down: scroll by the same distance, so that the reader stays in place.
-  scrollBy(0, first.getBoundingClientRect().top - top);
-  say(`${turns.length} earlier turns`);
-  watchEarlier();
+  scrollBy(0, firstTurn.getBoundingClientRect().top - top);
+  announce(`${turns.length} earlier turns`);
+  observeEarlierLink();
 }
 
 // Earlier turns are loaded before the reader reaches them. If that fails, the link is still there.
-const nearStart = new IntersectionObserver(async ([seen]) => {
-  const link = $("a", seen.target);
-  if (!seen.isIntersecting || !link || link.getAttribute("aria-busy")) return;
+const earlierObserver = new IntersectionObserver(async ([entry]) => {
+  const link = $("a", entry.target);
+  if (!entry.isIntersecting || !link || link.getAttribute("aria-busy")) return;
   link.setAttribute("aria-busy", "true");
-  await loadEarlier(link).catch(() => link.removeAttribute("aria-busy"));
+  await loadEarlierTurns(link).catch(() => link.removeAttribute("aria-busy"));
 }, { rootMargin: "800px 0px 0px" });
 
-function watchEarlier() {
-  nearStart.disconnect();
-  if ($("#earlier a")) nearStart.observe($("#earlier"));
+function observeEarlierLink() {
+  earlierObserver.disconnect();
+  if ($("#earlier a")) earlierObserver.observe($("#earlier"));
 }
 
-const ASKED = {
+let lastConsoleRequestId = 0;
+
+const CHAT_ACTIONS = {
   "a[data-console]": async (link) => {
-    put($("#console"), await fetchPart(link.href, "console"));
+    const requestId = ++lastConsoleRequestId, newConsole = await fetchFragment(link.href, "console");
+    if (requestId !== lastConsoleRequestId) return;
+    replaceElement($("#console"), newConsole);
     $("#console :is(input:not([type=hidden]), textarea, select)")?.focus();
   },
   "a[data-panel]": async (link) => {
     // Wait for a pending change of settings, which affects the panel.
-    await sending;
-    $("#dialog").replaceChildren(document.adoptNode(await fetchPart(link.href, "panel")));
+    await pendingSubmission;
+    $("#dialog").replaceChildren(document.adoptNode(await fetchFragment(link.href, "panel")));
     $("#dialog h1").id = "dialog-title";
     if (!$("#dialog").open) $("#dialog").showModal();
   },
-  "a[data-earlier]": loadEarlier,
+  "a[data-earlier]": loadEarlierTurns,
   "[data-to-end]": () => {
-    following = true;
-    toEnd();
+    followsEnd = true;
+    scrollToEnd();
   },
   "[data-copy-turn]": async (button) => {
-    const texts = $$(".answer .md", button.closest(".turn")).map((one) => one.innerText.trim());
-    await copy(texts.filter(Boolean).join("\n\n"));
+    const texts = $$(".answer .md", button.closest(".turn")).map((answer) => answer.innerText.trim());
+    await copyText(texts.filter(Boolean).join("\n\n"));
   },
 };
 
-document.addEventListener("click", async (event) => {
-  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
-  for (const [selector, act] of Object.entries(ASKED)) {
-    const found = event.target.closest?.(selector);
-    if (!found) continue;
-    event.preventDefault();
-    found.setAttribute("aria-busy", "true");
-    try {
-      await act(found);
-    } catch {
-      // Every link also works as a plain page.
-      found.href ? location.assign(found.href) : tell(trouble());
-    } finally {
-      found.removeAttribute("aria-busy");
-    }
-    return;
-  }
-});
+runOnClick(CHAT_ACTIONS, () => showAlert(createErrorAlert()));
 
 // Additions to the server's HTML: copy buttons for code, and times in the local time zone.
 
-let clock;
+let timeFormat;
 
-function dress(root) {
+function enhanceMessages(root) {
   for (const pre of $$(".md pre", root)) {
     if (pre.parentElement.matches(".code-frame")) continue;
     const frame = Object.assign(document.createElement("div"), { className: "code-frame" });
-    const button = element('<button type="button" class="button quiet small" data-copy aria-label="Copy code"><svg class="icon" aria-hidden="true"><use href="#i-copy"/></svg></button>');
+    const button = parseElement('<button type="button" class="button quiet small" data-copy aria-label="Copy code"><svg class="icon" aria-hidden="true"><use href="#i-copy"/></svg></button>');
     pre.replaceWith(frame);
     frame.append(button, pre);
   }
-  for (const time of $$("time.at", root)) {
-    clock ??= new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" });
-    time.textContent = clock.format(new Date(time.dateTime));
+  for (const time of $$("time.message-time", root)) {
+    timeFormat ??= new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" });
+    time.textContent = timeFormat.format(new Date(time.dateTime));
   }
 }
 
 // Keyboard shortcuts.
 
-const typing = (target) => target.closest?.("input, textarea, select, [contenteditable]");
-const touch = matchMedia("(pointer: coarse) and (hover: none)");
+const isTextField = (target) => target.closest?.("input, textarea, select, [contenteditable]");
+const touchScreen = matchMedia("(pointer: coarse) and (hover: none)");
 
 document.addEventListener("keydown", (event) => {
-  const { key, target } = event, plain = !event.ctrlKey && !event.metaKey && !event.altKey;
+  const { key, target } = event, hasNoModifier = !event.ctrlKey && !event.metaKey && !event.altKey;
   // With an input method, Enter confirms the composed characters and must not send the message.
   if (event.isComposing || $("#dialog").open) return;
-  if (key === "Enter" && target.id === "text" && plain && !event.shiftKey && !touch.matches) {
+  if (key === "Enter" && target.id === "text" && hasNoModifier && !event.shiftKey && !touchScreen.matches) {
     event.preventDefault();
     if (chat.dataset.state === "idle" && target.value.trim()) target.form.requestSubmit();
   } else if (key === "Escape" && !$("[popover]:popover-open, details.more[open]") && chat?.dataset.state !== "idle") {
     // In other fields, Escape closes the browser's suggestions or clears the field.
-    if (typing(target) && target.id !== "text") return;
+    if (isTextField(target) && target.id !== "text") return;
     event.preventDefault();
     $("#stop")?.click();
-  } else if (key === "/" && plain && !typing(target)) {
+  } else if (key === "/" && hasNoModifier && !isTextField(target)) {
     event.preventDefault();
     ($("#text") || $("#console input[type=search]") || $("#console a[data-console]"))?.focus();
-  } else if (key === "?" && plain && !typing(target)) {
+  } else if (key === "?" && hasNoModifier && !isTextField(target)) {
     event.preventDefault();
     $("#keys").togglePopover();
   }
 });
 
 // After the page is ready: the first format of a time takes as long as everything else here.
-setTimeout(dress, 0, document);
+setTimeout(enhanceMessages, 0, document);
 if (chat?.dataset.stream) {
-  follow();
+  openChatStream();
   // With the next frame, which needs the layout of the page anyway.
   requestAnimationFrame(() => {
-    if (!location.hash || location.hash === "#end") toEnd();
-    watchEarlier();
+    if (!location.hash || location.hash === "#end") scrollToEnd();
+    observeEarlierLink();
   });
 }

@@ -2,108 +2,108 @@
 "use strict";
 
 {
-  const box = $("#text"), list = $("#insert-box");
-  let round = 0;
+  const messageBox = $("#text"), optionList = $("#insert-box");
+  let lastSearchRequestId = 0;
 
-  // What is being typed: the kind, the words to find, and where they begin.
-  function typed() {
-    const before = box.value.slice(0, box.selectionStart);
-    const found = /^\/([^\s/]{0,60})$/.exec(before) || /(?:^|\s)@([^\s@]{0,60})$/.exec(before);
-    if (!found) return null;
-    return { kind: before.startsWith("/") ? "prompt" : "resource", words: found[1], from: before.length - found[1].length - 1 };
+  // Returns the kind, query and start of the reference that is being typed before the cursor, or null.
+  function parseTypedText() {
+    const textBefore = messageBox.value.slice(0, messageBox.selectionStart);
+    const match = /^\/([^\s/]{0,60})$/.exec(textBefore) || /(?:^|\s)@([^\s@]{0,60})$/.exec(textBefore);
+    if (!match) return null;
+    return { kind: textBefore.startsWith("/") ? "prompt" : "resource", query: match[1], start: textBefore.length - match[1].length - 1 };
   }
 
-  function hide() {
-    round += 1;
-    list.hidden = true;
-    box.removeAttribute("aria-activedescendant");
+  function hideOptions() {
+    lastSearchRequestId += 1;
+    optionList.hidden = true;
+    messageBox.removeAttribute("aria-activedescendant");
   }
 
-  const options = () => $$("[role=option]", list);
+  const getOptions = () => $$("[role=option]", optionList);
 
-  function select(option) {
-    options().forEach((one) => one.setAttribute("aria-selected", String(one === option)));
-    box.setAttribute("aria-activedescendant", option.id);
+  function selectOption(option) {
+    getOptions().forEach((other) => other.setAttribute("aria-selected", String(other === option)));
+    messageBox.setAttribute("aria-activedescendant", option.id);
     option.scrollIntoView({ block: "nearest" });
   }
 
-  const chat = () => box.form.action.split("/ui/chat/")[1] || "";
+  const chatId = () => messageBox.form.action.split("/ui/chat/")[1] || "";
 
-  const search = later(200, async () => {
-    const now = typed(), mine = (round += 1);
-    if (!now) return hide();
-    const query = new URLSearchParams({ kind: now.kind, q: now.words, chat: chat() });
-    const { page, ok } = await ask(`/ui/chat/insert?${query}`, PART).catch(() => ({}));
-    const fresh = ok && $$("[role=option]", page).slice(0, 8);
+  const searchOptions = debounce(200, async () => {
+    const typed = parseTypedText(), requestId = (lastSearchRequestId += 1);
+    if (!typed) return hideOptions();
+    const query = new URLSearchParams({ kind: typed.kind, q: typed.query, chat: chatId() });
+    const { page, ok } = await fetchPage(`/ui/chat/insert?${query}`, FRAGMENT_REQUEST).catch(() => ({}));
+    const newOptions = ok && $$("[role=option]", page).slice(0, 8);
     // Something else may have been typed since.
-    if (mine !== round || !typed()) return;
-    if (!fresh?.length) return hide();
-    fresh.forEach((one, at) => Object.assign(one, { id: `insert-${at}`, tabIndex: -1 }));
-    list.replaceChildren(...fresh.map((one) => document.adoptNode(one)));
-    list.hidden = false;
-    select(options()[0]);
+    if (requestId !== lastSearchRequestId || !parseTypedText()) return;
+    if (!newOptions?.length) return hideOptions();
+    newOptions.forEach((option, index) => Object.assign(option, { id: `insert-${index}`, tabIndex: -1 }));
+    optionList.replaceChildren(...newOptions.map((option) => document.adoptNode(option)));
+    optionList.hidden = false;
+    selectOption(getOptions()[0]);
   });
 
-  function choose(option) {
-    const { from } = typed() || { from: box.selectionStart };
-    box.setRangeText("", from, box.selectionStart, "end");
-    hide();
+  function chooseOption(option) {
+    const { start } = parseTypedText() || { start: messageBox.selectionStart };
+    messageBox.setRangeText("", start, messageBox.selectionStart, "end");
+    // The list is hidden first: its own handler then lets this click pass.
+    hideOptions();
     option.click();
   }
 
-  if (box && list) {
-    box.setAttribute("aria-controls", list.id);
-    box.addEventListener("input", () => (typed() ? search() : hide()));
-    box.addEventListener("blur", () => setTimeout(() => list.matches(":hover") || hide(), 200));
-    box.addEventListener("keydown", (event) => {
-      const { key } = event, all = options(), at = all.findIndex((one) => one.getAttribute("aria-selected") === "true");
-      if (list.hidden || event.isComposing || !all.length) return;
-      if (key === "ArrowDown" || key === "ArrowUp") select(all.at((at + (key === "ArrowDown" ? 1 : -1)) % all.length));
-      else if (key === "Enter" || key === "Tab") choose(all[Math.max(at, 0)]);
-      else if (key === "Escape") hide();
+  if (messageBox && optionList) {
+    messageBox.setAttribute("aria-controls", optionList.id);
+    messageBox.addEventListener("input", () => (parseTypedText() ? searchOptions() : hideOptions()));
+    messageBox.addEventListener("blur", () => setTimeout(() => optionList.matches(":hover") || hideOptions(), 200));
+    messageBox.addEventListener("keydown", (event) => {
+      const { key } = event, options = getOptions(), index = options.findIndex((option) => option.getAttribute("aria-selected") === "true");
+      if (optionList.hidden || event.isComposing || !options.length) return;
+      if (key === "ArrowDown" || key === "ArrowUp") selectOption(options.at((index + (key === "ArrowDown" ? 1 : -1)) % options.length));
+      else if (key === "Enter" || key === "Tab") chooseOption(options[Math.max(index, 0)]);
+      else if (key === "Escape") hideOptions();
       else return;
       event.preventDefault();
       event.stopPropagation();
     });
-    // Before the link is followed by the script of the chat.
-    list.addEventListener("click", (event) => {
+    // In the capture phase, before chat.js follows the link.
+    optionList.addEventListener("click", (event) => {
       const option = event.target.closest("[role=option]");
-      if (!option || list.hidden) return;
+      if (!option || optionList.hidden) return;
       event.preventDefault();
       event.stopPropagation();
-      choose(option);
-      // The link is detached from the list's handler now.
+      chooseOption(option);
     }, true);
   }
 
   // The dialog: search, suggestions and insertion.
 
-  const searchDialog = later(200, async (input) => {
+  const searchDialog = debounce(200, async (input) => {
     const query = String(new URLSearchParams(new FormData(input.form)));
-    const fresh = (await ask(`/ui/chat/insert?${query}`, PART)).page.getElementById("insert-list");
-    if (input.isConnected && query === String(new URLSearchParams(new FormData(input.form)))) put($("#insert-list", input.closest("#panel")), fresh);
+    const newList = (await fetchPage(`/ui/chat/insert?${query}`, FRAGMENT_REQUEST)).page.getElementById("insert-list");
+    if (input.isConnected && query === String(new URLSearchParams(new FormData(input.form)))) replaceElement($("#insert-list", input.closest("#panel")), newList);
   });
 
-  let asking = null;
-  const suggest = later(250, async (input) => {
-    asking?.abort();
-    asking = new AbortController();
+  let suggestionRequest = null;
+  const suggestValues = debounce(250, async (input) => {
+    suggestionRequest?.abort();
+    suggestionRequest = new AbortController();
     const query = new URLSearchParams(new FormData(input.form));
     ["csrf", "chat", "kind", "server", "name"].forEach((name) => query.delete(name));
     query.set("argument", input.dataset.argument);
-    const options = { ...PART, signal: asking.signal };
-    const found = await ask(`${input.form.dataset.complete}&${query}`, options).catch(() => null);
-    const fresh = found?.ok && found.page.getElementById("suggestions");
-    if (!fresh || !input.isConnected) return;
-    $("#suggestions").replaceWith(document.adoptNode(fresh));
+    const options = { ...FRAGMENT_REQUEST, signal: suggestionRequest.signal };
+    const response = await fetchPage(`${input.form.dataset.complete}&${query}`, options).catch(() => null);
+    const suggestions = response?.ok && response.page.getElementById("suggestions");
+    if (!suggestions || !input.isConnected) return;
+    $("#suggestions").replaceWith(document.adoptNode(suggestions));
     input.setAttribute("list", "suggestions");
   });
 
   document.addEventListener("input", ({ target }) => {
     if (target.matches("[data-insert-search]")) searchDialog(target);
-    else if (target.matches("form[data-insert] [data-argument]")) suggest(target);
+    else if (target.matches("form[data-insert] [data-argument]")) suggestValues(target);
   });
-  document.addEventListener("focusin", ({ target }) => target.matches("form[data-insert] [data-argument]") && suggest(target));
+  document.addEventListener("focusin", ({ target }) => target.matches("form[data-insert] [data-argument]") && suggestValues(target));
 
   addEventListener("submit", async (event) => {
     const form = event.target;
@@ -115,23 +115,23 @@
     if (button.getAttribute("aria-busy") === "true") return;
     button.setAttribute("aria-busy", "true");
     try {
-      const response = await post(form.action, new URLSearchParams(new FormData(form)), PART);
-      const { page, said } = await read(response), made = $$("li.chip", page), again = page.getElementById("panel");
-      if (response.ok && made.length) {
-        $("#attachments").append(...made.map((chip) => document.adoptNode(chip)));
+      const response = await postForm(form.action, new URLSearchParams(new FormData(form)), FRAGMENT_REQUEST);
+      const result = await readPage(response), { page } = result, chips = $$("li.chip", page), newPanel = page.getElementById("panel");
+      if (response.ok && chips.length) {
+        $("#attachments").append(...chips.map((chip) => document.adoptNode(chip)));
         $("#dialog").close();
-        box.focus();
-        say("Inserted");
-      } else if (again) {
-        put($("#panel"), again);
+        messageBox.focus();
+        announce("Inserted");
+      } else if (newPanel) {
+        replaceElement($("#panel"), newPanel);
         $("#dialog h1").id = "dialog-title";
       } else {
         $("#dialog").close();
-        tell(page.querySelector(".alert, .empty") || trouble(new Refused(said)));
+        showAlert(createResponseAlert(result));
       }
     } catch (error) {
       $("#dialog").close();
-      tell(trouble(error));
+      showAlert(createErrorAlert(error));
     } finally {
       button.removeAttribute("aria-busy");
     }

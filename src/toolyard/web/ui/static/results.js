@@ -1,66 +1,60 @@
 // Enhancements for results: switching views and loading more in place, copying tables, and large pictures.
 "use strict";
 
-const viewAt = async (link) => $(".result-view", (await ask(link.href, PART)).page);
+// The last clicked link of each view. Responses to earlier ones are ignored.
+const latestLinks = new Map();
 
-// Spreadsheets run texts that begin like a formula, so that these get an apostrophe in front.
+// Passes the loaded view to apply(), with the element that shows the result now: it may have been replaced since.
+async function loadView(link, apply) {
+  const { id } = link.closest(".result-view");
+  latestLinks.set(id, link);
+  const response = await fetchPage(link.href, FRAGMENT_REQUEST).catch((error) => ({ error }));
+  if (latestLinks.get(id) !== link) return;
+  if (!response.ok) throw response.error ?? new RequestError(response.message);
+  const oldView = document.getElementById(id), newView = $(".result-view", response.page);
+  if (oldView) apply(oldView, newView);
+}
+
+// Spreadsheets evaluate text that starts like a formula: prefix it with an apostrophe.
 const cellText = (cell) => {
   const text = cell.innerText.replace(/\s+/g, " ");
   return !cell.matches(".number") && /^[=+\-@]/.test(text) ? `'${text}` : text;
 };
 
-const VIEWS = {
-  "a[data-view]": async (link) => {
-    put(link.closest(".result-view"), await viewAt(link));
-    say("Shown");
-  },
-  "a[data-more]": async (link) => {
-    const line = link.closest(".more-line"), list = line.previousElementSibling;
-    const fresh = await viewAt(link);
-    const rows = (root) => (root.matches("[data-rows]") ? root : $("[data-rows]", root));
-    rows(list).append(...rows(fresh).childNodes);
-    const rest = [...fresh.children].find((one) => one.matches(".more-line"));
-    line.replaceWith(document.adoptNode(rest));
-  },
+const RESULT_ACTIONS = {
+  "a[data-view]": (link) => loadView(link, (oldView, newView) => {
+    replaceElement(oldView, newView);
+    announce("Shown");
+  }),
+  "a[data-more]": (link) => loadView(link, (_oldView, newView) => {
+    const moreLine = link.closest(".more-line"), shownPart = moreLine.previousElementSibling;
+    const findRows = (root) => (root.matches("[data-rows]") ? root : $("[data-rows]", root));
+    findRows(shownPart).append(...findRows(newView).childNodes);
+    const newMoreLine = [...newView.children].find((child) => child.matches(".more-line"));
+    moreLine.replaceWith(document.adoptNode(newMoreLine));
+  }),
   "[data-copy-table]": async (button) => {
     const rows = $$("tr", button.closest(".result-view"));
-    await copy(rows.map((row) => [...row.cells].map(cellText).join("\t")).join("\n"));
+    await copyText(rows.map((row) => [...row.cells].map(cellText).join("\t")).join("\n"));
   },
-  "[data-picture]": (from) => {
-    const shown = $("img", from), figure = document.createElement("figure");
+  "[data-picture]": (trigger) => {
+    const image = $("img", trigger), figure = document.createElement("figure");
     figure.className = "picture";
-    figure.innerHTML = '<h1 class="unseen" id="dialog-title"></h1><button type="button" class="button small" data-cancel>Close</button><img>';
-    $("h1", figure).textContent = shown.alt;
-    Object.assign($("img", figure), { src: shown.src, alt: shown.alt });
+    figure.innerHTML = '<h1 class="visually-hidden" id="dialog-title"></h1><button type="button" class="button small" data-cancel>Close</button><img>';
+    $("h1", figure).textContent = image.alt;
+    Object.assign($("img", figure), { src: image.src, alt: image.alt });
     $("#dialog").replaceChildren(figure);
     $("#dialog").showModal();
   },
 };
 
-document.addEventListener("click", async (event) => {
-  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
-  for (const [selector, act] of Object.entries(VIEWS)) {
-    const found = event.target.closest?.(selector);
-    if (!found) continue;
-    event.preventDefault();
-    found.setAttribute("aria-busy", "true");
-    try {
-      await act(found);
-    } catch {
-      // Every link also works as a plain page.
-      if (found.href) location.assign(found.href);
-    } finally {
-      found.removeAttribute("aria-busy");
-    }
-    return;
-  }
-});
+runOnClick(RESULT_ACTIONS);
 
 // A picture that cannot be displayed becomes a link to its bytes.
 document.addEventListener("error", ({ target }) => {
-  const from = target.matches?.("img") && target.closest("[data-picture]");
-  if (!from) return;
-  from.removeAttribute("data-picture");
-  from.className = "chip";
-  from.replaceChildren("This is not a valid picture");
+  const trigger = target.matches?.("img") && target.closest("[data-picture]");
+  if (!trigger) return;
+  trigger.removeAttribute("data-picture");
+  trigger.className = "chip";
+  trigger.replaceChildren("This is not a valid picture");
 }, true);

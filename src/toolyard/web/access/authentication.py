@@ -15,15 +15,10 @@ from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.errors import ToolyardError
 from toolyard.types.account import RequestUser, Right, Role, User
 from toolyard.web.access.cookies import Browser, ensure_browser, find_browser
-from toolyard.web.access.request_context import get_request_context
-from toolyard.web.access.services import get_service
-from toolyard.web.middleware.request_body import (
-    MAX_FORM_FIELDS,
-    UPLOAD_PATH,
-    get_body_limit,
-    get_file_limit,
-    has_body,
-)
+from toolyard.web.access.form_data import parse_form
+from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY
+from toolyard.web.middleware import request_body
+from toolyard.web.service_lookup import get_service
 
 __all__ = [
     "CSRF_FIELD",
@@ -100,13 +95,7 @@ async def check_csrf(request: Request, browser: Browser | None) -> None:
     """Verify the CSRF token of a form or script. Raises NotAllowed."""
     token = request.headers.get(CSRF_HEADER)
     if token is None:
-        # Starlette caches the form for the route. A single field may be as long as the whole body.
-        max_part_size = get_body_limit(request.url.path)
-        max_files = get_file_limit(request.url.path)
-        form = await request.form(
-            max_fields=MAX_FORM_FIELDS, max_files=max_files, max_part_size=max_part_size
-        )
-        field = form.get(CSRF_FIELD)
+        field = (await parse_form(request)).get(CSRF_FIELD)
         token = field if isinstance(field, str) else ""
     if browser is None or not browser.is_valid_csrf(token):
         raise NotAllowed(
@@ -165,9 +154,9 @@ async def _authenticate_and_check_body(request: Request) -> RequestUser:
         # Checked here for all unsafe methods, so that no route can forget it.
         if is_page_request(request):
             await check_csrf(request, browser)
-        elif has_body(request.scope) and not _has_safe_body_type(request):
+        elif request_body.has_body(request.scope) and not _has_safe_body_type(request):
             # Cross-site forms cannot send these.
-            wanted = _BINARY_TYPE if request.url.path == UPLOAD_PATH else "application/json"
+            wanted = _BINARY_TYPE if request.url.path == request_body.UPLOAD_PATH else "application/json"
             raise HTTPException(415, f"the API accepts request bodies of type {wanted} only")
     return user
 
@@ -185,7 +174,7 @@ async def _get_identity(request: Request) -> tuple[RequestUser, Browser | None]:
 
 async def _authenticate_without_token(request: Request) -> tuple[RequestUser, Browser | None]:
     user, browser = await _authenticate_by_people_mode(request)
-    address = get_request_context(request.scope).address
+    address = request.scope[REQUEST_CONTEXT_KEY].address
     if browser is None:
         return RequestUser(user, None, "", "", address), None
     signed_in = get_service(request, Settings).people_mode in (PeopleMode.PASSWORD, PeopleMode.OIDC)
@@ -202,7 +191,7 @@ async def _authenticate_token(request: Request, token: str) -> tuple[RequestUser
             hint="create a new one on the API tokens page",
         )
     api_token, user = token_and_user
-    return RequestUser(user, api_token.scope, "", "", get_request_context(request.scope).address), None
+    return RequestUser(user, api_token.scope, "", "", request.scope[REQUEST_CONTEXT_KEY].address), None
 
 
 async def _authenticate_by_people_mode(request: Request) -> tuple[User, Browser | None]:
@@ -216,7 +205,7 @@ async def _authenticate_by_people_mode(request: Request) -> tuple[User, Browser 
     session_and_user = (
         None
         if browser is None
-        else await people.authenticate_cookie(browser.text, get_request_context(request.scope).address)
+        else await people.authenticate_cookie(browser.text, request.scope[REQUEST_CONTEXT_KEY].address)
     )
     if session_and_user is None:
         raise _build_sign_in_error(request)
@@ -231,10 +220,10 @@ def _get_browser(request: Request) -> Browser | None:
 def _read_proxy_user_name(request: Request) -> str:
     header = get_service(request, Settings).proxy_header
     names = request.headers.getlist(header)
-    if names and not get_request_context(request.scope).is_trusted_proxy:
+    if names and not request.scope[REQUEST_CONTEXT_KEY].is_trusted_proxy:
         raise NotAllowed(
             f"the header {header} is accepted from trusted proxies only, and this request came from "
-            f"{get_request_context(request.scope).peer}",
+            f"{request.scope[REQUEST_CONTEXT_KEY].peer}",
             hint="open Toolyard through the proxy; if this is the proxy, add its address to trusted_proxies",
         )
     if len(names) > 1:
@@ -280,7 +269,7 @@ def parse_bearer_token(authorization: str) -> str | None:
 
 def _has_safe_body_type(request: Request) -> bool:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if request.url.path == UPLOAD_PATH:
+    if request.url.path == request_body.UPLOAD_PATH:
         return kind == _BINARY_TYPE
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 

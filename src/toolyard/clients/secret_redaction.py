@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from urllib.parse import unquote
 
-from toolyard.config.value_checks import find_path_tokens
+from toolyard.config.secret_replacement import find_secret_spans
 from toolyard.errors import HttpStatus, RpcError, ServerError, SignInNeeded
 from toolyard.results import redact_secrets
 from toolyard.results.readable_json import to_readable_json
@@ -23,8 +24,8 @@ _MAX_CAUSE_DEPTH = 8
 
 def find_secrets(server: Server) -> tuple[str, ...]:
     """Return the secret values of a definition: headers and query parameters (both exist to carry
-    credentials), random tokens in the URL's path, and environment variables and arguments with a name like
-    ``TOKEN``.
+    credentials), environment variables and arguments with a name like ``TOKEN``, and in URLs passwords,
+    random tokens in the path, and parameters with such a name.
 
     Of ``Bearer abc`` also ``abc``, since servers quote the token alone; of a query parameter also its
     percent-encoded form.
@@ -36,9 +37,11 @@ def find_secrets(server: Server) -> tuple[str, ...]:
         values = [value for key, value in spec.headers.items() if key.lower() not in _NON_SECRET_HEADERS]
         for value in spec.query.values():
             values += (value, URL.build(query={"": value}).raw_query_string.removeprefix("="))
-        values += [spec.url[start:end] for start, end in find_path_tokens(spec.url)]
+        values += _find_parts(spec.url)
     else:
         values = [value for key, value in spec.env.items() if _SECRET_NAME_PATTERN.search(key)]
+        for value in spec.env.values():
+            values += _find_parts(value)
         values += _find_secret_arguments(spec.args)
     if server.oauth is not None and server.oauth.client_secret:
         values.append(server.oauth.client_secret)
@@ -47,11 +50,18 @@ def find_secrets(server: Server) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in words if len(word) >= _MIN_SECRET_CHARACTERS))
 
 
+def _find_parts(text: str) -> Iterator[str]:
+    """Yield the secret parts of a URL, or of an argument or variable with a URL, also as a server reads
+    them."""
+    for start, end, _ in find_secret_spans(text):
+        yield from (text[start:end], unquote(text[start:end]))
+
+
 def _find_secret_arguments(args: Sequence[str]) -> Iterator[str]:
     """Yield ``abc`` of ``--api-key abc``, ``--token=abc``, ``-e TOKEN=abc`` and ``--header "Authorization:
     abc"``."""
     for argument, following in pairwise((*args, "")):
-        yield from (argument[start:end] for start, end in find_path_tokens(argument))
+        yield from _find_parts(argument)
         name, *value = _ASSIGNMENT_PATTERN.split(argument, maxsplit=1)
         if not _SECRET_NAME_PATTERN.search(name) or " " in name:
             continue

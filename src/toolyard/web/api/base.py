@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from toolyard.accounts.errors import NotAllowed
 from toolyard.types.account import Right
 from toolyard.web import routes
-from toolyard.web.access.dependencies import RequestUser, require_admin, require_browser_user, require_right
+from toolyard.web.access.authentication import RequestUser, require_admin, require_browser_user, require_right
 from toolyard.web.problem_details import PROBLEM_JSON
 
 __all__ = [

@@ -93,6 +93,8 @@ async def serve_local_clients(
         for server in servers:
             server.stop()
         if not servers:
+            # It still waits to own the directory. A server is not cancelled, because it moves its clients
+            # before it ends.
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task

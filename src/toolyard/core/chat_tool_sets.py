@@ -1,4 +1,4 @@
-"""Chat backend of a process with a database: resolves the owner of a chat and their tools."""
+"""Tools of chats in a process with a database: those that the owner of a chat may use in it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from toolyard.types.call import Caller, Surface
 from toolyard.types.chat import Chat
 from toolyard.types.server import Bundle
 
-__all__ = ["DatabaseChatBackend"]
+__all__ = ["DatabaseToolSets"]
 
 _CALLER_CACHE_ENTRIES = 1024
 
 
-class DatabaseChatBackend:
-    """Implementation of ``ChatBackend`` for the chats of all users."""
+class DatabaseToolSets:
+    """Implementation of ``ToolSetSource`` for the chats of all users."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class DatabaseChatBackend:
         """Forget the callers of a chat and close its dedicated connections."""
         for key in [key for key in self._callers if key[0] == chat_id]:
             del self._callers[key]
-        await self._core.manager.release_client(chat_id)
+        await self._core.manager.release_connections(chat_id)
 
     async def _find_owner(self, owner: str) -> User:
         if owner == LOCAL_PRINCIPAL.id and self._settings.people_mode is PeopleMode.NONE:

@@ -7,7 +7,7 @@ is loaded only when a model is first used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -34,6 +34,7 @@ from pydantic_ai.settings import ModelSettings
 from toolyard.agents.models import provider_errors
 from toolyard.agents.models.errors import ModelError
 from toolyard.agents.models.model_ref import ModelRef, ModelRequest, TokenPrices
+from toolyard.results.redaction import redact_known_secrets
 from toolyard.tracing.tracer import Attributes
 
 __all__ = ["AnswerDelta", "ModelStream", "stream_request"]
@@ -92,9 +93,9 @@ class ModelStream:
         """Return the answer so far, in the form that the provider expects in later requests."""
         return self._streamed_response.get()
 
-    def describe(self, content_of: ModelRequest | None) -> Attributes:
+    def describe(self, content_of: ModelRequest | None, secrets: Iterable[str] = ()) -> Attributes:
         """Return the attributes of the request's span, with the content of this request and its answer if
-        one is given."""
+        one is given, without ``secrets``."""
         answer = self.response()
         usage = answer.usage
         attributes: dict[str, str | int | Sequence[str] | None] = {
@@ -110,7 +111,8 @@ class ModelStream:
             settings = InstrumentationSettings(include_binary_content=False, version=6)
             for name, messages in (("input", content_of.messages), ("output", [answer])):
                 written = settings.messages_to_otel_messages(list(messages))
-                attributes[f"gen_ai.{name}.messages"] = orjson.dumps(written).decode()
+                redacted = redact_known_secrets({name: written}, secrets)[name]
+                attributes[f"gen_ai.{name}.messages"] = orjson.dumps(redacted).decode()
         return attributes
 
     def _finish_answer(self) -> ModelError | None:

@@ -1,6 +1,6 @@
 """Turns that run in this process: start, resume, stop, and end them on shutdown.
 
-In the background: heartbeats, stop requests of other processes, and the end of turns that another process
+In the background: heartbeats, stop requests from other processes, and the end of turns that another process
 abandoned.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Coroutine, Sequence
 from typing import Any
 
 from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NotHeld
-from toolyard.agents.chat.tool_set import ChatBackend, ToolSet
+from toolyard.agents.chat.tool_set import ToolSet, ToolSetSource
 from toolyard.agents.chat.turn import Turn, TurnServices, close_turn
 from toolyard.agents.chat.turn_log import read_turn
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot
@@ -27,7 +27,7 @@ from toolyard.transports.stdio.watchdog import pid_namespace, process_start_time
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, Fork, NewChatEvent, TurnEnd, TurnOutcome, TurnState
 
-__all__ = ["STOPPED_BY_USER", "TurnRunner", "create_runner_id", "is_runner_gone", "repeat_forever"]
+__all__ = ["STOPPED_BY_USER", "TurnSupervisor", "create_runner_id", "is_runner_gone", "repeat_forever"]
 
 log = logging.getLogger("toolyard.chat")
 
@@ -56,13 +56,13 @@ _MAX_TURN_AGENTS = 1_000
 """Maximum number of remembered agents of turns."""
 
 
-class TurnRunner:
+class TurnSupervisor:
     """Runs at most one turn per chat; the store enforces this across processes."""
 
     def __init__(
         self,
         context: TurnServices,
-        backend: ChatBackend,
+        tool_sets: ToolSetSource,
         *,
         heartbeat_interval_seconds: float = 10.0,
         on_turn_done: Callable[[Chat, int, ToolSet], None] | None = None,
@@ -73,8 +73,8 @@ class TurnRunner:
         shuts down.
         """
         self._on_turn_done = on_turn_done
-        self._context = context
-        self._backend = backend
+        self.context = context
+        self._tool_sets = tool_sets
         self._active_turns: dict[str, tuple[Turn, asyncio.Task[None]]] = {}
         # Chats between claim and task creation. The heartbeat must not take them for abandoned.
         self._starting_chat_ids: set[str] = set()
@@ -89,10 +89,10 @@ class TurnRunner:
     async def open(self) -> None:
         """End abandoned turns, then start the background tasks. Raises the store's errors."""
         await self.end_abandoned_turns()
-        self._last_heartbeat_at = self._context.clock()
+        self._last_heartbeat_at = self.context.clock()
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(repeat_forever(self._send_heartbeat)),
+            loop.create_task(repeat_forever(self.send_heartbeat)),
             loop.create_task(repeat_forever(self._listen_for_stops)),
         ]
 
@@ -121,7 +121,7 @@ class TurnRunner:
     async def resume(self, chat: Chat) -> None:
         """Resume a turn whose approvals are answered, unless another process already has."""
         try:
-            tool_set = await self._backend.load_tool_set(chat.owner, chat, self._turn_agents.get(chat.id))
+            tool_set = await self._tool_sets.load_tool_set(chat.owner, chat, self._turn_agents.get(chat.id))
         except ChatRefused as refusal:
             # The turn cannot continue. It ends as failed, but the approval itself was valid, so nothing is
             # raised.
@@ -142,9 +142,9 @@ class TurnRunner:
             raise ChatRefused("Toolyard is stopping", hint="try again in a moment")
         self._starting_chat_ids.add(chat.id)
         try:
-            claimed = await self._context.store.claim(
+            claimed = await self.context.store.claim(
                 chat.id,
-                self._context.runner,
+                self.context.runner,
                 expected_state,
                 events,
                 new_turn=expected_state is TurnState.IDLE,
@@ -154,7 +154,7 @@ class TurnRunner:
                 raise ChatBusy()
             number = claimed[0].seq if claimed else chat.turn
             snapshot = TurnSnapshot.from_events(claimed) if claimed else None
-            turn = Turn(self._context, chat, number, tool_set, snapshot)
+            turn = Turn(self.context, chat, number, tool_set, snapshot)
             task = asyncio.get_running_loop().create_task(turn.run(), name=f"toolyard-turn:{chat.id}")
             self._active_turns[chat.id] = (turn, task)
             task.add_done_callback(lambda done: self._forget_turn(chat, number, turn, tool_set, done))
@@ -171,8 +171,8 @@ class TurnRunner:
         Raises ChatBusy, and with ``deleted_turns`` ChatChanged if another branch was chosen meanwhile.
         """
         fork = Fork(0, chat.turn) if deleted_turns else None
-        if not await self._context.store.switch_branch(
-            chat.id, self._context.runner, turn, deleted_turns=deleted_turns, fork=fork
+        if not await self.context.store.switch_branch(
+            chat.id, self.context.runner, turn, deleted_turns=deleted_turns, fork=fork
         ):
             raise ChatBusy()
 
@@ -200,14 +200,15 @@ class TurnRunner:
             turn.stop(reason)
             await asyncio.wait([task], timeout=_STOP_TIMEOUT_SECONDS)
         elif chat.state is not TurnState.WAITING or not await self._end_waiting_turn(chat, reason):
-            await self._context.store.request_stop(chat.id)
+            # Another process runs the turn, or has just taken it over, and is asked to stop it.
+            await self.context.store.request_stop(chat.id)
 
     async def _end_waiting_turn(self, chat: Chat, end: TurnEnd) -> bool:
         """End a turn that waits for approvals and deny these.
 
         Return False if the turn is no longer waiting.
         """
-        context = self._context
+        context = self.context
         self._starting_chat_ids.add(chat.id)
         try:
             if (
@@ -237,20 +238,20 @@ class TurnRunner:
     async def end_abandoned_turns(self) -> None:
         """End every turn whose runner is gone. Raises the store's errors."""
         gone_runners: set[str] = set()
-        in_grace_period = 0 < self._grace_until - self._context.clock() <= _MAX_HEARTBEAT_GAP_SECONDS
+        in_grace_period = 0 < self._grace_until - self.context.clock() <= _MAX_HEARTBEAT_GAP_SECONDS
 
         def is_abandoned(runner: str, seconds: float) -> bool:
             # A turn held by this runner without a running task: storing its end failed earlier.
-            if runner == self._context.runner or is_runner_gone(runner, 0.0 if in_grace_period else seconds):
+            if runner == self.context.runner or is_runner_gone(runner, 0.0 if in_grace_period else seconds):
                 gone_runners.add(runner)
             return runner in gone_runners
 
-        for chat in await self._context.store.find_abandoned(is_abandoned):
+        for chat in await self.context.store.find_abandoned(is_abandoned):
             if not self._is_running_here(chat.id):
                 await self._end_abandoned_turn(chat, gone_runners)
 
     async def _end_abandoned_turn(self, chat: Chat, gone_runners: Container[str]) -> None:
-        context = self._context
+        context = self.context
         runner = await context.store.get_runner(chat.id)
         # The turn may have ended or changed hands since the query.
         if runner is None or runner not in gone_runners or self._is_running_here(chat.id):
@@ -264,12 +265,13 @@ class TurnRunner:
         with contextlib.suppress(NotHeld):
             await close_turn(context, chat.id, chat.turn, _PROCESS_GONE)
 
-    async def _send_heartbeat(self) -> None:
+    async def send_heartbeat(self) -> None:
+        """Wait for the interval, record that this process runs, and end the turns of those that do not."""
         await asyncio.sleep(self._heartbeat_interval_seconds)
         # In this order: the gap since our own last heartbeat must be known before other runners are judged by
         # theirs.
-        await self._context.store.record_heartbeat(self._context.runner)
-        now = self._context.clock()
+        await self.context.store.record_heartbeat(self.context.runner)
+        now = self.context.clock()
         # A clock that jumped has the same effect here, and other processes on this machine see it too.
         if not 0.0 <= now - self._last_heartbeat_at <= _MAX_HEARTBEAT_GAP_SECONDS:
             self._grace_until = now + _MAX_HEARTBEAT_GAP_SECONDS
@@ -277,7 +279,7 @@ class TurnRunner:
         await self.end_abandoned_turns()
 
     async def _listen_for_stops(self) -> None:
-        async for chat_id in self._context.store.listen_for_stop_requests():
+        async for chat_id in self.context.store.listen_for_stop_requests():
             if (active := self._active_turns.get(chat_id)) is not None:
                 active[0].stop(STOPPED_BY_USER)
         await asyncio.sleep(_RETRY_SECONDS)

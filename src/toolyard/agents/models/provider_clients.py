@@ -105,6 +105,8 @@ class ProviderClients:
         import httpx2
         from pydantic_ai.models import create_async_httpx2_client
 
+        from toolyard.agents.models.response_limits import limit_responses
+
         if access not in self._clients:
             _load_response_modules()
             timeout = httpx2.Timeout(
@@ -116,7 +118,9 @@ class ProviderClients:
                 from toolyard.agents.models.guarded_transport import GuardedTransport
 
                 transport = GuardedTransport(self._guard)
-            self._clients[access] = create_async_httpx2_client(timeout=timeout, transport=transport)
+            client = create_async_httpx2_client(timeout=timeout, transport=transport)
+            limit_responses(client)
+            self._clients[access] = client
         return self._clients[access]
 
 
@@ -126,7 +130,7 @@ def _load_response_modules() -> None:
     """
     from pydantic_ai.messages import ModelResponse
 
-    import_module("toolyard.agents.models.response_stream")
+    import_module("toolyard.agents.models.model_stream")
     ModelResponse(parts=[], model_name="gpt-4o", provider_name="openai").cost()
 
 

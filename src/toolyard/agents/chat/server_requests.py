@@ -1,4 +1,4 @@
-"""Parse elicitation and sampling requests of servers. Pure: the input is untrusted."""
+"""Parse elicitation and sampling requests from servers. Pure: the input is untrusted."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from urllib.parse import quote, urlsplit
 
 import orjson
 
-from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
+from toolyard.agents.chat.storable import is_storable_json, sanitize_text
 from toolyard.auth.errors import AddressNotAllowed
 from toolyard.config.value_checks import normalize_host, url_fault
 from toolyard.results.readable_json import estimate_characters
 from toolyard.types.chat import Question
+from toolyard.types.json_values import list_or_empty, object_or_empty
 from toolyard.types.server import HttpSpec, Server
 from toolyard.types.tool import JsonObject
 from toolyard.types.visible_text import hidden_or_space
@@ -27,6 +28,8 @@ __all__ = [
     "parse_elicitation",
 ]
 
+_LOCAL_NAME_SUFFIXES = (".local", ".internal", ".lan", ".home.arpa")
+"""Names that end so, and names without a dot, belong to the local network."""
 _MAX_MESSAGE_CHARACTERS = 10_000
 _MAX_SCHEMA_BYTES = 64_000
 _MAX_URL_CHARACTERS = 4_000
@@ -43,7 +46,7 @@ def parse_elicitation(params: JsonObject) -> Question | None:
     if params.get("mode", "form") == "url":
         url = normalize_web_url(_text_or_empty(params.get("url")))
         return None if url is None else Question(kind="url", message=message, url=url)
-    schema = _object_or_empty(params.get("requestedSchema"))
+    schema = object_or_empty(params.get("requestedSchema"))
     # Counted first: to encode a schema of many megabytes takes long.
     if estimate_characters(schema, _MAX_SCHEMA_BYTES) > _MAX_SCHEMA_BYTES:
         return None
@@ -94,20 +97,20 @@ class SamplingRequest:
 
 
 def _parse_messages(value: object) -> Iterator[tuple[bool, str]]:
-    for each in _list_or_empty(value):
-        message = _object_or_empty(each)
+    for each in list_or_empty(value):
+        message = object_or_empty(each)
         yield message.get("role") == "assistant", sanitize_text(_read_content_text(message.get("content")))
 
 
 def _read_content_text(content: object) -> str:
     """Return the text of a message; other content is replaced by its type in parentheses."""
     if isinstance(content, list):
-        return "\n".join(map(_read_block_text, _list_or_empty(cast("object", content))))
+        return "\n".join(map(_read_block_text, list_or_empty(cast("object", content))))
     return _read_block_text(content)
 
 
 def _read_block_text(content: object) -> str:
-    block = _object_or_empty(content)
+    block = object_or_empty(content)
     return _text_or_empty(block.get("text")) or f"({_text_or_empty(block.get('type'))[:40] or 'nothing'})"
 
 
@@ -132,16 +135,27 @@ def normalize_web_url(url: str) -> str | None:
 
 
 def is_private_page(server: Server | None, url: str) -> bool:
-    """Return whether a remote server wants the user to open a page of the user's own network."""
+    """Return whether a remote server wants the user to open a page of the user's own network.
+
+    Names are not resolved, but some are known to be those of local networks.
+    """
     if server is None or not isinstance(server.transport, HttpSpec):
         return False
     from toolyard.auth.oauth_http import AddressPolicy, parse_http_url  # Imported late: loads yarl.
 
     try:
         page = parse_http_url(url, "the page")
-        return AddressPolicy(server.transport.url, server.private_addresses).is_private_page(page)
+        configured = parse_http_url(server.transport.url, "the server's URL")
     except AddressNotAllowed:
         return True
+    policy = AddressPolicy(server.transport.url, server.private_addresses)
+    is_foreign_name = _is_local_name(page.host or "") and not _is_local_name(configured.host or "")
+    return policy.is_private_page(page) or (is_foreign_name and policy.is_guarded(page))
+
+
+def _is_local_name(host: str) -> bool:
+    host = host.rstrip(".").lower()
+    return ":" not in host and ("." not in host or host.endswith(_LOCAL_NAME_SUFFIXES))
 
 
 def _number_or_none(value: object) -> int | float | None:
@@ -155,11 +169,3 @@ def _number_or_none(value: object) -> int | float | None:
 
 def _text_or_empty(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _object_or_empty(value: object) -> JsonObject:
-    return cast("JsonObject", value) if isinstance(value, dict) else {}
-
-
-def _list_or_empty(value: object) -> list[object]:
-    return cast("list[object]", value) if isinstance(value, list) else []

@@ -1,6 +1,6 @@
 """One request to a model, from sending it to releasing its connection.
 
-Separate from ``response_stream``, because it must not import pydantic-ai.
+Separate from ``model_stream``, because it must not import pydantic-ai.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from toolyard.agents.models.model_ref import ModelRef, ModelRequest, TokenPrices
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-    from toolyard.agents.models.response_stream import ModelStream
+    from toolyard.agents.models.model_stream import ModelStream
 
 __all__ = ["ModelStreamContext"]
 
@@ -61,11 +61,11 @@ class ModelStreamContext(AbstractAsyncContextManager["ModelStream"]):
     ) -> ModelStream | ModelError | float:
         """Return the stream, the error to raise, or the seconds after which to try again."""
         # Already loaded in a thread, together with the model.
-        from toolyard.agents.models import provider_errors, response_stream
+        from toolyard.agents.models import model_stream, provider_errors
 
         try:
             async with asyncio.timeout(self._silence_timeout):
-                request = response_stream.stream_request(model, model_ref, self._request)
+                request = model_stream.stream_request(model, model_ref, self._request)
                 streamed_response = await self._stack.enter_async_context(request)
         except TimeoutError:
             return provider_errors.model_silent_error(model_ref, self._silence_timeout)
@@ -77,7 +77,7 @@ class ModelStreamContext(AbstractAsyncContextManager["ModelStream"]):
                 if delay is None
                 else delay
             )
-        return response_stream.ModelStream(streamed_response, model_ref, self._silence_timeout, self._prices)
+        return model_stream.ModelStream(streamed_response, model_ref, self._silence_timeout, self._prices)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

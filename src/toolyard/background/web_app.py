@@ -1,15 +1,20 @@
 """The pages of the background process, on a loopback address, from the first time that they are needed.
 
 Where nobody signs in, every user of the machine could open a loopback address. So these pages are for the
-browsers that have opened one of our links, each of which works once.
+browsers that have opened one of our links, each of which works once. On Linux, they must also run as our own
+user: others see the link among the arguments of the browser, and their servers on other ports get the cookie.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
+import socket
+import sys
 import time
+from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
 
     from toolyard.store import Database
 
-__all__ = ["Pages"]
+__all__ = ["BackgroundWebApp"]
 
 log = logging.getLogger("toolyard.background")
 
@@ -36,7 +41,7 @@ _MAX_UNUSED_LINKS = 1_000
 _REFUSAL = b"These pages are open to the person who runs this Toolyard. Open them with `toolyard open`.\n"
 
 
-class Pages:
+class BackgroundWebApp:
     """The web app of one data directory, started by ``open`` or the first link."""
 
     def __init__(self, data_dir: Path) -> None:
@@ -115,6 +120,7 @@ class Pages:
         try:
             listener = open_listener(_LOOPBACK_ADDRESS, settings.port)
         except CannotListen:
+            # The usual port is in use. Links contain the port that was chosen.
             listener = open_listener(_LOOPBACK_ADDRESS, 0)
         self._url = listener.address
 
@@ -134,6 +140,8 @@ class Pages:
             try:
                 if scope["type"] != "http" or not self._needs_link:
                     await app(scope, receive, send)
+                elif _is_foreign_client(scope):
+                    await _respond(send, 403, [(b"content-type", b"text/plain; charset=utf-8")], _REFUSAL)
                 elif scope["path"].startswith(_LINK_PREFIX):
                     await self._follow_link(scope, send)
                 elif self._has_cookie(scope):
@@ -148,6 +156,8 @@ class Pages:
 
     async def _follow_link(self, scope: Scope, send: Send) -> None:
         token, slash, page = scope["path"].removeprefix(_LINK_PREFIX).partition("/")
+        # Unused links have the value None, and the default is not None. GET only: a HEAD request, as link
+        # previews send, must not use up the link.
         is_unused = scope["method"] == "GET" and self._unused_links.pop(token, token) is None
         if not is_unused and not self._has_cookie(scope):
             await _respond(send, 403, [(b"content-type", b"text/plain; charset=utf-8")], _REFUSAL)
@@ -173,6 +183,28 @@ class Pages:
             await cancel_tasks([self._task])
         self._database.cancel()
         await self._lazy_database.close()
+
+
+def _is_foreign_client(scope: Scope) -> bool:
+    """Return True if the program that sent a request runs as another user, except root."""
+    return _find_client_uid(scope["client"], scope["server"]) not in (None, 0, os.getuid())
+
+
+def _find_client_uid(client: tuple[str, int], server: tuple[str, int]) -> int | None:
+    """Return the user of a connection from this machine, as the Linux kernel knows it; None if unknown."""
+    ends = [f"{_format_kernel_address(host)}:{port:04X}" for host, port in (client, server)]
+    for name, prefix in (("tcp", ""), ("tcp6", "0000000000000000FFFF0000")):
+        row = [f"{prefix}{end}" for end in ends]
+        with suppress(OSError), open(f"/proc/net/{name}", encoding="ascii") as file:
+            for line in file:
+                if (fields := line.split())[1:3] == row:
+                    return int(fields[7])
+    return None
+
+
+def _format_kernel_address(host: str) -> str:
+    address = socket.inet_aton(host)
+    return (address[::-1] if sys.byteorder == "little" else address).hex().upper()
 
 
 async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None:

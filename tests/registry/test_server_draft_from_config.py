@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from toolyard.registry.draft_from_entry import build_entry_draft
 from toolyard.registry.errors import Invalid
+from toolyard.registry.server_draft_from_config import build_entry_draft
 
 KEY = "sk-abcdefghijklmnop"
 URL = "https://x.example/mcp"

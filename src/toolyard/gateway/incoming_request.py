@@ -27,13 +27,13 @@ from toolyard.protocol.jsonrpc import (
     PendingRequests,
     RequestId,
     RpcResponse,
-    as_object,
     build_notification,
     build_request,
 )
 from toolyard.protocol.server import RequestRejection, parse_request_metadata
 from toolyard.types.account import Principal
 from toolyard.types.call import OnProgress, RequestClient
+from toolyard.types.json_values import object_or_empty
 from toolyard.types.visible_text import visible
 
 __all__ = [
@@ -122,7 +122,7 @@ class ClientRequest:
             )
 
     def send_log(self, params: Mapping[str, Any]) -> None:
-        """Forward a log message of the server, if the client asked for that level."""
+        """Forward a log message from the server, if the client asked for that level."""
         if (
             self.log_level is not None
             and not self.is_finished
@@ -136,7 +136,7 @@ def build_session_request(
 ) -> ClientRequest:
     """Build a request of an era with sessions."""
     params: dict[str, Any] = body.get("params") or {}
-    meta = as_object(params.get("_meta"))
+    meta = object_or_empty(params.get("_meta"))
     token = meta.get("progressToken")
     return ClientRequest(
         body["method"],
@@ -268,15 +268,18 @@ CheckQuestion: TypeAlias = Callable[[str, str, Mapping[str, Any]], Mapping[str, 
 """Returns the checked params of a question: server id, method, params. Raises BadAnswer."""
 
 
-def describe_client(info: Mapping[str, Any]) -> str:
-    """Return the name of a client for people, from its ``clientInfo``."""
-    words = (info.get("title") or info.get("name"), info.get("version"))
+def describe_client(info: object) -> str:
+    """Return the name of a client for people, from its ``clientInfo``, which may be of any type."""
+    if not isinstance(info, dict):
+        return "a client"
+    known = cast("dict[str, object]", info)
+    words = (known.get("title") or known.get("name"), known.get("version"))
     name = " ".join(word for word in words if isinstance(word, str) and word)
     return visible(name[:_MAX_NAME_CHARACTERS]) or "a client"
 
 
 class LegacySession:
-    """One legacy client. It answers questions of servers that belong to its calls."""
+    """One legacy client. It answers questions from servers that belong to its calls."""
 
     def __init__(
         self,
@@ -318,16 +321,17 @@ class LegacySession:
         return await self.ask_client(method, params)
 
     async def ask_client(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the client's answer to a question of a server.
+        """Return the client's answer to a question from a server.
 
         Raises NotOffered if the client cannot be asked, and RpcError if it answers with an error.
         """
+        shown = await escape_hidden_in_params(method, params)
         tell = self._choose_sender()
         if tell is None:
             raise CapabilityNotOffered(method)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         id = self._pending_requests.register(answer, method)
-        tell(build_request(id, method, escape_hidden_in_params(method, params)))
+        tell(build_request(id, method, shown))
         try:
             return await answer
         except asyncio.CancelledError:
@@ -389,7 +393,7 @@ class LegacySession:
 
 
 class SoleClient:
-    """Client that all calls belong to, and that answers all questions of servers."""
+    """Client that all calls belong to, and that answers all questions from servers."""
 
     key = "client"
 

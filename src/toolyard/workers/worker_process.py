@@ -14,10 +14,9 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
 from types import TracebackType
 
-from toolyard.agents.builtin_tools.tool_error import NativeToolError
 from toolyard.transports.stdio.supervisor import build_child_environment
 
-__all__ = ["WorkerProcess"]
+__all__ = ["WorkerFailed", "WorkerProcess"]
 
 _LIFETIME_SECONDS = 120
 """Time after which the program ends by itself, in case the parent process has died."""
@@ -28,22 +27,24 @@ _BOOTSTRAP_CODE = (
 )
 
 
+class WorkerFailed(Exception):
+    """Raised when a worker exits, or answers with invalid data, instead of answering a request."""
+
+
 class WorkerProcess:
-    """A running worker program, a module with ``main``: ``async with WorkerProcess("grep_worker") as
-    worker``.
-    """
+    """A running worker program: ``async with WorkerProcess(module) as worker``."""
 
     def __init__(self, module: str, *, with_site_packages: bool = False) -> None:
-        """``module`` is a module of this package or a full name.
+        """``module`` is the full name of a module with ``main``.
 
         ``with_site_packages`` makes installed packages importable.
         """
-        self._module = module if "." in module else f"{__name__.rpartition('.')[0]}.{module}"
+        self._module = module
         self._with_site_packages = with_site_packages
         self._process: Process | None = None
 
     async def __aenter__(self) -> WorkerProcess:
-        import_path = str(Path(__file__).parents[3])
+        import_path = str(Path(__file__).parents[2])
         if self._with_site_packages:
             import_path = os.pathsep.join((import_path, *filter(None, sys.path)))
         command = (
@@ -83,7 +84,7 @@ class WorkerProcess:
     async def send_request(self, message: bytes) -> bytes:
         """Return the worker's response.
 
-        Raises NativeToolError if it exited instead; the caller limits the time.
+        Raises WorkerFailed if it exited instead; the caller limits the time.
         """
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
@@ -97,6 +98,6 @@ class WorkerProcess:
                 raise ValueError("too long")
             return await process.stdout.readexactly(length)
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            raise NativeToolError(
+            raise WorkerFailed(
                 "the worker process failed, probably because it reached a resource limit"
             ) from None

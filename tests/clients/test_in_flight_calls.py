@@ -1,4 +1,4 @@
-"""The client that a question of a legacy server belongs to, found by its unanswered calls."""
+"""The client that a question from a legacy server belongs to, found by its unanswered calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.clients.callbacks import AbandonedCalls, UnansweredCall, find_sole_client
+from toolyard.clients.callbacks import AbandonedCalls, InFlightCall, find_sole_client
 from toolyard.types.call import McpRequest, RequestClient
 
 FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
@@ -25,8 +25,8 @@ def client(key: str | None = None, capabilities: Mapping[str, Any] = FORMS) -> R
     return RequestClient(key, "a client", capabilities, answer)
 
 
-def calls(*clients: RequestClient | None) -> list[UnansweredCall]:
-    return [UnansweredCall("tool", each) for each in clients]
+def calls(*clients: RequestClient | None) -> list[InFlightCall]:
+    return [InFlightCall("tool", each) for each in clients]
 
 
 def test_the_client_of_all_calls_is_asked() -> None:

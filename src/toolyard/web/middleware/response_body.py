@@ -1,4 +1,4 @@
-"""Compression of pages, API responses and static files with gzip.
+"""Bodies of responses of pages, API and static files: compressed with gzip, and none for HEAD.
 
 Event streams are not compressed, since each event must arrive at once; the gateway does not pass through
 here. Secrets in pages are safe from BREACH: the CSRF token is masked differently on each page.
@@ -13,7 +13,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Compression", "accepts_gzip"]
+__all__ = ["ResponseBodies", "accepts_gzip"]
 
 _MIN_BYTES = 1000
 _MAX_INLINE_BYTES = 100_000
@@ -24,16 +24,40 @@ _COMPRESSIBLE_TYPES = ("text/", "application/json", "application/problem+json", 
 _EVENT_STREAM_TYPE = "text/event-stream"
 
 
-class Compression:
-    """ASGI middleware that compresses responses for clients that accept gzip."""
+class ResponseBodies:
+    """ASGI middleware that compresses responses for clients that accept gzip, and handles a HEAD request as a
+    GET request without the body of the response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and accepts_gzip(Headers(scope=scope)):
-            send = _CompressedResponse(send).send
+        if scope["type"] == "http":
+            if scope["method"] == "HEAD":
+                await self._respond_without_body(scope, send)
+                return
+            if accepts_gzip(Headers(scope=scope)):
+                send = _CompressedResponse(send).send
         await self._app(scope, receive, send)
+
+    async def _respond_without_body(self, scope: Scope, send: Send) -> None:
+        started = asyncio.Event()
+        requests = [{"type": "http.request", "body": b"", "more_body": False}]
+
+        async def receive_disconnect() -> Message:
+            # The response needs no more than its start: an event stream would never end.
+            if requests:
+                return requests.pop()
+            await started.wait()
+            return {"type": "http.disconnect"}
+
+        async def send_start(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                started.set()
+
+        await self({**scope, "method": "GET"}, receive_disconnect, send_start)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def accepts_gzip(headers: Headers) -> bool:

@@ -7,18 +7,19 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from toolyard.background.attach_protocol import FrameKind, write_frame, write_line_count
-from toolyard.gateway.client_request import as_object, is_request_id
 from toolyard.gateway.endpoint import Endpoint
+from toolyard.gateway.incoming_request import is_request_id
 from toolyard.gateway.stdio.line_reader import LineReader
 from toolyard.gateway.stdio.local_gateway import DRAIN_TIMEOUT_SECONDS, is_sendable
 from toolyard.gateway.stdio.session import StdioSession
 from toolyard.protocol.codec import encode
 from toolyard.protocol.jsonrpc import Message, RequestId
+from toolyard.types.json_values import object_or_empty
 
-__all__ = ["AttachedClient"]
+__all__ = ["AttachedClientHandler"]
 
 
-class AttachedClient:
+class AttachedClientHandler:
     """Serves a client until it disconnects or is moved to another process."""
 
     def __init__(
@@ -115,16 +116,20 @@ class AttachedClient:
         for line in range(1, self._replay + 1):
             self._replayed_line_answered.clear()
             self._handle_line(await waiting.get())
+            # The event is set at the end of any line, so the line itself is checked.
             while line in self._line_of_request.values():
                 await self._replayed_line_answered.wait()
                 self._replayed_line_answered.clear()
         while not waiting.empty():
             self._handle_line(waiting.get_nowait())
         self._waiting_lines = None
+        # The lists may differ from those that the client got from the process before.
         self._session.notify_lists_changed()
 
     def _handle_line(self, message: object) -> None:
         self._line_count = line = self._line_count + 1
+        # Counted before it is handled: if this process is killed, the shim must take each line that may have
+        # been carried out for one that was.
         if self._line_count_file is not None:
             write_line_count(self._line_count_file, line)
         if message is _UNREADABLE:
@@ -134,9 +139,11 @@ class AttachedClient:
         messages = cast("list[object]", message) if isinstance(message, list) else (message,)
         open_requests = 0
         for each in messages:
-            body = as_object(each)
+            body = object_or_empty(each)
             method, id = body.get("method"), body.get("id")
             if isinstance(method, str):
+                # Before the message is handled: the frame must arrive before the answer, with which the shim
+                # forgets the line.
                 self._mark_for_replay(line, method, body)
                 if is_request_id(id) and id not in self._line_of_request:
                     self._line_of_request[id] = line
@@ -153,7 +160,7 @@ class AttachedClient:
         if method in ("initialize", "notifications/initialized", "logging/setLevel"):
             self._write(FrameKind.KEEP, line, method.encode())
         elif method in ("resources/subscribe", "resources/unsubscribe"):
-            key = f"resource {as_object(body.get('params')).get('uri')}".encode(errors="replace")
+            key = f"resource {object_or_empty(body.get('params')).get('uri')}".encode(errors="replace")
             if method == "resources/subscribe":
                 self._write(FrameKind.KEEP, line, key)
             else:
@@ -171,6 +178,7 @@ class AttachedClient:
         if "method" not in message:
             id = message.get("id")
             line = self._line_of_request.pop(id, 0) if is_request_id(id) else 0
+            # The client has got this answer from the process before.
             if 0 < line <= self._replay:
                 self._finish_request(line)
                 return

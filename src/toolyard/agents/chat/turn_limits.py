@@ -1,21 +1,18 @@
-"""Limits of a turn, and the events that close one. Pure functions of the turn's snapshot."""
+"""Limits of a turn, and the checks whether it has reached them. Pure functions of the turn's snapshot."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from toolyard.agents.chat.result_event import failure_event
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot, call_key
 from toolyard.config.settings.table import Settings
-from toolyard.types.chat import ModelMessage, NewChatEvent, QuestionAnswer, TurnEnd, TurnOutcome
+from toolyard.types.chat import TurnEnd, TurnOutcome
+from toolyard.types.counts import format_count
 
 __all__ = [
     "IDENTICAL_CALL_LIMIT",
-    "INTERRUPTED_MESSAGE",
     "ChatLimits",
-    "build_closing_events",
-    "build_end_event",
     "find_reached_limit",
     "find_refused_calls",
     "find_repeated_call",
@@ -59,7 +56,7 @@ def find_reached_limit(snapshot: TurnSnapshot, limits: ChatLimits, max_steps: in
     if snapshot.steps >= step_limit:
         return TurnEnd(
             TurnOutcome.LIMIT,
-            f"the turn reached its limit of {step_limit} model requests",
+            f"the turn reached its limit of {format_count(step_limit, 'model request')}",
             "send a message to continue; max_steps sets the limit, for all agents or for one",
         )
     if snapshot.usage.tokens >= limits.token_budget:
@@ -98,7 +95,8 @@ def find_refused_calls(snapshot: TurnSnapshot, limits: ChatLimits) -> Mapping[st
         counts[key] += 1
         if number > limits.max_calls_per_answer:
             refusals[call.id] = (
-                f"not called: an answer may contain at most {limits.max_calls_per_answer} calls; "
+                "not called: an answer may contain at most "
+                f"{format_count(limits.max_calls_per_answer, 'call')}; "
                 "request the others in your next answer"
             )
         elif counts[key] >= IDENTICAL_CALL_LIMIT:
@@ -107,59 +105,3 @@ def find_refused_calls(snapshot: TurnSnapshot, limits: ChatLimits) -> Mapping[st
                 "result is above; repeating it again ends the turn"
             )
     return refusals
-
-
-# Closing.
-
-INTERRUPTED_MESSAGE = "interrupted; the outcome is unknown"
-
-_UNFINISHED_CALL_MESSAGES: Mapping[str, str] = {
-    TurnOutcome.STOPPED: "stopped by the user; the tool may have taken effect before",
-    TurnOutcome.INTERRUPTED: INTERRUPTED_MESSAGE,
-    TurnOutcome.LIMIT: "not called: a limit ended the turn",
-    TurnOutcome.FAILED: "not finished: the turn failed",
-    TurnOutcome.DONE: "not finished: the turn is over",
-}
-
-_UNAPPROVED_CALL_MESSAGE = "not called: the turn ended before the user approved or denied it"
-
-
-def build_closing_events(snapshot: TurnSnapshot, end: TurnEnd, now: float) -> list[NewChatEvent]:
-    """Return the events that complete a turn: partial answers, missing results, cancelled questions, and the
-    end.
-
-    Empty for a turn that has ended.
-    """
-    if snapshot.end is not None:
-        return []
-    return [
-        *_complete_partial_answers(snapshot),
-        *_close_open_items(snapshot, end.why),
-        build_end_event(snapshot, end, now),
-    ]
-
-
-def build_end_event(snapshot: TurnSnapshot, end: TurnEnd, now: float) -> NewChatEvent:
-    """Return the last event of a turn, with its duration."""
-    seconds = 0.0 if snapshot.start is None else round(max(0.0, now - snapshot.at), 3)
-    return NewChatEvent.from_data(replace(end, seconds=seconds))
-
-
-def _complete_partial_answers(snapshot: TurnSnapshot) -> Iterator[NewChatEvent]:
-    for answer in snapshot.answers:
-        if answer.seq is None:
-            # Tool calls still being streamed are not among the fragments, and were not made.
-            yield NewChatEvent.from_data(ModelMessage(answer.text, answer.reasoning), answer.part)
-
-
-def _close_open_items(snapshot: TurnSnapshot, outcome: str) -> Iterator[NewChatEvent]:
-    for asked in snapshot.open_questions:
-        yield NewChatEvent.from_data(QuestionAnswer(asked.question.id, "cancel"))
-    # Model providers refuse a history in which a call has no result, so that every open call gets one.
-    # Otherwise the chat could not continue.
-    for call in snapshot.open_calls:
-        is_unanswered = call.approval is not None and call.approved is None
-        yield failure_event(
-            call.request.id,
-            _UNAPPROVED_CALL_MESSAGE if is_unanswered else _UNFINISHED_CALL_MESSAGES[outcome],
-        )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolyard.config.entries.identifiers import assign_valid_ids
-from toolyard.config.exporters.client_files import EntryEdit, EntryPlan, plan_edits, write_entry
+from toolyard.config.exporters.client_files import EntryEdit, FileEditPlan, plan_edits, write_entry
 from toolyard.config.file_approvals import hash_content, read_approvals, record_approval
 from toolyard.config.files import decode_utf8, read_regular_file
 from toolyard.config.sources.discovery import choose_config_file, discover_config_path
@@ -92,7 +92,7 @@ def toggle_edit(entry: StoredEntry, enabled: bool) -> EntryEdit:
     return EntryEdit((*entry.path, "enabled"), enabled)
 
 
-def plan_server_edits(file: Path, edits: Sequence[EntryEdit]) -> EntryPlan:
+def plan_server_edits(file: Path, edits: Sequence[EntryEdit]) -> FileEditPlan:
     """Plan changes of our own file. Comments inside of a removed entry go with it.
 
     Raises ConfigError if the file cannot be read, or would have a problem that it does not have now, and
@@ -127,7 +127,9 @@ def build_denial(stored: StoredEntry, tools: Iterable[str]) -> EntryEdit:
     return EntryEdit((*stored.path, "denyTools"), [*(denied if isinstance(denied, list) else []), *tools])
 
 
-def write_server_edits(plan: EntryPlan, data_dir: Path, *, private: bool = False) -> tuple[Path | None, bool]:
+def write_server_edits(
+    plan: FileEditPlan, data_dir: Path, *, private: bool = False
+) -> tuple[Path | None, bool]:
     """Write the planned file. Return the path of its backup, and whether the file needs an approval.
 
     With ``private``, because an entry contains a secret, only the owner can read the file.

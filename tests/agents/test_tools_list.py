@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.agents.definitions.tool_patterns import ToolList, parse_tool_list
+from toolyard.agents.definitions.tools_list import ToolList, parse_tool_list
 
 patterns = st.from_regex(r"!?[A-Za-z0-9_*-]{1,12}", fullmatch=True)
 
