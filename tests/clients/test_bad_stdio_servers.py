@@ -848,3 +848,33 @@ async def test_children_get_a_small_environment(
     assert plain["PATH"] == os.environ["PATH"]
     assert plain["TOOLYARD_CHILD"] != given["TOOLYARD_CHILD"]
     assert (given["GIVEN"], given["HOME"]) == ("y", "/nowhere")
+
+
+_ENDS_ITS_WORK = """
+import pathlib, sys, time
+pathlib.Path(sys.argv[1], "started").touch()
+sys.stdin.read()
+pathlib.Path(sys.argv[1], "ending").touch()
+time.sleep(0.3)
+pathlib.Path(sys.argv[1], "ended").touch()
+"""
+
+
+async def test_closing_twice_while_connecting_lets_the_server_end_its_work(
+    tmp_path: Path, wait_until: Until
+) -> None:
+    spec = StdioSpec(sys.executable, ("-S", "-c", _ENDS_ITS_WORK, str(tmp_path)))
+    manager = ConnectionManager([Server("slow", spec)])
+    call = asyncio.create_task(call_tool(manager, "slow", "echo"))
+    await wait_until((tmp_path / "started").exists)
+    pid = manager.status("slow").pid
+    closes = [asyncio.create_task(manager.restart("slow"))]
+    await wait_until((tmp_path / "ending").exists)
+    closes.append(asyncio.create_task(manager.close("slow")))
+    await asyncio.gather(*closes)
+    assert (tmp_path / "ended").exists()
+    assert pid is not None
+    assert not psutil.pid_exists(pid), "not even a zombie is left"
+    with pytest.raises(Unreachable):
+        await call
+    await manager.close_all()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from tests.loop_watch import LoopWatch
 
@@ -197,3 +198,18 @@ async def test_very_many_lines_of_one_read_are_handled_in_several_turns(
     # A step of the reader and one of the task that follows it may share a turn.
     assert max(heard_by_turn.values()) <= 2 * 2_000
     await transport.close()
+
+
+async def test_a_cancelled_close_leaves_not_even_a_zombie(
+    process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
+) -> None:
+    transport = StdioTransport(StdioSpec("sleep", ("600",)), process_supervisor)
+    await transport.open(recorder)
+    pid = transport.get_info().pid
+    assert pid is not None
+    close = asyncio.create_task(transport.close())
+    await asyncio.sleep(0)
+    close.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await close
+    assert not psutil.pid_exists(pid)

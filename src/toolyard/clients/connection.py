@@ -473,12 +473,14 @@ class Connection:
                 # No newer attempt has started, so _new_session is still ours to clear.
                 self._new_session = None
             # Several sessions, because the connector makes a new one for each era that it tries. The callers
-            # have their outcome by now and do not wait for the slow part below.
-            for session in created_sessions:
-                if self._session is session:
-                    self._session = None
-                self._replaced_sessions.discard(session)
-                await session.close()
+            # have their outcome by now and do not wait for the slow part below. A stack closes every session,
+            # even if the task is cancelled while it closes one of them.
+            async with contextlib.AsyncExitStack() as stack:
+                for session in reversed(created_sessions):
+                    if self._session is session:
+                        self._session = None
+                    self._replaced_sessions.discard(session)
+                    stack.push_async_callback(session.close)
 
     async def _open_session(self, created_sessions: list[McpSession]) -> McpSession:
         seconds = self.server.timeouts.connect
@@ -681,9 +683,11 @@ class Connection:
             and not self._session_future.done()
             and self._connect_task is not None
         ):
-            # Only an attempt that is still connecting needs to be cancelled. An owner task that holds a
-            # session has been woken through ``end_future`` and closes it without being interrupted.
+            # Only an attempt that is still connecting needs to be cancelled, and only once: a second time
+            # would interrupt it while it closes its process. An owner task that holds a session has been
+            # woken through ``end_future`` and closes it without being interrupted.
             self._connect_task.cancel()
+            self._connect_task = None
         try:
             if self._owner_tasks:
                 await asyncio.wait(self._owner_tasks)

@@ -40,6 +40,8 @@ _EXIT_TO_EOF_SECONDS = 0.25
 loss."""
 _STDIN_GRACE_SECONDS = 1.0
 """Seconds for which a child may exit after its stdin is closed, before SIGTERM."""
+_SIGKILL_GRACE_SECONDS = 1.0
+"""Seconds to wait for the exit of a killed process, which a busy machine may delay."""
 _MAX_LINES_PER_STEP = 2_000
 """Number of lines handled in one step of the event loop. One read may bring a hundred thousand."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -190,8 +192,10 @@ class StdioTransport:
             try:
                 await self._stop_process_group(self._child)
             finally:
-                # Runs on cancellation too: no process may be left behind.
+                # Runs on cancellation too: no process may be left behind, not even as a zombie, which stays
+                # if the event loop ends before the exit is noticed.
                 signal_group(self._process_group, signal.SIGKILL)
+                await self._wait_for_exit(_SIGKILL_GRACE_SECONDS)
                 # Closing reaps the child, after which its id may be reused. So the group is killed before,
                 # and other descendants are found by their marker after.
                 self._child.close()
@@ -209,7 +213,7 @@ class StdioTransport:
             await self._wait_for_group_exit(self._supervisor.sigterm_grace_seconds)
         if await self._is_group_alive():
             signal_group(self._process_group, signal.SIGKILL)
-            await self._wait_for_group_exit(1.0)
+            await self._wait_for_group_exit(_SIGKILL_GRACE_SECONDS)
 
     async def _wait_for_exit(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
