@@ -586,6 +586,12 @@ class TurnTree:
                 found[each] = None
         return list(found)
 
+    def successor(self, parent: int, last: int) -> int | None:
+        """Return the turn of the branch to ``last`` that follows another one, or is shown in place of that
+        one or of a turn that it follows; None if there is none."""
+        following = (turn for turn in self.branch(last) if self.parents[turn] == parent)
+        return next(following, None) or self.replacement(parent, last)
+
     def replacement(self, turn: int, last: int) -> int | None:
         """Return the turn of the branch to ``last`` that is shown in place of another one, or of a turn that
         the other one follows; None if the branch ends before it."""

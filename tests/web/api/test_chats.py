@@ -283,8 +283,11 @@ async def test_an_alternative_is_deleted_with_the_turns_that_follow_it(yard: Any
     following = await say(ada, chat, "say More.")
     await wait_for_end(ada, chat, following)
     assert (await eve.delete(f"{turns}/{other}")).status == 404
+    stale = await ada.delete(f"{turns}/{other}?newest={other}")
+    assert (stale.status, stale.json["type"]) == (409, "urn:toolyard:problem:chat-changed")
+    assert stale.json["current"] == {"turn": following, "text": None}
     async with open_stream(ada, chat) as stream:
-        deleted = await ada.delete(f"{turns}/{other}")
+        deleted = await ada.delete(f"{turns}/{other}?newest={following}")
         assert (deleted.status, deleted.json["turn"]) == (200, first), deleted.text
         assert (await stream.until("switch")).data["turn"] == first
     [shown] = (await ada.get(turns)).json["items"]

@@ -195,3 +195,66 @@ async def test_a_version_is_deleted_and_another_tab_that_still_shows_it_is_told(
         chat = page.url.split("/")[-1].split("#")[0].split("?")[0]
         gone = await page.request.get(f"/ui/chat/{chat}/turns/999/delete")
         assert gone.status == 404
+
+
+async def test_an_edit_of_a_version_that_another_tab_deleted_gets_the_newer_version(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    async with looking_at(chromium, yard) as first, looking_at(chromium, yard) as second:
+        page, other = first.page, second.page
+        await begin(page, "say One.")
+        await ended(page)
+        await say(page, "say Two.")
+        await expect(page.locator(".turn")).to_have_count(2)
+        await ended(page)
+        await edit(page, 1, "say Other.")
+        await expect(place(page)).to_have_text("2 of 2")
+        await ended(page)
+        await other.goto(page.url)
+        await turn(other).hover()
+        await turn(other).get_by_role("link", name="Edit message").click()
+        await expect(other.locator("#editing")).to_contain_text("Editing a message")
+        await page.get_by_role("link", name="Delete this version").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(page.locator(".bubble")).to_have_text(["say One.", "say Two."])
+        await expect(other.locator(".bubble")).to_have_text(["say One.", "say Two."])
+        await say(other, "say Mine.")
+        told = other.locator("#alerts")
+        await expect(told).to_contain_text("Its newer version is: “say Two.”")
+        await expect(other.get_by_label("Message", exact=True)).to_have_value("say Mine.")
+        assert ["409" in each for each in second.said] == [True]
+        second.said.clear()
+        await other.get_by_label("Message", exact=True).press("Enter")
+        for tab in (other, page):
+            await expect(tab.locator(".bubble")).to_have_text(["say One.", "say Mine."])
+            await expect(place(tab)).to_have_text("2 of 2")
+            await ended(tab)
+
+
+async def test_a_version_that_another_tab_continued_is_deleted_only_after_another_confirmation(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page = looking.page
+        await begin(page, "say One.")
+        await ended(page)
+        await edit(page, 0, "say Other.")
+        await expect(place(page)).to_have_text("2 of 2")
+        await ended(page)
+        other_tab = await page.context.new_page()
+        await other_tab.goto(page.url)
+        await page.get_by_role("link", name="Delete this version").click()
+        await expect(page.get_by_role("dialog")).not_to_contain_text("later turn")
+        await say(other_tab, "say More.")
+        await expect(other_tab.locator(".turn")).to_have_count(2)
+        await ended(other_tab)
+        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        confirmation = page.locator("#confirm")
+        await expect(confirmation).to_contain_text("This version has been continued in the meantime.")
+        await expect(confirmation).to_contain_text("1 later turn in this version will be deleted, too.")
+        await expect(other_tab.locator(".bubble")).to_have_text(["say Other.", "say More."])
+        assert ["409" in each for each in looking.said] == [True]
+        looking.said.clear()
+        await confirmation.get_by_role("button", name="Delete").click()
+        await expect(page.locator(".bubble")).to_have_text(["say One."])
+        await expect(other_tab.locator(".bubble")).to_have_text(["say One."])

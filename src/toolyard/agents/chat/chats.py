@@ -307,14 +307,27 @@ class ChatService:
         return await self._start_alternative(chat, turn, await self.get_turn_start(owner, chat_id, turn))
 
     async def edit(
-        self, owner: str, chat_id: str, turn: int, text: str, attachment_ids: Sequence[str] = ()
+        self,
+        owner: str,
+        chat_id: str,
+        turn: int,
+        text: str,
+        attachment_ids: Sequence[str] = (),
+        *,
+        parent: int | None = None,
     ) -> int:
         """Send the message of a turn of the chosen branch with another text. Return the new turn's number.
 
-        As for ``retry``, both are kept. The attachments stay, and others are added. Raises ChatRefused if the
-        turn is not a message, and the errors of ``retry`` and ``send``.
+        As for ``retry``, both are kept. The attachments stay, and others are added. ``parent`` is the turn
+        that the edited one followed when it was read, if known: a turn that was deleted since is then found
+        to be replaced. Raises ChatRefused if the turn is not a message, and the errors of ``retry`` and
+        ``send``.
         """
         chat = await self.get(owner, chat_id)
+        if parent is not None:
+            tree = await self._store.get_turn_tree(chat_id)
+            if turn not in tree.parents:
+                raise await self._build_change_error(chat, tree.successor(parent, chat.turn))
         start = await self.get_turn_start(owner, chat_id, turn)
         if not isinstance(start, UserMessage):
             raise ChatRefused("only messages can be edited", hint="run the tool again with other arguments")
@@ -332,11 +345,14 @@ class ChatService:
         await self.turn_supervisor.switch_branch(chat, tree.newest_end(turn))
         return await self.get(owner, chat_id)
 
-    async def delete_alternative(self, owner: str, chat_id: str, turn: int) -> Chat:
+    async def delete_alternative(
+        self, owner: str, chat_id: str, turn: int, *, newest: int | None = None
+    ) -> Chat:
         """Delete a turn and those that follow it, and choose another alternative instead. Return the chat.
 
-        Raises NoSuchChat, ChatRefused if there is no other alternative, ChatBusy while a turn is running or
-        waiting, and ChatChanged if another branch was chosen meanwhile.
+        ``newest`` is the newest of these turns that the user has seen, if known. Raises NoSuchChat,
+        ChatRefused if there is no other alternative, ChatBusy while a turn is running or waiting, and
+        ChatChanged if there are newer turns than ``newest`` or another branch was chosen meanwhile.
         """
         chat, tree = await self.get(owner, chat_id), await self._store.get_turn_tree(chat_id)
         if turn not in tree.parents:
@@ -345,6 +361,12 @@ class ChatService:
         if len(alternatives) < 2:
             raise ChatRefused("this message has no other version", hint="delete the chat instead")
         deleted, end = tree.subtree(turn), chat.turn
+        if newest is not None and deleted[-1] > newest:
+            raise ChatChanged(
+                "this version has been continued in the meantime",
+                turn=deleted[-1],
+                hint="look at its newer turns, then repeat",
+            )
         if end in deleted:
             at = alternatives.index(turn)
             end = tree.newest_end(alternatives[at - 1] if at else alternatives[1])
@@ -372,18 +394,20 @@ class ChatService:
     ) -> int:
         tree = await self._store.get_turn_tree(chat.id)
         if turn not in tree.branch(chat.turn):
-            shown = tree.replacement(turn, chat.turn)
-            newer = None if shown is None else await self.get_turn_start(chat.owner, chat.id, shown)
-            text = newer.text if isinstance(newer, UserMessage) else None
-            raise ChatChanged(
-                "the chat now shows another version of this message",
-                turn=shown,
-                text=text,
-                hint="it was edited, retried or switched elsewhere; review that version first",
-            )
+            raise await self._build_change_error(chat, tree.replacement(turn, chat.turn))
         fork = Fork(tree.parents[turn], chat.turn)
         opened = await self.open_chat(chat)
         return await self._start_turn(opened, replace(start, again=turn), attachment_ids, fork)
+
+    async def _build_change_error(self, chat: Chat, shown: int | None) -> ChatChanged:
+        """Return the error for a turn in whose place the chat shows another one."""
+        newer = None if shown is None else await self.get_turn_start(chat.owner, chat.id, shown)
+        return ChatChanged(
+            "the chat now shows another version of this message",
+            turn=shown,
+            text=newer.text if isinstance(newer, UserMessage) else None,
+            hint="it was edited, retried, switched or deleted elsewhere; review that version first",
+        )
 
     async def _start_turn(
         self,

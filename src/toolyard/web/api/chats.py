@@ -37,6 +37,14 @@ QuestionId = Annotated[
     str, Path(min_length=1, max_length=128, description="Id of the question, from its event.")
 ]
 TurnNumber = Annotated[int, Path(ge=1, le=2**62, description="Number of the event that began the turn.")]
+NewestTurn = Annotated[
+    int | None,
+    Query(
+        ge=1,
+        le=2**62,
+        description="The newest turn to delete, as you know it. Left out: delete newer ones, too.",
+    ),
+]
 _LIST_POSITION_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,12})?~[A-Za-z0-9_-]{1,128}$"
 
 
@@ -242,12 +250,18 @@ async def choose_turn(
 
 @router.delete("/{id}/turns/{turn}", errors=[404, 409], summary="Delete an alternative")
 async def delete_turn(
-    chats: deps.ChatsDep, audit: deps.AuditDep, request_user: api.ChatWriter, id: api.PathId, turn: TurnNumber
+    chats: deps.ChatsDep,
+    audit: deps.AuditDep,
+    request_user: api.ChatWriter,
+    id: api.PathId,
+    turn: TurnNumber,
+    newest: NewestTurn = None,
 ) -> ChatResponse:
     """Delete a turn that has alternatives, with all turns that follow it. If it is in the chosen branch,
     another alternative is chosen. Attachments are deleted with the chat. Not possible while a turn is
-    running."""
-    chat = await chats.delete_alternative(request_user.user.id, id, turn)
+    running. If turns newer than `newest` follow it by now, nothing is deleted, and `current` of the problem
+    has the `turn` of the newest one."""
+    chat = await chats.delete_alternative(request_user.user.id, id, turn, newest=newest)
     await audit.record_change(request_user, "chat.delete_turn", id)
     return ChatResponse.of(chat)
 

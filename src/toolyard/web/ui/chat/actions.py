@@ -61,6 +61,8 @@ class ChatFormState:
     attachments: Sequence[Attachment] = ()
     edited_turn: int | None = None
     """Turn whose message the text replaces."""
+    edited_parent: int = 0
+    """Turn that it follows."""
     edited_attachments: Sequence[Attachment] = ()
     """Attachments of that message, which stay."""
 
@@ -156,24 +158,36 @@ class ChatForm:
         self.audit.set_current_user(self.me)
         chat, text = self._existing_chat, self.form.text("text").replace("\r\n", "\n")
         try:
-            await self.chats.edit(self.me.user.id, chat.id, self._turn, text, self._attachment_ids)
+            await self.chats.edit(
+                self.me.user.id, chat.id, self._turn, text, self._attachment_ids, parent=self._parent
+            )
         except ChatChanged as changed:
-            # The text is kept: sent once more, it replaces the newer version.
-            newer = "" if changed.text is None else f" Its newer version is: “{one_line(changed.text, 200)}”."
+            return await self._build_changed_state(changed)
+        return ActionRedirect(chat)
+
+    async def _build_changed_state(self, changed: ChatChanged) -> ChatFormState:
+        """Return the form with the text of an edit, which replaces the newer version if it is sent again."""
+        if changed.text is None or changed.turn is None:
             told = responses.Flash(
-                f"This message has been changed in the meantime.{newer}",
+                "This message is no longer part of the chat.",
                 "bad",
-                "Your text is kept. Send it again to replace the newer version, or cancel.",
+                "Your text is kept. Send it as a new message, or discard it.",
             )
             state = await self.build_state(told)
-            if changed.text is None or changed.turn is None:
-                return replace(state, edited_turn=None, edited_attachments=())
-            return replace(
-                state,
-                edited_turn=changed.turn,
-                edited_attachments=await self._list_edited_attachments(changed.turn),
-            )
-        return ActionRedirect(chat)
+            return replace(state, edited_turn=None, edited_attachments=())
+        told = responses.Flash(
+            "This message has been changed in the meantime. "
+            f"Its newer version is: “{one_line(changed.text, 200)}”.",
+            "bad",
+            "Your text is kept. Send it again to replace the newer version, or cancel.",
+        )
+        tree = await self.chats.get_turn_tree(self.me.user.id, self._existing_chat.id)
+        return replace(
+            await self.build_state(told),
+            edited_turn=changed.turn,
+            edited_parent=tree.parents.get(changed.turn, 0),
+            edited_attachments=await self._list_edited_attachments(changed.turn),
+        )
 
     async def choose_alternative(self) -> Outcome:
         """Show another version of a message and what follows it."""
@@ -224,6 +238,7 @@ class ChatForm:
             told=flash,
             attachments=await attachments,
             edited_turn=edited_turn,
+            edited_parent=self._parent or 0,
             edited_attachments=()
             if edited_turn is None
             else await self._list_edited_attachments(edited_turn),
@@ -245,6 +260,11 @@ class ChatForm:
     def _turn(self) -> int:
         """Number of the turn that follows the name of the action; 0 if there is none."""
         return forms.parse_number(self.form.text("do").partition(" ")[2], 17) or 0
+
+    @property
+    def _parent(self) -> int | None:
+        """Turn that the edited one followed when the form was made."""
+        return forms.parse_number(self.form.text("parent"), 17)
 
     @property
     def _attachment_ids(self) -> Sequence[str]:

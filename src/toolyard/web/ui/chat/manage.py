@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from fastapi import Request, Response
 
 from toolyard.agents.chat.chats import ToolView
+from toolyard.agents.chat.errors import ChatChanged
 from toolyard.registry.errors import NotFound
 from toolyard.types.agent import Agent
-from toolyard.types.chat import Chat
+from toolyard.types.chat import Chat, TurnTree
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.chat.console import ChatToolGroup, group_chat_tools
@@ -76,27 +77,46 @@ async def show_turn_delete_confirmation(
 ) -> Response:
     """Show the confirmation page."""
     tree = await chats.get_turn_tree(me.user.id, chat_id)
+    return _render_turn_delete_confirmation(request, chat_id, turn, tree)
+
+
+def _render_turn_delete_confirmation(
+    request: Request, chat_id: str, turn: int, tree: TurnTree, *, continued: bool = False
+) -> Response:
     if turn not in tree.parents:
         raise NotFound("this version of the message does not exist", hint="it may have been deleted")
-    following = len(tree.subtree(turn)) - 1
+    deleted = tree.subtree(turn)
     text = "This deletes this version of the message and its answer. The other versions stay."
-    if following:
+    if continued:
+        text = f"This version has been continued in the meantime. {text}"
+    if following := len(deleted) - 1:
         text += f" {count(following, 'later turn', 'later turns')} in this version will be deleted, too."
     return responses.render_confirmation(
         request,
         title="Delete this version?",
         text=text,
-        action=f"/ui/chat/{chat_id}/turns/{turn}/delete",
+        action=f"/ui/chat/{chat_id}/turns/{turn}/delete?newest={deleted[-1]}",
         back=f"/ui/chat/{chat_id}",
+        status=409 if continued else 200,
     )
 
 
 @router.post("/ui/chat/{chat_id}/turns/{turn}/delete")
 async def delete_turn_version(
-    me: deps.CurrentUser, chat_id: str, turn: int, audit: deps.AuditDep, chats: deps.ChatsDep
+    request: Request,
+    me: deps.CurrentUser,
+    chat_id: str,
+    turn: int,
+    audit: deps.AuditDep,
+    chats: deps.ChatsDep,
+    newest: int | None = None,
 ) -> Response:
-    """Delete a turn that has alternatives."""
-    await chats.delete_alternative(me.user.id, chat_id, turn)
+    """Delete a turn that has alternatives. ``newest`` is the newest of the turns that were confirmed."""
+    try:
+        await chats.delete_alternative(me.user.id, chat_id, turn, newest=newest)
+    except ChatChanged:
+        tree = await chats.get_turn_tree(me.user.id, chat_id)
+        return _render_turn_delete_confirmation(request, chat_id, turn, tree, continued=True)
     await audit.record_change(me, "chat.delete_turn", chat_id)
     return responses.redirect_to(f"/ui/chat/{chat_id}#end", "The version was deleted.")
 

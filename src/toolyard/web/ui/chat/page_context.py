@@ -148,6 +148,7 @@ class ChatPages:
                     form_state,
                     text=start.text,
                     edited_turn=edited_turn,
+                    edited_parent=tree.parents.get(edited_turn, 0),
                     edited_attachments=start.attachments,
                 )
         agent = form_state.agent or query.get("agent", "")

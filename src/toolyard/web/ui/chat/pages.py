@@ -86,7 +86,7 @@ async def _perform_action(pages: ChatPages, audit: AuditRecorder, chat: Chat | N
     # have content.
     wanted = form.form.text("do")
     if wanted.startswith("edit "):
-        return HTMLResponse(responses.render_macro("chat_alternatives.html", "editing", None, ""))
+        return HTMLResponse(responses.render_macro("chat_alternatives.html", "editing", None))
     return await pages.render_settings(outcome.chat) if wanted == "settings" else Response(status_code=204)
 
 
@@ -106,6 +106,7 @@ async def _render_form_again(pages: ChatPages, chat: Chat | None, state: ChatFor
             "changed_meanwhile",
             state.told,
             state.edited_turn,
+            state.edited_parent,
             chat_id,
             state.edited_attachments,
         )

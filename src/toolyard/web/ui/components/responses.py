@@ -177,12 +177,14 @@ def render_confirmation(
     back: str,
     verb: str = "Delete",
     details: Sequence[str] = (),
+    status: int = 200,
 ) -> Response:
     """Render the page that confirms an action, which the script shows as a dialog. ``action`` receives the
     form; ``back`` is the target of Cancel."""
     return render_page(
         request,
         "confirm.html",
+        status=status,
         title=title,
         text=text,
         action=action,
