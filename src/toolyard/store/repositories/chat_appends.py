@@ -29,6 +29,8 @@ class AppendRequest:
 
     chat_id: str
     prepared_events: Sequence[PreparedEvent]
+    size_bytes: int
+    """Approximate size of the events."""
     appended_at: float
     runner: str | None = None
     """Runner that holds or claims the chat; None appends regardless of its runner."""
@@ -43,11 +45,6 @@ class AppendRequest:
     """Turns whose events are deleted, if the branch that ``fork`` names is still chosen."""
     next_state: TurnState = TurnState.RUNNING
     """State after the events; any other than RUNNING releases the chat."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Approximate size of the events."""
-        return sum(event.size_bytes for event in self.prepared_events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +175,8 @@ def append_events(
     rows = {row.id: _ChatRow(row.id, TurnState(row.state), *row[2:]) for row in locked_rows}
     batch = _BatchedWrites(rows)
     outcomes = [
-        _check_quota(connection, quota, batch, request) or _apply_request(batch, request)
+        (_check_quota(connection, quota, batch, request) if request.new_turn else None)
+        or _apply_request(batch, request)
         for request in requests
     ]
     # One statement for each kind of change, whatever the number of requests.
@@ -186,12 +184,13 @@ def append_events(
         insert_many(connection, chat_events, batch.new_event_rows)
     # Measure the replaced events before they are deleted, to keep the byte counter right. Most calls have no
     # progress that their result replaces.
+    is_sqlite = connection.dialect.name == "sqlite"
     for replaced in batch.replacements:
-        if replaced_bytes := _replaced_bytes(connection, replaced):
+        query = _SUM_REPLACED_BYTES if is_sqlite else _SUM_REPLACED_BYTES_POSTGRESQL
+        if replaced_bytes := int(connection.execute(query, replaced).scalar_one()):
             batch.rows[replaced["of"]].bytes -= replaced_bytes
             connection.execute(_DELETE_REPLACED_EVENTS, replaced)
     for deleted in batch.deletions:
-        is_sqlite = connection.dialect.name == "sqlite"
         query = _SUM_DELETED_BYTES if is_sqlite else _SUM_DELETED_BYTES_POSTGRESQL
         batch.rows[deleted["of"]].bytes -= int(connection.execute(query, deleted).scalar_one())
         connection.execute(_DELETE_TURNS, deleted)
@@ -208,21 +207,15 @@ def append_events(
 def _check_quota(
     connection: Connection, quota: ChatQuota, batch: _BatchedWrites, request: AppendRequest
 ) -> ChatQuotaExceeded | None:
-    """Return an error if the request starts a turn and a quota is used up."""
+    """Return an error if a quota is used up. The request starts a turn."""
     row = batch.rows.get(request.chat_id)
-    if not request.new_turn or row is None:
+    if row is None:
         return None
     try:
         quota.check(chat_usage(connection, row.owner))
     except ChatQuotaExceeded as error:
         return error
     return None
-
-
-def _replaced_bytes(connection: Connection, replaced: dict[str, Any]) -> int:
-    is_sqlite = connection.dialect.name == "sqlite"
-    query = _SUM_REPLACED_BYTES if is_sqlite else _SUM_REPLACED_BYTES_POSTGRESQL
-    return int(connection.execute(query, replaced).scalar_one())
 
 
 def _apply_request(batch: _BatchedWrites, request: AppendRequest) -> AppendedEvents | ChatError | None:
@@ -266,11 +259,12 @@ def _append_to_batch(batch: _BatchedWrites, row: _ChatRow, request: AppendReques
         row.turn = request.switch_to
     events: list[ChatEvent] = []
     for seq, prepared in enumerate(request.prepared_events, after + 1):
-        place = (row.id, seq, row.turn, request.appended_at, parent if seq == row.turn else None)
-        event_row = prepared.to_row(*place)
+        event_row, event = prepared.number(
+            row.id, seq, row.turn, request.appended_at, parent if seq == row.turn else None
+        )
         row.bytes += len(event_row["body"].encode()) + len(event_row["kept"] or b"")
         batch.new_event_rows.append(event_row)
-        events.append(prepared.to_event(*place))
+        events.append(event)
         if prepared.part and prepared.kind not in TRANSIENT_KINDS:
             replaced = {"of": row.id, "from_turn": row.turn, "before": seq, "of_part": prepared.part}
             batch.replacements.append(replaced)

@@ -84,22 +84,19 @@ class PreparedEvent:
     @classmethod
     def from_new_event(cls, event: NewChatEvent) -> PreparedEvent:
         """Serialize an event. Raises Unstorable if it is too large."""
-        body = json_text(event.body)
+        body, part = json_text(event.body), event.part
         if max(len(body), len(event.payload)) > _MAX_VALUE_BYTES:
             raise Unstorable(f"an event of more than {_MAX_VALUE_BYTES:,} bytes cannot be stored")
         words = _searchable_text(event.body.get("text")) if event.kind in _SEARCHABLE_KINDS else None
-        return cls(
-            event.kind, repair_surrogates(event.part).replace("\0", "\ufffd"), body, words, event.payload
-        )
+        if part:
+            part = repair_surrogates(part).replace("\0", "\ufffd")
+        return cls(event.kind, part, body, words, event.payload)
 
-    @property
-    def size_bytes(self) -> int:
-        """Approximate size."""
-        return len(self.body) + len(self.payload)
-
-    def to_row(self, chat_id: str, seq: int, turn: int, at: float, parent: int | None) -> dict[str, Any]:
-        """Return the row of the event with its number."""
-        return {
+    def number(
+        self, chat_id: str, seq: int, turn: int, at: float, parent: int | None
+    ) -> tuple[dict[str, Any], ChatEvent]:
+        """Return the row of the event with its number, and the event as a reader of the row will get it."""
+        row = {
             "chat_id": chat_id,
             "seq": seq,
             "turn": turn,
@@ -111,12 +108,8 @@ class PreparedEvent:
             "kept": zlib.compress(self.payload, _COMPRESSION_LEVEL) if self.payload else None,
             "parent": parent,
         }
-
-    def to_event(self, chat_id: str, seq: int, turn: int, at: float, parent: int | None) -> ChatEvent:
-        """Return the event as a reader of its row will get it."""
-        return ChatEvent(
-            chat_id, seq, turn, self.kind, at, orjson.loads(self.body), self.part, bool(self.payload), parent
-        )
+        body = orjson.loads(self.body)
+        return row, ChatEvent(chat_id, seq, turn, self.kind, at, body, self.part, bool(self.payload), parent)
 
 
 def _searchable_text(text: object) -> str | None:
@@ -167,7 +160,7 @@ MAX_SEQ = 2**62
 _MAX_SEARCH_WORDS, _MAX_WORD_CHARACTERS = 12, 500
 """Limits of a search; SQLite allows patterns of 50,000 bytes."""
 
-_IN_CHAT = chat_events.c.chat_id == bindparam("of")
+_IN_CHAT = chat_events.c.chat_id == bindparam("of", type_=chats.c.id.type)
 _SELECT_AFTER = (
     SELECT_EVENTS.where(_IN_CHAT, chat_events.c.seq > bindparam("after"))
     .order_by(chat_events.c.seq)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, update
@@ -75,7 +76,7 @@ class SqlChatStore:
         self._clock = clock
         self.event_waiters = ChatEventWaiters(executor, signals)
         self._append_batcher: WriteBatcher[AppendRequest, AppendedEvents | ChatError | None] = WriteBatcher(
-            self._write_batch, lambda request: request.size_bytes
+            self._write_batch, attrgetter("size_bytes")
         )
 
     async def close(self) -> None:
@@ -274,9 +275,9 @@ class SqlChatStore:
     async def _submit_append(
         self, chat_id: str, events: Sequence[NewChatEvent], **options: Any
     ) -> Sequence[ChatEvent] | None:
-        request = AppendRequest(
-            chat_id, [PreparedEvent.from_new_event(event) for event in events], self._clock(), **options
-        )
+        prepared = [PreparedEvent.from_new_event(event) for event in events]
+        size_bytes = sum(len(each.body) + len(each.payload) for each in prepared)
+        request = AppendRequest(chat_id, prepared, size_bytes, self._clock(), **options)
         outcome = await self._append_batcher.put(request)
         if isinstance(outcome, ChatError):
             raise outcome
@@ -289,7 +290,7 @@ class SqlChatStore:
 
         def append_batch(connection: Connection) -> list[AppendedEvents | ChatError | None]:
             outcomes = append_events(connection, requests, now, self.quota)
-            for ids in _pack_ids_into_signals(_changed_chat_ids(requests, outcomes)):
+            for ids in _pack_changed_ids(requests, outcomes):
                 # Not to this process: its waiters get the events themselves below, without reading the table.
                 self._signals.notify(connection, CHATS_CHANNEL, ids, include_local=False)
             return outcomes
@@ -390,23 +391,18 @@ def _clamp_limit(limit: int) -> int:
     return max(0, min(limit, _MAX_PAGE_ROWS))
 
 
-def _changed_chat_ids(
+def _pack_changed_ids(
     requests: Sequence[AppendRequest], outcomes: Sequence[AppendedEvents | ChatError | None]
 ) -> list[str]:
+    """Pack the ids of chats with new events into as few texts as possible, each short enough for a signal."""
     pairs = zip(requests, outcomes, strict=True)
-    return list(
-        {
-            request.chat_id: None
-            for request, outcome in pairs
-            if isinstance(outcome, AppendedEvents) and outcome.events
-        }
-    )
-
-
-def _pack_ids_into_signals(ids: Sequence[str]) -> list[str]:
-    """Pack ids into as few texts as possible, each short enough for a signal."""
+    changed = {
+        request.chat_id: None
+        for request, outcome in pairs
+        if isinstance(outcome, AppendedEvents) and outcome.events
+    }
     texts: list[str] = []
-    for chat_id in ids:
+    for chat_id in changed:
         if texts and len(texts[-1]) + len(chat_id) < _MAX_SIGNAL_CHARACTERS:
             texts[-1] += f" {chat_id}"
         else:

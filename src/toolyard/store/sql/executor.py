@@ -18,7 +18,6 @@ import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, Executable
@@ -40,14 +39,16 @@ class CircuitBreaker:
     """
 
     def __init__(self) -> None:
+        self.is_open = False
+        """True after a trip, until an attempt succeeds. While it is False, ``attempt`` is not needed."""
         self._lock = threading.Lock()
         self._trip_count = 0
-        self._is_open = self._is_probing = False
+        self._is_probing = False
 
     def trip(self) -> None:
         """Open the breaker after the server did not answer in time."""
         with self._lock:
-            self._is_open = True
+            self.is_open = True
             self._trip_count += 1
 
     @contextmanager
@@ -58,8 +59,8 @@ class CircuitBreaker:
         an attempt that started before the breaker opened may trip it while the probe runs.
         """
         with self._lock:
-            probe, trips = self._is_open and not self._is_probing, self._trip_count
-            allowed = probe or not self._is_open
+            probe, trips = self.is_open and not self._is_probing, self._trip_count
+            allowed = probe or not self.is_open
             self._is_probing = self._is_probing or probe
         try:
             yield allowed
@@ -67,7 +68,7 @@ class CircuitBreaker:
             if probe:
                 with self._lock:
                     self._is_probing = False
-                    self._is_open = self._trip_count != trips
+                    self.is_open = self._trip_count != trips
 
 
 _T = TypeVar("_T")
@@ -107,12 +108,11 @@ class DatabaseExecutor:
 
     async def file_version(self) -> object:
         """Return a value that changes when another process writes to the SQLite file. Raises StoreError."""
-        run = partial(_run_connected, self.engines.writer)
-        return await self._run_in_pool(self._write_pool, run, _read_data_version)
+        return await self._run_in_pool(self._write_pool, self.engines.writer, _read_data_version)
 
     async def read(self, work: DatabaseWork[_T]) -> _T:
         """Run work that only reads. Each statement sees all earlier commits. Raises StoreError."""
-        return await self._run_in_pool(self._read_pool, partial(_run_connected, self.engines.reader), work)
+        return await self._run_in_pool(self._read_pool, self.engines.reader, work)
 
     async def read_or_default(self, work: DatabaseWork[_T], default: _D) -> _T | _D:
         """Run ``read`` for a key from outside. Return ``default`` if the key cannot be stored.
@@ -120,9 +120,7 @@ class DatabaseExecutor:
         No row can have such a key, so the lookup finds nothing instead of raising Unstorable.
         """
         try:
-            return await self._run_in_pool(
-                self._read_pool, partial(_run_connected, self.engines.reader), work
-            )
+            return await self._run_in_pool(self._read_pool, self.engines.reader, work)
         except Unstorable:
             return default
 
@@ -132,7 +130,7 @@ class DatabaseExecutor:
         Raises StoreError, and any error of the work itself; nothing was written then, unless the message
         says that the outcome of the commit is unknown.
         """
-        return await self._run_in_pool(self._write_pool, self._run_transaction, work)
+        return await self._run_in_pool(self._write_pool, None, work)
 
     async def write_or_default(self, work: DatabaseWork[_T], default: _D) -> _T | _D:
         """Run ``write`` for a key from outside. Return ``default`` if the key cannot be stored."""
@@ -155,9 +153,10 @@ class DatabaseExecutor:
         self, query: Executable, convert: Callable[[Any], _T], params: Mapping[str, Any] | None = None
     ) -> _T | None:
         """Return the record of the only row of a query; None if there is none. Raises StoreError."""
-        row = await self.read_or_default(
-            lambda connection: connection.execute(query, params).one_or_none(), None
-        )
+        try:
+            row = await self.read(lambda connection: connection.execute(query, params).one_or_none())
+        except Unstorable:
+            return None
         return None if row is None else convert(row)
 
     async def fetch_value(self, query: Executable) -> Any | None:
@@ -198,13 +197,14 @@ class DatabaseExecutor:
         self.engines.dispose()
 
     async def _run_in_pool(
-        self, pool: ThreadPoolExecutor, run: Callable[[DatabaseWork[_T]], _T], work: DatabaseWork[_T]
+        self, pool: ThreadPoolExecutor, engine: Engine | None, work: DatabaseWork[_T]
     ) -> _T:
+        """Run work in a thread, with a connection of ``engine``, or in a transaction if that is None."""
         if self._closed:
             raise StoreClosed()
         # A thread cannot be interrupted. If the caller is cancelled, work that has started goes on to its
         # commit or rollback; only queued work is dropped.
-        submitted = pool.submit(self._run_with_breaker, run, work)
+        submitted = pool.submit(self._run, engine, work)
         limit, expired = self.engines.limits.queue, False
 
         def cancel_if_queued() -> None:
@@ -250,35 +250,30 @@ class DatabaseExecutor:
                 self.on_commit(signals)
             return result
 
-    def _run_with_breaker(self, run: Callable[[DatabaseWork[_T]], _T], work: DatabaseWork[_T]) -> _T:
-        """Run work unless the breaker refuses it. Called in a worker thread."""
-        with self._breaker.attempt() as allowed:
-            # Queued work gets here when the close has given up on the database. It must not open new
-            # connections.
-            if self._is_aborted:
-                raise StoreClosed()
-            if not allowed:
-                raise DatabaseUnavailable(
-                    f"the database {self.engines.display_name} does not answer; Toolyard is trying a new "
-                    "connection",
-                    hint="check that PostgreSQL runs there and is not frozen, then try again",
-                )
-            # Open connections would keep writing to a file that is gone, and new ones read another file.
-            if _identify_file(self.engines) != self._file_identity:
-                raise DatabaseUnavailable(
-                    f"the database {self.engines.display_name} was removed or replaced while it was in use",
-                    hint="restart Toolyard, after restoring the file if it is missing",
-                )
-            return self._run_with_retries(run, work)
-
-    def _run_with_retries(self, run: Callable[[DatabaseWork[_T]], _T], work: DatabaseWork[_T]) -> _T:
+    def _run(self, engine: Engine | None, work: DatabaseWork[_T], *, is_probe: bool = False) -> _T:
+        """Run work, again after an error that may be temporary. Called in a worker thread."""
+        # Queued work gets here when the close has given up on the database. It must not open new
+        # connections.
+        if self._is_aborted:
+            raise StoreClosed()
+        if self._breaker.is_open and not is_probe:
+            return self._run_with_breaker(engine, work)
+        # Open connections would keep writing to a file that is gone, and new ones read another file.
+        if _identify_file(self.engines) != self._file_identity:
+            raise DatabaseUnavailable(
+                f"the database {self.engines.display_name} was removed or replaced while it was in use",
+                hint="restart Toolyard, after restoring the file if it is missing",
+            )
         # A retry follows at once: either the pool opens a new connection, or PostgreSQL has just ended the
         # transaction as the victim of a deadlock and its rival is done.
         attempts_left = _MAX_ATTEMPTS
         while True:
             attempts_left -= 1
             try:
-                return run(work)
+                if engine is None:
+                    return self._run_transaction(work)
+                with engine.connect() as connection:
+                    return work(connection)
             except DBAPIError as error:
                 if (constraint := dialects.violated_constraint(error)) is not None:
                     raise Conflict(_CONFLICT_MESSAGES[constraint], hint="reload and try again") from error
@@ -297,16 +292,20 @@ class DatabaseExecutor:
             except (SQLAlchemyError, sqlite3.Error) as error:
                 raise self._unavailable_error(error) from error
 
+    def _run_with_breaker(self, engine: Engine | None, work: DatabaseWork[_T]) -> _T:
+        with self._breaker.attempt() as allowed:
+            if not allowed:
+                raise DatabaseUnavailable(
+                    f"the database {self.engines.display_name} does not answer; Toolyard is trying a new "
+                    "connection",
+                    hint="check that PostgreSQL runs there and is not frozen, then try again",
+                )
+            return self._run(engine, work, is_probe=True)
+
     def _unavailable_error(self, error: Exception, detail: str = "") -> DatabaseUnavailable:
         if dialects.is_timeout_error(error):
             self._breaker.trip()
         return unavailable_error(self.engines, error, detail)
-
-
-def _run_connected(engine: Engine, work: DatabaseWork[_T]) -> _T:
-    """Run work without a transaction of its own."""
-    with engine.connect() as connection:
-        return work(connection)
 
 
 def _identify_file(engines: dialects.Engines) -> tuple[int, int] | None:

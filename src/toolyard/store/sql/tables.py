@@ -368,10 +368,10 @@ chats = Table(
     Column("agent", LimitedText()),
     Column("model", LimitedText()),
     Column("choice", TextList),
-    Column("state", LimitedText(20), nullable=False),
+    Column("state", Text, nullable=False),
     Column("turn", BigInteger, nullable=False),
     Column("last", BigInteger, nullable=False),
-    Column("runner", LimitedText(MAX_INDEXED_CHARACTERS), index=True),
+    Column("runner", Text, index=True),
     Column("beat_at", Seconds()),
     Column("stop_asked", Boolean, nullable=False),
     # Total size of the stored events, for quotas.
@@ -382,10 +382,12 @@ chats = Table(
 chat_events = Table(
     "chat_events",
     metadata,
-    _chat_column(nullable=False),
+    # Texts are not checked when a row is written: its chat exists, and the others are checked or cleaned when
+    # the event is prepared.
+    Column("chat_id", Text, ForeignKey("chats.id", ondelete="CASCADE"), nullable=False),
     Column("seq", BigInteger, nullable=False, autoincrement=False),
     Column("turn", BigInteger, nullable=False),
-    Column("kind", LimitedText(20), nullable=False),
+    Column("kind", Text, nullable=False),
     Column("at", Seconds(), nullable=False),
     Column("part", Text, nullable=False),
     # Folded text for searches. Large columns come last, since SQLite reads a row only as far as the last

@@ -66,7 +66,7 @@ class WriteBatcher(Generic[_I, _O]):
 
     async def _write_batches(self) -> None:
         try:
-            while batch := self._take_batch():
+            while self._queue and (batch := self._take_batch()):
                 try:
                     await self._write_batch(batch)
                 finally:
