@@ -16,6 +16,7 @@ FORM = {
     "message": HIDDEN,
     "requestedSchema": {
         "type": "object",
+        "title": HIDDEN,
         "properties": {
             "a": {"type": "string", "title": HIDDEN},
             "b": {"type": "string", "enum": [HIDDEN, "x"]},
@@ -90,7 +91,8 @@ async def test_hidden_characters_in_a_servers_question_are_visible(
     asked = await first_answer(era, http, f"{local.url}/mcp", {})
     assert asked["method"] == "elicitation/create"
     assert asked["params"]["message"] == SHOWN
-    assert asked["params"]["requestedSchema"]["properties"] == SHOWN_FIELDS
+    schema = {"type": "object", "title": SHOWN, "properties": SHOWN_FIELDS}
+    assert asked["params"]["requestedSchema"] == schema
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
@@ -99,22 +101,27 @@ async def test_hidden_characters_in_a_sampling_request_are_visible(
     open_site: Any, http: aiohttp.ClientSession, asking_url: str, era: str, length: int
 ) -> None:
     def request(text: str) -> dict[str, Any]:
-        result = {"type": "tool_result", "toolUseId": "1", "content": [{"type": "text", "text": text}]}
+        file = {"type": "resource", "resource": {"uri": "file:///a", "text": text}}
+        content = [{"type": "text", "text": text}, file]
+        result = {"type": "tool_result", "toolUseId": "1", "content": content, "structuredContent": [text]}
+        use = {"type": "tool_use", "id": "1", "name": "t", "input": {text: [text]}}
         return {
             "maxTokens": 1,
             "systemPrompt": text,
             "messages": [
                 {"role": "user", "content": {"type": "text", "text": text}},
+                {"role": "assistant", "content": [use]},
                 {"role": "user", "content": [{"type": "text", "text": text * length}, result]},
             ],
+            "tools": [{"name": "t", "description": text, "inputSchema": {"type": "object", "title": text}}],
         }
 
     local = await open_site({"one": {"url": asking_url}})
     arguments = {"method": "sampling/createMessage", "question": request(HIDDEN)}
     asked = await first_answer(era, http, f"{local.url}/mcp", arguments)
     assert asked["method"] == "sampling/createMessage"
-    assert asked["params"]["systemPrompt"] == SHOWN
-    assert asked["params"]["messages"] == request(SHOWN)["messages"]
+    asked["params"].pop("_meta", None)
+    assert asked["params"] == request(SHOWN)
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

@@ -27,6 +27,8 @@ _TEXT_KEYS = ("title", "description", "enumNames")
 _OPTION_KEYS = frozenset({"oneOf", "anyOf", "items"})
 """Keys of the choices of a field, whose titles clients show."""
 _MAX_FIELD_DEPTH = 3
+_SAMPLING_KEYS = frozenset({"systemPrompt", "messages", "tools"})
+"""Keys of a sampling request whose texts clients show, or models read."""
 _MAX_ELICITATION_CHARACTERS = 100_000
 _THREAD_MIN_CHARACTERS = 50_000
 """Length of questions from which on their texts are escaped in a thread."""
@@ -108,30 +110,34 @@ def _escape_elicitation(params: Mapping[str, Any]) -> dict[str, Any]:
     fields = object_or_empty(schema.get("properties"))
     if fields:
         named = {name: _escape_field(_with_visible_title(name, field)) for name, field in fields.items()}
-        shown["requestedSchema"] = {**schema, "properties": named}
+        shown["requestedSchema"] = {**_escape_field(schema), "properties": named}
     return shown
 
 
 def _escape_sampling(params: Mapping[str, Any]) -> dict[str, Any]:
     """Escape the texts for the model, too: the person approves what the client shows."""
-    shown = dict(params)
-    if "systemPrompt" in shown:
-        shown["systemPrompt"] = _escape_text(shown["systemPrompt"])
-    messages = shown.get("messages")
-    if isinstance(messages, list):
-        shown["messages"] = [_escape_content(each) for each in cast("list[Any]", messages)]
-    return shown
+    return {**params, **{key: _escape_value(params[key]) for key in _SAMPLING_KEYS & params.keys()}}
 
 
-def _escape_content(block: Any, depth: int = 0) -> Any:
-    """Return a message or a block of content with its texts escaped."""
-    if isinstance(block, list):
-        return [_escape_content(each, depth) for each in cast("list[Any]", block)]
-    members = object_or_empty(block)
-    shown = {"text": _escape_text(members["text"])} if "text" in members else {}
-    if "content" in members and depth < _MAX_FIELD_DEPTH:
-        shown["content"] = _escape_content(members["content"], depth + 1)
-    return {**members, **shown} if shown else block
+def _escape_value(value: Any) -> Any:
+    """Return a copy of a JSON value with all texts and names in it escaped, at any depth."""
+    copies = [value]
+    waiting: list[Any] = [copies]
+    while waiting:
+        container = waiting.pop()
+        for key in list(object_or_empty(container) or range(len(container))):
+            container[key] = each = _escape_outermost(container[key])
+            if type(each) in (dict, list):
+                waiting.append(each)
+    return copies[0]
+
+
+def _escape_outermost(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(cast("list[Any]", value))
+    if isinstance(value, dict):
+        return {visible(name): each for name, each in cast("dict[str, Any]", value).items()}
+    return visible(value) if isinstance(value, str) else value
 
 
 def _with_visible_title(name: str, field: Any) -> Any:
