@@ -261,6 +261,16 @@ async def test_a_call_in_a_chat_has_the_icon_of_its_server(open_site: Opening) -
     assert (await client.get("/ui/servers/art/icon")).body == PNG
 
 
+async def test_tools_to_choose_from_have_the_icons_of_their_servers(open_site: Opening) -> None:
+    local = await open_site({"art": entry({"src": data_url(PNG)}), "plain": entry()})
+    me, expected = await listed(local), ["/ui/servers/art/icon"]
+    chat = await begin(local.client())
+    assert icons_of(await me.get("/ui/chat/console")) == expected
+    assert icons_of(await me.get(f"/ui/chat/{chat}/console?tool=art_t")) == expected
+    assert icons_of(await me.get(f"/ui/chat/{chat}/console?tool=plain_t")) == []
+    assert icons_of(await me.get(f"/ui/chat/{chat}/tools")) == expected
+
+
 @pytest.fixture
 async def serve_http() -> Any:
     runners: list[web.AppRunner] = []

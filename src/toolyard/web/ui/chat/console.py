@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 
 from toolyard.agents.chat.chats import ChatService, ToolView
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
@@ -23,7 +25,7 @@ from toolyard.web.ui.components import responses
 from toolyard.web.ui.components.rule_texts import describe_obstacle, summarize_rule
 from toolyard.web.ui.tools.schema_form import ToolForm
 
-__all__ = ["ChatToolGroup", "ToolConsole", "find_tool", "group_chat_tools", "router"]
+__all__ = ["ChatToolGroup", "IconFinderDep", "ToolConsole", "find_tool", "group_chat_tools", "router"]
 
 router = Routes()
 
@@ -35,6 +37,7 @@ _MAX_LISTED_TOOLS = 60
 class ChatToolGroup:
     """Tools of one server."""
 
+    server: str
     label: str
     native: bool
     tools: tuple[ToolView, ...]
@@ -62,6 +65,8 @@ class ToolConsole:
     tool: ToolView | None = None
     form: ToolForm | None = None
     is_later: bool = False
+    find_icon_path: Callable[[str], str] = lambda _: ""
+    """Returns the path of a server's icon, or an empty string."""
 
     @classmethod
     def create_deferred(cls, chat: str | None, tool: str) -> ToolConsole:
@@ -80,26 +85,49 @@ class ToolConsole:
         return "/ui/chat" if self.chat is None else f"/ui/chat/{self.chat}"
 
 
+def build_icon_finder(
+    me: deps.CurrentUser, callers: deps.CallersDep, records: deps.ServerRecordsDep
+) -> Callable[[str], str]:
+    """Return a function that finds the path of the icon of one of the person's servers."""
+    return partial(records.find_icon_path, callers.get(me))
+
+
+IconFinderDep = Annotated[Callable[[str], str], Depends(build_icon_finder)]
+
+
 @router.get("/ui/chat/console")
 async def show_new_console(
-    request: Request, me: deps.CurrentUser, chats: deps.ChatsDep, find: str = "", tool: str = ""
+    request: Request,
+    me: deps.CurrentUser,
+    chats: deps.ChatsDep,
+    find_icon_path: IconFinderDep,
+    find: str = "",
+    tool: str = "",
 ) -> Response:
     """Show the tools of a new chat."""
-    return await _render_console(request, chats, me, None, find, tool)
+    console = await _build_console(chats, me, None, find, tool)
+    return await _render_console(request, console, find_icon_path)
 
 
 @router.get("/ui/chat/{chat_id}/console")
 async def show_console(
-    request: Request, me: deps.CurrentUser, chat_id: str, chats: deps.ChatsDep, find: str = "", tool: str = ""
+    request: Request,
+    me: deps.CurrentUser,
+    chat_id: str,
+    chats: deps.ChatsDep,
+    find_icon_path: IconFinderDep,
+    find: str = "",
+    tool: str = "",
 ) -> Response:
     """Show the tools of a chat."""
-    return await _render_console(request, chats, me, await chats.get(me.user.id, chat_id), find, tool)
+    console = await _build_console(chats, me, await chats.get(me.user.id, chat_id), find, tool)
+    return await _render_console(request, console, find_icon_path)
 
 
 async def _render_console(
-    request: Request, chats: ChatService, me: RequestUser, chat: Chat | None, find: str, tool: str
+    request: Request, console: ToolConsole, find_icon_path: Callable[[str], str]
 ) -> Response:
-    page = await _build_console(chats, me, chat, find, tool)
+    page = replace(console, find_icon_path=find_icon_path)
     return await responses.render_large_page(request, "chat_console_page.html", page=page)
 
 
@@ -172,5 +200,6 @@ def group_chat_tools(tools: Iterable[ToolView]) -> tuple[ChatToolGroup, ...]:
     for each in tools:
         groups.setdefault((not each.native, each.server), []).append(each)
     return tuple(
-        ChatToolGroup(group[0].server_label, group[0].native, tuple(group)) for group in groups.values()
+        ChatToolGroup(group[0].server, group[0].server_label, group[0].native, tuple(group))
+        for group in groups.values()
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fastapi import Request, Response
@@ -14,7 +14,7 @@ from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, TurnTree
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.ui.chat.console import ChatToolGroup, group_chat_tools
+from toolyard.web.ui.chat.console import ChatToolGroup, IconFinderDep, group_chat_tools
 from toolyard.web.ui.chat.page_context import ChatPagesDep
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import count, one_line
@@ -130,6 +130,7 @@ class ToolPickerPage:
     groups: Sequence[ChatToolGroup]
     chosen: frozenset[str] | None
     shown: int
+    find_icon_path: Callable[[str], str]
 
     def ticked(self, tool: ToolView) -> bool:
         """Return True if the model can use the tool."""
@@ -138,7 +139,12 @@ class ToolPickerPage:
 
 @router.get("/ui/chat/{chat_id}/tools")
 async def show_tool_picker(
-    request: Request, me: deps.CurrentUser, chat_id: str, roster: deps.AgentRosterDep, chats: deps.ChatsDep
+    request: Request,
+    me: deps.CurrentUser,
+    chat_id: str,
+    roster: deps.AgentRosterDep,
+    chats: deps.ChatsDep,
+    find_icon_path: IconFinderDep,
 ) -> Response:
     """Show all tools, with a checkbox for each available one."""
     chat = await chats.get(me.user.id, chat_id)
@@ -149,6 +155,7 @@ async def show_tool_picker(
         group_chat_tools(sorted(tools, key=lambda each: (not each.shown, each.name))),
         None if chat.choice is None else frozenset(chat.choice),
         sum(each.shown for each in tools),
+        find_icon_path,
     )
     return await responses.render_large_page(request, "chat_tools.html", page=page)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -23,7 +22,7 @@ from toolyard.web.rendering.renderer import DeferredMarkdown
 from toolyard.web.service_lookup import uses
 from toolyard.web.ui.chat import fragments
 from toolyard.web.ui.chat.actions import ChatFormState
-from toolyard.web.ui.chat.console import ToolConsole
+from toolyard.web.ui.chat.console import IconFinderDep, ToolConsole
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.tools.schema_form import ToolForm
@@ -121,8 +120,7 @@ class ChatPages:
     chat_store: deps.ChatStoreDep
     chats: deps.ChatsDep
     markdown: deps.MarkdownDep
-    callers: deps.CallersDep
-    records: deps.ServerRecordsDep
+    find_icon_path: IconFinderDep
     banner: Annotated[ReconnectBanner, uses(ReconnectBanner)]
 
     async def render(
@@ -195,14 +193,10 @@ class ChatPages:
         question_forms: dict[str, ToolForm] = {}
         if form_state is not None and form_state.question is not None and form_state.form is not None:
             question_forms = {form_state.question.key: form_state.form}
-        chat_id, find_icon_path = "" if chat is None else chat.id, self.build_icon_finder()
+        chat_id = "" if chat is None else chat.id
         return fragments.FragmentContext(
-            chat_id, self.me.csrf, question_forms, tree=tree, find_icon_path=find_icon_path
+            chat_id, self.me.csrf, question_forms, tree=tree, find_icon_path=self.find_icon_path
         )
-
-    def build_icon_finder(self) -> Callable[[str], str]:
-        """Return a function that finds the path of the icon of one of the person's servers."""
-        return partial(self.records.find_icon_path, self.callers.get(self.me))
 
     async def load_view(self, chat: Chat, before: int | None) -> tuple[ChatSnapshot, int | None, TurnTree]:
         """Return the last turns of the chosen branch before an event number, the number of the first of them

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastapi import Request, Response
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
@@ -92,6 +94,8 @@ async def _perform_action(pages: ChatPages, audit: AuditRecorder, chat: Chat | N
 
 async def _render_form_again(pages: ChatPages, chat: Chat | None, state: ChatFormState) -> Response:
     status = _choose_status(state)
+    if state.console is not None:
+        state = replace(state, console=replace(state.console, find_icon_path=pages.find_icon_path))
     if not responses.is_fragment_request(pages.request):
         return await pages.render(chat, state, status)
     html = Markup("")

@@ -58,7 +58,7 @@ async def stream_page(
         await chats.list_latest_events(me.user.id, chat_id, last_turn=last_turn, before=seen + 1, limit=1)
     )
     deferred = DeferredMarkdown(pages.markdown)
-    frame = FragmentContext(chat_id, me.csrf, to_html=deferred, find_icon_path=pages.build_icon_finder())
+    frame = FragmentContext(chat_id, me.csrf, to_html=deferred, find_icon_path=pages.find_icon_path)
     updater = ChatPageUpdater(frame, ChatSnapshot(shown.turns, max(shown.last, seen)))
     beat = stream_limits.heartbeat_seconds
     changes = _stream_changes(pages, stop_signal, chat_id, updater, deferred, beat, wait=wait)
