@@ -22,6 +22,19 @@ def problems(data_dir: Path, **options: object) -> list[Problem]:
     return list(caught.value.problems)
 
 
+def test_the_origin_of_each_model_is_its_own_line_unless_a_variable_replaces_all(
+    data_dir: Path, write: Write
+) -> None:
+    text = '[models.fast]\nmodel = "openai:gpt-5-mini"\n\n[models.house]\nmodel = "ollama:b"\n'
+    file = write(data_dir / "toolyard.toml", text)
+    origins = load_settings(data_dir, env={}).origins
+    assert (origins["models.fast"], origins["models.house"]) == (f"{file}:1", f"{file}:4")
+    variable = {"TOOLYARD_MODELS": '{"fast": {"model": "ollama:c"}}'}
+    origins = load_settings(data_dir, env=variable).origins
+    assert origins["models"] == "TOOLYARD_MODELS"
+    assert "models.fast" not in origins
+
+
 def test_tables_of_the_file_are_read_in_their_order(data_dir: Path, write: Write) -> None:
     file = write(
         data_dir / "toolyard.toml",

@@ -37,6 +37,15 @@ async def test_costs_are_shown_for_agents_and_only_own_calls_count(
     assert "demo_count" not in names
 
 
+async def test_an_agent_that_names_an_unknown_tool_is_listed_too(
+    open_site: Opening, demo: dict[str, Any]
+) -> None:
+    agent = Agent(id="counter", name="Counter", tools=("demo_count", "demo_countt"))
+    local = await open_site({"demo": demo}, agents=(agent,))
+    page = await ScriptlessBrowser(local.client()).get("/ui/budget")
+    assert "Tokens, agent “Counter”" in page.text
+
+
 async def turn_off_unused(browser: ScriptlessBrowser) -> str:
     """Follow the link of the page, confirm, and return the message."""
     page = await browser.get("/ui/budget")

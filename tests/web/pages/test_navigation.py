@@ -64,3 +64,21 @@ async def test_an_invalid_state_of_a_panel_changes_nothing(local_site: InProcess
     me = ScriptlessBrowser(local_site.client())
     page = await me.send(await me.get("/ui/"), "/ui/panels", press=("nav", 'closed"><script>'))
     assert page.root.one("html").attrs["data-nav"] == "open"
+
+
+async def test_only_admins_of_a_team_are_offered_to_invite_people(
+    local_site: InProcessApp, password_site: InProcessApp
+) -> None:
+    admin = ScriptlessBrowser((await password_site.person("root", Role.ADMIN)).browser)
+    assert "Invite a person" in (await admin.get("/ui/search")).text
+    assert "Invite a person" not in (await ScriptlessBrowser(local_site.client()).get("/ui/search")).text
+
+
+async def test_pages_without_content_say_what_they_are_for(local_site: InProcessApp) -> None:
+    me = ScriptlessBrowser(local_site.client())
+    empty = await me.get("/ui/admin/audit")
+    assert "No entries yet" in empty.text
+    assert not empty.root.one("div", id="list").all("a")
+    filtered = await me.get("/ui/admin/audit?when=1h")
+    assert "No entries match." in filtered.text
+    assert "toolyard import" in [each.text for each in (await me.get("/ui/")).root.one("main").all("code")]

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from toolyard.accounts.errors import NameTaken
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid, Taken
-from toolyard.web.ui.components.formatting import ago, count, one_line, pretty_json, visible
+from toolyard.web.ui.components.formatting import ago, code_spans, count, one_line, pretty_json, visible
 from toolyard.web.ui.components.forms import field_errors
 from toolyard.web.ui.components.lists import paginate
 from toolyard.web.ui.components.responses import (
@@ -189,3 +189,9 @@ def test_errors_find_their_fields() -> None:
     }
     assert field_errors(Taken("the slug is in use", field="slug"), {}) == {"slug": "The slug is in use."}
     assert field_errors(NameTaken("it is taken"), {}) == {"name": "It is taken."}
+
+
+def test_words_between_backticks_are_code_and_nothing_else_is_html() -> None:
+    assert code_spans("Run `toolyard import`.") == "Run <code>toolyard import</code>."
+    assert code_spans("`<b>` & `") == "<code>&lt;b&gt;</code> &amp; `"
+    assert code_spans("a ` b\nc ` d") == "a ` b\nc ` d"

@@ -305,3 +305,19 @@ async def test_after_a_change_during_the_save_itself_the_form_is_saved_when_sent
     saved = await browser.send(told, path, press=("do", "save"))
     assert (saved.status, saved.path) == (200, made.path)
     assert (await stored(local_site))[0].description == "second"
+
+
+async def test_the_only_user_reads_nothing_about_sharing(
+    local_site: InProcessApp, password_site: InProcessApp
+) -> None:
+    text = "unless an admin shares it"
+    assert text not in (await ScriptlessBrowser(local_site.client()).get(NEW)).text
+    ann = await password_site.person("ann")
+    assert text in (await ScriptlessBrowser(ann.browser).get(NEW)).text
+
+
+async def test_built_in_tools_have_one_name_in_the_picker_and_the_preview(local_site: InProcessApp) -> None:
+    page = await ScriptlessBrowser(local_site.client()).get(NEW)
+    groups = [each.text for each in page.root.one("div", id="picker").all("legend")]
+    assert "Built-in tools" in groups
+    assert "Toolyard" not in groups

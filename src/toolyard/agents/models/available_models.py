@@ -231,11 +231,8 @@ class Models:
 
     def list_all(self) -> Sequence[ListedModel]:
         """Return all models for admins: those of files and variables, of the database, and the local one."""
-        # Only the entry that the setting ``model`` makes has a colon in its name.
         listed = [
-            ListedModel(
-                _to_record(entry), self._origins.get("model" if ":" in name else "models", "settings")
-            )
+            ListedModel(_to_record(entry), self._find_origin(name))
             for name, entry in self._configured.items()
         ]
         listed += [
@@ -246,6 +243,11 @@ class Models:
             record = StoredModel(LOCAL_MODEL_ID, LOCAL_PROVIDER, label=self.local.choice.label)
             listed.append(ListedModel(record, self._origins.get("local_model", "installed package")))
         return listed
+
+    def _find_origin(self, name: str) -> str:
+        # Only the entry that the setting ``model`` makes has a colon in its name.
+        keys = ("model",) if ":" in name else (f"models.{name}", "models")
+        return next((self._origins[key] for key in keys if key in self._origins), "settings")
 
     def lacks_key(self, model: StoredModel) -> bool:
         """Return whether the provider needs a key, and neither the model nor the settings have one."""

@@ -23,6 +23,7 @@ from toolyard.config.settings.table import SETTINGS, Setting, Settings
 from toolyard.config.settings.value_types import InvalidValueError, ValueFault
 from toolyard.config.suggestions import did_you_mean
 from toolyard.errors import ConfigError, Problem
+from toolyard.types.json_values import object_or_empty
 
 __all__ = ["load_settings"]
 
@@ -95,8 +96,12 @@ class _SettingsCollector:
             line = _find_key_line(name, text)
             origin = f"{path}:{line}" if line else str(path)
             row = self._find_setting(name, file=str(path), line=line)
-            if row is not None:
-                self._set_value(row, value, folder, origin=origin, file=str(path), text=text)
+            if row is None:
+                continue
+            self._set_value(row, value, folder, origin=origin, file=str(path), text=text)
+            for key in object_or_empty(value):
+                line = _find_nested_key_line((name, key), text)
+                self.origins[f"{name}.{key}"] = f"{path}:{line}" if line else str(path)
 
     def read_environment(self, env: Mapping[str, str]) -> None:
         variables = {row.variable: row for row in SETTINGS}
@@ -132,7 +137,7 @@ class _SettingsCollector:
         try:
             text = decode_utf8(read_regular_file(path), str(path)).rstrip("\r\n")
             self.values[row.name] = row.kind.from_text(text, cwd)
-            self.origins[row.name] = str(path)
+            self._record_origin(row.name, str(path))
         except ConfigError as error:
             self.problems += error.problems
         except InvalidValueError as error:
@@ -188,14 +193,19 @@ class _SettingsCollector:
     ) -> None:
         try:
             self.values[row.name] = row.kind.from_value(value, folder)
-            self.origins[row.name] = origin
+            self._record_origin(row.name, origin)
         except InvalidValueError as error:
             self._add_problems(row, value, error, file=file, text=text)
+
+    def _record_origin(self, name: str, origin: str) -> None:
+        for key in [each for each in self.origins if each.startswith(f"{name}.")]:
+            del self.origins[key]  # An earlier source had these entries.
+        self.origins[name] = origin
 
     def _set_from_text(self, row: Setting, text: str, folder: Path, variable: str) -> None:
         try:
             self.values[row.name] = row.kind.from_text(text, folder)
-            self.origins[row.name] = variable
+            self._record_origin(row.name, variable)
         except InvalidValueError as error:
             if variable == row.variable:
                 self._add_problems(row, text, error, file=variable)

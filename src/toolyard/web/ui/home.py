@@ -112,7 +112,7 @@ class FirstSteps:
             add_server = NextStep(
                 "Add a server",
                 "Choose one from the catalogue, paste a URL, or import those of your other clients with the"
-                " command toolyard import.",
+                " command `toolyard import`.",
                 "/ui/catalog",
                 "Open catalogue",
                 has_registry_servers or _has_own_server(self.config.configuration.servers.values()),

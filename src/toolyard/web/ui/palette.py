@@ -38,6 +38,11 @@ class PaletteEntry:
     detail: str = ""
     """Further searched text, such as the title of a tool."""
     for_admins: bool = False
+    needs_team: bool = False
+
+    def is_for(self, me: RequestUser) -> bool:
+        """Return whether a person may open the destination and has a use for it."""
+        return (me.is_admin or not self.for_admins) and not (self.needs_team and me.is_local)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ _ACTIONS = (
     PaletteEntry("Download your data", "/ui/account", "save"),
     PaletteEntry("Add a server", "/ui/admin/mcp/new", "server", for_admins=True),
     PaletteEntry("Add a model", "/ui/admin/models/new", "model", for_admins=True),
-    PaletteEntry("Invite a person", "/ui/admin/people", "people", for_admins=True),
+    PaletteEntry("Invite a person", "/ui/admin/people", "people", for_admins=True, needs_team=True),
 )
 
 
@@ -103,7 +108,7 @@ def _match_entries(entries: Iterable[PaletteEntry], query: str, me: RequestUser)
 
     Without a query, return all.
     """
-    folded, allowed = query.casefold(), (each for each in entries if me.is_admin or not each.for_admins)
+    folded, allowed = query.casefold(), (each for each in entries if each.is_for(me))
     if not folded:
         return list(allowed)
     words = folded.split()

@@ -70,7 +70,7 @@ async def show_budget(
         cost = ToolCost(definition.server_id, name, tokens, used.calls.get(definition.id, 0))
         costs.setdefault(definition.server_id, []).append(cost)
     usable = await agent_directory.list_usable_agents(me)
-    agents = [agent for agent in usable if not agent_directory.find_agent_problems(me, agent)]
+    agents = [agent for agent in usable if not agent_directory.find_bundle_problems(agent)]
     shares: dict[str, dict[str, int]] = {}
     for agent in agents:
         for tool in (await agent_directory.resolve_agent_tools(me, agent)).tools:

@@ -86,7 +86,9 @@ def group_agent_tools(tools: Sequence[AgentTool]) -> list[AgentToolGroup]:
     for each in tools:
         by_server.setdefault(each.server, []).append(each)
     return [
-        AgentToolGroup(server, group[0].server_label, group[0].native, group)
+        AgentToolGroup(
+            server, "Built-in tools" if group[0].native else group[0].server_label, group[0].native, group
+        )
         for server, group in by_server.items()
     ]
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+from markupsafe import Markup, escape
 from yarl import URL
 
 from toolyard.types.counts import format_count as count
@@ -20,6 +21,7 @@ __all__ = [
     "TEMPLATE_FILTERS",
     "ago",
     "capitalize_first",
+    "code_spans",
     "compact",
     "count",
     "date",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 _PLAIN_WORD_PATTERN = re.compile(r"[a-z]+(?=[ ,]|$)")
+_CODE_SPAN_PATTERN = re.compile(r"`([^`\n]{1,200})`")
 _DURATION_UNITS = ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 * 60, 86400, "d"))
 
 
@@ -63,6 +66,11 @@ def date(at: float) -> str:
 def capitalize_first(text: str) -> str:
     """Return a text with a capital first letter."""
     return text[:1].upper() + text[1:]
+
+
+def code_spans(text: str) -> Markup:
+    """Return a text as HTML, with the words between backticks as code."""
+    return Markup(_CODE_SPAN_PATTERN.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def one_line(text: object, max_characters: int = 200) -> str:
@@ -142,6 +150,7 @@ def seconds(number: float) -> str:
 TEMPLATE_FILTERS: Mapping[str, Callable[..., Any]] = {
     "ago": ago,
     "capitalize_first": capitalize_first,
+    "code_spans": code_spans,
     "compact": compact,
     "count": count,
     "date": date,
