@@ -252,9 +252,10 @@ def test_the_known_places_depend_on_the_platform(platform: str, desktop: str, co
 
 
 def test_variables_name_other_folders_of_clients() -> None:
-    env = {"XDG_CONFIG_HOME": "/conf", "CLAUDE_CONFIG_DIR": "/claude"}
+    env = {"XDG_CONFIG_HOME": "/conf", "CLAUDE_CONFIG_DIR": "/claude", "CODEX_HOME": "/codex"}
     places = {place.path for place in user_client_files("/home/ada", "linux", env)}
-    named = {"/claude/.claude.json", "/conf/opencode/opencode.json", "/conf/zed/settings.json"}
+    named = {"/claude/.claude.json", "/codex/config.toml"}
+    named |= {"/conf/opencode/opencode.json", "/conf/zed/settings.json"}
     assert {Path(each) for each in named} <= places
     assert Path("/conf/Code/User/mcp.json") in places
     relative = {"XDG_CONFIG_HOME": "conf"}

@@ -108,6 +108,22 @@ def test_a_file_that_did_not_exist_is_removed_again(cli: Cli) -> None:
     assert cli("connect").code == cli("disconnect").code == 2
 
 
+def test_clients_are_found_in_the_folders_that_variables_name(cli: Cli) -> None:
+    variables = {"CLAUDE_CONFIG_DIR": "claude", "XDG_CONFIG_HOME": "xdg", "CODEX_HOME": "codex"}
+    env = {name: str(cli.home / folder) for name, folder in variables.items()}
+    files = [
+        cli.home / name for name in ("claude/.claude.json", "codex/config.toml", "xdg/zed/settings.json")
+    ]
+    for file in files:
+        file.parent.mkdir(parents=True)
+    assert cli("connect", "--all", "--yes", **env).code == 0
+    assert all("toolyard" in file.read_text() for file in files)
+    assert "Claude Code, Codex, Zed: " in cli("budget", **env).out
+    assert cli("disconnect", "--all", "--yes", **env).code == 0
+    assert not any(file.exists() for file in files)
+    assert not (cli.home / ".claude.json").exists()
+
+
 def test_a_file_that_cannot_be_changed_does_not_stop_the_others(there: Any) -> None:
     broken = there.home / HOME_FILES["cursor"]
     broken.write_text("{")

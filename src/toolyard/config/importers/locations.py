@@ -26,7 +26,7 @@ def user_client_files(
     env: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[ClientFile, ...]:
     """Return the possible files of a user: below the home directory, and in the folders that
-    ``XDG_CONFIG_HOME`` and ``CLAUDE_CONFIG_DIR`` of ``env`` name."""
+    ``XDG_CONFIG_HOME``, ``CLAUDE_CONFIG_DIR`` and ``CODEX_HOME`` of ``env`` name."""
     root = Path(home)
     xdg = root / ".config"
     # The specification ignores relative paths.
@@ -38,6 +38,7 @@ def user_client_files(
     }.get(platform, xdg)
     zed = root / "AppData" / "Roaming" / "Zed" if platform == "win32" else xdg / "zed"
     claude = Path(env.get("CLAUDE_CONFIG_DIR") or root)
+    codex = Path(env.get("CODEX_HOME") or root / ".codex")
     return (
         ClientFile("Claude Desktop", config / "Claude" / "claude_desktop_config.json"),
         ClientFile("Claude Code", claude / ".claude.json"),
@@ -45,7 +46,7 @@ def user_client_files(
         ClientFile("VS Code", config / "Code" / "User" / "mcp.json"),
         ClientFile("opencode", xdg / "opencode" / "opencode.json"),
         ClientFile("opencode", xdg / "opencode" / "opencode.jsonc"),
-        ClientFile("Codex", root / ".codex" / "config.toml"),
+        ClientFile("Codex", codex / "config.toml"),
         ClientFile("Windsurf", root / ".codeium" / "windsurf" / "mcp_config.json"),
         ClientFile("Zed", zed / "settings.json"),
         ClientFile("Gemini CLI", root / ".gemini" / "settings.json"),
@@ -71,10 +72,10 @@ def project_client_files(folder: str | os.PathLike[str]) -> tuple[ClientFile, ..
     )
 
 
-def find_user_files(home: str | os.PathLike[str]) -> tuple[ClientFile, ...]:
+def find_user_files(home: str | os.PathLike[str], *, env: Mapping[str, str]) -> tuple[ClientFile, ...]:
     """Return the file of each client that is found on this machine: the file or its folder exists."""
     root, found = Path(home), dict[str, ClientFile]()
-    for place in user_client_files(root):
+    for place in user_client_files(root, env=env):
         earlier, folder = found.get(place.client), place.path.parent
         is_better = place.path.is_file() and not (earlier and earlier.path.is_file())
         if is_better or (earlier is None and folder != root and folder.is_dir()):

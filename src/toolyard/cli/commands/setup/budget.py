@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -171,7 +172,7 @@ async def _read_usage(options: Options, weeks: int) -> ToolUsage:
 def _find_connected_clients() -> Iterable[ConnectedClient]:
     from toolyard.gateway.client_snippets import CLIENT_FORMATS, ENTRY_NAME  # not for the help
 
-    files = {place.client: place.path for place in find_user_files(Path.home())}
+    files = {place.client: place.path for place in find_user_files(Path.home(), env=os.environ)}
     for name, known in CLIENT_FORMATS.items():
         file = files.get(known.title)
         if file is None or not file.is_file():

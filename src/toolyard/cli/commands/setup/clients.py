@@ -81,7 +81,7 @@ def connect_all(options: Options, method: ConnectionMethod, *, replaces: bool, y
 
     With ``replaces``, the servers of these clients are imported, and their own entries are turned off.
     """
-    found = {place.client: place.path for place in find_user_files(Path.home())}
+    found = {place.client: place.path for place in find_user_files(Path.home(), env=os.environ)}
     if not found:
         raise Usage("no known client was found on this machine", hint="see `toolyard connect --help`")
     files = [path for path in found.values() if path.is_file()]
