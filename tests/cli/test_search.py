@@ -30,7 +30,8 @@ def test_the_best_come_first_with_a_line_each(listed: Any) -> None:
 def test_nothing_is_started(cli_with_server: Cli, starts_file: Path) -> None:
     ran = cli_with_server("search", "anything")
     assert (ran.code, ran.out) == (0, "")
-    assert ran.err == "note: not listed yet: odd\nhint: `toolyard tools` lists them\n"
+    hint = "`toolyard servers` lists the tools, or shows why it cannot"
+    assert ran.err == f"note: not listed yet: odd\nhint: {hint}\n"
     assert not starts_file.exists()
     cli_with_server("tools")
     before = starts_file.read_text()

@@ -26,7 +26,7 @@ from toolyard.cli.output.console import (
     show_message,
     style_text,
 )
-from toolyard.cli.output.notices import UNTRUSTED_WRITE_HINT, find_servers_without_tools
+from toolyard.cli.output.notices import LISTING_HINT, UNTRUSTED_WRITE_HINT, find_servers_without_tools
 from toolyard.config.settings.table import Settings
 from toolyard.errors import AgentsError, ConfigError, Problem, ToolyardError
 from toolyard.policy.agent_patterns import compile_patterns
@@ -165,7 +165,7 @@ def check_catalogues(
         if server.enabled:
             report.notes.append(
                 _make_problem(
-                    server, "has not been listed yet, so its tools are unknown", "`toolyard tools` lists it"
+                    server, "has not been listed yet, so its tools are unknown", LISTING_HINT
                 )
             )
     prefixes = {naming.prefix(server.id): server.id for server in unlisted}

@@ -211,7 +211,9 @@ async def _search_tools(options: Options, request: SearchRequest) -> None:
     )
     show_notices(report.notices)
     if report.unlisted_servers:
-        show_note(f"not listed yet: {', '.join(report.unlisted_servers)}", "`toolyard tools` lists them")
+        from toolyard.cli.output.notices import LISTING_HINT  # not for the help
+
+        show_note(f"not listed yet: {', '.join(report.unlisted_servers)}", LISTING_HINT)
     elif not report.tools and not by_server:
         show_note("nothing matches", "try other words")
 

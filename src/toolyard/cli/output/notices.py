@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from toolyard.yard import Toolyard
 
 __all__ = [
+    "LISTING_HINT",
     "UNTRUSTED_WRITE_HINT",
     "NoticeMemory",
     "add_refusal_hint",
@@ -51,6 +52,7 @@ __all__ = [
 ]
 
 _MAX_NAMED_TOOLS = 5
+LISTING_HINT = "`toolyard servers` lists the tools, or shows why it cannot"
 UNTRUSTED_WRITE_HINT = (
     "tools of an untrusted server count as write tools: set write_tools to 'ask' or 'allow' to use it"
 )
