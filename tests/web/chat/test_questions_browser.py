@@ -42,6 +42,16 @@ async def test_a_question_is_answered_on_the_page(chromium: Browser, tmp_path: P
             while not await asyncio.to_thread(count_questions, url):
                 await asyncio.sleep(0.05)
         await page.goto(f"{url}/ui/approvals")
+        # The texts of a card are not at its edge, and the next heading is not at the card.
+        card = await page.locator("#questions .card").bounding_box()
+        text = await page.get_by_text("Asked during").bounding_box()
+        heading = await page.get_by_role("heading", name="Needs approval").bounding_box()
+        assert card is not None
+        assert text is not None
+        assert heading is not None
+        assert text["x"] >= card["x"] + 8
+        assert text["y"] >= card["y"] + 8
+        assert heading["y"] >= card["y"] + card["height"] + 16
         await page.locator("input[name^='q-']").last.fill("Ann")
         await page.get_by_role("button", name="Send").click()
         assert json.loads(await calling) == {"action": "accept", "content": {"name": "Ann"}}
