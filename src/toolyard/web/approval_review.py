@@ -174,7 +174,12 @@ def _describe_account(server: Server) -> str:
     where = f" at {host}" if host else ""
     if server.instance is None:
         return f"Uses the connection{where} that is configured for this Toolyard."
-    return f"Uses your own connection{where}, with your sign-in."
+    spec, access = server.transport, "without a sign-in"
+    if server.oauth is not None:
+        access = "with your sign-in"
+    elif isinstance(spec, HttpSpec) and (spec.headers or spec.query):
+        access = "with your key"
+    return f"Uses your own connection{where}, {access}."
 
 
 def describe_arguments(

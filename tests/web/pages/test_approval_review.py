@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import ProgramStarter
 from tests.web.changing_tools import changing
 from tests.web.conftest import Opening
 
 from toolyard.types.approval import Approval, Grant
+from toolyard.types.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.web.approval_review import ReviewedArgument, describe_arguments
 
 SCHEMA: dict[str, Any] = {
@@ -105,6 +108,34 @@ async def test_the_api_says_what_differs_and_ends_approvals_by_default(open_site
         assert (await client.post(f"/api/v1/approvals/a{number}", body)).status == 204
     for grant in await store.list_grants("local", time.time()):
         assert grant.expires_at - grant.created_at == 3 * 86_400
+
+
+async def test_a_review_says_how_the_connection_signs_in(
+    open_site: Opening, start_program: ProgramStarter, tmp_path: Path
+) -> None:
+    local, url = await open_site({}), changing(tmp_path).listen(start_program).url
+    client, registry = local.client(), local.services.registry
+    me = (await client.get("/api/v1/me")).json["id"]
+    for name, choice, value in (
+        ("open", ChoiceDraft("public"), None),
+        ("keyed", ChoiceDraft("header", key="X-Key"), "k3y"),
+        ("signed", ChoiceDraft("oauth"), None),
+    ):
+        server = await registry.add_server(
+            ServerDraft(name, f"{url}/mcp?{name}", private_addresses=True, choices=(choice,))
+        )
+        await registry.create_instance(me, InstanceDraft(server.id, slug=name, value=value))
+    # The server itself demands nothing, so that all three are listed.
+    listed = (await client.get("/api/v1/tools?fresh=true")).json["items"]
+    tools = {each["name"]: each["id"] for each in listed}
+    for name in ("open", "keyed", "signed"):
+        tool = f"mcp_{name}__read"
+        asked = Approval(name, me, tools[tool], tool, "h", {}, "it writes", time.time())
+        await local.services.database.approvals.add(asked)
+    page = (await client.get("/ui/approvals")).text
+    for words in ("without a sign-in", "with your key", "with your sign-in"):
+        assert page.count(f"Uses your own connection at 127.0.0.1, {words}.") == 1
+    assert page.count("until then, in all chats and clients") == 3
 
 
 async def test_hostile_arguments_are_only_shown(open_site: Opening) -> None:

@@ -164,9 +164,7 @@ def check_catalogues(
             report.notes.append(_make_problem(server, message, UNTRUSTED_WRITE_HINT))
         if server.enabled:
             report.notes.append(
-                _make_problem(
-                    server, "has not been listed yet, so its tools are unknown", LISTING_HINT
-                )
+                _make_problem(server, "has not been listed yet, so its tools are unknown", LISTING_HINT)
             )
     prefixes = {naming.prefix(server.id): server.id for server in unlisted}
     known = [*tool_listing.tools, *RESERVED_NAMES]
