@@ -19,11 +19,12 @@ from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core import call_approvals
 from toolyard.gateway import endpoint, gateway
-from toolyard.gateway.surface import listing_cache, prompts, result_limits, tools
+from toolyard.gateway.surface import listing_cache, prompts, resources, result_limits, tools
 from toolyard.gateway.surface.resources import ResourceMap
 from toolyard.store.repositories import approvals
 from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent
+from toolyard.types.server import HttpSpec, Server
 from toolyard.web import approval_review, routes
 from toolyard.web.api import agents as api_agents
 from toolyard.web.api import chats as api_chats
@@ -48,10 +49,23 @@ for line in sys.stdin:
     elif message["method"].endswith("list"):
         key = "resourceTemplates" if "templates" in message["method"] else message["method"].split("/")[0]
         result = {key: entries[key]}
+    elif "read" in message["method"]:
+        result = {"contents": []}
     else:
         continue
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
 """
+TEMPLATES = [{"uriTemplate": "x://" + "{a}" * 1_000, "name": "long"}, {"uriTemplate": "y://{a}", "name": "y"}]
+LONG_LISTS = f"""
+entries["prompts"] = [{{"name": "p"}}, {{"name": "p" * 3_000}}]
+times = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00." + "0" * 3_000 + "Z")
+entries["resources"] = [
+    {{"uri": f"x://r{{n}}", "name": "r", "annotations": {{"lastModified": time}}}}
+    for n, time in enumerate(times)
+]
+entries["resourceTemplates"] = {TEMPLATES!r}
+for line"""
+LONG_TEXTS = {"command": sys.executable, "args": ["-c", LISTS.replace("\nfor line", LONG_LISTS)]}
 WRITING = LISTS.replace('"object"}}', '"object"}, "annotations": {"readOnlyHint": False}}')
 LISTING = {"command": sys.executable, "args": ["-c", LISTS]}
 Watched = list[tuple[str, bool]]
@@ -131,6 +145,32 @@ async def test_prompts_and_resources_are_prepared_in_threads(
     assert len((await client.ask("prompts/list")).result["prompts"]) == 10
     assert len((await client.ask("resources/list")).result["resources"]) == 10
     assert {name for name, _ in calls} == {"repair_list", "build_prompt_names", "from_listings"}
+    assert not any(on_loop for _, on_loop in calls)
+
+
+async def test_long_names_templates_and_timestamps_of_a_server_are_left_out_unprocessed(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    local = await open_site({"one": LONG_TEXTS}, list_deadline=LONG_LIST_DEADLINE)
+    client = ModernClient(http, f"{local.url}/mcp")
+    listed = (await client.ask("prompts/list")).result["prompts"]
+    assert [each["name"] for each in listed] == ["one_p"]
+    listed = (await client.ask("resources/list")).result["resources"]
+    assert [each["annotations"] for each in listed] == [{"lastModified": "2026-01-01T00:00:00Z"}, {}]
+    resource_map = ResourceMap.from_listings([], [(Server("s", HttpSpec("http://s")), TEMPLATES)])
+    assert resource_map.find("x://aa") is None
+    assert resource_map.find("y://a") == ("s", "y://a")
+
+
+async def test_uris_are_compared_with_templates_in_a_thread(
+    open_site: Any, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = await open_site({"one": LONG_TEXTS}, list_deadline=LONG_LIST_DEADLINE)
+    calls = note_threads(monkeypatch, (resources, "_matches_template"))
+    client = ModernClient(http, f"{local.url}/mcp")
+    for uri in ("x://r0", "y://a"):
+        await client.ask("resources/read", {"uri": uri})
+    assert len(calls) == 2
     assert not any(on_loop for _, on_loop in calls)
 
 

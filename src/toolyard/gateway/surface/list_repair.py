@@ -24,6 +24,8 @@ _Repair: TypeAlias = Callable[[Any], Any]
 """Returns the value itself if valid, else a corrected one, else ``_NOTHING``."""
 _INVALID: Final = object()
 _TIMESTAMP_PATTERN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_MAX_TIMESTAMP_CHARACTERS = 100
+"""A regular expression over megabytes of digits would block all threads."""
 
 
 def _check_text(value: Any) -> Any:
@@ -43,7 +45,8 @@ def _check_fraction(value: Any) -> Any:
 
 
 def _check_timestamp(value: Any) -> Any:
-    return value if isinstance(value, str) and _TIMESTAMP_PATTERN.fullmatch(value) else _INVALID
+    is_short = isinstance(value, str) and len(value) <= _MAX_TIMESTAMP_CHARACTERS
+    return value if is_short and _TIMESTAMP_PATTERN.fullmatch(value) else _INVALID
 
 
 def _choice_of(*words: str) -> _Repair:

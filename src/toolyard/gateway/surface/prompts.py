@@ -18,6 +18,10 @@ from toolyard.types.server import Server
 
 __all__ = ["PromptHandlers", "build_prompt_names"]
 
+_MAX_NAME_CHARACTERS = 2_000
+"""Prompts with longer names are left out of a list of several servers. To rename one of megabytes would block
+all threads."""
+
 
 class PromptHandlers:
     """Prompt requests of one endpoint."""
@@ -87,8 +91,7 @@ def _rename_prompts(
         name: {**each, "name": name}
         for server, listed in found
         for each in listed
-        if isinstance(own := each.get("name"), str)
-        and (name := names.exposed_name(server.id, own)) is not None
+        if (own := _get_name(each)) is not None and (name := names.exposed_name(server.id, own)) is not None
     }
     return [named[name] for name in sorted(named)]
 
@@ -101,8 +104,14 @@ def build_prompt_names(
         ServerToolNames(
             server.id,
             server.id if server.instance is None else server.instance.slug,
-            tuple(name for each in listed if isinstance(name := each.get("name"), str)),
+            tuple(name for each in listed if (name := _get_name(each)) is not None),
             instance=server.instance is not None,
         )
         for server, listed in prompts
     )
+
+
+def _get_name(prompt: Mapping[str, Any]) -> str | None:
+    """Return the name of a prompt; None if it has none, or one that is too long."""
+    name = prompt.get("name")
+    return name if isinstance(name, str) and len(name) <= _MAX_NAME_CHARACTERS else None

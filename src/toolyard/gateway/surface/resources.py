@@ -29,6 +29,8 @@ __all__ = ["ResourceHandlers", "ResourceMap"]
 
 _TEMPLATE_VARIABLE = re.compile(r"\{[^{}]*\}")
 _MAX_URI_CHARACTERS = 8192
+_MAX_TEMPLATE_CHARACTERS = 2_000
+"""Templates that are longer match no URI. To split one of megabytes would block all threads."""
 _TOOLYARD_SCHEME = "toolyard://"
 
 
@@ -71,7 +73,9 @@ class ResourceMap:
             for each in listed:
                 if uri := _get_text(each, "uriTemplate"):
                     name = uri if _is_unambiguous(uri, once) else prefixes[server.id] + uri
-                    ways.append((server.id, _TEMPLATE_VARIABLE.split(uri), uri, name))
+                    is_short = len(uri) <= _MAX_TEMPLATE_CHARACTERS
+                    pieces = _TEMPLATE_VARIABLE.split(uri) if is_short else [uri]
+                    ways.append((server.id, pieces, uri, name))
                     shown_templates.append(each if name == uri else {**each, "uriTemplate": name})
         return cls(exact, prefixes, ways, shown, shown_templates)
 
@@ -223,9 +227,9 @@ class ResourceHandlers:
             if not await self._servers_with_resources():
                 raise resource_not_found(uri)
             return self._view.only_server_id, uri
-        found = (await self._fetch_resource_map()).find(uri)
+        found = await _find_in_thread(await self._fetch_resource_map(), uri)
         if found is None and self._view.has_pending_listings:
-            found = (await self._fetch_resource_map(wait_for_all=True)).find(uri)
+            found = await _find_in_thread(await self._fetch_resource_map(wait_for_all=True), uri)
         if found is None and len(servers := await self._servers_with_resources()) == 1:
             # If only one server has resources, it may have some that it does not list.
             found = servers[0].id, uri
@@ -272,6 +276,11 @@ class ResourceHandlers:
             if "resources" not in await self._view.capabilities():
                 raise
             return []
+
+
+async def _find_in_thread(resource_map: ResourceMap, uri: str) -> tuple[str, str] | None:
+    # Servers may list thousands of templates that match many URIs.
+    return resource_map.by_uri.get(uri) or await asyncio.to_thread(resource_map.find, uri)
 
 
 def _is_same_listing(one: _ServerListings, other: _ServerListings) -> bool:
