@@ -92,6 +92,20 @@ async def test_first_listings_at_the_same_time_pin_one_of_them(storage: PinEntry
     assert sum(not lock.quarantine_reasons(each) for each in contents) == 1
 
 
+async def test_a_verdict_is_not_reused_for_another_address_under_the_same_id(
+    storage: PinEntryStorage,
+) -> None:
+    lock, elsewhere = (
+        FirstUseLock(storage),
+        Server("docs", HttpSpec("https://x.example"), trust=Trust.UNTRUSTED),
+    )
+    await lock.check_listing(SERVER, listed(read="r"))
+    await lock.check_listing(elsewhere, listed(read="of another server"))
+    assert lock.quarantine_reasons(listed(read="of another server")) == {}
+    await lock.check_listing(SERVER, listed(read="of another server"))
+    assert list(lock.quarantine_reasons(listed(read="of another server"))) == ["read"]
+
+
 async def test_nothing_is_usable_while_the_pins_cannot_be_read() -> None:
     lock, contents = FirstUseLock(Unavailable()), listed(read="r")
     await lock.check_listing(SERVER, contents)

@@ -100,6 +100,9 @@ class FirstUseLock(StoredLock):
             return
         key = (contents.server_id, contents.content_hash)
         cached = self._verdicts.get(key)
+        # A changed entry has other pins under the same id.
+        if cached is not None and cached.pin_keys != (first_use_pin_key(server),):
+            cached = None
         quarantines = server.trust in self.quarantined_trusts
         if cached is not None and not (quarantines and await self._is_outdated(cached)):
             return
