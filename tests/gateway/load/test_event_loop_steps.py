@@ -15,6 +15,7 @@ from tests.gateway.conftest import LARGE, LONG_LIST_DEADLINE, LegacyClient, Mode
 from tests.loop_watch import LoopWatch
 
 from toolyard.agents.chat.tool_set import ToolSet
+from toolyard.catalog.lock import registry_lock
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core import call_approvals
@@ -28,8 +29,10 @@ from toolyard.types.server import HttpSpec, Server
 from toolyard.web import approval_review, routes
 from toolyard.web.api import agents as api_agents
 from toolyard.web.api import chats as api_chats
+from toolyard.web.api import servers as api_servers
 from toolyard.web.api import tools as api_tools
 from toolyard.web.gateway_mount import GatewayMount
+from toolyard.web.servers import previews, tool_acceptance
 from toolyard.web.ui.components import responses
 
 LISTS = """
@@ -171,6 +174,36 @@ async def test_uris_are_compared_with_templates_in_a_thread(
     for uri in ("x://r0", "y://a"):
         await client.ask("resources/read", {"uri": uri})
     assert len(calls) == 2
+    assert not any(on_loop for _, on_loop in calls)
+
+
+async def test_previews_of_servers_are_read_compared_and_encoded_in_threads(
+    open_site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    previewed = await open_site({"one": LISTING}, list_deadline=LONG_LIST_DEADLINE)
+    client = (await open_site()).client()
+    calls = note_threads(
+        monkeypatch,
+        (previews, "validate_tools"),
+        (previews, "estimate_definition_tokens"),
+        (tool_acceptance, "build_pins"),
+        (api_servers.PreviewTool, "of"),
+        (registry_lock, "unpack_or_empty"),
+    )
+    draft = {
+        "name": "A",
+        "url": f"{previewed.url}/mcp",
+        "private_addresses": True,
+        "choices": [{"kind": "public"}],
+    }
+    made = (await client.post("/api/v1/servers?preview=true", draft)).json
+    shown = (await client.get(f"/api/v1/servers/{made['id']}/preview")).json
+    assert len(made["preview"]["tools"]) == len(shown["tools"]) == 4_000
+    assert (await client.get(f"/ui/admin/mcp/{made['id']}/contents")).status == 200
+    made = (await client.post("/api/v1/instances", {"server_id": made["id"]})).json
+    assert (await client.get(f"/api/v1/instances/{made['id']}/tools")).status == 200
+    assert (await client.get(f"/ui/admin/mcp/{made['server_id']}/changes")).status == 200
+    assert len({name for name, _ in calls}) == 5
     assert not any(on_loop for _, on_loop in calls)
 
 

@@ -141,8 +141,8 @@ class RegistryLock(StoredLock):
         common, own = await self._storage.read((PinKey(pin_key.server_id), pin_key))
         if not pin_key.instance_id:
             listed = await self._storage.list_unaccepted(pin_key.server_id)
-            locked = _unpack_entry(common)
-            return await asyncio.to_thread(_list_server_changes, name, listed, locked), common, locked
+            changes, locked = await asyncio.to_thread(_list_server_changes, name, listed, common)
+            return changes, common, locked
         changes, locked = await asyncio.to_thread(_list_instance_changes, name, common, own)
         return changes, own, locked
 
@@ -184,11 +184,14 @@ def _list_instance_changes(name: str, common: PinEntry, own: PinEntry) -> tuple[
     return compare_without_removed(name, seen, locked), locked
 
 
-def _list_server_changes(name: str, listed: Iterable[bytes], locked: ServerPins) -> list[Change]:
-    """Return the changes in all of these listings, without duplicates."""
+def _list_server_changes(
+    name: str, listed: Iterable[bytes], common: PinEntry
+) -> tuple[list[Change], ServerPins]:
+    """Return the changes in all of these listings, without duplicates, and the pins of the common lock."""
+    locked = _unpack_entry(common)
     comparisons = (compare_without_removed(name, _unpack(body), locked) for body in listed)
     by_key = {change.key: change for changes in comparisons for change in changes}
-    return sorted(by_key.values(), key=lambda change: (not change.tool, change.tool))
+    return sorted(by_key.values(), key=lambda change: (not change.tool, change.tool)), locked
 
 
 def _effective_pins(own: ServerPins | None, common: ServerPins, current: ServerPins) -> ServerPins:

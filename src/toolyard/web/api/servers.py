@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from toolyard.protocol.codec import JsonFragment, encode, encode_fragment
 from toolyard.registry import Registry
 from toolyard.types.registry import AuthChoice, RegistryServer, ServerDraft, record_fields
 from toolyard.web import service_dependencies as deps
@@ -71,6 +73,9 @@ class PreviewResponse(api.ApiModel, schema="PreviewShown"):
     prompts: list[PreviewPrompt]
 
 
+_PREVIEW_LISTS = {"tools", "resources", "resource_templates", "prompts"}
+
+
 def _build_preview_model(preview: ServerPreview) -> PreviewResponse:
     return PreviewResponse.of(
         preview,
@@ -87,6 +92,17 @@ def _build_preview_model(preview: ServerPreview) -> PreviewResponse:
             for each in preview.prompts
         ],
     )
+
+
+def _encode_preview(preview: ServerPreview) -> JsonFragment:
+    """Encode a preview. In a thread, and its lists entry by entry: they may have tens of thousands."""
+    model = _build_preview_model(preview)
+    fields = model.model_dump(mode="json", exclude=_PREVIEW_LISTS)
+    lists = {
+        name: [encode_fragment(each.model_dump(mode="json")) for each in getattr(model, name)]
+        for name in _PREVIEW_LISTS
+    }
+    return encode_fragment({**fields, **lists})
 
 
 def _build_resource_model(raw: Mapping[str, Any], uri_key: str) -> PreviewResource:
@@ -209,15 +225,15 @@ async def get_server(
     return await _build_counted_server_model(registry, request_user, await registry.get_server(id))
 
 
-@router.get("/{id}/preview", errors=[404], summary="Preview a server")
+@router.get("/{id}/preview", response_model=PreviewResponse, errors=[404], summary="Preview a server")
 async def preview_server(
     registry: deps.RegistryDep, previews: deps.PreviewsDep, request_user: api.AdminUser, id: api.PathId
-) -> PreviewResponse:
+) -> Response:
     """Connect and list tools, resources and prompts now, with your own sign-in if you have an instance that
     is ready. If that fails, `error` holds the problem."""
-    return _build_preview_model(
-        await previews.fetch_server_preview(request_user, await registry.get_server(id))
-    )
+    preview = await previews.fetch_server_preview(request_user, await registry.get_server(id))
+    body = encode(await asyncio.to_thread(_encode_preview, preview))
+    return Response(body, media_type=api.JSON_CONTENT_TYPE)
 
 
 @router.get("/{id}/issuer", errors=[404], summary="List unconfirmed issuers")
@@ -250,24 +266,26 @@ WithPreview = Annotated[
 ]
 
 
-@router.post("", status_code=201, errors=[409, 413, 415], summary="Add a server")
+@router.post(
+    "", response_model=ServerResponse, status_code=201, errors=[409, 413, 415], summary="Add a server"
+)
 async def add_server(
     audit: deps.AuditDep,
     registry: deps.RegistryDep,
     previews: deps.PreviewsDep,
     request_user: api.AdminUser,
     given: CreateServerRequest,
-    response: Response,
     with_preview: WithPreview = False,
-) -> ServerResponse:
+) -> Response:
     """Add a server. Toolyard does not connect to it unless `preview=true`."""
     server = await registry.add_server(given.draft())
     await audit.record_change(request_user, "server.add", server.id, name=server.name, url=server.url)
-    response.headers["Location"] = f"/api/v1/servers/{server.id}"
-    model = _build_server_model(server, request_user, 0)
+    body: dict[str, Any] = _build_server_model(server, request_user, 0).model_dump(mode="json")
     if with_preview:
-        model.preview = _build_preview_model(await previews.fetch_server_preview(request_user, server))
-    return model
+        preview = await previews.fetch_server_preview(request_user, server)
+        body["preview"] = await asyncio.to_thread(_encode_preview, preview)
+    headers = {"Location": f"/api/v1/servers/{server.id}"}
+    return Response(encode(body), 201, headers, media_type=api.JSON_CONTENT_TYPE)
 
 
 @router.patch("/{id}", errors=[404, 409, 413, 415], summary="Change a server")

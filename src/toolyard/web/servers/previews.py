@@ -130,14 +130,9 @@ async def _list_contents(manager: ConnectionManager, server: Server, principal: 
             )
             if "tools" in facts.capabilities:
                 listing = await manager.list_tools(server.id, principal=principal)
-                validated = validate_tools(server.id, tuple(listing.items))
-                preview = replace(
-                    preview,
-                    tools=tuple((each, estimate_definition_tokens(each)) for each in validated.definitions),
-                    set_aside=tuple(
-                        f"{each.name or '(no name)'}: {each.reason}" for each in validated.quarantined
-                    ),
-                )
+                # In a thread, because the server may list thousands of tools.
+                tools, set_aside = await asyncio.to_thread(_read_tools, server.id, listing.items)
+                preview = replace(preview, tools=tools, set_aside=set_aside)
             if "resources" in facts.capabilities:
                 preview = replace(
                     preview,
@@ -157,6 +152,17 @@ async def _list_contents(manager: ConnectionManager, server: Server, principal: 
     except TimeoutError:
         return replace(preview, error=Unreachable(f"did not answer within {_PREVIEW_TIMEOUT_SECONDS:g} s"))
     return preview
+
+
+def _read_tools(
+    server_id: str, items: Iterable[Mapping[str, Any]]
+) -> tuple[tuple[tuple[Definition, int], ...], tuple[str, ...]]:
+    """Return the valid tools with their cost, and the others with the reason."""
+    validated = validate_tools(server_id, tuple(items))
+    return (
+        tuple((each, estimate_definition_tokens(each)) for each in validated.definitions),
+        tuple(f"{each.name or '(no name)'}: {each.reason}" for each in validated.quarantined),
+    )
 
 
 async def _list_entries(

@@ -6,6 +6,7 @@ changes for that instance only.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable
 
 from toolyard.catalog.lock import Change, build_pins
@@ -159,9 +160,9 @@ class ToolAcceptance:
         definitions = tuple(definition for definition, _ in preview.tools)
         if preview.error is not None or not definitions:
             return {}
-        previewed = build_pins(
-            ValidatedListing(server.id, "", RawListing(instructions=preview.instructions), definitions)
-        )
+        listing = ValidatedListing(server.id, "", RawListing(instructions=preview.instructions), definitions)
+        # In a thread, because the server may list thousands of tools.
+        previewed = await asyncio.to_thread(build_pins, listing)
         return dict(await self._get_registry_lock().compare_preview(server.id, previewed))
 
     def _get_registry_lock(self) -> RegistryLock:
