@@ -29,6 +29,8 @@ _PLACEHOLDER = re.compile(r"\$\{|\{([A-Za-z_][A-Za-z0-9_-]*)\}")
 _PACKAGE_NAME = re.compile(r"(?:@[A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+-]*")
 _NOT_IN_VARIABLES = re.compile(r"[^A-Za-z0-9]+")
+_VARIABLE_SEPARATORS = str.maketrans({"/": "__", "-": "___"})
+"""Replacements that keep names of different publishers apart: ``a-b/c``, ``a/b-c`` and ``a.b/c``."""
 _HTTPS_URL = re.compile(r"https://[^/?#@\\]+(?:[/?#]|$)")
 _MAX_RESULTS = 20
 
@@ -50,7 +52,9 @@ class PublicRegistry:
     async def find(self, name: str) -> KnownServer | None:
         """Return the newest version of a server by its full name. Raises BadAnswer or Unreachable."""
         document = await self._get(f"{self._address}/{quote(name, safe='')}/versions/latest")
-        return None if document is None else _read_server(object_or_empty(document.get("server")))
+        found = None if document is None else _read_server(object_or_empty(document.get("server")))
+        # Its variables are named after it.
+        return found if found is not None and found.id == name else None
 
     async def _get(self, address: str) -> dict[str, Any] | None:
         response = await self._http.get(address, "the public registry")
@@ -124,12 +128,13 @@ def _read_packages(name: str, packages: Any) -> Iterator[_Entry]:
 class _ValueReader:
     """Translates declared inputs into ``${NAME}`` references, and collects the variables.
 
-    Their names begin with MCP and the server's name: a registry must not choose which of the variables that a
-    person already has, such as a key for another service, is sent to a server.
+    Their names begin with MCP and the server's whole name: neither a registry nor a publisher, who is free to
+    choose the part after the slash, must choose which of the variables that a person already has, such as a
+    key for another service, is sent to a server.
     """
 
     def __init__(self, server: str) -> None:
-        self._server = server.rpartition("/")[2]
+        self._server = re.sub(r"[^A-Za-z0-9_]", "_", server.translate(_VARIABLE_SEPARATORS))
         self.variables: list[KnownVariable] = []
 
     def read(self, inputs: Iterable[dict[str, Any]]) -> dict[str, JsonValue]:
@@ -174,8 +179,7 @@ class _ValueReader:
         return self._add(name, raw)
 
     def _add(self, name: str, raw: dict[str, Any]) -> str:
-        words = _NOT_IN_VARIABLES.sub("_", f"{self._server}_{name}").strip("_")
-        variable = f"MCP_{words.upper()}"
+        variable = f"MCP_{self._server}_{_NOT_IN_VARIABLES.sub('_', name).strip('_')}".upper()
         purpose = _text(raw.get("description")) or name
         self.variables.append(KnownVariable(variable, purpose, raw.get("isSecret") is True))
         return f"${{{variable}}}"

@@ -64,6 +64,16 @@ NPM_PACKAGE = {"registryType": "npm", "identifier": "known", "transport": {"type
 IMAGE_ONLY = {"name": "io.example/image", "packages": [{"registryType": "oci", "identifier": "x"}]}
 
 
+KEYED = [
+    {
+        "type": "streamable-http",
+        "url": "https://x.example/mcp",
+        "headers": [{"name": "Authorization", "isRequired": True, "isSecret": True}],
+    }
+]
+LOOK_ALIKES = ("io.a/b-c", "io.a-b/c", "io.a.b/c", "io.other/c")
+
+
 JUNK = [
     1,
     {"server": 5},
@@ -124,6 +134,8 @@ class Registry(BaseHTTPRequestHandler):
             self.answer({"servers": [{"server": each, "_meta": {}} for each in found], "metadata": {}})
             return
         name = unquote(url.path.removeprefix("/v0.1/servers/").removesuffix("/versions/latest"))
+        servers |= {each: {"name": each, "remotes": KEYED} for each in LOOK_ALIKES}
+        servers["io.example/renamed"] = REMOTE
         if name in servers:
             self.answer({"server": servers[name], "_meta": {}})
         else:
@@ -226,26 +238,36 @@ def test_a_public_registry_is_searched_only_if_it_is_switched_on(cli: Cli, regis
 
 def test_a_server_of_a_public_registry_is_added_with_variables_of_its_own(cli: Cli, registry: str) -> None:
     cli.env["TOOLYARD_PUBLIC_REGISTRY"] = registry
-    ran = cli("add", "io.example/weather", "--no-check", "--set", "MCP_WEATHER_TOWN=Bonn")
+    ran = cli("add", "io.example/weather", "--no-check", "--set", "MCP_IO_EXAMPLE__WEATHER_TOWN=Bonn")
     assert ran.code == 0, ran.err
     assert "Toolyard has not checked it" in ran.err
-    assert cli("add", "io.example/remote", "--no-check", "--set", "MCP_REMOTE_TENANT=acme").code == 0
+    assert (
+        cli("add", "io.example/remote", "--no-check", "--set", "MCP_IO_EXAMPLE__REMOTE_TENANT=acme").code == 0
+    )
     # A registry cannot refer to variables that the person already has.
     assert entries(cli) == {
         "io.example-weather": {
             "command": "npx",
             "args": ["-y", "@example/weather@1.2.0", "--units", "metric", "Bonn"],
-            "env": {"API_KEY": "${MCP_WEATHER_API_KEY}", "LEVEL": "info", "LEAK": "$${HOME} eu"},
+            "env": {"API_KEY": "${MCP_IO_EXAMPLE__WEATHER_API_KEY}", "LEVEL": "info", "LEAK": "$${HOME} eu"},
         },
         "io.example-remote": {
             "type": "http",
             "url": "https://acme.example/mcp",
             "headers": {
-                "Authorization": "Bearer ${MCP_REMOTE_TOKEN}",
+                "Authorization": "Bearer ${MCP_IO_EXAMPLE__REMOTE_TOKEN}",
                 "X-Plain": "$${AWS_SECRET_ACCESS_KEY}",
             },
         },
     }
+
+
+def test_variables_of_different_publishers_have_different_names(cli: Cli, registry: str) -> None:
+    cli.env["TOOLYARD_PUBLIC_REGISTRY"] = registry
+    added = [cli("add", name, "--no-check", "--replace", "--json").json for name in LOOK_ALIKES]
+    assert len({variable for each in added for variable in each["variables"]}) == len(LOOK_ALIKES)
+    # A server is added under the name that the person wrote, or not at all.
+    assert "is not a known server" in cli("add", "io.example/renamed", "--no-check").err
 
 
 def test_junk_of_a_public_registry_is_left_out(cli: Cli, registry: str) -> None:
