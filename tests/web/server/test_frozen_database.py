@@ -38,7 +38,7 @@ async def frozen(postgres_url: str, open_site: Opening) -> AsyncIterator[tuple[F
 
 
 async def test_every_interface_answers_503_and_says_when_to_try_again(
-    frozen: tuple[FreezableProxy, Any],
+    frozen: tuple[FreezableProxy, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     proxy, ann = frozen
     async with asyncio.timeout(HANG_GUARD):
@@ -46,11 +46,16 @@ async def test_every_interface_answers_503_and_says_when_to_try_again(
         gateway = await ann.token.post("/mcp", PING)
         page = await ann.browser.get("/ui/approvals", headers={"Accept": "text/html"})
         ready = await ann.token.get("/readyz")
+        stranger = await ann.token.get("/api/v1/me", headers={"Authorization": f"Bearer ty_{'x' * 43}"})
     assert api.status == gateway.status == page.status == ready.status == 503
     assert api.headers["Retry-After"] == gateway.headers["Retry-After"] == page.headers["Retry-After"] == "5"
     assert api.json["type"] == "urn:toolyard:problem:database-unavailable"
     assert "database is not available" in gateway.json["error"]["message"]
-    assert "postgres" not in gateway.text
+    # The log has the address of the database, and no response.
+    for each in (api, gateway, page, ready, stranger):
+        assert each.status == 503
+        assert "postgres" not in each.text.lower()
+    assert "GET /api/v1/instances: the database postgresql://" in caplog.text
     assert "<html" in page.text
     proxy.thaw()
     async with asyncio.timeout(HANG_GUARD):
