@@ -17,6 +17,8 @@ import psutil
 import pytest
 from tests.archives import join_files
 
+from toolyard.web import ui
+
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
 
@@ -28,6 +30,8 @@ SECRETS = {
     "model": "canary-model-key-55c2e90f31",
     "instance": "canary-instance-c81d26b7e4",
     "client": "canary-client-secret-9a0e4f",
+    "registry client": "canary-registry-client-2f61bb",
+    "stored model": "canary-stored-model-key-e7c04d",
 }
 FORGED = "2026-01-01 00:00:00,000 INFO    toolyard.web: somebody signed in as admin"
 
@@ -110,8 +114,17 @@ async def use(served: LoggedServe, hostile: str) -> None:
     await served.post("/api/v1/instances", draft)
     for name in ("http_echo", "refusing_echo", "child_echo", "dying_echo", "oauth_echo", "mcp_mine__echo"):
         await served.post(f"/api/v1/tools/{name}/call", {"arguments": {"text": "hello"}})
-    chat = await served.post("/api/v1/chats", {})
-    await served.post(f"/api/v1/chats/{chat['id']}/messages", {"text": "hello"})
+    oauth = {"kind": "oauth", "client_id": "us", "client_secret": SECRETS["registry client"]}
+    server = {"name": "OAuth", "url": f"{hostile}/status-401/two?when=always", "choices": [oauth]}
+    made = await served.post("/api/v1/servers", {**server, "private_addresses": True})
+    await served.post("/api/v1/instances", {"server_id": made["id"], "slug": "signed"})
+    model = {"name": "two", "provider": "openai", "model": "m", "api_key": SECRETS["stored model"]}
+    address = {"base_url": f"{hostile}/html/model", "private_addresses": True}
+    assert (await served.post("/api/v1/model-entries", {**model, **address}))["has_api_key"]
+    await served.post("/api/v1/model-entries/two/test", {})
+    for name in ("one", "two"):
+        chat = await served.post("/api/v1/chats", {"model": name})
+        await served.post(f"/api/v1/chats/{chat['id']}/messages", {"text": "hello"})
 
 
 async def test_no_secret_shows_anywhere(served: LoggedServe, hostile_http: ListeningProgram) -> None:
@@ -124,13 +137,17 @@ async def test_no_secret_shows_anywhere(served: LoggedServe, hostile_http: Liste
     looked: dict[str, str] = {}
     document = json.loads((await served.get("/api/v1/openapi.json")).partition("\n")[2])
     plain = [path for path, methods in document["paths"].items() if "get" in methods and "{" not in path]
-    pages = ["/ui/", "/ui/mcp", "/ui/admin/mcp", "/ui/admin/audit", "/ui/chat", "/ui/agents", "/metrics"]
+    pages = [each.path for each in ui.router.build() if "GET" in each.methods and "{" not in each.path]
+    pages += ["/metrics", "/ui/admin/models/two/edit"]
+    for kind in ("servers", "instances", "chats"):
+        items = json.loads((await served.get(f"/api/v1/{kind}")).partition("\n")[2])["items"]
+        place = {"servers": "admin/mcp", "instances": "mcp", "chats": "chat"}[kind]
+        for each in items:
+            pages += [f"/ui/{place}/{each['id']}", f"/ui/{place}/{each['id']}/edit"]
+            pages += [f"/api/v1/{kind}/{each['id']}", f"/api/v1/{kind}/{each['id']}/export"]
     for path in (*plain, *pages):
         if not path.endswith("/events"):
             looked[path] = await served.get(path)
-    async with served.session.get(f"{served.url}/api/v1/instances") as answer:
-        for each in (await answer.json())["items"]:
-            looked[f"instance {each['id']}"] = await served.get(f"/ui/mcp/{each['id']}")
     looked["process list"] = "\n".join(str(each.info) for each in psutil.process_iter(["cmdline"]))
     shown = subprocess.run(
         [sys.executable, "-m", "toolyard", "--data-dir", str(served.data), "settings"],
@@ -144,7 +161,7 @@ async def test_no_secret_shows_anywhere(served: LoggedServe, hostile_http: Liste
     for path in served.data.rglob("*"):
         if path.is_file() and path not in own:
             looked[path.name] = path.read_bytes().decode("latin-1")
-    assert len(looked) > 20
+    assert len(looked) > 80
     found = [
         f"{kind} in {where}" for where, text in looked.items() for kind, it in SECRETS.items() if it in text
     ]

@@ -319,6 +319,8 @@ def _find_hint(error: ToolyardError) -> str | None:
     # The refusal of a quarantined tool has a hint of its own.
     if isinstance(error, ToolRefused) and error.rule not in (None, DEFINITION_RULE_TITLE):
         return "GET /api/v1/tools/{name}/why explains all rules"
+    if isinstance(error, store.AuditUnavailable):
+        return "try again later; the log has the cause"
     if isinstance(error, store.DatabaseUnavailable):
         return "check whether your last change was saved, then try again later; the log has the cause"
     return error.hint
