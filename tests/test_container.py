@@ -155,8 +155,11 @@ def test_the_service_keeps_its_data_and_secrets_to_itself() -> None:
     assert unit_values("User") not in ([], ["root"])
     assert unit_values("CapabilityBoundingSet") == [""]
     assert unit_values("ProtectSystem") == ["strict"]
-    for name in ("NoNewPrivileges", "PrivateTmp", "RestrictSUIDSGID", "ProtectControlGroups"):
+    kernel = ("ProtectControlGroups", "ProtectKernelLogs", "LockPersonality", "RestrictRealtime")
+    for name in ("NoNewPrivileges", "PrivateTmp", "RestrictSUIDSGID", *kernel):
         assert unit_values(name) == ["yes"], name
+    assert unit_values("RestrictAddressFamilies") == ["AF_INET AF_INET6 AF_UNIX AF_NETLINK"]
+    assert unit_values("SystemCallArchitectures") == ["native"]
     named = set(re.findall(r"TOOLYARD_[A-Z_]+", unit_text()))
     assert named <= {setting.variable for setting in SETTINGS} | NOT_SETTINGS
     # Environment= is readable for every user of the machine.
