@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from toolyard.agents.models.available_models import ListedModel, Models, ModelTestAnswer
+from toolyard.config.secret_replacement import find_secret_parameter
 from toolyard.config.settings.model_entries import (
     MODEL_KEY_VARIABLE_PREFIX,
     MODEL_NAME_HINT,
@@ -145,17 +146,26 @@ class ModelRegistry:
         if not is_model_name(model.name):
             checker.add_problem("name", "is not a valid name", MODEL_NAME_HINT)
         _check_numbers(checker, model)
-        model = self._check_provider(checker, model)
+        model = self._check_provider(checker, model, old)
         model = self._check_key(checker, model, draft.api_key, old)
         model = await self._check_people(checker, model)
         checker.raise_problems()
         return model
 
-    def _check_provider(self, checker: FieldChecker, model: StoredModel) -> StoredModel:
+    def _check_provider(
+        self, checker: FieldChecker, model: StoredModel, old: StoredModel | None
+    ) -> StoredModel:
         if model.provider == LOCAL_PROVIDER:
             return replace(model, model="", base_url=None, private_addresses=False, key_variable=None)
         if model.provider not in MODEL_PROVIDERS:
             checker.add_problem("provider", f"must be one of {', '.join((*MODEL_PROVIDERS, LOCAL_PROVIDER))}")
+        is_new = old is None or old.base_url != model.base_url
+        if is_new and (parameter := find_secret_parameter(model.base_url or "")) is not None:
+            checker.add_problem(
+                "base_url",
+                f"must not contain a secret: the URL is not encrypted, and shows the value of {parameter}",
+                f"remove {parameter} from the URL, and enter it as the key",
+            )
         if not model.model:
             checker.add_problem("model", "is required", "write it as the provider does, such as gpt-5-mini")
         if model.base_url is not None and not model.private_addresses and self._is_private(model.base_url):

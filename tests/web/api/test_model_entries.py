@@ -231,6 +231,7 @@ async def test_a_key_may_be_in_a_variable_for_keys_of_models(
         ({"model": "a\nb"}, "model"),
         ({"base_url": "ftp://host/v1"}, "base_url"),
         ({"base_url": "http://user:word@host/v1"}, "base_url"),
+        ({"base_url": "https://host.example/v1?api_key=sk-3b1f9a7c52"}, "base_url"),
         ({"base_url": "http://127.0.0.1:1/v1", "private_addresses": False}, "base_url"),
         ({"base_url": "http://localhost:1/v1", "private_addresses": False}, "base_url"),
         ({"base_url": "http://[::1]:1/v1", "private_addresses": False}, "base_url"),
