@@ -25,7 +25,7 @@ import pytest
 import pytest_asyncio
 import uvloop
 from playwright.async_api import Browser, async_playwright, expect
-from tests import postgres, prefork
+from tests import postgres, prefork, worker_crashes
 from tests.chromium import EXECUTABLE, OPTIONS
 from tests.ports import free_port
 from tests.processes import is_shared
@@ -62,6 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "both_loops: run on asyncio's own loop and on uvloop")
     config.pluginmanager.register(postgres, "toolyard_postgres")
+    config.pluginmanager.register(worker_crashes)
     # Freeze the loaded modules: otherwise the garbage collector takes a fifth of the time.
     gc.disable()
 

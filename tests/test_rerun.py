@@ -24,6 +24,15 @@ def test_once(word, mark=Path(__file__).parent / "mark"):
         tried.touch()
         raise AssertionError("the first time")
 """
+ENDS_ONCE = """
+import os
+from pathlib import Path
+
+def test_ends_once(mark=Path(__file__).parent / "ended"):
+    if not mark.exists():
+        mark.touch()
+        os._exit(0)
+"""
 MANY = """
 import pytest
 
@@ -57,6 +66,12 @@ def test_tests_that_fail_once_are_printed_as_defects(tmp_path: Path) -> None:
     assert "test_once.py::test_once[a b]" in defects
     assert r"test_once.py::test_once[[\xfc]::]" in defects
     assert "test_good" not in defects
+
+
+def test_a_test_that_ends_its_process_once_is_printed_as_a_defect(tmp_path: Path) -> None:
+    code, said = run(tmp_path, *WORKERS, "-p", "tests.worker_crashes", good=GOOD, ends_once=ENDS_ONCE)
+    assert code == 0
+    assert "test_ends_once.py::test_ends_once" in said.partition("DEFECTS")[2]
 
 
 def test_a_test_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
