@@ -17,6 +17,7 @@ from toolyard.core.services import Services
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.gateway.input_required.request_state import RequestStateSealer
+from toolyard.registry.public_registry import PublicRegistry
 from toolyard.types.version import __version__
 from toolyard.web import api, ui
 from toolyard.web.access.authentication import find_user, is_page_request
@@ -267,7 +268,11 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         ),
         previews,
         new_servers,
-        ServerCatalog(services.registry, services.config),
+        ServerCatalog(
+            services.registry,
+            services.config,
+            PublicRegistry(services.net, settings.public_registry) if settings.public_registry else None,
+        ),
         icons,
         RegistryIcons(services.registry, services.instances, services.callers, records, previews, icons),
         ServerContent(gateway),

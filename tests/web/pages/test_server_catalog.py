@@ -8,6 +8,7 @@ import sys
 import pytest
 from tests.conftest import ProgramStarter
 from tests.ports import free_port
+from tests.public_registry import serve_public_registry
 from tests.web.conftest import ROOT, InProcessApp, Opening
 from tests.web.pages.test_render import check
 from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
@@ -210,3 +211,50 @@ async def test_a_text_that_is_not_one_server_is_explained(
     assert page.status == 422
     assert words in page.root.one("div", class_="alert").text
     assert page.root.one("textarea", id="text").text == " ".join(text.split())
+
+
+async def test_an_admin_searches_the_public_registry_by_a_button_only(open_site: Opening) -> None:
+    with serve_public_registry() as registry:
+        team = await open_site({}, people_mode="password", public_registry=registry.url)
+        admin = ScriptlessBrowser((await team.person("root", Role.ADMIN)).browser)
+        assert not (await admin.get("/ui/catalog")).root.all("section", id="public")
+        page = await admin.get("/ui/catalog?q=example")
+        assert registry.paths == []
+        found = await admin.send(page, "/ui/catalog/_public")
+        check(found)
+        assert registry.paths == ["/v0.1/servers?search=example&limit=20&version=latest"]
+        section = found.root.one("section", id="public")
+        assert [each.text for each in section.all("h3")] == ["io.example/weather", "io.example/remote"]
+        weather, remote = section.all("li", class_="known")
+        assert weather.one("pre").text.endswith(" add io.example/weather")
+        assert not weather.all("form")
+        assert "not checked" in remote.text
+        form = await admin.send(found, "/ui/catalog/_public/add")
+        check(form)
+        assert form.h1 == "Add a server"
+        assert form.value("url") == "https://MCP_IO_EXAMPLE__REMOTE_TENANT.example/mcp"
+        assert form.value("name") == "io.example/remote"
+        assert "In the URL, replace MCP_IO_EXAMPLE__REMOTE_TENANT: Tenant." in form.text
+        assert await team.services.registry.list_servers() == []
+        ann = await team.person("ann")
+        browser = ScriptlessBrowser(ann.browser)
+        assert not (await browser.get("/ui/catalog?q=example")).root.all("section", id="public")
+
+
+async def test_a_public_registry_that_fails_or_finds_nothing_says_so(open_site: Opening) -> None:
+    with serve_public_registry() as registry:
+        local = await open_site({}, public_registry=registry.url)
+        me = ScriptlessBrowser(local.client())
+        nothing = await me.send(await me.get("/ui/catalog?q=zzz"), "/ui/catalog/_public")
+        assert "No server matches your search." in nothing.root.one("section", id="public").text
+        page = await me.send(await me.get("/ui/catalog?q=example"), "/ui/catalog/_public")
+    refused = await me.send(page, "/ui/catalog/_public/add")
+    assert "The public registry was not searched" in refused.text
+
+
+async def test_without_the_setting_there_is_no_public_registry(local_site: InProcessApp) -> None:
+    me = ScriptlessBrowser(local_site.client())
+    page = await me.get("/ui/catalog?q=github")
+    assert not page.root.all("section", id="public")
+    client = local_site.client()
+    assert (await client.post("/api/v1/catalog/_public", {})).status == 404

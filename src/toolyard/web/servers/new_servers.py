@@ -19,6 +19,7 @@ from toolyard.errors import ConfigError, PrivateAddress, Problem, ServerError, S
 from toolyard.registry import Registry
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.registry.field_validation import TEXT_FAULTS
+from toolyard.registry.public_registry import PublicRegistry
 from toolyard.registry.server_draft_from_config import EntryDraft, build_entry_draft
 from toolyard.registry.service import propose
 from toolyard.types.account import RequestUser
@@ -162,13 +163,21 @@ class AddedServer:
 
 
 class ServerCatalog:
-    """Known servers, beside those that this Toolyard has."""
+    """Known servers, beside those that this Toolyard has.
+
+    ``public_registry`` describes others, which nobody has checked. It is None if it is turned off.
+    """
 
     def __init__(
-        self, registry: Registry, config: CurrentConfig, known: Mapping[str, KnownServer] | None = None
+        self,
+        registry: Registry,
+        config: CurrentConfig,
+        public_registry: PublicRegistry | None = None,
+        known: Mapping[str, KnownServer] | None = None,
     ) -> None:
         self._registry = registry
         self._config = config
+        self.public_registry = public_registry
         self.known = read_known_servers() if known is None else known
 
     def search(self, words: str) -> list[KnownServer]:
@@ -182,6 +191,13 @@ class ServerCatalog:
         if known_id not in self.known:
             raise NotFound("the catalogue has no such server", hint="search the catalogue")
         return self.known[known_id]
+
+    async def find_public_server(self, name: str) -> KnownServer:
+        """Return a server of the public registry. Raises NotFound or ServerError."""
+        found = None if self.public_registry is None else await self.public_registry.find(name)
+        if found is None:
+            raise NotFound("the public registry has no such server", hint="search again")
+        return found
 
     async def find_added(self) -> dict[str, AddedServer]:
         """Return the servers that were added, by their id in the catalogue."""

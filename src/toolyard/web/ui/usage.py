@@ -191,7 +191,9 @@ class _UsageReader:
         self, request: Request, people: Sequence[User], tools: Mapping[str, Definition]
     ) -> Response:
         """Render the page. ``people`` can be chosen on it; ``tools`` are those that may be unused."""
-        sums = {group: await self._read(group) for group in UsageGroup}
+        with_people = bool(people) and self._person is None
+        groups = [group for group in UsageGroup if group is not UsageGroup.PERSON or with_people]
+        sums = {group: await self._read(group) for group in groups}
         by_day, people_names = sums[UsageGroup.DAY], {user.id: user.name for user in people}
         shown = [
             each.key
@@ -214,7 +216,7 @@ class _UsageReader:
             ),
             _build_table("Models", "Model", sums[UsageGroup.MODEL], str, calls=False, tokens=True),
         ]
-        if people and self._person is None:
+        if with_people:
             person_sums = sums[UsageGroup.PERSON]
             tables.insert(
                 0,
