@@ -201,6 +201,11 @@ class StoredModel(ModelDraft):
     created_at: float = field(default=0.0, metadata=spec(shown_to=Audience.USERS))
     updated_at: float = field(default=0.0, metadata=spec(shown_to=Audience.USERS))
 
+    @property
+    def title(self) -> str:
+        """Name that people see."""
+        return self.label or self.name
+
     def permits(self, principal: Principal) -> bool:
         """Return whether this person may use the model."""
         if self.audience is ModelAudience.ADMINS:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from tests.web.conftest import InProcessApp, Opening
 from tests.web.scriptless_browser import ScriptlessBrowser
 
 from toolyard.types.account import Role
+from toolyard.types.audit import AuditEntry
 
 if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
@@ -60,9 +62,9 @@ async def test_a_model_is_tested_added_edited_and_deleted(
     stale = await ada.send(form, f"{AT}/fake-1/edit", {"label": "Mine"}, ("do", "save"))
     assert (stale.status, stale.value("label")) == (409, "Mine")
     page = await ada.send(stale, f"{AT}/fake-1/edit", None, ("do", "save"))
-    assert "“fake-1” was saved." in page.flash
+    assert "“Mine” was saved." in page.flash
     page = await ada.send(await ada.get(f"{AT}/fake-1/delete"), f"{AT}/fake-1/delete")
-    assert "“fake-1” was deleted." in page.flash
+    assert "“Mine” was deleted." in page.flash
     log = await password_site.services.database.audit.entries(before=None, limit=50, action=None, actor=None)
     done = [each.action for each in reversed(log) if each.action.startswith("model.")]
     assert done == ["model.test", "model.add", "model.test", *["model.edit"] * 2, "model.delete"]
@@ -127,3 +129,30 @@ async def test_one_of_several_is_made_the_default(password_site: InProcessApp) -
     assert password_site.services.models.default_for(ann.user.principal) == "b"
     for path in (AT, f"{AT}/new", f"{AT}/b/edit"):
         assert (await ann.browser.get(path)).status == 404
+
+
+async def test_people_see_the_display_name_of_a_model_everywhere(password_site: InProcessApp) -> None:
+    ada = await admin_of(password_site)
+    entered = {"provider": "ollama", "model": "small", "label": "House model"}
+    page = await ada.send(await ada.get(f"{AT}/new"), f"{AT}/new", entered, ("do", "save"))
+    assert page.flash == "“House model” was added."
+    edit = await ada.get(f"{AT}/small/edit")
+    assert edit.h1 == "Edit “House model”"
+    saved = await ada.send(edit, f"{AT}/small/edit", press=("do", "save"))
+    assert saved.flash == "“House model” was saved."
+    agent = {"name": "Reader", "model": "small", "mode": "meta"}
+    page = await ada.send(await ada.get("/ui/agents/_new"), "/ui/agents/_new", agent, ("do", "save"))
+    facts = page.root.one("dl", class_="facts").text
+    assert "House model" in facts
+    assert "meta" not in facts
+    listed = (await ada.get("/ui/agents")).root.one("ul", id="agent-list").text
+    assert "House model" in listed
+    assert "Finds tools by search" in listed
+    entry = AuditEntry(time.time(), "model.request", "someone", target="small", details={"input_tokens": 5})
+    await password_site.services.database.audit.write(entry)
+    rows = [each.text for each in (await ada.get("/ui/admin/usage")).root.all("th", scope="row")]
+    assert "House model" in rows
+    confirm = await ada.get(f"{AT}/small/delete")
+    assert confirm.h1 == "Delete “House model”?"
+    deleted = await ada.send(confirm, f"{AT}/small/delete")
+    assert deleted.flash == "“House model” was deleted."

@@ -244,6 +244,11 @@ class Models:
             listed.append(ListedModel(record, self._origins.get("local_model", "installed package")))
         return listed
 
+    def find_title(self, model_id: str) -> str:
+        """Return the name of a model that people see; the id itself of one that is not listed."""
+        records = (each.record for each in self.list_all() if not each.overridden)
+        return next((each.title for each in records if each.name == model_id), model_id)
+
     def _find_origin(self, name: str) -> str:
         # Only the entry that the setting ``model`` makes has a colon in its name.
         keys = ("model",) if ":" in name else (f"models.{name}", "models")
@@ -410,7 +415,7 @@ class Models:
     def _build_stored_choice(self, model: StoredModel) -> ModelChoice:
         if model.provider != LOCAL_PROVIDER:
             return self._build_choice(_to_entry(model, None), self._stored_access(model))
-        label = model.label or model.name
+        label = model.title
         return ModelChoice(
             model.name, label, LOCAL_PROVIDER, sees=bool(model.sees), hears=bool(model.hears), base_url=None
         )

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from fastapi import Request, Response
 
 from toolyard.agents.chat.title_writer import TITLE_AGENT
+from toolyard.agents.models.available_models import Models
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core.agents import AgentRoster
@@ -133,10 +134,11 @@ async def show_own_usage(
     tool_directory: deps.ToolDirectoryDep,
     server_names: ServerNamesReaderDep,
     roster: deps.AgentRosterDep,
+    chats: deps.ChatsDep,
     days: str = "",
 ) -> Response:
     """Show the usage of the signed-in person."""
-    reader = _UsageReader(usage, server_names, roster, days, me.user.id)
+    reader = _UsageReader(usage, server_names, roster, chats.models, days, me.user.id)
     tools = _list_visible_tools(call_path, tool_directory, callers.get(me))
     return await reader.render(request, (), tools)
 
@@ -152,11 +154,12 @@ async def show_usage(
     tool_directory: deps.ToolDirectoryDep,
     server_names: ServerNamesReaderDep,
     roster: deps.AgentRosterDep,
+    chats: deps.ChatsDep,
     days: str = "",
     person: str = "",
 ) -> Response:
     """Show the usage of everybody, or of one person."""
-    reader = _UsageReader(usage, server_names, roster, days, person or None)
+    reader = _UsageReader(usage, server_names, roster, chats.models, days, person or None)
     tools = _list_visible_tools(call_path, tool_directory, callers.get(me))
     return await reader.render(request, await accounts.list_users(), tools)
 
@@ -176,12 +179,14 @@ class _UsageReader:
         usage: SqlUsage,
         server_names: ServerNamesReader,
         roster: AgentRoster,
+        models: Models,
         days: str,
         person: str | None,
     ) -> None:
         self._usage = usage
         self._server_names = server_names
         self._roster = roster
+        self._models = models
         self._person = person
         self._days = int(days) if days in map(str, _PERIOD_DAYS) else _DEFAULT_DAYS
         self._last_day = datetime.now(UTC).date()
@@ -214,7 +219,9 @@ class _UsageReader:
                 lambda key: agent_names.get(key) or f"{key} (deleted)",
                 tokens=True,
             ),
-            _build_table("Models", "Model", sums[UsageGroup.MODEL], str, calls=False, tokens=True),
+            _build_table(
+                "Models", "Model", sums[UsageGroup.MODEL], self._models.find_title, calls=False, tokens=True
+            ),
         ]
         if with_people:
             person_sums = sums[UsageGroup.PERSON]

@@ -130,7 +130,7 @@ async def add_model(
     except forms.FORM_ERRORS as error:
         return _render_refusal(request, page, error)
     await audit.record_change(me, "model.add", model.name, provider=model.provider)
-    return responses.redirect_to(_MODELS_PATH, f"“{model.name}” was added.")
+    return responses.redirect_to(_MODELS_PATH, f"“{model.title}” was added.")
 
 
 @router.get(_MODELS_PATH + "/{name}/edit")
@@ -169,7 +169,7 @@ async def save_model(
     except forms.FORM_ERRORS as error:
         return _render_refusal(request, page, error)
     await audit.record_change(me, "model.edit", name)
-    return responses.redirect_to(_MODELS_PATH, f"“{name}” was saved.")
+    return responses.redirect_to(_MODELS_PATH, f"“{page.draft.label or name}” was saved.")
 
 
 @router.post(_MODELS_PATH + "/{name:path}/test")
@@ -181,11 +181,12 @@ async def test_model(
 ) -> Response:
     """Send a short request to a model, and show what came of it."""
     await audit.record_change(me, "model.test", name)
+    title = model_registry.models.find_title(name)
     try:
         answer = await model_registry.test_model(name)
     except ModelError as error:
-        return responses.redirect_to(_MODELS_PATH, f"“{name}”: {error.cause}", kind="bad", hint=error.hint)
-    return responses.redirect_to(_MODELS_PATH, f"“{name}” answered in {answer.seconds:.1f} s.")
+        return responses.redirect_to(_MODELS_PATH, f"“{title}”: {error.cause}", kind="bad", hint=error.hint)
+    return responses.redirect_to(_MODELS_PATH, f"“{title}” answered in {answer.seconds:.1f} s.")
 
 
 @router.post(_MODELS_PATH + "/{name}/default")
@@ -199,7 +200,7 @@ async def make_default(
     stored = await model_registry.get_model(name)
     await model_registry.edit_model(name, replace(stored.to_draft(), is_default=True))
     await audit.record_change(me, "model.edit", name, fields=["is_default"])
-    return responses.redirect_to(_MODELS_PATH, f"New chats use “{name}”.")
+    return responses.redirect_to(_MODELS_PATH, f"New chats use “{stored.title}”.")
 
 
 @router.get(_MODELS_PATH + "/{name}/delete")
@@ -210,7 +211,7 @@ async def show_delete_confirmation(
     stored = await model_registry.get_model(name)
     return responses.render_confirmation(
         request,
-        title=f"Delete “{stored.name}”?",
+        title=f"Delete “{stored.title}”?",
         text="This also deletes its key. Chats and agents that use it need another model.",
         action=f"{_MODELS_PATH}/{stored.name}/delete",
         back=_MODELS_PATH,
@@ -225,9 +226,10 @@ async def delete_model(
     model_registry: deps.ModelRegistryDep,
 ) -> Response:
     """Delete a stored model with its key."""
+    title = model_registry.models.find_title(name)
     await model_registry.delete_model(name)
     await audit.record_change(me, "model.delete", name)
-    return responses.redirect_to(_MODELS_PATH, f"“{name}” was deleted.")
+    return responses.redirect_to(_MODELS_PATH, f"“{title}” was deleted.")
 
 
 async def _render_test(

@@ -58,6 +58,8 @@ class AgentPage:
     warnings: Sequence[Problem] = ()
     """Unknown tools of an agent that can be used, and a model that is not available."""
     place: str | None = None
+    model: str | None = None
+    """Name of its model, unless that is the default."""
     tools: AgentTools | None = None
     heading: str = "Tools"
 
@@ -95,15 +97,21 @@ def group_agent_tools(tools: Sequence[AgentTool]) -> list[AgentToolGroup]:
 
 @router.get("/ui/agents")
 async def show_agents(
-    request: Request, me: deps.CurrentUser, config: deps.ConfigDep, agent_directory: deps.AgentDirectoryDep
+    request: Request,
+    me: deps.CurrentUser,
+    config: deps.ConfigDep,
+    agent_directory: deps.AgentDirectoryDep,
+    chats: deps.ChatsDep,
 ) -> Response:
     """Show all agents, and to admins the problems of their file."""
     entries = await agent_directory.list_entries(me)
+    models = {each.agent.model for each in entries if each.agent.model}
     file = config.loaded_agents.path
     return responses.render_page(
         request,
         "agents.html",
         entries=entries,
+        model_titles={each: chats.models.find_title(each) for each in models},
         # Problems of agents that cannot be used, by agent id.
         broken={
             each.ref: found for each in entries if (found := agent_directory.find_bundle_problems(each.agent))
@@ -262,4 +270,5 @@ def _build_page(
             chats.models.pick(agent.model, me.user.principal)
         except NoSuchModel as error:
             warnings.append(Problem(error.cause, hint=error.hint))
-    return AgentPage(entry, problems, warnings, place if me.is_admin else None)
+    model = chats.models.find_title(agent.model) if agent.model else None
+    return AgentPage(entry, problems, warnings, place if me.is_admin else None, model)
