@@ -29,7 +29,7 @@ from harness.machine import describe
 from harness.processes import ROOT, Missing, Worker, worker
 from harness.report import replace_between, table
 from toolyard.catalog.search import SearchIndex, summarize_description
-from toolyard.catalog.token_estimate import estimate_tokens
+from toolyard.catalog.token_costs import estimate_tokens
 from toolyard.meta import META_TOOLS, MetaToolLimits
 from toolyard.meta.tool_definitions import make_compact_schema
 from toolyard.types.tool import Definition

@@ -160,8 +160,7 @@ def test_only_entry_modules_hold_all_services() -> None:
         "toolyard.core.services",
         "toolyard.core.chat_services",
         "toolyard.core.chat_services.ChatServices",
-        "toolyard.core.local_chats",
-        "toolyard.core.local_chats.LocalChats",
+        "toolyard.core.chat_services.LocalChats",
     }
     holders = {
         str(path.relative_to(SRC))

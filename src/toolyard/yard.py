@@ -20,7 +20,7 @@ from toolyard.agents.definitions.agents_md import agent_id, load_agents, read_ag
 from toolyard.auth import AuthProvider
 from toolyard.catalog.lock import Change, LockFile
 from toolyard.catalog.lock.combined_locks import CombinedLocks
-from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.catalog.token_costs import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients import Callbacks
 from toolyard.clients.call_path import ApprovalHandler

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolyard.agents.definitions.agents_md import parse_agents
-from toolyard.agents.definitions.agents_md_writer import format_agent
+from toolyard.agents.definitions.agents_md import format_agent, parse_agents
 from toolyard.agents.definitions.validation import find_agent_problems, normalize_agent
 from toolyard.errors import AgentsError
 from toolyard.types.agent import Agent

@@ -27,7 +27,7 @@ from toolyard.clients.process_pool import ProcessPool
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
-from toolyard.config.sources.discovery import ConfigFile, choose_config_file
+from toolyard.config.sources.load import ConfigFile, choose_config_file
 from toolyard.config.watch import ConfigBroken, watch_config
 from toolyard.config.working_directories import CLIENT_DIR_VARIABLE
 from toolyard.core.agents import add_stored_agents

@@ -9,7 +9,7 @@ from typing import TypeAlias, cast
 
 import orjson
 
-from toolyard.catalog.token_estimate import estimate_tool_tokens
+from toolyard.catalog.token_costs import estimate_tool_tokens
 from toolyard.types.tool import Definition, JsonObject, QuarantinedTool, ToolRemark
 
 __all__ = [

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from toolyard.auth import AuthProvider
-from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.catalog.token_costs import estimate_definition_tokens
 from toolyard.catalog.tool_validation import validate_tools
 from toolyard.cli.output.console import format_count, one_line
 from toolyard.cli.output.notices import clean_server_text

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
         SettingValue,
         WriteTools,
     )
-    from toolyard.config.sources.discovery import discover_config_path
-    from toolyard.config.sources.load import load_config, parse_config
+    from toolyard.config.sources.load import discover_config_path, load_config, parse_config
     from toolyard.config.watch import ConfigBroken, ConfigChange, watch_config
     from toolyard.types.server import Configuration
 
@@ -77,11 +76,10 @@ _EXPORTS_BY_MODULE = {
     "config.file_approvals": ("FileApproval", "FileApprovals", "read_approvals"),
     "config.data_dir": ("default_data_dir",),
     "config.configuration_diff": ("ConfigDiff", "diff_configurations"),
-    "config.sources.discovery": ("discover_config_path",),
     "config.known_servers": ("example_config",),
     "config.importers.merge": ("ImportPlan", "ImportedServer", "plan_import", "write_import"),
     "config.importers.locations": ("ClientFile", "project_client_files", "user_client_files"),
-    "config.sources.load": ("load_config", "parse_config"),
+    "config.sources.load": ("discover_config_path", "load_config", "parse_config"),
     "config.file_review": ("Review", "ReviewedServer", "approve_file", "review_file"),
     "config.settings.sources": ("load_settings",),
     "config.settings.table": (

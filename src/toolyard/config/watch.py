@@ -17,8 +17,13 @@ from typing import TypeVar
 from toolyard.config.configuration_diff import diff_configurations
 from toolyard.config.file_approvals import approvals_path, hash_content
 from toolyard.config.files import read_regular_file
-from toolyard.config.sources.discovery import ConfigFile, ConfigOrigin
-from toolyard.config.sources.load import client_environment, find_loaded_file, load_from_file
+from toolyard.config.sources.load import (
+    ConfigFile,
+    ConfigOrigin,
+    client_environment,
+    find_loaded_file,
+    load_from_file,
+)
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.server import Configuration
 

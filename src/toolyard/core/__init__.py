@@ -3,5 +3,5 @@
 It may import every package except the interfaces (``gateway``, ``web``, ``cli``, the library's ``yard``),
 which import it. Start with ``composition.build_core``, which every interface uses. ``chat_services`` adds
 what an interface with chats and a database needs; ``services.Services`` is that of the web app, and
-``local_chats.LocalChats`` that of a terminal.
+``chat_services.LocalChats`` that of a terminal.
 """

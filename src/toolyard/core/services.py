@@ -12,17 +12,15 @@ from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.auth.sign_in_flow import SignInFlow
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.config.settings.table import Settings
-from toolyard.core.agent_editor import AgentEditor
-from toolyard.core.agents import AgentRoster
+from toolyard.core.agents import AgentEditor, AgentRoster
 from toolyard.core.call_approvals import CallApprovals
 from toolyard.core.callers import CallerCache
 from toolyard.core.chat_services import ChatServices
-from toolyard.core.chat_tool_sets import DatabaseToolSets
 from toolyard.core.current_config import ChangeNotifier, ConfiguredServers, CurrentConfig
 from toolyard.core.instances import InstanceSync
 from toolyard.core.interface_links import InterfaceLinks, StopSignal
 from toolyard.core.page_questions import PageQuestions
-from toolyard.core.user_tools import UserTools
+from toolyard.core.user_tools import DatabaseToolSets, UserTools
 from toolyard.registry.issuer_confirmation import IssuerConfirmation
 from toolyard.registry.proposals import Proposals
 from toolyard.registry.sign_in import ConfigSignIns, InstanceSignIns

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from toolyard.catalog.search import summarize_description
-from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.catalog.token_costs import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory

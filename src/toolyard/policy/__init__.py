@@ -7,9 +7,8 @@ tool (``Candidate``). The package imports only ``toolyard.errors`` and ``toolyar
 
 from toolyard.policy.agent_patterns import ToolPatterns, matches_patterns, unused_patterns
 from toolyard.policy.glob import unused_globs
-from toolyard.policy.policy import Policy, build_hidden_refusal, build_refusal, select_bundles
+from toolyard.policy.policy import Policy, ServerPolicy, build_hidden_refusal, build_refusal, select_bundles
 from toolyard.policy.rules import Candidate
-from toolyard.policy.server_policy import ServerPolicy
 
 __all__ = [
     "Candidate",

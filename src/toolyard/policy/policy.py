@@ -1,4 +1,4 @@
-"""Policy of one caller: the inputs of all rules, the order in which the rules are evaluated, and refusals.
+"""Policy of one caller, compiled for each server: the inputs of all rules, their order, and refusals.
 
 Models, and tokens that do not cover a tool, are refused a hidden tool with the same message as one that does
 not exist. Others learn which rule hides it.
@@ -7,19 +7,91 @@ not exist. Others learn which rule hides it.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import TypeAlias
 
 from toolyard.errors import ConfigError, Problem, ToolRefused
 from toolyard.policy import rules
-from toolyard.policy.server_policy import ServerPolicy
+from toolyard.policy.rules import TOKEN_RULE_TITLE, Candidate, ConstantRule, Rule
 from toolyard.types.account import TokenScope
 from toolyard.types.agent import Agent
-from toolyard.types.call import HiddenTool, Surface, WriteTools
+from toolyard.types.call import Decision, DecisionStep, HiddenTool, RuleOutcome, Surface, Verdict, WriteTools
 from toolyard.types.server import NATIVE_SERVER_ID, Bundle, Server, State
 
-__all__ = ["Policy", "build_hidden_refusal", "build_refusal", "select_bundles"]
+__all__ = ["Policy", "ServerPolicy", "build_hidden_refusal", "build_refusal", "select_bundles"]
+
+_Check: TypeAlias = tuple[Callable[[Candidate], bool], Verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPolicy:
+    """Chain of rules for the tools of one server.
+
+    ``verdict`` is the fast path without text; ``explain`` records every step. Both have the same verdict.
+    """
+
+    rules: tuple[Rule, ...]
+    blocks_all: bool
+    """Whether every tool of this server is hidden or refused, so that a listing can skip the server."""
+    _checks: tuple[_Check, ...] = field(repr=False, compare=False)
+
+    @classmethod
+    def from_rules(cls, rules: Iterable[Rule]) -> ServerPolicy:
+        """Compile a chain of rules, in order."""
+        chain = tuple(rules)
+        return cls(chain, any(map(_is_always_final, chain)), tuple(_compile_checks(chain)))
+
+    def verdict(self, tool: Candidate) -> Verdict:
+        """Return the verdict about a tool."""
+        # ASK is not final: a later rule may still hide or refuse the tool.
+        verdict = _ALLOW
+        for passes, fail_verdict in self._checks:
+            if not passes(tool):
+                if fail_verdict is not _ASK:
+                    return fail_verdict
+                verdict = fail_verdict
+        return verdict
+
+    def find_hiding_rule(self, tool: Candidate) -> Rule | None:
+        """Return the first rule that hides or refuses a tool, if the caller may know that the tool exists.
+
+        None for a visible tool, and for one outside the token's scope.
+        """
+        hiding = [rule for rule in self.rules if rule.fail_outcome in _FINAL and not rule.passes(tool)]
+        if not hiding or any(rule.title == TOKEN_RULE_TITLE for rule in hiding):
+            return None
+        return hiding[0]
+
+    def explain(self, tool: Candidate) -> Decision:
+        """Return the verdict together with the outcome and reason of every rule."""
+        # Every rule is evaluated, so that whoever removes one obstacle already sees the next.
+        steps = (
+            DecisionStep(
+                rule.title, RuleOutcome.PASS if rule.passes(tool) else rule.fail_outcome, rule.reason(tool)
+            )
+            for rule in self.rules
+        )
+        return Decision.from_chain(tool.definition.id, tool.name, tuple(steps))
+
+
+# Looking up a module constant is faster than an enum member, and a listing computes a verdict for every tool.
+_ALLOW, _ASK = Verdict.ALLOW, Verdict.ASK
+_FINAL = frozenset({RuleOutcome.HIDE, RuleOutcome.REFUSE})
+
+
+def _compile_checks(chain: Iterable[Rule]) -> Iterator[_Check]:
+    """Yield the checks that matter: none for rules that always pass, none after a rule that is final."""
+    for rule in chain:
+        if rule.fail_outcome is not RuleOutcome.PASS:
+            yield rule.passes, Verdict(rule.fail_outcome.value)
+        if _is_always_final(rule):
+            return
+
+
+def _is_always_final(rule: Rule) -> bool:
+    return isinstance(rule, ConstantRule) and rule.fail_outcome in _FINAL
 
 
 @dataclass(frozen=True, slots=True)

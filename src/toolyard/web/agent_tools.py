@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from toolyard.agents.definitions.agent_tools import find_tool_problems
-from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.catalog.token_costs import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from toolyard.agents.builtin_tools.tool_definitions import NATIVE_TOOLS
+from toolyard.agents.builtin_tools.dispatch import NATIVE_TOOLS
 from toolyard.catalog.exposed_names import RESERVED_NAMES
 from toolyard.config import load_settings
 

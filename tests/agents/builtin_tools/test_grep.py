@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from toolyard.agents.builtin_tools.bounded_thread import BoundedThreadPool
 from toolyard.agents.builtin_tools.grep import GrepEngine, GrepQuery, grep
-from toolyard.agents.builtin_tools.grep_fallback import FallbackGrepEngine
+from toolyard.agents.builtin_tools.grep_engines import FallbackGrepEngine, RipgrepEngine
 from toolyard.agents.builtin_tools.path_globs import compile_glob
-from toolyard.agents.builtin_tools.ripgrep import RipgrepEngine
 from toolyard.agents.builtin_tools.tool_error import NativeToolError
 from toolyard.agents.builtin_tools.workspace import Workspace
 

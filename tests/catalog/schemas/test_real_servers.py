@@ -17,7 +17,7 @@ from toolyard.catalog.cache import CatalogueCache
 from toolyard.catalog.exposed_names import NameAssigner, ServerToolNames
 from toolyard.catalog.schemas.provider_schema import ProviderApi, build_provider_tool
 from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteListingStorage
-from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.catalog.token_costs import estimate_definition_tokens
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Server, StdioSpec
 from toolyard.types.tool import RawListing

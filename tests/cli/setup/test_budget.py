@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.sqlite_template import copy_template
 
-from toolyard.catalog.tool_budget import SavingKind, ToolCost, propose_savings
+from toolyard.catalog.token_costs import SavingKind, ToolCost, propose_savings
 from toolyard.config import load_settings
 from toolyard.store import Database
 from toolyard.types.audit import AuditEntry

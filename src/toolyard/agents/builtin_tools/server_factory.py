@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from toolyard.agents.builtin_tools.dispatch import NativeLimits, NativeTools
-from toolyard.agents.builtin_tools.tool_definitions import build_list_entry
+from toolyard.agents.builtin_tools.dispatch import NativeLimits, NativeTools, build_list_entry
 from toolyard.agents.builtin_tools.web_fetch import PageFetcher
 from toolyard.agents.builtin_tools.workspace import Workspace, can_confine
 from toolyard.catalog.listing_codec import validate_listing

@@ -25,7 +25,7 @@ from pydantic_ai.messages import (
 )
 
 from toolyard.agents.chat.model_history import merge_messages
-from toolyard.catalog.token_estimate import estimate_tokens
+from toolyard.catalog.token_costs import estimate_tokens
 
 __all__ = ["ContextWindow", "estimate_message_tokens", "estimate_result_tokens"]
 

@@ -30,7 +30,7 @@ from toolyard.agents.chat.turn_log import TurnLog
 from toolyard.agents.chat.turn_snapshot import NoteSnapshot, TurnSnapshot
 from toolyard.agents.models.available_models import PickedModel
 from toolyard.catalog.schemas.provider_schema import ProviderApi, build_provider_tool
-from toolyard.catalog.token_estimate import estimate_definition_tokens, estimate_tokens
+from toolyard.catalog.token_costs import estimate_definition_tokens, estimate_tokens
 from toolyard.types.agent import Agent
 from toolyard.types.chat import ModelUsage, NewChatEvent, Note, ReasoningDelta, TextDelta
 from toolyard.types.tool import Definition

@@ -2,5 +2,5 @@
 
 ``available_models.Models`` is the entry point. May import ``config``, ``net``, ``results``, ``transports``
 and ``errors``. pydantic-ai is optional and slow to import, so only ``provider_errors``, ``model_stream``
-and ``guarded_transport`` import it or its HTTP client at module level. They are loaded on first use.
+and ``endpoint_http`` import it or its HTTP client at module level. They are loaded on first use.
 """

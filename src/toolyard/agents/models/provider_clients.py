@@ -105,7 +105,7 @@ class ProviderClients:
         import httpx2
         from pydantic_ai.models import create_async_httpx2_client
 
-        from toolyard.agents.models.response_limits import limit_responses
+        from toolyard.agents.models.endpoint_http import limit_responses
 
         if access not in self._clients:
             _load_response_modules()
@@ -115,7 +115,7 @@ class ProviderClients:
             transport = None
             if access.guarded:
                 # Imported late: it loads an HTTP library.
-                from toolyard.agents.models.guarded_transport import GuardedTransport
+                from toolyard.agents.models.endpoint_http import GuardedTransport
 
                 transport = GuardedTransport(self._guard)
             client = create_async_httpx2_client(timeout=timeout, transport=transport)

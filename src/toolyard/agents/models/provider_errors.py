@@ -8,6 +8,7 @@ from typing import cast
 
 from pydantic_ai import exceptions as library_errors
 
+from toolyard.agents.models.endpoint_http import ResponseRefused
 from toolyard.agents.models.errors import (
     KeyRefused,
     ModelError,
@@ -17,7 +18,6 @@ from toolyard.agents.models.errors import (
     RateLimited,
 )
 from toolyard.agents.models.model_ref import ModelRef
-from toolyard.agents.models.response_limits import ResponseRefused
 from toolyard.net import AddressRefused
 
 __all__ = [

@@ -6,8 +6,13 @@ import json
 from collections.abc import Sequence
 
 from toolyard.catalog.schemas.openai import item_schema
-from toolyard.catalog.schemas.root_object import merge_alternatives
-from toolyard.catalog.schemas.schema_merge import Schema, list_alternatives, list_types, unique_schemas
+from toolyard.catalog.schemas.schema_merge import (
+    Schema,
+    list_alternatives,
+    list_types,
+    merge_alternatives,
+    unique_schemas,
+)
 
 __all__ = ["gemini_schema"]
 

@@ -20,8 +20,7 @@ from toolyard.catalog.schemas.openai import (
     remove_added_nulls,
     strict_schema,
 )
-from toolyard.catalog.schemas.root_object import convert_root
-from toolyard.catalog.schemas.schema_merge import Schema, printable_excerpt
+from toolyard.catalog.schemas.schema_merge import Schema, convert_root, printable_excerpt
 from toolyard.types.tool import Definition
 
 __all__ = ["ProviderApi", "ProviderTool", "anthropic_schema", "build_provider_tool"]

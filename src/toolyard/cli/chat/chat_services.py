@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from toolyard.agents.definitions.agents_md import load_agents
 from toolyard.agents.models.available_models import Models
 from toolyard.cli.invocation import Options, Usage
-from toolyard.core.local_chats import LOCAL_OWNER_ID, LocalChats
+from toolyard.core.chat_services import LOCAL_OWNER_ID, LocalChats
 from toolyard.policy import select_bundles
 from toolyard.store import Database
 from toolyard.store.sql.key_file import DATABASE_FILE_NAME

@@ -19,8 +19,7 @@ from toolyard.config.files import (
     read_if_exists,
     replace_unchanged_file,
 )
-from toolyard.config.importers.formats import ForeignFile, read_foreign_file
-from toolyard.config.importers.translation import ForeignServer
+from toolyard.config.importers.formats import ForeignFile, ForeignServer, read_foreign_file
 from toolyard.config.self_reference import starts_toolyard
 from toolyard.config.sources.json_document import JsonValue, read_json
 from toolyard.config.sources.layers import layer_from_mapping, layer_from_text, merge_layers

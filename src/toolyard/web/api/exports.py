@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.markdown_export import export_file_name, export_markdown
 from toolyard.agents.chat.turn_snapshot import CallSnapshot
-from toolyard.agents.definitions.agents_md_writer import format_agent
+from toolyard.agents.definitions.agents_md import format_agent
 from toolyard.clients.call_path import CallPath
 from toolyard.types.account import RequestUser
 from toolyard.types.chat import CallResult, Chat

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.catalog.token_costs import estimate_definition_tokens
 from toolyard.catalog.tool_validation import validate_tools
 from toolyard.clients import ConnectionManager
 from toolyard.clients.secret_redaction import find_secrets, redact_error

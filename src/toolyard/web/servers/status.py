@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
-from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.catalog.token_costs import estimate_definition_tokens
 from toolyard.clients import ConnectionManager
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core.instances import InstanceSync

@@ -7,8 +7,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from toolyard.catalog.token_estimate import estimate_definition_tokens
-from toolyard.catalog.tool_budget import SavingKind, SavingProposal, ToolCost, propose_savings
+from toolyard.catalog.token_costs import (
+    SavingKind,
+    SavingProposal,
+    ToolCost,
+    estimate_definition_tokens,
+    propose_savings,
+)
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.config.server_entry_edits import (

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from toolyard.catalog.tool_budget import SavingKind, SavingProposal, ToolCost, propose_savings
+from toolyard.catalog.token_costs import SavingKind, SavingProposal, ToolCost, propose_savings
 from toolyard.cli.commands.setup.config_file import choose_target, find_stored_entry, save_plan
 from toolyard.cli.database import open_existing_database
 from toolyard.cli.invocation import Command, Options, Usage, open_yard, run_async
@@ -111,7 +111,7 @@ def command(options: Options, limit: int | None, weeks: int, chosen: str | None)
 async def _measure_tool_costs(
     options: Options, clients: Sequence[ConnectedClient], weeks: int
 ) -> tuple[list[ClientTools], list[ToolCost], int, ToolUsage]:
-    from toolyard.catalog.token_estimate import estimate_tool_tokens  # not for the help
+    from toolyard.catalog.token_costs import estimate_tool_tokens  # not for the help
     from toolyard.core.agents import add_all_stored_agents
 
     def count(tools: Iterable[Tool]) -> dict[str, int]:

@@ -95,7 +95,7 @@ def _show_outcome(
 def _record_approval(options: Options, plan: FileEditPlan) -> None:
     """Record in the audit log that a changed project file stays approved."""
     from toolyard.cli.database import record_if_database_exists  # only for files of projects
-    from toolyard.config.sources.discovery import discover_config_path
+    from toolyard.config.sources.load import discover_config_path
 
     if discover_config_path(plan.file.parent) == plan.file:
         details = {"sha256": hash_content(plan.after)}

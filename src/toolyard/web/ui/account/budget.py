@@ -9,8 +9,7 @@ from functools import cached_property
 
 from fastapi import Request, Response
 
-from toolyard.catalog.token_estimate import estimate_definition_tokens
-from toolyard.catalog.tool_budget import ToolCost
+from toolyard.catalog.token_costs import ToolCost, estimate_definition_tokens
 from toolyard.errors import ToolyardError
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes

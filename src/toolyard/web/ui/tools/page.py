@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Request, Response
 from markupsafe import Markup
 
-from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.catalog.token_costs import estimate_definition_tokens
 from toolyard.errors import ToolyardError
 from toolyard.types.call import Decision
 from toolyard.types.server import Server

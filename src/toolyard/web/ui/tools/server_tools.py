@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from fastapi import Depends
 
-from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.catalog.token_costs import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.core.current_config import CurrentConfig

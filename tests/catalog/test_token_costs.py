@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.token_estimate import estimate_definition_tokens, estimate_tokens
+from toolyard.catalog.token_costs import estimate_definition_tokens, estimate_tokens
 from toolyard.types.tool import Definition
 
 
