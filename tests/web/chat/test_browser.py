@@ -419,15 +419,18 @@ async def test_a_chat_says_who_waits_what_broke_and_where_an_approval_applies(
         # No server needs a new sign-in, and none is mentioned.
         await expect(page.locator("#reconnect .alert")).to_have_count(0)
         await begin(page, "call playground_greet {}", "then", "say Greeted.")
-        foot = page.locator(".turn-foot").last
+        foot, entry = page.locator(".turn-foot").last, page.locator(".chat-list .current")
         await expect(foot).to_have_text("Waiting for you")
+        await expect(entry).to_contain_text("Waiting for you")
         await page.reload()
         await expect(foot).to_have_text("Waiting for you")
+        await expect(entry).to_contain_text("Waiting for you")
         await page.get_by_label("Your name").fill("Ada")
         await page.get_by_label("Language").select_option("Deutsch")
         await page.locator(".question").get_by_role("button", name="Send").last.click()
         await ended(page)
         await expect(page.locator(".turn")).to_contain_text("Greeted.")
+        await expect(entry).not_to_contain_text("Waiting for you")
 
         await say(page, "say Half an answer", "fault die")
         await expect(page.locator(".turn")).to_have_count(2)

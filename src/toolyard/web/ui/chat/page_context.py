@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -16,6 +17,7 @@ from toolyard.agents.chat.turn_snapshot import ChatSnapshot, TurnSnapshot
 from toolyard.agents.models.model_ref import ModelChoice
 from toolyard.store.repositories.attachments import AttachmentLimits
 from toolyard.types.agent import Agent
+from toolyard.types.approval import PendingKind
 from toolyard.types.chat import Chat, ChatEvent, TurnTree, UserMessage
 from toolyard.web import service_dependencies as deps
 from toolyard.web.rendering.renderer import DeferredMarkdown
@@ -47,6 +49,8 @@ class ChatList:
     """Query string of the page with older chats; None on the last page."""
     here: str | None
     """Id of the chat that is open."""
+    waiting: frozenset[str]
+    """Ids of the chats that wait for an approval or an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,7 @@ class ChatPages:
     chats: deps.ChatsDep
     markdown: deps.MarkdownDep
     find_icon_path: IconFinderDep
+    pending: deps.PendingItemsDep
     banner: Annotated[ReconnectBanner, uses(ReconnectBanner)]
 
     async def render(
@@ -225,7 +230,13 @@ class ChatPages:
             # Keyset pagination: time and id identify the last chat exactly, even if chats change meanwhile.
             place = {"q": words, "older": f"{last.updated_at!r}~{last.id}"}
             older = urlencode({key: value for key, value in place.items() if value})
-        return ChatList(shown, words, older, None if current_chat is None else current_chat.id)
+        here = None if current_chat is None else current_chat.id
+        return ChatList(shown, words, older, here, await self.find_waiting_chats())
+
+    async def find_waiting_chats(self) -> frozenset[str]:
+        """Return the ids of the person's chats that wait for an approval or an answer."""
+        items = await self.pending.list(self.me.user.id, time.time())
+        return frozenset(each.id for each in items if each.kind is PendingKind.WAITING_CHAT)
 
     async def _build_settings(
         self, chat: Chat | None, requested_agent: str = "", requested_model: str = ""

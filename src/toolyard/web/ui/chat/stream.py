@@ -32,6 +32,8 @@ router = Routes()
 
 _MIN_PIECE_INTERVAL_SECONDS = 0.04
 """Minimum interval between two events that only append text. Readers do not notice shorter ones."""
+_LISTED_KINDS = (Kind.TITLE, Kind.QUESTION, Kind.QUESTION_ANSWER)
+"""Kinds of events that change the entry in the list of chats."""
 _POLL_INTERVAL_MILLISECONDS = 2500
 """Interval at which pages ask that have no stream, because the browser limits its connections."""
 _OPEN_PAGES_PER_INTERVAL = 25
@@ -118,11 +120,12 @@ async def _stream_changes(
             else:
                 changes = updater.changes(events)
             changes = await _fill_markdown(changes, deferred)
-            # Title and entry in the list can change when a turn begins or ends, or when the title is written.
+            # Title and entry in the list can change when a turn begins, waits or ends, or when the title is
+            # written.
             states = [change["state"] for change in changes if "state" in change]
-            if states or any(event.kind is Kind.TITLE for event in events):
+            if states or any(event.kind in _LISTED_KINDS for event in events):
                 chat = await chats.get(me.user.id, chat_id)
-                changes += _build_chat_changes(chat)
+                changes += _build_chat_changes(chat, is_waiting=chat_id in await pages.find_waiting_chats())
                 # A sign-in may be lost during a turn.
                 if states and states[-1] != "running":
                     changes.append({"id": "reconnect", "html": await pages.banner.render(me, chat)})
@@ -160,10 +163,11 @@ async def _fill_markdown(changes: list[PageChange], deferred: DeferredMarkdown) 
     ]
 
 
-def _build_chat_changes(chat: Chat) -> list[PageChange]:
+def _build_chat_changes(chat: Chat, *, is_waiting: bool) -> list[PageChange]:
     """Return changes of the chat's entry in the list and of its title."""
+    entry = responses.render_macro("chat_list.html", "chat_entry", chat, True, is_waiting)
     return [
-        {"id": f"e-{chat.id}", "html": responses.render_macro("chat_list.html", "chat_entry", chat, True)},
+        {"id": f"e-{chat.id}", "html": entry},
         {"id": "chat-title", "html": responses.render_macro("chat_list.html", "chat_title", chat)},
     ]
 

@@ -107,5 +107,6 @@ async def show_showcase(request: Request, me: deps.CurrentUser) -> Response:
             "",
             "older=1",
             "c0",
+            frozenset(),
         ),
     )
