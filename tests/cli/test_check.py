@@ -25,7 +25,7 @@ def test_notes_stop_nothing(cli: Cli, unusual_server: dict[str, Any]) -> None:
     for words in (
         f"{path}:14: mcpServers.odd.allwaysAllow",
         "server 'odd': 'nope*' in denyTools matches no tool of the server",
-        "server 'odd': tool 'broken' of server 'odd' is quarantined",
+        f"{path}:3: tool 'broken' of server 'odd' is quarantined",
         "server 'npx': runs the latest version of 'some-server', which can change at any time",
         "server 'npx': has not been listed yet",
         "server 'off': is disabled: turned off in its entry",

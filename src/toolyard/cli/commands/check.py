@@ -149,8 +149,9 @@ def check_catalogues(
         report.notes.append(_make_problem(servers[renamed.target.server_id], str(renamed)))
     for catalogue in tool_listing.catalogues.values():
         server = servers[catalogue.server_id]
-        report.notes += [_make_problem(server, str(one)) for one in catalogue.quarantined]
-        report.notes += [_make_problem(server, str(remark)) for remark in catalogue.remarks]
+        # Their texts name the server.
+        texts = map(str, (*catalogue.quarantined, *catalogue.remarks))
+        report.notes += [replace(_make_problem(server, text), path=None) for text in texts]
         names = [definition.name for definition in catalogue.definitions]
         report.notes += _find_unused_patterns(server, names)
         for bundle in configuration.bundles.values():
