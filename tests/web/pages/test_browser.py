@@ -573,6 +573,12 @@ async def test_relative_times_go_on_while_a_page_is_open(chromium: Browser, yard
         await expect(moment).to_have_text(re.compile(r"just now|\d+ (s|min) ago"))
         await page.clock.fast_forward(3 * 3600 * 1000)
         await expect(moment).to_have_text("3 h ago")
+        await expect(page.locator("#tools .cost").first).to_contain_text("checked 3 h ago")
+        await page.goto("/ui/admin/mcp")
+        await page.locator("#list .row-main a").first.click()
+        await expect(page.locator("#contents .cost").first).to_have_text(re.compile("^Checked "))
+        # The server's clock did not go on.
+        await expect(page.locator("#contents .cost").first).to_have_text("Checked 3 h ago")
 
 
 async def test_the_token_can_be_copied(chromium: Browser, yard: BrowserSite) -> None:

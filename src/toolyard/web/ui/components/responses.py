@@ -11,6 +11,7 @@ import base64
 import binascii
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -160,6 +161,7 @@ def _build_environment() -> Environment:
     )
     # Jinja leaves the types of its filters and globals open.
     environment.filters.update({**TEMPLATE_FILTERS, **RULE_FILTERS})  # pyright: ignore[reportUnknownMemberType]
+    environment.globals["now"] = time.time  # pyright: ignore[reportUnknownMemberType]
     environment.globals["static_url"] = static_url  # pyright: ignore[reportUnknownMemberType]
     environment.globals["transport_labels"] = _TRANSPORT_LABELS  # pyright: ignore[reportUnknownMemberType]
     return environment
