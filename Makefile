@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-agents bench-startup bench-chat conformance agents faults soak reference screenshots catalog-check dist
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-agents bench-startup bench-chat conformance agents chat-features faults soak reference screenshots catalog-check dist
 BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain mcp-proxy
 
 help:
@@ -77,6 +77,10 @@ conformance: .venv/.dev .envs/conformance/.done
 # Qwen Code needs the newer Node of the conformance suite.
 agents: .venv/.dev .envs/agents/.done .envs/tested-agents/.done .envs/conformance/.done
 	.venv/bin/python -m tests.agents_matrix --write-docs
+
+# Use every feature of the chat with the small model of the tests.
+chat-features: .venv/.dev .envs/local/.done .envs/node/.done .envs/headless-shell.done
+	.venv/bin/python -m tests.chat_features
 
 # Inject every known fault once; writes its part of docs/reliability.md.
 faults: .venv/.dev
