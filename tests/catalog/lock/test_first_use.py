@@ -51,8 +51,8 @@ async def test_instructions_that_changed_are_withheld(storage: PinEntryStorage) 
         lock.has_accepted_instructions(second),
         lock.quarantine_reasons(second),
     ) == (True, False, {})
-    (change,) = await lock.changes(SERVER)
-    await lock.accept(SERVER, [change.key])
+    (change,) = await lock.changes(SERVER, second)
+    await lock.accept(SERVER, second, [change.key])
     await lock.check_listing(SERVER, second)
     assert lock.has_accepted_instructions(second)
 
@@ -61,11 +61,27 @@ async def test_only_the_shown_change_is_accepted(storage: PinEntryStorage) -> No
     lock = FirstUseLock(storage)
     await lock.check_listing(SERVER, listed(read="r"))
     await lock.check_listing(SERVER, listed(read="shown"))
-    (change,) = await lock.changes(SERVER)
-    await lock.check_listing(SERVER, listed(read="swapped after it was shown"))
+    (change,) = await lock.changes(SERVER, listed(read="shown"))
+    swapped = listed(read="swapped after it was shown")
+    await lock.check_listing(SERVER, swapped)
     with pytest.raises(Outdated):
-        await lock.accept(SERVER, [change.key])
-    assert list(lock.quarantine_reasons(listed(read="swapped after it was shown"))) == ["read"]
+        await lock.accept(SERVER, swapped, [change.key])
+    assert list(lock.quarantine_reasons(swapped)) == ["read"]
+
+
+async def test_an_older_listing_of_another_person_hides_no_change(storage: PinEntryStorage) -> None:
+    now = 0.0
+    lock, first, second = FirstUseLock(storage, clock=lambda: now), listed(read="r"), listed(read="changed")
+    # The verdict of the second listing is less than a second old when it is compared again.
+    for at, each in ((0.0, first), (1.5, second), (2.0, first), (2.0, second)):
+        now = at
+        await lock.check_listing(SERVER, each)
+    assert list(lock.quarantine_reasons(second)) == ["read"]
+    assert await lock.changes(SERVER, first) == []
+    (change,) = await lock.changes(SERVER, second)
+    await lock.accept(SERVER, second, [change.key])
+    await lock.check_listing(SERVER, second)
+    assert lock.quarantine_reasons(second) == {}
 
 
 async def test_acceptance_in_one_process_reaches_another(tmp_path: Path) -> None:
@@ -77,7 +93,7 @@ async def test_acceptance_in_one_process_reaches_another(tmp_path: Path) -> None
     await one.check_listing(SERVER, changed)
     await other.check_listing(SERVER, changed)
     assert list(one.quarantine_reasons(changed)) == list(other.quarantine_reasons(changed)) == ["read"]
-    await other.accept(SERVER, [change.key for change in await other.changes(SERVER)])
+    await other.accept(SERVER, changed, [change.key for change in await other.changes(SERVER, changed)])
     now = 2.0
     await one.check_listing(SERVER, changed)
     assert one.quarantine_reasons(changed) == {}

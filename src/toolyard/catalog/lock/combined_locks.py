@@ -79,7 +79,7 @@ class CombinedLocks:
         """Return the unaccepted changes of a configured server. Raise LockBroken and StoreError."""
         if self.file is not None and self.file.exists:
             return await asyncio.to_thread(self.file.changes, server, contents)
-        return [] if self.first_use is None else await self.first_use.changes(server)
+        return [] if self.first_use is None else await self.first_use.changes(server, contents)
 
     async def accept(self, server: Server, contents: ValidatedListing, keys: Collection[str]) -> list[Change]:
         """Accept changes of a configured server in the lock file, or without one in its first-use pins.
@@ -87,7 +87,7 @@ class CombinedLocks:
         Raise Outdated, LockBroken, LockUnwritable and StoreError.
         """
         if self.first_use is not None and (self.file is None or not self.file.exists):
-            accepted = await self.first_use.accept(server, keys)
+            accepted = await self.first_use.accept(server, contents, keys)
             # Compared at once, so that the accepted tools need no new listing before they can be called.
             await self.first_use.check_listing(server, contents)
             return accepted

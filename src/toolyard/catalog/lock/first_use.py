@@ -126,31 +126,29 @@ class FirstUseLock(StoredLock):
         (entry,) = await self._storage.read((first_use_pin_key(server),))
         return await asyncio.to_thread(_unpack, entry.pins) if entry.revision else None
 
-    async def changes(self, server: Server) -> list[Change]:
-        """Return the unaccepted changes in the last listing of a quarantined server. Raise StoreError."""
+    async def changes(self, server: Server, contents: ValidatedListing) -> list[Change]:
+        """Return the unaccepted changes in a listing of a quarantined server. Raise StoreError."""
         if server.trust not in self.quarantined_trusts:
             return []
         (entry,) = await self._storage.read((first_use_pin_key(server),))
-        return await asyncio.to_thread(_list_unaccepted_changes, server.id, entry)
+        return await asyncio.to_thread(_list_unaccepted_changes, entry, contents) if entry.revision else []
 
-    async def accept(self, server: Server, keys: Collection[str]) -> list[Change]:
-        """Accept exactly the changes with these keys.
+    async def accept(self, server: Server, contents: ValidatedListing, keys: Collection[str]) -> list[Change]:
+        """Accept exactly the changes of a listing with these keys.
 
         Raise Outdated if one of them is not a current change, and StoreError.
         """
         pin_key = first_use_pin_key(server)
         for _ in range(MAX_SAVE_ATTEMPTS):
             (entry,) = await self._storage.read((pin_key,))
-            changes = await asyncio.to_thread(_list_unaccepted_changes, server.id, entry)
-            # Selected from the entry that is about to be overwritten. If another process has stored a newer
-            # listing, its keys differ, and nothing is accepted that the person has not seen.
+            changes = await asyncio.to_thread(_list_unaccepted_changes, entry, contents)
+            # A key covers the definition. If the listing is another one by now, its keys differ, and nothing
+            # is accepted that the person has not seen.
             accepted = select_changes(changes, keys)
             locked = _unpack(entry.pins)
             pins = apply_changes(locked, locked, accepted)
-            seen = entry.seen if len(accepted) < len(changes) else None
-            saved = PinEntry(
-                entry.revision, await asyncio.to_thread(pack_pins, pins), seen, self._wall_clock()
-            )
+            body = await asyncio.to_thread(pack_pins, pins)
+            saved = PinEntry(entry.revision, body, None, self._wall_clock())
             if await self._storage.save(pin_key, saved, notify=True):
                 # Make this process compare again at once; others notice the new revision within a second.
                 for key in [key for key in self._verdicts if key[0] == server.id]:
@@ -193,12 +191,7 @@ class FirstUseLock(StoredLock):
                 if not changes or await self._store_and_log(server, pin_key, entry, pins, changes):
                     return LockVerdict.from_changes((), (pin_key,), (entry.revision,), checked)
                 continue
-            # Store the changed listing, so that commands and pages can show the changes without the server.
-            seen = await asyncio.to_thread(pack_pins, current) if changes else None
-            if seen == entry.seen or await self._storage.save(pin_key, replace(entry, seen=seen)):
-                # A save makes the revision one higher. If the listing was stored already, nothing was saved.
-                revision = entry.revision + (seen != entry.seen)
-                return LockVerdict.from_changes(changes, (pin_key,), (revision,), checked)
+            return LockVerdict.from_changes(changes, (pin_key,), (entry.revision,), checked)
         raise Outdated("other processes stored its tools at the same time", hint="try again")
 
     async def _store_and_log(
@@ -226,10 +219,8 @@ class FirstUseLock(StoredLock):
         return True
 
 
-def _list_unaccepted_changes(server_id: str, entry: PinEntry) -> list[Change]:
-    if entry.seen is None:
-        return []
-    return compare_without_removed(server_id, _unpack(entry.seen), _unpack(entry.pins))
+def _list_unaccepted_changes(entry: PinEntry, contents: ValidatedListing) -> list[Change]:
+    return compare_without_removed(contents.server_id, build_pins(contents), _unpack(entry.pins))
 
 
 def _unpack(body: bytes) -> ServerPins:
