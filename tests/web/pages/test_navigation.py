@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.web.conftest import InProcessApp
+from tests.web.conftest import InProcessApp, Opening
 from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
 
 from toolyard.types.account import Role
@@ -66,12 +66,16 @@ async def test_an_invalid_state_of_a_panel_changes_nothing(local_site: InProcess
     assert page.root.one("html").attrs["data-nav"] == "open"
 
 
-async def test_only_admins_of_a_team_are_offered_to_invite_people(
-    local_site: InProcessApp, password_site: InProcessApp
+async def test_inviting_is_offered_where_there_are_invite_links(
+    local_site: InProcessApp, password_site: InProcessApp, open_site: Opening
 ) -> None:
+    proxy_site = await open_site({}, people_mode="proxy", trusted_proxies=["127.0.0.1"], admins=["root"])
     admin = ScriptlessBrowser((await password_site.person("root", Role.ADMIN)).browser)
-    assert "Invite a person" in (await admin.get("/ui/search")).text
-    assert "Invite a person" not in (await ScriptlessBrowser(local_site.client()).get("/ui/search")).text
+    of_proxy = ScriptlessBrowser(proxy_site.client(**{"Remote-User": "root"}))
+    alone = ScriptlessBrowser(local_site.client())
+    offered = ["Invite a person" in (await each.get("/ui/search")).text for each in (admin, of_proxy, alone)]
+    assert offered == [True, False, False]
+    assert "whom your proxy lets in" in (await of_proxy.get("/ui/")).root.one("div", id="first-steps").text
 
 
 async def test_pages_without_content_say_what_they_are_for(local_site: InProcessApp) -> None:

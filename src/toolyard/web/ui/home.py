@@ -48,6 +48,15 @@ _PENDING_STEPS = (
     (PendingKind.PROPOSAL, "proposal", "decision", "/ui/admin/proposals", "Review"),
 )
 """Kind, what there is, what it needs from the person, page, and label of the link to it."""
+_INVITE_TEXTS = {
+    PeopleMode.PASSWORD: ("Each person has their own connections, chats and approvals.", "Invite"),
+    PeopleMode.PROXY: ("Send the address of this page to people whom your proxy lets in.", "Show people"),
+    PeopleMode.OIDC: (
+        "Send the address of this page to people who can sign in at your identity provider.",
+        "Show people",
+    ),
+}
+"""Text of the step, and label of its link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +151,9 @@ class FirstSteps:
         return NextStep("Choose a model", text, "/ui/admin/models/new", "Add a model", is_done)
 
     async def _build_invite_step(self) -> NextStep:
-        text = "Each person has their own connections, chats and approvals."
+        text, verb = _INVITE_TEXTS[self.settings.people_mode]
         is_done = await self.accounts.has_several_users()
-        return NextStep("Invite people", text, "/ui/admin/people", "Invite", is_done)
+        return NextStep("Invite people", text, "/ui/admin/people", verb, is_done)
 
 
 FirstStepsDep = Annotated[FirstSteps, Depends()]

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from fastapi import Request, Response
 
 from toolyard.agents.chat.chats import ChatService
+from toolyard.config.settings.table import PeopleMode
 from toolyard.types.account import RequestUser
 from toolyard.types.tool import Definition
 from toolyard.web import service_dependencies as deps
@@ -38,11 +39,8 @@ class PaletteEntry:
     detail: str = ""
     """Further searched text, such as the title of a tool."""
     for_admins: bool = False
-    needs_team: bool = False
-
-    def is_for(self, me: RequestUser) -> bool:
-        """Return whether a person may open the destination and has a use for it."""
-        return (me.is_admin or not self.for_admins) and not (self.needs_team and me.is_local)
+    people_mode: PeopleMode | None = None
+    """The only mode in which it has a use; None for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,9 @@ _ACTIONS = (
     PaletteEntry("Download your data", "/ui/account", "save"),
     PaletteEntry("Add a server", "/ui/admin/mcp/new", "server", for_admins=True),
     PaletteEntry("Add a model", "/ui/admin/models/new", "model", for_admins=True),
-    PaletteEntry("Invite a person", "/ui/admin/people", "people", for_admins=True, needs_team=True),
+    PaletteEntry(
+        "Invite a person", "/ui/admin/people", "people", for_admins=True, people_mode=PeopleMode.PASSWORD
+    ),
 )
 
 
@@ -76,6 +76,7 @@ async def search_everything(
     server_records: deps.ServerRecordsDep,
     tool_directory: deps.ToolDirectoryDep,
     call_path: deps.CallPathDep,
+    settings: deps.SettingsDep,
     q: str = "",
 ) -> Response:
     """Show what matches a query; without one, actions, recent chats and pages.
@@ -85,8 +86,9 @@ async def search_everything(
     # PostgreSQL rejects NUL characters in text.
     query = " ".join(q[:_MAX_QUERY_CHARACTERS].replace("\0", "").split())
     caller = callers.get(me)
+    actions = [each for each in _ACTIONS if each.people_mode in (None, settings.people_mode)]
     groups = [
-        PaletteGroup("Actions", _match_entries(_ACTIONS, query, me)),
+        PaletteGroup("Actions", _match_entries(actions, query, me)),
         PaletteGroup("Chats", await _find_chats(chats, me, query)),
         PaletteGroup("Pages", _match_entries(_list_page_entries(me), query, me)),
     ]
@@ -108,7 +110,7 @@ def _match_entries(entries: Iterable[PaletteEntry], query: str, me: RequestUser)
 
     Without a query, return all.
     """
-    folded, allowed = query.casefold(), (each for each in entries if each.is_for(me))
+    folded, allowed = query.casefold(), (each for each in entries if me.is_admin or not each.for_admins)
     if not folded:
         return list(allowed)
     words = folded.split()
