@@ -279,10 +279,18 @@ class ChatService:
         opened = chat if isinstance(chat, OpenChat) else await self.open_chat(await self.get(owner, chat))
         return await self._start_turn(opened, start, attachment_ids)
 
-    async def run_tool(self, owner: str, chat: str | OpenChat, name: str, arguments: JsonObject) -> int:
+    async def run_tool(
+        self,
+        owner: str,
+        chat: str | OpenChat,
+        name: str,
+        arguments: JsonObject,
+        tool: ToolView | None = None,
+    ) -> int:
         """Start a turn that calls a tool as the user, without a model. Return the turn's number.
 
-        ``chat`` is the id of a chat, or an open one. Raises ChatBusy or ChatRefused.
+        ``chat`` is the id of a chat, or an open one. ``tool`` is the tool, if it has just been listed in the
+        chat for its owner. Raises ChatBusy or ChatRefused.
         """
         if not is_storable_json(dict(arguments)):
             raise ChatRefused(
@@ -291,7 +299,8 @@ class ChatService:
             )
         start = ManualCall(sanitize_text(name), dict(arguments))
         opened = chat if isinstance(chat, OpenChat) else await self.open_chat(await self.get(owner, chat))
-        return await self._start_turn(opened, start)
+        # Tools are listed regardless of the chat's selection, which counts for calls.
+        return await self._start_turn(opened, start, tool=tool if opened.chat.choice is None else None)
 
     # Alternatives. Each turn follows another one, so that the turns of a chat form a tree. ``Chat.turn`` is
     # the last turn of the chosen branch, which pages show and models read.
@@ -415,8 +424,10 @@ class ChatService:
         start: UserMessage | ManualCall,
         attachment_ids: Sequence[str] = (),
         fork: Fork | None = None,
+        tool: ToolView | None = None,
     ) -> int:
         chat, tool_set, is_new = opened.chat, opened.tool_set, not opened.is_stored
+        text = start.text if isinstance(start, UserMessage) else start.name
         unsent_ids: Sequence[str] = ()
         if isinstance(start, UserMessage):
             # Before anything is stored, so that a missing model leaves no empty chat behind.
@@ -424,6 +435,8 @@ class ChatService:
             model = picked_model.choice.id
             start = replace(start, model=model, agent=chat.agent)
         if is_new:
+            if not chat.title:
+                chat = opened.chat = replace(chat, title=make_title(text, MAX_DERIVED_TITLE_CHARACTERS))
             await self._store.create(chat)
             opened.is_stored = True
         try:
@@ -436,11 +449,15 @@ class ChatService:
             events: list[EventData] = [start]
             if isinstance(start, ManualCall):
                 tool_set = tool_set.for_operator()
-                call = tool_set.build_call_request(start.name, start.arguments)
+                call = tool_set.build_call_request(start.name, start.arguments, tool=tool)
                 # A call of an unknown tool is added by the turn, which searches for the tool first.
                 events += [call] if call.tool is not None else []
             number = await self.turn_supervisor.begin(
-                chat, tool_set, [NewChatEvent.from_data(each) for each in events], fork
+                chat,
+                tool_set,
+                [NewChatEvent.from_data(each) for each in events],
+                fork,
+                is_allowed=tool is not None and tool.shown and not tool.asks,
             )
         except ToolyardError:
             # The person can then send them with the next message. A chat that was made for this turn goes
@@ -450,15 +467,13 @@ class ChatService:
             if is_new:
                 await self.delete(chat.owner, chat.id)
             raise
-        await self._set_missing_title(chat, start.text if isinstance(start, UserMessage) else start.name)
+        if not chat.title:
+            # The user may have renamed or deleted the chat since it was read.
+            current = await self._store.get(chat.owner, chat.id)
+            if current is not None and not current.title:
+                title = make_title(text, MAX_DERIVED_TITLE_CHARACTERS)
+                await self._store.change(replace(current, title=title))
         return number
-
-    async def _set_missing_title(self, chat: Chat, text: str) -> None:
-        # The user may have renamed or deleted the chat since it was read.
-        current = None if chat.title else await self._store.get(chat.owner, chat.id)
-        if current is not None and not current.title:
-            title = make_title(text, MAX_DERIVED_TITLE_CHARACTERS)
-            await self._store.change(replace(current, title=title))
 
     async def stop(self, owner: str, chat_id: str) -> None:
         """Stop the chat's running or waiting turn, if any, in any process."""

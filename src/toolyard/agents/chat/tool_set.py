@@ -188,26 +188,32 @@ class ToolSet:
         return server_id if server is None else server.label or server_id
 
     def build_call_request(
-        self, name: str, arguments: JsonObject | str, call_id: str | None = None
+        self,
+        name: str,
+        arguments: JsonObject | str,
+        call_id: str | None = None,
+        tool: ToolView | None = None,
     ) -> CallRequest:
         """Return the request for a call, with what is known about the tool without contacting a server.
 
-        A call by the user gets a new id.
+        A call by the user gets a new id. ``tool`` is the tool, if it has just been found visible.
         """
         id = f"call_{secrets.token_hex(8)}" if call_id is None else call_id
         if name in META_TOOLS:
             label = self.server_label(META_SERVER_ID)
             return CallRequest(id, name, META_TOOLS[name].id, label, native=True, arguments=arguments)
-        found = self.find_visible(name)
-        if found is None:
+        if tool is not None:
+            definition, server_label = tool.definition, tool.server_label
+        elif (found := self.find_visible(name)) is not None:
+            definition, server_label = found[0], self.server_label(found[0].server_id)
+        else:
             return CallRequest(id, name, arguments=arguments)
-        definition = found[0]
         annotated_title = definition.annotations.get("title")
         return CallRequest(
             id,
             name,
             definition.id,
-            self.server_label(definition.server_id),
+            server_label,
             definition.server_id == NATIVE_SERVER_ID,
             definition.title or (annotated_title if isinstance(annotated_title, str) else None) or None,
             arguments,
@@ -338,13 +344,8 @@ class ToolView:
     """
 
     name: str
-    id: str
-    server: str
+    definition: Definition
     server_label: str
-    native: bool
-    title: str | None
-    description: str
-    input_schema: JsonObject
     shown: bool
     why: str
     """Reason given by the rule that hides the tool; empty if it is shown."""
@@ -352,6 +353,31 @@ class ToolView:
     """Name of the rule that hides the tool; empty if it is shown."""
     asks: bool
     """Each call needs an approval."""
+
+    @property
+    def id(self) -> str:
+        return self.definition.id
+
+    @property
+    def server(self) -> str:
+        return self.definition.server_id
+
+    @property
+    def native(self) -> bool:
+        """True for a built-in tool."""
+        return self.definition.server_id == NATIVE_SERVER_ID
+
+    @property
+    def title(self) -> str | None:
+        return self.definition.title
+
+    @property
+    def description(self) -> str:
+        return self.definition.description
+
+    @property
+    def input_schema(self) -> JsonObject:
+        return self.definition.input_schema
 
 
 async def list_tool_views(tool_set: ToolSet, only: str | None = None) -> list[ToolView]:
@@ -396,13 +422,8 @@ def _build_tool_view(
 ) -> ToolView:
     return ToolView(
         name,
-        definition.id,
-        definition.server_id,
+        definition,
         tool_set.server_label(definition.server_id),
-        definition.server_id == NATIVE_SERVER_ID,
-        definition.title,
-        definition.description,
-        definition.input_schema,
         hiding is None,
         "" if hiding is None else hiding.reason,
         "" if hiding is None else hiding.rule,

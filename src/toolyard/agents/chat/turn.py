@@ -117,8 +117,14 @@ class Turn:
         number: int,
         tool_set: ToolSet,
         snapshot: TurnSnapshot | None = None,
+        *,
+        is_allowed: bool = False,
     ) -> None:
-        """``snapshot`` is the state of a new turn; that of a resumed one is read from the store."""
+        """``snapshot`` is the state of a new turn; that of a resumed one is read from the store.
+
+        ``is_allowed`` says that the call of the user has just been found to need no approval.
+        """
+        self._is_allowed = is_allowed
         self._context = context
         self._chat = chat
         self._number = number
@@ -206,8 +212,9 @@ class Turn:
         return await (self._run_manual_call(start) if isinstance(start, ManualCall) else self._run_traced())
 
     async def _run_manual_call(self, start: ManualCall) -> TurnEnd | None:
-        self._tool_set = self._tool_set.for_operator()
-        await self._tool_set.locate(start.name)
+        if not self._is_allowed:
+            self._tool_set = self._tool_set.for_operator()
+            await self._tool_set.locate(start.name)
         if not self._log.snapshot.open_calls:
             await self._log.append_data(self._tool_set.build_call_request(start.name, start.arguments))
         end = TurnEnd(TurnOutcome.DONE)
@@ -319,7 +326,10 @@ class Turn:
         ``end`` is that of a turn with a single call, which ends with its result. Raises NotHeld, or the
         store's errors.
         """
-        refusals = find_refused_calls(self._log.snapshot, self._context.limits)
+        # A single call cannot be one too many.
+        refusals: Mapping[str, str] = {}
+        if end is None:
+            refusals = find_refused_calls(self._log.snapshot, self._context.limits)
         refused: list[NewChatEvent] = []
         approved: list[CallSnapshot] = []
         candidates: list[_Candidate] = []
@@ -328,13 +338,15 @@ class Turn:
             reason = refusals.get(request.id) or _find_refusal_reason(call)
             if reason is not None:
                 refused.append(failure_event(request.id, reason))
-            elif call.approval is None and (
-                needed := self._tool_set.find_required_approval(request, self._context.clock())
+            elif (
+                call.approval is None
+                and not self._is_allowed
+                and (needed := self._tool_set.find_required_approval(request, self._context.clock()))
             ):
                 candidates.append((call, needed))
             else:
                 approved.append(call)
-        granted, unapproved = await self._apply_grants(candidates)
+        granted, unapproved = await self._apply_grants(candidates) if candidates else ([], [])
         if refused:
             await self._log.append(refused)
         # Approved calls run before approvals are requested, because the request releases the chat: from then
@@ -353,8 +365,6 @@ class Turn:
         """
         granted: list[CallSnapshot] = []
         unapproved: list[_Candidate] = []
-        if not candidates:
-            return granted, unapproved
         now = self._context.clock()
         # Only a forecast: the call path checks again and uses the grant up, so that a grant revoked in
         # between does not approve the call.

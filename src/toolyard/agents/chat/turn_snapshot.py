@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
@@ -322,10 +322,10 @@ class _TurnFold:
         self._items = list(turn.items)
         self._indexes: dict[tuple[type, str], int] = {}
         """Position of an item, by the id with which later events refer to it."""
+        self._indexed_count = 0
+        """Number of items in ``_indexes``: most batches refer to no earlier item."""
         self._deltas: dict[int, tuple[list[str], list[str]]] = {}
         """Fragments of text and reasoning to be added, by the position of the answer."""
-        for index, item in enumerate(self._items):
-            self._index_item(index, item)
 
     def add(self, event: ChatEvent) -> None:
         match event.data:
@@ -339,10 +339,11 @@ class _TurnFold:
             case ModelMessage() as message:
                 self._complete_answer(event, message)
             case CallRequest() as request:
-                by_hand = self._turn.text is None
-                self._append_item(CallSnapshot(f"c{event.seq}", request, by_hand))
+                by_hand = not isinstance(self._turn.start, UserMessage)
+                self._items.append(CallSnapshot(f"c{event.seq}", request, by_hand))
             case CallProgress() as progress:
-                self._update_call(progress.id, lambda call: replace(call, progress=progress))
+                if (found := self._find_call(CallSnapshot, progress.id)) is not None:
+                    self._items[found[0]] = replace(found[1], progress=progress)
             case ApprovalRequest() as approval:
                 self._request_approval(approval)
             case ApprovalAnswer() as answer:
@@ -356,12 +357,13 @@ class _TurnFold:
             case ModelUsage() as usage:
                 self._turn = replace(self._turn, usage=self._turn.usage.add(usage))
             case Note() as note:
-                self._append_item(NoteSnapshot(f"n{event.seq}", note))
+                self._items.append(NoteSnapshot(f"n{event.seq}", note))
             case ChatTitle() as title:
                 usage = ModelUsage(title.input, title.output, title.cached, title.cost)
                 self._turn = replace(self._turn, title_usage=UsageTotal().add(usage))
             case TurnEnd() as end:
-                self._flush_deltas()
+                if self._deltas:
+                    self._flush_deltas()
                 self._items = list(map(_end_item, self._items))
                 self._turn = replace(self._turn, end=end)
             case _:
@@ -374,33 +376,29 @@ class _TurnFold:
 
     # Items.
 
-    def _append_item(self, item: TurnItem) -> None:
-        self._index_item(len(self._items), item)
-        self._items.append(item)
+    def _find_index(self, kind: type, id: str) -> int | None:
+        """Return the position of the last item that has an id of this kind."""
+        for index in range(self._indexed_count, len(self._items)):
+            match self._items[index]:
+                case AnswerSnapshot() as answer:
+                    self._indexes[AnswerSnapshot, answer.key] = index
+                case CallSnapshot() as call:
+                    self._indexes[CallSnapshot, call.request.id] = index
+                    if call.approval is not None:
+                        self._indexes[ApprovalRequest, call.approval.approval] = index
+                    for question in call.questions:
+                        self._indexes[QuestionSnapshot, question.question.id] = index
+                case QuestionSnapshot() as asked:
+                    self._indexes[QuestionSnapshot, asked.question.id] = index
+                case NoteSnapshot():
+                    pass
+        self._indexed_count = len(self._items)
+        return self._indexes.get((kind, id))
 
-    def _index_item(self, index: int, item: TurnItem) -> None:
-        match item:
-            case AnswerSnapshot():
-                self._indexes[AnswerSnapshot, item.key] = index
-            case CallSnapshot():
-                self._indexes[CallSnapshot, item.request.id] = index
-                if item.approval is not None:
-                    self._indexes[ApprovalRequest, item.approval.approval] = index
-                for question in item.questions:
-                    self._indexes[QuestionSnapshot, question.question.id] = index
-            case QuestionSnapshot():
-                self._indexes[QuestionSnapshot, item.question.id] = index
-            case NoteSnapshot():
-                pass
-
-    def _update(self, index: int | None, change: Callable[[CallSnapshot], CallSnapshot]) -> None:
+    def _find_call(self, kind: type, id: str) -> tuple[int, CallSnapshot] | None:
+        index = self._find_index(kind, id)
         item = None if index is None else self._items[index]
-        if index is not None and isinstance(item, CallSnapshot):
-            self._items[index] = changed = change(item)
-            self._index_item(index, changed)
-
-    def _update_call(self, call_id: str, change: Callable[[CallSnapshot], CallSnapshot]) -> None:
-        self._update(self._indexes.get((CallSnapshot, call_id)), change)
+        return (index, item) if index is not None and isinstance(item, CallSnapshot) else None
 
     # Answers.
 
@@ -408,9 +406,11 @@ class _TurnFold:
         # The key becomes an element id. Part names come from model providers and may contain anything.
         part = _NON_ALPHANUMERIC_PATTERN.sub("-", event.part)[:40] or f"at-{event.seq}"
         key = f"t{event.turn}-{part}"
-        if (AnswerSnapshot, key) not in self._indexes:
-            self._append_item(AnswerSnapshot(key, event.part))
-        return self._indexes[AnswerSnapshot, key]
+        index = self._find_index(AnswerSnapshot, key)
+        if index is None:
+            index = len(self._items)
+            self._items.append(AnswerSnapshot(key, event.part))
+        return index
 
     def _add_delta(self, event: ChatEvent, text: str, reasoning: str) -> None:
         texts, reasonings = self._deltas.setdefault(self._ensure_model_answer(event), ([], []))
@@ -446,40 +446,40 @@ class _TurnFold:
     # Calls.
 
     def _request_approval(self, approval: ApprovalRequest) -> None:
-        self._update_call(approval.id, lambda call: replace(call, approval=approval, approval_answer=None))
+        if (found := self._find_call(CallSnapshot, approval.id)) is not None:
+            self._items[found[0]] = replace(found[1], approval=approval, approval_answer=None)
+            self._indexes[ApprovalRequest, approval.approval] = found[0]
 
     def _answer_approval(self, answer: ApprovalAnswer) -> None:
-        def set_answer(call: CallSnapshot) -> CallSnapshot:
-            # If two answers were stored concurrently, the first one counts.
-            return call if call.approval_answer is not None else replace(call, approval_answer=answer)
-
-        self._update(self._indexes.get((ApprovalRequest, answer.approval)), set_answer)
+        found = self._find_call(ApprovalRequest, answer.approval)
+        # If two answers were stored concurrently, the first one counts.
+        if found is not None and found[1].approval_answer is None:
+            self._items[found[0]] = replace(found[1], approval_answer=answer)
 
     def _set_result(self, event: ChatEvent, result: CallResult) -> None:
-        def set_result(call: CallSnapshot) -> CallSnapshot:
-            if call.result is not None:
-                return call
+        found = self._find_call(CallSnapshot, result.id)
+        if found is not None and found[1].result is None:
             # Stored progress events are deleted once there is a result, so a live snapshot must drop them.
-            return replace(
-                call, result=result, result_seq=event.seq, has_payload=event.has_payload, progress=None
+            self._items[found[0]] = replace(
+                found[1], result=result, result_seq=event.seq, has_payload=event.has_payload, progress=None
             )
-
-        self._update_call(result.id, set_result)
 
     def _ask_question(self, event: ChatEvent, question: Question) -> None:
         asked = QuestionSnapshot(f"q{event.seq}", question)
+        found = None if question.call is None else self._find_call(CallSnapshot, question.call)
         # Questions that belong to a call are shown with it, others on their own.
-        if question.call is not None and (CallSnapshot, question.call) in self._indexes:
-            self._update_call(question.call, lambda call: replace(call, questions=(*call.questions, asked)))
+        if found is None:
+            self._items.append(asked)
         else:
-            self._append_item(asked)
+            self._items[found[0]] = replace(found[1], questions=(*found[1].questions, asked))
+            self._indexes[QuestionSnapshot, question.id] = found[0]
 
     def _answer_question(self, answer: QuestionAnswer) -> None:
         def set_action(asked: QuestionSnapshot) -> QuestionSnapshot:
             is_answer = asked.question.id == answer.id and asked.action is None
             return replace(asked, action=answer.action or "cancel") if is_answer else asked
 
-        index = self._indexes.get((QuestionSnapshot, answer.id))
+        index = self._find_index(QuestionSnapshot, answer.id)
         if index is None:
             return
         item = self._items[index]

@@ -13,6 +13,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Container, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NotHeld
@@ -108,13 +109,21 @@ class TurnSupervisor:
             await asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT_SECONDS)
 
     async def begin(
-        self, chat: Chat, tool_set: ToolSet, events: Sequence[NewChatEvent], fork: Fork | None = None
+        self,
+        chat: Chat,
+        tool_set: ToolSet,
+        events: Sequence[NewChatEvent],
+        fork: Fork | None = None,
+        *,
+        is_allowed: bool = False,
     ) -> int:
         """Start a turn with these events and return its number.
 
-        Raises ChatBusy, ChatRefused, or ChatChanged for a fork of another branch than the chosen one.
+        ``is_allowed`` says that the call among the events has just been found to need no approval. Raises
+        ChatBusy, ChatRefused, or ChatChanged for a fork of another branch than the chosen one.
         """
-        number = await _finish_always(self._claim_and_run(chat, tool_set, TurnState.IDLE, events, fork))
+        start = self._claim_and_run(chat, tool_set, TurnState.IDLE, events, fork, is_allowed=is_allowed)
+        number = await _finish_always(start)
         self._turn_agents[chat.id] = tool_set.agent
         return number
 
@@ -137,6 +146,8 @@ class TurnSupervisor:
         expected_state: TurnState,
         events: Sequence[NewChatEvent] = (),
         fork: Fork | None = None,
+        *,
+        is_allowed: bool = False,
     ) -> int:
         if self._closed:
             raise ChatRefused("Toolyard is stopping", hint="try again in a moment")
@@ -154,10 +165,10 @@ class TurnSupervisor:
                 raise ChatBusy()
             number = claimed[0].seq if claimed else chat.turn
             snapshot = TurnSnapshot.from_events(claimed) if claimed else None
-            turn = Turn(self.context, chat, number, tool_set, snapshot)
+            turn = Turn(self.context, chat, number, tool_set, snapshot, is_allowed=is_allowed)
             task = asyncio.get_running_loop().create_task(turn.run(), name=f"toolyard-turn:{chat.id}")
             self._active_turns[chat.id] = (turn, task)
-            task.add_done_callback(lambda done: self._forget_turn(chat, number, turn, tool_set, done))
+            task.add_done_callback(partial(self._forget_turn, chat, number, turn, tool_set))
             # ``close`` may have run during the claim, and did not know of this turn.
             if self._closed:
                 turn.stop(_PROCESS_GONE)

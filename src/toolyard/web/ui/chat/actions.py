@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from starlette.datastructures import UploadFile
 
 from toolyard.agents.chat.attachments import AttachmentService
-from toolyard.agents.chat.chats import UNCHANGED, ChatService, OpenChat
+from toolyard.agents.chat.chats import UNCHANGED, ChatService, OpenChat, ToolView
 from toolyard.agents.chat.errors import ChatChanged, ChatRefused
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, QuestionSnapshot
 from toolyard.core.audit import AuditRecorder
@@ -131,14 +131,14 @@ class ChatForm:
         """Run a tool with the arguments of the console."""
         self.audit.set_current_user(self.me)
         async with self._open_chat() as opened:
-            console, filled = await self._read_console(opened)
+            console, tool, filled = await self._read_console(opened)
             if filled.only_changed:
                 return ChatFormState(console=console)
             try:
                 arguments = filled.arguments()
             except BadArguments as error:
                 return ChatFormState(console=replace(console, form=filled.with_errors(error)))
-            await self.chats.run_tool(self.me.user.id, opened, console.wanted, arguments)
+            await self.chats.run_tool(self.me.user.id, opened, console.wanted, arguments, tool)
         query = {"run": "", "tool": self.form.text("tool")}
         return ActionRedirect(self.chat or await self._record_new_chat(opened), query)
 
@@ -227,7 +227,7 @@ class ChatForm:
         if form.text("do") == "run":
             with suppress(NotFound):
                 opened = None if self.chat is None else await self.chats.open_chat(self.chat, self.me.user)
-                console, _ = await self._read_console(opened)
+                console, _, _ = await self._read_console(opened)
         attachments = self.chats.attachments.list_unsent(self.me.user.id, self._attachment_ids)
         edited_turn = self._turn if form.text("do").startswith("edit ") else None
         return ChatFormState(
@@ -270,13 +270,13 @@ class ChatForm:
     def _attachment_ids(self) -> Sequence[str]:
         return [id_ for id_ in self.form.all_values("attachment") if id_]
 
-    async def _read_console(self, opened: OpenChat | None) -> tuple[ToolConsole, ToolForm]:
-        """Return the console with the entered arguments of its tool."""
+    async def _read_console(self, opened: OpenChat | None) -> tuple[ToolConsole, ToolView, ToolForm]:
+        """Return the console, its tool, and the form with the entered arguments."""
         wanted, user_id = self.form.text("tool"), self.me.user.id
         tool = find_tool(await self.chats.list_tools(user_id, opened, only=wanted, for_person=True), wanted)
-        filled = ToolForm.from_schema(tool.input_schema).with_submission(self.form)
+        filled = ToolForm.from_schema(tool.definition.input_schema).with_submission(self.form)
         chat_id = None if self.chat is None else self.chat.id
-        return ToolConsole(chat_id, tool.name, tool=tool, form=filled), filled
+        return ToolConsole(chat_id, tool.name, tool=tool, form=filled), tool, filled
 
     @asynccontextmanager
     async def _open_chat(self) -> AsyncGenerator[OpenChat]:

@@ -186,9 +186,7 @@ def _search_tools(tools: Sequence[ToolView], words: str) -> list[ToolView]:
     index, by_name = SearchIndex(), {each.name: each for each in tools}
     servers: dict[str, dict[str, Definition]] = {}
     for each in tools:
-        name = each.id.removeprefix(f"{each.server}/")
-        definition = Definition(each.server, name, each.title, each.description, each.input_schema)
-        servers.setdefault(each.server, {})[each.name] = definition
+        servers.setdefault(each.server, {})[each.name] = each.definition
     for server, definitions in servers.items():
         index.put(server, definitions)
     return [by_name[hit.name] for hit in index.search(words, 2 * _MAX_LISTED_TOOLS)]
