@@ -19,4 +19,4 @@ def is_future(at: float, now: float) -> bool:
 
 def is_recent(at: float, now: float, seconds: float) -> bool:
     """Return whether ``at`` is less than ``seconds`` ago, and not in the future."""
-    return not is_future(at, now) and now - at < seconds
+    return at <= now + CLOCK_SKEW_SECONDS and now - at < seconds

@@ -57,6 +57,7 @@ from toolyard.web.servers.status import ServerRecords, StatusUpdates
 from toolyard.web.servers.tool_acceptance import ToolAcceptance
 from toolyard.web.servers.tool_savings import ToolSavings
 from toolyard.web.service_lookup import index_services
+from toolyard.web.ui.chat.page_context import ChatPageServices
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components import responses
 
@@ -208,6 +209,16 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         services.registry, services.issuers, services.instances, core.manager, services.net
     )
     new_servers = NewServers(services.registry, previews, services.audit)
+    markdown = MarkdownRenderer(rendering)
+    banner = ReconnectBanner(
+        services.config,
+        services.agent_roster,
+        services.callers,
+        services.instances,
+        core.manager,
+        core.call_path,
+        server_sign_ins,
+    )
     app = _Application(
         title="Toolyard",
         version=__version__,
@@ -228,7 +239,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         notices,
         records,
         live_updates,
-        MarkdownRenderer(rendering),
+        markdown,
         ResultRenderer(rendering),
         CsrfKey(database.cipher.derive_key("csrf")),
         DeviceCookies(database.cipher.derive_key("device cookies")),
@@ -257,14 +268,14 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
             core.meta_tools,
         ),
         server_sign_ins,
-        ReconnectBanner(
-            services.config,
+        ChatPageServices(
             services.agent_roster,
-            services.callers,
-            services.instances,
-            core.manager,
-            core.call_path,
-            server_sign_ins,
+            database.chats,
+            services.chats,
+            markdown,
+            database.pending_items,
+            banner,
+            services.audit,
         ),
         previews,
         new_servers,

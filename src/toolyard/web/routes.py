@@ -77,18 +77,18 @@ class RouteIndex(BaseRoute):
             self._by_section.setdefault(section, []).append((route, slashes))
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        partial: Scope | None = None
-        if scope["type"] == "http":
-            given = scope["path"].count("/")
-            for route, slashes in self._by_section.get(_get_section(scope["path"]), ()):
-                if slashes not in (None, given):
-                    continue
-                match, child_scope = route.matches(scope)
-                if match is Match.FULL:
-                    return match, child_scope
-                if match is Match.PARTIAL and partial is None:
-                    partial = child_scope
-        return (Match.NONE, {}) if partial is None else (Match.PARTIAL, partial)
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        given, method = scope["path"].count("/"), scope["method"]
+        routes = self._by_section.get(_get_section(scope["path"]), ())
+        candidates = [route for route, slashes in routes if slashes in (None, given)]
+        # A route for another method matches partially. It counts only if there is none for the method.
+        candidates.sort(key=lambda route: method not in route.methods)
+        for route in candidates:
+            match, child_scope = route.matches(scope)
+            if match is not Match.NONE:
+                return match, child_scope
+        return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         await scope["route"].handle(scope, receive, send)

@@ -71,10 +71,20 @@ class RecentEvents:
         """
         if self.start_seq is None or after > self.last_seq:
             self._restart_at(after)
-        for sized_event in events:
-            if sized_event[0].seq > self.last_seq:
-                self._append_event(sized_event)
-        self._trim_to_limits()
+        for event, size in events:
+            if event.seq <= self.last_seq:
+                continue
+            if event.part and event.kind not in TRANSIENT_KINDS:
+                self._drop_pieces(event.turn, event.part)
+            self._events.append((event, size))
+            self._total_bytes += size
+            self.last_seq = event.seq
+        while self._events and (len(self._events) > _MAX_TAIL_EVENTS or self._total_bytes > _MAX_TAIL_BYTES):
+            event, size = self._events.popleft()
+            self._total_bytes -= size
+            # Readers before this position go to the database. So trimming may cost a query, but never an
+            # event.
+            self.start_seq = event.seq
         self.wake()
 
     def fill_if_unchanged(self, after: int, events: Sequence[SizedEvent], change_count: int) -> None:
@@ -115,28 +125,14 @@ class RecentEvents:
         self._events.clear()
         self._total_bytes = 0
 
-    def _append_event(self, sized_event: SizedEvent) -> None:
-        event = sized_event[0]
-        if event.part and event.kind not in TRANSIENT_KINDS:
-            # A complete part replaces its streamed pieces, which are deleted in the database as well.
-            part = (event.turn, event.part)
-            self._events = deque(
-                (each, size)
-                for each, size in self._events
-                if (each.turn, each.part) != part or each.kind not in TRANSIENT_KINDS
-            )
-            self._total_bytes = sum(size for _, size in self._events)
-        self._events.append(sized_event)
-        self._total_bytes += sized_event[1]
-        self.last_seq = event.seq
-
-    def _trim_to_limits(self) -> None:
-        while self._events and (len(self._events) > _MAX_TAIL_EVENTS or self._total_bytes > _MAX_TAIL_BYTES):
-            event, size = self._events.popleft()
-            self._total_bytes -= size
-            # Readers before this position go to the database. So trimming may cost a query, but never an
-            # event.
-            self.start_seq = event.seq
+    def _drop_pieces(self, turn: int, part: str) -> None:
+        """Drop the streamed pieces that a complete part replaces, as in the database."""
+        self._events = deque(
+            (each, size)
+            for each, size in self._events
+            if (each.turn, each.part) != (turn, part) or each.kind not in TRANSIENT_KINDS
+        )
+        self._total_bytes = sum(size for _, size in self._events)
 
 
 class RecentEventBuffers:

@@ -13,14 +13,19 @@ from fastapi import Depends, Request, Response
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
+from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, TurnSnapshot
 from toolyard.agents.models.model_ref import ModelChoice
+from toolyard.core.agents import AgentRoster
+from toolyard.core.audit import AuditRecorder
+from toolyard.store.repositories.approvals import SqlPendingItems
 from toolyard.store.repositories.attachments import AttachmentLimits
+from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.agent import Agent
 from toolyard.types.approval import PendingKind
 from toolyard.types.chat import Chat, ChatEvent, TurnTree, UserMessage
 from toolyard.web import service_dependencies as deps
-from toolyard.web.rendering.renderer import DeferredMarkdown
+from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
 from toolyard.web.service_lookup import uses
 from toolyard.web.ui.chat import fragments
 from toolyard.web.ui.chat.actions import ChatFormState
@@ -29,7 +34,7 @@ from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.tools.schema_form import ToolForm
 
-__all__ = ["ChatList", "ChatPageContext", "ChatPages", "ChatPagesDep", "ChatSettings"]
+__all__ = ["ChatList", "ChatPageContext", "ChatPageServices", "ChatPages", "ChatPagesDep", "ChatSettings"]
 
 _MAX_TURNS = 40
 """Number of turns on a page. Earlier ones are loaded as the reader scrolls, or by a link."""
@@ -115,18 +120,26 @@ class ChatPageContext:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatPageServices:
+    """Services that the pages of chats use."""
+
+    roster: AgentRoster
+    chat_store: SqlChatStore
+    chats: ChatService
+    markdown: MarkdownRenderer
+    pending: SqlPendingItems
+    banner: ReconnectBanner
+    audit: AuditRecorder
+
+
+@dataclass(frozen=True, slots=True)
 class ChatPages:
     """Builds and renders the pages of chats for one request. A chat that is None is a new one."""
 
     request: Request
     me: deps.CurrentUser
-    roster: deps.AgentRosterDep
-    chat_store: deps.ChatStoreDep
-    chats: deps.ChatsDep
-    markdown: deps.MarkdownDep
+    services: Annotated[ChatPageServices, uses(ChatPageServices)]
     find_icon_path: IconFinderDep
-    pending: deps.PendingItemsDep
-    banner: Annotated[ReconnectBanner, uses(ReconnectBanner)]
 
     async def render(
         self, chat: Chat | None, form_state: ChatFormState | None = None, status: int = 200
@@ -135,7 +148,8 @@ class ChatPages:
 
         The query selects earlier turns, the list of chats, the console and the agent.
         """
-        query, form_state, chats = self.request.query_params, form_state or ChatFormState(), self.chats
+        query, form_state = self.request.query_params, form_state or ChatFormState()
+        chats = self.services.chats
         user_id = self.me.user.id
         view, earlier, before = ChatSnapshot(), None, forms.parse_number(query.get("before"), 17)
         if not form_state.attachments and "attachment" in query:
@@ -166,8 +180,8 @@ class ChatPages:
             await self._build_settings(chat, agent, form_state.model),
             form_state,
             form_state.console or self._choose_console(chat, query),
-            await self.chat_store.quota_notice(user_id),
-            await self.banner.render(self.me, chat),
+            await self.services.chat_store.quota_notice(user_id),
+            await self.services.banner.render(self.me, chat),
             chats.attachments.limits,
             fragments.render_context_bar(fragments.find_context_usage(view.turns)),
         )
@@ -181,7 +195,7 @@ class ChatPages:
     async def render_turns(self, turns: Sequence[TurnSnapshot], frame: fragments.FragmentContext) -> Markup:
         """Return the HTML of turns. They are rendered in a thread, because a long answer takes seconds."""
         # Markdown is rendered in one batch after all turns, which contain placeholders until then.
-        deferred = DeferredMarkdown(self.markdown)
+        deferred = DeferredMarkdown(self.services.markdown)
         deferred_frame = replace(frame, to_html=deferred)
         core = await asyncio.to_thread(
             lambda: [fragments.render_turn(turn, deferred_frame) for turn in turns]
@@ -207,10 +221,10 @@ class ChatPages:
         """Return the last turns of the chosen branch before an event number, the number of the first of them
         if there are earlier ones, and all turns."""
         limit = _MAX_EVENTS_AT_END if before is None else _MAX_EVENTS
-        events = await self.chats.list_latest_events(
+        events = await self.services.chats.list_latest_events(
             chat.owner, chat.id, last_turn=chat.turn, before=before, limit=limit
         )
-        shown, tree = _limit_turns(events), await self.chats.get_turn_tree(chat.owner, chat.id)
+        shown, tree = _limit_turns(events), await self.services.chats.get_turn_tree(chat.owner, chat.id)
         first = shown[0].seq if shown else 0
         return ChatSnapshot.from_events(shown), first if tree.parents.get(first) else None, tree
 
@@ -218,7 +232,7 @@ class ChatPages:
         """Return the chats that the query selects."""
         # PostgreSQL rejects NUL characters in text.
         words = query.get("q", "").strip()[:200].replace("\0", "")
-        found = await self.chats.list(
+        found = await self.services.chats.list(
             self.me.user.id,
             search_text=words or None,
             before=_parse_list_position(query.get("older", "")),
@@ -235,14 +249,14 @@ class ChatPages:
 
     async def find_waiting_chats(self) -> frozenset[str]:
         """Return the ids of the person's chats that wait for an approval or an answer."""
-        items = await self.pending.list(self.me.user.id, time.time())
+        items = await self.services.pending.list(self.me.user.id, time.time())
         return frozenset(each.id for each in items if each.kind is PendingKind.WAITING_CHAT)
 
     async def _build_settings(
         self, chat: Chat | None, requested_agent: str = "", requested_model: str = ""
     ) -> ChatSettings:
         """Return the available agents and models, and the chosen ones."""
-        agents, models = await self.roster.list_agents(self.me.user.id), self.chats.models
+        agents, models = await self.services.roster.list_agents(self.me.user.id), self.services.chats.models
         person = self.me.user.principal
         choices, by_id = models.choices_for(person), {each.id: each for each in agents}
         agent = (requested_agent if requested_agent in by_id else "") if chat is None else chat.agent or ""
@@ -260,7 +274,7 @@ class ChatPages:
         )
 
     def _choose_console(self, chat: Chat | None, query: Mapping[str, str]) -> ToolConsole | None:
-        if "run" not in query and self.chats.models.choices_for(self.me.user.principal):
+        if "run" not in query and self.services.chats.models.choices_for(self.me.user.principal):
             return None
         return ToolConsole.create_deferred(None if chat is None else chat.id, query.get("tool", ""))
 

@@ -53,13 +53,13 @@ async def stream_page(
     last_event_id: Annotated[int | None, Header()] = None,
 ) -> EventStreamResponse:
     """Stream the changes after the last event that the page shows; without ``wait``, only those so far."""
-    seen, chats = max(after, last_event_id or 0), pages.chats
+    seen, chats = max(after, last_event_id or 0), pages.services.chats
     # Rebuild the turn that the page shows, to compute changes relative to it.
     last_turn = await chats.find_branch_end(me.user.id, chat_id, seen + 1)
     shown = ChatSnapshot.from_events(
         await chats.list_latest_events(me.user.id, chat_id, last_turn=last_turn, before=seen + 1, limit=1)
     )
-    deferred = DeferredMarkdown(pages.markdown)
+    deferred = DeferredMarkdown(pages.services.markdown)
     frame = FragmentContext(chat_id, me.csrf, to_html=deferred, find_icon_path=pages.find_icon_path)
     updater = ChatPageUpdater(frame, ChatSnapshot(shown.turns, max(shown.last, seen)))
     beat = stream_limits.heartbeat_seconds
@@ -93,9 +93,9 @@ async def _stream_changes(
     wait: bool,
 ) -> AsyncGenerator[bytes]:
     yield b"retry: %d\n\n" % (1000 if wait else _POLL_INTERVAL_MILLISECONDS)
-    request, me, chats = pages.request, pages.me, pages.chats
+    request, me, chats = pages.request, pages.me, pages.services.chats
     batches = stream_event_batches(
-        pages.chat_store,
+        pages.services.chat_store,
         chats,
         stop_signal,
         me.user.id,
@@ -115,7 +115,7 @@ async def _stream_changes(
             if (last_turn := updater.find_other_branch(events)) is not None:
                 changes = await _switch_branch(chats, me, chat_id, updater, last_turn, events[-1].seq)
             # A long answer takes seconds to split into blocks and to render.
-            elif updater.is_long or not has_only_pieces:
+            elif not has_only_pieces or updater.is_long:
                 changes = await asyncio.to_thread(updater.changes, events)
             else:
                 changes = updater.changes(events)
@@ -128,7 +128,7 @@ async def _stream_changes(
                 changes += _build_chat_changes(chat, is_waiting=chat_id in await pages.find_waiting_chats())
                 # A sign-in may be lost during a turn.
                 if states and states[-1] != "running":
-                    changes.append({"id": "reconnect", "html": await pages.banner.render(me, chat)})
+                    changes.append({"id": "reconnect", "html": await pages.services.banner.render(me, chat)})
             yield _encode_event(changes, updater.last)
             if not wait:
                 return
