@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.tool import JsonObject
 
-__all__ = ["AuditEntry", "AuditLog", "ToolUsage", "UsageGroup", "UsageSums", "server_of_tool"]
+__all__ = ["AuditEntry", "ToolUsage", "UsageGroup", "UsageSums", "server_of_tool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,6 @@ class AuditEntry:
     details: JsonObject = field(default_factory=dict[str, Any])
     """Additional facts. Must not contain secrets, arguments or results."""
     id: int = 0
-
-
-class AuditLog(Protocol):
-    """Destination of audit entries. ``record`` returns quickly and never raises."""
-
-    def record(self, entry: AuditEntry) -> None:
-        """Queue an entry to be written. All queued entries are stored when the log has been closed."""
-        ...
 
 
 class UsageGroup(StrEnum):

@@ -82,12 +82,13 @@ class RouteIndex(BaseRoute):
         given, method = scope["path"].count("/"), scope["method"]
         routes = self._by_section.get(_get_section(scope["path"]), ())
         candidates = [route for route, slashes in routes if slashes in (None, given)]
-        # A route for another method matches partially. It counts only if there is none for the method.
-        candidates.sort(key=lambda route: method not in route.methods)
-        for route in candidates:
-            match, child_scope = route.matches(scope)
-            if match is not Match.NONE:
-                return match, child_scope
+        # A route for another method matches partially, which counts only if none for the method matches.
+        for is_for_method in (True, False):
+            for route in candidates:
+                if (method in route.methods) is is_for_method:
+                    match, child_scope = route.matches(scope)
+                    if match is not Match.NONE:
+                        return match, child_scope
         return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -45,7 +45,7 @@ _log = logging.getLogger("toolyard.store.audit")
 
 
 class SqlAuditLog:
-    """AuditLog in a SQL table.
+    """Audit entries in a SQL table.
 
     ``record`` never blocks its caller. If the database is unavailable for so long that the queue is full, the
     oldest entries are dropped, and an entry with their number is written later.
