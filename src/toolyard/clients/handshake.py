@@ -200,14 +200,18 @@ class FileEraCache:
         self._names: dict[str, str] | None = None
 
     def recall(self, key: str) -> str | None:
-        return self._load_file().get(self._hash_key(key))
+        names = self._load_file()
+        # Earlier versions stored the keys as they are.
+        return names.get(self._hash_key(key)) or names.get(key)
 
     def _hash_key(self, key: str) -> str:
         return hmac.digest(self._key(), key.encode(), "sha256").hex()
 
     def remember(self, key: str, name: str | None) -> None:
-        names, key = self._load_file(), self._hash_key(key)
-        if names.get(key) == name:
+        names = self._load_file()
+        is_stored_plain = names.pop(key, None) is not None
+        key = self._hash_key(key)
+        if names.get(key) == name and not is_stored_plain:
             return
         # Re-inserting moves the entry to the end, so that the oldest ones are dropped first.
         names.pop(key, None)
