@@ -330,6 +330,42 @@ async def test_not_even_an_admin_uses_anothers_connection(two_user_site: TwoUser
     assert SECRET not in (await two_user_site.root.token.get("/api/v1/audit/export")).text
 
 
+async def test_what_is_anothers_cannot_be_named_in_a_query_or_a_body(two_user_site: TwoUserSite) -> None:
+    """The walk names it in paths. Here the caller's own chat and calls name it."""
+    ada, site = two_user_site.ada.token, two_user_site
+    chat, weekday = await begin(ada), "/api/v1/tools/demo_weekday"
+    before = await kept_by_bob(site)
+
+    def requests(agent: str, talk: str) -> list[tuple[str, str, Any]]:
+        prompt = {"server": "demo", "name": "greeting", "chat": talk}
+        return [
+            *(
+                ("GET", f"{path}?agent={agent}", None)
+                for path in ("/api/v1/tools", weekday, f"{weekday}/why")
+            ),
+            ("POST", f"{weekday}/call", {"arguments": {"date": "2026-07-28"}, "agent": agent}),
+            ("POST", "/api/v1/chats", {"agent": agent}),
+            ("PATCH", f"/api/v1/chats/{chat}", {"agent": agent}),
+            ("POST", f"/mcp/agents/{agent}", {"jsonrpc": "2.0", "id": 1, "method": "ping"}),
+            *(("GET", f"/api/v1/{kind}?chat={talk}", None) for kind in ("prompts", "resources")),
+            *(("POST", f"/api/v1/{kind}/insert", prompt) for kind in ("prompts", "resources")),
+        ]
+
+    of_bob = requests("bobs-agent", site.talk.chat)
+    missing = requests("no-bodys-agent", "0" * 24)
+    own = await site.bob.token.get("/api/v1/tools?agent=bobs-agent")
+    assert own.status == 200, "Bob's agent must be found by this name, or the rest proves nothing"
+    for (method, path, body), (_, other, none) in zip(of_bob, missing, strict=True):
+        answer, unknown = await ada.ask(method, path, body), await ada.ask(method, other, none)
+        told = f"{method} {path}: {answer.status} {answer.text[:300]}"
+        assert answer.status == unknown.status == 404, told
+        assert answer.text.replace("bobs-agent", "no-bodys-agent") == unknown.text, told
+    for path in ("proposals", "usage"):
+        assert (await ada.get(f"/api/v1/{path}?everyone=true")).status == 403
+    assert not shown(site, (await ada.get(f"/api/v1/chats?q={PLANS}")).text)
+    assert await kept_by_bob(site) == before
+
+
 def shown(two_user_site: TwoUserSite, text: str) -> list[str]:
     return [each for each in two_user_site.of_bob if each in text or json.dumps(each)[1:-1] in text]
 
