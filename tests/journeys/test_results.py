@@ -16,6 +16,8 @@ from tests.web.pages.test_browser import window
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(300)]
 
 FONT_SIZE = "(one) => getComputedStyle(one).fontSize"
+LINES = """(one) => { const range = document.createRange(); range.selectNodeContents(one);
+  return range.getClientRects().length; }"""
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -134,6 +136,13 @@ async def test_hostile_results_do_nothing(chromium: Browser, yard: ResultYard) -
             await expect(card.locator(".result-view")).to_contain_text(r"abc\u200bdef")
             await expect(card.locator(".result-view")).to_contain_text("12345678901234567890")
         assert await page.evaluate("window.hacked") is None
+
+
+async def test_a_long_number_is_not_broken_where_there_is_room(chromium: Browser, yard: ResultYard) -> None:
+    async with window(chromium, yard, viewport={"width": 1280, "height": 800}) as looking:  # type: ignore[arg-type]
+        card = await run(looking.page, "r_hostile")
+        number, text = card.locator("td.number"), card.locator("td", has_text="<script>")
+        assert await number.evaluate(LINES) == await text.evaluate(LINES) == 1
 
 
 @pytest.mark.parametrize("first_answer", ["table", "tree"])

@@ -9,6 +9,7 @@ any such line is answered ``You said: …``.
 
     say WORDS           streamed word by word; a ``\\n`` in it is a line break
     think WORDS         the same, as reasoning
+    fill N TEXT         streamed again and again, up to N characters; a ``\\n`` in it is a line break
     call NAME {json}    a tool call; several lines are parallel calls
     raw NAME text       a tool call with arguments that are this text
     many N NAME {json}  N calls at once; ``$n`` in the arguments is the number, from 1
@@ -46,7 +47,7 @@ from typing import Any
 from aiohttp import web
 
 Json = dict[str, Any]
-ORDERS = ("say", "think", "call", "raw", "many", "pace", "hold", "fault")
+ORDERS = ("say", "think", "fill", "call", "raw", "many", "pace", "hold", "fault")
 ASKED = ("image?", "audio?", "tools?", "results?")
 DROPPED = "[dropped]"
 TITLE_REQUEST = "Write a title for this conversation: "
@@ -174,6 +175,12 @@ async def _deltas(request: Request, state: State) -> AsyncIterator[Json | str]:
             for word in _words(request.asked(line) if line in ASKED else rest):
                 await asyncio.sleep(pace)
                 yield {key: word}
+        elif order == "fill":
+            count, _, text = rest.partition(" ")
+            piece = text.replace("\\n", "\n")
+            for _ in range(int(count) // len(piece)):
+                await asyncio.sleep(pace)
+                yield {"content": piece}
         elif order in ("call", "raw", "many"):
             for name, arguments in _calls(order, rest):
                 for piece in _call_pieces(next(calls), name, arguments):

@@ -326,6 +326,27 @@ async def test_the_page_follows_to_the_end_unless_somebody_reads_above(
 # Stopping, answering.
 
 
+async def test_the_page_stays_usable_while_a_model_writes_five_megabytes(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    paragraph = r"A **line** of many. " + "word " * 1_000 + r"\n\n"
+    async with looking_at(chromium, yard) as looking:
+        page, box = looking.page, looking.page.get_by_label("Message", exact=True)
+        await begin(page, f"fill 1000000 {paragraph}", "hold", f"fill 4000000 {paragraph}")
+        await expect(turn(page).locator(".md p").nth(150)).to_be_attached()
+        await box.press_sequentially("What next?")
+        await expect(box).to_have_value("What next?")
+        yard.release()
+        over = await ended(page)
+        await expect(over).to_contain_text("was stopped after 2,000,000 characters")
+        await expect(box).to_have_value("What next?")
+        await page.reload()
+        await expect(turn(page).locator(".md p").nth(300)).to_be_attached()
+        await say(page, "say Next.")
+        await expect(page.locator(".turn")).to_have_count(2)
+        await expect((await ended(page)).locator(".md")).to_have_text("Next.")
+
+
 async def test_escape_stops_and_what_came_stays(chromium: Browser, yard: ChatYard) -> None:
     async with looking_at(chromium, yard) as looking:
         page = looking.page
