@@ -67,6 +67,16 @@ async def test_an_open_server_is_ready_after_its_address_was_entered(
     await expect(page.get_by_role("link", name="resolve-library-id", exact=True)).to_be_visible()
 
 
+async def test_a_second_server_of_the_same_name_gets_another_one(
+    page: Page, start_program: ProgramStarter
+) -> None:
+    for name in ("docs-server", "docs-server 2", "docs-server 3"):
+        docs = start_program(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}").url
+        await page.goto("/ui/admin/mcp/new")
+        await add(page, f"{docs}/mcp")
+        await expect(page.get_by_role("heading", level=1)).to_have_text(name)
+
+
 async def test_a_guarded_server_needs_one_press_to_connect(page: Page, guarded: str) -> None:
     await add(page, f"{guarded}/mcp")
     await expect(page.get_by_text("One step left: connect")).to_be_visible()

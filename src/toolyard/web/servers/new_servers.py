@@ -4,7 +4,7 @@ The server itself is asked how to sign in, unless that was chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Literal
@@ -22,6 +22,7 @@ from toolyard.registry.field_validation import TEXT_FAULTS
 from toolyard.registry.public_registry import PublicRegistry
 from toolyard.registry.server_draft_from_config import EntryDraft, build_entry_draft
 from toolyard.registry.service import propose
+from toolyard.store.sql.stored_values import fold_case
 from toolyard.types.account import RequestUser
 from toolyard.types.proposal import Proposal
 from toolyard.types.registry import (
@@ -42,7 +43,6 @@ __all__ = [
     "Obstacle",
     "ObstacleKind",
     "ServerCatalog",
-    "fill_draft",
     "read_pasted_draft",
 ]
 
@@ -99,14 +99,33 @@ class NewServers:
             return draft, Obstacle(ObstacleKind.PRIVATE_ADDRESS, error)
         if isinstance(error, SignInNeeded) and offered is not None:
             if offered.issuer:
-                return fill_draft(draft, AuthKind.OAUTH, preview, old), None
+                return await self.fill_draft(draft, AuthKind.OAUTH, preview, old), None
             if isinstance(offered.error, AuthUnavailable):
                 return draft, Obstacle(ObstacleKind.UNKNOWN_SIGN_IN, offered.error)
-            filled = fill_draft(draft, AuthKind.HEADER, preview, old)
+            filled = await self.fill_draft(draft, AuthKind.HEADER, preview, old)
             return filled, Obstacle(ObstacleKind.NEEDS_KEY, error)
         if error is None or preview.protocol_version is not None:
-            return fill_draft(draft, AuthKind.PUBLIC, preview, old), None
+            return await self.fill_draft(draft, AuthKind.PUBLIC, preview, old), None
         return draft, Obstacle(ObstacleKind.UNKNOWN_SIGN_IN, error)
+
+    async def fill_draft(
+        self, draft: ServerDraft, kind: AuthKind, preview: ServerPreview, old: RegistryServer | None = None
+    ) -> ServerDraft:
+        """Return the draft with the sign-in method that was found, and a name that no other server has.
+
+        A method of ``old`` that has the kind already is kept, with the credentials that people entered.
+        """
+        choices = tuple(
+            _fill_choice(choice, kind, old) if choice.kind == AUTOMATIC else choice
+            for choice in draft.choices
+        )
+        name = draft.name.strip()
+        if not name:
+            others = [
+                each for each in await self._registry.list_servers() if old is None or each.id != old.id
+            ]
+            name = _make_name_unique(_choose_name(draft.url, preview), {each.name for each in others})
+        return replace(draft, choices=choices, name=name)
 
     async def add(self, me: RequestUser, draft: ServerDraft) -> RegistryServer:
         """Add a server whose sign-in methods are known. Raises Invalid or Taken."""
@@ -125,19 +144,6 @@ class NewServers:
         return made.id
 
 
-def fill_draft(
-    draft: ServerDraft, kind: AuthKind, preview: ServerPreview, old: RegistryServer | None = None
-) -> ServerDraft:
-    """Return the draft with the sign-in method that was found, and a name.
-
-    A method of ``old`` that has the kind already is kept, with the credentials that people entered for it.
-    """
-    choices = tuple(
-        _fill_choice(choice, kind, old) if choice.kind == AUTOMATIC else choice for choice in draft.choices
-    )
-    return replace(draft, choices=choices, name=draft.name.strip() or _choose_name(draft.url, preview))
-
-
 def _fill_choice(choice: ChoiceDraft, kind: AuthKind, old: RegistryServer | None) -> ChoiceDraft:
     known = None if old is None or choice.id is None else old.find_choice(choice.id)
     if known is not None and known.kind is kind:
@@ -151,6 +157,16 @@ def _choose_name(url: str, preview: ServerPreview) -> str:
         if isinstance(reported, str) and TEXT_FAULTS[TextRule.NAME](reported.strip()) is None:
             return reported.strip()
     return propose(url)
+
+
+def _make_name_unique(name: str, taken: Collection[str]) -> str:
+    """Return the name, or the first of `` 2``, `` 3`` … appended that no server has, ignoring case."""
+    used, candidate = {fold_case(each) for each in taken}, name
+    for number in range(2, len(taken) + 2):
+        if fold_case(candidate) not in used:
+            break
+        candidate = f"{name} {number}"
+    return candidate
 
 
 @dataclass(frozen=True, slots=True)

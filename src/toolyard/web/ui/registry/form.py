@@ -21,7 +21,7 @@ from toolyard.types.account import RequestUser
 from toolyard.types.registry import AuthChoice, AuthKind, ChoiceDraft, RegistryServer, ServerDraft
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.servers.new_servers import AUTOMATIC, Obstacle, ObstacleKind, fill_draft
+from toolyard.web.servers.new_servers import AUTOMATIC, Obstacle, ObstacleKind
 from toolyard.web.servers.previews import ServerPreview
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import extract_host
@@ -169,7 +169,7 @@ class _ServerForms:
         if pressed == _ALLOW_PRIVATE:
             draft = replace(draft, private_addresses=True)
         elif pressed == _SKIP_CHECK:
-            draft = fill_draft(draft, AuthKind.OAUTH, ServerPreview(), server)
+            draft = await self.new_servers.fill_draft(draft, AuthKind.OAUTH, ServerPreview(), server)
         draft, obstacle = await self.new_servers.find_sign_in(me, draft, server)
         if obstacle is None:
             return draft, None
