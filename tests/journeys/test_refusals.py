@@ -1,6 +1,7 @@
-"""Refusals explain themselves to the operator: on the command line, in the library, in ``serve`` and its API.
+"""Refusals explain themselves to the operator: on the command line, in the library, in ``serve``, its API and
+its pages.
 
-Everything is real: the commands, ``toolyard serve`` and the processes of the servers.
+Everything is real: the commands, ``toolyard serve``, the processes of the servers and a browser.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import Browser, expect
 from tests import prefork
 from tests.conftest import ProgramStarter
 
@@ -42,7 +44,7 @@ def write_files(data: Path) -> None:
     (data / "AGENTS.md").write_text(AGENTS)
 
 
-async def test_every_refusal_names_its_rule_and_a_next_step(tmp_path: Path) -> None:
+async def test_every_refusal_names_its_rule_and_a_next_step(tmp_path: Path, chromium: Browser) -> None:
     data = tmp_path / "data"
     write_files(data)
     keep = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
@@ -107,5 +109,22 @@ async def test_every_refusal_names_its_rule_and_a_next_step(tmp_path: Path) -> N
         status, refusal = await ask("/api/v1/tools/demo_forget/call", {})
         assert (status, refusal["detail"]) == (404, HIDDEN)
         assert refusal["hint"] == "GET /api/v1/tools/{name}/why explains all rules"
+
+        # Its pages.
+        context = await chromium.new_context(base_url=url)
+        page = await context.new_page()
+        await page.goto("/ui/chat/console")
+        await page.get_by_text("4 hidden tools (can change data)").click()
+        hidden = page.locator(".hidden-tool").filter(has_text="demo_forget")
+        await expect(hidden).to_contain_text(
+            "Hidden: this tool can change data, and such tools are turned off."
+        )
+        await page.goto("/ui/chat/console?tool=demo_forget")
+        await expect(page.locator("main")).to_contain_text(
+            "“demo_forget” is hidden: this tool can change data"
+        )
+        await page.goto("/ui/")
+        await expect(page.locator("main")).to_contain_text("it sent more than 10,000 lines")
+        await context.close()
     finally:
         programs.stop()

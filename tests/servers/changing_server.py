@@ -23,7 +23,7 @@ def result(message: dict[str, Any], who: str) -> dict[str, Any] | None:
         return {
             "protocolVersion": "2025-06-18",
             "capabilities": {"tools": {}},
-            "serverInfo": {"name": "changing", "version": "1"},
+            "serverInfo": {"name": "changing", "version": "1", "icons": has.get("icons", [])},
             "instructions": has.get("instructions", ""),
         }
     if method == "tools/list":
