@@ -40,7 +40,7 @@ async def fill_chats(database: Database, owner: str) -> dict[str, str]:
     await database.approvals.add(Approval("a-3", arguments={"text": "From an editor"}, **call, **asked))
     await database.approvals.add(Approval("a-4", arguments={}, **call, **asked))
     granted = {"owner": owner, "created_at": now - 600, **call}
-    grant = Grant("g-1", predicate={}, expires_at=now + 3_600, chat_id=everything, **granted)
+    grant = Grant("g-1", predicate_json="{}", expires_at=now + 3_600, chat_id=everything, **granted)
     await database.approvals.answer(owner, "a-4", yes=True, at=now, grant=grant)
     return {"chat": "0" * 24, "chat-waits": everything}
 

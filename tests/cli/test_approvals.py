@@ -20,7 +20,7 @@ def test_standing_approvals_are_listed_and_revoked(cli: Cli) -> None:
         for number in (1, 2):
             asked = Approval(f"a{number}", "local", "notes/add", "notes_add", "h", {}, "it writes", now)
             await database.approvals.add(asked)
-        grant = Grant("g1", "local", "notes/add", "notes_add", "h", {}, now, now + 86_400)
+        grant = Grant("g1", "local", "notes/add", "notes_add", "h", "{}", now, now + 86_400)
         assert await database.approvals.answer("local", "a1", yes=True, at=now, grant=grant)
         await database.close()
 

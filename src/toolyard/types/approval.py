@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+import orjson
+
 from toolyard.types.chat import Question
 from toolyard.types.tool import JsonObject
 
@@ -53,15 +55,23 @@ class Grant:
     name: str
     definition_hash: str
     """The grant is void for any other definition of the tool, because only this one was approved."""
-    predicate: JsonObject
-    """Required value by argument name, or ``{"glob": "docs/*"}`` for a string that must match.
-    Empty: any arguments. ``{"": {"equal": {…}}}``: exactly these arguments and no others."""
+    predicate_json: str
+    """``predicate`` as JSON, decoded only when it is needed: the arguments of hundreds of grants would be
+    millions of objects, which the garbage collector would traverse at once."""
     created_at: float
     expires_at: float
     chat_id: str | None = None
     """Valid in this chat only; None: everywhere."""
     uses: int | None = None
     """Number of calls left; None: unlimited."""
+
+    @property
+    def predicate(self) -> JsonObject:
+        """Required value by argument name, or ``{"glob": "docs/*"}`` for a string that must match.
+
+        Empty: any arguments. ``{"": {"equal": {…}}}``: exactly these arguments and no others.
+        """
+        return orjson.loads(self.predicate_json)
 
 
 async def iterate_usable_grants(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from toolyard.agents.chat.errors import NoSuchChat
@@ -40,7 +42,7 @@ def grant(number: int = 1, **values: Any) -> Grant:
         tool="files/delete",
         name="files_delete",
         definition_hash="hash-1",
-        predicate={"path": {"glob": "docs/*"}},
+        predicate_json='{"path":{"glob":"docs/*"}}',
         created_at=100.0 + number,
         expires_at=1_000.0,
     )
@@ -220,15 +222,27 @@ async def test_a_grant_covers_its_owner_tool_definition_time_and_chat(database: 
 
 async def test_the_arguments_must_fit_the_predicate_as_it_was_stored(database: Database) -> None:
     exact = {"": {"equal": {"a": 1, "b": [1.5, "½", None], "c": {"d": True}}}}
-    await granted(database, grant(1, predicate=exact), grant(2, predicate={}))
+    stored = grant(1, predicate_json=orjson.dumps(exact).decode())
+    await granted(database, stored, grant(2, predicate_json="{}"))
     seen: list[Any] = []
 
     def fits(predicate: Any) -> bool:
         seen.append(predicate)
         return predicate == exact
 
-    assert await use(database, fits=fits) == grant(1, predicate=exact)
+    assert await use(database, fits=fits) == stored
     assert sorted(seen, key=len) == [{}, exact]
+
+
+async def test_the_arguments_of_a_standing_approval_are_decoded_only_when_they_are_needed(
+    database: Database,
+) -> None:
+    large = orjson.dumps({"": {"equal": {"a": [[] for _ in range(20_000)]}}}).decode()
+    await granted(database, grant(1, predicate_json=large))
+    before = len(gc.get_objects())
+    (found,) = await database.approvals.list_grants("local", 200.0)
+    assert len(gc.get_objects()) < before + 10_000
+    assert len(found.predicate[""]["equal"]["a"]) == 20_000
 
 
 async def test_nothing_is_used_twice(database: Database) -> None:

@@ -80,7 +80,7 @@ async def test_a_standing_approval_says_when_its_tool_changed(open_site: Opening
         (("moving/read", "another"), ("moving/gone", "x"), ("gone/x", "x"))
     ):
         asked = Approval(f"a{number}", "local", tool, tool, digest, {}, "it writes", now)
-        grant = Grant(f"g{number}", "local", tool, tool, digest, {}, now, now + 86_400)
+        grant = Grant(f"g{number}", "local", tool, tool, digest, "{}", now, now + 86_400)
         await store.add(asked)
         assert await store.answer("local", asked.id, yes=True, at=now, grant=grant)
     items = (await client.get("/api/v1/grants")).json["items"]

@@ -159,15 +159,15 @@ def create_grant(approval: Approval, remember: GrantScope | None, now: float) ->
         uses = None
     if not 0 < remember.seconds <= _MAX_GRANT_SECONDS:
         raise ChatRefused("an approval must be remembered for more than 0 seconds and at most 366 days")
+    is_any = remember.arguments == "any"
+    predicate = {} if is_any else {_ALL_ARGUMENTS_KEY: {"equal": dict(approval.arguments)}}
     return Grant(
         id=secrets.token_hex(12),
         owner=approval.owner,
         tool=approval.tool,
         name=approval.name,
         definition_hash=approval.definition_hash,
-        predicate={}
-        if remember.arguments == "any"
-        else {_ALL_ARGUMENTS_KEY: {"equal": dict(approval.arguments)}},
+        predicate_json=orjson.dumps(predicate).decode(),
         created_at=now,
         expires_at=now + remember.seconds,
         chat_id=approval.chat_id if remember.this_chat_only else None,

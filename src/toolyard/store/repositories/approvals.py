@@ -54,7 +54,6 @@ _ORPHAN_MAX_AGE_SECONDS = 30 * 86_400.0
 _MAX_ANSWERED_PER_OWNER = 200
 """Maximum number of answered approvals without a chat. A program may answer its own in a loop."""
 _MAX_GRANTS_PER_OWNER = 500
-_MAX_PREDICATE_CHARACTERS_PER_STEP = 16_000
 _MAX_SEARCHED_APPROVALS = 500
 """Maximum number of answered approvals among which the last one of a tool is searched."""
 
@@ -194,12 +193,7 @@ class SqlApprovalStore:
 
     async def _read_grants(self, condition: Any) -> list[Grant]:
         query = select(grants).where(condition).order_by(grants.c.created_at.desc(), grants.c.id)
-        found: list[Grant] = []
-        for row in await self._executor.fetch_rows(query):
-            found.append(_grant_from_row(row))
-            if len(row.predicate) > _MAX_PREDICATE_CHARACTERS_PER_STEP:
-                await asyncio.sleep(0)  # Arguments of 256 KB take milliseconds.
-        return found
+        return [_grant_from_row(row) for row in await self._executor.fetch_rows(query)]
 
 
 def _insert_for_chat(connection: Connection, statement: Any) -> None:
@@ -251,7 +245,7 @@ def _grant_values(grant: Grant) -> dict[str, Any]:
         "tool": _clean_tool_name(grant.tool),
         "name": clean_text(grant.name, MAX_TEXT_CHARACTERS),
         "definition_hash": grant.definition_hash,
-        "predicate": json_text(grant.predicate),
+        "predicate": grant.predicate_json,
         "created_at": grant.created_at,
         "expires_at": grant.expires_at,
         "chat_id": grant.chat_id,
@@ -260,7 +254,8 @@ def _grant_values(grant: Grant) -> dict[str, Any]:
 
 
 def _grant_from_row(row: Any) -> Grant:
-    return Grant(**{**row._mapping, "predicate": orjson.loads(row.predicate)})
+    values = dict(row._mapping)
+    return Grant(predicate_json=values.pop("predicate"), **values)
 
 
 _POLL_SECONDS = 1.0

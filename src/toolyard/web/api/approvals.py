@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -14,14 +15,14 @@ from toolyard.agents.chat.approval_grants import GrantScope
 from toolyard.errors import Problem
 from toolyard.protocol.codec import JsonFragment, encode, encode_fragment
 from toolyard.registry.errors import Invalid, NotFound
-from toolyard.types.approval import MAX_ANSWER_CHARACTERS, PendingKind
+from toolyard.types.approval import MAX_ANSWER_CHARACTERS, Grant, PendingKind
 from toolyard.web import service_dependencies as deps
 from toolyard.web.api import base as api
 from toolyard.web.api.chat_models import ReplyRequest
-from toolyard.web.approval_review import ApprovalReview
+from toolyard.web.approval_review import ApprovalReview, GrantState
 from toolyard.web.ui.components.formatting import pretty_json
 
-__all__ = ["GrantList", "load_grants", "router"]
+__all__ = ["GrantResponse", "load_grants", "router"]
 
 
 router = api.ApiRoutes(tags=["approvals"])
@@ -140,26 +141,24 @@ async def answer_approval(
 
 async def load_grants(
     approvals: deps.ApprovalsDep, explainer: deps.ApprovalExplainerDep, request_user: api.ChatReader
-) -> GrantList:
-    """Return the standing approvals of the request's user."""
+) -> Iterable[GrantResponse]:
+    """Return the standing approvals of the request's user, each of which is decoded when it is reached."""
     grants = await approvals.list_grants(request_user.user.id, time.time())
     states = await explainer.check_grants(request_user.principal, grants)
-    return GrantList(
-        items=[
-            GrantResponse.of(
-                grant, server=state.server, in_force=not state.problem, problem=state.problem or None
-            )
-            for grant, state in zip(grants, states, strict=True)
-        ]
-    )
+    return map(_build_grant_model, grants, states)
+
+
+def _build_grant_model(grant: Grant, state: GrantState) -> GrantResponse:
+    problem = state.problem or None
+    return GrantResponse.of(grant, server=state.server, in_force=problem is None, problem=problem)
 
 
 @router.get("/grants", response_model=GrantList, summary="List standing approvals")
-async def list_grants(grants: Annotated[GrantList, Depends(load_grants)]) -> Response:
+async def list_grants(grants: Annotated[Iterable[GrantResponse], Depends(load_grants)]) -> Response:
     """Return your standing approvals that have not ended. After a change of its definition, a tool needs
     approval again."""
     items: list[JsonFragment] = []
-    for each in grants.items:
+    for each in grants:
         items.append(encode_fragment(each.model_dump(mode="json")))
         await asyncio.sleep(0)  # Each has up to 256 KB of arguments.
     return Response(encode({"items": items}), media_type=api.JSON_CONTENT_TYPE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zipfile
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import IO, Annotated, cast
 
@@ -22,7 +22,7 @@ from toolyard.types.account import RequestUser
 from toolyard.types.chat import CallResult, Chat
 from toolyard.web import service_dependencies as deps
 from toolyard.web.api import base as api
-from toolyard.web.api.approvals import GrantList, load_grants
+from toolyard.web.api.approvals import GrantResponse, load_grants
 from toolyard.web.api.audit import export_person_entries
 from toolyard.web.api.chat_models import EventResponse
 from toolyard.web.api.instances import InstanceList, list_instances
@@ -101,7 +101,7 @@ async def export_my_data(
     account: Annotated[MeResponse, Depends(get_me)],
     tokens: Annotated[TokenList, Depends(list_tokens)],
     instances: Annotated[InstanceList, Depends(list_instances)],
-    grants: Annotated[GrantList, Depends(load_grants)],
+    grants: Annotated[Iterable[GrantResponse], Depends(load_grants)],
     usage: deps.UsageDep,
     audit_log: deps.AuditLogDep,
     call_path: deps.CallPathDep,
@@ -118,14 +118,14 @@ async def export_my_data(
         "account": account,
         "tokens": tokens,
         "instances": instances,
-        "standing-approvals": grants,
         "usage": await get_usage(usage, request_user, days=_USAGE_DAYS),
         "proposals": await list_proposals(proposals, request_user),
     }
 
     async def list_files() -> AsyncGenerator[tuple[str, AsyncIterable[str | bytes]]]:
         for name, record in records.items():
-            yield f"{name}.json", _encode_record(record)
+            yield f"{name}.json", _yield_once(record.model_dump_json(indent=2))
+        yield "standing-approvals.json", _encode_items(grants)
         yield "audit.jsonl", export_person_entries(audit_log, request_user.user.id)
         for each in agents:
             if each.origin == "own":
@@ -175,16 +175,12 @@ async def _export_events(chats: ChatService, chat: Chat) -> AsyncGenerator[bytes
         after = page[-1].seq
 
 
-async def _encode_record(record: BaseModel) -> AsyncGenerator[str]:
-    """Yield a record as JSON. Lists are encoded item by item: 500 approvals can have 128 MB."""
-    if set(type(record).model_fields) != {"items"}:
-        yield record.model_dump_json(indent=2)
-        return
-    items = cast("api.ItemList[BaseModel]", record).items
+async def _encode_items(items: Iterable[BaseModel]) -> AsyncGenerator[str]:
+    """Yield a list as JSON, item by item: 500 approvals can have 128 MB."""
     yield '{\n  "items": ['
     for number, each in enumerate(items):
         yield ("," if number else "") + "\n" + each.model_dump_json(indent=2)
-    yield ("\n  " if items else "") + "]\n}"
+    yield "]\n}"
 
 
 async def _yield_once(text: str) -> AsyncGenerator[str]:
