@@ -21,6 +21,7 @@ from yarl import URL
 from toolyard.accounts import AccountService
 from toolyard.accounts.effective_role import Identity
 from toolyard.accounts.errors import NotAllowed, ProviderFailed, SignInRefused, TooManySignIns
+from toolyard.accounts.oidc.provider import PROVIDER_TIMEOUT_SECONDS
 from toolyard.accounts.oidc.sign_in import OidcSignIn
 from toolyard.accounts.provisioning import find_or_create_account
 from toolyard.accounts.random_secrets import hash_secret, new_secret
@@ -54,14 +55,20 @@ async def net() -> AsyncIterator[OutboundHttp]:
 def make_oidc(database: Any, net: OutboundHttp) -> Callable[..., OidcSignIn]:
     """``make_oidc(issuer, admins=…)``: one process."""
 
-    def make(issuer: str, *, clock: Callable[[], float] = time.time, **more: Any) -> OidcSignIn:
+    def make(
+        issuer: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        timeout_seconds: float = PROVIDER_TIMEOUT_SECONDS,
+        **more: Any,
+    ) -> OidcSignIn:
         chosen: dict[str, Any] = {
             "oidc_client_id": hostile_oidc_provider.CLIENT,
             "oidc_client_secret": hostile_oidc_provider.SECRET,
             **more,
         }
         settings = Settings(people_mode=PeopleMode.OIDC, oidc_issuer=issuer, **chosen)
-        return OidcSignIn(settings, database.accounts, net, clock=clock)
+        return OidcSignIn(settings, database.accounts, net, clock=clock, timeout_seconds=timeout_seconds)
 
     return make
 
@@ -497,9 +504,11 @@ async def test_a_provider_that_does_not_answer_is_waited_for_once(
     forger: Any, make_oidc: Callable[..., OidcSignIn]
 ) -> None:
     """Concurrent sign-ins share one wait. One after the other, the last would wait many times as long."""
-    oidc, forger.silent = make_oidc(forger.issuer), asyncio.Event()
-    oidc._provider._http_client._timeout_seconds = 1.0
-    failed = await asyncio.gather(*(oidc._provider.get_metadata() for _ in range(10)), return_exceptions=True)
+    oidc, forger.silent = make_oidc(forger.issuer, timeout_seconds=1.0), asyncio.Event()
+    begins = [
+        oidc.begin("/ui/", browser=new_secret(), redirect_uri=REDIRECT, address=HERE) for _ in range(10)
+    ]
+    failed = await asyncio.gather(*begins, return_exceptions=True)
     forger.silent.set()
     assert {type(each) for each in failed} == {ProviderFailed}
     assert len(forger.asked) == 1

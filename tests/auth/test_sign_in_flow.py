@@ -152,12 +152,14 @@ async def test_a_document_of_an_earlier_version_needs_iss_even_where_it_was_not_
 @pytest.mark.parametrize("promised", [True, False])
 async def test_the_right_issuer_is_accepted(oauth_fixture: OAuthFixture, promised: bool) -> None:
     await oauth_fixture.set(metadata={"authorization_response_iss_parameter_supported": promised})
-    await oauth_fixture.call(oauth_fixture.provider())
+    assert await oauth_fixture.call(oauth_fixture.provider())
+    assert len(await oauth_fixture.log("token")) == 1
 
 
 async def test_no_issuer_is_accepted_where_none_was_promised(oauth_fixture: OAuthFixture) -> None:
     await oauth_fixture.set(iss=None)
-    await oauth_fixture.call(oauth_fixture.provider())
+    assert await oauth_fixture.call(oauth_fixture.provider())
+    assert len(await oauth_fixture.log("token")) == 1
 
 
 @pytest.mark.parametrize(

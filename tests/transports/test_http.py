@@ -87,7 +87,7 @@ async def test_a_session_is_kept_and_ended_and_never_taken_into_the_modern_era(
 
 
 async def test_a_server_that_does_not_answer_a_goodbye_holds_nobody_up(
-    url: Url, net: OutboundHttp, recorder: RecordingReceiver
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, seen: Callable[[], Any]
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("stalls-at-goodbye", era="legacy")), net)
     await transport.open(recorder)
@@ -95,6 +95,7 @@ async def test_a_server_that_does_not_answer_a_goodbye_holds_nobody_up(
     transport.set_protocol_version("2025-06-18")
     async with asyncio.timeout(30):
         await transport.close()
+    assert [entry["verb"] for entry in seen()] == ["POST", "DELETE"]
 
 
 async def test_the_configured_headers_yield_to_those_of_the_protocol(

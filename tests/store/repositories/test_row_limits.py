@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.store.repositories.test_approvals import approval, grant
 from toolyard.auth.storage import PendingSignIn
 from toolyard.errors import LimitReached
 from toolyard.store import Database
-from toolyard.store.locks import RefreshLocks
+from toolyard.store.locks import create_refresh_locks
 from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.store.repositories.approvals import SqlApprovalStore
 from toolyard.store.repositories.sign_ins import SqlAuthStorage
@@ -45,9 +46,9 @@ async def test_the_least_recently_used_session_of_a_user_ends_beyond_the_limit(
 
 
 async def test_pending_sign_ins_are_limited_for_one_server_and_at_the_identity_provider(
-    database: Database, pending: PendingSignIn, rows: Rows
+    database: Database, pending: PendingSignIn, rows: Rows, tmp_path: Path
 ) -> None:
-    locks: RefreshLocks = database.auth._locks
+    locks = create_refresh_locks(database.executor.engines, tmp_path)
     auth = SqlAuthStorage(database.executor, database.cipher, locks, max_pending_per_key=2)
     await auth.put_pending(replace(pending, state="other", key="instance:2"))
     for number in range(4):

@@ -220,7 +220,11 @@ async def test_every_spelling_of_postgresql_is_understood(
     postgres_url: str, tmp_path: Path, scheme: str
 ) -> None:
     url = postgres_url.replace("postgresql://", f"{scheme}://")
-    await open_close(tmp_path, url=url, secret_key=KEY)
+    database = await Database.open(tmp_path, url=url, secret_key=KEY)
+    kind = database.executor.engines.kind
+    await database.close()
+    assert kind == "postgresql"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

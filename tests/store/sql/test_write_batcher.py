@@ -68,8 +68,9 @@ async def test_items_put_during_a_write_form_the_next_batch(
     assert await asyncio.gather(first, *later) == ["wrote 0", "wrote 3", "wrote 1", "wrote 2"]
     assert disk.batches == [[0], [3, 1, 2]]
     # Nothing waits, nothing runs, and the next goes at once.
+    me = asyncio.current_task()
     assert await shared.put(5) == "wrote 5"
-    assert shared._task is None
+    await wait_until(lambda: asyncio.all_tasks() == {me})
 
 
 @pytest.mark.parametrize("limits", [{"max_items": 2}, {"max_bytes": 15}], ids=["items", "bytes"])

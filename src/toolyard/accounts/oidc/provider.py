@@ -29,13 +29,15 @@ from toolyard.errors import ToolyardError
 from toolyard.net import OutboundHttp
 from toolyard.types.timestamps import is_recent
 
-__all__ = ["OidcProvider", "ProviderMetadata", "ProviderTokens"]
+__all__ = ["PROVIDER_TIMEOUT_SECONDS", "OidcProvider", "ProviderMetadata", "ProviderTokens"]
 
 log = logging.getLogger("toolyard.people")
 
 T = TypeVar("T")
 
 _WELL_KNOWN_PATH = "/.well-known/openid-configuration"
+PROVIDER_TIMEOUT_SECONDS = 20.0
+"""Time limit of one request to the identity provider."""
 _CACHE_SECONDS = 3600.0
 """Time for which the provider's metadata and keys are cached."""
 _MIN_KEY_REFRESH_SECONDS = 10.0
@@ -70,7 +72,14 @@ class OidcProvider:
     Methods raise ProviderFailed, except for a code or userinfo that is not accepted: SignInRefused.
     """
 
-    def __init__(self, settings: Settings, net: OutboundHttp, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        net: OutboundHttp,
+        clock: Callable[[], float],
+        *,
+        timeout_seconds: float = PROVIDER_TIMEOUT_SECONDS,
+    ) -> None:
         """Use the provider in the settings. Raises NotAllowed if there is none."""
         if settings.oidc_issuer is None or settings.oidc_client_id is None:
             raise NotAllowed("no identity provider is configured", hint="set oidc_issuer and oidc_client_id")
@@ -78,7 +87,9 @@ class OidcProvider:
         self.issuer = settings.oidc_issuer
         self._client_secret = settings.oidc_client_secret
         # The operator configured this provider, so it and its endpoints may have private addresses.
-        self._http_client = OAuthHttpClient(net, AddressPolicy(self.issuer, private_addresses=True))
+        self._http_client = OAuthHttpClient(
+            net, AddressPolicy(self.issuer, private_addresses=True), timeout_seconds=timeout_seconds
+        )
         self._clock = clock
         self._metadata: tuple[ProviderMetadata, float] | None = None
         self._keys: tuple[KeySet, float] | None = None

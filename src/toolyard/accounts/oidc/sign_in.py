@@ -14,7 +14,7 @@ import orjson
 from toolyard.accounts.attempt_limits import SignInLimiter
 from toolyard.accounts.effective_role import Identity, resolve_effective_user
 from toolyard.accounts.errors import NeverBegun, NotSignedIn, ProviderFailed, SignInRefused
-from toolyard.accounts.oidc.provider import OidcProvider, ProviderTokens
+from toolyard.accounts.oidc.provider import PROVIDER_TIMEOUT_SECONDS, OidcProvider, ProviderTokens
 from toolyard.accounts.oidc.tokens import ExpectedClaims, verify_access_token, verify_id_token
 from toolyard.accounts.provisioning import find_or_create_account, parse_identity
 from toolyard.accounts.random_secrets import hash_secret, is_secret, new_secret
@@ -43,12 +43,13 @@ class OidcSignIn:
         net: OutboundHttp,
         *,
         clock: Callable[[], float] = time.time,
+        timeout_seconds: float = PROVIDER_TIMEOUT_SECONDS,
     ) -> None:
         self._settings = settings
         self._storage = storage
         self._clock = clock
         self._sign_in_limiter = SignInLimiter(storage, clock)
-        self._provider = OidcProvider(settings, net, clock)
+        self._provider = OidcProvider(settings, net, clock, timeout_seconds=timeout_seconds)
 
     async def begin(self, next_path: str, *, browser: str, redirect_uri: str, address: str) -> str:
         """Return the authorization URL to send the browser to; ``finish`` needs the same ``browser``.
