@@ -258,3 +258,27 @@ async def test_a_version_that_another_tab_continued_is_deleted_only_after_anothe
         await confirmation.get_by_role("button", name="Delete").click()
         await expect(page.locator(".bubble")).to_have_text(["say One."])
         await expect(other_tab.locator(".bubble")).to_have_text(["say One."])
+
+
+async def test_a_version_that_is_gone_cannot_be_edited_and_the_page_says_why(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page, box = looking.page, looking.page.get_by_label("Message", exact=True)
+        await begin(page, "say One.")
+        await ended(page)
+        await edit(page, 0, "say Other.")
+        await expect(place(page)).to_have_text("2 of 2")
+        await ended(page)
+        # As on a page without a connection, which does not learn of the deletion.
+        await page.evaluate("closeChatStream()")
+        chat = page.url.split("/")[-1].split("#")[0]
+        [shown] = (await (await page.request.get(f"/api/v1/chats/{chat}/turns")).json())["items"]
+        assert (await page.request.delete(f"/api/v1/chats/{chat}/turns/{shown['turn']}")).ok
+        await box.fill("not sent yet")
+        await turn(page).hover()
+        await turn(page).get_by_role("link", name="Edit message").click()
+        await expect(page.locator("#alerts")).to_contain_text("it may have been deleted", ignore_case=True)
+        await expect(box).to_have_value("not sent yet")
+        assert ["404" in each for each in looking.said] == [True]
+        looking.said.clear()

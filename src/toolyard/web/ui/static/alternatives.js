@@ -15,7 +15,8 @@ document.addEventListener("click", async (event) => {
   // The response would overwrite text that is typed meanwhile.
   messageBox.readOnly = true;
   try {
-    const { page } = await fetchPage(link.href.split("#")[0], FRAGMENT_REQUEST);
+    const response = await fetchPage(link.href.split("#")[0], FRAGMENT_REQUEST), { page } = response;
+    if (!response.ok) return showAlert(createResponseAlert(response));
     if (!isEditing()) unsentText = messageBox.value;
     const isEdit = Boolean($("#editing a", page));
     replaceElement($("#editing"), page.getElementById("editing"));
