@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from toolyard.protocol.client import (
     HandshakeResult,
     InconclusiveProbe,
-    RequestBuilder,
     interpret_probe,
     parse_initialize_result,
 )
@@ -30,7 +29,7 @@ from toolyard.protocol.constants import (
     SERVER_INFO_KEY,
     UNSUPPORTED_VERSION,
 )
-from toolyard.protocol.eras import LEGACY, MODERN
+from toolyard.protocol.eras import LEGACY, MODERN, RequestBuilder
 from toolyard.protocol.jsonrpc import RpcFailure
 
 INFO = {"name": "toolyard", "version": "1.2.3"}

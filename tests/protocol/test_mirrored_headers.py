@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from toolyard.protocol.client import RequestBuilder
 from toolyard.protocol.constants import LATEST_MODERN_VERSION
+from toolyard.protocol.eras import RequestBuilder
 from toolyard.protocol.jsonrpc import Message, build_request
 from toolyard.protocol.mirrored_headers import (
     HeaderParam,
@@ -17,9 +17,9 @@ from toolyard.protocol.mirrored_headers import (
     build_standard_headers,
     decode_header_value,
     encode_header_value,
-    find_header_mismatch,
     find_header_params,
 )
+from toolyard.protocol.server import find_header_mismatch
 
 # Values.
 

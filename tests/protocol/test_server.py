@@ -6,7 +6,6 @@ import pytest
 from mcp_types import methods
 from multidict import CIMultiDict
 
-from toolyard.protocol.client import RequestBuilder
 from toolyard.protocol.constants import (
     CLIENT_CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
@@ -28,7 +27,7 @@ from toolyard.protocol.constants import (
     SUBSCRIPTION_ID_KEY,
     UNSUPPORTED_VERSION,
 )
-from toolyard.protocol.eras import CACHEABLE_METHODS, LEGACY, MODERN, detect_era
+from toolyard.protocol.eras import CACHEABLE_METHODS, LEGACY, MODERN, RequestBuilder, detect_era
 from toolyard.protocol.jsonrpc import Message, RpcFailure, build_notification, build_request
 from toolyard.protocol.mirrored_headers import build_standard_headers
 from toolyard.protocol.server import (

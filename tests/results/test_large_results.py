@@ -16,8 +16,9 @@ from toolyard.gateway.surface.result_limits import is_text_equivalent
 from toolyard.results import MemoryResultStore, ResultLimits, model_result, shape_and_store
 from toolyard.results import readable_json as readable_module
 from toolyard.results.content_blocks import decode_base64, normalize_base64
+from toolyard.results.json_size import is_large
 from toolyard.results.partial_read import ResultReadError, has_more_values, read_path
-from toolyard.results.readable_json import is_large, to_readable_json
+from toolyard.results.readable_json import to_readable_json
 from toolyard.results.result_store import StoredResult
 from toolyard.types.server import Trust
 

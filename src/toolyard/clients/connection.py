@@ -37,7 +37,7 @@ from toolyard.errors import (
 from toolyard.protocol.client import HandshakeResult
 from toolyard.protocol.constants import HEADER_MISMATCH, LOG_LEVELS, UNSUPPORTED_VERSION
 from toolyard.protocol.mirrored_headers import HeaderParam, build_param_headers
-from toolyard.results.readable_json import is_large
+from toolyard.results.json_size import is_large
 from toolyard.results.redaction import redact_known_secrets
 from toolyard.transports.transport import find_failure_line
 from toolyard.types.account import Principal

@@ -15,8 +15,7 @@ from toolyard.clients.session import McpSession
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, RpcError, ServerError, Unreachable
 from toolyard.net import OutboundHttp
-from toolyard.protocol.client import RequestBuilder
-from toolyard.protocol.eras import Era, find_era
+from toolyard.protocol.eras import Era, RequestBuilder, find_era
 from toolyard.tracing.tracer import Attributes, Tracer, describe_address
 from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, NOT_MCP_HINT, STREAMABLE_HTTP_HINT, Transport

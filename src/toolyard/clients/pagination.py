@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from toolyard.errors import BadAnswer
 from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, find_header_params
-from toolyard.results.readable_json import estimate_characters
+from toolyard.results.json_size import estimate_characters
 
 __all__ = ["PagedList", "collect_pages", "extract_header_params"]
 

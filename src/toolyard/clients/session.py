@@ -37,8 +37,9 @@ from toolyard.errors import (
     ToolyardError,
     Unreachable,
 )
-from toolyard.protocol.client import HandshakeResult, RequestBuilder
+from toolyard.protocol.client import HandshakeResult
 from toolyard.protocol.constants import INTERNAL_ERROR, LIST_CHANGED_METHODS, METHOD_NOT_FOUND
+from toolyard.protocol.eras import RequestBuilder
 from toolyard.protocol.framing import Line, OversizeLine
 from toolyard.protocol.jsonrpc import (
     Cancellation,
@@ -58,7 +59,8 @@ from toolyard.protocol.jsonrpc import (
     has_method_first,
     recover_response_id,
 )
-from toolyard.results.readable_json import estimate_characters, to_readable_json
+from toolyard.results.json_size import estimate_characters
+from toolyard.results.readable_json import to_readable_json
 from toolyard.results.truncation import truncate_middle
 from toolyard.transports.transport import NOT_MCP_HINT, Transport
 from toolyard.types.call import McpRequest, RequestClient

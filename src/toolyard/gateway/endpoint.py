@@ -35,7 +35,7 @@ from toolyard.protocol.server import (
     build_initialize_result,
     build_subscription_notification,
 )
-from toolyard.results.readable_json import is_large
+from toolyard.results.json_size import is_large
 from toolyard.tracing.tracer import Attributes
 from toolyard.types.call import Caller
 from toolyard.types.json_values import list_or_empty, object_or_empty

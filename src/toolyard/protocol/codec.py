@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 import orjson
 
 from toolyard.protocol.framing import LARGE_MESSAGE_BYTES, MessageBytes
-from toolyard.results.readable_json import is_large
+from toolyard.results.json_size import is_large
 
 __all__ = [
     "MAX_INTEGER_DIGITS",

@@ -16,6 +16,7 @@ from toolyard.protocol.constants import (
     CLIENT_CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
     INVALID_PARAMS,
+    LATEST_LEGACY_VERSION,
     LEGACY_VERSIONS,
     LOG_LEVEL_KEY,
     MODERN_VERSIONS,
@@ -25,7 +26,17 @@ from toolyard.protocol.constants import (
 )
 from toolyard.protocol.jsonrpc import Message
 
-__all__ = ["CACHEABLE_METHODS", "ERAS", "LEGACY", "MODERN", "Era", "detect_era", "era_of_version", "find_era"]
+__all__ = [
+    "CACHEABLE_METHODS",
+    "ERAS",
+    "LEGACY",
+    "MODERN",
+    "Era",
+    "RequestBuilder",
+    "detect_era",
+    "era_of_version",
+    "find_era",
+]
 
 CACHEABLE_METHODS = frozenset(
     {
@@ -206,3 +217,68 @@ def detect_era(message: Message, header_version: str | None = None) -> Era:
     if message.get("method") in MODERN.own_methods:
         return MODERN
     return LEGACY if header_version is None else era_of_version(header_version)
+
+
+_RESERVED_META_KEYS = frozenset(
+    {"progressToken", PROTOCOL_VERSION_KEY, CLIENT_INFO_KEY, CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY}
+)
+"""Keys of ``_meta`` reserved for the client's identity and the protocol; callers cannot set them."""
+
+
+class RequestBuilder:
+    """Adds protocol version, client identity and capabilities to requests, in the way of the server's era."""
+
+    __slots__ = ("_meta", "capabilities", "era", "info", "version")
+
+    def __init__(
+        self, info: Mapping[str, Any], capabilities: Mapping[str, Any], version: str = ERAS[0].latest_version
+    ) -> None:
+        self.info = dict(info)
+        self.capabilities = dict(capabilities)
+        self.set_version(version)
+
+    def set_version(self, version: str) -> None:
+        """Use this protocol version from now on."""
+        self.version = version
+        self.era = era_of_version(version)
+        self._meta = self.era.build_request_meta(version, self.info, self.capabilities)
+
+    def build_params(
+        self,
+        params: Mapping[str, Any] | None,
+        *,
+        progress_token: int | None = None,
+        log_level: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any] | None:
+        """Return the params with the required ``_meta``. The caller's mapping is not modified.
+
+        The caller's own keys, in ``meta`` or in ``_meta`` of the params, are included, but cannot override
+        reserved ones. ``capabilities`` and ``log_level`` are those of the client of this one request, in an
+        era without sessions.
+        """
+        merged_meta = dict(self._meta)
+        # Keys set here take precedence over those of the caller, which are merged in below.
+        self.era.declare_client(merged_meta, capabilities, log_level)
+        if progress_token is not None:
+            merged_meta["progressToken"] = progress_token
+        params_meta: object = params.get("_meta") if params else None
+        for source in (meta, params_meta):
+            if isinstance(source, Mapping):
+                extra = cast("Mapping[str, Any]", source)
+                merged_meta = {
+                    **{key: extra[key] for key in extra if key not in _RESERVED_META_KEYS},
+                    **merged_meta,
+                }
+        if merged_meta:
+            return {**(params or {}), "_meta": merged_meta}
+        return {key: params[key] for key in params if key != "_meta"} if params is not None else None
+
+    def initialize_params(self) -> dict[str, Any]:
+        """Return the params of the ``initialize`` request, which knows no extensions."""
+        return {
+            "protocolVersion": self.version if self.era.has_sessions else LATEST_LEGACY_VERSION,
+            "capabilities": {key: value for key, value in self.capabilities.items() if key != "extensions"},
+            "clientInfo": self.info,
+        }

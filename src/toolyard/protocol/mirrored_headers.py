@@ -9,24 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from toolyard.protocol.jsonrpc import Message
-
 __all__ = [
+    "NAME_PARAM_BY_METHOD",
+    "PLAIN_VALUE_PATTERN",
     "HeaderParam",
     "HeaderParamError",
     "build_param_headers",
     "build_standard_headers",
     "decode_header_value",
     "encode_header_value",
-    "find_header_mismatch",
     "find_header_params",
+    "value_at",
 ]
 
-_NAME_PARAM_BY_METHOD = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAME_PARAM_BY_METHOD = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _HEADER_NAME_PATTERN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_PLAIN_VALUE_PATTERN = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
+PLAIN_VALUE_PATTERN = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
 _BASE64_VALUE_PATTERN = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
-_WHOLE_NUMBER_PATTERN = re.compile(r"-?[0-9]+\.0+")
 _MAX_SAFE_INTEGER = 2**53 - 1
 _MAX_SCHEMA_DEPTH = 64
 
@@ -45,7 +44,7 @@ class HeaderParam:
 
 def encode_header_value(value: str) -> str:
     """Encode any text as a header value: unchanged if that is safe, otherwise as marked base64."""
-    if _PLAIN_VALUE_PATTERN.fullmatch(value) and not (value.startswith("=?base64?") and value.endswith("?=")):
+    if PLAIN_VALUE_PATTERN.fullmatch(value) and not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     return f"=?base64?{base64.b64encode(value.encode('utf-8', 'replace')).decode()}?="
 
@@ -64,7 +63,7 @@ def decode_header_value(value: str) -> str:
 def build_standard_headers(method: str, params: Mapping[str, Any] | None) -> dict[str, str]:
     """Return ``Mcp-Method``, and ``Mcp-Name`` for methods that act on something named."""
     headers = {"Mcp-Method": method}
-    key = _NAME_PARAM_BY_METHOD.get(method)
+    key = NAME_PARAM_BY_METHOD.get(method)
     if key is not None and params is not None and isinstance(name := params.get(key), str):
         headers["Mcp-Name"] = encode_header_value(name)
     return headers
@@ -123,13 +122,14 @@ def build_param_headers(params: Sequence[HeaderParam], arguments: Mapping[str, A
     """Return the headers that mirror these arguments, without those that are absent or null."""
     headers: dict[str, str] = {}
     for param in params:
-        text = _format_header_text(_value_at(arguments, param.path))
+        text = _format_header_text(value_at(arguments, param.path))
         if text is not None:
             headers[param.header] = encode_header_value(text)
     return headers
 
 
-def _value_at(arguments: object, path: tuple[str, ...]) -> object:
+def value_at(arguments: object, path: tuple[str, ...]) -> object:
+    """Return the argument at a path, or None."""
     value: object = arguments
     for key in path:
         if not isinstance(value, Mapping):
@@ -149,66 +149,3 @@ def _format_header_text(value: object) -> str | None:
     if isinstance(value, int) and abs(value) <= _MAX_SAFE_INTEGER:
         return str(value)
     return None
-
-
-def find_header_mismatch(
-    headers: Mapping[str, str], message: Message, version: str, params: Sequence[HeaderParam] = ()
-) -> str | None:
-    """Return the reason why a request's headers contradict its body, or None if they agree.
-
-    Used by the server side. The names of ``headers`` are in lower case, or matched in any case.
-    """
-    method = cast("str", message["method"])
-    body = cast("dict[str, Any]", message.get("params") or {})
-    if headers.get("mcp-protocol-version") != version:
-        return "MCP-Protocol-Version does not match the version in _meta"
-    if not params and _is_literal_match(headers, method, body):
-        return None
-    arguments = cast("Mapping[str, Any]", body.get("arguments") or {})
-    expected = {**build_standard_headers(method, body), **build_param_headers(params, arguments)}
-    numbers = {param.header for param in params if not isinstance(_value_at(arguments, param.path), str)}
-    for name, value in expected.items():
-        actual = headers.get(name.lower())
-        if actual is None:
-            return f"the header {name} is missing"
-        actual = actual.strip(" \t")
-        if not _PLAIN_VALUE_PATTERN.fullmatch(actual):
-            return f"the header {name} has characters that must be encoded"
-        parse = str if name == "Mcp-Method" else decode_header_value
-        try:
-            if not _is_equal_value(parse(actual), parse(value), name in numbers):
-                return f"the header {name} does not match the body"
-        except ValueError as error:
-            return f"the header {name}: {error}"
-    # A header without a value in the body is a contradiction, too: a proxy may have routed the request by it.
-    for param in params:
-        if param.header not in expected and headers.get(param.header.lower()) is not None:
-            return f"the header {param.header} has no value in the body"
-    return None
-
-
-def _is_literal_match(headers: Mapping[str, str], method: str, body: Mapping[str, Any]) -> bool:
-    """Return True if headers and body are equal without decoding, as in nearly every request. A fast path."""
-    if headers.get("mcp-method") != method:
-        return False
-    key = _NAME_PARAM_BY_METHOD.get(method)
-    if key is None:
-        return _PLAIN_VALUE_PATTERN.fullmatch(method) is not None
-    name = body.get(key)
-    return (
-        isinstance(name, str)
-        and headers.get("mcp-name") == name
-        and not name.startswith("=?")
-        and _PLAIN_VALUE_PATTERN.fullmatch(name) is not None
-    )
-
-
-def _is_equal_value(actual: str, expected: str, number: bool) -> bool:
-    if actual == expected:
-        return True
-    # 42.0 equals 42, but only if the body has a number: in a string the two are different.
-    return (
-        number
-        and _WHOLE_NUMBER_PATTERN.fullmatch(actual) is not None
-        and actual.partition(".")[0] == expected
-    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,7 +25,15 @@ from toolyard.protocol.constants import (
     UNSUPPORTED_VERSION,
 )
 from toolyard.protocol.jsonrpc import Message, RpcFailure, build_notification
-from toolyard.protocol.mirrored_headers import find_header_mismatch
+from toolyard.protocol.mirrored_headers import (
+    NAME_PARAM_BY_METHOD,
+    PLAIN_VALUE_PATTERN,
+    HeaderParam,
+    build_param_headers,
+    build_standard_headers,
+    decode_header_value,
+    value_at,
+)
 from toolyard.types.json_values import object_or_empty
 
 __all__ = [
@@ -34,10 +43,12 @@ __all__ = [
     "build_initialize_result",
     "build_input_required_result",
     "build_subscription_notification",
+    "find_header_mismatch",
     "http_status",
     "parse_request_metadata",
 ]
 
+_WHOLE_NUMBER_PATTERN = re.compile(r"-?[0-9]+\.0+")
 _BAD_REQUEST_CODES = MODERN_ERROR_CODES | {PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS}
 
 
@@ -68,7 +79,8 @@ def parse_request_metadata(
     mirror parameters of a tool are not checked here.
     """
     params: object = message.get("params")
-    meta = object_or_empty(cast("dict[str, Any]", params).get("_meta") if isinstance(params, dict) else None)
+    given: object = cast("dict[str, Any]", params).get("_meta") if isinstance(params, dict) else None
+    meta = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     version, capabilities = meta.get(PROTOCOL_VERSION_KEY), meta.get(CLIENT_CAPABILITIES_KEY)
     if not isinstance(version, str) or not isinstance(capabilities, dict):
         key = CLIENT_CAPABILITIES_KEY if isinstance(version, str) else PROTOCOL_VERSION_KEY
@@ -87,6 +99,69 @@ def parse_request_metadata(
         cast("dict[str, Any]", capabilities),
         level,
         token if isinstance(token, int | str) and not isinstance(token, bool) else None,
+    )
+
+
+def find_header_mismatch(
+    headers: Mapping[str, str], message: Message, version: str, params: Sequence[HeaderParam] = ()
+) -> str | None:
+    """Return the reason why a request's headers contradict its body, or None if they agree.
+
+    The names of ``headers`` are in lower case, or matched in any case.
+    """
+    method = cast("str", message["method"])
+    body = cast("dict[str, Any]", message.get("params") or {})
+    if headers.get("mcp-protocol-version") != version:
+        return "MCP-Protocol-Version does not match the version in _meta"
+    if not params and _is_literal_match(headers, method, body):
+        return None
+    arguments = cast("Mapping[str, Any]", body.get("arguments") or {})
+    expected = {**build_standard_headers(method, body), **build_param_headers(params, arguments)}
+    numbers = {param.header for param in params if not isinstance(value_at(arguments, param.path), str)}
+    for name, value in expected.items():
+        actual = headers.get(name.lower())
+        if actual is None:
+            return f"the header {name} is missing"
+        actual = actual.strip(" \t")
+        if not PLAIN_VALUE_PATTERN.fullmatch(actual):
+            return f"the header {name} has characters that must be encoded"
+        parse = str if name == "Mcp-Method" else decode_header_value
+        try:
+            if not _is_equal_value(parse(actual), parse(value), name in numbers):
+                return f"the header {name} does not match the body"
+        except ValueError as error:
+            return f"the header {name}: {error}"
+    # A header without a value in the body is a contradiction, too: a proxy may have routed the request by it.
+    for param in params:
+        if param.header not in expected and headers.get(param.header.lower()) is not None:
+            return f"the header {param.header} has no value in the body"
+    return None
+
+
+def _is_literal_match(headers: Mapping[str, str], method: str, body: Mapping[str, Any]) -> bool:
+    """Return True if headers and body are equal without decoding, as in nearly every request. A fast path."""
+    if headers.get("mcp-method") != method:
+        return False
+    key = NAME_PARAM_BY_METHOD.get(method)
+    if key is None:
+        return PLAIN_VALUE_PATTERN.fullmatch(method) is not None
+    name = body.get(key)
+    return (
+        isinstance(name, str)
+        and headers.get("mcp-name") == name
+        and not name.startswith("=?")
+        and PLAIN_VALUE_PATTERN.fullmatch(name) is not None
+    )
+
+
+def _is_equal_value(actual: str, expected: str, number: bool) -> bool:
+    if actual == expected:
+        return True
+    # 42.0 equals 42, but only if the body has a number: in a string the two are different.
+    return (
+        number
+        and _WHOLE_NUMBER_PATTERN.fullmatch(actual) is not None
+        and actual.partition(".")[0] == expected
     )
 
 

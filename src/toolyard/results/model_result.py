@@ -20,7 +20,8 @@ from toolyard.results.content_blocks import (
     decode_base64,
     parse_result,
 )
-from toolyard.results.readable_json import is_large, to_readable_json
+from toolyard.results.json_size import is_large
+from toolyard.results.readable_json import to_readable_json
 from toolyard.results.redaction import redact_secrets
 from toolyard.results.result_store import ResultStore, StoredResult, make_handle
 from toolyard.results.schema_check import find_schema_mismatch

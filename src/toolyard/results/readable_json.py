@@ -10,15 +10,11 @@ import json
 from collections.abc import Iterator
 from typing import Any, cast
 
+from toolyard.results.json_size import is_large
 from toolyard.results.truncation import truncate_middle
 
-__all__ = ["estimate_characters", "is_large", "to_readable_json"]
+__all__ = ["to_readable_json"]
 
-_LARGE_MIN_CHARS = 1_000_000
-_CHARS_PER_VALUE = 100
-"""Number of characters that take about as long as one more value."""
-_BITS_PER_VALUE = 8
-"""Bits of an integer beyond 64 bits that count as one more value: the time to write one is quadratic."""
 _PIECE_CHARS = 250_000
 _TOO_DEEP_TEXT = "(JSON that is nested too deeply to be shown)"
 _MAX_DEPTH = 900
@@ -40,32 +36,6 @@ def to_readable_json(value: object, max_chars: int | None = None) -> str:
         return _TOO_DEEP_TEXT
     except (TypeError, ValueError) as error:
         return f"(not JSON: {error})"
-
-
-def is_large(value: object) -> bool:
-    """Return True if a JSON value has so many parts, or so much text, that handling it takes long."""
-    return estimate_characters(value, _LARGE_MIN_CHARS, per_value=_CHARS_PER_VALUE) >= _LARGE_MIN_CHARS
-
-
-def estimate_characters(value: object, max_characters: int, *, per_value: int = 4) -> int:
-    """Estimate the characters of a JSON value, with ``per_value`` for each member and item, and more for long
-    integers. Counting stops above ``max_characters``."""
-    total, waiting = 0, [value]
-    while waiting and total <= max_characters:
-        found = waiting.pop()
-        if type(found) is str:
-            total += len(found)
-        elif isinstance(found, dict):
-            fields = cast("dict[str, Any]", found)
-            total += sum(map(len, fields)) + per_value * len(fields)
-            waiting.extend(fields.values())
-        elif isinstance(found, list):
-            items = cast("list[object]", found)
-            total += per_value * len(items)
-            waiting.extend(items)
-        elif type(found) is int and (bits := found.bit_length()) > 64:
-            total += per_value * bits // _BITS_PER_VALUE
-    return total
 
 
 def _dumps(value: object) -> str:

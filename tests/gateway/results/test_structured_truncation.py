@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.gateway.surface.result_limits import is_text_equivalent, truncate_structured
-from toolyard.results.readable_json import estimate_characters
+from toolyard.results.json_size import estimate_characters
 
 texts = st.builds(lambda piece, times: piece * times, st.text(max_size=5), st.integers(0, 2_000))
 values = st.recursive(

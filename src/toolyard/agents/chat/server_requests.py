@@ -13,7 +13,7 @@ import orjson
 from toolyard.agents.chat.storable import is_storable_json, sanitize_text
 from toolyard.auth.errors import AddressNotAllowed
 from toolyard.config.value_checks import normalize_host, url_fault
-from toolyard.results.readable_json import estimate_characters
+from toolyard.results.json_size import estimate_characters
 from toolyard.types.chat import Question
 from toolyard.types.json_values import list_or_empty, object_or_empty
 from toolyard.types.server import HttpSpec, Server

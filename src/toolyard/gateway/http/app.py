@@ -30,9 +30,10 @@ from toolyard.gateway.incoming_request import (
     is_request_id,
     parse_stateless_request,
 )
+from toolyard.protocol.codec import decode
 from toolyard.protocol.constants import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from toolyard.protocol.eras import Era, detect_era
-from toolyard.protocol.incremental_decoder import MessageLimitExceeded, decode_message
+from toolyard.protocol.incremental_decoder import MAX_ONE_STEP_BYTES, MessageLimitExceeded, decode_message
 from toolyard.protocol.jsonrpc import (
     Message,
     RequestId,
@@ -100,7 +101,8 @@ class HttpGateway:
         if not accepts_media_type(http.headers.get("accept", "*/*")):
             raise HttpRequestRejected(406, "the client must accept application/json and text/event-stream")
         try:
-            message: object = await decode_message(await http.read_body())
+            body = await http.read_body()
+            message: object = decode(body) if len(body) <= MAX_ONE_STEP_BYTES else await decode_message(body)
         except MessageLimitExceeded as error:
             await http.respond_error(400, None, RpcFailure(INVALID_REQUEST, f"the message {error}"))
             return

@@ -14,7 +14,7 @@ from toolyard.gateway.incoming_request import CURRENT_REQUEST, ClientRequest
 from toolyard.gateway.input_required.request_state import REQUEST_STATE_SECONDS
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.protocol.server import build_input_required_result
-from toolyard.results.readable_json import estimate_characters
+from toolyard.results.json_size import estimate_characters
 from toolyard.types.account import Right
 from toolyard.types.call import Caller
 from toolyard.types.json_values import object_or_empty

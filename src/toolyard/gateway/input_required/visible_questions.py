@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from toolyard.agents.chat.server_requests import is_private_page, normalize_web_url
 from toolyard.errors import BadAnswer
-from toolyard.results.readable_json import estimate_characters
+from toolyard.results.json_size import estimate_characters
 from toolyard.types.json_values import object_or_empty
 from toolyard.types.server import Server
 from toolyard.types.visible_text import visible

@@ -21,20 +21,20 @@ from typing import Any, cast
 from toolyard.gateway.caller_view import CallerView
 from toolyard.gateway.incoming_request import ClientRequest
 from toolyard.results.content_blocks import ParsedBlock, parse_block
+from toolyard.results.json_size import estimate_characters, get_media_data
 from toolyard.results.model_result import store_media_block
 from toolyard.results.partial_read import read_range
-from toolyard.results.readable_json import estimate_characters, to_readable_json
+from toolyard.results.readable_json import to_readable_json
 from toolyard.results.result_store import StoredResult, make_handle
 from toolyard.results.truncation import truncate_middle
 from toolyard.types.json_values import object_or_empty
 from toolyard.types.server import Server
-from toolyard.types.tool import Media, Result, ResultLimits, TextBlock, TextResource
+from toolyard.types.tool import Media, Result, TextBlock, TextResource
 
 __all__ = [
     "ResultLimiter",
     "describe_read",
     "is_text_equivalent",
-    "is_within_limits",
     "make_media_link",
     "make_meta_tool_links",
     "make_result_link",
@@ -183,35 +183,6 @@ def _truncate_texts(value: object, share: int, where: str, depth: int) -> object
     return value
 
 
-_MEDIA_BLOCK_TYPES = ("image", "audio")
-
-
-def is_within_limits(result: Mapping[str, Any], limits: ResultLimits) -> bool:
-    """Return whether a result certainly fits. Fast for the most common case, one short text."""
-    content, structured = result.get("content"), result.get("structuredContent")
-    if type(content) is not list:
-        return True
-    room = limits.characters
-    for block in cast("list[Any]", content):
-        found = object_or_empty(block)
-        if type(text := found.get("text")) is str and found.get("type") == "text":
-            room -= len(text)
-        elif (data := _get_media_data(block)) is None:
-            room -= estimate_characters(block, room)
-        elif len(data) * 3 > limits.media_bytes * 4:
-            return False
-        if room < 0:
-            return False
-    return structured is None or estimate_characters(structured, limits.characters) <= limits.characters
-
-
-def _get_media_data(block: Any) -> str | None:
-    """Return the base64 data of a picture or audio block."""
-    found = object_or_empty(block)
-    data = found.get("data")
-    return data if found.get("type") in _MEDIA_BLOCK_TYPES and isinstance(data, str) else None
-
-
 class ResultLimiter:
     """Limits one result. Removed parts are stored for the caller."""
 
@@ -271,7 +242,7 @@ class ResultLimiter:
         return [_make_text_block(words), *self._make_links(handle, text)]
 
     async def _limit_media(self, block: Any, media: Media) -> list[Any]:
-        if _get_media_data(block) is not None:
+        if get_media_data(block) is not None:
             fits = media.size <= self._limits.media_bytes
         elif fits := len(media.data) <= self._remaining_file_characters:
             self._remaining_file_characters -= len(media.data)

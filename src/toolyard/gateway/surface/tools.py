@@ -21,7 +21,7 @@ from toolyard.gateway.input_required.approval_prompt import ApprovalPrompt
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.gateway.surface.downgrade import downgrade_result, needs_downgrade
 from toolyard.gateway.surface.list_repair import paginate_items
-from toolyard.gateway.surface.result_limits import ResultLimiter, is_within_limits, make_meta_tool_links
+from toolyard.gateway.surface.result_limits import ResultLimiter, make_meta_tool_links
 from toolyard.meta import ExposedTools, ToolMode
 from toolyard.meta.meta_tools import TOOLS_CALL_NAME
 from toolyard.meta.tool_definitions import META_TOOLS
@@ -29,13 +29,9 @@ from toolyard.policy import build_refusal
 from toolyard.protocol.codec import JsonFragment
 from toolyard.protocol.constants import HEADER_MISMATCH, INVALID_PARAMS
 from toolyard.protocol.eras import Era
-from toolyard.protocol.mirrored_headers import (
-    HeaderParam,
-    HeaderParamError,
-    find_header_mismatch,
-    find_header_params,
-)
-from toolyard.results.readable_json import is_large
+from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, find_header_params
+from toolyard.protocol.server import find_header_mismatch
+from toolyard.results.json_size import is_large, is_within_limits
 from toolyard.types.call import RequestClient, ToolCall
 from toolyard.types.json_values import object_or_empty
 from toolyard.types.server import NATIVE_SERVER_ID

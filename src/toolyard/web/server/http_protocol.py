@@ -101,7 +101,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         elif self._in_body:
             if self._is_answered and self._received_bytes > self.max_discarded_bytes:
                 self._close_transport()
-        elif self._is_answered and self.timeout_keep_alive_task is None:
+        elif self.timeout_keep_alive_task is None and self._is_answered:
             # End of a discarded body. Uvicorn cancelled its keep-alive timer when the data arrived.
             if self.limits is not None:
                 self.limits.mark_idle(self)

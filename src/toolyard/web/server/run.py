@@ -9,7 +9,7 @@ import signal
 from collections.abc import Awaitable, Callable, Generator
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from toolyard.web.server.connection_limits import ConnectionLimits
 from toolyard.web.server.http_protocol import BoundedHttpProtocol
@@ -18,6 +18,7 @@ from toolyard.web.server.socket import Listener
 __all__ = ["HttpServer", "run_server"]
 
 log = logging.getLogger("toolyard.web")
+_uvicorn_log = logging.getLogger("uvicorn.error")
 
 _DRAIN_SECONDS = 5.0
 """Time that open requests have to complete on shutdown, in seconds."""
@@ -38,11 +39,10 @@ class HttpServer:
         *,
         protocol: type[BoundedHttpProtocol] = BoundedHttpProtocol,
     ) -> None:
-        self._app = app
         self._listener = listener
         self._server = uvicorn.Server(
             uvicorn.Config(
-                self._handle_request,
+                app,
                 interface="asgi3",
                 http=_bind_limits(protocol, limits),
                 ws="none",
@@ -55,7 +55,6 @@ class HttpServer:
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             )
         )
-        self._is_aborting = False
         self._stop_requested = asyncio.Event()
         self._hurry_requested = asyncio.Event()
 
@@ -110,23 +109,16 @@ class HttpServer:
         """Abort the connections and cancel the tasks of requests that are still open."""
         state = self._server.server_state
         await self._wait_for_open_requests(_FINAL_RESPONSE_SECONDS)
-        self._is_aborting = True
         for connection in list(state.connections):
             connection.transport.abort()
         # Let each request see the disconnect before it is cancelled, so that it sends nothing more.
         await asyncio.sleep(0)
+        _uvicorn_log.addFilter(_is_not_cancellation)
         for task in list(state.tasks):
             task.cancel()
         if state.tasks:
             await asyncio.wait(state.tasks, timeout=_FINAL_RESPONSE_SECONDS)
-
-    async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the application. Cancellation during shutdown is expected and not logged as an error."""
-        try:
-            await self._app(scope, receive, send)
-        except asyncio.CancelledError:
-            if not self._is_aborting:
-                raise
+        _uvicorn_log.removeFilter(_is_not_cancellation)
 
     async def _wait_for_open_requests(self, seconds: float) -> None:
         """Return when no request is open, after a second ``stop``, or after the given time."""
@@ -167,6 +159,11 @@ async def run_server(
         await server.drain()
         await server.wait_for_shutdown_work(end_work())
         await server.cancel_open_requests()
+
+
+def _is_not_cancellation(record: logging.LogRecord) -> bool:
+    """Filter log records: the cancellation of a request during shutdown is expected, and not an error."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
 def _bind_limits(
