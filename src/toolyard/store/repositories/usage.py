@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, case, func, select
+from sqlalchemy import Connection, Executable, Select, Table, case, func, select
 
 from toolyard.store.sql.dialects import build_insert
 from toolyard.store.sql.executor import DatabaseExecutor
@@ -25,10 +26,12 @@ __all__ = ["MODEL_REQUEST_ACTION", "TOOL_CALL_ACTION", "SqlUsage", "add_usage"]
 TOOL_CALL_ACTION = "tool.call"
 MODEL_REQUEST_ACTION = "model.request"
 
+_LABEL_NAMES = ("day", "person", "server", "tool", "agent", "model")
 _SUM_NAMES = [each.name for each in fields(UsageSums) if each.name != "key"]
 _NAMED_GROUPS = (UsageGroup.SERVER, UsageGroup.TOOL, UsageGroup.MODEL)
 """Groups without a row for calls, or requests, that they are not about."""
 _MAX_TEXT_CHARACTERS = 2_000
+_DAY_SECONDS = 86_400
 
 
 class SqlUsage:
@@ -103,35 +106,46 @@ def _as_number(value: Any) -> Any:
 
 def add_usage(connection: Connection, entries: Iterable[AuditEntry]) -> None:
     """Add audit entries about tool calls and model requests to the sums of their days."""
-    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    entries_by_labels: dict[tuple[Any, ...], list[AuditEntry]] = {}
     for entry in entries:
-        row = _build_row(entry)
-        if row is not None:
-            key = (row["day"], row["digest"])
-            if key in rows:
-                _merge_sums(rows[key], row)
-            else:
-                rows[key] = row
+        # Most entries of a batch are alike: their labels are read once.
+        key = (entry.at // _DAY_SECONDS, entry.action, entry.actor, entry.target, entry.details.get("agent"))
+        entries_by_labels.setdefault(key, []).append(entry)
+    sums_by_labels: dict[tuple[str, ...], dict[str, Any]] = {}
+    for alike in entries_by_labels.values():
+        counted = [sums for entry in alike if (sums := _count_entry(entry)) is not None]
+        if counted:
+            known = sums_by_labels.setdefault(_read_labels(alike[0]), dict.fromkeys(_SUM_NAMES, 0))
+            for sums in counted:
+                _merge_sums(known, sums)
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    for labels, sums in sums_by_labels.items():
+        row = {**dict(zip(_LABEL_NAMES, labels, strict=True)), **sums, "digest": compute_digest(*labels[1:])}
+        rows[row["day"], row["digest"]] = row
     if rows:
         _store_rows(connection, usage, rows)
         _store_rows(connection, usage_totals, _build_totals(rows.values()))
 
 
-def _merge_sums(known: dict[str, Any], row: Mapping[str, Any]) -> None:
-    for name in _SUM_NAMES:
-        known[name] = max(known[name], row[name]) if name == "slowest_seconds" else known[name] + row[name]
+def _merge_sums(known: dict[str, Any], sums: Mapping[str, Any]) -> None:
+    for name, value in sums.items():
+        known[name] = max(known[name], value) if name == "slowest_seconds" else known[name] + value
 
 
 def _store_rows(connection: Connection, table: Table, rows: dict[tuple[str, ...], dict[str, Any]]) -> None:
     """Add rows to those that are stored; their keys are the primary key of the table."""
-    statement = build_insert(connection, table)
+    # In one order for all replicas, because two that lock the same rows in different orders would deadlock.
+    connection.execute(_build_upsert(connection.dialect.name, table), [rows[key] for key in sorted(rows)])
+
+
+@cache
+def _build_upsert(dialect_name: str, table: Table) -> Executable:
+    statement = build_insert(dialect_name, table)
     added = {name: table.c[name] + statement.excluded[name] for name in _SUM_NAMES}
     slowest, added_slowest = table.c.slowest_seconds, statement.excluded.slowest_seconds
     added[slowest.name] = case((added_slowest > slowest, added_slowest), else_=slowest)
-    # In one order for all replicas, because two that lock the same rows in different orders would deadlock.
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=[each.name for each in table.primary_key], set_=added),
-        [rows[key] for key in sorted(rows)],
+    return statement.on_conflict_do_update(
+        index_elements=[each.name for each in table.primary_key], set_=added
     )
 
 
@@ -140,10 +154,11 @@ def _build_totals(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], di
     totals: dict[tuple[UsageGroup, str, str], dict[str, Any]] = {}
 
     def add(key: tuple[UsageGroup, str, str], row: Mapping[str, Any]) -> None:
+        sums = {name: row[name] for name in _SUM_NAMES}
         if key in totals:
-            _merge_sums(totals[key], row)
+            _merge_sums(totals[key], sums)
         else:
-            totals[key] = {name: row[name] for name in _SUM_NAMES}
+            totals[key] = sums
 
     for row in rows:
         for group in UsageGroup:
@@ -160,34 +175,35 @@ def _build_totals(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], di
     return built
 
 
-def _build_row(entry: AuditEntry) -> dict[str, Any] | None:
-    """Return the row that an entry adds, or None if it does not count."""
+def _count_entry(entry: AuditEntry) -> dict[str, Any] | None:
+    """Return what an entry adds to sums, or None if it does not count."""
     details = entry.details
-    row: dict[str, Any] = {
-        "day": datetime.fromtimestamp(entry.at, UTC).date().isoformat(),
-        "person": clean_text(entry.actor, MAX_INDEXED_CHARACTERS),
-        "server": "",
-        "tool": "",
-        "agent": clean_text(str(details.get("agent") or ""), _MAX_TEXT_CHARACTERS),
-        "model": "",
-        **dict.fromkeys(_SUM_NAMES, 0),
-    }
     if entry.action == MODEL_REQUEST_ACTION:
-        row["model"] = clean_text(entry.target, _MAX_TEXT_CHARACTERS)
-        row["requests"] = 1
-        row["input_tokens"] = int(details.get("input_tokens") or 0)
-        row["output_tokens"] = int(details.get("output_tokens") or 0)
-        row["cost"] = float(details.get("cost") or 0.0)
-    elif entry.action == TOOL_CALL_ACTION and _is_known_tool(entry):
-        row["tool"] = clean_text(entry.target, _MAX_TEXT_CHARACTERS)
-        row["server"] = server_of_tool(row["tool"])
-        row["calls"] = 1
-        row["failures"] = int(entry.outcome not in ("ok", "cancelled"))
-        row["seconds"] = row["slowest_seconds"] = float(details.get("seconds") or 0.0)
-    else:
-        return None
-    row["digest"] = compute_digest(*(row[each] for each in ("person", "server", "tool", "agent", "model")))
-    return row
+        return {
+            "requests": 1,
+            "input_tokens": int(details.get("input_tokens") or 0),
+            "output_tokens": int(details.get("output_tokens") or 0),
+            "cost": float(details.get("cost") or 0.0),
+        }
+    if entry.action == TOOL_CALL_ACTION and _is_known_tool(entry):
+        seconds = float(details.get("seconds") or 0.0)
+        failures = int(entry.outcome not in ("ok", "cancelled"))
+        return {"calls": 1, "failures": failures, "seconds": seconds, "slowest_seconds": seconds}
+    return None
+
+
+def _read_labels(entry: AuditEntry) -> tuple[str, ...]:
+    """Return the values of ``_LABEL_NAMES`` for an entry that counts."""
+    target = clean_text(entry.target, _MAX_TEXT_CHARACTERS)
+    is_call = entry.action == TOOL_CALL_ACTION
+    return (
+        datetime.fromtimestamp(entry.at, UTC).date().isoformat(),
+        clean_text(entry.actor, MAX_INDEXED_CHARACTERS),
+        server_of_tool(target) if is_call else "",
+        target if is_call else "",
+        clean_text(str(entry.details.get("agent") or ""), _MAX_TEXT_CHARACTERS),
+        "" if is_call else target,
+    )
 
 
 def _is_known_tool(entry: AuditEntry) -> bool:

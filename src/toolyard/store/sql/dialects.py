@@ -306,9 +306,9 @@ def _prepare_session(connection: Any, _record: object) -> None:
 # Statements and errors.
 
 
-def build_insert(connection: Connection, table: Table) -> SqliteInsert:
+def build_insert(dialect_name: str, table: Table) -> SqliteInsert:
     """Return an insert with the ON CONFLICT methods, which both dialects share."""
-    if connection.dialect.name == "sqlite":
+    if dialect_name == "sqlite":
         return sqlite_insert(table)
     from sqlalchemy.dialects.postgresql import insert as postgresql_insert  # only needed with PostgreSQL
 
@@ -317,7 +317,7 @@ def build_insert(connection: Connection, table: Table) -> SqliteInsert:
 
 def insert_if_absent(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
     """Insert a row. Return False if a row with the same unique key exists."""
-    statement = build_insert(connection, table).values(**values).on_conflict_do_nothing()
+    statement = build_insert(connection.dialect.name, table).values(**values).on_conflict_do_nothing()
     return connection.execute(statement.returning(*table.primary_key)).first() is not None
 
 
@@ -330,7 +330,7 @@ def upsert(
     where: ColumnElement[bool] | None = None,
 ) -> None:
     """Insert a row, or update the row with the same key if it fulfils a condition."""
-    statement = build_insert(connection, table).values(**values)
+    statement = build_insert(connection.dialect.name, table).values(**values)
     updated = {name: value for name, value in values.items() if name not in key}
     connection.execute(statement.on_conflict_do_update(index_elements=key, set_=updated, where=where))
 
