@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from toolyard import State, ToolRefused, Toolyard, Unreachable
+from toolyard.catalog.lock import write_lock
 from toolyard.meta import META_TOOLS
 from toolyard.results import fence_untrusted_text
 from toolyard.types.agent import Agent
@@ -37,6 +39,21 @@ def listing(recorder: Recorders, tmp_path: Path) -> Callable[..., Any]:
         return recorder("one", "--tools", str(file))
 
     return make
+
+
+# Changes between two calls.
+
+
+async def test_a_lock_that_appears_holds_for_a_tool_that_was_called_before(
+    open_yard: Opened, recorder: Recorders, data_dir: Path
+) -> None:
+    async with open_yard({"one": recorder("one")}) as yard:
+        await yard.call("one_echo")
+        write_lock(data_dir / "mcp.lock", {})
+        with pytest.raises(ToolRefused, match="quarantine"):
+            while True:
+                await yard.call("one_echo")
+                await asyncio.sleep(0.05)
 
 
 # Refused and missing.

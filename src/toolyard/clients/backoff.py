@@ -61,30 +61,34 @@ class IdleTimer:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._handle: asyncio.TimerHandle | None = None
+        self.is_running = False
         self.idle_since = 0.0
-        """Time of the last ``restart``, on the clock of the event loop."""
+        """Time of the last use, on the monotonic clock. Its owner sets it after each use."""
 
-    def restart(self, on_idle: Callable[[], None]) -> None:
-        """Note the end of a call, and make sure that the timer runs.
+    def start(self, on_idle: Callable[[], None]) -> None:
+        """Begin to count from now.
 
         Only a running timer refers to ``on_idle``: a connection that is closed is freed at once.
         """
-        loop = asyncio.get_running_loop()
-        self.idle_since = loop.time()
-        # One timer that checks again when it fires is cheaper than cancelling and creating one per call.
-        if self._handle is None:
-            self._handle = loop.call_later(self._seconds, self._check, on_idle)
+        self.idle_since = time.monotonic()
+        if not self.is_running:
+            self._schedule(self._seconds, on_idle)
+
+    def _schedule(self, seconds: float, on_idle: Callable[[], None]) -> None:
+        self.is_running = True
+        self._handle = asyncio.get_running_loop().call_later(seconds, self._check, on_idle)
 
     def _check(self, on_idle: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
-        left = self.idle_since + self._seconds - loop.time()
+        # One timer that checks again when it fires is cheaper than cancelling and creating one per use.
+        left = self.idle_since + self._seconds - time.monotonic()
         if left > 0:
-            self._handle = loop.call_later(left, self._check, on_idle)
+            self._schedule(left, on_idle)
         else:
-            self._handle = None
+            self.cancel()
             on_idle()
 
     def cancel(self) -> None:
+        self.is_running = False
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

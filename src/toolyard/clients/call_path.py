@@ -430,13 +430,25 @@ class CallPath:
     ) -> None:
         name = call.name
         state = self._manager.state(server.id, caller.principal)
-        policy = self._policy_cache(caller).for_server(server, state)
-        if not self._locks.has_lock(server):
+        known, lock_file = self._policy_cache.by_caller.peek(caller), self._locks.file
+        # Nearly every call is like an earlier one that was allowed.
+        if (
+            known is not None
+            and known.allowed_tools.get(name) == (definition, server, state)
+            and (lock_file is None or time.monotonic() < lock_file.absent_until)
+        ):
+            return
+        policies = self._policy_cache(caller)
+        policy = policies.for_server(server, state)
+        has_lock = self._locks.has_lock(server)
+        if not has_lock:
             candidate = Candidate(definition, name)
         else:
             candidate = await self._make_checked_candidate(server, definition, name, caller)
         verdict = policy.verdict(candidate)
         if verdict is Verdict.ALLOW:
+            if not has_lock:
+                policies.record_allowed(name, definition, server, state)
             return
         if verdict is not Verdict.ASK:
             listing = self._tool_directory.known_listing(caller.principal)

@@ -22,7 +22,6 @@ from toolyard.clients.notification_stream import start_listening
 from toolyard.clients.pagination import PagedList, collect_pages, extract_header_params
 from toolyard.clients.secret_redaction import find_secrets, redact_error
 from toolyard.clients.session import McpSession
-from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import (
     BadAnswer,
     HttpStatus,
@@ -90,7 +89,7 @@ class Connection:
         self._input_required_loop = InputRequiredLoop(server.id, self._callbacks)
         self.users: dict[str, str] = {}
         """Clients that have used the connection and not been released: their keys, with their names."""
-        self._last_requests: LruCache[str, float] = LruCache(connector.connection_limits.recent_clients)
+        self._last_requests: dict[str, float] = {}
         """Names of clients without a key, with the time at which their last request ended."""
         self._log_clients: dict[RequestClient, None] = {}
         """Clients that get the log messages from the server."""
@@ -166,10 +165,14 @@ class Connection:
             status.in_flight -= 1
             if client is not None and client.key is None:
                 self._last_requests[client.name] = time.monotonic()
+                if len(self._last_requests) > self._connector.connection_limits.recent_clients:
+                    del self._last_requests[min(self._last_requests, key=self._last_requests.__getitem__)]
             if self._log_clients and client is not None and client.is_of_one_request:
                 self._log_clients.pop(client, None)
-            if self._idle_timer is not None and status.in_flight == 0:
-                self._idle_timer.restart(self._stop_if_idle)
+            if (timer := self._idle_timer) is not None and status.in_flight == 0:
+                timer.idle_since = time.monotonic()
+                if not timer.is_running:
+                    timer.start(self._stop_if_idle)
 
     async def _prepare_for_client(
         self, session: McpSession, request: McpRequest, client: RequestClient
@@ -329,7 +332,7 @@ class Connection:
 
     @property
     def idle_since(self) -> float | None:
-        """Time since which a running session is idle, on the clock of the event loop. None if it is in use,
+        """Time since which a running session is idle, on the monotonic clock. None if it is in use,
         not running, or not subject to the idle timeout."""
         if self._idle_timer is None or self._session is None or self._status.in_flight:
             return None
@@ -554,7 +557,7 @@ class Connection:
             status.server_info, status.capabilities = handshake.info, handshake.capabilities
             status.instructions = handshake.instructions
         if self._idle_timer is not None and status.in_flight == 0:
-            self._idle_timer.restart(self._stop_if_idle)
+            self._idle_timer.start(self._stop_if_idle)
 
     # Failure and recovery.
 

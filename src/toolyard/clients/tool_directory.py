@@ -83,7 +83,7 @@ class ToolDirectory:
 
     def known_listing(self, principal: Principal) -> ToolListing:
         """Return the tools known so far, without any I/O."""
-        entry = self._by_principal.get(principal.id)
+        entry = self._by_principal.peek(principal.id)
         return self._empty_listing if entry is None else entry.listing
 
     async def named_listing(self, principal: Principal) -> ToolListing:
@@ -292,7 +292,8 @@ class ToolDirectory:
         if (built_in := self._empty_listing.tools.get(name)) is not None:
             server = self._manager.find(built_in.server_id, principal)
             return None if server is None else (server, built_in)
-        entry = self._by_principal.get(principal.id)
+        # Marked as used by the check of the definition, once a second.
+        entry = self._by_principal.peek(principal.id)
         definition = None if entry is None else entry.listing.tools.get(name)
         fresh = False
         if entry is None or definition is None:

@@ -15,9 +15,12 @@ _T = TypeVar("_T")
 class LruCache(OrderedDict[_K, _V]):
     """A dict of at most ``max_entries`` entries, without the least recently used ones.
 
-    Storing an entry and ``get`` mark it as used. Subscription, ``in`` and iteration do not, so that a loop
-    over the cache can read it.
+    Storing an entry and ``get`` mark it as used. Subscription, ``peek``, ``in`` and iteration do not, so that
+    a loop over the cache can read it.
     """
+
+    peek = OrderedDict[_K, _V].get
+    """Return the entry or the default, as fast as a dict. For entries that are soon stored or got again."""
 
     def __init__(self, max_entries: int) -> None:
         super().__init__()

@@ -115,14 +115,14 @@ class Endpoint:
             if handler is None:
                 raise method_not_found(request.method)
             result = await handler(request)
+            # Lists have pages of encoded entries; other results may be as large as a server sends them.
+            has_large_members = not request.method.endswith("/list") and is_large(result)
             if request.era.asks_in_results and result.get("resultType") == "input_required":
                 result = await escape_hidden_in_requests(result)
             else:
                 info = SERVER_INFO if self.only_server_id is None else self.caller_view.server_info
                 result = request.era.finish_result(result, request.method, info)
-            # Lists have pages of encoded entries; other results may be as large as a server sends them.
-            is_list = request.method.endswith("/list")
-            return result if is_list or not is_large(result) else await encode_large_members(result)
+            return await encode_large_members(result) if has_large_members else result
         except RpcErrorResponse as refusal:
             return refusal.failure
         except ToolyardError as error:

@@ -20,7 +20,7 @@ from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import RpcError
 from toolyard.gateway.input_required.visible_questions import escape_hidden_in_params
 from toolyard.gateway.subscriptions import Subscription
-from toolyard.protocol.constants import LOG_LEVELS
+from toolyard.protocol.constants import CLIENT_INFO_KEY, LOG_LEVELS
 from toolyard.protocol.eras import Era
 from toolyard.protocol.jsonrpc import (
     Message,
@@ -98,6 +98,23 @@ class ClientRequest:
     """The ``_meta`` of the request, such as a trace context."""
     is_finished: bool = False
     """Whether the request has been answered, so that no message can be sent with it."""
+
+    def begin_upstream(self) -> RequestClient | None:
+        """Return the client for requests to servers that the running task makes for this request.
+
+        None if the request may take several rounds, each of which has a client of its own.
+        """
+        if self.session is not None:
+            CURRENT_REQUEST.set(self)
+            return self.session.client
+        if (
+            self.capabilities
+            or self.log_level is not None
+            or "requestState" in self.params
+            or "inputResponses" in self.params
+        ):
+            return None
+        return RequestClient(None, describe_client(self.meta.get(CLIENT_INFO_KEY)))
 
     @property
     def version(self) -> str:

@@ -136,7 +136,7 @@ class LineFramer:
     buffer with every chunk and searched it again would take quadratic time for a long line.
     """
 
-    __slots__ = ("_buffer", "_edge_bytes", "_head", "_limit", "_size", "_tail", "excess_bytes")
+    __slots__ = ("_buffer", "_edge_bytes", "_head", "_limit", "_tail", "excess_bytes", "pending_bytes")
 
     def __init__(
         self,
@@ -148,7 +148,8 @@ class LineFramer:
         self._limit = limit
         self._edge_bytes = edge_bytes
         self._buffer = ByteBuffer(limit, large_message_bytes=large_message_bytes)
-        self._size = 0
+        self.pending_bytes = 0
+        """Bytes of the line that is not complete yet."""
         self._head = b""
         self._tail = b""
         self.excess_bytes = 0
@@ -162,8 +163,8 @@ class LineFramer:
         pieces = chunk.split(b"\n")
         last = pieces.pop()
         for piece in pieces:
-            # `_size` is 0 unless an earlier chunk ended within a line: the common case copies nothing.
-            if self._size:
+            # 0 unless an earlier chunk ended within a line: the common case copies nothing.
+            if self.pending_bytes:
                 self._buffer_piece(piece)
                 lines.append(self._take_line())
             elif len(piece) > self._limit:
@@ -176,14 +177,14 @@ class LineFramer:
 
     def take_remainder(self) -> Line | None:
         """Return the unterminated last line when the stream has ended, or None."""
-        return self._take_line() if self._size else None
+        return self._take_line() if self.pending_bytes else None
 
     def _buffer_piece(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size <= self._limit:
+        self.pending_bytes += len(piece)
+        if self.pending_bytes <= self._limit:
             self._buffer.add(piece)
             return
-        if self._size > _ENDLESS_FACTOR * self._limit:
+        if self.pending_bytes > _ENDLESS_FACTOR * self._limit:
             self.excess_bytes = len(piece)
         # Over the limit: drop the buffered part and from now on keep only the two ends.
         if self._buffer.size:
@@ -197,9 +198,9 @@ class LineFramer:
 
     def _take_line(self) -> Line:
         line: Line = self._buffer.take()
-        if self._size > self._limit:
-            line = OversizeLine(self._head, self._tail, self._size)
-        self._size, self._head, self._tail = 0, b"", b""
+        if self.pending_bytes > self._limit:
+            line = OversizeLine(self._head, self._tail, self.pending_bytes)
+        self.pending_bytes, self._head, self._tail = 0, b"", b""
         return line
 
 

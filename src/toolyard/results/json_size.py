@@ -26,21 +26,23 @@ def is_large(value: object) -> bool:
 def estimate_characters(value: object, max_characters: int, *, per_value: int = 4) -> int:
     """Estimate the characters of a JSON value, with ``per_value`` for each member and item, and more for long
     integers. Counting stops above ``max_characters``."""
-    total, waiting = 0, [value]
-    while waiting and total <= max_characters:
-        found = waiting.pop()
+    total, values = 0, [value]
+    # The list grows while it is read.
+    for found in values:
         if type(found) is str:
             total += len(found)
         elif isinstance(found, dict):
             fields = cast("dict[str, Any]", found)
             total += sum(map(len, fields)) + per_value * len(fields)
-            waiting.extend(fields.values())
+            values += fields.values()
         elif isinstance(found, list):
             items = cast("list[object]", found)
             total += per_value * len(items)
-            waiting.extend(items)
+            values += items
         elif type(found) is int and (bits := found.bit_length()) > 64:
             total += per_value * bits // _BITS_PER_VALUE
+        if total > max_characters:
+            break
     return total
 
 
@@ -54,8 +56,8 @@ def is_within_limits(result: Mapping[str, Any], limits: ResultLimits) -> bool:
         found = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
         if type(text := found.get("text")) is str and found.get("type") == "text":
             room -= len(text)
-        elif (data := get_media_data(block)) is None:
-            room -= estimate_characters(block, room)
+        elif (data := get_media_data(found)) is None:
+            room -= estimate_characters(cast("object", block), room)
         elif len(data) * 3 > limits.media_bytes * 4:
             return False
         if room < 0:

@@ -134,7 +134,7 @@ class GatewayMount:
         context: RequestContext = scope[REQUEST_CONTEXT_KEY]
         credentials = [header for header in scope["headers"] if header[0] in _CREDENTIAL_HEADERS]
         key = (*credentials, scope["path"], scope["query_string"], context.address, self._config.revision)
-        admission = self._admissions.get(key)
+        admission = self._admissions.peek(key)
         if admission is None or admission[0] <= time.monotonic():
             admission = await self._admit_anew(scope)
             # An invalidation during the look-up makes its result stale, so that it must not be cached.

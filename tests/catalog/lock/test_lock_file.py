@@ -293,6 +293,21 @@ def test_the_keeper_says_what_is_set_aside_and_follows_the_file(tmp_path: Path) 
     assert keeper.quarantine_reasons(now) == {}
 
 
+def test_a_missing_file_is_known_to_be_missing_until_the_next_look(tmp_path: Path) -> None:
+    clock, path = ManualClock(100.0), tmp_path / "mcp.lock"
+    keeper = LockFile(path, clock=clock)
+    assert keeper.absent_until == 0
+    assert not keeper.exists
+    assert keeper.absent_until == 101
+    clock.now = 105.0
+    assert not keeper.exists
+    assert keeper.absent_until == 106
+    write_lock(path, {"s": pins(definition("a"))})
+    clock.now = 110.0
+    assert keeper.exists
+    assert keeper.absent_until == 0
+
+
 def test_a_large_file_that_changed_is_loaded_in_a_thread_while_the_former_one_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

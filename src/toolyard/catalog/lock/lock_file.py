@@ -175,6 +175,8 @@ class LockFile:
         self._file_stamp: _FileStamp = ""
         self._loaded: _LoadedLock | None = None
         self._first_load = Lock()
+        self.absent_until = 0.0
+        """Time (monotonic) until which the file is known not to exist; 0 if it exists."""
 
     def is_prepared(self, contents: ValidatedListing) -> bool:
         """Return False if the next question about a listing takes long, because it has not been compared."""
@@ -274,6 +276,8 @@ class LockFile:
                 if isinstance(stamp, str) or stamp[1] <= _MAX_INLINE_BYTES:
                     return self._load(stamp)
                 Thread(target=self._load, args=(stamp,), daemon=True, name="lock file").start()
+            elif not self._loaded.exists:
+                self.absent_until = now + _RELOAD_INTERVAL_SECONDS
         return self._loaded
 
     def _read_stamp(self) -> _FileStamp:
@@ -295,6 +299,7 @@ class LockFile:
                 loaded.compare(contents)
         if self._file_stamp == stamp:  # Otherwise another thread loads a newer file.
             self._loaded = loaded
+            self.absent_until = 0.0 if loaded.exists else self._last_check + _RELOAD_INTERVAL_SECONDS
         return loaded
 
 

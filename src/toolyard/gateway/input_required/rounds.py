@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from toolyard.core.call_approvals import CURRENT_APPROVAL, RequestApproval
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.gateway import Gateway
-from toolyard.gateway.incoming_request import CURRENT_REQUEST, ClientRequest, describe_client
+from toolyard.gateway.incoming_request import ClientRequest, describe_client
 from toolyard.gateway.input_required.remote_calls import RoundOutcome
 from toolyard.gateway.input_required.suspended_call import CALL_ID_KEY, MultiRoundCall
 from toolyard.gateway.input_required.visible_questions import check_input_requests, check_question
@@ -36,18 +36,8 @@ class InputRequiredRunner:
 
         Raises what ``work`` raises, and RpcErrorResponse for a round that does not fit.
         """
-        session, params = request.session, request.params
-        if session is not None:
-            CURRENT_REQUEST.set(request)
-            return work(session.client)
-        if (
-            request.capabilities
-            or request.log_level is not None
-            or "requestState" in params
-            or "inputResponses" in params
-        ):
-            return self._run_round(request, work)
-        return work(RequestClient(None, describe_client(request.meta.get(CLIENT_INFO_KEY))))
+        client = request.begin_upstream()
+        return self.run_round(request, work) if client is None else work(client)
 
     def forward(
         self, request: ClientRequest, server_id: str, method: str, params: Mapping[str, Any]
@@ -63,7 +53,8 @@ class InputRequiredRunner:
 
         return self.run(request, send)
 
-    async def _run_round(self, request: ClientRequest, work: UpstreamWork) -> dict[str, Any]:
+    async def run_round(self, request: ClientRequest, work: UpstreamWork) -> dict[str, Any]:
+        """Run one round of a request that may take several. Return and raise as ``run``."""
         # The state is sealed for this principal and request. A client can neither read nor change it, nor use
         # it for another call.
         content = self.open_state(request)

@@ -150,14 +150,11 @@ class ToolHandlers:
             return self._refusal_result(error, name, exposed)
 
     async def _call_tool(self, call: ToolCall, request: ClientRequest) -> dict[str, Any]:
-        call_path, caller = self._gateway.call_path, self._view.caller
-
-        async def call_server(client: RequestClient) -> dict[str, Any]:
-            on_progress = client.on_progress or call.on_progress
-            made = ToolCall(call.name, call.arguments, call.meta, on_progress, client=client)
-            return (await call_path.call_raw(made, caller))[2]
-
-        result = await self._runner.run(request, call_server)
+        client = request.begin_upstream()
+        if client is None:
+            result = await self._runner.run_round(request, partial(self._call_server, call))
+        else:
+            result = await self._call_server(call, client)
         # Clients of an era without sessions can read every result.
         if request.era.has_sessions and needs_downgrade(result, request):
             result = (
@@ -170,6 +167,11 @@ class ToolHandlers:
             if is_within_limits(result, self._limits)
             else await self._limit_result(call.name, result, request)
         )
+
+    async def _call_server(self, call: ToolCall, client: RequestClient) -> dict[str, Any]:
+        on_progress = client.on_progress or call.on_progress
+        made = ToolCall(call.name, call.arguments, call.meta, on_progress, client=client)
+        return (await self._gateway.call_path.call_raw(made, self._view.caller))[2]
 
     async def _limit_result(
         self, exposed: str, result: dict[str, Any], request: ClientRequest

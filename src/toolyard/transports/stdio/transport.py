@@ -68,6 +68,7 @@ class StdioTransport:
         self._spec = spec
         self._supervisor = supervisor
         self._max_message_bytes = limit
+        self._max_direct_bytes = min(limit, MAX_ONE_STEP_BYTES)
         self._stdout_framer = LineFramer(limit)
         self._stderr_framer = LineFramer(64 * 1024)
         self._stderr_tail = LogTail()
@@ -236,6 +237,13 @@ class StdioTransport:
     # Events of the child process (ChildProcessListener).
 
     def on_stdout(self, data: bytes) -> None:
+        # Most reads are one whole message.
+        if (
+            data.find(b"\n") == len(data) - 1 <= self._max_direct_bytes
+            and not self._stdout_framer.pending_bytes
+        ):
+            self._handle_line(data[:-1])
+            return
         lines = deque(self._stdout_framer.feed(data))
         # Dropped bytes of an oversized line count at once: such a line may never end.
         if self._stdout_framer.excess_bytes and self._receiver is not None:
