@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Generator
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.server import logger as uvicorn_log
 
 from toolyard.web.server.connection_limits import ConnectionLimits
 from toolyard.web.server.http_protocol import BoundedHttpProtocol
@@ -18,7 +19,6 @@ from toolyard.web.server.socket import Listener
 __all__ = ["HttpServer", "run_server"]
 
 log = logging.getLogger("toolyard.web")
-_uvicorn_log = logging.getLogger("uvicorn.error")
 
 _DRAIN_SECONDS = 5.0
 """Time that open requests have to complete on shutdown, in seconds."""
@@ -113,12 +113,12 @@ class HttpServer:
             connection.transport.abort()
         # Let each request see the disconnect before it is cancelled, so that it sends nothing more.
         await asyncio.sleep(0)
-        _uvicorn_log.addFilter(_is_not_cancellation)
+        uvicorn_log.addFilter(_is_not_cancellation)
         for task in list(state.tasks):
             task.cancel()
         if state.tasks:
             await asyncio.wait(state.tasks, timeout=_FINAL_RESPONSE_SECONDS)
-        _uvicorn_log.removeFilter(_is_not_cancellation)
+        uvicorn_log.removeFilter(_is_not_cancellation)
 
     async def _wait_for_open_requests(self, seconds: float) -> None:
         """Return when no request is open, after a second ``stop``, or after the given time."""
