@@ -159,6 +159,18 @@ async def test_files_that_cannot_be_attached_are_refused_at_once(chromium: Brows
         looking.said[:] = [each for each in looking.said if "422" not in each]
 
 
+async def test_a_damaged_picture_is_told_before_it_is_sent(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page, told = looking.page, looking.page.locator("#alerts")
+        await carry(page, "paste", "whole.png", "image/png", png(8, 8))
+        await expect(page.locator("#attachments img")).to_have_js_property("naturalWidth", 8)
+        await expect(told).to_be_empty()
+        await carry(page, "paste", "torn.png", "image/png", png(8, 8)[:40])
+        await expect(told).to_contain_text("“torn.png” can’t be shown: the picture may be damaged.")
+        await page.get_by_role("button", name="Remove torn.png").click()
+        await expect(page.locator("#attachments .chip")).to_have_text(["whole.png"])
+
+
 async def test_the_person_is_told_before_sending_that_a_model_cannot_see(
     chromium: Browser, yard: ChatYard
 ) -> None:

@@ -50,7 +50,10 @@
 
   function showThumbnail(item, attachment) {
     item.dataset.isPicture = "";
-    $(".icon", item).replaceWith(Object.assign(new Image(), { src: attachment.url, alt: "" }));
+    const image = Object.assign(new Image(), { src: attachment.url, alt: "" });
+    // The server does not decode pictures.
+    image.addEventListener("error", () => item.isConnected && showRefusal(`“${attachment.name}” can’t be shown: the picture may be damaged. Remove it, or attach another one.`));
+    $(".icon", item).replaceWith(image);
   }
 
   const deleteAttachment = (id) => fetch(`/api/v1/attachments/${id}`, { method: "DELETE" }).catch(() => {});
