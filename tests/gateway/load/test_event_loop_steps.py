@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from asyncio import selector_events
@@ -22,12 +23,14 @@ from toolyard.core import call_approvals
 from toolyard.gateway import endpoint, gateway
 from toolyard.gateway.surface import listing_cache, prompts, resources, result_limits, tools
 from toolyard.gateway.surface.resources import ResourceMap
-from toolyard.store.repositories import approvals
+from toolyard.store.repositories import approvals, chats
+from toolyard.store.sql.tables import chat_events
 from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent
 from toolyard.types.server import HttpSpec, Server
 from toolyard.web import approval_review, routes
 from toolyard.web.api import agents as api_agents
+from toolyard.web.api import chat_stream
 from toolyard.web.api import chats as api_chats
 from toolyard.web.api import servers as api_servers
 from toolyard.web.api import tools as api_tools
@@ -205,6 +208,37 @@ async def test_previews_of_servers_are_read_compared_and_encoded_in_threads(
     assert (await client.get(f"/ui/admin/mcp/{made['server_id']}/changes")).status == 200
     assert len({name for name, _ in calls}) == 5
     assert not any(on_loop for _, on_loop in calls)
+
+
+async def test_long_events_of_a_chat_are_decoded_and_encoded_one_at_a_time(
+    open_site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = await open_site()
+    client = local.client()
+    chat = (await client.post("/api/v1/chats", {})).json["id"]
+    event = {"chat_id": chat, "turn": 1, "kind": "user", "at": 0.0, "part": ""}
+    rows = [{**event, "seq": seq, "body": json.dumps({"text": "x" * 20_000})} for seq in range(1, 51)]
+    executor = local.services.database.executor
+    await executor.write(lambda connection: connection.execute(chat_events.insert(), rows))
+    steps: Counter[tuple[str, int]] = Counter()
+    async with LoopWatch() as watch:
+
+        def count_calls(owner: Any, name: str) -> None:
+            real = getattr(owner, name)
+
+            def count(value: Any) -> Any:
+                steps[name, watch.turns] += 1
+                return real(value)
+
+            monkeypatch.setattr(owner, name, count)
+
+        count_calls(chats, "event_from_row")
+        count_calls(chat_stream.EventResponse, "of")
+        page = (await client.get(f"/api/v1/chats/{chat}/events?limit=40")).json
+    assert [each["seq"] for each in page["items"]] == list(range(1, 41))
+    assert page["next_after"] == 40
+    assert steps.total() == 81
+    assert max(steps.values()) <= 2
 
 
 async def test_large_results_are_shortened_converted_and_encoded_in_threads(

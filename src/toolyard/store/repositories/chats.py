@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from operator import attrgetter
 from typing import Any
@@ -48,6 +48,7 @@ __all__ = ["SqlChatStore"]
 _SELECT_CHAT = SELECT_CHATS.where(chats.c.id == bindparam("chat_id"), chats.c.owner == bindparam("of"))
 _MAX_PAGE_ROWS = 10_000
 _MAX_SIGNAL_CHARACTERS = 6_000
+_MAX_BODY_CHARACTERS_PER_STEP = 16_000
 """Maximum length of the ids in one signal."""
 _RETRY_SECONDS = 1.0
 """Pause between attempts to read stop requests while the database is unavailable."""
@@ -161,7 +162,7 @@ class SqlChatStore:
         rows = await self._executor.read_or_default(
             lambda c: read_events(c, chat_id, after, _clamp_limit(limit)), ()
         )
-        return [event_from_row(row) for row in rows]
+        return await _decode_events(rows)
 
     async def list_latest_events(
         self, chat_id: str, last_turn: int, *, before: int | None = None, limit: int = 200
@@ -175,7 +176,7 @@ class SqlChatStore:
         rows = await self._executor.read_or_default(
             lambda c: read_latest_events(c, chat_id, last_turn, before, _clamp_limit(limit)), ()
         )
-        return [event_from_row(row) for row in rows]
+        return await _decode_events(rows)
 
     async def get_turn_tree(self, chat_id: str) -> TurnTree:
         """Return the turns of a chat."""
@@ -408,3 +409,12 @@ def _pack_changed_ids(
         else:
             texts.append(chat_id)
     return texts
+
+
+async def _decode_events(rows: Iterable[Any]) -> list[ChatEvent]:
+    events: list[ChatEvent] = []
+    for row in rows:
+        events.append(event_from_row(row))
+        if len(row.body) > _MAX_BODY_CHARACTERS_PER_STEP:
+            await asyncio.sleep(0)  # Arguments and results of 256 KB take milliseconds.
+    return events

@@ -7,13 +7,14 @@ import logging
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Annotated, Literal
 
-from fastapi import Header, Query, Request
+from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.core.interface_links import StopSignal
 from toolyard.errors import ToolyardError
+from toolyard.protocol.codec import JsonFragment, encode, encode_fragment
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.chat import ChatEvent
 from toolyard.web import service_dependencies as deps
@@ -44,6 +45,7 @@ LastEventId = Annotated[
 
 @router.get(
     "/{id}/events",
+    response_model=EventPage,
     errors=[404],
     summary="List the events of a chat",
 )
@@ -53,11 +55,15 @@ async def list_chat_events(
     id: api.PathId,
     after: AfterEvent = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
-) -> EventPage:
+) -> Response:
     """Return the events of a chat in order."""
     events = await chats.list_events(request_user.user.id, id, after=after, limit=limit + 1)
-    shown = [EventResponse.of(each) for each in events[:limit]]
-    return EventPage(items=shown, next_after=shown[-1].seq if len(events) > limit else None)
+    items: list[JsonFragment] = []
+    for each in events[:limit]:
+        items.append(encode_fragment(EventResponse.of(each).model_dump(mode="json")))
+        await asyncio.sleep(0)  # Each has up to 256 KB of arguments or results.
+    next_after = events[limit - 1].seq if len(events) > limit else None
+    return Response(encode({"items": items, "next_after": next_after}), media_type=api.JSON_CONTENT_TYPE)
 
 
 @router.get(
