@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+from tests.conftest import ROOT
+from tests.web.conftest import Opening
+from tests.web.scriptless_browser import ScriptlessBrowser
 
 from toolyard.policy import rules
 from toolyard.types.call import Decision, DecisionStep, RuleOutcome
@@ -49,3 +54,13 @@ def test_servers_and_tools_have_names_and_owners_where_there_are_several_people(
     assert names.name_tool("gone/find") == "gone/find"
     assert ServerNames({}, instances, {"u1": "ann"}).name_server("@u1/work") == "GitHub, at work"
     assert find_owners(["@u1/work/find", "@u2/x", "demo/count", "@native", "@native/x"]) == {"u1", "u2"}
+
+
+async def test_a_tool_that_needs_approval_is_not_marked_as_blocked(open_site: Opening) -> None:
+    server = ROOT / "src/toolyard/cli/demo_server.py"
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(server)]}
+    for treatment, icon in (("ask", "#i-shield"), ("reject", "#i-x")):
+        local = await open_site({"demo": entry}, write_tools=treatment)
+        page = await ScriptlessBrowser(local.client()).get("/ui/admin/mcp/files/demo/contents")
+        (mark,) = [line.one("use").attrs["href"] for line in page.root.all("p", class_="blocked-reason")]
+        assert mark == icon
