@@ -213,3 +213,17 @@ async def test_a_cancelled_close_leaves_not_even_a_zombie(
     with pytest.raises(asyncio.CancelledError):
         await close
     assert not psutil.pid_exists(pid)
+
+
+async def test_a_close_that_is_cancelled_as_the_child_exits_ends_as_cancelled(
+    process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
+) -> None:
+    transport = StdioTransport(StdioSpec("sleep", ("600",)), process_supervisor)
+    await transport.open(recorder)
+    close = asyncio.create_task(transport.close())
+    await asyncio.sleep(0.05)
+    transport.on_exit()
+    await asyncio.sleep(0)
+    close.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await close

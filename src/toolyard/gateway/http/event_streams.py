@@ -189,7 +189,8 @@ class EventStream:
                 break
             else:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wakeup.wait(), _KEEPALIVE_SECONDS)
+                    async with asyncio.timeout(_KEEPALIVE_SECONDS):
+                        await self._wakeup.wait()
                     continue
                 await send({"type": "http.response.body", "body": b":\n\n", "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

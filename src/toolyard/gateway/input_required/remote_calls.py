@@ -263,7 +263,8 @@ class RemoteCalls:
         last = time.monotonic()
         while time.monotonic() - last < self.host_timeout_seconds:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(heard.wait(), self.heartbeat_seconds)
+                async with asyncio.timeout(self.heartbeat_seconds):
+                    await heard.wait()
             heard.clear()
             # A notification may be lost, a message is not: read the mailbox in any case.
             for data in await mail.take(round_id):

@@ -190,7 +190,8 @@ class SqlAuditLog:
         pause = _BATCH_DELAY_SECONDS
         while self._pending:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._flush_event.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._flush_event.wait()
             try:
                 async with self._write_lock:
                     await self._write_pending_batch()

@@ -218,7 +218,8 @@ class StdioTransport:
 
     async def _wait_for_exit(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._exit_event.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._exit_event.wait()
 
     async def _wait_for_group_exit(self, seconds: float) -> None:
         """Wait for the child, then for its descendants, whose exit is not signalled and must be polled."""

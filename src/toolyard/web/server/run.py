@@ -127,7 +127,8 @@ class HttpServer:
         deadline = asyncio.get_running_loop().time() + seconds
         while state.connections and asyncio.get_running_loop().time() < deadline:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry_requested.wait(), 0.02)
+                async with asyncio.timeout(0.02):
+                    await self._hurry_requested.wait()
                 return
 
 

@@ -72,7 +72,8 @@ class LiveUpdates(Generic[K, T]):
                 yield LiveUpdate(id_, now)
             while True:
                 try:
-                    change = await asyncio.wait_for(queue.get(), heartbeat_seconds)
+                    async with asyncio.timeout(heartbeat_seconds):
+                        change = await queue.get()
                 except TimeoutError:
                     yield None
                     continue
@@ -138,7 +139,8 @@ class LiveUpdates(Generic[K, T]):
         await asyncio.sleep(seconds * self._min_interval_fraction)
         with contextlib.suppress(TimeoutError):
             rest = seconds * (1 - self._min_interval_fraction)
-            await asyncio.wait_for(self._poll_requested.wait(), rest)
+            async with asyncio.timeout(rest):
+                await self._poll_requested.wait()
         self._poll_requested.clear()
 
     def _publish_changes(self, key: K, now: Mapping[str, T]) -> None:
