@@ -23,7 +23,7 @@ from toolyard.config.settings.table import Settings
 from toolyard.store import Database
 from toolyard.types.account import Right, Role, TokenScope
 
-__all__ = ["GATEWAYS", "direct", "toolyard"]
+__all__ = ["GATEWAYS", "direct", "toolyard", "toolyard_servers"]
 
 ENVIRONMENTS = ROOT / ".envs"
 MANY = 500
@@ -92,17 +92,17 @@ async def forwarder(urls: list[str]) -> AsyncGenerator[Peer]:
 
 def toolyard(urls: list[str]) -> contextlib.AbstractAsyncContextManager[Peer]:
     servers = {f"s{n}": {"url": url, "type": "http", "shared": True} for n, url in enumerate(urls)}
-    return _toolyard("toolyard", servers, sessions=MANY)
+    return toolyard_servers("toolyard", servers, sessions=MANY)
 
 
 def toolyard_sdk(urls: list[str]) -> contextlib.AbstractAsyncContextManager[Peer]:
     """In front of one server made with the SDK."""
     started = {"command": SDK[0], "args": SDK[1:], "cwd": str(BENCH), "shared": True}
-    return _toolyard("toolyard, SDK server", {"s0": started}, sessions=1)
+    return toolyard_servers("toolyard, SDK server", {"s0": started}, sessions=1)
 
 
 @contextlib.asynccontextmanager
-async def _toolyard(name: str, servers: dict[str, Any], sessions: int) -> AsyncGenerator[Peer]:
+async def toolyard_servers(name: str, servers: dict[str, Any], sessions: int) -> AsyncGenerator[Peer]:
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
