@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from asyncio import selector_events
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 from tests.gateway.conftest import LARGE, LONG_LIST_DEADLINE, LegacyClient, ModernClient
 from tests.loop_watch import LoopWatch
 
+from toolyard.agents.chat import turn
 from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.catalog.lock import registry_lock
 from toolyard.clients.call_path import CallPath
@@ -24,7 +26,7 @@ from toolyard.gateway import endpoint, gateway
 from toolyard.gateway.surface import listing_cache, prompts, resources, result_limits, tools
 from toolyard.gateway.surface.resources import ResourceMap
 from toolyard.store.repositories import approvals, chats
-from toolyard.store.sql.tables import chat_events
+from toolyard.store.sql.tables import chat_events, grants
 from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent
 from toolyard.types.server import HttpSpec, Server
@@ -361,6 +363,37 @@ async def test_arguments_that_need_approval_are_decoded_compared_and_shown_in_th
     assert (await local.client().get("/ui/approvals")).status == 200
     assert {name for name, _ in calls} == {"_approval_from_row", "_is_same_call", "_build_review"}
     assert not any(on_loop for _, on_loop in calls)
+
+
+async def test_a_call_of_a_chat_is_compared_with_one_standing_approval_at_a_time(
+    open_site: Any, monkeypatch: pytest.MonkeyPatch, wait_until: Any
+) -> None:
+    writing = {**LISTING, "args": ["-c", WRITING]}
+    local = await open_site({"one": writing}, write_tools="ask", list_deadline=LONG_LIST_DEADLINE)
+    client = local.client()
+    columns = {
+        "owner": "local",
+        "tool": "one/t0",
+        "name": "one_t0",
+        "definition_hash": "x",
+        "predicate": "{}",
+    }
+    rows = [{**columns, "id": f"g{n}", "created_at": time.time(), "expires_at": 1e11} for n in range(20)]
+    executor = local.services.database.executor
+    await executor.write(lambda connection: connection.execute(grants.insert(), rows))
+    chat = (await client.post("/api/v1/chats", {})).json["id"]
+    compared: Counter[int] = Counter()
+    real = turn.grant_covers
+    async with LoopWatch() as watch:
+
+        def count(*arguments: Any) -> bool:
+            compared[watch.turns] += 1
+            return real(*arguments)
+
+        monkeypatch.setattr(turn, "grant_covers", count)
+        await client.post(f"/api/v1/chats/{chat}/runs", {"name": "one_t0", "arguments": {}})
+        await wait_until(lambda: compared.total() == 20)
+    assert max(compared.values()) <= 2
 
 
 async def test_routes_are_built_in_a_thread_when_a_request_first_reaches_them(
