@@ -7,12 +7,7 @@ import logging
 
 import orjson
 
-from toolyard.agents.chat.approval_grants import (
-    GrantScope,
-    create_grant,
-    describe_grant_scope,
-    grant_covers,
-)
+from toolyard.agents.chat.approval_grants import GrantScope, create_grant, describe_grant_scope, grant_covers
 from toolyard.agents.chat.elicitation import question_answer_event
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
 from toolyard.agents.chat.storable import is_storable_json

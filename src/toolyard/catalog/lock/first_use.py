@@ -16,12 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from toolyard.catalog.lock.changes import (
-    Change,
-    apply_changes,
-    build_pins,
-    select_changes,
-)
+from toolyard.catalog.lock.changes import Change, apply_changes, build_pins, select_changes
 from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.pins import ServerPins, pack_pins
 from toolyard.catalog.lock.storage import (

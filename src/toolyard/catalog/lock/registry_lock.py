@@ -13,12 +13,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from toolyard.catalog.lock.changes import (
-    Change,
-    apply_changes,
-    build_pins,
-    select_changes,
-)
+from toolyard.catalog.lock.changes import Change, apply_changes, build_pins, select_changes
 from toolyard.catalog.lock.pins import ServerPins, pack_pins
 from toolyard.catalog.lock.storage import (
     MAX_SAVE_ATTEMPTS,

@@ -10,13 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from toolyard.cli.backends.backend import (
-    PartialTools,
-    SearchReport,
-    SearchRequest,
-    ToolsReport,
-    ToolsRequest,
-)
+from toolyard.cli.backends.backend import PartialTools, SearchReport, SearchRequest, ToolsReport, ToolsRequest
 from toolyard.cli.backends.selection import open_backend
 from toolyard.cli.input.completion import agent_option, bundles_option, complete_servers
 from toolyard.cli.invocation import Options, RemoteCommand, run_async

@@ -12,12 +12,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, Field, create_model
 
-from toolyard.types.registry import (
-    Audience,
-    ChoiceDraft,
-    RecordField,
-    record_fields,
-)
+from toolyard.types.registry import Audience, ChoiceDraft, RecordField, record_fields
 from toolyard.web.api import base as api
 
 __all__ = ["draft_values", "output_values", "request_model", "response_model"]
