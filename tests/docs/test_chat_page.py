@@ -9,7 +9,7 @@ from tests.docs.pages import read
 
 from toolyard.cli.app import app
 from toolyard.cli.chat.chat_run import EXIT_CODES
-from toolyard.cli.chat.slash_commands import COMMAND_NAMES
+from toolyard.cli.chat.interactive_chat import COMMAND_NAMES
 from toolyard.types.chat import Kind, TurnOutcome
 
 PAGE = read("docs/chat.md").partition("## In the terminal")[2]

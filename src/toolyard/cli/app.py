@@ -128,7 +128,7 @@ _MODULE_BY_COMMAND = {
     "restart": "servers",
     "search": "tools",
     **dict.fromkeys(("status", "stop", "open"), "background"),
-    **dict.fromkeys(("remove", "enable", "disable", "edit"), "setup.edit_entries"),
+    **dict.fromkeys(("remove", "enable", "disable", "edit"), "setup.config_file"),
 }
 """Modules that are not named after their command. A module of several commands names them in ``commands``."""
 COMMAND_SUMMARIES: dict[str, str] = {
