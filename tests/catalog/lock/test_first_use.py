@@ -129,6 +129,31 @@ async def test_nothing_is_usable_while_the_pins_cannot_be_read() -> None:
     assert not lock.has_accepted_instructions(contents)
 
 
+async def test_a_listing_is_quarantined_after_1024_others_evicted_its_verdict() -> None:
+    lock, first, changed = (
+        FirstUseLock(MemoryPinEntryStorage()),
+        listed("Be kind.", read="r"),
+        listed(read="c"),
+    )
+    for each in (first, changed, *(listed(read=f"version {number}") for number in range(1024))):
+        await lock.check_listing(SERVER, each)
+    assert list(lock.quarantine_reasons(changed)) == list(lock.quarantine_reasons(first)) == ["read"]
+    assert not lock.has_accepted_instructions(changed)
+    await lock.check_listing(SERVER, first)
+    assert lock.quarantine_reasons(first) == {}
+
+
+async def test_a_trusted_server_needs_no_verdict() -> None:
+    trusted = Server("docs", HttpSpec("https://docs.example/mcp"))
+    lock, contents = FirstUseLock(MemoryPinEntryStorage()), listed(read="r")
+    for each in (contents, *(listed(read=f"version {number}") for number in range(1024))):
+        await lock.check_listing(trusted, each)
+    assert lock.quarantine_reasons(contents) == {}
+    await lock.check_listing(SERVER, listed(read="r of another trust"))
+    assert list(lock.quarantine_reasons(contents)) == ["read"]
+    assert FirstUseLock(MemoryPinEntryStorage(), PinTools.OFF).quarantine_reasons(contents) == {}
+
+
 async def test_a_trusted_server_gives_one_notice_for_a_change(storage: PinEntryStorage) -> None:
     trusted = Server("docs", HttpSpec("https://docs.example/mcp"))
     lock = FirstUseLock(storage, wall_clock=lambda: 0.0)

@@ -227,3 +227,20 @@ async def _walk(steps: list[tuple[str, Any, Any]]) -> None:
             else:
                 gone = {change.tool, change.was}
                 own[who] = {each for each in own[who] if each[0] not in gone} | {(change.tool, said)}
+
+
+async def test_a_listing_without_a_verdict_is_quarantined_until_it_is_compared_again() -> None:
+    lock, ann, contents = (
+        RegistryLock(MemoryPinStorage()),
+        instance("ann"),
+        listed("ann", "Be kind.", read="r"),
+    )
+    await lock.check_listing(ann, contents)
+    assert lock.quarantine_reasons(contents) == {}
+    # 4,096 other listings evict the verdict.
+    for number in range(4096):
+        await lock.check_listing(ann, listed("ann", read=f"version {number}"))
+    assert list(lock.quarantine_reasons(contents)) == ["read"]
+    assert not lock.has_accepted_instructions(contents)
+    await lock.check_listing(ann, contents)
+    assert lock.quarantine_reasons(contents) == {}

@@ -84,6 +84,8 @@ class FirstUseLock(StoredLock):
         self._mode = mode
         self.quarantined_trusts = _QUARANTINED_TRUSTS[mode]
         """Changed tools of servers with this trust have to be accepted."""
+        self._exempt_servers: set[str] = set()
+        """Ids of checked servers that are not quarantined. Other servers need a verdict to be used."""
         self._clock = clock
         self._wall_clock = wall_clock
         self.notices: deque[str] = deque(maxlen=_MAX_NOTICES)
@@ -99,6 +101,7 @@ class FirstUseLock(StoredLock):
         if cached is not None and cached.pin_keys != (first_use_pin_key(server),):
             cached = None
         quarantines = server.trust in self.quarantined_trusts
+        (self._exempt_servers.discard if quarantines else self._exempt_servers.add)(server.id)
         if cached is not None and not (quarantines and await self._is_outdated(cached)):
             return
         try:
@@ -154,7 +157,10 @@ class FirstUseLock(StoredLock):
         raise save_conflict_error()
 
     def _uncompared_verdict(self, contents: ValidatedListing) -> LockVerdict:
-        return _NOTHING_QUARANTINED
+        # Verdicts are evicted. The next check, at the latest that of the next call, compares again.
+        if self._mode is PinTools.OFF or contents.server_id in self._exempt_servers:
+            return _NOTHING_QUARANTINED
+        return super()._uncompared_verdict(contents)
 
     async def _is_outdated(self, verdict: LockVerdict) -> bool:
         now = self._clock()
