@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from toolyard.errors import RpcError, ServerError, ToolRefused, ToolyardError
 from toolyard.protocol.constants import (
     HEADER_MISMATCH,
@@ -11,8 +13,11 @@ from toolyard.protocol.constants import (
     UNSUPPORTED_VERSION,
 )
 from toolyard.protocol.jsonrpc import RpcFailure
+from toolyard.store.errors import DatabaseUnavailable
 
 __all__ = ["RpcErrorResponse", "error_to_failure", "method_not_found", "resource_not_found"]
+
+log = logging.getLogger("toolyard.gateway")
 
 _GATEWAY_FAULT_CODES = frozenset({HEADER_MISMATCH, UNSUPPORTED_VERSION})
 """Codes by which a server complains about our own messages; its client could not correct those."""
@@ -41,6 +46,10 @@ def error_to_failure(error: ToolyardError) -> RpcFailure:
         return RpcFailure(error.code, error.message, error.data)
     if isinstance(error, ToolRefused):
         return RpcFailure(INVALID_PARAMS, f"Unknown tool: {error}")
+    if isinstance(error, DatabaseUnavailable):
+        log.warning("%s", error.cause)
+        data = {"cause": error.public_cause, "hint": error.public_hint}
+        return RpcFailure(INTERNAL_ERROR, error.public_cause, data)
     data: dict[str, object] = {"cause": error.cause}
     if isinstance(error, ServerError):
         data = {"kind": error.kind, "server": error.server, **data}

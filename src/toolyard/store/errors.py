@@ -44,14 +44,24 @@ class StoreError(ToolyardError):
 
 
 class DatabaseUnavailable(StoreError):
-    """The database cannot be reached, read or written right now."""
+    """The database cannot be reached, read or written right now.
 
+    Its cause and hint name the database's address. They are for the log; clients get the public ones.
+    """
+
+    public_cause: ClassVar[str] = "Toolyard's database is not available"
+    public_hint: ClassVar[str] = (
+        "check whether your last change was saved, then try again later; the log has the cause"
+    )
     retry_after: ClassVar[float] = 5.0
     """Seconds after which a client may retry."""
 
 
 class AuditUnavailable(DatabaseUnavailable):
     """The audit log cannot be written, so the audited action was not carried out."""
+
+    public_cause = "the call was not made, since the audit log cannot be written"
+    public_hint = "try again later; the log has the cause"
 
 
 class DatabaseUnusable(StoreError):

@@ -319,20 +319,15 @@ def _find_hint(error: ToolyardError) -> str | None:
     # The refusal of a quarantined tool has a hint of its own.
     if isinstance(error, ToolRefused) and error.rule not in (None, DEFINITION_RULE_TITLE):
         return "GET /api/v1/tools/{name}/why explains all rules"
-    if isinstance(error, store.AuditUnavailable):
-        return "try again later; the log has the cause"
     if isinstance(error, store.DatabaseUnavailable):
-        return "check whether your last change was saved, then try again later; the log has the cause"
+        return error.public_hint
     return error.hint
 
 
 def _format_detail(error: ToolyardError) -> str:
     """Return a one-line explanation; for invalid input, the problems of all fields."""
-    # The cause names the address of the database, and strangers get this response, too.
-    if isinstance(error, store.AuditUnavailable):
-        return "the call was not made, since the audit log cannot be written"
     if isinstance(error, store.DatabaseUnavailable):
-        return "Toolyard's database is not available"
+        return error.public_cause
     if isinstance(error, Invalid | InvalidPerson | ConfigError | AgentsError):
         return "; ".join(
             f"{each.path}: {each.message}" if each.path else each.message for each in error.problems

@@ -64,6 +64,30 @@ async def test_every_interface_answers_503_and_says_when_to_try_again(
     assert (await ann.token.post("/mcp", PING)).status == 200
 
 
+async def test_a_call_whose_audit_entry_cannot_be_written_does_not_name_the_database(
+    postgres_url: str, open_site: Opening, demo: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with run_freezable_proxy(postgres_url) as (proxy, url):
+        services = await open_site(
+            {"demo": demo},
+            people_mode="password",
+            audit="strict",
+            database_url=f"{url}&connect_timeout=2",
+            database_timeout=1,
+            secret_key=KEY,
+        )
+        ann = await services.person("Ann")
+        call = {"name": "demo_weekday", "arguments": {"date": "2026-07-28"}}
+        proxy.freeze_on = b"INSERT INTO audit"
+        async with asyncio.timeout(HANG_GUARD):
+            reply = await ann.token.post("/mcp", {**PING, "method": "tools/call", "params": call})
+        proxy.freeze_on = None
+        proxy.thaw()
+    assert reply.json["error"]["message"] == "the call was not made, since the audit log cannot be written"
+    assert "postgres" not in reply.text.lower()
+    assert "the audit log cannot be written: the database postgresql://" in caplog.text
+
+
 @pytest.mark.parametrize(("words", "code"), [(("users", "list"), 1), (("serve", "--port", "0"), 2)])
 async def test_commands_end_and_name_the_database(
     postgres_url: str, tmp_path: Path, words: tuple[str, ...], code: int
