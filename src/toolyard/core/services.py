@@ -12,7 +12,8 @@ from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.auth.sign_in_flow import SignInFlow
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.config.settings.table import Settings
-from toolyard.core.agents import AgentEditor, AgentRoster
+from toolyard.core.agent_editor import AgentEditor
+from toolyard.core.agents import AgentRoster
 from toolyard.core.call_approvals import CallApprovals
 from toolyard.core.callers import CallerCache
 from toolyard.core.chat_services import ChatServices

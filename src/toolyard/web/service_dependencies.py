@@ -16,7 +16,8 @@ from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.config.settings.table import Settings
-from toolyard.core.agents import AgentEditor, AgentRoster
+from toolyard.core.agent_editor import AgentEditor
+from toolyard.core.agents import AgentRoster
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.callers import CallerCache
 from toolyard.core.current_config import ChangeNotifier, ConfiguredServers, CurrentConfig

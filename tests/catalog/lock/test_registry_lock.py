@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from toolyard.catalog.lock import build_pins
 from toolyard.catalog.lock.errors import Outdated
-from toolyard.catalog.lock.storage import PinEntry, PinKey, RegistryLock
+from toolyard.catalog.lock.registry_lock import RegistryLock
+from toolyard.catalog.lock.storage import PinEntry, PinKey
 from toolyard.types.server import HttpSpec, InstanceRef, Server
 from toolyard.types.tool import Definition, RawListing, ValidatedListing
 

@@ -18,7 +18,7 @@ from tests.loop_watch import LoopWatch
 
 from toolyard.agents.chat import turn
 from toolyard.agents.chat.tool_set import ToolSet
-from toolyard.catalog.lock import storage as lock_storage
+from toolyard.catalog.lock import registry_lock
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core import call_approvals
@@ -193,7 +193,7 @@ async def test_previews_of_servers_are_read_compared_and_encoded_in_threads(
         (previews, "estimate_definition_tokens"),
         (tool_acceptance, "build_pins"),
         (api_servers.PreviewTool, "of"),
-        (lock_storage, "unpack_or_empty"),
+        (registry_lock, "unpack_or_empty"),
     )
     draft = {
         "name": "A",

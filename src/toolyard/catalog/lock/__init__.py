@@ -1,6 +1,6 @@
 """Locks: the accepted tool definitions of each server, and the changes since they were accepted.
 
-This package may import ``config`` for reading and writing files. ``storage``, ``first_use`` and
+This package may import ``config`` for reading and writing files. ``registry_lock``, ``first_use`` and
 ``combined_locks`` are not imported here, since they need asyncio, which commands that only read ``mcp.lock``
 can do without. Start reading at ``changes.compare_pins``, then ``lock_file.LockFile``.
 """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from toolyard.catalog.lock.changes import Change
 from toolyard.catalog.lock.first_use import FirstUseLock
 from toolyard.catalog.lock.lock_file import LockFile
-from toolyard.catalog.lock.storage import RegistryLock
+from toolyard.catalog.lock.registry_lock import RegistryLock
 from toolyard.types.server import NATIVE_SERVER_ID, Server
 from toolyard.types.tool import ValidatedListing
 

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable
 
 from toolyard.catalog.lock import Change, build_pins
 from toolyard.catalog.lock.combined_locks import CombinedLocks
-from toolyard.catalog.lock.storage import PinKey, RegistryLock
+from toolyard.catalog.lock.registry_lock import RegistryLock
+from toolyard.catalog.lock.storage import PinKey
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.current_config import ChangeNotifier, CurrentConfig

@@ -10,7 +10,7 @@ from fastapi import Request, Response
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.models.errors import NoSuchModel
 from toolyard.config.settings.table import PeopleMode, Settings
-from toolyard.core.agents import describe_import_problem
+from toolyard.core.agent_editor import describe_import_problem
 from toolyard.errors import AgentsError, Problem
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import RequestUser
