@@ -380,7 +380,7 @@ async def test_a_name_that_resolves_to_a_private_address_is_refused_at_the_socke
     async def resolve(*_: object) -> list[dict[str, Any]]:
         return [{"host": "127.0.0.1"}]
 
-    monkeypatch.setattr("toolyard.net.outbound.DaemonThreadResolver.resolve", resolve)
+    monkeypatch.setattr("toolyard.net.guarded_connector.DaemonThreadResolver.resolve", resolve)
     async with listening(lambda request: _note(request, heard)) as url:
         port = url.rpartition(":")[2]
         rebound = f"http://models.example:{port}"
