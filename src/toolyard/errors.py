@@ -76,7 +76,7 @@ Other packages define their own classes beside the code that raises them::
     │   └── ModelSilent, ModelFailed                no output in time; failed or empty response
     ├── ChatError                                   toolyard.agents.chat.errors
     │   └── ChatBusy, ChatRefused                   a turn is active; not possible now
-    ├── Declined                                    toolyard.agents.chat.elicitation: sampling denied
+    ├── Declined                                    toolyard.agents.chat.server_questions: sampling denied
     ├── Invalid, NoSuchUser                         toolyard.accounts.errors
     ├── SignInRefused                               wrong password, token or identity
     │   ├── NotSignedIn                             no valid browser session

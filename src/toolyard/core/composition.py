@@ -61,7 +61,7 @@ from toolyard.types.tool import JsonObject
 if TYPE_CHECKING:
     from toolyard.agents.builtin_tools.server_factory import NativeServerSetup
     from toolyard.agents.chat.attachments import AttachmentService
-    from toolyard.agents.chat.elicitation import ServerQuestions
+    from toolyard.agents.chat.server_questions import ServerQuestions
 
 __all__ = [
     "Core",

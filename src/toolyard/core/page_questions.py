@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from toolyard.agents.chat.elicitation import CANCEL_RESULT, Declined
-from toolyard.agents.chat.server_requests import parse_elicitation
+from toolyard.agents.chat.server_questions import CANCEL_RESULT, Declined
+from toolyard.agents.chat.server_request_parsing import parse_elicitation
 from toolyard.clients.callbacks import CapabilityNotOffered, InFlightCall
 from toolyard.errors import CallTimeout, ToolyardError
 from toolyard.store.repositories.approvals import SqlQuestionStore

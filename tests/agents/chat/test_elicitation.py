@@ -14,7 +14,7 @@ import pytest
 from tests.agents.chat.chat_harness import ME, SERVERS, ChatProcess, Model, bodies_of_kind, kinds
 
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
-from toolyard.agents.chat.server_requests import (
+from toolyard.agents.chat.server_request_parsing import (
     MAX_SAMPLING_REQUEST_CHARACTERS,
     SamplingRequest,
     parse_elicitation,

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from toolyard.agents.chat.approval_grants import ApprovalStore, GrantScope
 from toolyard.agents.chat.attachments import AttachmentService
-from toolyard.agents.chat.elicitation import ServerQuestions
 from toolyard.agents.chat.errors import ChatChanged, ChatRefused, NoSuchChat
-from toolyard.agents.chat.human_answers import HumanAnswers
 from toolyard.agents.chat.result_event import FullResult, read_full_result
+from toolyard.agents.chat.server_questions import ServerQuestions
 from toolyard.agents.chat.storable import is_storable_json, sanitize_text
 from toolyard.agents.chat.title_writer import MAX_DERIVED_TITLE_CHARACTERS, TitleWriter, make_title
 from toolyard.agents.chat.tool_set import ToolSet, ToolSetSource, ToolView, list_tool_views
 from toolyard.agents.chat.turn import MODEL_MODULES, ModelUsageCallback, TurnServices, resolve_model_id
 from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.chat.turn_supervisor import STOPPED_BY_USER, TurnSupervisor, create_runner_id
+from toolyard.agents.chat.user_answers import UserAnswers
 from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import ModelError
 from toolyard.errors import ToolyardError
@@ -105,7 +105,7 @@ class ChatService:
         self.turn_supervisor = TurnSupervisor(
             context, tool_sets, on_turn_done=self._title_writer.begin if writes_titles else None
         )
-        self._human_answers = HumanAnswers(context, self.turn_supervisor)
+        self._user_answers = UserAnswers(context, self.turn_supervisor)
 
     async def open(self, *, resume_any_chat: bool = False) -> None:
         """End abandoned turns, then start the heartbeat and listen for stop requests from other processes.
@@ -115,7 +115,7 @@ class ChatService:
         """
         await self.turn_supervisor.open()
         if resume_any_chat:
-            self._human_answers.start_resuming()
+            self._user_answers.start_resuming()
 
     async def preload(self, model: str | None = None) -> None:
         """Load the libraries and the model that the first turn needs, if a model is configured.
@@ -129,7 +129,7 @@ class ChatService:
 
     async def close(self) -> None:
         """Stop all turns of this process as interrupted. Takes bounded time; may be called twice."""
-        await self._human_answers.close()
+        await self._user_answers.close()
         await self.turn_supervisor.close()
         await self._title_writer.close()
 
@@ -490,7 +490,7 @@ class ChatService:
         ``unattended`` says that a call is denied because nobody could be asked.
         Raises NoSuchChat for an unknown approval, ChatRefused if it was already answered.
         """
-        await self._human_answers.answer_approval(owner, approval_id, yes, remember, unattended)
+        await self._user_answers.answer_approval(owner, approval_id, yes, remember, unattended)
 
     async def resume_if_answered(self, owner: str, chat_id: str) -> None:
         """Resume a waiting turn whose approvals are all answered, if the process that stored the answers has
@@ -498,7 +498,7 @@ class ChatService:
         """
         chat = await self.get(owner, chat_id)
         if chat.state is TurnState.WAITING:
-            await self._human_answers.resume_if_answered(chat)
+            await self._user_answers.resume_if_answered(chat)
 
     async def answer_question(
         self, owner: str, chat_id: str, question_id: str, action: str, content: JsonObject | None
@@ -507,9 +507,7 @@ class ChatService:
 
         Raises NoSuchChat if the question does not exist or was already answered.
         """
-        await self._human_answers.answer_question(
-            await self.get(owner, chat_id), question_id, action, content
-        )
+        await self._user_answers.answer_question(await self.get(owner, chat_id), question_id, action, content)
 
     async def stop_all_turns(self, owner: str) -> None:
         """Stop all turns of a user, in any process, for example when the account is disabled."""

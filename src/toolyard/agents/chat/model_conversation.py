@@ -24,7 +24,7 @@ from toolyard.agents.chat.model_history import (
     model_message_event,
     normalize_response,
 )
-from toolyard.agents.chat.server_requests import SamplingRequest
+from toolyard.agents.chat.server_request_parsing import SamplingRequest
 from toolyard.agents.chat.storable import parse_tool_arguments
 from toolyard.agents.chat.turn_log import TurnLog
 from toolyard.agents.chat.turn_snapshot import NoteSnapshot, TurnSnapshot

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolyard.agents.chat.approval_grants import ApprovalStore, grant_covers
 from toolyard.agents.chat.attachments import AttachmentService
-from toolyard.agents.chat.elicitation import ActiveCall, Declined, ServerQuestions
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.agents.chat.result_event import failure_event, result_event
-from toolyard.agents.chat.server_requests import SamplingRequest
+from toolyard.agents.chat.server_questions import ActiveCall, Declined, ServerQuestions
+from toolyard.agents.chat.server_request_parsing import SamplingRequest
 from toolyard.agents.chat.tool_set import OfferedTools, ToolSet
 from toolyard.agents.chat.turn_limits import (
     ChatLimits,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
-from toolyard.agents.chat.server_requests import is_private_page, normalize_web_url
+from toolyard.agents.chat.server_request_parsing import is_private_page, normalize_web_url
 from toolyard.errors import BadAnswer
 from toolyard.results.json_size import estimate_characters
 from toolyard.types.json_values import object_or_empty

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
-from toolyard.agents.chat.server_requests import (
+from toolyard.agents.chat.server_request_parsing import (
     MAX_SAMPLING_REQUEST_CHARACTERS,
     SamplingRequest,
     is_private_page,

@@ -8,8 +8,8 @@ import logging
 import orjson
 
 from toolyard.agents.chat.approval_grants import GrantScope, create_grant, describe_grant_scope, grant_covers
-from toolyard.agents.chat.elicitation import question_answer_event
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
+from toolyard.agents.chat.server_questions import question_answer_event
 from toolyard.agents.chat.storable import is_storable_json
 from toolyard.agents.chat.turn import TurnServices
 from toolyard.agents.chat.turn_log import read_turn
@@ -21,7 +21,7 @@ from toolyard.types.chat import ApprovalAnswer, Chat, NewChatEvent
 from toolyard.types.timestamps import is_recent
 from toolyard.types.tool import JsonObject
 
-__all__ = ["HumanAnswers"]
+__all__ = ["UserAnswers"]
 
 log = logging.getLogger("toolyard.chat")
 
@@ -33,7 +33,7 @@ _ANSWER_DELIVERY_SECONDS = 30.0
 """Time after which the process that stored an answer is assumed not to append it to the chat any more."""
 
 
-class HumanAnswers:
+class UserAnswers:
     """Processes answers in whichever process received them."""
 
     def __init__(self, context: TurnServices, turn_supervisor: TurnSupervisor) -> None:
