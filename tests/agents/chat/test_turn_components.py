@@ -16,7 +16,7 @@ from tests.agents.chat.chat_harness import KEY, ME
 
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.agents.chat.result_event import failure_event
-from toolyard.agents.chat.storable import is_storable_json, parse_tool_arguments, sanitize_text
+from toolyard.agents.chat.storable_values import is_storable_json, parse_tool_arguments, sanitize_text
 from toolyard.agents.chat.turn_limits import (
     ChatLimits,
     find_reached_limit,

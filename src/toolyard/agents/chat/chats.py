@@ -18,7 +18,7 @@ from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.agents.chat.errors import ChatChanged, ChatRefused, NoSuchChat
 from toolyard.agents.chat.result_event import FullResult, read_full_result
 from toolyard.agents.chat.server_questions import ServerQuestions
-from toolyard.agents.chat.storable import is_storable_json, sanitize_text
+from toolyard.agents.chat.storable_values import is_storable_json, sanitize_text
 from toolyard.agents.chat.title_writer import MAX_DERIVED_TITLE_CHARACTERS, TitleWriter, make_title
 from toolyard.agents.chat.tool_set import ToolSet, ToolSetSource, ToolView, list_tool_views
 from toolyard.agents.chat.turn import MODEL_MODULES, ModelUsageCallback, TurnServices, resolve_model_id

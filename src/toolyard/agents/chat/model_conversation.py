@@ -25,7 +25,7 @@ from toolyard.agents.chat.model_history import (
     normalize_response,
 )
 from toolyard.agents.chat.server_request_parsing import SamplingRequest
-from toolyard.agents.chat.storable import parse_tool_arguments
+from toolyard.agents.chat.storable_values import parse_tool_arguments
 from toolyard.agents.chat.turn_log import TurnLog
 from toolyard.agents.chat.turn_snapshot import NoteSnapshot, TurnSnapshot
 from toolyard.agents.models.available_models import PickedModel

@@ -37,7 +37,7 @@ from pydantic_ai.messages import (
 
 from toolyard.agents.chat.attachments import describe_attachment
 from toolyard.agents.chat.result_event import read_full_result
-from toolyard.agents.chat.storable import is_storable_json, sanitize_text
+from toolyard.agents.chat.storable_values import is_storable_json, sanitize_text
 from toolyard.agents.chat.turn_log import INTERRUPTED_MESSAGE
 from toolyard.agents.chat.turn_snapshot import CallSnapshot, TurnSnapshot
 from toolyard.meta import META_TOOLS

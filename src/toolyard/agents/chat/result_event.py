@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import orjson
 
-from toolyard.agents.chat.storable import sanitize_text
+from toolyard.agents.chat.storable_values import sanitize_text
 from toolyard.results.untrusted_text import unfence_text
 from toolyard.types.chat import CallResult, NewChatEvent, ResultMedia
 from toolyard.types.tool import Media, Result

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import orjson
 
-from toolyard.agents.chat.storable import is_storable_json, sanitize_text
+from toolyard.agents.chat.storable_values import is_storable_json, sanitize_text
 from toolyard.auth.errors import AddressNotAllowed
 from toolyard.config.value_checks import normalize_host, url_fault
 from toolyard.results.json_size import estimate_characters

@@ -7,7 +7,7 @@ import logging
 import re
 from dataclasses import replace
 
-from toolyard.agents.chat.storable import sanitize_text
+from toolyard.agents.chat.storable_values import sanitize_text
 from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.agents.chat.turn import MODEL_MODULES, TurnServices, resolve_model_id
 from toolyard.agents.chat.turn_log import read_turn

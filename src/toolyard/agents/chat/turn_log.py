@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.agents.chat.result_event import failure_event
-from toolyard.agents.chat.storable import sanitize_text
+from toolyard.agents.chat.storable_values import sanitize_text
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.errors import ToolyardError
 from toolyard.types.chat import (

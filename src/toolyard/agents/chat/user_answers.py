@@ -10,7 +10,7 @@ import orjson
 from toolyard.agents.chat.approval_grants import GrantScope, create_grant, describe_grant_scope, grant_covers
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
 from toolyard.agents.chat.server_questions import question_answer_event
-from toolyard.agents.chat.storable import is_storable_json
+from toolyard.agents.chat.storable_values import is_storable_json
 from toolyard.agents.chat.turn import TurnServices
 from toolyard.agents.chat.turn_log import read_turn
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from toolyard.agents.chat.storable import sanitize_text
+from toolyard.agents.chat.storable_values import sanitize_text
 from toolyard.agents.definitions.agents_md import agent_id
 from toolyard.agents.definitions.front_matter import MAX_STEPS, MAX_TEMPERATURE
 from toolyard.agents.definitions.sections import normalize_prompt

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from toolyard.agents.chat.storable import is_storable_json
+from toolyard.agents.chat.storable_values import is_storable_json
 from toolyard.types.chat import Kind
 from toolyard.types.registry import PLAIN_TEXT_PATTERN
 from toolyard.web.api import base as api

@@ -12,7 +12,7 @@ from fastapi import Depends, Request, Response
 from markupsafe import Markup
 
 from toolyard.agents.chat.chats import GrantScope
-from toolyard.agents.chat.storable import is_storable_json
+from toolyard.agents.chat.storable_values import is_storable_json
 from toolyard.agents.chat.turn_snapshot import QuestionSnapshot
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound

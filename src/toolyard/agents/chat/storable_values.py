@@ -1,4 +1,4 @@
-"""Make text and JSON of models and servers safe to store and to send on."""
+"""Text and JSON of models and servers in a form that is safe to store and to send on."""
 
 from __future__ import annotations
 
