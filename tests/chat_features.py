@@ -29,7 +29,7 @@ from tests.web.chat.test_attachments_browser import carry
 from tests.web.chat.test_browser import ChatYard, begin, ended, looking_at, say, turn
 from tests.web.chat.test_pending_browser import HIDE, RECORD_NOTIFICATIONS, badge, call_write_tool
 
-from toolyard.agents.models import local_server
+from toolyard.agents.models import llama_server
 
 _ANSWER_TIMEOUT_MILLISECONDS = 180_000
 _WORDS = re.compile(r"\w+")
@@ -181,7 +181,7 @@ def serve_weights(weights: Path) -> Iterator[str]:
     """Serve the model at an OpenAI-compatible address, with the key ``good``; yield the address."""
     request = json.dumps({"path": str(weights), "key": "good"})
     with subprocess.Popen(
-        [sys.executable, local_server.__file__],
+        [sys.executable, llama_server.__file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -15,7 +15,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from toolyard.agents.models import local_server
+from toolyard.agents.models import llama_server
 from toolyard.agents.models.errors import ModelFailed
 from toolyard.agents.models.model_ref import ModelChoice, ProviderAccess
 from toolyard.transports.stdio.child_process import ChildProcess
@@ -132,7 +132,7 @@ class _ServerProcess:
         """Start the server and return the base URL of its OpenAI-compatible API."""
         # ``-P`` keeps the folder of the program off the import path: its modules would hide others of the
         # same name.
-        command = (sys.executable, "-P", local_server.__file__)
+        command = (sys.executable, "-P", llama_server.__file__)
         try:
             self._child = ChildProcess(self, command, cwd=None, env=build_child_environment({}))
         except OSError as error:
