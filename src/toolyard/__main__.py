@@ -38,7 +38,7 @@ def _run_background(data_dir: str) -> int:
     if listener is None:
         return 0
     gc.disable()  # `run_async` enables it
-    from toolyard.cli.process_protection import protect_process
+    from toolyard.cli.process_setup import protect_process
 
     protect_process()
     from pathlib import Path

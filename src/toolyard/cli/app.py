@@ -22,7 +22,7 @@ from toolyard.cli.invocation import (
     report_usage_error,
     shared_params,
 )
-from toolyard.cli.process_protection import fork_from_init, protect_process
+from toolyard.cli.process_setup import fork_from_init, protect_process
 from toolyard.errors import ToolyardError
 
 if TYPE_CHECKING:

@@ -63,7 +63,7 @@ def test_the_environment_block_holds_no_values_even_for_root(spying: Path) -> No
 def test_programs_started_without_an_environment_of_their_own_still_inherit_it() -> None:
     """A browser, for example, needs DISPLAY."""
     script = (
-        "import os, subprocess\nfrom toolyard.cli.process_protection import protect_process\n"
+        "import os, subprocess\nfrom toolyard.cli.process_setup import protect_process\n"
         "protect_process()\n"
         "print(os.environ['WANTED'], subprocess.check_output(['printenv', 'WANTED'], text=True))"
     )
@@ -75,7 +75,7 @@ def test_programs_started_without_an_environment_of_their_own_still_inherit_it()
 def test_the_marker_of_a_nested_toolyard_stays_readable() -> None:
     """Toolyard inside Toolyard is found by the marker that the outer one gave it."""
     script = (
-        "from pathlib import Path\nfrom toolyard.cli.process_protection import erase_environment_block\n"
+        "from pathlib import Path\nfrom toolyard.cli.process_setup import erase_environment_block\n"
         "erase_environment_block()\nprint(Path('/proc/self/environ').read_bytes())"
     )
     env = {"TOOLYARD_CHILD": "1:2:3:4:5", "OTHER": "gone", "PYTHONPATH": PACKAGE_PATH}

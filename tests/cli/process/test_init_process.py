@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 def in_a_container(script: str) -> subprocess.Popen[str]:
     code = "import os, signal, subprocess, sys, time\n"
-    code += "from toolyard.cli.process_protection import fork_from_init\n"
+    code += "from toolyard.cli.process_setup import fork_from_init\n"
     code += "assert os.getpid() == 1\nfork_from_init()\n" + textwrap.dedent(script)
     words = [*IN_A_CONTAINER, sys.executable, "-c", code]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
