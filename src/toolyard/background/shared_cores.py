@@ -42,7 +42,7 @@ from toolyard.types.server import Configuration, StdioSpec
 from toolyard.yard import Toolyard
 
 if TYPE_CHECKING:
-    from toolyard.core.instances import InstanceSync
+    from toolyard.core.instance_sync import InstanceSync
     from toolyard.store import Database
 
 __all__ = ["SharedCore", "SharedCores"]
@@ -138,7 +138,7 @@ class SharedCore:
 
     async def _sync_instances(self, database: Database) -> InstanceSync:
         """Let clients use the servers that the local user added in the pages."""
-        from toolyard.core.instances import InstanceSync  # only with a database
+        from toolyard.core.instance_sync import InstanceSync  # only with a database
         from toolyard.registry import Registry
 
         core = self.local.core

@@ -30,7 +30,7 @@ from toolyard.config.settings.table import Settings
 from toolyard.core.agents import merge_agents
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.composition import Core, SharedQuestionHandler, build_core, make_chat_callbacks
-from toolyard.core.instances import InstanceSync
+from toolyard.core.instance_sync import InstanceSync
 from toolyard.errors import ConfigError, Problem
 from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.policy import select_bundles

@@ -15,10 +15,10 @@ from toolyard.config.settings.table import Settings
 from toolyard.core.agent_editor import AgentEditor
 from toolyard.core.agents import AgentRoster
 from toolyard.core.call_approvals import CallApprovals
-from toolyard.core.callers import CallerCache
+from toolyard.core.caller_cache import CallerCache
 from toolyard.core.chat_services import ChatServices
 from toolyard.core.current_config import ChangeNotifier, ConfiguredServers, CurrentConfig
-from toolyard.core.instances import InstanceSync
+from toolyard.core.instance_sync import InstanceSync
 from toolyard.core.interface_links import InterfaceLinks, StopSignal
 from toolyard.core.page_questions import PageQuestions
 from toolyard.core.user_tools import DatabaseToolSets, UserTools

@@ -15,10 +15,10 @@ from toolyard.concurrency.lru_cache import LruCache
 from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.core.agents import AgentRoster
 from toolyard.core.audit import AuditRecorder
-from toolyard.core.callers import CallerCache
+from toolyard.core.caller_cache import CallerCache
 from toolyard.core.composition import Core
 from toolyard.core.current_config import CurrentConfig
-from toolyard.core.instances import InstanceSync
+from toolyard.core.instance_sync import InstanceSync
 from toolyard.errors import AgentsError, ConfigError
 from toolyard.policy import select_bundles
 from toolyard.store.repositories.accounts import SqlAccountStorage

@@ -14,9 +14,9 @@ from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.core.agents import AgentRoster, find_overriding, unknown_agent_error
-from toolyard.core.callers import CallerCache
+from toolyard.core.caller_cache import CallerCache
 from toolyard.core.current_config import CurrentConfig
-from toolyard.core.instances import InstanceSync
+from toolyard.core.instance_sync import InstanceSync
 from toolyard.errors import ConfigError, Problem, ServerError, ToolRefused
 from toolyard.meta import MetaTools
 from toolyard.meta.meta_tools import ExposedTools

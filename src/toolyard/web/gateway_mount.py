@@ -22,7 +22,7 @@ from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.core.agents import AgentRoster
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.current_config import CurrentConfig
-from toolyard.core.instances import InstanceSync
+from toolyard.core.instance_sync import InstanceSync
 from toolyard.errors import AgentsError, ConfigError
 from toolyard.gateway.caller_view import gateway_caller, limit_scope_to_server
 from toolyard.gateway.endpoint import Endpoint, make_endpoint

@@ -19,9 +19,9 @@ from toolyard.config.settings.table import Settings
 from toolyard.core.agent_editor import AgentEditor
 from toolyard.core.agents import AgentRoster
 from toolyard.core.audit import AuditRecorder
-from toolyard.core.callers import CallerCache
+from toolyard.core.caller_cache import CallerCache
 from toolyard.core.current_config import ChangeNotifier, ConfiguredServers, CurrentConfig
-from toolyard.core.instances import InstanceSync
+from toolyard.core.instance_sync import InstanceSync
 from toolyard.core.interface_links import StopSignal
 from toolyard.core.server_updates import ServerUpdates
 from toolyard.core.user_tools import UserTools

@@ -8,7 +8,7 @@ from fastapi import Path, Query, Response
 
 from toolyard.agents.chat.chats import UNCHANGED
 from toolyard.concurrency.tasks import iterate_in_steps
-from toolyard.core.callers import CallerCache
+from toolyard.core.caller_cache import CallerCache
 from toolyard.protocol.codec import encode, encode_fragment
 from toolyard.types.chat import Chat
 from toolyard.web import service_dependencies as deps

@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field
 
 from toolyard.accounts.errors import NotAllowed
 from toolyard.core.audit import AuditRecorder
-from toolyard.core.callers import CallerCache
-from toolyard.core.instances import InstanceSync
+from toolyard.core.caller_cache import CallerCache
+from toolyard.core.instance_sync import InstanceSync
 from toolyard.policy.rules import scope_covers_slug
 from toolyard.registry import Registry
 from toolyard.types.registry import Instance, InstanceDraft, RegistryServer

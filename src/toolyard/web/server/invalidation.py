@@ -11,7 +11,7 @@ from toolyard.catalog.lock.combined_locks import CombinedLocks
 from toolyard.clients import ConnectionManager
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core.current_config import ChangeNotifier
-from toolyard.core.instances import InstanceSync
+from toolyard.core.instance_sync import InstanceSync
 from toolyard.core.server_updates import ServerUpdates
 from toolyard.errors import SignInNeeded, ToolyardError
 from toolyard.gateway.gateway import Gateway

@@ -13,8 +13,8 @@ from toolyard.catalog.tool_validation import validate_tools
 from toolyard.clients import ConnectionManager
 from toolyard.clients.secret_redaction import find_secrets, redact_error
 from toolyard.concurrency.lru_cache import LruCache
-from toolyard.core.callers import CallerCache
-from toolyard.core.instances import InstanceSync
+from toolyard.core.caller_cache import CallerCache
+from toolyard.core.instance_sync import InstanceSync
 from toolyard.errors import RpcError, ServerError, SignInNeeded, Unreachable
 from toolyard.net import OutboundHttp
 from toolyard.registry import Registry

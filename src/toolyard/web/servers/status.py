@@ -10,7 +10,7 @@ from urllib.parse import quote
 from toolyard.catalog.token_costs import estimate_definition_tokens
 from toolyard.clients import ConnectionManager
 from toolyard.clients.tool_directory import ToolDirectory
-from toolyard.core.instances import InstanceSync
+from toolyard.core.instance_sync import InstanceSync
 from toolyard.core.server_updates import ServerUpdates
 from toolyard.policy.rules import scope_covers_server
 from toolyard.types.call import Caller

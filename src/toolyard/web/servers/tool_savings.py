@@ -24,9 +24,9 @@ from toolyard.config.server_entry_edits import (
 )
 from toolyard.config.settings.table import Settings
 from toolyard.core.audit import AuditRecorder
-from toolyard.core.callers import CallerCache
+from toolyard.core.caller_cache import CallerCache
 from toolyard.core.current_config import CurrentConfig
-from toolyard.core.instances import InstanceSync
+from toolyard.core.instance_sync import InstanceSync
 from toolyard.errors import ToolyardError
 from toolyard.registry import Registry
 from toolyard.store.repositories.usage import SqlUsage

@@ -11,9 +11,9 @@ from markupsafe import Markup
 from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath
 from toolyard.core.agents import AgentRoster
-from toolyard.core.callers import CallerCache
+from toolyard.core.caller_cache import CallerCache
 from toolyard.core.current_config import CurrentConfig
-from toolyard.core.instances import InstanceSync
+from toolyard.core.instance_sync import InstanceSync
 from toolyard.errors import ToolyardError
 from toolyard.types.account import RequestUser
 from toolyard.types.call import Caller, Surface

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import Response
 
-from toolyard.core.callers import CallerCache
+from toolyard.core.caller_cache import CallerCache
 from toolyard.types.account import RequestUser
 from toolyard.types.server import Server
 from toolyard.web import service_dependencies as deps
