@@ -22,7 +22,7 @@ from toolyard.agents.models.errors import NoSuchModel
 from toolyard.meta import META_TOOLS
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Kind, TurnState
-from toolyard.types.counts import format_count
+from toolyard.types.plurals import format_count
 
 Opening = Callable[..., Awaitable[ChatProcess]]
 Until = Callable[..., Awaitable[None]]

@@ -61,7 +61,7 @@ from toolyard.types.chat import (
     TurnOutcome,
     TurnState,
 )
-from toolyard.types.counts import format_count
+from toolyard.types.plurals import format_count
 
 if TYPE_CHECKING:
     from toolyard.agents.chat.model_conversation import ModelConversation

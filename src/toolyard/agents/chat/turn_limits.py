@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot, call_key
 from toolyard.config.settings.table import Settings
 from toolyard.types.chat import TurnEnd, TurnOutcome
-from toolyard.types.counts import format_count
+from toolyard.types.plurals import format_count
 
 __all__ = [
     "IDENTICAL_CALL_LIMIT",

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TextIO, TypeAlias
 
 from toolyard.errors import AgentsError, ConfigError, Problem, RpcError, ServerError, ToolyardError
-from toolyard.types.counts import format_count
+from toolyard.types.plurals import format_count
 from toolyard.types.visible_text import hidden_characters, visible
 
 __all__ = [

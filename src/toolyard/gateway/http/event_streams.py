@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from toolyard.errors import TooManyStreams
 from toolyard.protocol.codec import encode
 from toolyard.protocol.jsonrpc import Message
-from toolyard.types.counts import format_count
+from toolyard.types.plurals import format_count
 
 __all__ = ["EventStream", "Send", "StreamLimits"]
 

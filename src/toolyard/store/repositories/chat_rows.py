@@ -27,7 +27,7 @@ from toolyard.store.sql.stored_values import (
 )
 from toolyard.store.sql.tables import chat_events, chats
 from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState, TurnTree
-from toolyard.types.counts import format_count
+from toolyard.types.plurals import format_count
 
 __all__ = [
     "MAX_SEQ",

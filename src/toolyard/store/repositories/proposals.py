@@ -13,7 +13,7 @@ from toolyard.store.repositories.rows import delete_all_but_newest
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.stored_values import MAX_TEXT_CHARACTERS, clean_text, json_text
 from toolyard.store.sql.tables import proposals, users
-from toolyard.types.counts import format_count
+from toolyard.types.plurals import format_count
 from toolyard.types.proposal import Proposal, ProposalState
 
 __all__ = ["SqlProposalStore"]

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Table, delete, func, select
 
 from toolyard.errors import LimitReached
 from toolyard.store.sql.cipher import Cipher
-from toolyard.types.counts import format_count
+from toolyard.types.plurals import format_count
 from toolyard.types.registry import record_fields
 
 __all__ = ["RecordMapper", "batches", "delete_all_but_newest", "require_room"]

@@ -14,7 +14,7 @@ import orjson
 from markupsafe import Markup, escape
 from yarl import URL
 
-from toolyard.types.counts import format_count as count
+from toolyard.types.plurals import format_count as count
 from toolyard.types.visible_text import visible
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Numbers with their nouns."""
+"""Numbers with a noun in the singular or plural."""
 
 from __future__ import annotations
 
