@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from toolyard.catalog.cache import CatalogueCache
+from toolyard.catalog.listing_storage import ListingKey, ListingStorage, MemoryListingStorage, StoredListing
 from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteListingStorage
-from toolyard.catalog.storage import ListingKey, ListingStorage, MemoryListingStorage, StoredListing
 from toolyard.errors import SignInNeeded, Unreachable
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import HttpSpec, Server, StdioSpec, Trust

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from tests.tasks import cancel
 
+from toolyard.catalog.listing_storage import ListingKey, StoredListing
 from toolyard.catalog.lock.errors import PinsUnavailable
 from toolyard.catalog.lock.storage import PinEntry, PinKey
 from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteListingStorage, SqlitePinEntryStorage
-from toolyard.catalog.storage import ListingKey, StoredListing
 
 KEY = ListingKey("repo", "entry", "public")
 STORED = StoredListing(KEY, "hash", 1_800_000_000.0, 60.0, b"body")
@@ -28,7 +28,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from toolyard.catalog.sqlite_storage import SqliteListingStorage
-from toolyard.catalog.storage import ListingKey, StoredListing
+from toolyard.catalog.listing_storage import ListingKey, StoredListing
 
 async def main(path, name, rounds):
     storage = SqliteListingStorage(Path(path))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from toolyard.catalog.listing_storage import ListingKey, ListingStorage, MemoryListingStorage, StoredListing
 from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteListingStorage
-from toolyard.catalog.storage import ListingKey, ListingStorage, MemoryListingStorage, StoredListing
 
 KEY = ListingKey("repo", "entry", "principal:ann")
 OTHER = ListingKey("repo", "entry", "public")

@@ -14,7 +14,7 @@ import aiohttp.web
 import pytest
 from tests.tool_calls import call_tool
 
-from toolyard.catalog.storage import MemoryListingStorage
+from toolyard.catalog.listing_storage import MemoryListingStorage
 from toolyard.clients import ConnectionManager
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import build_core

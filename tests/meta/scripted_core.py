@@ -7,7 +7,7 @@ from typing import Any
 
 from toolyard.catalog.cache import CatalogueCache
 from toolyard.catalog.exposed_names import NameAssigner
-from toolyard.catalog.storage import MemoryListingStorage
+from toolyard.catalog.listing_storage import MemoryListingStorage
 from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath, CallSettings
 from toolyard.clients.tool_directory import ToolDirectory

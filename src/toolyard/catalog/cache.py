@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from toolyard.catalog.hashes import entry_hash
 from toolyard.catalog.listing_codec import body_hash, parse_stored_listing, validate_listing
-from toolyard.catalog.storage import (
+from toolyard.catalog.listing_storage import (
     FailureStorage,
     ListingKey,
     ListingStorage,

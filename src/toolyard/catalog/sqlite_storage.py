@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from toolyard.catalog.listing_storage import MAX_FAILURE_AGE_SECONDS, ListingKey, StoredFailure, StoredListing
 from toolyard.catalog.lock.errors import PinsUnavailable
 from toolyard.catalog.lock.storage import PinEntry, PinKey
-from toolyard.catalog.storage import MAX_FAILURE_AGE_SECONDS, ListingKey, StoredFailure, StoredListing
 from toolyard.config.sqlite_file import SqliteFile, SqliteSchema, write_transaction
 
 __all__ = ["CATALOGUE_FILE_NAME", "SqliteListingStorage", "SqlitePinEntryStorage", "read_pin_entries"]

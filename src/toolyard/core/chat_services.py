@@ -21,8 +21,8 @@ from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.definitions.agent_tools import find_tool_problems
 from toolyard.agents.definitions.agents_md import agent_id
 from toolyard.agents.models.available_models import Models
+from toolyard.catalog.listing_storage import ListingStorage
 from toolyard.catalog.lock.storage import PinEntryStorage, RegistryPinStorage
-from toolyard.catalog.storage import ListingStorage
 from toolyard.clients.call_path import AcceptUrlFor, ApprovalHandler, BeforeCall, ResultStoreFor
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.concurrency.tasks import BackgroundTasks

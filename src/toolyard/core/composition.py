@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from toolyard.auth import AuthProvider
 from toolyard.catalog.cache import CatalogueCache
 from toolyard.catalog.exposed_names import NameAssigner, NameTemplates
+from toolyard.catalog.listing_storage import ListingStorage, MemoryListingStorage, SplitListingStorage
 from toolyard.catalog.lock import LockFile, lock_path
 from toolyard.catalog.lock.combined_locks import CombinedLocks
 from toolyard.catalog.lock.first_use import FirstUseLock
 from toolyard.catalog.lock.registry_lock import RegistryLock
 from toolyard.catalog.lock.storage import MemoryPinEntryStorage, PinEntryStorage, RegistryPinStorage
 from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteListingStorage, SqlitePinEntryStorage
-from toolyard.catalog.storage import ListingStorage, MemoryListingStorage, SplitListingStorage
 from toolyard.clients import Callbacks, ConnectionManager
 from toolyard.clients.call_path import (
     AcceptUrlFor,

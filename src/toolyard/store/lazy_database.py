@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolyard.catalog.listing_storage import ListingKey, ListingStorage, StoredListing
 from toolyard.catalog.lock.errors import PinsUnavailable
 from toolyard.catalog.lock.storage import PinEntry, PinEntryStorage, PinKey
-from toolyard.catalog.storage import ListingKey, ListingStorage, StoredListing
 from toolyard.config.settings.table import Settings
 from toolyard.store.errors import StoreError
 from toolyard.store.sql.key_file import DATABASE_FILE_NAME

@@ -14,7 +14,7 @@ from tests.web.conftest import InProcessApp
 
 from toolyard.catalog.cache import CatalogueCache
 from toolyard.catalog.exposed_names import ExposedNames, NameAssigner, ServerToolNames
-from toolyard.catalog.storage import MemoryListingStorage
+from toolyard.catalog.listing_storage import MemoryListingStorage
 from toolyard.clients import ConnectionManager
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.gateway.surface.list_repair import PAGE_SIZE

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from toolyard.catalog.storage import ListingKey, StoredListing
+from toolyard.catalog.listing_storage import ListingKey, StoredListing
 from toolyard.store import Database
 
 NOW_SECONDS = 1_800_000_000.0

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, delete, select, update
 
+from toolyard.catalog.listing_storage import ListingKey, StoredListing
 from toolyard.catalog.lock.storage import PinEntry, PinKey
-from toolyard.catalog.storage import ListingKey, StoredListing
 from toolyard.store.change_feed.signals import REGISTRY_CHANNEL, Signals
 from toolyard.store.errors import Conflict, StoreError
 from toolyard.store.sql.dialects import insert_if_absent, upsert
