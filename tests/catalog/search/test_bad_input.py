@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.catalog.search import SearchIndex
-from toolyard.catalog.search.fields import DocumentBuilder
+from toolyard.catalog.search.documents import DocumentBuilder
 from toolyard.types.tool import Definition
 
 

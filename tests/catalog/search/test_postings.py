@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.search.fields import SearchDocument
+from toolyard.catalog.search.documents import SearchDocument
 from toolyard.catalog.search.postings import Postings, bitset_members
 
 weights = st.lists(st.sampled_from([0.25, 0.5, 0.75]), min_size=12, max_size=40)

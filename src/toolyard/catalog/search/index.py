@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from toolyard.catalog.search.fields import DocumentBuilder
+from toolyard.catalog.search.documents import DocumentBuilder
 from toolyard.catalog.search.fuzzy import FuzzyMatcher
 from toolyard.catalog.search.index_view import IndexView, rank_documents
 from toolyard.catalog.search.postings import MAX_LISTED_DOCUMENTS, Postings

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress
 from sys import byteorder
 
-from toolyard.catalog.search.fields import SearchDocument
+from toolyard.catalog.search.documents import SearchDocument
 
 __all__ = [
     "MAX_LISTED_DOCUMENTS",

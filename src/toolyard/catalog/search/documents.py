@@ -1,4 +1,4 @@
-"""Conversion of a tool definition into a search document: its terms with their weights.
+"""Search documents: the terms of a tool definition with their weights.
 
 Terms come from the tool's name, server, title, description and parameters. Each of these fields has a weight
 and a usual length; a term in a longer text counts for less. This is the term-frequency part of BM25F with
