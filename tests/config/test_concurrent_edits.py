@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from toolyard.config import plan_import, read_approvals, write_import
-from toolyard.config.exporters.client_files import EntryEdit, plan_edits, write_entry
 from toolyard.config.file_approvals import approvals_path, record_approval
+from toolyard.config.file_edits.entry_edits import EntryEdit, plan_edits, write_entry
 from toolyard.config.files import lock_for_editing
 from toolyard.errors import ConfigError
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from toolyard.config.exporters.text_edits import format_table
+from toolyard.config.file_edits.text_edits import format_table
 from toolyard.config.sources.json_document import JsonValue
 
 __all__ = [

@@ -13,13 +13,13 @@ import click
 
 from toolyard.cli.invocation import Command, Options, Usage, explain_write_error
 from toolyard.cli.output.console import print_json, show_note, style_text
-from toolyard.config.exporters.client_files import EntryEdit, find_target_file, plan_edits, resolve_entry_path
-from toolyard.config.exporters.client_records import (
+from toolyard.config.file_edits.client_records import (
     plan_undo,
     read_client_records,
     write_client_edits,
     write_undo,
 )
+from toolyard.config.file_edits.entry_edits import EntryEdit, find_target_file, plan_edits, resolve_entry_path
 from toolyard.config.importers.locations import project_client_files, user_client_files
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def command(
     if not write and not remove:
         _show_snippet(options, shown)
         return 0
-    from toolyard.config.exporters.text_edits import EditRefused
+    from toolyard.config.file_edits.text_edits import EditRefused
 
     try:
         update_client_file(

@@ -22,7 +22,7 @@ from toolyard.cli.output.console import (
     style_text,
 )
 from toolyard.config.entries.identifiers import id_fault, sanitize_id
-from toolyard.config.exporters.client_files import EntryEdit
+from toolyard.config.file_edits.entry_edits import EntryEdit
 from toolyard.config.files import MAX_CONFIG_BYTES
 from toolyard.config.importers.formats import read_pasted_servers
 from toolyard.config.secret_replacement import VariableEntry, replace_secrets

@@ -25,20 +25,20 @@ from toolyard.cli.output.console import (
     show_table,
     style_text,
 )
-from toolyard.config.exporters.client_files import (
+from toolyard.config.file_edits.client_records import (
+    UndoPlan,
+    plan_undo,
+    read_client_records,
+    write_client_edits,
+    write_undo,
+)
+from toolyard.config.file_edits.entry_edits import (
     EditEffect,
     EntryEdit,
     FileEditPlan,
     plan_edits,
     read_values,
     resolve_entry_path,
-)
-from toolyard.config.exporters.client_records import (
-    UndoPlan,
-    plan_undo,
-    read_client_records,
-    write_client_edits,
-    write_undo,
 )
 from toolyard.config.files import MAX_CLIENT_FILE_BYTES, read_regular_file
 from toolyard.config.importers.locations import find_user_files, user_client_files

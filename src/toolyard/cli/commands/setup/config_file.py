@@ -26,9 +26,9 @@ from toolyard.cli.output.console import (
     show_problems,
     style_text,
 )
-from toolyard.config.exporters.client_files import EditEffect, EntryEdit, FileEditPlan
-from toolyard.config.exporters.text_edits import detect_newline
 from toolyard.config.file_approvals import hash_content
+from toolyard.config.file_edits.entry_edits import EditEffect, EntryEdit, FileEditPlan
+from toolyard.config.file_edits.text_edits import detect_newline
 from toolyard.config.files import decode_utf8, encode_like, read_regular_file
 from toolyard.config.server_entry_edits import (
     ConfigTarget,

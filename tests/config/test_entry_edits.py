@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from toolyard.config.exporters.client_files import (
+from toolyard.config.file_edits.entry_edits import (
     EditEffect,
     EntryEdit,
     FileEditPlan,
@@ -20,7 +20,7 @@ from toolyard.config.exporters.client_files import (
     resolve_entry_path,
     write_entry,
 )
-from toolyard.config.exporters.text_edits import EditRefused, find_comments, remove_member, set_member
+from toolyard.config.file_edits.text_edits import EditRefused, find_comments, remove_member, set_member
 from toolyard.config.sources.json_document import read_json
 from toolyard.errors import ConfigError
 

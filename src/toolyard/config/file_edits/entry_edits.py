@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import cast
 
-from toolyard.config.exporters import text_edits
+from toolyard.config.file_edits import text_edits
 from toolyard.config.files import (
     MAX_CLIENT_FILE_BYTES,
     decode_utf8,

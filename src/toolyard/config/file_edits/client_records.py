@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
-from toolyard.config.exporters.client_files import (
+from toolyard.config.file_approvals import hash_content
+from toolyard.config.file_edits.entry_edits import (
     EditEffect,
     EntryEdit,
     FileEditPlan,
@@ -17,7 +18,6 @@ from toolyard.config.exporters.client_files import (
     read_values,
     write_entry,
 )
-from toolyard.config.file_approvals import hash_content
 from toolyard.config.files import (
     MAX_CLIENT_FILE_BYTES,
     decode_utf8,
