@@ -13,7 +13,7 @@ import pytest
 from toolyard.config import plan_import, read_approvals, write_import
 from toolyard.config.file_approvals import approvals_path, record_approval
 from toolyard.config.file_edits.entry_edits import EntryEdit, plan_edits, write_entry
-from toolyard.config.files import lock_for_editing
+from toolyard.config.file_io import lock_for_editing
 from toolyard.errors import ConfigError
 
 _BLOCKED_SECONDS = 0.3

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolyard.config import Configuration
-from toolyard.config.files import MAX_CONFIG_BYTES
+from toolyard.config.file_io import MAX_CONFIG_BYTES
 from toolyard.errors import ConfigError, Problem
 
 Load = Callable[..., Configuration]

@@ -19,7 +19,7 @@ from toolyard.auth.errors import RegistrationFailed
 from toolyard.catalog.lock import read_lock, write_lock
 from toolyard.clients.handshake import FileEraCache
 from toolyard.config.file_approvals import approvals_path, read_approvals
-from toolyard.config.files import (
+from toolyard.config.file_io import (
     create_private_file,
     remove_stale_temporary_files,
     write_atomically,
@@ -159,7 +159,7 @@ def test_temporary_files_of_a_killed_process_are_removed_and_no_others(tmp_path:
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from toolyard.config.files import write_private_file\n"
+        "from toolyard.config.file_io import write_private_file\n"
         "os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)\n"
         "write_private_file(Path(sys.argv[1]), b'key')\n"
     )

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from toolyard.clients.session import McpSession
 from toolyard.concurrency.tasks import cancel_tasks
-from toolyard.config.files import read_regular_file, write_private_file
+from toolyard.config.file_io import read_regular_file, write_private_file
 from toolyard.errors import (
     BadAnswer,
     CallTimeout,

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 
-from toolyard.config.files import decode_utf8, lock_for_editing, read_regular_file, write_private_file
+from toolyard.config.file_io import decode_utf8, lock_for_editing, read_regular_file, write_private_file
 from toolyard.config.sources.json_document import JsonValue, read_json
 from toolyard.errors import ConfigError, Problem
 

@@ -16,7 +16,7 @@ from typing import Literal
 from toolyard.config.configuration_diff import diff_configurations
 from toolyard.config.data_dir import default_data_dir
 from toolyard.config.file_approvals import FileApproval, hash_content, read_approvals, record_approval
-from toolyard.config.files import decode_utf8, read_regular_file
+from toolyard.config.file_io import decode_utf8, read_regular_file
 from toolyard.config.sources.layers import layer_from_text, merge_layers
 from toolyard.config.sources.load import find_project_folder
 from toolyard.config.sources.server_variables import find_variable_names

@@ -12,7 +12,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from toolyard.config.files import create_private_file, read_regular_file
+from toolyard.config.file_io import create_private_file, read_regular_file
 from toolyard.errors import ConfigError
 
 __all__ = ["FILE_NAME", "fingerprint_key"]

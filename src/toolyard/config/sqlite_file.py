@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from toolyard.concurrency.tasks import BackgroundTasks
-from toolyard.config.files import ensure_private_file
+from toolyard.config.file_io import ensure_private_file
 
 __all__ = ["SqliteFile", "SqliteSchema", "write_transaction"]
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from toolyard.config.configuration_diff import diff_configurations
 from toolyard.config.file_approvals import approvals_path, hash_content
-from toolyard.config.files import read_regular_file
+from toolyard.config.file_io import read_regular_file
 from toolyard.config.sources.load import (
     ConfigFile,
     ConfigOrigin,

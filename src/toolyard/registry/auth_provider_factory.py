@@ -16,7 +16,7 @@ from toolyard.auth.errors import AuthError, NeverSignedIn, RegistrationFailed, S
 from toolyard.auth.oauth_provider import OAuthProvider
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage, LazyAuthStorage
-from toolyard.config.files import decode_utf8, read_regular_file
+from toolyard.config.file_io import decode_utf8, read_regular_file
 from toolyard.errors import ConfigError, ToolyardError
 from toolyard.net import OutboundHttp
 from toolyard.registry.server_builder import build_oauth_spec

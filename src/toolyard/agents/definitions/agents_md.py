@@ -10,7 +10,7 @@ from pathlib import Path
 
 from toolyard.agents.definitions.front_matter import FrontMatter, parse_front_matter
 from toolyard.agents.definitions.sections import AgentSection, split_sections
-from toolyard.config.files import decode_utf8, read_regular_file
+from toolyard.config.file_io import decode_utf8, read_regular_file
 from toolyard.errors import AgentsError, ConfigError, Problem
 from toolyard.types.agent import Agent
 

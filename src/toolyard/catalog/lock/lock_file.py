@@ -29,7 +29,7 @@ from toolyard.catalog.lock.pins import (
     require_object,
 )
 from toolyard.catalog.lock.storage import LockVerdict
-from toolyard.config.files import decode_utf8, lock_for_editing, read_regular_file, write_atomically
+from toolyard.config.file_io import decode_utf8, lock_for_editing, read_regular_file, write_atomically
 from toolyard.errors import ConfigError
 from toolyard.types.server import Server, StdioSpec
 from toolyard.types.tool import ValidatedListing

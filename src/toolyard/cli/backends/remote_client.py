@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 from toolyard import errors
 from toolyard.cli.invocation import Options, Usage
 from toolyard.cli.output.console import show_note
-from toolyard.config.files import is_exposed
+from toolyard.config.file_io import is_exposed
 
 __all__ = ["REMOTE_TOKEN_VARIABLE", "RemoteClient", "quote_path_segment", "read_token"]
 

@@ -17,7 +17,7 @@ from toolyard.cli.output.console import (
     one_line,
     problem_notice,
 )
-from toolyard.config.files import read_regular_file, write_private_file
+from toolyard.config.file_io import read_regular_file, write_private_file
 from toolyard.errors import ConfigError, Problem, ServerError, ToolRefused
 from toolyard.policy import build_hidden_refusal
 from toolyard.policy.rules import DEFINITION_RULE_TITLE, WRITE_RULE_TITLE

@@ -18,7 +18,7 @@ from toolyard.config.file_edits.entry_edits import (
     read_values,
     write_entry,
 )
-from toolyard.config.files import (
+from toolyard.config.file_io import (
     MAX_CLIENT_FILE_BYTES,
     decode_utf8,
     lock_for_editing,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from toolyard.config.file_edits import text_edits
-from toolyard.config.files import (
+from toolyard.config.file_io import (
     MAX_CLIENT_FILE_BYTES,
     decode_utf8,
     encode_like,

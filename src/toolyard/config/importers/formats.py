@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
 
-from toolyard.config.files import MAX_CLIENT_FILE_BYTES, decode_utf8, read_regular_file
+from toolyard.config.file_io import MAX_CLIENT_FILE_BYTES, decode_utf8, read_regular_file
 from toolyard.config.sources.json_document import JsonValue, map_texts, read_json
 from toolyard.errors import ConfigError, Problem
 

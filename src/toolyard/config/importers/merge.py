@@ -13,7 +13,7 @@ from pathlib import Path
 
 from toolyard.config.entries.identifiers import MAX_ID_CHARACTERS, sanitize_id
 from toolyard.config.file_edits.text_edits import detect_newline
-from toolyard.config.files import decode_utf8, encode_like, read_if_exists, replace_unchanged_file
+from toolyard.config.file_io import decode_utf8, encode_like, read_if_exists, replace_unchanged_file
 from toolyard.config.importers.formats import ForeignFile, ForeignServer, read_foreign_file
 from toolyard.config.self_reference import starts_toolyard
 from toolyard.config.sources.json_document import JsonValue, read_json

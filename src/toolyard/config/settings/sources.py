@@ -17,7 +17,7 @@ from toolyard.config.data_dir import (
     owner_hint,
     writable_problem,
 )
-from toolyard.config.files import decode_utf8, is_exposed, read_regular_file
+from toolyard.config.file_io import decode_utf8, is_exposed, read_regular_file
 from toolyard.config.settings.model_entries import MODEL_KEY_VARIABLE_PREFIX, model_ref_fault
 from toolyard.config.settings.table import SETTINGS, Setting, Settings
 from toolyard.config.settings.value_types import InvalidValueError, ValueFault

@@ -16,7 +16,7 @@ from toolyard.config.data_dir import default_data_dir
 from toolyard.config.entries.checked_object import ProblemReport
 from toolyard.config.entries.servers import ConfigLayer
 from toolyard.config.file_approvals import FileApprovals, hash_content, read_approvals
-from toolyard.config.files import decode_utf8, read_regular_file
+from toolyard.config.file_io import decode_utf8, read_regular_file
 from toolyard.config.self_reference import disable_self_references
 from toolyard.config.sources.layers import layer_from_mapping, layer_from_text, merge_layers
 from toolyard.config.working_directories import CLIENT_DIR_VARIABLE, set_working_directories

@@ -8,7 +8,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from toolyard.config.files import read_regular_file, write_private_file
+from toolyard.config.file_io import read_regular_file, write_private_file
 from toolyard.errors import ConfigError
 from toolyard.store.errors import KeyMissing, KeyUnusable
 

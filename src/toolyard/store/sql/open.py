@@ -11,7 +11,7 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from toolyard.config.files import ensure_private_file
+from toolyard.config.file_io import ensure_private_file
 from toolyard.store.errors import DatabaseOutdated, DatabaseUnusable, KeyMissing, Unreadable, WrongKey
 from toolyard.store.locks import SharedFileLock, hold_file_lock
 from toolyard.store.sql import dialects

@@ -18,7 +18,7 @@ from toolyard.agents.definitions.agent_tools import find_tool_problems
 from toolyard.agents.definitions.watch import LoadedAgents, load_agents, watch_agents
 from toolyard.agents.models.errors import ModelFailed
 from toolyard.clients.process_pool import ProcessPool
-from toolyard.config.files import remove_stale_temporary_files
+from toolyard.config.file_io import remove_stale_temporary_files
 from toolyard.config.settings.table import Settings
 from toolyard.config.watch import ConfigBroken, watch_config
 from toolyard.core.services import Services

@@ -23,7 +23,7 @@ from toolyard.cli.output.console import (
 )
 from toolyard.config.entries.identifiers import id_fault, sanitize_id
 from toolyard.config.file_edits.entry_edits import EntryEdit
-from toolyard.config.files import MAX_CONFIG_BYTES
+from toolyard.config.file_io import MAX_CONFIG_BYTES
 from toolyard.config.importers.formats import read_pasted_servers
 from toolyard.config.secret_replacement import VariableEntry, replace_secrets
 from toolyard.config.server_entry_edits import ConfigTarget, plan_server_edits, read_entries

@@ -40,7 +40,7 @@ from toolyard.config.file_edits.entry_edits import (
     read_values,
     resolve_entry_path,
 )
-from toolyard.config.files import MAX_CLIENT_FILE_BYTES, read_regular_file
+from toolyard.config.file_io import MAX_CLIENT_FILE_BYTES, read_regular_file
 from toolyard.config.importers.locations import find_user_files, user_client_files
 from toolyard.config.importers.merge import ImportPlan, plan_import, write_import
 from toolyard.errors import ConfigError, Problem

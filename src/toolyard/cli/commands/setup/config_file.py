@@ -29,7 +29,7 @@ from toolyard.cli.output.console import (
 from toolyard.config.file_approvals import hash_content
 from toolyard.config.file_edits.entry_edits import EditEffect, EntryEdit, FileEditPlan
 from toolyard.config.file_edits.text_edits import detect_newline
-from toolyard.config.files import decode_utf8, encode_like, read_regular_file
+from toolyard.config.file_io import decode_utf8, encode_like, read_regular_file
 from toolyard.config.server_entry_edits import (
     ConfigTarget,
     StoredEntry,
