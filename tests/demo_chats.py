@@ -12,7 +12,7 @@ from toolyard.store import Database
 from toolyard.types.approval import Approval, Grant
 from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState
 from toolyard.types.tool import JsonObject, Media, Result, TextBlock
-from toolyard.web.ui.chat.example import example_events
+from toolyard.web.ui.chat.example_chat import example_events
 
 RUNNER = "nobody"
 QUESTION = "Is Friday too full? Draw my week."

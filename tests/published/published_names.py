@@ -40,7 +40,7 @@ from toolyard.web.problem_details import find_problem_kind
 from toolyard.web.routes import RouteIndex
 from toolyard.web.server.metrics import Metrics
 from toolyard.web.servers.status import ServerRecord
-from toolyard.web.ui.chat.example import example_events
+from toolyard.web.ui.chat.example_chat import example_events
 
 GOLDEN = ROOT / "tests/published/golden"
 SOURCE = ROOT / "src/toolyard"

@@ -7,12 +7,12 @@ services and everything below them, never ``web.api`` routes except the shared e
 from __future__ import annotations
 
 from toolyard.web.routes import Routes
-from toolyard.web.ui import documentation, home, palette, usage
-from toolyard.web.ui.account import approvals, budget, connect, sign_in, tokens
+from toolyard.web.ui import command_palette, documentation, home, usage
+from toolyard.web.ui.account import approvals, connect, sign_in, token_budget, tokens
 from toolyard.web.ui.admin import audit, models, people
 from toolyard.web.ui.agents import form as agent_form
 from toolyard.web.ui.agents import overview as agents
-from toolyard.web.ui.chat import console, inserts, manage, pages, stream
+from toolyard.web.ui.chat import content_insertion, management, pages, stream, tool_console
 from toolyard.web.ui.components import responses, showcase
 from toolyard.web.ui.instances import detail, form, icons, oauth, overview
 from toolyard.web.ui.registry import config_server, known_servers, proposals, tool_changes
@@ -27,11 +27,11 @@ router = Routes(include_in_schema=False)
 # Routes with a fixed path come before routes with an id in the same place, because the first match wins.
 for _each in (
     home,
-    palette,
-    console,
-    inserts,
+    command_palette,
+    tool_console,
+    content_insertion,
     pages,
-    manage,
+    management,
     results,
     stream,
     approvals,
@@ -57,7 +57,7 @@ for _each in (
     usage,
     tokens,
     connect,
-    budget,
+    token_budget,
     responses,
     showcase,
     documentation,

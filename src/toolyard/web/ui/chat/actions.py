@@ -19,8 +19,8 @@ from toolyard.errors import AttachmentRefused, NoSuchChat, ToolyardError
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import RequestUser
 from toolyard.types.chat import Attachment, Chat, UserMessage
-from toolyard.web.ui.chat.console import ToolConsole, find_tool
 from toolyard.web.ui.chat.fragments import question_form
+from toolyard.web.ui.chat.tool_console import ToolConsole, find_tool
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import count, one_line
 from toolyard.web.ui.tools.schema_form import BadArguments, ToolForm

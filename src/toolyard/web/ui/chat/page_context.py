@@ -29,8 +29,8 @@ from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
 from toolyard.web.service_lookup import uses
 from toolyard.web.ui.chat import fragments
 from toolyard.web.ui.chat.actions import ChatFormState
-from toolyard.web.ui.chat.console import IconFinderDep, ToolConsole
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
+from toolyard.web.ui.chat.tool_console import IconFinderDep, ToolConsole
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.tools.schema_form import ToolForm
 

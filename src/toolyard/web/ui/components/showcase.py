@@ -11,7 +11,7 @@ from toolyard.types.call import Decision, DecisionStep, RuleOutcome
 from toolyard.types.chat import Chat, TurnState
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.ui.chat.example import EXAMPLE_CHAT_ID, example_events
+from toolyard.web.ui.chat.example_chat import EXAMPLE_CHAT_ID, example_events
 from toolyard.web.ui.chat.fragments import FragmentContext, render_turn
 from toolyard.web.ui.chat.page_context import ChatList
 from toolyard.web.ui.components import responses

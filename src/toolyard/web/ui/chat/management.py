@@ -14,8 +14,8 @@ from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, TurnTree
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
-from toolyard.web.ui.chat.console import ChatToolGroup, IconFinderDep, group_chat_tools
 from toolyard.web.ui.chat.page_context import ChatPagesDep
+from toolyard.web.ui.chat.tool_console import ChatToolGroup, IconFinderDep, group_chat_tools
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import count, one_line
 
