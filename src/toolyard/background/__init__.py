@@ -1,10 +1,10 @@
 """The Toolyard that all local clients share: a background process, and the shim through which they reach it.
 
-``shim`` is what ``toolyard stdio`` runs: it attaches a client over a Unix socket, and starts the background
-process where none runs (``runtime_dir``). ``server`` accepts clients in the background process,
+``toolyard stdio`` runs ``shim``, which attaches a client over a Unix socket and starts the background
+process if none runs (``runtime_dir``). ``server`` accepts clients in the background process,
 ``attached_client_handler`` serves one, ``shared_cores`` has the cores that they share, and ``web_app`` the
-pages. ``attach_protocol`` is the format of the messages on the socket. ``serve_clients`` does in ``toolyard
-serve`` what the background process does otherwise.
+pages. ``attach_protocol`` is the format of the messages on the socket. ``foreground_server`` serves the
+clients from ``toolyard serve`` instead, while that runs.
 
 ``shim``, ``attach_protocol`` and ``runtime_dir`` start with every client, so that they import
 only modules that an interpreter has loaded already or that are written in C. This package may be imported by

@@ -7,7 +7,7 @@ with a table per term would look into another table for each term and document, 
 Each term has two document sets: all documents that contain it, and those in which its weight is high. The
 second lets the coarse counters prefer documents in which a term matters. Adding or removing a document costs
 in proportion to its terms; additions are collected and merged into the sets at once. Weights have few
-distinct values (see ``fields``), so that all tables share the same float objects.
+distinct values (see ``documents``), so that all tables share the same float objects.
 """
 
 from __future__ import annotations

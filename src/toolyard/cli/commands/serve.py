@@ -70,7 +70,7 @@ def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
             show_note(format_problem(hint), hint.hint)
 
     async def run() -> None:
-        from toolyard.background.serve_clients import serve_local_clients  # loads the gateway
+        from toolyard.background.foreground_server import serve_local_clients  # loads the gateway
 
         async with serve_local_clients(folder, settings, serve_operation) as local:
             await serve(
@@ -78,7 +78,7 @@ def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
                 listener,
                 announce,
                 processes=local.processes,
-                on_open=local.pages.use,
+                on_open=local.pages.set_opened,
             )
 
     run_async(run())

@@ -1,4 +1,4 @@
-"""Local clients of ``toolyard serve``, which it takes over from the background process."""
+"""Service for local clients in ``toolyard serve``, which takes them over from the background process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from toolyard.clients.process_pool import ProcessPool
 from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.store import Database
 
-__all__ = ["LocalClientResources", "ServePageService", "serve_local_clients"]
+__all__ = ["ForegroundPageService", "LocalClientResources", "serve_local_clients"]
 
 log = logging.getLogger("toolyard.background")
 
@@ -30,15 +30,15 @@ _TAKEOVER_TIMEOUT_SECONDS = 4.0
 """Shorter than the time for which clients wait for a process that answers."""
 
 
-class ServePageService:
+class ForegroundPageService:
     """The pages of ``toolyard serve``, for the local clients that it serves, once they are open."""
 
     def __init__(self, people_mode: PeopleMode) -> None:
         self._are_for_local_user = people_mode is PeopleMode.NONE
         self._opened: asyncio.Future[tuple[Database, str]] = asyncio.get_running_loop().create_future()
 
-    def use(self, database: Database, url: str) -> None:
-        """Take the database of the pages, and their address."""
+    def set_opened(self, database: Database, url: str) -> None:
+        """Announce that the pages are open: their database and their address."""
         self._opened.set_result((database, url))
 
     async def open_database(self, *, create: bool) -> Database | None:
@@ -58,9 +58,9 @@ class ServePageService:
 
 @dataclass(frozen=True, slots=True)
 class LocalClientResources:
-    """What ``toolyard serve`` shares with the local clients that it serves."""
+    """Pages and processes that ``toolyard serve`` shares with the local clients that it serves."""
 
-    pages: ServePageService
+    pages: ForegroundPageService
     processes: ProcessPool
 
 
@@ -76,7 +76,7 @@ async def serve_local_clients(
     servers: list[BackgroundServer] = []
     loop.add_signal_handler(signal.SIGUSR1, lambda: [server.restore_socket() for server in servers])
     shared = LocalClientResources(
-        ServePageService(settings.people_mode), ProcessPool(settings.max_stdio_servers)
+        ForegroundPageService(settings.people_mode), ProcessPool(settings.max_stdio_servers)
     )
 
     async def run() -> None:
