@@ -30,8 +30,8 @@ from harness.processes import ROOT, Missing, Worker, worker
 from harness.report import replace_between, table
 from toolyard.catalog.search import SearchIndex, summarize_description
 from toolyard.catalog.token_costs import estimate_tokens
-from toolyard.meta import META_TOOLS, MetaToolLimits
-from toolyard.meta.tool_definitions import make_compact_schema
+from toolyard.meta_tools import META_TOOLS, MetaToolLimits
+from toolyard.meta_tools.tool_definitions import make_compact_schema
 from toolyard.types.tool import Definition
 
 DOCS = ROOT / "docs" / "benchmarks.md"

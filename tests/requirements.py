@@ -71,11 +71,11 @@ GLOB = "tests/policy/test_glob.py"
 PATTERNS = "tests/policy/test_agent_patterns.py"
 PUBLIC = "tests/test_public_api.py"
 FRAMING = "tests/protocol/test_framing.py"
-CALL = "tests/yard/test_call.py"
-OPEN = "tests/yard/test_open.py"
-PERMISSION = "tests/yard/test_permission.py"
-TOOLS = "tests/yard/test_tools.py"
-ZERO = "tests/yard/test_lazy_server_start.py"
+CALL = "tests/library/test_call.py"
+OPEN = "tests/library/test_open.py"
+PERMISSION = "tests/library/test_permission.py"
+TOOLS = "tests/library/test_tools.py"
+ZERO = "tests/library/test_lazy_server_start.py"
 
 # Reasons that many sentences share.
 
@@ -266,7 +266,7 @@ SPEC_010 = (
         (
             f"{TOOLS}::test_a_meta_bundle_keeps_its_tools_out_of_a_models_list",
             f"{BUNDLES}::test_a_meta_bundle_is_reached_through_meta_and_not_directly",
-            "tests/yard/test_meta.py::test_a_meta_bundle_is_reached_through_the_meta_tools",
+            "tests/library/test_meta_tools.py::test_a_meta_bundle_is_reached_through_the_meta_tools",
         ),
     ),
     Requirement(

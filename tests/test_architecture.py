@@ -25,22 +25,22 @@ PACKAGES = [
     "transports",
     "workers",
     "clients",
-    "meta",
+    "meta_tools",
     "agents",
     "accounts",
     "registry",
     "core",
-    "yard",
+    "library",
     "adapters",
     "gateway",
     "web",
     "background",
     "cli",
 ]
-LIBRARY_INTERFACE = {("yard", "adapters"), ("adapters", "yard")}
+LIBRARY_INTERFACE = {("library", "adapters"), ("adapters", "library")}
 """The library is two packages that may import each other."""
 ENTRY_MODULES = {
-    "yard.py",
+    "library.py",
     "cli/chat/chat_services.py",
     "gateway/stdio/local_gateway.py",
     "web/app.py",

@@ -86,7 +86,7 @@ def test_the_archives_have_all_data_and_nothing_else(dist: Path, wheel: Path) ->
     (archive,) = dist.glob("toolyard-*.tar.gz")
     with tarfile.open(archive) as tar:
         files = {name.partition("/")[2] for name in tar.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "src/toolyard/yard.py"} <= files
+    assert {"pyproject.toml", "README.md", "LICENSE", "src/toolyard/library.py"} <= files
     assert not [name for name in files if name.startswith((".venv", ".envs", ".data"))]
 
 

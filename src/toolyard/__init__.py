@@ -1,6 +1,6 @@
 """Toolyard: one place to connect, scope, authorise and watch every MCP server that your agents use.
 
-This module is the public API of the library; start reading with ``Toolyard`` in ``toolyard.yard``. Names
+This module is the public API of the library; start reading with ``Toolyard`` in ``toolyard.library``. Names
 are imported on first use.
 """
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
         ToolyardError,
         Unreachable,
     )
+    from toolyard.library import Toolyard
     from toolyard.types.server import State, Status, Timeouts
     from toolyard.types.tool import Result, Tool
     from toolyard.types.version import __version__ as __version__
-    from toolyard.yard import Toolyard
 
 __all__ = [
     "AgentsError",
@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 _MODULE_BY_NAME = {
-    "Toolyard": "toolyard.yard",
+    "Toolyard": "toolyard.library",
     "Callbacks": "toolyard.clients",
     "Result": "toolyard.types.tool",
     "Timeouts": "toolyard.types.server",

@@ -99,7 +99,7 @@ def test_a_tool_of_a_program_is_called_without_what_only_addresses_need(cli_with
     )
     loaded = {line.split()[-1] for line in ran.err.splitlines()}
     assert json.loads(ran.out) == {"text": "7"}
-    assert "toolyard.yard" in loaded
+    assert "toolyard.library" in loaded
     assert not {"aiohttp", "yarl", "urllib.request", "sqlalchemy", "pydantic"} & loaded
 
 

@@ -84,7 +84,7 @@ def test_the_help_loads_neither_the_event_loop_nor_the_core(cli: Cli) -> None:
         "orjson",
         "yaml",
         "logging",
-        "toolyard.yard",
+        "toolyard.library",
         "toolyard.config",
     }
     assert not heavy & loaded
@@ -102,7 +102,7 @@ def test_no_command_loads_rich_for_a_pipe_or_the_core_for_its_help() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
     loaded = set(done.stdout.split())
-    assert not {"rich", "aiohttp", "asyncio", "toolyard.yard"} & loaded
+    assert not {"rich", "aiohttp", "asyncio", "toolyard.library"} & loaded
 
 
 @pytest.mark.parametrize(

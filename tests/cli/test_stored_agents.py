@@ -120,5 +120,5 @@ def test_a_local_client_has_the_tools_of_a_stored_agent(storing: CliWithChat) ->
 def test_the_database_is_not_loaded_for_other_agents(storing: CliWithChat, words: tuple[str, ...]) -> None:
     ran = storing.run([sys.executable, "-X", "importtime", *storing.words("tools", *words)[1:]])
     loaded = {line.split()[-1] for line in ran.err.splitlines() if line.startswith("import time:")}
-    assert "toolyard.yard" in loaded
+    assert "toolyard.library" in loaded
     assert "sqlalchemy" not in loaded

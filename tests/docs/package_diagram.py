@@ -12,10 +12,10 @@ FILE = ROOT / "docs/packages.svg"
 LAYERS = {
     "ground": ("errors", "types", "concurrency", "tracing", "config"),
     "domain": ("policy", "results", "catalog", "net", "auth", "store"),
-    "connections": ("protocol", "transports", "workers", "clients", "meta"),
+    "connections": ("protocol", "transports", "workers", "clients", "meta_tools"),
     "services": ("agents", "accounts", "registry"),
     "composition": ("core",),
-    "interfaces": ("yard", "adapters", "gateway", "web", "background", "cli"),
+    "interfaces": ("library", "adapters", "gateway", "web", "background", "cli"),
 }
 """The packages in their order, one row of the picture each."""
 SUMMARIES = {
@@ -33,13 +33,13 @@ SUMMARIES = {
     "transports": "stdio, HTTP, SSE",
     "workers": "untrusted work",
     "clients": "connections, call path",
-    "meta": "tool search for agents",
+    "meta_tools": "tool search for agents",
     "agents": "AGENTS.md, models, chat",
     "accounts": "users, sessions, tokens",
     "registry": "servers, instances",
     "store": "database",
     "core": "builds the services",
-    "yard": "library",
+    "library": "class Toolyard",
     "adapters": "frameworks",
     "gateway": "MCP endpoint",
     "web": "API, pages",
@@ -58,7 +58,7 @@ STYLE = """
     }"""
 CAPTION = (
     "A package imports packages in the rows below it and those to its left; "
-    "yard and adapters may import each other."
+    "library and adapters may import each other."
 )
 WIDTH, LEFT, RIGHT, TOP, HEIGHT, GAP = 900, 150, 865, 12, 54, 10
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS_SERVER = ROOT / "tests/servers/docs_server.py"
-RECORDER = ROOT / "tests/yard/recording_server.py"
+RECORDER = ROOT / "tests/library/recording_server.py"
 TOOLS = ["context7_query-docs", "context7_resolve-library-id"]
 
 

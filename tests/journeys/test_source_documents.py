@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
 
 ROOT = Path(__file__).parent.parent.parent
-RECORDER = ROOT / "tests/yard/recording_server.py"
+RECORDER = ROOT / "tests/library/recording_server.py"
 
 Until = Callable[..., Awaitable[None]]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from toolyard.adapters.parallel_calls import ModelToolCall, ToolCaller, result_text, select_images
+from toolyard.library import Toolyard
 from toolyard.types.tool import Result
-from toolyard.yard import Toolyard
 
 try:
     from anthropic.types import Message, MessageParam, ToolParam, ToolResultBlockParam

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from toolyard.adapters.parallel_calls import ModelToolCall, ToolCaller, result_text, select_images
+from toolyard.library import Toolyard
 from toolyard.types.tool import Media, Result
-from toolyard.yard import Toolyard
 
 try:
     from openai.types.chat import (

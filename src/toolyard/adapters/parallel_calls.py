@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
+from toolyard.library import ProviderName, Toolyard
 from toolyard.types.tool import Media, Result
-from toolyard.yard import ProviderName, Toolyard
 
 __all__ = ["ModelToolCall", "ToolCaller", "normalize_mime_type", "result_text", "select_images"]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolyard.adapters.parallel_calls import normalize_mime_type, result_text, select_images
+from toolyard.library import ProviderName, Toolyard
 from toolyard.types.tool import Media
-from toolyard.yard import ProviderName, Toolyard
 
 try:
     from pydantic_ai.exceptions import ToolFailed

@@ -35,11 +35,11 @@ from toolyard.core.call_approvals import CallApprovals
 from toolyard.errors import ToolyardError
 from toolyard.gateway.endpoint import Endpoint, make_endpoint
 from toolyard.gateway.stdio.local_gateway import LocalGateway, resolve_caller
+from toolyard.library import Toolyard
 from toolyard.transports.stdio.supervisor import INHERITED_VARIABLES
 from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent
 from toolyard.types.server import Configuration, StdioSpec
-from toolyard.yard import Toolyard
 
 if TYPE_CHECKING:
     from toolyard.core.instance_sync import InstanceSync

@@ -19,8 +19,8 @@ from toolyard.errors import AgentsError, ConfigError, ToolyardError
 
 if TYPE_CHECKING:
     from toolyard.config.settings.table import Settings
+    from toolyard.library import Toolyard
     from toolyard.types.server import Configuration
-    from toolyard.yard import Toolyard
 
 __all__ = [
     "INTERRUPT_EXIT_CODE",
@@ -306,7 +306,7 @@ def open_yard(
 ) -> AbstractAsyncContextManager[Toolyard]:
     """Open a Toolyard for this command line. ``configuration`` is used in place of the files. Raises
     ConfigError or AgentsError."""
-    from toolyard.yard import Toolyard  # slow to load, as the whole core is
+    from toolyard.library import Toolyard  # slow to load, as the whole core is
 
     source = configuration or options.config
     return Toolyard.open(source, data_dir=options.resolved_data_dir, **yard_options)
@@ -317,7 +317,7 @@ def open_offline_yard(
 ) -> AbstractAsyncContextManager[Toolyard]:
     """Open a Toolyard that only reads stored data, without agents. Writes nothing if nothing is stored."""
     from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME  # slow to load, as the whole core is
-    from toolyard.yard import Toolyard
+    from toolyard.library import Toolyard
 
     stored = settings.database_url is not None or (data_dir / CATALOGUE_FILE_NAME).exists()
     return Toolyard(configuration, settings, (), data_dir if stored else None)

@@ -44,7 +44,7 @@ from toolyard.clients.tool_directory import ToolDirectory, ToolFetcher
 from toolyard.config.fingerprint_key import fingerprint_key
 from toolyard.config.settings.table import Settings
 from toolyard.core.server_updates import ServerUpdates
-from toolyard.meta import CallerSearch, MetaToolLimits, MetaTools
+from toolyard.meta_tools import CallerSearch, MetaToolLimits, MetaTools
 from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.protocol.mirrored_headers import HeaderParamError, find_header_params
 from toolyard.results import ResultLimits

@@ -10,7 +10,7 @@ from toolyard.clients.call_path import CallPath
 from toolyard.clients.connection import initial_status
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.concurrency.tasks import BackgroundTasks
-from toolyard.meta import MetaTools
+from toolyard.meta_tools import MetaTools
 from toolyard.types.account import Principal
 from toolyard.types.server import Configuration, Server, Status
 

@@ -18,7 +18,7 @@ from toolyard.gateway.subscriptions import ELICITATION_COMPLETE, Subscription
 from toolyard.gateway.surface.prompts import PromptHandlers
 from toolyard.gateway.surface.resources import ResourceHandlers
 from toolyard.gateway.surface.tools import ToolHandlers
-from toolyard.meta import ToolMode, with_direct_mode
+from toolyard.meta_tools import ToolMode, with_direct_mode
 from toolyard.protocol.codec import encode_large_members
 from toolyard.protocol.constants import INTERNAL_ERROR, INVALID_PARAMS, LOG_LEVELS, SUBSCRIPTION_ID_KEY
 from toolyard.protocol.eras import ERAS

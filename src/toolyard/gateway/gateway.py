@@ -21,7 +21,7 @@ from toolyard.gateway.input_required.suspended_call import SuspendedCalls
 from toolyard.gateway.subscriptions import ClientSubscriptions
 from toolyard.gateway.surface.list_repair import repair_tool
 from toolyard.gateway.surface.listing_cache import ListingCache
-from toolyard.meta import MetaTools
+from toolyard.meta_tools import MetaTools
 from toolyard.protocol.codec import JsonFragment, encode_fragment
 from toolyard.protocol.eras import Era
 from toolyard.types.account import Principal

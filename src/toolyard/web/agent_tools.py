@@ -18,8 +18,8 @@ from toolyard.core.caller_cache import CallerCache
 from toolyard.core.current_config import CurrentConfig
 from toolyard.core.instance_sync import InstanceSync
 from toolyard.errors import ConfigError, Problem, ServerError, ToolRefused
-from toolyard.meta import MetaTools
-from toolyard.meta.meta_tools import ExposedTools
+from toolyard.meta_tools import MetaTools
+from toolyard.meta_tools.meta_tools import ExposedTools
 from toolyard.policy import select_bundles, unused_patterns
 from toolyard.policy.agent_patterns import compile_patterns
 from toolyard.policy.glob import compile_globs

@@ -30,7 +30,7 @@ from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.http.app import HttpGateway, HttpRequestRejected
 from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.gateway.http.exchange import HttpExchange
-from toolyard.meta import ToolMode
+from toolyard.meta_tools import ToolMode
 from toolyard.policy.rules import scope_covers_server
 from toolyard.protocol.constants import INTERNAL_ERROR
 from toolyard.store.errors import DatabaseUnavailable

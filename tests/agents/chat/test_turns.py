@@ -19,7 +19,7 @@ from tests.agents.chat.chat_harness import (
 
 from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NoSuchChat
 from toolyard.agents.models.errors import NoSuchModel
-from toolyard.meta import META_TOOLS
+from toolyard.meta_tools import META_TOOLS
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Kind, TurnState
 from toolyard.types.plurals import format_count

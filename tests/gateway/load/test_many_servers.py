@@ -9,7 +9,7 @@ import aiohttp
 import aiohttp.web
 import pytest
 from tests.gateway.conftest import LONG_LIST_DEADLINE, ModernClient
-from tests.meta.scripted_core import server, tool
+from tests.meta_tools.scripted_core import server, tool
 from tests.web.conftest import InProcessApp
 
 from toolyard.catalog.cache import CatalogueCache

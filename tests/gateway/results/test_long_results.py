@@ -20,7 +20,7 @@ from tests.gateway.conftest import (
 from tests.gateway.large_results_server import data, words
 from tests.web.conftest import InProcessApp
 
-from toolyard.meta.meta_tools import missing_result_message
+from toolyard.meta_tools.meta_tools import missing_result_message
 from toolyard.types.account import Right, TokenScope
 
 LONG_RESULT_CHARACTERS = 150_000

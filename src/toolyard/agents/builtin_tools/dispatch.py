@@ -17,7 +17,7 @@ from toolyard.agents.builtin_tools.tool_error import NativeToolError
 from toolyard.agents.builtin_tools.view_file import ContentBlocks, text_block, view_file
 from toolyard.agents.builtin_tools.web_fetch import PageFetcher
 from toolyard.agents.builtin_tools.workspace import Workspace
-from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
+from toolyard.meta_tools.arguments import InvalidToolArgument, ToolArguments
 from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.tool import Definition
 from toolyard.workers.worker_process import WorkerFailed

@@ -40,7 +40,7 @@ from toolyard.agents.chat.result_event import read_full_result
 from toolyard.agents.chat.storable_values import is_storable_json, sanitize_text
 from toolyard.agents.chat.turn_log import INTERRUPTED_MESSAGE
 from toolyard.agents.chat.turn_snapshot import CallSnapshot, TurnSnapshot
-from toolyard.meta import META_TOOLS
+from toolyard.meta_tools import META_TOOLS
 from toolyard.types import chat
 from toolyard.types.chat import CallRequest, CallResult, NewChatEvent
 from toolyard.types.tool import Media

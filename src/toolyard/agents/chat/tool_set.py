@@ -17,9 +17,9 @@ from toolyard.clients.manager import ConnectionManager
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.errors import ServerError, SignInNeeded, ToolRefused, ToolyardError
-from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, MetaTools
-from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
-from toolyard.meta.tool_definitions import META_SERVER_ID
+from toolyard.meta_tools import META_TOOLS, RESULT_READ_TOOL, MetaTools
+from toolyard.meta_tools.arguments import InvalidToolArgument, ToolArguments
+from toolyard.meta_tools.tool_definitions import META_SERVER_ID
 from toolyard.policy.rules import DEFINITION_RULE_TITLE
 from toolyard.types.account import User
 from toolyard.types.agent import Agent

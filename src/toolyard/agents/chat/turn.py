@@ -44,7 +44,7 @@ from toolyard.agents.chat.turn_snapshot import (
 from toolyard.agents.models.available_models import Models
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ToolyardError
-from toolyard.meta import RESULT_READ_TOOL
+from toolyard.meta_tools import RESULT_READ_TOOL
 from toolyard.tracing.tracer import Attributes
 from toolyard.types.account import Principal
 from toolyard.types.approval import Approval, Grant

@@ -30,11 +30,11 @@ from toolyard.cli.output.progress import EARLY_OUTPUT_SECONDS
 from toolyard.cli.output.servers import ServerSummary, describe_server_info
 from toolyard.core.agents import add_stored_agents
 from toolyard.errors import CallTimeout, ServerError, ToolRefused, Unreachable
+from toolyard.library import Toolyard
 from toolyard.results import ResultLimits
 from toolyard.types.call import ApprovalRequest, HiddenTool
 from toolyard.types.server import Server, State, Status, Timeouts
 from toolyard.types.tool import Catalogue, Result
-from toolyard.yard import Toolyard
 
 __all__ = ["LocalBackend"]
 

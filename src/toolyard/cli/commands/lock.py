@@ -30,7 +30,7 @@ from toolyard.errors import ToolRefused
 
 if TYPE_CHECKING:
     from toolyard.catalog.lock import Change, PinsByServer, ServerPins
-    from toolyard.yard import Toolyard
+    from toolyard.library import Toolyard
 
 __all__ = ["command", "lock_remotely"]
 

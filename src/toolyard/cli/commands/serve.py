@@ -50,7 +50,9 @@ def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
     warnings = check_startup_settings(settings, settings.host)
     listener = open_listener(settings.host, settings.port)
 
-    from toolyard.web.server.logs import start_logging  # slow to load, and by now others can connect and wait
+    from toolyard.web.server.logs import (
+        start_logging,  # slow to load, and by now others can connect and wait
+    )
     from toolyard.web.server.startup import ServeOptions, serve
 
     start_logging(settings.log_level, settings.log_format, verbose=options.verbose)

@@ -17,7 +17,7 @@ from toolyard.errors import ToolRefused
 from toolyard.types.call import Decision, RuleOutcome, Verdict
 
 if TYPE_CHECKING:
-    from toolyard.yard import Toolyard
+    from toolyard.library import Toolyard
 
 __all__ = ["command"]
 

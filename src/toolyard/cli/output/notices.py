@@ -27,7 +27,7 @@ from toolyard.types.server import Configuration, Server, Trust
 if TYPE_CHECKING:
     from toolyard.catalog.lock.combined_locks import CombinedLocks
     from toolyard.catalog.tool_listing import ToolListing
-    from toolyard.yard import Toolyard
+    from toolyard.library import Toolyard
 
 __all__ = [
     "LISTING_HINT",

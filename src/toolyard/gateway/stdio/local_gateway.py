@@ -20,7 +20,7 @@ from toolyard.gateway.endpoint import Endpoint, make_endpoint
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.incoming_request import SoleClient
 from toolyard.gateway.stdio.session import StdioSession
-from toolyard.meta import ToolMode
+from toolyard.meta_tools import ToolMode
 from toolyard.protocol.codec import encode
 from toolyard.protocol.framing import LineFramer, OversizeLine
 from toolyard.protocol.incremental_decoder import decode_message

@@ -22,9 +22,9 @@ from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.gateway.surface.downgrade import downgrade_result, needs_downgrade
 from toolyard.gateway.surface.list_repair import paginate_items
 from toolyard.gateway.surface.result_limits import ResultLimiter, make_meta_tool_links
-from toolyard.meta import ExposedTools, ToolMode
-from toolyard.meta.meta_tools import TOOLS_CALL_NAME
-from toolyard.meta.tool_definitions import META_TOOLS
+from toolyard.meta_tools import ExposedTools, ToolMode
+from toolyard.meta_tools.meta_tools import TOOLS_CALL_NAME
+from toolyard.meta_tools.tool_definitions import META_TOOLS
 from toolyard.policy import build_refusal
 from toolyard.protocol.codec import JsonFragment
 from toolyard.protocol.constants import HEADER_MISMATCH, INVALID_PARAMS

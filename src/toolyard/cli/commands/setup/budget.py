@@ -38,8 +38,8 @@ from toolyard.errors import ConfigError
 from toolyard.types.audit import ToolUsage
 
 if TYPE_CHECKING:
+    from toolyard.library import Toolyard
     from toolyard.types.tool import Tool
-    from toolyard.yard import Toolyard
 
 __all__ = ["command"]
 

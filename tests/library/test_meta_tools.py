@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from toolyard import ToolRefused, Toolyard
-from toolyard.meta import META_TOOLS
+from toolyard.meta_tools import META_TOOLS
 from toolyard.types.agent import Agent
 
 from .conftest import JournalServer

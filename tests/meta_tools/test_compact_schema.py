@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from toolyard.meta.tool_definitions import make_compact_schema
+from toolyard.meta_tools.tool_definitions import make_compact_schema
 
 
 def test_what_tells_nothing_is_left_out_and_names_stay() -> None:

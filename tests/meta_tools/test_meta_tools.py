@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.loop_watch import LoopWatch
-from tests.meta.scripted_core import Core, server, text_result, tool
+from tests.meta_tools.scripted_core import Core, server, text_result, tool
 
 from toolyard.errors import CallTimeout, Unreachable
-from toolyard.meta import META_TOOLS, MetaToolLimits
+from toolyard.meta_tools import META_TOOLS, MetaToolLimits
 from toolyard.types.account import Principal
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, Surface

@@ -15,7 +15,7 @@ from toolyard.types.agent import Agent
 from toolyard.types.call import WriteTools
 
 if TYPE_CHECKING:
-    from tests.yard.conftest import JournalServer
+    from tests.library.conftest import JournalServer
 
 AGENTS = "## Architect\n---\ntools: [one_echo]\n---\nYou plan.\n"
 

@@ -12,7 +12,7 @@ import pytest
 
 from toolyard import State, ToolRefused, Toolyard, Unreachable
 from toolyard.catalog.lock import write_lock
-from toolyard.meta import META_TOOLS
+from toolyard.meta_tools import META_TOOLS
 from toolyard.results import fence_untrusted_text
 from toolyard.types.agent import Agent
 from toolyard.types.call import ApprovalRequest, Verdict

@@ -17,9 +17,9 @@ from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.errors import ApprovalNeeded, CallTimeout, ServerError, ToolyardError
-from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
-from toolyard.meta.caller_search import CallerSearch
-from toolyard.meta.tool_definitions import (
+from toolyard.meta_tools.arguments import InvalidToolArgument, ToolArguments
+from toolyard.meta_tools.caller_search import CallerSearch
+from toolyard.meta_tools.tool_definitions import (
     MAX_DESCRIBED_TOOLS,
     MAX_LISTED_TOOLS,
     META_TOOLS,

@@ -4,8 +4,8 @@ They replace long tool lists in prompts. This package may import ``catalog``, ``
 ``results``. Start reading at ``meta_tools.MetaTools``.
 """
 
-from toolyard.meta.caller_search import CallerSearch
-from toolyard.meta.meta_tools import (
+from toolyard.meta_tools.caller_search import CallerSearch
+from toolyard.meta_tools.meta_tools import (
     ExposedTools,
     MetaToolLimits,
     MetaToolReply,
@@ -13,7 +13,7 @@ from toolyard.meta.meta_tools import (
     ToolMode,
     with_direct_mode,
 )
-from toolyard.meta.tool_definitions import META_TOOLS, RESULT_READ_TOOL
+from toolyard.meta_tools.tool_definitions import META_TOOLS, RESULT_READ_TOOL
 
 __all__ = [
     "META_TOOLS",

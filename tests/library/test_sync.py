@@ -30,8 +30,8 @@ from toolyard import (
     Toolyard,
     Unreachable,
 )
+from toolyard.library import SyncToolyard
 from toolyard.types.call import ApprovalRequest, Verdict
-from toolyard.yard import SyncToolyard
 
 Recorders = Callable[..., Any]
 

@@ -12,7 +12,7 @@ from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath, CallSettings
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.config.settings.table import Settings
-from toolyard.meta import CallerSearch, MetaToolLimits, MetaTools
+from toolyard.meta_tools import CallerSearch, MetaToolLimits, MetaTools
 from toolyard.results import ResultLimits
 from toolyard.types.account import Principal
 from toolyard.types.call import Caller, McpRequest, ToolCall, WriteTools

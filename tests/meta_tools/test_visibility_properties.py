@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.meta.scripted_core import Core, server, text_result, tool
+from tests.meta_tools.scripted_core import Core, server, text_result, tool
 
 from toolyard.errors import ToolRefused
 from toolyard.types.account import Principal

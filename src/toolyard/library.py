@@ -29,7 +29,7 @@ from toolyard.config import default_data_dir, load_config, load_settings, parse_
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core
 from toolyard.errors import AgentsError, Problem, ToolyardError, Unreachable
-from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, ToolMode
+from toolyard.meta_tools import META_TOOLS, RESULT_READ_TOOL, ToolMode
 from toolyard.policy import select_bundles
 from toolyard.results import ResultLimits
 from toolyard.types.account import LOCAL_PRINCIPAL
