@@ -46,9 +46,9 @@ from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.types.account import Right, Role, TokenScope
 from toolyard.web.access.cookies import cookie_name
 from toolyard.web.app import make_app
+from toolyard.web.http_server.run import HttpServer
+from toolyard.web.http_server.socket import open_listener
 from toolyard.web.public_urls import PublicUrls
-from toolyard.web.server.run import HttpServer
-from toolyard.web.server.socket import open_listener
 from toolyard.web.ui.components.responses import FRAGMENT_HEADER
 
 SOURCE = str(Path(toolyard.__file__).parent)

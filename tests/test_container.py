@@ -14,8 +14,8 @@ import yaml
 from tests.conftest import NODE, ROOT, ProgramStarter
 
 from toolyard.config import SETTINGS, load_settings
+from toolyard.web.http_server import connection_limits
 from toolyard.web.middleware.request_guard import AllowedHosts, HostHeader
-from toolyard.web.server import connection_limits
 
 DOCKERFILE, COMPOSE = ROOT / "Dockerfile", ROOT / "compose.yaml"
 NOT_SETTINGS = {"TOOLYARD_DATA_DIR"}

@@ -84,7 +84,7 @@ Other packages define their own classes beside the code that raises them::
     ├── TooManySignIns, NotAllowed                  too many failed attempts; missing right
     ├── ProviderFailed, StartRefused                identity provider failed; unsafe settings
     ├── Invalid                                     toolyard.registry.errors
-    ├── CannotListen                                toolyard.web.server.socket
+    ├── CannotListen                                toolyard.web.http_server.socket
     └── Usage                                       toolyard.cli.invocation
 
 ``exit_code`` is the exit status of the command line. ``kind`` is a stable identifier, for programs, of the

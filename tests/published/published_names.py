@@ -36,9 +36,9 @@ from toolyard.types.chat import Kind, TurnOutcome, TurnState
 from toolyard.types.tool import Media
 from toolyard.web import api
 from toolyard.web.api.openapi import build_openapi_document
+from toolyard.web.http_server.metrics import Metrics
 from toolyard.web.problem_details import find_problem_kind
 from toolyard.web.routes import RouteIndex
-from toolyard.web.server.metrics import Metrics
 from toolyard.web.servers.status import ServerRecord
 from toolyard.web.ui.chat.example_chat import example_events
 

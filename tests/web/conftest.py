@@ -30,9 +30,9 @@ from toolyard.types.account import Right, Role, TokenScope, User
 from toolyard.types.agent import Agent
 from toolyard.web.access.cookies import cookie_name
 from toolyard.web.app import make_app
+from toolyard.web.http_server.run import HttpServer
+from toolyard.web.http_server.socket import open_listener
 from toolyard.web.public_urls import PublicUrls
-from toolyard.web.server.run import HttpServer
-from toolyard.web.server.socket import open_listener
 
 ROOT = Path(__file__).parent.parent.parent
 DEMO = ROOT / "src/toolyard/cli/demo_server.py"

@@ -31,7 +31,7 @@ from toolyard.errors import ToolyardError
 from toolyard.transports.stdio.supervisor import INHERITED_VARIABLES
 from toolyard.transports.stdio.watchdog import MARKER_VARIABLE
 from toolyard.types.version import __version__
-from toolyard.web.server.logs import start_logging
+from toolyard.web.http_server.logs import start_logging
 
 __all__ = ["BackgroundServer", "OperationServer", "run_background_server"]
 

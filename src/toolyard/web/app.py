@@ -27,6 +27,16 @@ from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.api.openapi import build_openapi_document
 from toolyard.web.approval_review import ApprovalExplainer
 from toolyard.web.gateway_mount import GatewayMount
+from toolyard.web.http_server.health import router as health
+from toolyard.web.http_server.invalidation import (
+    GatewayNotices,
+    handle_agent_changes,
+    handle_credential_changes,
+    handle_server_changes,
+    handle_token_changes,
+    recheck_listeners_periodically,
+)
+from toolyard.web.http_server.metrics import Metrics
 from toolyard.web.middleware.authenticate_first import AuthenticateFirst
 from toolyard.web.middleware.request_body import RequestBodyLimits
 from toolyard.web.middleware.request_guard import RequestGuard
@@ -38,16 +48,6 @@ from toolyard.web.protected_resource import router as resource_routes
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.rendering.renderer import MarkdownRenderer, RenderingProcess, ResultRenderer
 from toolyard.web.routes import RouteIndex
-from toolyard.web.server.health import router as health
-from toolyard.web.server.invalidation import (
-    GatewayNotices,
-    handle_agent_changes,
-    handle_credential_changes,
-    handle_server_changes,
-    handle_token_changes,
-    recheck_listeners_periodically,
-)
-from toolyard.web.server.metrics import Metrics
 from toolyard.web.servers.config_sign_ins import ConfigServerSignIns
 from toolyard.web.servers.content import ServerContent
 from toolyard.web.servers.icons import ServerIcons

@@ -44,9 +44,9 @@ from toolyard.web.access.authentication import require_admin, require_browser_us
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.approval_review import ApprovalExplainer
+from toolyard.web.http_server.metrics import Metrics
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.rendering.renderer import MarkdownRenderer, ResultRenderer
-from toolyard.web.server.metrics import Metrics
 from toolyard.web.servers.config_sign_ins import ConfigServerSignIns
 from toolyard.web.servers.content import ServerContent
 from toolyard.web.servers.icons import ServerIcons

@@ -15,10 +15,10 @@ from tests.web.conftest import HttpClient, InProcessApp
 from toolyard.config import load_settings
 from toolyard.config.settings.table import Settings
 from toolyard.web.app import make_app
-from toolyard.web.server.connection_limits import ConnectionLimits, create_connection_limits
-from toolyard.web.server.http_protocol import BoundedHttpProtocol
-from toolyard.web.server.run import HttpServer
-from toolyard.web.server.socket import open_listener
+from toolyard.web.http_server.connection_limits import ConnectionLimits, create_connection_limits
+from toolyard.web.http_server.http_protocol import BoundedHttpProtocol
+from toolyard.web.http_server.run import HttpServer
+from toolyard.web.http_server.socket import open_listener
 
 if TYPE_CHECKING:
     from tests.web.conftest import Opening, Starting

@@ -18,7 +18,7 @@ from toolyard.store import Database
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.registry import RegistryServer
 from toolyard.web.gateway_mount import GatewayMount
-from toolyard.web.server.invalidation import recheck_listeners_periodically
+from toolyard.web.http_server.invalidation import recheck_listeners_periodically
 from toolyard.web.servers.live_updates import LiveUpdate, LiveUpdates
 
 if TYPE_CHECKING:

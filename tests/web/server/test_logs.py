@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 
-from toolyard.web.server.logs import WarningThrottle
+from toolyard.web.http_server.logs import WarningThrottle
 
 
 def test_warnings_that_differ_in_their_arguments_only_are_limited_per_minute_and_errors_are_not() -> None:

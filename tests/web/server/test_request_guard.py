@@ -392,9 +392,9 @@ def _told(port: int | None, begun: bytes) -> bytes:
 async def test_a_body_that_never_comes_is_not_waited_for_for_ever(open_site: Opening) -> None:
     """The HTTP server would wait; the application has its own clock."""
     from toolyard.web.app import make_app
+    from toolyard.web.http_server.run import HttpServer
+    from toolyard.web.http_server.socket import open_listener
     from toolyard.web.middleware.request_body import RequestBodyLimits
-    from toolyard.web.server.run import HttpServer
-    from toolyard.web.server.socket import open_listener
 
     local = await open_site()
     limits = RequestBodyLimits(local.services.settings, timeout_seconds=0.3)

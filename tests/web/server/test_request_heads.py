@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from toolyard.web.server.http_protocol import MAX_REQUEST_HEAD_BYTES, BoundedHttpProtocol
-from toolyard.web.server.socket import open_listener
+from toolyard.web.http_server.http_protocol import MAX_REQUEST_HEAD_BYTES, BoundedHttpProtocol
+from toolyard.web.http_server.socket import open_listener
 
 
 class Impatient(BoundedHttpProtocol):

@@ -35,10 +35,10 @@ Until = Callable[..., Awaitable[None]]
 def giving(seconds: float) -> tuple[str, str]:
     """The program, which gives open requests so much time to end by themselves."""
     code = f"""
-import toolyard.web.server.run
+import toolyard.web.http_server.run
 from toolyard.cli import main
-assert toolyard.web.server.run._DRAIN_SECONDS == 5.0
-toolyard.web.server.run._DRAIN_SECONDS = {seconds}
+assert toolyard.web.http_server.run._DRAIN_SECONDS == 5.0
+toolyard.web.http_server.run._DRAIN_SECONDS = {seconds}
 main()
 """
     return "-c", code

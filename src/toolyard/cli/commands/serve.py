@@ -42,7 +42,7 @@ def command(options: Options, host: str | None, port: int | None) -> int:
 
 def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
     from toolyard.accounts.startup import check_startup_settings  # not for the help
-    from toolyard.web.server.socket import open_listener
+    from toolyard.web.http_server.socket import open_listener
 
     folder = options.resolved_data_dir
     settings = options.load_settings(host=host, port=port)
@@ -50,10 +50,10 @@ def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
     warnings = check_startup_settings(settings, settings.host)
     listener = open_listener(settings.host, settings.port)
 
-    from toolyard.web.server.logs import (
+    from toolyard.web.http_server.logs import (
         start_logging,  # slow to load, and by now others can connect and wait
     )
-    from toolyard.web.server.startup import ServeOptions, serve
+    from toolyard.web.http_server.startup import ServeOptions, serve
 
     start_logging(settings.log_level, settings.log_format, verbose=options.verbose)
 

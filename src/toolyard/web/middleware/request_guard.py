@@ -21,6 +21,7 @@ from toolyard.accounts.proxy_addresses import TrustedProxies, is_loopback
 from toolyard.config.settings.table import Settings
 from toolyard.config.value_checks import HOST_WITH_PORT
 from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY, RESPONSE_STATUS_KEY, RequestContext
+from toolyard.web.http_server.metrics import Metrics
 from toolyard.web.problem_details import (
     ErrorPageFor,
     ProblemDetails,
@@ -28,7 +29,6 @@ from toolyard.web.problem_details import (
     build_refusal_response,
     build_unexpected_error_response,
 )
-from toolyard.web.server.metrics import Metrics
 
 __all__ = ["AllowedHosts", "HostHeader", "RequestGuard", "parse_origin"]
 

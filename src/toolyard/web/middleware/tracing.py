@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard.tracing.tracer import Tracer
 from toolyard.web.access.request_context import RESPONSE_STATUS_KEY
-from toolyard.web.server.metrics import get_route_template
+from toolyard.web.http_server.metrics import get_route_template
 
 __all__ = ["TraceContextMiddleware", "TracingMiddleware"]
 

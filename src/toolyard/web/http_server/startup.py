@@ -31,10 +31,10 @@ from toolyard.types.audit import AuditEntry
 from toolyard.types.call import Caller, Surface
 from toolyard.types.server import Configuration
 from toolyard.web.app import make_app
+from toolyard.web.http_server.connection_limits import create_connection_limits, raise_descriptor_limit
+from toolyard.web.http_server.run import run_server
+from toolyard.web.http_server.socket import Listener
 from toolyard.web.public_urls import PublicUrls
-from toolyard.web.server.connection_limits import create_connection_limits, raise_descriptor_limit
-from toolyard.web.server.run import run_server
-from toolyard.web.server.socket import Listener
 from toolyard.web.ui.components.responses import preload_templates
 
 __all__ = ["ServeOptions", "delete_expired_periodically", "serve"]

@@ -12,9 +12,9 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.server import logger as uvicorn_log
 
-from toolyard.web.server.connection_limits import ConnectionLimits
-from toolyard.web.server.http_protocol import BoundedHttpProtocol
-from toolyard.web.server.socket import Listener
+from toolyard.web.http_server.connection_limits import ConnectionLimits
+from toolyard.web.http_server.http_protocol import BoundedHttpProtocol
+from toolyard.web.http_server.socket import Listener
 
 __all__ = ["HttpServer", "run_server"]
 

@@ -14,8 +14,8 @@ from toolyard.errors import ToolyardError
 from toolyard.store.errors import WrongKey
 from toolyard.types.account import Right
 from toolyard.web.access.authentication import RequestUser, require_right
+from toolyard.web.http_server.metrics import METRICS_CONTENT_TYPE
 from toolyard.web.routes import Routes
-from toolyard.web.server.metrics import METRICS_CONTENT_TYPE
 from toolyard.web.service_dependencies import AuditDep, DatabaseDep, MetricsDep, SettingsDep, StopSignalDep
 
 __all__ = ["router"]

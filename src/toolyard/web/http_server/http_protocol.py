@@ -12,7 +12,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import get_remote_addr
 
-from toolyard.web.server.connection_limits import ConnectionLimits
+from toolyard.web.http_server.connection_limits import ConnectionLimits
 
 __all__ = ["MAX_REQUEST_HEAD_BYTES", "REQUEST_HEAD_TIMEOUT_SECONDS", "BoundedHttpProtocol"]
 
