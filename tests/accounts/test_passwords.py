@@ -10,7 +10,7 @@ import pytest
 from argon2 import PasswordHasher, Type, extract_parameters
 
 from toolyard.accounts.errors import Invalid
-from toolyard.accounts.passwords import AsyncPasswordHasher, check_password
+from toolyard.accounts.passwords import AsyncPasswordHasher, validate_new_password
 
 
 @pytest.mark.parametrize(
@@ -18,16 +18,16 @@ from toolyard.accounts.passwords import AsyncPasswordHasher, check_password
 )
 def test_too_short_and_too_long_ones_are_refused(password: str) -> None:
     with pytest.raises(Invalid) as caught:
-        check_password(password, "new_password")
+        validate_new_password(password, "new_password")
     assert [problem.path for problem in caught.value.problems] == ["new_password"]
     assert password not in str(caught.value) or not password
 
 
 @pytest.mark.parametrize("password", ["1234567890", "x" * 1000, "десять букв", "          "])
 def test_length_is_all_that_is_asked(password: str) -> None:
-    check_password(password)
+    validate_new_password(password)
     with pytest.raises(Invalid):
-        check_password(password[:9])
+        validate_new_password(password[:9])
 
 
 async def test_a_hash_is_argon2id_and_never_the_same_twice(cheap: AsyncPasswordHasher) -> None:

@@ -11,7 +11,12 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from toolyard.accounts.errors import Invalid
 from toolyard.errors import Problem
 
-__all__ = ["MAX_PASSWORD_CHARACTERS", "MIN_PASSWORD_CHARACTERS", "AsyncPasswordHasher", "check_password"]
+__all__ = [
+    "MAX_PASSWORD_CHARACTERS",
+    "MIN_PASSWORD_CHARACTERS",
+    "AsyncPasswordHasher",
+    "validate_new_password",
+]
 
 MIN_PASSWORD_CHARACTERS = 10
 MAX_PASSWORD_CHARACTERS = 1_000
@@ -20,7 +25,7 @@ _MAX_PARALLEL_HASHES = 2
 """Each hash uses one core and 46 MB of memory while it runs."""
 
 
-def check_password(password: str, field: str = "password") -> None:
+def validate_new_password(password: str, field: str = "password") -> None:
     """Raise Invalid if a text is not acceptable as a password. Only the length is checked."""
     size = len(_normalize_password(password))
     if size < MIN_PASSWORD_CHARACTERS:

@@ -14,7 +14,7 @@ from toolyard.accounts.attempt_limits import SignInLimiter, address_network, gue
 from toolyard.accounts.browser_sessions import Device, build_session, with_extended_expiry
 from toolyard.accounts.effective_role import Identity, resolve_effective_user
 from toolyard.accounts.errors import Invalid, NotAllowed, SignInRefused
-from toolyard.accounts.passwords import AsyncPasswordHasher, check_password
+from toolyard.accounts.passwords import AsyncPasswordHasher, validate_new_password
 from toolyard.accounts.provisioning import add_account, find_or_create_account, normalize_name, validate_name
 from toolyard.accounts.random_secrets import (
     check_scope,
@@ -123,7 +123,7 @@ class AccountService:
         Raises Invalid, SignInRefused or TooManySignIns.
         """
         self._require_password_mode()
-        check_password(new, "new_password")
+        validate_new_password(new, "new_password")
         # A signed-in user has a separate counter, so that failures of other people do not delay them.
         counters = owner_counters(f"change:{user.id}")
         await self._sign_in_limiter.check(counters)
@@ -189,7 +189,7 @@ class AccountService:
         Raises Invalid, which leaves the link usable, or SignInRefused.
         """
         self._require_password_mode()
-        check_password(password)
+        validate_new_password(password)
         refusal = SignInRefused(
             "this link is unknown, was used before, or is older than a day", hint="ask an admin for a new one"
         )
