@@ -9,7 +9,7 @@ from pathlib import Path
 
 from toolyard.errors import Problem
 
-__all__ = ["SHARED_VARIABLE", "access_problem", "default_data_dir", "owner_hint", "writable_problem"]
+__all__ = ["SHARED_VARIABLE", "access_problem", "default_data_dir", "owner_hint", "world_writable_problem"]
 
 SHARED_VARIABLE = "TOOLYARD_DATA_DIR_SHARED"
 """Environment variable to set to 1 on file systems without permissions, where every folder seems writable by
@@ -46,7 +46,7 @@ def access_problem(folder: Path) -> Problem | None:
     return Problem(f"the data directory cannot be used: {message}", hint=hint)
 
 
-def writable_problem(folder: Path, env: Mapping[str, str]) -> Problem | None:
+def world_writable_problem(folder: Path, env: Mapping[str, str]) -> Problem | None:
     """Return a problem if every user of the machine can write to the data directory, or replace it.
 
     They could add servers, which would be started without approval, and replace the encryption key. A folder

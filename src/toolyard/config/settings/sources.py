@@ -15,7 +15,7 @@ from toolyard.config.data_dir import (
     access_problem,
     default_data_dir,
     owner_hint,
-    writable_problem,
+    world_writable_problem,
 )
 from toolyard.config.file_io import decode_utf8, is_exposed, read_regular_file
 from toolyard.config.settings.model_entries import MODEL_KEY_VARIABLE_PREFIX, model_ref_fault
@@ -77,7 +77,7 @@ class _SettingsCollector:
     hints: list[Problem] = field(default_factory=list[Problem])
 
     def check_folder(self, folder: Path, env: Mapping[str, str]) -> None:
-        for problem in (access_problem(folder), writable_problem(folder, env)):
+        for problem in (access_problem(folder), world_writable_problem(folder, env)):
             if problem is not None:
                 self.problems.append(problem)
         if (hint := owner_hint(folder)) is not None:
