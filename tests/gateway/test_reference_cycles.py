@@ -158,7 +158,7 @@ async def test_a_turn_that_was_stopped(door: WaitingCallSite, collector: Garbage
         chat = await chats.create("local")
         await chats.send("local", chat.id, f"say Well.\ncall {WAITS} {{}}")
         await door.waiting()
-        await chats.stop("local", chat.id)
+        await chats.stop_turn("local", chat.id)
         await chats.delete("local", chat.id)
     assert collector.finds() == {}
 

@@ -137,7 +137,7 @@ async def test_of_two_who_edit_the_same_message_at_once_one_wins(process: ChatPr
     )
     [begun] = [each for each in outcomes if isinstance(each, int)]
     assert all(isinstance(each, ChatBusy | ChatChanged) for each in outcomes if each != begun)
-    await process.chats.stop(ME, chat.id)
+    await process.chats.stop_turn(ME, chat.id)
     await process.over(chat, begun)
 
 
@@ -153,7 +153,7 @@ async def test_a_running_turn_cannot_be_edited_away(process: ChatProcess, model:
         with pytest.raises(ChatBusy, match="already running") as caught:
             await action
         assert caught.value.hint == "stop it, or answer"
-    await process.chats.stop(ME, chat.id)
+    await process.chats.stop_turn(ME, chat.id)
     await process.over(chat, running)
     assert await edit(process, chat, first, "now")
 

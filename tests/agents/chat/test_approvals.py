@@ -206,7 +206,7 @@ async def test_a_tool_that_is_run_by_hand_asks_too(open_chats: Opening) -> None:
 
 async def test_a_turn_that_waits_can_be_stopped(process: ChatProcess) -> None:
     chat, turn, events = await asked(process, PUT)
-    await process.chats.stop(ME, chat.id)
+    await process.chats.stop_turn(ME, chat.id)
     events = await process.over(chat, turn)
     assert (bodies_of_kind(events, Kind.END)[0]["why"], process.calls()) == ("stopped", [])
     # The outcome of the call is known.

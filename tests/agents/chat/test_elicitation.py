@@ -157,7 +157,7 @@ async def test_a_question_that_nobody_answers_is_cancelled(open_chats: Opening) 
 
 async def test_a_question_ends_with_its_turn(process: ChatProcess) -> None:
     chat, turn, events = await asking(process, "call s_ask {}")
-    await process.chats.stop(ME, chat.id)
+    await process.chats.stop_turn(ME, chat.id)
     events = await process.over(chat, turn)
     assert kinds(events) == ["user", "said", "call", "question", "answered", "result", "end"]
     with pytest.raises(NoSuchChat):

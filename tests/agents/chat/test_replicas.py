@@ -51,7 +51,7 @@ async def test_a_turn_is_seen_and_answered_from_both(
     # A turn that runs here is stopped there.
     turn = await here.chats.send(ME, chat.id, "call s_wait {}")
     await wait_until(lambda: "wait {}" in here.calls())
-    await there.chats.stop(ME, chat.id)
+    await there.chats.stop_turn(ME, chat.id)
     events = await there.over(chat, turn)
     assert kinds(events) == ["user", "said", "call", "result", "end"]
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "stopped"

@@ -44,7 +44,7 @@ async def test_stop_ends_the_models_answer_and_keeps_what_came(
     chat = await process.chat()
     turn = await process.chats.send(ME, chat.id, "say One two\nhold\nsay three")
     await process.until(chat, turn, lambda found: said(found, "One two"))
-    await process.chats.stop(ME, chat.id)
+    await process.chats.stop_turn(ME, chat.id)
     events = await process.over(chat, turn)
     assert kinds(events) == ["user", "said", "end"]
     assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"] == "One two"
@@ -68,7 +68,7 @@ async def test_stop_ends_tools_that_run_side_by_side_and_tells_their_server(
     )
     await wait_until(lambda: sorted(process.calls()) == ['look {"text": "a"}', "wait {}", "wait {}"])
     await process.until(chat, turn, lambda found: any(event.kind is Kind.RESULT for event in found))
-    await process.chats.stop(ME, chat.id)
+    await process.chats.stop_turn(ME, chat.id)
     events = await process.over(chat, turn)
     await wait_until(lambda: process.calls().count("cancelled wait") == 2)
     texts = sorted(body["text"] for body in bodies_of_kind(events, Kind.RESULT))
@@ -84,7 +84,7 @@ async def test_a_turn_that_runs_elsewhere_is_stopped_too(open_chats: Opening, wa
     chat = await here.chat()
     turn = await here.chats.send(ME, chat.id, "call s_wait {}")
     await wait_until(lambda: "wait {}" in here.calls())
-    await there.chats.stop(ME, chat.id)
+    await there.chats.stop_turn(ME, chat.id)
     events = await here.over(chat, turn)
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "stopped"
     await wait_until(lambda: "cancelled wait" in here.calls())
@@ -94,7 +94,7 @@ async def test_stopping_what_does_not_run_changes_nothing(process: ChatProcess) 
     chat = await process.chat()
     await process.say(chat, "hello")
     before = await process.chats.list_events(ME, chat.id)
-    await process.chats.stop(ME, chat.id)
+    await process.chats.stop_turn(ME, chat.id)
     assert await process.chats.list_events(ME, chat.id) == before
 
 
@@ -188,7 +188,7 @@ async def test_a_turn_whose_process_was_killed_is_ended_on_the_next_start(
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "interrupted"
     turn = await process.chats.retry(ME, chat_id)
     await wait_until(lambda: process.calls().count("wait {}") == 2)
-    await process.chats.stop(ME, chat_id)
+    await process.chats.stop_turn(ME, chat_id)
     await process.over(chat, turn)
 
 

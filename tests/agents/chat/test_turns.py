@@ -476,7 +476,7 @@ async def test_a_chat_is_its_owners_alone(process: ChatProcess) -> None:
         chats.send("mallory", chat.id, "hello"),
         chats.run_tool("mallory", chat.id, "s_look", {}),
         chats.retry("mallory", chat.id),
-        chats.stop("mallory", chat.id),
+        chats.stop_turn("mallory", chat.id),
         chats.answer_question("mallory", chat.id, "x", "accept", {}),
         chats.list_events("mallory", chat.id),
         chats.list_latest_events("mallory", chat.id),

@@ -470,7 +470,7 @@ class ChatService:
                 await self._store.change(replace(current, title=title))
         return number
 
-    async def stop(self, owner: str, chat_id: str) -> None:
+    async def stop_turn(self, owner: str, chat_id: str) -> None:
         """Stop the chat's running or waiting turn, if any, in any process."""
         chat = await self.get(owner, chat_id)
         if chat.state is not TurnState.IDLE:

@@ -220,7 +220,7 @@ class TurnFollower:
         if self._is_stopping:
             raise UserExited(by_interrupt=True)
         self._is_stopping = True
-        await self._chats.stop(self._chat.owner, self._chat.id)
+        await self._chats.stop_turn(self._chat.owner, self._chat.id)
         self._show_deferred_events()
 
 

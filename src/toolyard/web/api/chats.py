@@ -273,7 +273,7 @@ async def stop_turn(
     """Stop the running turn, including its model response and calls. Its last event tells when it has ended.
     Does nothing if no turn is running."""
     chat = await chats.get(request_user.user.id, id)
-    await chats.stop(request_user.user.id, id)
+    await chats.stop_turn(request_user.user.id, id)
     return _build_turn_begun(id, chat.turn, response)
 
 

@@ -144,7 +144,7 @@ class ChatForm:
 
     async def stop_turn(self) -> Outcome:
         """Stop the running turn."""
-        await self.chats.stop(self.me.user.id, self._existing_chat.id)
+        await self.chats.stop_turn(self.me.user.id, self._existing_chat.id)
         return ActionRedirect(self._existing_chat)
 
     async def retry_turn(self) -> Outcome:
