@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolyard.registry.field_validation import slug_fault
-from toolyard.registry.service import MAX_SLUG_CHARACTERS, make_slug_unique, propose
+from toolyard.registry.service import MAX_SLUG_CHARACTERS, derive_slug, make_slug_unique
 
 VALID = re.compile(r"[A-Za-z0-9-]{1,24}")
 
@@ -55,7 +55,7 @@ VALID = re.compile(r"[A-Za-z0-9-]{1,24}")
     ],
 )
 def test_a_slug_is_proposed_from_the_domain(url: str, slug: str) -> None:
-    assert propose(url) == slug
+    assert derive_slug(url) == slug
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_slug_is_proposed_from_the_domain(url: str, slug: str) -> None:
     ],
 )
 def test_a_slug_comes_from_the_name_where_the_host_says_nothing(url: str, name: str, slug: str) -> None:
-    assert propose(url, name) == slug
+    assert derive_slug(url, name) == slug
 
 
 @given(st.text())
@@ -81,8 +81,8 @@ def test_a_slug_comes_from_the_name_where_the_host_says_nothing(url: str, name: 
 @example("https://١٢٣.com")
 def test_every_proposal_is_valid(text: str) -> None:
     for url in (text, f"https://{text}/", f"https://{text}.example.com/mcp"):
-        assert VALID.fullmatch(propose(url))
-        assert VALID.fullmatch(propose("http://127.0.0.1/", text))
+        assert VALID.fullmatch(derive_slug(url))
+        assert VALID.fullmatch(derive_slug("http://127.0.0.1/", text))
 
 
 @given(st.from_regex(r"[A-Za-z0-9-]{1,24}", fullmatch=True), st.integers(0, 120))

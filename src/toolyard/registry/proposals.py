@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid, NotFound, Taken
 from toolyard.registry.server_draft_from_config import EntryDraft
-from toolyard.registry.service import Registry, propose
+from toolyard.registry.service import Registry, derive_slug
 from toolyard.types.account import User
 from toolyard.types.proposal import Proposal, ProposalState
 
@@ -35,7 +35,7 @@ class Proposals:
 
     async def add_address(self, user: User, found: EntryDraft, reason: str) -> Proposal:
         """Propose the server of an address. Raises Invalid, Taken or LimitReached."""
-        draft = replace(found.draft, name=found.draft.name or propose(found.draft.url), choices=())
+        draft = replace(found.draft, name=found.draft.name or derive_slug(found.draft.url), choices=())
         checked = self._registry.check_server(draft)
         for each in await self._registry.list_servers():
             if each.url.rstrip("/") == checked.url.rstrip("/"):

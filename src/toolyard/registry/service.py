@@ -34,7 +34,7 @@ from toolyard.types.server import Server, State, Status
 if TYPE_CHECKING:
     from toolyard.store.repositories.registry import SqlRegistryStorage
 
-__all__ = ["MAX_SLUG_CHARACTERS", "Registry", "make_slug_unique", "propose"]
+__all__ = ["MAX_SLUG_CHARACTERS", "Registry", "derive_slug", "make_slug_unique"]
 
 
 MAX_SLUG_CHARACTERS = 24
@@ -56,7 +56,7 @@ _SHARED_HOST_SUFFIXES = frozenset(_SHARED_HOST_NAMES.split())
 _NON_ALPHANUMERIC_PATTERN = re.compile(r"[^A-Za-z0-9]+")
 
 
-def propose(url: str, name: str = "") -> str:
+def derive_slug(url: str, name: str = "") -> str:
     """Return a valid slug for a server's URL: ``github`` for ``https://api.github.com/mcp``.
 
     An IP address, ``localhost`` or a host of generic words says nothing about the service: then the slug
@@ -296,7 +296,7 @@ class Registry:
     async def propose_slug(self, user_id: str, url: str, name: str = "") -> str:
         """Return a slug derived from a server's address or name that the user does not have yet."""
         taken = [instance.slug for instance, _ in await self.storage.list_instances(user_id)]
-        return make_slug_unique(propose(url, name), taken)
+        return make_slug_unique(derive_slug(url, name), taken)
 
     async def _save_instance(self, instance: Instance) -> None:
         if not await self.storage.save_instance(instance):

@@ -21,7 +21,7 @@ from toolyard.registry.errors import Invalid, NotFound
 from toolyard.registry.field_validation import TEXT_FAULTS
 from toolyard.registry.public_registry import PublicRegistry
 from toolyard.registry.server_draft_from_config import EntryDraft, build_entry_draft
-from toolyard.registry.service import propose
+from toolyard.registry.service import derive_slug
 from toolyard.store.sql.stored_values import fold_case
 from toolyard.types.account import RequestUser
 from toolyard.types.proposal import Proposal
@@ -156,7 +156,7 @@ def _choose_name(url: str, preview: ServerPreview) -> str:
     for reported in (preview.server_info.get("title"), preview.server_info.get("name")):
         if isinstance(reported, str) and TEXT_FAULTS[TextRule.NAME](reported.strip()) is None:
             return reported.strip()
-    return propose(url)
+    return derive_slug(url)
 
 
 def _make_name_unique(name: str, taken: Collection[str]) -> str:
