@@ -60,11 +60,11 @@ class LegacyHttp:
 
     async def handle_batch(self, http: HttpExchange, endpoint: Endpoint, messages: list[object]) -> None:
         """Handle a batch: run its messages concurrently and answer them together."""
-        held = self._find_session(http, endpoint)
+        http_session = self._find_session(http, endpoint)
         version = (
             http.headers.get("mcp-protocol-version", _BATCH_PROTOCOL_VERSION)
-            if held is None
-            else held.session.version
+            if http_session is None
+            else http_session.session.version
         )
         bodies = [each for each in messages if is_jsonrpc_message(each)]
         if (
@@ -79,22 +79,28 @@ class LegacyHttp:
             if "id" in body and body.get("method") is not None:
                 asked.append(body)
             else:
-                _handle_one_way_message(held, body)
+                _handle_one_way_message(http_session, body)
         async with DisconnectWatcher(http.receive):
-            work = (self._handle_batch_request(endpoint, held, body) for body in asked)
+            work = (self._handle_batch_request(endpoint, http_session, body) for body in asked)
             answers = [each for each in await asyncio.gather(*work) if each is not None]
             await http.respond(200, answers) if answers else await http.respond(202)
 
     async def _handle_batch_request(
-        self, front: Endpoint, held: HttpSession | None, body: Message
+        self, front: Endpoint, http_session: HttpSession | None, body: Message
     ) -> Message | None:
         """Return the response to one message of a batch, or None if the client cancelled it.
 
         Messages that precede the response go to the session's own stream.
         """
-        request = _build_request(held, body, discard_message if held is None else held.standalone_stream.put)
+        request = _build_request(
+            http_session,
+            body,
+            discard_message if http_session is None else http_session.standalone_stream.put,
+        )
         work = asyncio.ensure_future(
-            self._respond_into_stream(front, held, cast("RequestId", body["id"]), request, EventStream())
+            self._respond_into_stream(
+                front, http_session, cast("RequestId", body["id"]), request, EventStream()
+            )
         )
         try:
             await asyncio.wait((work,))
@@ -111,20 +117,20 @@ class LegacyHttp:
             answer = build_result_message(cast("RequestId", body["id"]), result)
             await http.respond(200, answer, {"Mcp-Session-Id": made.id})
             return
-        held = self._find_session(http, endpoint)
+        http_session = self._find_session(http, endpoint)
         if method is None or "id" not in body:
-            _handle_one_way_message(held, body)
+            _handle_one_way_message(http_session, body)
             await http.respond(202)
         else:
-            await self._handle_request(http, endpoint, held, body)
+            await self._handle_request(http, endpoint, http_session, body)
 
     async def _handle_request(
-        self, http: HttpExchange, front: Endpoint, held: HttpSession | None, body: Message
+        self, http: HttpExchange, front: Endpoint, http_session: HttpSession | None, body: Message
     ) -> None:
-        stream = EventStream() if held is None else held.open_stream()
-        request = _build_request(held, body, stream.put)
+        stream = EventStream() if http_session is None else http_session.open_stream()
+        request = _build_request(http_session, body, stream.put)
         work = asyncio.ensure_future(
-            self._respond_into_stream(front, held, cast("RequestId", body["id"]), request, stream)
+            self._respond_into_stream(front, http_session, cast("RequestId", body["id"]), request, stream)
         )
         async with DisconnectWatcher(http.receive) as watched:
             more = asyncio.ensure_future(stream.wait_for_message())
@@ -144,8 +150,8 @@ class LegacyHttp:
                     # The client returned before its disconnection was noticed, and continues to read
                     # elsewhere.
                     self._detached_tasks.add(work)
-                elif held is not None:
-                    held.finish_stream(stream, was_read=True)
+                elif http_session is not None:
+                    http_session.finish_stream(stream, was_read=True)
             except asyncio.CancelledError:
                 if not watched.primed or not watched.gone:
                     work.cancel()
@@ -159,7 +165,7 @@ class LegacyHttp:
     async def _respond_into_stream(
         self,
         front: Endpoint,
-        held: HttpSession | None,
+        http_session: HttpSession | None,
         id: RequestId,
         request: ClientRequest,
         stream: EventStream,
@@ -186,8 +192,8 @@ class LegacyHttp:
         if stream.has_started:
             stream.put(answer)
             stream.end()
-            if held is not None:
-                held.finish_stream(stream, was_read=False)
+            if http_session is not None:
+                http_session.finish_stream(stream, was_read=False)
         return answer
 
     def _find_session(self, http: HttpExchange, front: Endpoint) -> HttpSession | None:
@@ -202,13 +208,13 @@ class LegacyHttp:
 
     async def handle_get(self, http: HttpExchange, endpoint: Endpoint) -> None:
         """Send a stream, from its beginning or from where it broke off."""
-        held = self._find_session(http, endpoint)
-        if held is None:
+        http_session = self._find_session(http, endpoint)
+        if http_session is None:
             raise HttpRequestRejected(405, "GET requires a session", {"Allow": "POST"})
         if not accepts_media_type(http.headers.get("accept", "*/*"), "text/event-stream"):
             raise HttpRequestRejected(406, "the client must accept text/event-stream")
         last = http.headers.get("last-event-id")
-        found = (held.standalone_stream, None) if last is None else held.find_resumable(last)
+        found = (http_session.standalone_stream, None) if last is None else http_session.find_resumable(last)
         if found is None:
             # Not 404, which would tell the client that its session has ended.
             raise HttpRequestRejected(410, "the stream of this event has ended")
@@ -219,27 +225,31 @@ class LegacyHttp:
 
     async def handle_delete(self, http: HttpExchange, endpoint: Endpoint) -> None:
         """End a session."""
-        held = self._find_session(http, endpoint)
-        if held is None:
+        http_session = self._find_session(http, endpoint)
+        if http_session is None:
             raise HttpRequestRejected(405, "DELETE requires a session", {"Allow": "POST"})
-        await self._sessions.end(held)
+        await self._sessions.end(http_session)
         await http.respond(204)
 
 
-def _build_request(held: HttpSession | None, body: Message, tell: SendToClient) -> ClientRequest:
-    return build_session_request(body, LEGACY, None if held is None else held.session, tell)
+def _build_request(
+    http_session: HttpSession | None, body: Message, send_to_client: SendToClient
+) -> ClientRequest:
+    return build_session_request(
+        body, LEGACY, None if http_session is None else http_session.session, send_to_client
+    )
 
 
-def _handle_one_way_message(held: HttpSession | None, body: Message) -> None:
+def _handle_one_way_message(http_session: HttpSession | None, body: Message) -> None:
     """Handle a response or a notification, which gets no answer."""
-    if held is None:
+    if http_session is None:
         return
     method, params = body.get("method"), object_or_empty(body.get("params"))
     if method is None:
-        held.session.receive_response(body)
+        http_session.session.receive_response(body)
     elif method == "notifications/cancelled":
         id = params.get("requestId")
         if is_request_id(id):
-            held.session.cancellable_requests.cancel(id)
+            http_session.session.cancellable_requests.cancel(id)
     elif method == "notifications/roots/list_changed":
-        held.endpoint.gateway.manager.notify_roots_changed(held.session.key)
+        http_session.endpoint.gateway.manager.notify_roots_changed(http_session.session.key)
