@@ -52,7 +52,7 @@ _NOTIFICATIONS_KEY = "told"
 class PostMessage(Protocol):
     """Puts a message into a mailbox. Raises ToolyardError."""
 
-    async def __call__(self, box: str, message: bytes) -> None: ...
+    async def __call__(self, mailbox_name: str, message: bytes) -> None: ...
 
 
 class RemoteRoundExecutor:
@@ -77,10 +77,10 @@ class RemoteRoundExecutor:
     def handle_messages(self, messages: Sequence[bytes]) -> None:
         """Handle requests from other replicas."""
         for message in messages:
-            order: dict[str, Any] = decode(message)
-            round_id = str(order.get("round"))
-            if "left" not in order:
-                task = asyncio.get_running_loop().create_task(self._run_round(round_id, order))
+            body: dict[str, Any] = decode(message)
+            round_id = str(body.get("round"))
+            if "left" not in body:
+                task = asyncio.get_running_loop().create_task(self._run_round(round_id, body))
                 self.running_rounds[round_id] = task
                 task.add_done_callback(lambda done, round_id=round_id: self._on_round_done(round_id, done))
             elif (task := self.running_rounds.get(round_id)) is not None:
@@ -91,7 +91,7 @@ class RemoteRoundExecutor:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("a request from another replica could not be answered", exc_info=error)
 
-    async def _run_round(self, round_id: str, order: dict[str, Any]) -> None:
+    async def _run_round(self, round_id: str, body: dict[str, Any]) -> None:
         unsent: list[Message] = []
         more = asyncio.Event()
 
@@ -100,10 +100,10 @@ class RemoteRoundExecutor:
                 unsent.append(message)
             more.set()
 
-        request = _decode_request(order, queue_message)
+        request = _decode_request(body, queue_message)
         try:
             end = asyncio.ensure_future(
-                self._await_outcome(self._suspended_calls.find(order[CALL_ID_KEY]), request)
+                self._await_outcome(self._suspended_calls.find(body[CALL_ID_KEY]), request)
             )
             try:
                 # The first message is sent at once, even if empty. It tells the other side that this process
@@ -165,17 +165,17 @@ class RemoteRoundExecutor:
         await cancel_tasks(tasks)
 
 
-def _decode_request(order: dict[str, Any], tell: Callable[[Message], None]) -> ClientRequest:
+def _decode_request(body: dict[str, Any], send_to_client: Callable[[Message], None]) -> ClientRequest:
     return ClientRequest(
-        order["method"],
-        order["params"],
+        body["method"],
+        body["params"],
         # A replica of an older version names no era.
-        find_era(order.get("era")) or ERAS[0],
-        tell,
-        order["capabilities"],
-        order["level"],
-        order["token"],
-        meta=object_or_empty(order["params"].get("_meta")),
+        find_era(body.get("era")) or ERAS[0],
+        send_to_client,
+        body["capabilities"],
+        body["level"],
+        body["token"],
+        meta=object_or_empty(body["params"].get("_meta")),
     )
 
 
@@ -188,11 +188,11 @@ _HOST_TIMEOUT_SECONDS = 15.0
 class Mailbox(Protocol):
     """Messages between replicas. Raises ToolyardError."""
 
-    async def post(self, box: str, message: bytes) -> None:
+    async def post(self, mailbox_name: str, message: bytes) -> None:
         """Put a message into a mailbox."""
         ...
 
-    async def take(self, box: str) -> Sequence[bytes]:
+    async def take(self, mailbox_name: str) -> Sequence[bytes]:
         """Remove and return the messages of a mailbox, the oldest first."""
         ...
 
@@ -285,11 +285,15 @@ class RemoteCalls:
         if self._mailbox is None:
             return
         async with aclosing(self._mailbox.watch_mailbox_names()) as listening:
-            async for box in listening:
-                for waiting in self._round_events.values() if box == "" else (self._round_events.get(box),):
+            async for mailbox_name in listening:
+                for waiting in (
+                    self._round_events.values()
+                    if mailbox_name == ""
+                    else (self._round_events.get(mailbox_name),)
+                ):
                     if waiting is not None:
                         waiting.set()
-                if box in ("", self.replica_id):
+                if mailbox_name in ("", self.replica_id):
                     await self._read_messages(self._mailbox)
 
     async def _read_messages(self, mail: Mailbox) -> None:

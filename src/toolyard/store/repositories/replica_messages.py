@@ -36,20 +36,20 @@ class SqlMailbox:
         self._signals = signals
         self._clock = clock
 
-    async def post(self, box: str, message: bytes) -> None:
+    async def post(self, mailbox_name: str, message: bytes) -> None:
         """Put a message into a mailbox. Raises StoreError."""
-        body, now = self._cipher.encrypt(message, _associated_data(box)), self._clock()
+        body, now = self._cipher.encrypt(message, _associated_data(mailbox_name)), self._clock()
 
         def insert_message(connection: Connection) -> None:
             connection.execute(delete(letters).where(letters.c.sent_at < now - _MAX_AGE_SECONDS))
-            connection.execute(letters.insert().values(box=box, sent_at=now, body=body))
-            self._signals.notify(connection, MAILBOX_CHANNEL, box)
+            connection.execute(letters.insert().values(box=mailbox_name, sent_at=now, body=body))
+            self._signals.notify(connection, MAILBOX_CHANNEL, mailbox_name)
 
         await self._executor.write(insert_message)
 
-    async def take(self, box: str) -> Sequence[bytes]:
+    async def take(self, mailbox_name: str) -> Sequence[bytes]:
         """Remove and return the messages of a mailbox, oldest first. Raises StoreError."""
-        in_box = letters.c.box == box
+        in_box = letters.c.box == mailbox_name
         first_message = select(letters.c.id).where(in_box).limit(1)
         # Read before deleting, so that polling an empty mailbox does not take SQLite's write lock.
         if await self._executor.read(lambda connection: connection.execute(first_message).first()) is None:
@@ -58,20 +58,20 @@ class SqlMailbox:
         # ORDER BY, hence the sort by id below.
         statement = delete(letters).where(in_box).returning(letters.c.id, letters.c.body)
         rows: Sequence[Any] = await self._executor.write(lambda c: c.execute(statement).all())
-        messages = (self._try_decrypt(row.body, box) for row in sorted(rows, key=lambda row: row.id))
+        messages = (self._try_decrypt(row.body, mailbox_name) for row in sorted(rows, key=lambda row: row.id))
         return [message for message in messages if message is not None]
 
     def watch_mailbox_names(self) -> AsyncGenerator[str]:
         """Yield the names of mailboxes that get messages; an empty name means that any of them may have."""
         return self._signals.listen(MAILBOX_CHANNEL)
 
-    def _try_decrypt(self, body: bytes, box: str) -> bytes | None:
+    def _try_decrypt(self, body: bytes, mailbox_name: str) -> bytes | None:
         try:
-            return self._cipher.decrypt(body, _associated_data(box))
+            return self._cipher.decrypt(body, _associated_data(mailbox_name))
         except Unreadable as error:
             _log.warning("a message from another replica was discarded: %s", error.cause)
             return None
 
 
-def _associated_data(box: str) -> str:
-    return f"letters.body {box}"
+def _associated_data(mailbox_name: str) -> str:
+    return f"letters.body {mailbox_name}"
