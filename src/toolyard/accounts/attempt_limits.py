@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from toolyard.store.repositories.accounts import SqlAccountStorage
 
 __all__ = [
-    "ACCOUNT_SLOWDOWN",
-    "DEVICE_SLOWDOWN",
-    "NAME_AND_NETWORK_SLOWDOWN",
-    "NETWORK_SLOWDOWN",
+    "ACCOUNT_DELAYS",
+    "DEVICE_DELAYS",
+    "NAME_AND_NETWORK_DELAYS",
+    "NETWORK_DELAYS",
     "AttemptCounters",
+    "DelaySchedule",
     "SignInLimiter",
-    "Slowdown",
     "address_network",
     "guest_counters",
     "owner_counters",
@@ -42,23 +42,23 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Slowdown:
-    """Exponential delay: after ``free_failures`` in ``seconds``, one second, then two, four, …"""
+class DelaySchedule:
+    """Exponential delay: after ``free_failures`` in ``window_seconds``, one second, then two, four, …"""
 
     free_failures: int
-    max_delay: float
-    seconds: float
+    max_delay_seconds: float
+    window_seconds: float
 
     def delay(self, failures: int) -> float:
         """Return the required delay after the last of so many failures, in seconds."""
         excess = failures - self.free_failures
-        return 0.0 if excess < 0 else min(self.max_delay, 2.0 ** min(excess, 30))
+        return 0.0 if excess < 0 else min(self.max_delay_seconds, 2.0 ** min(excess, 30))
 
 
-NAME_AND_NETWORK_SLOWDOWN = Slowdown(free_failures=5, max_delay=300, seconds=3_600)
-NETWORK_SLOWDOWN = Slowdown(free_failures=20, max_delay=60, seconds=900)
-ACCOUNT_SLOWDOWN = Slowdown(free_failures=50, max_delay=15, seconds=900)
-DEVICE_SLOWDOWN = Slowdown(free_failures=10, max_delay=300, seconds=3_600)
+NAME_AND_NETWORK_DELAYS = DelaySchedule(free_failures=5, max_delay_seconds=300, window_seconds=3_600)
+NETWORK_DELAYS = DelaySchedule(free_failures=20, max_delay_seconds=60, window_seconds=900)
+ACCOUNT_DELAYS = DelaySchedule(free_failures=50, max_delay_seconds=15, window_seconds=900)
+DEVICE_DELAYS = DelaySchedule(free_failures=10, max_delay_seconds=300, window_seconds=3_600)
 _MAX_PROVIDER_SIGN_INS = 60
 """Sign-ins that one network may start at the identity provider; each one stores a pending record."""
 _PROVIDER_SIGN_IN_SECONDS = 300
@@ -69,7 +69,7 @@ _PROVIDER_SIGN_IN_SECONDS = 300
 class AttemptCounters:
     """The counters of a sign-in attempt, by key. A success resets those in ``reset_on_success``."""
 
-    slowdowns: Mapping[str, Slowdown]
+    schedules: Mapping[str, DelaySchedule]
     reset_on_success: frozenset[str] = field(default_factory=frozenset[str])
 
 
@@ -78,20 +78,20 @@ def guest_counters(name: str, address: str) -> AttemptCounters:
     # The name is hashed: it may be of any length, or a password typed into the wrong field.
     account, network = hash_secret(_fold_name(name))[:32], address_network(address)
     pair, everywhere = f"pair:{account}:{network}", f"account:{account}"
-    slowdowns = {
-        pair: NAME_AND_NETWORK_SLOWDOWN,
-        f"address:{network}": NETWORK_SLOWDOWN,
-        everywhere: ACCOUNT_SLOWDOWN,
+    schedules = {
+        pair: NAME_AND_NETWORK_DELAYS,
+        f"address:{network}": NETWORK_DELAYS,
+        everywhere: ACCOUNT_DELAYS,
     }
     # A success does not reset the network's counter: otherwise an attacker with an account could reset it
     # between guesses at other accounts. Nor that of the name alone, which no longer applies to the owner's
     # browser once it has a device cookie.
-    return AttemptCounters(slowdowns, frozenset({pair}))
+    return AttemptCounters(schedules, frozenset({pair}))
 
 
 def owner_counters(key: str) -> AttemptCounters:
     """Return the counter of a client known to belong to the account's owner: a device or a session."""
-    return AttemptCounters({key: DEVICE_SLOWDOWN}, frozenset({key}))
+    return AttemptCounters({key: DEVICE_DELAYS}, frozenset({key}))
 
 
 class SignInLimiter:
@@ -105,9 +105,9 @@ class SignInLimiter:
         """Raise TooManySignIns if any counter demands a delay."""
         now = self._clock()
         wait_seconds = 0.0
-        for key, slowdown in counters.slowdowns.items():
-            failures = await self._storage.count_attempts(key, now - slowdown.seconds)
-            wait_seconds = max(wait_seconds, failures.latest + slowdown.delay(failures.count) - now)
+        for key, schedule in counters.schedules.items():
+            failures = await self._storage.count_attempts(key, now - schedule.window_seconds)
+            wait_seconds = max(wait_seconds, failures.latest + schedule.delay(failures.count) - now)
         if wait_seconds > 0:
             raise TooManySignIns(
                 "too many failed sign-ins",
@@ -130,7 +130,7 @@ class SignInLimiter:
     async def record_failure(self, counters: AttemptCounters) -> None:
         """Count one more failure."""
         now = self._clock()
-        for key in counters.slowdowns:
+        for key in counters.schedules:
             await self._storage.add_attempt(key, now)
 
     async def record_success(self, counters: AttemptCounters) -> None:
