@@ -28,11 +28,11 @@ from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.errors import Problem
 from toolyard.types.account import (
     LOCAL_PRINCIPAL,
+    AccountNotice,
+    AccountNoticeKind,
     ApiToken,
     BrowserSession,
     Invite,
-    Notice,
-    NoticeKind,
     Right,
     Role,
     TokenScope,
@@ -163,7 +163,7 @@ class AccountService:
         now = self._clock()
         await self._storage.put_invite(hash_secret(text), Invite(user.id, now + INVITE_LIFETIME_SECONDS, by))
         if _has_been_used(user):
-            await self._storage.set_notice(user.id, Notice(NoticeKind.LINK_MADE, now, by))
+            await self._storage.set_notice(user.id, AccountNotice(AccountNoticeKind.LINK_MADE, now, by))
         return text
 
     async def find_invited_user(self, text: str) -> User | None:
@@ -202,7 +202,11 @@ class AccountService:
         user = await self._find_invite_user(invite)
         if user is None or invite is None:
             raise refusal
-        notice = Notice(NoticeKind.LINK_USED, self._clock(), invite.made_by) if _has_been_used(user) else None
+        notice = (
+            AccountNotice(AccountNoticeKind.LINK_USED, self._clock(), invite.made_by)
+            if _has_been_used(user)
+            else None
+        )
         await self._storage.reset_password(user.id, hashed, notice, revoke_tokens=revoke_tokens)
         cookie = await self.begin_session(user, address, user_agent)
         return await self._storage.get_user(user.id) or user, cookie

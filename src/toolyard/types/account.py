@@ -8,12 +8,12 @@ from functools import cached_property
 
 __all__ = [
     "LOCAL_PRINCIPAL",
+    "AccountNotice",
+    "AccountNoticeKind",
     "ApiToken",
     "AttemptCount",
     "BrowserSession",
     "Invite",
-    "Notice",
-    "NoticeKind",
     "Principal",
     "RequestUser",
     "Right",
@@ -60,7 +60,7 @@ class Right(StrEnum):
     """Administer. Effective only while the owner is an admin."""
 
 
-class NoticeKind(StrEnum):
+class AccountNoticeKind(StrEnum):
     """Security-relevant event about which a user is notified."""
 
     LINK_MADE = "link_made"
@@ -70,10 +70,10 @@ class NoticeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class AccountNotice:
     """Message shown on every page until the user dismisses it. ``by`` is the creator of the link."""
 
-    kind: NoticeKind
+    kind: AccountNoticeKind
     at: float
     by: str
 
@@ -97,7 +97,7 @@ class User:
     last_seen: float | None = None
     verified_email: str | None = None
     """Email address verified by the identity provider at the last sign-in, in lower case."""
-    notice: Notice | None = None
+    notice: AccountNotice | None = None
     client_seen_at: float | None = None
     """Time at which an MCP client of this user first used the gateway."""
     first_steps_hidden_at: float | None = None

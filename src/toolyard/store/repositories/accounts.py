@@ -25,12 +25,12 @@ from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.stored_values import compute_digest, fold_case
 from toolyard.store.sql.tables import api_tokens, attempts, invites, sessions, sign_ins, users
 from toolyard.types.account import (
+    AccountNotice,
+    AccountNoticeKind,
     ApiToken,
     AttemptCount,
     BrowserSession,
     Invite,
-    Notice,
-    NoticeKind,
     Right,
     Role,
     TokenScope,
@@ -227,7 +227,7 @@ class SqlAccountStorage:
         await self._executor.write_or_default(update_password, None)
 
     async def reset_password(
-        self, user_id: str, password_hash: str, notice: Notice | None, *, revoke_tokens: bool
+        self, user_id: str, password_hash: str, notice: AccountNotice | None, *, revoke_tokens: bool
     ) -> None:
         """Set the password for the holder of an invite link, who may not be the account's owner.
 
@@ -246,7 +246,7 @@ class SqlAccountStorage:
 
         await self._executor.write_or_default(replace_password, None)
 
-    async def set_notice(self, user_id: str, notice: Notice | None) -> None:
+    async def set_notice(self, user_id: str, notice: AccountNotice | None) -> None:
         await self._update_user(user_id, notice=_notice_text(notice))
 
     async def set_client_seen(self, user_id: str, at: float) -> None:
@@ -453,7 +453,7 @@ class SqlAccountStorage:
         return self._cipher.decrypt(row.body, _sign_in_associated_data(digest))
 
 
-def _notice_text(notice: Notice | None) -> str | None:
+def _notice_text(notice: AccountNotice | None) -> str | None:
     return None if notice is None else orjson.dumps(asdict(notice)).decode()
 
 
@@ -482,11 +482,11 @@ def _user_from_row(row: Any) -> User:
     )
 
 
-def _notice_from_text(stored: str | None) -> Notice | None:
+def _notice_from_text(stored: str | None) -> AccountNotice | None:
     if stored is None:
         return None
     fields = orjson.loads(stored)
-    return Notice(NoticeKind(fields["kind"]), fields["at"], fields["by"])
+    return AccountNotice(AccountNoticeKind(fields["kind"]), fields["at"], fields["by"])
 
 
 def _session_from_row(row: Any) -> BrowserSession:
