@@ -29,7 +29,7 @@ from toolyard.web.approval_review import ApprovalExplainer
 from toolyard.web.gateway_mount import GatewayMount
 from toolyard.web.http_server.health import router as health
 from toolyard.web.http_server.invalidation import (
-    GatewayNotices,
+    GatewayInstanceSync,
     handle_agent_changes,
     handle_credential_changes,
     handle_server_changes,
@@ -178,7 +178,9 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         body_limits,
         stream_limits,
     )
-    notices = GatewayNotices(gateway, services.instances, core.manager, core.tool_directory, core.locks)
+    gateway_instances = GatewayInstanceSync(
+        gateway, services.instances, core.manager, core.tool_directory, core.locks
+    )
     records = ServerRecords(services.instances, core.manager, core.tool_directory, core.updates)
     icons = ServerIcons(services.net)
     live_updates = StatusUpdates(records)
@@ -189,9 +191,9 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         handle_token_changes(database.signals, mount),
         handle_credential_changes(database.signals, core.updates),
         handle_agent_changes(database.signals, database.agents, mount, services.notifier),
-        handle_server_changes(database.signals, mount, live_updates, notices),
+        handle_server_changes(database.signals, mount, live_updates, gateway_instances),
         recheck_listeners_periodically(mount),
-        notices.run(),
+        gateway_instances.run(),
         gateway.remote_calls.run(),
     ):
         services.tasks.spawn(work)
@@ -236,7 +238,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         metrics,
         resource,
         mount,
-        notices,
+        gateway_instances,
         records,
         live_updates,
         markdown,

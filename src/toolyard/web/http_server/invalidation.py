@@ -30,7 +30,7 @@ from toolyard.web.gateway_mount import GatewayMount
 from toolyard.web.servers.status import StatusUpdates
 
 __all__ = [
-    "GatewayNotices",
+    "GatewayInstanceSync",
     "handle_agent_changes",
     "handle_credential_changes",
     "handle_server_changes",
@@ -60,14 +60,14 @@ async def handle_credential_changes(signals: Signals, updates: ServerUpdates) ->
 
 
 async def handle_server_changes(
-    signals: Signals, mount: GatewayMount, live_updates: StatusUpdates, notices: GatewayNotices
+    signals: Signals, mount: GatewayMount, live_updates: StatusUpdates, gateway_instances: GatewayInstanceSync
 ) -> None:
     """Refresh admissions, pages and gateway clients when a registry server or an instance changes."""
     async with aclosing(signals.listen(REGISTRY_CHANNEL)) as listening:
         async for changed_id in listening:
             mount.clear_admissions()
             live_updates.request_poll()
-            notices.request_check(changed_id)
+            gateway_instances.request_check(changed_id)
 
 
 async def handle_agent_changes(
@@ -96,8 +96,8 @@ async def recheck_listeners_periodically(
         await mount.http_gateway.listeners.reauthorize()
 
 
-class GatewayNotices:
-    """Re-synchronises the instances of all subscribed principals after a change.
+class GatewayInstanceSync:
+    """Re-synchronises the instances of all principals with gateway clients after a change.
 
     Changes reported during a run are collected and handled together in the next one.
     """
