@@ -35,9 +35,9 @@ from toolyard.types.tool import CacheScope, Catalogue, JsonObject, RawListing, V
 __all__ = [
     "MAX_TTL_SECONDS",
     "CatalogueCache",
+    "InputSchemaCheck",
     "ListingFetcher",
     "ListingObserver",
-    "ServerSchemaCheck",
     "effective_ttl",
 ]
 
@@ -81,7 +81,7 @@ class ListingFetcher(Protocol):
         ...
 
 
-class ServerSchemaCheck(Protocol):
+class InputSchemaCheck(Protocol):
     """Additional check of a tool's input schema that depends on its server, e.g. on its transport."""
 
     def __call__(self, server: Server, input_schema: JsonObject) -> str | None:
@@ -131,7 +131,7 @@ class CatalogueCache:
         fetch: ListingFetcher,
         storage: ListingStorage,
         *,
-        schema_check: ServerSchemaCheck | None = None,
+        schema_check: InputSchemaCheck | None = None,
         on_listing: ListingObserver | None = None,
         on_cache_hit: ListingObserver | None = None,
         clock: Callable[[], float] = time.time,
