@@ -4,7 +4,7 @@ import pytest
 from yarl import URL
 
 from toolyard.auth.errors import AddressNotAllowed
-from toolyard.auth.oauth_http import AddressPolicy, is_local
+from toolyard.auth.oauth_http import AddressPolicy, is_private_host
 
 PUBLIC = "https://mcp.example.com/mcp"
 OLD_FORMS = ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "127.0.0.1.", "localhost.", "LOCALHOST"]
@@ -85,7 +85,7 @@ def test_a_server_on_this_machine_may_name_others_here() -> None:
     "host", ["localhost", "a.localhost", "127.0.0.1", "10.1.2.3", "::1", "fe80::1%eth0", *OLD_FORMS]
 )
 def test_local_hosts(host: str) -> None:
-    assert is_local(host)
+    assert is_private_host(host)
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_local_hosts(host: str) -> None:
     ],
 )
 def test_other_hosts(host: str) -> None:
-    assert not is_local(host)
+    assert not is_private_host(host)

@@ -21,7 +21,7 @@ from toolyard.auth.oauth_http import (
     OAuthHttpClient,
     OAuthHttpResponse,
     add_query,
-    is_local,
+    is_private_host,
     parse_http_url,
     sanitize_error_text,
 )
@@ -225,7 +225,7 @@ def build_client_metadata_document(
 def _build_client_metadata(client_identity: ClientIdentity, redirect_uri: str) -> dict[str, Any]:
     redirect = parse_http_url(redirect_uri, "the redirect URI")
     # Only native clients may have a redirect URI without TLS, and only on the loopback interface.
-    local = redirect.scheme == "http" and is_local(redirect.host or "")
+    local = redirect.scheme == "http" and is_private_host(redirect.host or "")
     metadata: dict[str, Any] = {
         "client_name": client_identity.client_name,
         "redirect_uris": [redirect_uri],

@@ -35,7 +35,7 @@ __all__ = [
     "OAuthHttpResponse",
     "add_query",
     "basic_authorization",
-    "is_local",
+    "is_private_host",
     "parse_http_url",
     "pkce_challenge",
     "sanitize_error_text",
@@ -63,11 +63,11 @@ class AddressPolicy:
         if self.private_addresses is not None:
             return not self.private_addresses
         configured = parse_http_url(self.server_url, "the server's URL")
-        return not (is_same_origin(configured, url) or is_local(configured.host or ""))
+        return not (is_same_origin(configured, url) or is_private_host(configured.host or ""))
 
     def is_private_page(self, url: URL) -> bool:
         """Return whether a page is in a private network to which the server must not send a browser."""
-        return is_local(url.host or "") and self.is_guarded(url)
+        return is_private_host(url.host or "") and self.is_guarded(url)
 
     def check_endpoint(self, address: str, label: str) -> str:
         """Return the address of an authorization server's endpoint unchanged, or raise AddressNotAllowed.
@@ -83,7 +83,7 @@ class AddressPolicy:
                 hint="allow private addresses for it (privateAddresses) if you trust it",
                 is_private=True,
             )
-        if url.scheme != "https" and not is_local(url.host or "") and not self.private_addresses:
+        if url.scheme != "https" and not is_private_host(url.host or "") and not self.private_addresses:
             raise AddressNotAllowed(
                 f"{label} {url.with_query(None)} is not encrypted",
                 hint="only https is accepted, except on this machine",
@@ -108,7 +108,7 @@ def parse_http_url(address: str, label: str) -> URL:
     return url
 
 
-def is_local(host: str) -> bool:
+def is_private_host(host: str) -> bool:
     """Return whether a host is this machine or a private IP address, in any notation that browsers accept."""
     host = host.rstrip(".").lower()
     if host == "localhost" or host.endswith(".localhost"):
