@@ -89,7 +89,7 @@ async def test_who_comes_later_hears_everything_first(
     await second.aclose()
 
 
-async def test_a_sign_of_life_comes_when_nothing_else_does(live: LiveUpdates[str, int]) -> None:
+async def test_a_heartbeat_comes_when_nothing_else_does(live: LiveUpdates[str, int]) -> None:
     stream = live.subscribe("ada", heartbeat_seconds=0.02)
     await following(stream)
     assert await following(stream) is None

@@ -37,7 +37,7 @@ from toolyard.types.tool import Result
 __all__ = ["BackgroundBackend", "open_background"]
 
 _SILENCE_TIMEOUT_SECONDS = 30.0
-"""Time without a sign of life after which the process counts as lost. It sends one every few seconds."""
+"""Time without a message after which the process counts as lost. It sends heartbeats every few seconds."""
 
 
 class _ProcessLost(Exception):
@@ -163,7 +163,7 @@ class BackgroundBackend:
                 case {"arguments": arguments} if approve is not None:
                     self._send({"approved": await approve(arguments)})
                 case _:
-                    pass  # A sign of life.
+                    pass  # A heartbeat.
 
     def _send(self, message: dict[str, Any]) -> None:
         write_message(self._writer, json.dumps(message).encode())

@@ -25,7 +25,7 @@ __all__ = ["serve_operation"]
 
 log = logging.getLogger("toolyard.background")
 
-_SIGN_OF_LIFE_SECONDS = 5.0
+_HEARTBEAT_SECONDS = 5.0
 
 
 async def serve_operation(
@@ -35,7 +35,7 @@ async def serve_operation(
     client = _CommandConnection(reader, writer)
     message = await read_message(reader)
     working = asyncio.create_task(_run_and_encode(shared_core, message, client))
-    others = [asyncio.create_task(client.read_answers()), asyncio.create_task(client.send_signs_of_life())]
+    others = [asyncio.create_task(client.read_answers()), asyncio.create_task(client.send_heartbeats())]
     try:
         # If one of the others ends first, the command has disconnected, and its operation ends with it.
         await asyncio.wait([working, *others], return_when=asyncio.FIRST_COMPLETED)
@@ -68,9 +68,9 @@ class _CommandConnection:
         except (asyncio.IncompleteReadError, OSError, ValueError):
             pass
 
-    async def send_signs_of_life(self) -> None:
+    async def send_heartbeats(self) -> None:
         while not self._writer.transport.is_closing():
-            await asyncio.sleep(_SIGN_OF_LIFE_SECONDS)
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
             write_message(self._writer)
 
     async def approve(self, arguments: Mapping[str, Any]) -> bool:

@@ -44,7 +44,7 @@ _BLOCK_TYPES = {each.__name__: each for each in (TextBlock, Media, TextResource,
 
 
 async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
-    """Return the next message; it is empty for a sign of life.
+    """Return the next message; it is empty for a heartbeat.
 
     Raises IncompleteReadError at the end of the connection, and ValueError.
     """

@@ -268,7 +268,7 @@ class RemoteCalls:
             heard.clear()
             # A notification may be lost, a message is not: read the mailbox in any case.
             for data in await mail.take(round_id):
-                # Any message counts as a sign of life, also one without notifications.
+                # Any message counts as a heartbeat, even one without notifications.
                 last, said = time.monotonic(), decode(data)
                 for message in said[_NOTIFICATIONS_KEY]:
                     request.send_to_client(message)
