@@ -135,7 +135,7 @@ class Connection:
                 session.active_calls += 1
                 try:
                     if client is not None and (client.key or client.log_level or client.round_params):
-                        request = await self._prepare_for_client(session, request, client)
+                        request = await self._adapt_request(session, request, client)
                     headers = self._build_param_headers(request) if self._header_params else None
                     result = await session.request(request, timeouts, headers)
                     kind = result.get("resultType")
@@ -174,11 +174,10 @@ class Connection:
                 if not timer.is_running:
                     timer.start(self._stop_if_idle)
 
-    async def _prepare_for_client(
+    async def _adapt_request(
         self, session: McpSession, request: McpRequest, client: RequestClient
     ) -> McpRequest:
-        """Return the request as this server gets it for this client, and ask for the log messages that the
-        client wants."""
+        """Return the request with the client's parameters, and apply the log level of the client."""
         if client.key is not None:
             self.users[client.key] = client.name
         if client.log_level is not None and not self.server.shared:

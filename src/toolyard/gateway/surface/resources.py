@@ -227,9 +227,9 @@ class ResourceHandlers:
             if not await self._servers_with_resources():
                 raise resource_not_found(uri)
             return self._view.only_server_id, uri
-        found = await _find_in_thread(await self._fetch_resource_map(), uri)
+        found = await _find_resource(await self._fetch_resource_map(), uri)
         if found is None and self._view.has_pending_listings:
-            found = await _find_in_thread(await self._fetch_resource_map(wait_for_all=True), uri)
+            found = await _find_resource(await self._fetch_resource_map(wait_for_all=True), uri)
         if found is None and len(servers := await self._servers_with_resources()) == 1:
             # If only one server has resources, it may have some that it does not list.
             found = servers[0].id, uri
@@ -278,7 +278,7 @@ class ResourceHandlers:
             return []
 
 
-async def _find_in_thread(resource_map: ResourceMap, uri: str) -> tuple[str, str] | None:
+async def _find_resource(resource_map: ResourceMap, uri: str) -> tuple[str, str] | None:
     # Servers may list thousands of templates that match many URIs.
     return resource_map.by_uri.get(uri) or await asyncio.to_thread(resource_map.find, uri)
 

@@ -113,7 +113,7 @@ def add_usage(connection: Connection, entries: Iterable[AuditEntry]) -> None:
         entries_by_labels.setdefault(key, []).append(entry)
     sums_by_labels: dict[tuple[str, ...], dict[str, Any]] = {}
     for alike in entries_by_labels.values():
-        counted = [sums for entry in alike if (sums := _count_entry(entry)) is not None]
+        counted = [sums for entry in alike if (sums := _usage_of(entry)) is not None]
         if counted:
             known = sums_by_labels.setdefault(_read_labels(alike[0]), dict.fromkeys(_SUM_NAMES, 0))
             for sums in counted:
@@ -175,7 +175,7 @@ def _build_totals(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], di
     return built
 
 
-def _count_entry(entry: AuditEntry) -> dict[str, Any] | None:
+def _usage_of(entry: AuditEntry) -> dict[str, Any] | None:
     """Return what an entry adds to sums, or None if it does not count."""
     details = entry.details
     if entry.action == MODEL_REQUEST_ACTION:

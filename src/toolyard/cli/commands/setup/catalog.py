@@ -72,7 +72,7 @@ def _search(options: Options, words: tuple[str, ...]) -> None:
     text = " ".join(words)
     found = search_known_servers(text, read_known_servers().values())
     try:
-        found += _ask_registry(options, lambda registry: registry.search(text)) or []
+        found += _query_registry(options, lambda registry: registry.search(text)) or []
     except ServerError as error:
         show_note(f"the public registry was not searched: {one_line(error.cause)}", error.hint)
     _show_servers(options, found)
@@ -110,7 +110,7 @@ def find_known_server(options: Options, name: str) -> KnownServer:
     known = read_known_servers()
     found = known.get(name)
     if found is None and "/" in name:
-        found = _ask_registry(options, lambda registry: registry.find(name))
+        found = _query_registry(options, lambda registry: registry.find(name))
     if found is None:
         near = did_you_mean(name, known, list_known=False)
         ways = f"write `toolyard add {one_line(name)} -- COMMAND`, or `toolyard add {one_line(name)} URL`"
@@ -121,14 +121,14 @@ def find_known_server(options: Options, name: str) -> KnownServer:
     return found
 
 
-def _ask_registry(options: Options, ask: Callable[[PublicRegistry], Awaitable[T]]) -> T | None:
+def _query_registry(options: Options, ask: Callable[[PublicRegistry], Awaitable[T]]) -> T | None:
     """Ask the public registry, if the setting has an address. Raises ServerError."""
 
     address = options.load_settings().public_registry
-    return None if address is None else run_async(_ask_registry_at(address, ask))
+    return None if address is None else run_async(_query_registry_at(address, ask))
 
 
-async def _ask_registry_at(address: str, ask: Callable[[PublicRegistry], Awaitable[T]]) -> T:
+async def _query_registry_at(address: str, ask: Callable[[PublicRegistry], Awaitable[T]]) -> T:
     from toolyard.net import OutboundHttp  # only where a registry is used
     from toolyard.registry.public_registry import PublicRegistry
 
