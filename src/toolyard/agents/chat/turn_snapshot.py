@@ -210,7 +210,7 @@ class TurnSnapshot:
         return "waiting" if any(call.state == "asks" for call in self.calls) else "running"
 
     @property
-    def broke_off(self) -> bool:
+    def failed_mid_answer(self) -> bool:
         """Whether the turn failed in the middle of an answer from the model."""
         is_failed = self.end is not None and self.end.why == TurnOutcome.FAILED
         return is_failed and bool(self.items) and isinstance(self.items[-1], AnswerSnapshot)
