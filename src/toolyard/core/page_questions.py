@@ -67,19 +67,21 @@ class PageQuestions:
         id = secrets.token_hex(12)
         names = tuple(dict.fromkeys(f"{call.name} ({call.client_name})" for call in calls))
         question = replace(question, id=id, server=server_id)
-        asked = PageQuestion(id, owner, names, question, now, now + self._wait_seconds)
+        page_question = PageQuestion(id, owner, names, question, now, now + self._wait_seconds)
         try:
-            if not await self._store.add(asked, _MAX_OPEN_QUESTIONS):
+            if not await self._store.add(page_question, _MAX_OPEN_QUESTIONS):
                 log.warning("a question from '%s' was cancelled: too many questions are open", server_id)
                 return CANCEL_RESULT
         except ToolyardError as error:
             log.warning("a question from '%s' cannot be stored: %s", server_id, error.cause)
             return CANCEL_RESULT
-        return await self._wait_for_answer(asked, calls)
+        return await self._wait_for_answer(page_question, calls)
 
-    async def _wait_for_answer(self, asked: PageQuestion, calls: Sequence[InFlightCall]) -> Mapping[str, Any]:
-        link = f"{self._page_url}#q-{asked.id}"
-        answer = asyncio.ensure_future(self._store.wait_for_answer(asked.id))
+    async def _wait_for_answer(
+        self, page_question: PageQuestion, calls: Sequence[InFlightCall]
+    ) -> Mapping[str, Any]:
+        link = f"{self._page_url}#q-{page_question.id}"
+        answer = asyncio.ensure_future(self._store.wait_for_answer(page_question.id))
         loop = asyncio.get_running_loop()
         end = loop.time() + self._wait_seconds
         try:
@@ -97,7 +99,7 @@ class PageQuestions:
             # Also if all callers are cancelled: a question for which nobody waits must not stay on the page.
             answer.cancel()
             try:
-                await self._store.close(asked.id)
+                await self._store.close(page_question.id)
             except ToolyardError as error:
                 log.warning("a question could not be removed: %s", error.cause)
         for call in calls:

@@ -153,9 +153,9 @@ def _render_result(result: CallResult, text: str) -> str:
     )
 
 
-def _render_question(asked: QuestionSnapshot) -> str:
-    server, message = _collapse_whitespace(asked.question.server), asked.question.message
-    reply = "" if asked.action is None else f"\nYou replied: {_collapse_whitespace(asked.action)}.\n"
+def _render_question(snapshot: QuestionSnapshot) -> str:
+    server, message = _collapse_whitespace(snapshot.question.server), snapshot.question.message
+    reply = "" if snapshot.action is None else f"\nYou replied: {_collapse_whitespace(snapshot.action)}.\n"
     return f"\n{server} asked:\n{format_code_fence(message)}{reply}"
 
 

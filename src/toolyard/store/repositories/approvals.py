@@ -272,20 +272,20 @@ class SqlQuestionStore:
         """Events of the questions that this process waits for."""
         self._add_lock = asyncio.Lock()
 
-    async def add(self, asked: PageQuestion, max_open: int) -> bool:
+    async def add(self, page_question: PageQuestion, max_open: int) -> bool:
         """Store a question. Return False if its owner has ``max_open`` open ones. Raises StoreError."""
         values = {
-            "id": asked.id,
-            "owner": asked.owner,
-            "server": clean_text(asked.question.server, MAX_TEXT_CHARACTERS),
-            "calls": json_text({"calls": list(asked.calls)}),
-            "question": json_text(asdict(asked.question)),
-            "asked_at": asked.asked_at,
-            "expires_at": asked.expires_at,
+            "id": page_question.id,
+            "owner": page_question.owner,
+            "server": clean_text(page_question.question.server, MAX_TEXT_CHARACTERS),
+            "calls": json_text({"calls": list(page_question.calls)}),
+            "question": json_text(asdict(page_question.question)),
+            "asked_at": page_question.asked_at,
+            "expires_at": page_question.expires_at,
         }
         # Servers may ask many questions at once, each of which would be counted before the others are stored.
         async with self._add_lock:
-            if len(await self.list_open(asked.owner, asked.asked_at)) >= max_open:
+            if len(await self.list_open(page_question.owner, page_question.asked_at)) >= max_open:
                 return False
             await self._executor.execute(questions.insert().values(**values))
             return True
