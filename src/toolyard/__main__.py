@@ -8,7 +8,7 @@ __all__ = ["main"]
 def main() -> None:
     """Entry point of the program.
 
-    ``toolyard stdio`` starts with every client, so that nothing is imported before its shim has attached.
+    ``toolyard stdio`` starts with every client, so nothing is imported before its shim has attached.
     """
     if "stdio" in sys.argv:
         from toolyard.background.shim import parse_arguments, run_shim

@@ -241,7 +241,7 @@ class OAuthProvider:
     async def _finish_sign_in(
         self, request: AuthorizationRequest, response: AuthorizationResponse
     ) -> OAuthGrant:
-        # Compared in constant time. A sign-in that ends with the state of another is removed, so that nobody
+        # Compared in constant time. A sign-in that ends with the state of another is removed, so nobody
         # can complete it.
         if not hmac.compare_digest(response.params.get("state", "").encode(), request.state.encode()):
             await self._storage.take_pending(request.state)

@@ -6,7 +6,7 @@ process if none runs (``runtime_dir``). ``server`` accepts clients in the backgr
 pages. ``attach_protocol`` is the format of the messages on the socket. ``foreground_server`` serves the
 clients from ``toolyard serve`` instead, while that runs.
 
-``shim``, ``attach_protocol`` and ``runtime_dir`` start with every client, so that they import
+``shim``, ``attach_protocol`` and ``runtime_dir`` start with every client, so they import
 only modules that an interpreter has loaded already or that are written in C. This package may be imported by
 ``cli``.
 """

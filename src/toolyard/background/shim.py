@@ -369,7 +369,7 @@ class _Shim:
         # A client that writes no more may not read either.
         is_leaving = self._input_ended or self._hung_up
         timeout = _DRAIN_TIMEOUT_MILLISECONDS if is_leaving and self._to_client else None
-        # The usual case: nothing is left to send, so that the same events are waited for again and again.
+        # The usual case: nothing is left to send, so the same events are waited for again and again.
         is_plain = events == select.POLLIN and not self._to_client and not is_leaving
         while True:
             ready = poller.poll(timeout)
@@ -494,7 +494,7 @@ class _Shim:
                     self._open_lines.pop(line, None)
                     self._unanswered_kept.discard(line)
                 self._to_client += payload
-            # The process sends this before it handles the line, so that the line is still open here.
+            # The process sends this before it handles the line, so the line is still open here.
             elif kind == attach_protocol.FrameKind.KEEP and line in self._open_lines:
                 self._kept_lines[payload] = line, self._open_lines[line]
                 if line > self._replayed_count:

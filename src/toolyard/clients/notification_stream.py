@@ -55,7 +55,7 @@ async def _run_subscription(session: McpSession, kinds: list[str]) -> None:
         except ServerError:
             pass
         lasted = asyncio.get_running_loop().time() - started
-        # A stream that lasted longer than the longest pause did work, so that the pauses begin anew.
+        # A stream that lasted longer than the longest pause did work, so the pauses begin anew.
         delay = _MIN_RETRY_SECONDS if lasted > _MAX_RETRY_SECONDS else min(delay * 2, _MAX_RETRY_SECONDS)
         await asyncio.sleep(delay)
         for kind in kinds:

@@ -47,7 +47,7 @@ class AuditRecorder:
         """Record the start of a call. Raises StoreError to refuse the call if the log cannot be written."""
         if not self._is_audited:
             return
-        # Batched entries are written later, so that a call is only refused while the log is failing.
+        # Batched entries are written later, so a call is only refused while the log is failing.
         # Otherwise the start of the call must be stored before the call is made.
         if self._is_batched:
             self._log.check()

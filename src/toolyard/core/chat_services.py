@@ -103,7 +103,7 @@ class ChatServices:
             net=self.net,
             approve=approve,
             record=self.audit.record_call,
-            # The chats need the core, so that they are looked up when a server asks.
+            # The chats need the core, so they are looked up when a server asks.
             callbacks_for=make_chat_callbacks(lambda: self.chats.questions, page, has_model=has_model),
             with_native_tools=True,
             attachments=AttachmentService(self.database.chats.attachments),
@@ -165,7 +165,7 @@ class LocalChats(ChatServices):
         """``agents`` are those of AGENTS.md. The ``bundles`` are selected in every chat."""
         super().__init__(settings, data_dir, database)
         self.agents = {each.id: each for each in agents}
-        # A model can be named that is not in the settings, so that sampling is always offered.
+        # A model can be named that is not in the settings, so sampling is always offered.
         self.core = core = self._build_core(
             configuration, Approver(database.approvals), has_model=lambda _: True
         )

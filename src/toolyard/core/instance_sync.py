@@ -59,7 +59,7 @@ class InstanceSync:
     async def sync(self, principal: Principal) -> Sequence[InstanceWithServer]:
         """Make the core use the principal's current instances, and return them with fresh states."""
         instances = await self._refresh_core_instances(principal)
-        # Stored states are part of the instances, so that they are read again after a change.
+        # Stored states are part of the instances, so they are read again after a change.
         if instances and await self._store_connection_states(instances, principal):
             return await self._refresh_core_instances(principal)
         return instances
@@ -96,7 +96,7 @@ class InstanceSync:
     async def _refresh_core_instances(self, principal: Principal) -> Sequence[InstanceWithServer]:
         """Read the instances and pass them to the core.
 
-        Reads may overlap. The one that began last has the newest data, so that an older one, even if it
+        Reads may overlap. The one that began last has the newest data, so an older one, even if it
         completes later, must not overwrite its result.
         """
         number = next(self._read_numbers)

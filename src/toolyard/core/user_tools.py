@@ -130,7 +130,7 @@ class DatabaseToolSets:
             raise ChatRefused("the account of this chat's owner was deleted or is disabled")
         return user
 
-    # The core caches by the identity of the caller object, so that a chat must reuse the same object.
+    # The core caches by the identity of the caller object, so a chat must reuse the same object.
 
     async def _get_caller(self, chat: Chat | None, principal: Principal, agent: Agent | None) -> Caller:
         if agent is None and chat is not None and chat.agent is not None:

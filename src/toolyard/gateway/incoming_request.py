@@ -97,7 +97,7 @@ class ClientRequest:
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The ``_meta`` of the request, such as a trace context."""
     is_finished: bool = False
-    """Whether the request has been answered, so that no message can be sent with it."""
+    """Whether the request has been answered, so no message can be sent with it."""
 
     def begin_upstream(self) -> RequestClient | None:
         """Return the client for requests to servers that the running task makes for this request.

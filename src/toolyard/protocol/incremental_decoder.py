@@ -43,7 +43,7 @@ _TEXT_WINDOW_BYTES = 256 * 1024
 """Number of bytes decoded in one step within a long string."""
 
 # One token at the start of a window. All repetitions are possessive (`*+`, `++`): the expression never
-# backtracks, so that matching takes linear time for hostile input too. The second alternative matches a whole
+# backtracks, so matching takes linear time for hostile input too. The second alternative matches a whole
 # list or object without nested containers, which orjson decodes at once; it is what makes ordinary messages
 # fast.
 _TOKEN = re.compile(
@@ -100,7 +100,7 @@ async def decode_message(data: MessageBytes, *, max_values: int = MAX_MESSAGE_VA
 def _is_quick(data: MessageBytes, max_values: int) -> bool:
     """Return True if ``orjson`` decodes this exactly and without creating many values.
 
-    Punctuation within strings is counted too, so that some harmless messages take the slower way.
+    Punctuation within strings is counted too, so some harmless messages take the slower way.
     """
     raw = bytes(data)
     marks = sum(raw.count(mark) for mark in (b",", b"[", b"{", b":"))

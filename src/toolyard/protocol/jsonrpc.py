@@ -239,7 +239,7 @@ class PendingRequests(Generic[T]):
         if type(id) is not int and type(id) is not str:
             return UnprocessableMessage(f"{_describe_value(method)}: an id that is neither number nor string")
         # An echo has the id and the method of one of our own requests. A legacy server numbers its requests
-        # independently, so that an equal id alone proves nothing.
+        # independently, so an equal id alone proves nothing.
         own_request = self._pending.get(id) if type(id) is int else None
         is_echo = own_request is not None and own_request[1] == method
         return IncomingRequest(id, method, params, is_echo=is_echo)
@@ -314,7 +314,7 @@ def recover_response_id(line: Line) -> int | None:
 
 
 def has_method_first(line: Line) -> bool:
-    """Return True if an undecoded message begins with a method, so that it is not a response."""
+    """Return True if an undecoded message begins with a method, so it is not a response."""
     return _METHOD_FIRST.match(_take_edges(line)[0]) is not None
 
 

@@ -145,7 +145,7 @@ def _format_header_text(value: object) -> str | None:
         return value
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    # Larger integers are not exact in the floats of JavaScript, so that two sides could disagree about them.
+    # Larger integers are not exact in the floats of JavaScript, so two sides could disagree about them.
     if isinstance(value, int) and abs(value) <= _MAX_SAFE_INTEGER:
         return str(value)
     return None

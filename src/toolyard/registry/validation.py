@@ -115,7 +115,7 @@ def new_id() -> str:
 
 
 def is_different_origin(old: str, new: str) -> bool:
-    """Return whether two URLs have different origins, so that they must not share credentials."""
+    """Return whether two URLs have different origins, so they must not share credentials."""
     return not is_same_origin(URL(old), URL(new))
 
 

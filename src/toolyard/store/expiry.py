@@ -87,7 +87,7 @@ class ExpiredRowCleanup:
 
     def _delete_expired_rows(self, connection: Connection) -> None:
         # Tried and not awaited: if another replica deletes, nothing is left to do here. The lock ends with
-        # the transaction, so that each batch takes it again.
+        # the transaction, so each batch takes it again.
         if not _try_expiry_lock(connection):
             return
         for table, due in _expiry_conditions(self._clock()):

@@ -53,7 +53,7 @@ def copy_sqlite_to_postgresql(
             for database_url in (None, url)
         )
         try:
-            # The writer's transaction holds SQLite's write lock, so that no running server can add rows that
+            # The writer's transaction holds SQLite's write lock, so no running server can add rows that
             # would be missing in the copy.
             with source.writer.begin() as source_connection, target.writer.begin() as target_connection:
                 _require_empty(target_connection, target)

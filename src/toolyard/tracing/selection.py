@@ -18,7 +18,7 @@ def choose_tracer(env: Mapping[str, str]) -> Tracer:
     uses this library has set up OpenTelemetry itself; else the tracer that records nothing."""
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return NO_TRACER
-    # Loading OpenTelemetry takes a tenth of a second, so that it happens only for those who use it.
+    # Loading OpenTelemetry takes a tenth of a second, so it happens only for those who use it.
     exporters = env.get("OTEL_TRACES_EXPORTER", "").strip()
     endpoint = env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or env.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     is_wanted = exporters != "none" if exporters else bool(endpoint)

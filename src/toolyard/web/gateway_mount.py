@@ -137,7 +137,7 @@ class GatewayMount:
         admission = self._admissions.peek(key)
         if admission is None or admission[0] <= time.monotonic():
             admission = await self._admit_anew(scope)
-            # An invalidation during the look-up makes its result stale, so that it must not be cached.
+            # An invalidation during the look-up makes its result stale, so it must not be cached.
             if admission[0] and self._is_cacheable(credentials, scope):
                 self._admissions[key] = admission
         context.user_id = admission[1].user.id

@@ -297,7 +297,7 @@ class ChatService:
         # Tools are listed regardless of the chat's selection, which counts for calls.
         return await self._start_turn(opened, start, tool=tool if opened.chat.choice is None else None)
 
-    # Alternatives. Each turn follows another one, so that the turns of a chat form a tree. ``Chat.turn`` is
+    # Alternatives. Each turn follows another one, so the turns of a chat form a tree. ``Chat.turn`` is
     # the last turn of the chosen branch, which pages show and models read.
 
     async def retry(self, owner: str, chat_id: str, turn: int | None = None) -> int:

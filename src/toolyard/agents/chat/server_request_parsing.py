@@ -36,7 +36,7 @@ _MAX_URL_CHARACTERS = 4_000
 MAX_SAMPLING_REQUEST_CHARACTERS = 64_000
 """Maximum length of a sampling request that a user can review."""
 _MAX_SAMPLING_PARAMS_CHARACTERS = 10_000_000
-"""Pictures and sounds are not displayed, so that a request may be longer than its text."""
+"""Pictures and sounds are not displayed, so a request may be longer than its text."""
 _MAX_SAMPLING_TOKENS = 2**31
 
 

@@ -300,7 +300,7 @@ def _complete_partial_answers(snapshot: TurnSnapshot) -> Iterator[NewChatEvent]:
 def _close_open_items(snapshot: TurnSnapshot, outcome: str) -> Iterator[NewChatEvent]:
     for asked in snapshot.open_questions:
         yield NewChatEvent.from_data(QuestionAnswer(asked.question.id, "cancel"))
-    # Model providers refuse a history in which a call has no result, so that every open call gets one.
+    # Model providers refuse a history in which a call has no result, so every open call gets one.
     # Otherwise the chat could not continue.
     for call in snapshot.open_calls:
         is_unanswered = call.approval is not None and call.approved is None

@@ -2,7 +2,7 @@
 
 Every reader of events uses it: pages, the terminal, the export, the model's history, and the process that
 runs or continues a turn. Text deltas and the complete message that replaces them in storage lead to the same
-snapshot, so that it does not matter which of them a reader received.
+snapshot, so it does not matter which of them a reader received.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class CallSnapshot:
     has_payload: bool = False
     """Whether a payload is stored beside the result."""
     over: bool = False
-    """The turn has ended, so that no result will follow."""
+    """The turn has ended, so no result will follow."""
 
     @property
     def approved(self) -> bool | None:

@@ -1,7 +1,7 @@
 """HTTP to model endpoints: connections to public addresses only, and limited responses.
 
 The libraries of providers read an error to its end and decode each event of an answer at once, in the event
-loop, so that a long one would fill the memory and hold up everybody.
+loop, so a long one would fill the memory and hold up everybody.
 
 Loaded with the libraries of models, whose HTTP client it extends.
 """

@@ -108,7 +108,7 @@ class _SchemaExpansion:
     def _convert_keywords(self, fields: dict[str, object], depth: int, trail: tuple[str, ...]) -> Schema:
         result: Schema = {}
         for key, value in fields.items():
-            # Every loss leaves a note or counts as a lossy merge, so that the sum grows if a subschema of
+            # Every loss leaves a note or counts as a lossy merge, so the sum grows if a subschema of
             # this keyword becomes wider than the original.
             losses = len(self.notes) + self._lossy_merges
             if key in _TEXT_KEYWORDS:

@@ -46,7 +46,7 @@ def to_bitset(numbers: Collection[int]) -> int:
         for number in numbers:
             value |= 1 << number
         return value
-    # Python integers are immutable: each ``|=`` above copies the whole integer, so that building a large set
+    # Python integers are immutable: each ``|=`` above copies the whole integer, so building a large set
     # that way takes quadratic time.
     buffer = bytearray((max(numbers) >> 3) + 1)
     for number in numbers:

@@ -1,6 +1,6 @@
 """The interface between commands and the Toolyard that they work on, with its requests and reports.
 
-Requests and reports consist of values that JSON has, so that they can be sent to another process.
+Requests and reports consist of values that JSON has, so they can be sent to another process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ToolsRequest:
     provider: Any = None
     """Name of the API in whose format the definitions are returned."""
     has_notices: bool = True
-    """Whether the report has notices. Some appear once only, so that they must be shown."""
+    """Whether the report has notices. Some appear once only, so they must be shown."""
     shows_hidden: bool = False
 
 

@@ -101,7 +101,7 @@ class RemoteBackend:
         """Search among the remote's tools that the caller may use.
 
         The API has no search: its list is searched here, with the index that the remote uses, too. What the
-        servers say of themselves is not in the list, so that the order may differ.
+        servers say of themselves is not in the list, so the order may differ.
         """
         found = await self._client.get("/tools", agent=request.agent, bundle=list(request.bundles))
         tools = {each["name"]: Tool(**each) for each in found["items"]}

@@ -21,7 +21,7 @@ __all__ = ["open_backend", "serve_operation"]
 async def open_backend(options: Options, *, offline: bool = False) -> AsyncGenerator[Backend]:
     """Open the remote Toolyard of the options, else the one in the background, else one in this process.
 
-    ``offline``: only stored data is needed, so that this process reads it without connecting to servers.
+    ``offline``: only stored data is needed, so this process reads it without connecting to servers.
     """
     if options.remote is not None:
         from toolyard.cli.backends.remote import RemoteBackend  # only for --remote

@@ -99,7 +99,7 @@ class EventStream:
 
     @property
     def has_started(self) -> bool:
-        """Return whether a message was added or a client is reading, so that the response belongs into this
+        """Return whether a message was added or a client is reading, so the response belongs into this
         stream."""
         return self._last_number > 0 or self._writer_number > 0
 

@@ -68,7 +68,7 @@ class HttpExchange:
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
         """Headers by their names in lower case."""
         if len(self.headers) < len(raw):
-            # The values of a repeated header are joined, so that they match no valid value.
+            # The values of a repeated header are joined, so they match no valid value.
             for name in self.headers:
                 self.headers[name] = b", ".join(v for n, v in raw if n == name.encode("latin-1")).decode(
                     "latin-1"

@@ -169,7 +169,7 @@ class HttpSessions:
         """
         now = time.monotonic()
         for each in list(self._sessions.values()):
-            # The sessions are in order of their last use, so that the first recent one ends the search.
+            # The sessions are in order of their last use, so the first recent one ends the search.
             if now - each.last_used_at < self.max_idle_seconds:
                 break
             if each.standalone_stream.has_reader:

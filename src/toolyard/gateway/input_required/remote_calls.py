@@ -251,7 +251,7 @@ class RemoteCalls:
             await self._mailbox.post(host_id, encode(_encode_round(round_id, call_id, request)))
             return await self._await_outcome(self._mailbox, round_id, heard, request)
         except asyncio.CancelledError:
-            # The client has disconnected, so that no answer will come: cancel the call on its host.
+            # The client has disconnected, so no answer will come: cancel the call on its host.
             self._cancel_tasks.spawn(self._cancel_round(self._mailbox, host_id, round_id))
             raise
         finally:

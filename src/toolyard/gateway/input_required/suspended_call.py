@@ -110,7 +110,7 @@ class MultiRoundCall:
         try:
             await asyncio.wait((task, ripe), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            # The client has disconnected, so that no answer will come.
+            # The client has disconnected, so no answer will come.
             task.cancel()
             raise
         finally:

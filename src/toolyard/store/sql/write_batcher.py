@@ -49,7 +49,7 @@ class WriteBatcher(Generic[_I, _O]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_O] = loop.create_future()
         self._queue.append((item, future))
-        # One task writes at a time. Everything here runs in one event loop, so that the check needs no lock.
+        # One task writes at a time. Everything here runs in one event loop, so the check needs no lock.
         if self._task is None:
             self._task = loop.create_task(self._write_batches(), name="toolyard-gathering")
         return await future

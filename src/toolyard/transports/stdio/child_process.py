@@ -1,7 +1,7 @@
 """A child process with three pipes, with the same behaviour on every event loop.
 
 The subprocess support of the loops differs. asyncio may use a thread per child. uvloop gives the child
-duplicates of its streams, so that closing stdout is never noticed, and raises where asyncio is silent.
+duplicates of its streams, so closing stdout is never noticed, and raises where asyncio is silent.
 Reading, writing and reaping need little of a loop, so they are implemented here with ``add_reader`` and
 ``add_writer``.
 """

@@ -102,7 +102,7 @@ class StdioTransport:
         except (OSError, ValueError) as error:
             raise self._start_error(error) from None
         self._receiver = receiver
-        # The child leads its own session, so that its process id is also the id of its group.
+        # The child leads its own session, so its process id is also the id of its group.
         self._process_group = self._child.pid
         self._supervisor.register_group(self._process_group, self._marker)
 

@@ -247,7 +247,7 @@ def _build_sign_in_error(request: Request) -> Exception:
     target = request.url.path
     if request.url.query:
         target += f"?{request.url.query}"
-    # A form cannot be submitted again by following a link, so that only safe methods get a target.
+    # A form cannot be submitted again by following a link, so only safe methods get a target.
     next_ = (
         f"?next={quote(target, safe='')}"
         if request.method in _SAFE_METHODS and target not in ("/", "/ui/")

@@ -213,7 +213,7 @@ def _require_unlimited_token(right: Right) -> Callable[..., Awaitable[RequestUse
     """Return a dependency on a user with a right, which refuses tokens with other limits.
 
     A chat may call all tools of its owner, even days later after an approval, and a changed agent may have
-    other tools, so that the limits of a token could not be enforced.
+    other tools, so the limits of a token could not be enforced.
     """
 
     authenticate = require_right(right)

@@ -168,7 +168,7 @@ async def _wait_for_events(
     stopped: asyncio.Future[Literal[True]],
 ) -> Sequence[ChatEvent] | None:
     """Return the next events, none after ``seconds``, or None if the server stops before."""
-    # The owner was checked before and never changes, so that the chat is not read again for each batch.
+    # The owner was checked before and never changes, so the chat is not read again for each batch.
     next_events = asyncio.ensure_future(chat_store.wait_for_events(chat_id, after, seconds))
     try:
         await asyncio.wait((next_events, stopped), return_when=asyncio.FIRST_COMPLETED)

@@ -116,7 +116,7 @@ async def edit_chat(
 ) -> ChatResponse:
     """Rename a chat, or change its agent, model or tools from the next turn on."""
     await chats.get(request_user.user.id, id)
-    # null is a value of these fields, so that omitted ones are recognised by the fields set.
+    # null is a value of these fields, so omitted ones are recognised by the fields set.
     agent, fields_set = await _resolve_agent_id(callers, request_user, given.agent), given.model_fields_set
     chat = await chats.change(
         request_user.user.id,

@@ -203,7 +203,7 @@ async def _stream_zip(files: AsyncIterable[tuple[str, AsyncIterable[str | bytes]
 
 
 class _ZipBuffer:
-    """Collects what the archive writes. It cannot seek, so that sizes follow each file."""
+    """Collects what the archive writes. It cannot seek, so sizes follow each file."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []

@@ -57,7 +57,7 @@ def build_openapi_document(app: FastAPI) -> dict[str, Any]:
             tags=_OPENAPI_TAGS,
             routes=[each.api_route for each in list_routes(app)],
         )
-        # No route returns problem details as its declared model, so that FastAPI omits their schema.
+        # No route returns problem details as its declared model, so FastAPI omits their schema.
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         problem = ProblemDetails.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas.update(problem.pop("$defs", {}))

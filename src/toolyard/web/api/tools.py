@@ -221,7 +221,7 @@ async def call_tool(
     another person, is answered like one that does not exist. Disconnect to cancel the call."""
     call = user_tools.call(request_user, name, given.arguments, agent=given.agent, bundles=given.bundles)
     result = await _cancel_on_disconnect(request, call)
-    # Pydantic cannot serialise deeply nested results. The call has been made, so that it must not fail now.
+    # Pydantic cannot serialise deeply nested results. The call has been made, so it must not fail now.
     media = [MediaResponse.values_of(each, bytes=each.size) for each in result.media]
     body = CallResult.values_of(result, media=media, warnings=list(result.warnings))
     return Response(encode(await encode_large_members(body)), media_type=api.JSON_CONTENT_TYPE)

@@ -49,7 +49,7 @@ async def check_readiness(
             503,
         )
     except (ToolyardError, TimeoutError):
-        # The endpoint is public, so that the details are only in the log.
+        # The endpoint is public, so the details are only in the log.
         return PlainTextResponse("the database does not answer\n", 503)
     if audit.is_failing:
         return PlainTextResponse("the audit log cannot be written\n", 503)

@@ -78,7 +78,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Feed the parser, and apply the limits of the phase that the connection is in."""
         # A connection waits for a request (neither flag is set), receives a head, or receives a body. The
         # parser calls on_headers_complete and on_message_complete from within super().data_received(), so
-        # that the flags may change there, and one piece of data may span several phases.
+        # the flags may change there, and one piece of data may span several phases.
         is_new_request = not self._in_head and not self._in_body and self._is_answered
         if is_new_request:
             if self._timer is not None:
@@ -93,7 +93,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._in_head:
-            # Most heads arrive in one piece, so that the timer is started only for incomplete ones.
+            # Most heads arrive in one piece, so the timer is started only for incomplete ones.
             if is_new_request:
                 self._schedule_close(self.head_seconds)
             if self._received_bytes > MAX_REQUEST_HEAD_BYTES or len(self.headers or ()) > self.max_headers:
@@ -122,7 +122,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._cancel_timer()
         super().on_headers_complete()
         if self.expect_100_continue:
-            # The client may or may not send the body, so that the next request could not be told from it.
+            # The client may or may not send the body, so the next request could not be told from it.
             self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:

@@ -80,7 +80,7 @@ async def handle_agent_changes(
             # With SQLite, every write of another process may be one to the agents.
             with suppress(StoreError):
                 former, known = known, await agents.read_versions()
-                # The first message comes before any change, so that it only records the versions.
+                # The first message comes before any change, so it only records the versions.
                 if former is not None and former != known:
                     mount.clear_admissions()
                     await mount.http_gateway.listeners.reauthorize()

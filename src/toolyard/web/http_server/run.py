@@ -122,7 +122,7 @@ class HttpServer:
 
     async def _wait_for_open_requests(self, seconds: float) -> None:
         """Return when no request is open, after a second ``stop``, or after the given time."""
-        # Uvicorn offers no event for the last connection, so that its set of connections is polled.
+        # Uvicorn offers no event for the last connection, so its set of connections is polled.
         state = self._server.server_state
         deadline = asyncio.get_running_loop().time() + seconds
         while state.connections and asyncio.get_running_loop().time() < deadline:

@@ -311,7 +311,7 @@ def _check_declared_length(scope: Scope, limit: int) -> None:
 def has_too_many_values(body: bytes) -> bool:
     """Estimate, without parsing, whether a JSON body exceeds the number of values.
 
-    Each value follows a comma or an opening bracket, so that these are counted. Inside strings they have no
+    Each value follows a comma or an opening bracket, so these are counted. Inside strings they have no
     meaning: if the first count is too high, it is repeated without strings, unless there are too many strings
     already.
     """

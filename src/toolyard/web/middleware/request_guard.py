@@ -176,7 +176,7 @@ class RequestGuard:
         self._response_headers = tuple(
             (name.lower().encode(), value.encode()) for name, value in headers.items()
         )
-        # A response may add its own policy. Browsers enforce both, so that it can only restrict further.
+        # A response may add its own policy. Browsers enforce both, so it can only restrict further.
         self._replaced_headers = frozenset(name for name, _ in self._response_headers) - {
             b"content-security-policy"
         }

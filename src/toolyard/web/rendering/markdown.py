@@ -67,7 +67,7 @@ def build_parser() -> MarkdownIt:
     # The limit of the parser is above ours, so that we notice deep nesting before it omits anything.
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _MAX_NESTING_LEVELS + 10})
     parser.enable(["table", "strikethrough"])
-    # Blocks are rendered one by one, so that a reference could not be resolved in another block.
+    # Blocks are rendered one by one, so a reference could not be resolved in another block.
     parser.disable(["html_block", "html_inline", "reference"])
     parser.core.ruler.at("inline", _parse_inline)
     parser.core.ruler.push("lower_headings", _lower_headings)

@@ -51,7 +51,7 @@ class RenderingProcess:
         """
         message = _encode(request)
         async with self._lock:
-            # An idle child exits after a while, so that a lost child is replaced once.
+            # An idle child exits after a while, so a lost child is replaced once.
             for is_new in (self._child is None, True):
                 child = await self._ensure_child()
                 if child is None:

@@ -27,7 +27,7 @@ _MAX_CELL_LEVELS = 100
 def write_csv(query: ResultQuery) -> str | None:
     """Return the table of a result as CSV; None if it has none, or too many columns or cells.
 
-    Spreadsheets run texts that begin like a formula, so that these are escaped.
+    Spreadsheets run texts that begin like a formula, so these are escaped.
     """
     rows = find_rows(parse_result(query))
     if rows is None:

@@ -63,7 +63,7 @@ class ObstacleKind(Enum):
     NEEDS_KEY = auto()
     """It needs an API key, and the name of the header must be entered. The draft has a usual one."""
     UNKNOWN_SIGN_IN = auto()
-    """It did not answer, or not as an MCP server, so that the way to sign in is unknown."""
+    """It did not answer, or not as an MCP server, so the way to sign in is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,7 +231,7 @@ def _resolve_stored_state(
     if instance.state is InstanceState.READY:
         return "ready", _StateReason()
     name, hint = instance.state.value, _HINTS_BY_STATE[instance.state]
-    # The connection of this replica failed in the way that was stored, so that its details apply.
+    # The connection of this replica failed in the way that was stored, so its details apply.
     if status.cause == cause and status.reason is not None:
         return name, _StateReason(status.reason, cause, status.hint or hint)
     return name, _StateReason(name, cause, hint)

@@ -44,7 +44,7 @@ USAGE_SECONDS = 4 * 7 * 86_400.0
 class ToolSavings:
     """Proposes and applies it: in a person's own instances, and for admins in the configuration file.
 
-    The file is for everybody, so that everybody's calls count for its servers.
+    The file is for everybody, so everybody's calls count for its servers.
     """
 
     def __init__(

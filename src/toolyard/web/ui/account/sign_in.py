@@ -202,7 +202,7 @@ async def sign_in_with_password(request: Request, pages: _SignInPagesDep) -> Res
     try:
         await check_csrf(request, cookies.find_browser(request))
     except account_errors.NotAllowed:
-        # Another window signed in or out since, so that the CSRF token of this form is out of date.
+        # Another window signed in or out since, so the CSRF token of this form is out of date.
         return pages.render_sign_in(to, name=name, error=_STALE_FORM_ERROR, status=403)
     try:
         user, cookie = await people.sign_in(

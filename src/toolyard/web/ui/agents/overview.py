@@ -122,7 +122,7 @@ async def show_agents(
     )
 
 
-# No agent has an id with an underscore, so that these paths are not those of agents.
+# No agent has an id with an underscore, so these paths are not those of agents.
 
 
 @router.get("/ui/agents/_import")

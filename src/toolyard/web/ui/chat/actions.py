@@ -299,7 +299,7 @@ class ChatForm:
 
         Raises ChatRefused if it was answered or its turn has ended.
         """
-        # The latest events always begin with the start of a turn, so that this is the whole last turn.
+        # The latest events always begin with the start of a turn, so this is the whole last turn.
         view = ChatSnapshot.from_events(await self.chats.list_latest_events(chat.owner, chat.id, limit=1))
         for asked in view.turns[-1].open_questions if view.turns else ():
             if asked.question.id == self.form.text("question"):

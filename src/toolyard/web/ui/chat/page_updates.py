@@ -166,7 +166,7 @@ class ChatPageUpdater:
     def _answer_changes(
         self, old: AnswerSnapshot, now: AnswerSnapshot, turn: TurnSnapshot
     ) -> Iterator[PageChange]:
-        # The text did not only grow, so that blocks on the page may be wrong: send the whole answer.
+        # The text did not only grow, so blocks on the page may be wrong: send the whole answer.
         if not now.text.startswith(old.text):
             self._answer_updaters.pop(now.key, None)
             yield _replace_element(now.key, parts.render_item(now, self._frame), f"{turn.key}-items")

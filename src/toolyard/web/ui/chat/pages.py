@@ -81,7 +81,7 @@ async def _perform_action(pages: ChatPages, chat: Chat | None) -> Response:
         return await _render_form_again(pages, chat, outcome)
     if not responses.is_fragment_request(request):
         return responses.redirect_to(outcome.href)
-    # For the script: effects on the chat arrive over its stream, so that only settings and the message form
+    # For the script: effects on the chat arrive over its stream, so only settings and the message form
     # have content.
     wanted = form.form.text("do")
     if wanted.startswith("edit "):

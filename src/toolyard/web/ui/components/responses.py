@@ -283,7 +283,7 @@ def read_flash(request: Request) -> Flash | None:
         return None
     parts = cast("dict[str, object]", decoded)
     text, kind, hint = parts.get("text"), parts.get("kind"), parts.get("hint")
-    # The kind becomes a CSS class, so that only known ones are accepted.
+    # The kind becomes a CSS class, so only known ones are accepted.
     if not isinstance(text, str) or kind not in ("good", "bad", "note"):
         return None
     return Flash(

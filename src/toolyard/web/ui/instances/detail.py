@@ -65,7 +65,7 @@ class InstancePage:
 
     @property
     def can_list(self) -> bool:
-        """True if the instance is enabled and connected, so that its tools can be listed."""
+        """True if the instance is enabled and connected, so its tools can be listed."""
         return self.row.record.state not in ("disabled", "pending")
 
 

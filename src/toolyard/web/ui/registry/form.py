@@ -218,7 +218,7 @@ class NewServerForm:
         return await self._redirect(server, bool(carried.get(OWN_INSTANCE)))
 
     async def _accept_proposal(self, proposal_id: str, server: RegistryServer) -> None:
-        # The server is added already, so that a proposal that was withdrawn meanwhile is no error.
+        # The server is added already, so a proposal that was withdrawn meanwhile is no error.
         with contextlib.suppress(NotFound):
             await self.proposals.accept(proposal_id, self.me.user.name, server.id)
             await self.audit.record_change(self.me, "proposal.accept", proposal_id, name=server.name)
