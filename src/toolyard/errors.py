@@ -220,7 +220,7 @@ class ApprovalNeeded(ToolRefused):
 
 
 class LimitReached(ToolyardError):
-    """Raised when there are as many of something as the settings allow."""
+    """Raised when a limit from the settings on the number of objects is reached."""
 
 
 class TooManyStreams(LimitReached):

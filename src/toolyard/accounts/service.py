@@ -103,8 +103,7 @@ class AccountService:
             # Check again: many concurrent attempts may have passed the first check before any of them was
             # counted as a failure.
             await self._sign_in_limiter.check(counters)
-            # Also for an unknown name: the check takes as long, so that the time does not reveal which names
-            # exist.
+            # An unknown name is checked, too: the same response time does not reveal which names exist.
             stored_hash = await self._storage.get_password_hash(user.id if user is not None else "")
             matches = await self._passwords.verify(password, stored_hash)
             if not matches or user is None or stored_hash is None or user.disabled:

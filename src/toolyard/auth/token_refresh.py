@@ -63,7 +63,7 @@ class GrantRefresher:
     async def get_current_grant(self) -> OAuthGrant | None:
         """Return the grant for the next request, refreshed if it is about to expire, or None.
 
-        An expired grant is returned if it cannot be refreshed: the server's challenge then tells what to do,
+        An expired grant is returned if it cannot be refreshed: the server's challenge then says what to do,
         and a server that also allows anonymous access must not treat us as anonymous.
 
         Raises TokenRefused if the configured client credentials are wrong.

@@ -9,8 +9,8 @@ client it answers, counted from 1, so that the shim knows without a parser which
 
 With the answer to the hello, the process passes the descriptor of a file in memory, where the system has
 those. In it, the process counts the lines of the client before it handles each. A process that is killed
-closes its connections up to some 50 ms after it has stopped to run, and until then a shim can write to them.
-The count is there after the death, and says which lines were never handled.
+closes its connections up to some 50 ms after it has stopped running, and until then a shim can write to them.
+The count outlives the process, and says which lines were never handled.
 """
 
 import os
@@ -134,7 +134,7 @@ class Greeting:
 
 
 class AttachRequest:
-    """What a shim says about its client: version, folder, options and environment."""
+    """Description of a shim's client: version, folder, options and environment."""
 
     __slots__ = ("arguments", "cwd", "environment", "environment_id", "pid", "replay", "version")
 

@@ -1,4 +1,4 @@
-"""One attached client: its lines come in as they are, frames go out that say which lines are answered."""
+"""One attached client: receives its lines unchanged, and sends frames that say which lines are answered."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AttachedClientHandler:
         self._open_requests: dict[int, int] = {}
         """Number of unanswered requests of each line that has more than one."""
         self._waiting_lines: asyncio.Queue[object] | None = asyncio.Queue() if replay else None
-        """Lines that wait until the first ones are replayed, each of which needs the one before."""
+        """Lines received while the first ones are replayed one by one; None afterwards."""
         self._replayed_line_answered = asyncio.Event()
         self._move_payload: bytes | None = None
         self._is_moved = False

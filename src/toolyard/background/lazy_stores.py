@@ -93,7 +93,7 @@ class LazyApprovalStore:
 
 
 class LazyPageQuestions:
-    """Questions from servers that go to the page, which is opened for the first of them."""
+    """Questions from servers to answer on a page, which is opened for the first one."""
 
     def __init__(self, pages: PageService, wait_seconds: float) -> None:
         self._pages = pages

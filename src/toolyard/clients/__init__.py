@@ -1,9 +1,8 @@
 """MCP client side: sessions, connections with recovery, and the call path that applies policy.
 
 May import ``protocol``, ``transports``, ``net``, ``types``, ``policy``, ``catalog`` and ``results``, but no
-interface (``cli``, ``web``, ``gateway``). Start with ``call_path.CallPath`` for the way of one tool call,
-then ``manager.ConnectionManager``, ``connection.Connection`` and ``session.McpSession`` from the outside
-inwards.
+interface (``cli``, ``web``, ``gateway``). Start with ``call_path.CallPath`` for the path of a tool call,
+then ``manager.ConnectionManager``, ``connection.Connection`` and ``session.McpSession``, in this order.
 """
 
 from toolyard.clients.callbacks import Callbacks

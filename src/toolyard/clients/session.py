@@ -358,7 +358,7 @@ class McpSession:
             else:
                 future.set_result(result)
         elif event.failure.code == 0:
-            # Code 0: the response itself was malformed (see pending.py), not an error of the server.
+            # Code 0: the response itself was malformed (see ``jsonrpc.py``), not an error of the server.
             future.set_exception(BadAnswer(event.failure.message))
         else:
             future.set_exception(_build_rpc_error(event.failure))
@@ -450,7 +450,7 @@ class McpSession:
             task = self.spawn(self._answer_server_request(event))
             self._server_requests[event.id] = task
             # A callback rather than ``finally`` in the task: a task that is cancelled before its first step
-            # runs none of its code, and its id would stay in use for ever.
+            # runs none of its code, and its id would stay in use forever.
             task.add_done_callback(lambda _: self._on_server_request_done(event.id))
 
     def _exceeds_request_rate(self) -> bool:

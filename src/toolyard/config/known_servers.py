@@ -29,7 +29,7 @@ __all__ = [
 
 
 class SignInMethod(StrEnum):
-    """How a server signs in."""
+    """Sign-in method of a server."""
 
     NONE = "none"
     OAUTH = "oauth"

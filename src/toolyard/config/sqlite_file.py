@@ -197,7 +197,7 @@ def _read_version(db: sqlite3.Connection) -> int:
 def _enable_wal(db: sqlite3.Connection) -> None:
     """Switch to write-ahead logging.
 
-    The mode is stored in the file. If another process holds it busy, that process enables the mode itself.
+    The mode is stored in the file. If another process is using it, that process enables the mode.
     """
     try:
         db.execute("PRAGMA journal_mode = WAL")

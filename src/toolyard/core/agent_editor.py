@@ -23,7 +23,7 @@ from toolyard.types.agent import Agent, StoredAgent
 __all__ = ["AgentEditor", "describe_import_problem"]
 
 _MAX_NAME_CHARACTERS = 60
-"""Characters of a name that a copy keeps, so that its own name is not too long."""
+"""Maximum characters of the original's name in the name of a copy."""
 
 
 class AgentEditor:

@@ -1,4 +1,4 @@
-"""Addresses of the interface that serves the process, for messages and sign-ins; the signal that it ends."""
+"""URLs of the interface for messages and sign-ins, and the signal that the process begins to stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StopSignal(asyncio.Event):
 
 @dataclass(frozen=True, slots=True)
 class InterfaceLinks:
-    """Addresses of the interface that the services refer to in messages and sign-ins."""
+    """URLs of the interface that services use in messages and sign-ins."""
 
     client_identity: ClientIdentity
     """Our identity as an OAuth client of users who did not reach us by a request."""

@@ -96,7 +96,7 @@ class PageQuestions:
             log.warning("waiting for the answer to a question failed: %s", error.cause)
             return CANCEL_RESULT
         finally:
-            # Also if all callers are cancelled: a question for which nobody waits must not stay on the page.
+            # Even if all callers are cancelled: a question that nobody waits for must not stay on the page.
             answer.cancel()
             try:
                 await self._store.close(page_question.id)

@@ -66,7 +66,7 @@ class ServerPolicy:
 
     def explain(self, tool: Candidate) -> Decision:
         """Return the verdict together with the outcome and reason of every rule."""
-        # Every rule is evaluated, so that whoever removes one obstacle already sees the next.
+        # Every rule is evaluated, so that an operator who removes one obstacle already sees the next.
         steps = (
             DecisionStep(
                 rule.title, RuleOutcome.PASS if rule.passes(tool) else rule.fail_outcome, rule.reason(tool)

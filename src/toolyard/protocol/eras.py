@@ -226,7 +226,7 @@ _RESERVED_META_KEYS = frozenset(
 
 
 class RequestBuilder:
-    """Adds protocol version, client identity and capabilities to requests, in the way of the server's era."""
+    """Adds protocol version, client identity and capabilities to requests, as the server's era requires."""
 
     __slots__ = ("_meta", "capabilities", "era", "info", "version")
 

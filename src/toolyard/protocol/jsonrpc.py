@@ -80,7 +80,7 @@ class IncomingRequest:
     method: str
     params: dict[str, Any]
     is_echo: bool = False
-    """True if it is our own request: the other side echoes its input."""
+    """True if the other side echoed a request of ours."""
 
 
 @dataclass(slots=True)

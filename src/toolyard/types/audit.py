@@ -33,7 +33,7 @@ class AuditEntry:
 
 
 class UsageGroup(StrEnum):
-    """What sums are grouped by. Each is a column of the stored sums."""
+    """Group of usage sums. Each is a column of the stored sums."""
 
     DAY = "day"
     PERSON = "person"

@@ -285,7 +285,7 @@ class ServerProcess:
     users: tuple[str, ...] = ()
     """Names of the chats and clients that use it; clients without a session by their recent requests."""
     launch: str | None = None
-    """How it was started, if there are processes with different launches. Without values of variables."""
+    """Launch of the process, if others have different ones. Without the values of variables."""
 
 
 @dataclass(slots=True)

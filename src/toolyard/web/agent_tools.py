@@ -51,7 +51,7 @@ class AgentEntry:
 
     @property
     def origin(self) -> Literal["file", "own", "shared"]:
-        """Where the agent is defined, and for whom."""
+        """Place of the definition: a file, the user's own agents, or the shared ones."""
         if self.stored is None:
             return "file"
         return "shared" if self.stored.owner is None else "own"

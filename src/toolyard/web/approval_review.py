@@ -1,4 +1,4 @@
-"""What a person reads before approving a call, and whether standing approvals are still in force."""
+"""Review of calls that need approval, in words for people, and validity of standing approvals."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ class BoundedThreadPool:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work, cancellation)
         finally:
-            # Also after a cancellation of the caller: the thread goes on, and learns here that its result is
-            # not wanted.
+            # Even if the caller was cancelled: the thread continues, and this tells it that its result is not
+            # wanted.
             cancellation.cancel()
 
     def submit(self, work: Callable[[], None]) -> None:

@@ -41,9 +41,7 @@ _ALL_ARGUMENTS_KEY = ""
 
 @dataclass(frozen=True, slots=True)
 class GrantScope:
-    """How far an approval extends: for exactly these arguments or any, and in this chat only or
-    everywhere.
-    """
+    """Scope of an approval: exactly these arguments or any, and this chat only or all of them."""
 
     seconds: float
     arguments: Literal["these", "any"]

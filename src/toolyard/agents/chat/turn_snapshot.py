@@ -315,7 +315,7 @@ def step_part_id(step: int) -> str:
 
 
 class _TurnFold:
-    """Applies a batch of events to a turn in place, at a cost of its events and the turn's items."""
+    """Applies a batch of events to a turn in place. Takes time in proportion to them and the turn's items."""
 
     def __init__(self, turn: TurnSnapshot) -> None:
         self._turn = turn

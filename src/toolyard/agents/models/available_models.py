@@ -201,7 +201,7 @@ class Models:
 
     @property
     def default_origin(self) -> str | None:
-        """Where a file or variable sets the default, which wins over that of the database."""
+        """File or variable that sets the default instead of the database; None if none does."""
         return None if self._default is None else self._origins.get("model", "settings")
 
     async def set_stored(self, models: Iterable[StoredModel]) -> None:

@@ -61,8 +61,8 @@ class CombinedLocks:
     async def check_listing(self, server: Server, contents: ValidatedListing) -> None:
         """Compare a listing, fetched or loaded from storage, with the server's lock. Raise StoreError."""
         if server.instance is None:
-            # The first comparison hashes every definition, too long for the event loop. Its verdict is then
-            # at hand for each call.
+            # The first comparison hashes every definition, which would block the event loop. Later calls use
+            # its verdict.
             if self.file is not None and not self.file.is_prepared(contents):
                 await asyncio.to_thread(self.file.quarantine_reasons, contents)
             await self.recheck_first_use(server, contents)

@@ -262,7 +262,7 @@ class LockFile:
         """Return the loaded file. A large file that changed is loaded in a thread; until then, the loaded one
         stays in use."""
         if self._loaded is None:
-            # Listings are compared in threads, several of which may come here first.
+            # Listings are compared in threads, and several of them may load the file first.
             with self._first_load:
                 if self._loaded is None:
                     self._last_check, self._file_stamp = self._clock(), self._read_stamp()

@@ -75,7 +75,7 @@ class ToolsReport:
 
 @dataclass(frozen=True, slots=True)
 class ServersRequest:
-    """How to find out the states of all servers."""
+    """Request for the states of all servers."""
 
     connects: bool = True
     retries: bool = False

@@ -41,7 +41,7 @@ _SILENCE_TIMEOUT_SECONDS = 30.0
 
 
 class _ProcessLost(Exception):
-    """Raised when the background process ended, or stopped to answer."""
+    """Raised when the background process ended or stopped answering."""
 
 
 @contextlib.asynccontextmanager

@@ -110,7 +110,7 @@ _FIELD_DECODERS: dict[str, Callable[[Any], Any]] = {
     "quarantined_tools": tuple,
     "stderr_lines": tuple,
 }
-"""What the fields of records are made of; a name means the same in all of them."""
+"""Decoders of the fields of records, by name. A name means the same in all records."""
 
 
 def encode_error(error: ToolyardError) -> dict[str, Any]:

@@ -205,7 +205,7 @@ def _parse_entry(server_id: str, entry: dict[str, JsonValue]) -> tuple[Server, l
 
 
 def _is_same_server(one: Server, other: Server) -> bool:
-    """Compare a server of the target with another client's, which may be turned off there and on here."""
+    """Return whether two entries define the same server. One of them may be turned off."""
     provenance = Provenance("code")
     # Unapproved servers have a reason; those that are turned off in their entry have none.
     reason = other.disabled_reason or one.disabled_reason

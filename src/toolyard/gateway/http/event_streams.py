@@ -113,7 +113,7 @@ class EventStream:
         if self._is_ended:
             return
         waiting = self._last_number - self._sent_number
-        # Notifications may be lost. A response may not: its caller would wait for ever.
+        # Notifications may be lost. A response may not: its caller would wait forever.
         if waiting >= _MAX_UNSENT_MESSAGES and "id" not in message:
             return
         data = encode(message)

@@ -1,7 +1,7 @@
 """Calls of clients without sessions to servers with sessions, suspended until the client answers a question.
 
-Such a server asks and waits for the answer. Such a client gets ``input_required``, and sends a new
-request with its answers and the state. In between the call continues here.
+A server with a session asks and waits for the answer. A client without a session gets ``input_required``, and
+sends a new request with its answers and the state. Between these requests the call continues here.
 """
 
 from __future__ import annotations

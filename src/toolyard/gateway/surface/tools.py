@@ -1,4 +1,4 @@
-"""Tools as their servers published them; only the name is ours where there are several servers."""
+"""Tools as their servers published them, except for their names if there are several servers."""
 
 from __future__ import annotations
 

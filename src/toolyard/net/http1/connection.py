@@ -219,7 +219,7 @@ class Http1Connection(asyncio.Protocol):
         self._keep_alive = self._keep_alive and self._parser.should_keep_alive()
         if not self._head_future.done():
             self._head_future.set_result(response)
-        # A writer that waits for the server to read would wait for ever: a server that has answered may never
+        # A writer that waits for the server to read would wait forever: a server that has answered may never
         # read the rest.
         self.resume_writing()
 

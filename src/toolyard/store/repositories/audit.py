@@ -347,8 +347,8 @@ _FIRST_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS = 60.0, 3600.0
 class RepeatedWarning:
     """Warning about one condition. Call ``warn`` at every failure and ``clear`` at every success.
 
-    A condition that comes and goes, such as a disk on which little entries still fit, counts as lasting: the
-    intervals begin anew only after a whole interval without a failure.
+    An intermittent condition, such as a disk with room for small entries only, counts as lasting: the
+    intervals start again only after a whole interval without a failure.
     """
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:

@@ -57,7 +57,7 @@ class AgentDetails(AgentResponse):
 
 
 class AgentFields(api.RequestModel):
-    """What an agent consists of."""
+    """The fields of an agent."""
 
     name: str = Field(examples=["Reviewer"])
     description: str = ""

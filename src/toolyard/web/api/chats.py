@@ -270,7 +270,7 @@ async def delete_turn(
 async def stop_turn(
     chats: deps.ChatsDep, request_user: api.ChatWriter, id: api.PathId, response: Response
 ) -> TurnResponse:
-    """Stop the running turn, including its model response and calls. Its last event tells when it has ended.
+    """Stop the running turn, including its model response and calls. Its last event shows when it has ended.
     Does nothing if no turn is running."""
     chat = await chats.get(request_user.user.id, id)
     await chats.stop_turn(request_user.user.id, id)

@@ -50,7 +50,7 @@ _CHAT_PATH = "/ui/chat"
 _MAX_FORM_FILES = 100
 """Limit of files in a chat form. It is the highest number that a setting allows for one message."""
 _UPLOAD_SECONDS = 600.0
-"""Limit for a whole upload; a pause in it is limited as other bodies are."""
+"""Time limit of a whole upload. Pauses in it have the limit of other bodies."""
 _UPLOAD_MEMORY_BYTES = 1024 * 1024
 """Memory counted for an attachment: the chunk that is stored."""
 _UPLOAD_FORM_MEMORY_BYTES = 4 * 1024 * 1024

@@ -191,7 +191,7 @@ async def attach_content(
             )
             stored += [await upload]
     except BaseException:
-        # Also if the request is cancelled: nobody knows these attachments, which would count against the
+        # Even if the request is cancelled: nobody knows these attachments, which would count against the
         # limits until they expire.
         for attachment in stored:
             await attachments.delete_unsent(owner, attachment.id)

@@ -68,7 +68,7 @@ class ObstacleKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What has to be decided before a server can be added."""
+    """Open decision without which a server cannot be added."""
 
     kind: ObstacleKind
     error: ServerError

@@ -81,7 +81,7 @@ class ActiveGrant:
     bounds: Sequence[str]
     """Limits in words: arguments, chat, number of uses."""
     ends_soon: bool
-    """Whether it ends within a day, so that its date says too little."""
+    """True if it ends within a day. Pages then show the time left instead of the date."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ async def show_budget(
         total=sum(server.tokens for server in servers),
         agents={agent.id: agent.name for agent in agents},
         limit=settings.meta_threshold,
-        # The begin of the period in which calls were counted.
+        # Start of the period in which calls were counted.
         since=used.since or time.time(),
         proposal=await tool_savings.propose(me),
     )

@@ -265,7 +265,7 @@ async def _build_form(stored: StoredModel, accounts: SqlAccountStorage) -> Model
 
 
 async def _read_form(request: Request, accounts: SqlAccountStorage, stored: StoredModel | None) -> ModelForm:
-    """Return the submitted form, with the errors of fields that are not what they should be."""
+    """Return the submitted form, with the errors of invalid fields."""
     form = await forms.read_form(request)
     values = form.read_fields(StoredModel)
     errors: dict[str, str] = {}

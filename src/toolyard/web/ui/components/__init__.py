@@ -1,1 +1,1 @@
-"""What all pages share: responses, forms, formatting, lists and the navigation."""
+"""Parts that all pages share: responses, forms, formatting, lists and the navigation."""

@@ -56,7 +56,7 @@ class ServerContents:
     unconfirmed: Sequence[ClientIssuer] = ()
     """Issuers for client secrets that no admin has confirmed yet."""
     offered_issuer: ClientIssuer | None = None
-    """Issuer that the server names to those who may not use it without signing in."""
+    """Issuer that the server names in its challenge to clients without credentials."""
     file_issuer: ClientIssuer | None = None
     """Issuer of the client id in an entry of a file."""
     redirect_uri: str = ""
