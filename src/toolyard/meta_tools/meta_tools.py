@@ -215,7 +215,7 @@ class MetaTools:
         if mode == "meta":
             return ExposedTools(_NO_TOOLS, META_TOOLS, "this was requested")
         if agent is not None and agent.mode == "meta":
-            return ExposedTools(_NO_TOOLS, META_TOOLS, f"agent '{agent.id}' is set up so")
+            return ExposedTools(_NO_TOOLS, META_TOOLS, f"agent '{agent.id}' has the mode 'meta'")
         if caller.surface is not Surface.MODEL_DIRECT:
             return ExposedTools(shown)
         if reason := self._exceeded_threshold(caller, shown):

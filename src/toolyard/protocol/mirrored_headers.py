@@ -112,7 +112,7 @@ def _parse_header_param(schema: Mapping[str, Any], path: tuple[str, ...], reacha
     if not isinstance(header, str) or not _HEADER_NAME_PATTERN.fullmatch(header):
         raise HeaderParamError(f"x-mcp-header of {place} is not a valid header name")
     if not reachable or not path:
-        raise HeaderParamError(f"x-mcp-header of {place} is not on a plain property")
+        raise HeaderParamError(f"x-mcp-header of {place} is not on a property with a fixed path")
     if schema.get("type") not in ("string", "integer", "boolean"):
         raise HeaderParamError(f"x-mcp-header of {place} is on a type other than string, integer or boolean")
     return HeaderParam(path, f"Mcp-Param-{header}")

@@ -318,7 +318,9 @@ async def test_an_agent_in_meta_mode_reaches_tools_through_the_meta_tools(
     said = bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"]
     assert said == "result_read tools_call tools_describe tools_list tools_search"
     notes = bodies_of_kind(events, Kind.NOTE)
-    assert [note["text"] for note in notes] == ["the model finds tools by search: agent 'far' is set up so"]
+    assert [note["text"] for note in notes] == [
+        "the model finds tools by search: agent 'far' has the mode 'meta'"
+    ]
     results = {body["id"]: body for body in bodies_of_kind(events, Kind.RESULT)}
     good, bad = (results[call["id"]] for call in bodies_of_kind(events, Kind.CALL))
     assert (good["ok"], json.loads(good["text"])["result"]) == (True, "look: moon")

@@ -131,7 +131,7 @@ def _check_client(client: str | None, *, is_all: bool, is_single: bool, replaces
     known, add_all = f"known clients: {', '.join(_CLIENT_NAMES)}", "add --all instead of the client"
     _refuse_first(
         (is_all is (client is not None), "name a client, or use --all", known),
-        (is_all and is_single, "--remove, --project and --to do not apply to --all", "omit them"),
+        (is_all and is_single, "--remove, --project and --to cannot be combined with --all", "omit them"),
         (replaces and not is_all, "--replace and --yes only apply to --all", add_all),
     )
 

@@ -79,7 +79,7 @@ class DeclineProposalRequest(api.RequestModel):
 async def list_proposals(
     proposals: deps.ProposalsDep,
     request_user: api.UserWithRead,
-    everyone: Annotated[bool, Query(description="Those of everyone; for admins only.")] = False,
+    everyone: Annotated[bool, Query(description="Proposals of all users; for admins only.")] = False,
 ) -> ProposalList:
     """Return your proposals, or those of everyone."""
     if everyone and not request_user.is_admin:

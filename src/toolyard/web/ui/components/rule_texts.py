@@ -63,7 +63,7 @@ _TEXTS_BY_RULE = {
         "turned off for the server",
     ),
     rules.BUNDLES_RULE_TITLE: _RuleTexts(
-        "Bundles", "no bundle leaves it out", "it is not in the selected bundles", "not in the bundles"
+        "Bundles", "no bundle excludes it", "it is not in the selected bundles", "not in the bundles"
     ),
     rules.NATIVE_RULE_TITLE: _RuleTexts(
         "Built-in tool",
@@ -72,16 +72,16 @@ _TEXTS_BY_RULE = {
         "in chats only",
     ),
     rules.AGENT_RULE_TITLE: _RuleTexts(
-        "Agent", "no agent leaves it out", "it is not among the tools of this agent", "not for this agent"
+        "Agent", "no agent excludes it", "it is not among the tools of this agent", "not for this agent"
     ),
     rules.INSTANCE_RULE_TITLE: _RuleTexts(
         "Instance",
-        "no instance leaves it out",
+        "no instance excludes it",
         "it is turned off on its instance",
         "turned off on the instance",
     ),
     rules.CHAT_RULE_TITLE: _RuleTexts(
-        "Chat", "no chat leaves it out", "it is not selected in this chat", "not selected in this chat"
+        "Chat", "no chat excludes it", "it is not selected in this chat", "not selected in this chat"
     ),
 }
 
