@@ -56,7 +56,7 @@ _PIECE_BYTES = 256 * 1024
 
 
 class SlashCommands:
-    """Runs slash commands. ``on_turn_started`` follows a turn that a command started."""
+    """Runs slash commands. ``follow_turn`` follows a turn that a command started."""
 
     def __init__(
         self, chats: ChatService, current_chat: CurrentChat, follow_turn: Callable[[int], Awaitable[None]]
