@@ -130,7 +130,7 @@ def _result_uri(handle: str) -> str:
 _LONG_TEXT_CHARACTERS = 2_000
 """Minimum length of a string that is worth shortening."""
 _MIN_TEXT_CHARACTERS = 1_000
-_LONGEST_JSON = 250_000
+_MAX_COMPARED_JSON_CHARACTERS = 250_000
 """Maximum length of a text that is compared as JSON: decoding a longer one could take seconds."""
 _MAX_DEPTH = 64
 
@@ -139,7 +139,7 @@ def is_text_equivalent(text: str, value: object) -> bool:
     """Return whether a text has the same content as a structured value: its only string, or its JSON."""
     if isinstance(value, dict) and list(cast("dict[str, Any]", value).values()) == [text]:
         return True
-    if len(text) > _LONGEST_JSON:
+    if len(text) > _MAX_COMPARED_JSON_CHARACTERS:
         return False
     try:
         return json.loads(text) == value

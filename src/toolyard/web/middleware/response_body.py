@@ -18,7 +18,7 @@ __all__ = ["ResponseBodies", "accepts_gzip"]
 _MIN_BYTES = 1000
 _MAX_INLINE_BYTES = 100_000
 """Bodies that are longer are compressed in a thread, because it takes milliseconds."""
-_LEVEL = 5
+_GZIP_LEVEL = 5
 _GZIP_WINDOW_BITS = 31
 _COMPRESSIBLE_TYPES = ("text/", "application/json", "application/problem+json", "image/svg+xml")
 _EVENT_STREAM_TYPE = "text/event-stream"
@@ -90,7 +90,7 @@ class _CompressedResponse:
         if self._start is not None:
             start, self._start = self._start, None
             if _is_compressible(start, len(body), more=more):
-                self._compressor = zlib.compressobj(_LEVEL, wbits=_GZIP_WINDOW_BITS)
+                self._compressor = zlib.compressobj(_GZIP_LEVEL, wbits=_GZIP_WINDOW_BITS)
             if self._compressor is not None and not more:
                 body = await self._compress(body, is_last=True)
                 _set_headers(start, len(body))

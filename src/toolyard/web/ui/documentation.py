@@ -23,7 +23,7 @@ router = Routes()
 
 _INDEX = "README"
 _URL = "/ui/docs"
-_LEFT_OUT = ("decisions", "screenshots")
+_UNPACKAGED_FOLDERS = ("decisions", "screenshots")
 """Folders of the documentation that are not part of the package."""
 
 
@@ -62,7 +62,7 @@ def list_document_files() -> dict[str, Path]:
     return {
         (relative if path.suffix == ".svg" else relative.with_suffix("")).as_posix(): path
         for path, relative in paths
-        if relative.parts[0] not in _LEFT_OUT
+        if relative.parts[0] not in _UNPACKAGED_FOLDERS
     }
 
 
