@@ -231,7 +231,7 @@ class Connection:
         for client in [client for client in self._log_clients if client.key == key]:
             del self._log_clients[client]
 
-    def list_users(self) -> list[str]:
+    def list_client_names(self) -> list[str]:
         """Return the names of the clients that use the connection, sorted.
 
         Those without a key cannot be told apart: each name is among them once, while a request of it waits

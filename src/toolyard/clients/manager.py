@@ -460,7 +460,7 @@ class ConnectionManager:
         launches = self._processes.describe_launches(status.principal, status.server)
         dedicated = self._dedicated_connections.for_server(status.server, status.principal)
         status.processes = tuple(
-            ServerProcess(pid, tuple(connection.list_users()), launches.get(connection))
+            ServerProcess(pid, tuple(connection.list_client_names()), launches.get(connection))
             for connection in (*launches, *dedicated)
             if (pid := connection.pid) is not None
         )

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, select, update
 
 from toolyard.errors import Taken
 from toolyard.store.change_feed.signals import AGENTS_CHANNEL, Signals
-from toolyard.store.repositories.rows import require_room
+from toolyard.store.repositories.rows import require_below_limit
 from toolyard.store.sql.dialects import insert_if_absent, raise_if_violated
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.stored_values import fold_case, json_text
@@ -110,7 +110,7 @@ class SqlAgentStorage:
 def _require_room(connection: Connection, stored: StoredAgent, max_per_owner: int) -> None:
     is_owned = agents.c.owner == (stored.owner or _SHARED_OWNER)
     noun = "shared agent" if stored.owner is None else "agent"
-    require_room(connection, agents, is_owned, max_per_owner, noun, "agent_limit")
+    require_below_limit(connection, agents, is_owned, max_per_owner, noun, "agent_limit")
 
 
 def _move_chats(connection: Connection, old: StoredAgent, new_slug: str) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, delete, func, select, update
 from toolyard.errors import NotFound, Taken
 from toolyard.store.change_feed.signals import REGISTRY_CHANNEL, Signals
 from toolyard.store.repositories.cascades import delete_grant_rows, delete_server_rows, find_instance_ids
-from toolyard.store.repositories.rows import RecordMapper, require_room
+from toolyard.store.repositories.rows import RecordMapper, require_below_limit
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import insert_if_absent, raise_if_violated
 from toolyard.store.sql.executor import DatabaseExecutor
@@ -216,7 +216,7 @@ class SqlRegistryStorage:
 
         def insert_instance(connection: Connection) -> None:
             own = instances.c.user_id == instance.user_id
-            require_room(connection, instances, own, max_per_user, "instance", "instance_limit")
+            require_below_limit(connection, instances, own, max_per_user, "instance", "instance_limit")
             _require_choice(connection, instance)
             with raise_if_violated("reference", NotFound("the user no longer exists")):
                 if not insert_if_absent(connection, instances, self._instance_values(instance)):

@@ -14,7 +14,7 @@ from toolyard.store.sql.cipher import Cipher
 from toolyard.types.plurals import format_count
 from toolyard.types.registry import record_fields
 
-__all__ = ["RecordMapper", "batches", "delete_all_but_newest", "require_room"]
+__all__ = ["RecordMapper", "batches", "delete_all_but_newest", "require_below_limit"]
 
 
 def batches(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
@@ -35,7 +35,7 @@ def delete_all_but_newest(
     return connection.execute(delete(table).where(key.in_(excess))).rowcount
 
 
-def require_room(
+def require_below_limit(
     connection: Connection, table: Table, condition: Any, max_rows: int, noun: str, setting: str
 ) -> None:
     """Raise LimitReached if there are as many matching rows as allowed; 0 means no limit.
