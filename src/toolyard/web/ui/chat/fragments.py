@@ -147,7 +147,7 @@ class FragmentContext:
         return _LATER_HTML.format(query.id, href, peek if is_open else "", link)
 
     @staticmethod
-    def peek(outcome: CallResult) -> str:
+    def preview(outcome: CallResult) -> str:
         """Return a result in one line."""
         is_whole = outcome.length <= len(outcome.text)
         return one_line((summarize_result(outcome.text) if is_whole else "") or outcome.text, 100)

@@ -114,7 +114,7 @@ class ChatPageContext:
         return "/ui/chat" if self.chat is None else f"/ui/chat/{self.chat.id}"
 
     @property
-    def talks(self) -> bool:
+    def has_model(self) -> bool:
         """True if a chat model is configured."""
         return bool(self.settings.models)
 

@@ -50,7 +50,7 @@ class InstanceRow:
         return "Connect" if self.record.state == "pending" else "Reconnect"
 
     @property
-    def wants_value(self) -> bool:
+    def needs_value(self) -> bool:
         """True if it needs a key from the person."""
         return not self.oauth and self.record.state in ("pending", "needs_reauth")
 

@@ -61,7 +61,7 @@ class ChangesPage:
     """URL of the page where an admin accepts the changes for everyone; empty for others."""
 
     @property
-    def trouble(self) -> str:
+    def problem_title(self) -> str:
         """Title of the problem."""
         return (
             "Can’t use the lock file" if isinstance(self.problem, LockBroken) else "Couldn’t reach the server"
