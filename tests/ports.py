@@ -28,7 +28,8 @@ def _port_range() -> range:
     if end <= _FIRST_PORT:
         return range(0)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    mine = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    # The replacement of a crashed worker has a higher number than there are workers.
+    mine = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % workers
     size = (end - _FIRST_PORT) // workers
     return range(_FIRST_PORT + mine * size, _FIRST_PORT + (mine + 1) * size)
 
