@@ -67,7 +67,7 @@ KEYED = [
         "headers": [{"name": "Authorization", "isRequired": True, "isSecret": True}],
     }
 ]
-LOOK_ALIKES = ("io.a/b-c", "io.a-b/c", "io.a.b/c", "io.other/c")
+LOOK_ALIKES = ("io.a/b-c", "io.a/.b..c", "io.a/_b__c", "io.a-b/c", "io.a.b/c", "io.other/c")
 
 
 JUNK = [

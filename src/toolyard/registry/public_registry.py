@@ -29,8 +29,6 @@ _PLACEHOLDER = re.compile(r"\$\{|\{([A-Za-z_][A-Za-z0-9_-]*)\}")
 _PACKAGE_NAME = re.compile(r"(?:@[A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+-]*")
 _NOT_IN_VARIABLES = re.compile(r"[^A-Za-z0-9]+")
-_VARIABLE_SEPARATORS = str.maketrans({"/": "__", "-": "___"})
-"""Replacements that keep names of different publishers apart: ``a-b/c``, ``a/b-c`` and ``a.b/c``."""
 _HTTPS_URL = re.compile(r"https://[^/?#@\\]+(?:[/?#]|$)")
 _MAX_RESULTS = 20
 
@@ -134,7 +132,9 @@ class _ValueReader:
     """
 
     def __init__(self, server: str) -> None:
-        self._server = re.sub(r"[^A-Za-z0-9_]", "_", server.translate(_VARIABLE_SEPARATORS))
+        publisher, _, self._server = server.rpartition("/")
+        # One underscore for a dot, three for a hyphen, and two at the end, which the rest never has.
+        self._publisher = re.sub(r"[^A-Za-z0-9]", "_", publisher.replace("-", "___"))
         self.variables: list[KnownVariable] = []
 
     def read(self, inputs: Iterable[dict[str, Any]]) -> dict[str, JsonValue]:
@@ -179,7 +179,8 @@ class _ValueReader:
         return self._add(name, raw)
 
     def _add(self, name: str, raw: dict[str, Any]) -> str:
-        variable = f"MCP_{self._server}_{_NOT_IN_VARIABLES.sub('_', name).strip('_')}".upper()
+        rest = _NOT_IN_VARIABLES.sub("_", f"{self._server}_{name}").strip("_")
+        variable = f"MCP_{self._publisher}__{rest}".upper()
         purpose = _text(raw.get("description")) or name
         self.variables.append(KnownVariable(variable, purpose, raw.get("isSecret") is True))
         return f"${{{variable}}}"
