@@ -431,10 +431,14 @@ class CallPath:
         name = call.name
         state = self._manager.state(server.id, caller.principal)
         known, lock_file = self._policy_cache.by_caller.peek(caller), self._locks.file
-        # Nearly every call is like an earlier one that was allowed.
+        # Nearly every call is like an earlier one that was allowed. Compared by identity, because 0 equals
+        # False: a definition whose read-only hint is 0 has none.
         if (
             known is not None
-            and known.allowed_tools.get(name) == (definition, server, state)
+            and (allowed := known.allowed_tools.get(name)) is not None
+            and allowed[0] is definition
+            and allowed[1] is server
+            and allowed[2] is state
             and (lock_file is None or time.monotonic() < lock_file.absent_until)
         ):
             return
