@@ -120,6 +120,26 @@ async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_
     await wait_until(lambda: password_site.part(GatewayMount).admission_count == 0)
 
 
+async def test_a_change_of_an_agent_counts_before_its_version_is_read(
+    password_site: InProcessApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, reading = await password_site.person("ann"), asyncio.Event()
+    made = await ann.token.post("/api/v1/agents", {"name": "Reader", "tools": ["a_*"]})
+    assert await listed(ann.token) == 200
+    assert password_site.part(GatewayMount).admission_count == 1
+
+    async def never() -> frozenset[tuple[str, int]]:
+        await reading.wait()
+        return frozenset()
+
+    monkeypatch.setattr(password_site.services.database.agents, "read_versions", never)
+    body = {"name": "Reader", "tools": ["b_*"], "version": made.json["version"]}
+    changed = await ann.token.patch(f"/api/v1/agents/{made.json['stored_id']}", body)
+    assert changed.status == 200
+    assert password_site.part(GatewayMount).admission_count == 0
+    reading.set()
+
+
 async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
     password_site: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:

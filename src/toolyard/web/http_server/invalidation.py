@@ -76,7 +76,10 @@ async def handle_agent_changes(
     """Refresh admissions and gateway clients when any process changes a stored agent."""
     known: frozenset[tuple[str, int]] | None = None
     async with aclosing(signals.listen(AGENTS_CHANNEL)) as listening:
-        async for _ in listening:
+        async for changed_id in listening:
+            if changed_id:
+                # Before the versions are read: the next call may come at once.
+                mount.clear_admissions()
             # With SQLite, every write of another process may be one to the agents.
             with suppress(StoreError):
                 former, known = known, await agents.read_versions()
