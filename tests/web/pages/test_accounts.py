@@ -28,6 +28,8 @@ async def test_somebody_is_invited_and_the_link_is_shown_once(password_site: InP
     link = page.root.one("input", id="invite-link").attrs["value"]
     assert link.startswith(password_site.url + "/ui/invite/")
     assert "Invite link for Grace" in page.text
+    assert "Expires in" in page.text
+    assert "<time" not in page.text
     assert link not in (await ada.get("/ui/admin/people")).html
     assert "no password yet" in (await ada.get("/ui/admin/people")).text
     grace = ScriptlessBrowser(password_site.client())
