@@ -48,8 +48,9 @@ __all__ = ["SqlChatStore"]
 _SELECT_CHAT = SELECT_CHATS.where(chats.c.id == bindparam("chat_id"), chats.c.owner == bindparam("of"))
 _MAX_PAGE_ROWS = 10_000
 _MAX_SIGNAL_CHARACTERS = 6_000
-_MAX_BODY_CHARACTERS_PER_STEP = 16_000
 """Maximum length of the ids in one signal."""
+_MAX_BODY_CHARACTERS_PER_STEP = 16_000
+"""Length of an event from which on other tasks run before the next one is decoded."""
 _RETRY_SECONDS = 1.0
 """Pause between attempts to read stop requests while the database is unavailable."""
 
