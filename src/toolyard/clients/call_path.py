@@ -27,6 +27,7 @@ from toolyard.results import (
     shape_and_store,
 )
 from toolyard.results.readable_json import to_readable_json
+from toolyard.store.errors import DatabaseUnavailable
 from toolyard.tracing.tracer import Attributes
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.call import (
@@ -509,6 +510,9 @@ class CallPath:
         self, error: ToolyardError, caller: Caller, limits: ResultLimits | None = None
     ) -> Result:
         """Convert an error to a result, redacted, and marked as untrusted if its server is untrusted."""
+        if isinstance(error, DatabaseUnavailable):
+            log.warning("%s", error.cause)
+            error = ToolyardError(error.public_cause, hint=error.public_hint)
         server = self._manager.find(getattr(error, "server", ""), caller.principal)
         trust = Trust.TRUSTED if server is None else server.trust
         secrets = () if server is None else find_secrets(server)

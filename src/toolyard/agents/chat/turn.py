@@ -45,6 +45,7 @@ from toolyard.agents.models.available_models import Models
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ToolyardError
 from toolyard.meta_tools import RESULT_READ_TOOL
+from toolyard.store.errors import DatabaseUnavailable
 from toolyard.tracing.tracer import Attributes
 from toolyard.types.account import Principal
 from toolyard.types.approval import Approval, Grant
@@ -169,6 +170,9 @@ class Turn:
             return self._task.result()
         if isinstance(error, NotHeld):
             return None
+        if isinstance(error, DatabaseUnavailable):
+            log.warning("chat %s: a turn failed: %s", self._chat.id, error.cause)
+            return TurnEnd(TurnOutcome.FAILED, error.public_cause, error.public_hint)
         if isinstance(error, ToolyardError):
             return TurnEnd(TurnOutcome.FAILED, error.cause, error.hint)
         # Boundary of the task: an unexpected exception goes to the log, not to the user.
