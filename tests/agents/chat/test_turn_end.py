@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from tests.agents.chat.chat_harness import (
     KEY,
     ME,
@@ -57,6 +58,17 @@ async def test_stop_ends_the_models_answer_and_keeps_what_came(
     assert bodies_of_kind(again, Kind.MODEL_MESSAGE)[0]["text"] == "You said: go on"
     sent = (await model.journal())[-1]["messages"]
     assert [message["role"] for message in sent] == ["user", "assistant", "user"]
+
+
+async def test_a_turn_that_fails_for_the_database_names_it_in_the_log_only(
+    process: ChatProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = process.database.executor.engines.display_name
+    await process.database.executor.execute(text("ALTER TABLE grants RENAME TO elsewhere"))
+    [end] = bodies_of_kind(await process.run(await process.chat(), "s_put", text="a"), Kind.END)
+    assert end["error"] == "Toolyard's database is not available"
+    assert place not in str(end)
+    assert f"a turn failed: the database {place} cannot be used" in caplog.text
 
 
 async def test_stop_ends_tools_that_run_side_by_side_and_tells_their_server(
