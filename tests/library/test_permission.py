@@ -51,9 +51,10 @@ async def test_a_lock_that_appears_holds_for_a_tool_that_was_called_before(
         await yard.call("one_echo")
         write_lock(data_dir / "mcp.lock", {})
         with pytest.raises(ToolRefused, match="quarantine"):
-            while True:
-                await yard.call("one_echo")
-                await asyncio.sleep(0.05)
+            async with asyncio.timeout(20):
+                while True:
+                    await yard.call("one_echo")
+                    await asyncio.sleep(0.05)
 
 
 # Refused and missing.
