@@ -73,6 +73,7 @@ def call(id: object, params: dict) -> None:
 
 
 def serve() -> None:
+    print("no message " + ATTACK, flush=True)
     print(ATTACK, file=sys.stderr, flush=True)
     for line in sys.stdin:
         message = json.loads(line)

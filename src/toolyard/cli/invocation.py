@@ -161,8 +161,10 @@ def _start_logging(verbose: bool) -> None:
         # Commands print messages of their own for the problems that the library logs as warnings.
         log.addHandler(logging.NullHandler())
         return
+    from toolyard.types.log_formatter import TextFormatter  # few commands write a log
+
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(TextFormatter("%(levelname)s %(name)s: %(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)
 

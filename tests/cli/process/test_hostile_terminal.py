@@ -48,6 +48,7 @@ COMMANDS = (
     "call evil_fail",
     "call evil_error",
     "call evil_error --json",
+    "--verbose call evil_say a=x",
     "call evil_die",
     "call evil_rows",
     "call evil_rows --json",

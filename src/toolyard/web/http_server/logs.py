@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
 from collections.abc import Callable
 
-import orjson
-
 from toolyard.config.settings.table import LogFormat, LogLevel
+from toolyard.types.log_formatter import TextFormatter
 
 __all__ = ["WarningThrottle", "start_logging"]
 
@@ -25,7 +25,7 @@ def start_logging(level: LogLevel, log_format: LogFormat, *, verbose: bool = Fal
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(WarningThrottle())
-    text_formatter = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    text_formatter = TextFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     handler.setFormatter(_JsonFormatter() if log_format is LogFormat.JSON else text_formatter)
     min_level = logging.DEBUG if verbose else logging.getLevelNamesMapping()[level.name]
     for name, logger_level in (("toolyard", min_level), ("uvicorn", max(min_level, logging.WARNING))):
@@ -80,4 +80,5 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return orjson.dumps(line).decode()
+        # Unlike orjson, it accepts lone surrogates, and escapes hidden characters: all but this one.
+        return json.dumps(line).replace("\x7f", "\\u007f")
