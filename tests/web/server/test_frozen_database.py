@@ -100,6 +100,29 @@ async def test_a_call_whose_audit_entry_cannot_be_written_does_not_name_the_data
     assert "the audit log cannot be written: the database postgresql://" in caplog.text
 
 
+async def test_an_export_of_the_audit_log_begins_only_if_the_database_answers(
+    postgres_url: str, open_site: Opening
+) -> None:
+    async with run_freezable_proxy(postgres_url) as (proxy, url):
+        site = await open_site(
+            people_mode="password",
+            database_url=f"{url}&connect_timeout=2",
+            database_timeout=1,
+            secret_key=KEY,
+        )
+        admin = await site.person("Ann", "admin")
+        for form in ("jsonl", "csv"):
+            proxy.freeze_on = b"FROM audit"
+            async with asyncio.timeout(HANG_GUARD):
+                reply = await admin.token.get(f"/api/v1/audit/export?format={form}")
+                proxy.freeze_on = None
+                proxy.thaw()
+                assert reply.status == 503
+                assert reply.headers["Retry-After"] == "5"
+                while (await admin.token.get(f"/api/v1/audit/export?format={form}")).status != 200:
+                    await asyncio.sleep(0.1)
+
+
 @pytest.mark.parametrize(("words", "code"), [(("users", "list"), 1), (("serve", "--port", "0"), 2)])
 async def test_commands_end_and_name_the_database(
     postgres_url: str, tmp_path: Path, words: tuple[str, ...], code: int

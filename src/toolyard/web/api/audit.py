@@ -93,6 +93,8 @@ async def export_audit(
 ) -> StreamingResponse:
     """Stream all entries, oldest first, as one JSON object per line or as CSV."""
     await audit.record_change(request_user, "audit.export", form)
+    # The response begins before its first entry is read, and could not report an error of the database.
+    await audit_log.entries(before=None, limit=1, action=None, actor=None)
     entries = audit_log.export()
     lines = _export_csv(entries) if form == "csv" else _export_jsonl(entries)
     headers = {"Content-Disposition": f'attachment; filename="toolyard-audit.{form}"'}
