@@ -156,6 +156,7 @@ def test_the_service_keeps_its_data_and_secrets_to_itself() -> None:
     assert unit_values("CapabilityBoundingSet") == [""]
     assert unit_values("ProtectSystem") == ["strict"]
     kernel = ("ProtectControlGroups", "ProtectKernelLogs", "LockPersonality", "RestrictRealtime")
+    kernel += ("PrivateDevices", "ProtectClock", "ProtectHome", "RemoveIPC")
     for name in ("NoNewPrivileges", "PrivateTmp", "RestrictSUIDSGID", *kernel):
         assert unit_values(name) == ["yes"], name
     assert unit_values("RestrictAddressFamilies") == ["AF_INET AF_INET6 AF_UNIX AF_NETLINK"]
