@@ -280,7 +280,12 @@ async def test_a_question_shows_all_keys_first_and_hidden_characters(
 ) -> None:
     here: ApprovalSite = await door()
     client = here.modern() if era == "modern" else await here.old()
-    arguments = {"body": "x" * 900, "more": "y" * 500, "force": True, "to": "ann\u202emoc.live\U000e0041\u2003x"}
+    arguments = {
+        "body": "x" * 900,
+        "more": "y" * 500,
+        "force": True,
+        "to": "ann\u202emoc.live\U000e0041\u2003x",
+    }
     message = (await asks(client, http, arguments))["message"]
     keys = '4 arguments: "body", "more", "force", "to"'
     short, long = '"force": true, "to": "ann\\u202emoc.live\\U000e0041\\u2003x"', '"body": "xxx'

@@ -121,7 +121,7 @@ async def test_who_may_not_use_a_model_neither_sees_nor_calls_it(
     root, ann, bob = [await team.person(*each) for each in (("root", "admin"), ("ann",), ("bob",))]
     url = model_program.url
     await add(root.token, **entry(url, name="all"))
-    await add(root.token, **entry(url, name="boss", audience="admins"))
+    await add(root.token, **entry(url, name="boss", label="For the board", audience="admins"))
     await add(root.token, **entry(url, name="anns", audience="people", people=[ann.user.id]))
     await add(root.token, name="own", provider="openai", model="gpt-x", audience="admins")
     assert await names(root.token) == ["all", "boss", "own"]
@@ -140,6 +140,11 @@ async def test_who_may_not_use_a_model_neither_sees_nor_calls_it(
             assert refused.status == 422
             assert refused.json["type"] == "urn:toolyard:problem:no-such-model"
             assert "admin" not in refused.text.replace("page Models", "")
+    # Nor does a shared agent that names it tell its label.
+    shared = await root.token.post("/api/v1/agents", {"name": "a", "model": "boss", "shared": True})
+    for path in ("/ui/agents", f"/ui/agents/{shared.json['stored_id']}"):
+        assert "For the board" in (await root.browser.get(path)).text, path
+        assert "For the board" not in (await bob.browser.get(path)).text, path
     # Losing access ends with the next turn, also of a chat that had the model.
     own = (await ann.token.post("/api/v1/chats", {"model": "anns"})).json["id"]
     await root.token.patch(f"{ENTRIES}/anns", {"people": [bob.user.id]})

@@ -244,9 +244,13 @@ class Models:
             listed.append(ListedModel(record, self._origins.get("local_model", "installed package")))
         return listed
 
-    def find_title(self, model_id: str) -> str:
-        """Return the name of a model that people see; the id itself of one that is not listed."""
-        records = (each.record for each in self.list_all() if not each.overridden)
+    def find_title(self, model_id: str, principal: Principal | None = None) -> str:
+        """Return the name of a model that people see; the id itself of one that is not listed.
+
+        With a principal, a model that this person may not use counts as not listed.
+        """
+        listed = (each.record for each in self.list_all() if not each.overridden)
+        records = (each for each in listed if principal is None or each.permits(principal))
         return next((each.title for each in records if each.name == model_id), model_id)
 
     def _find_origin(self, name: str) -> str:

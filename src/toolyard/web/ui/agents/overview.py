@@ -111,7 +111,7 @@ async def show_agents(
         request,
         "agents.html",
         entries=entries,
-        model_titles={each: chats.models.find_title(each) for each in models},
+        model_titles={each: chats.models.find_title(each, me.user.principal) for each in models},
         # Problems of agents that cannot be used, by agent id.
         broken={
             each.ref: found for each in entries if (found := agent_directory.find_bundle_problems(each.agent))
@@ -270,5 +270,5 @@ def _build_page(
             chats.models.pick(agent.model, me.user.principal)
         except NoSuchModel as error:
             warnings.append(Problem(error.cause, hint=error.hint))
-    model = chats.models.find_title(agent.model) if agent.model else None
+    model = chats.models.find_title(agent.model, me.user.principal) if agent.model else None
     return AgentPage(entry, problems, warnings, place if me.is_admin else None, model)
