@@ -144,6 +144,8 @@ def test_a_hostile_file_cannot_rewrite_the_screen(project: Path, data_dir: Path,
         ),
         *("npm_config_registry", "BASH_ENV", "ENV", "RUBYOPT", "PERL5LIB", "JAVA_TOOL_OPTIONS"),
         *("GIT_SSH_COMMAND", "UV_INDEX_URL", "PIP_INDEX_URL", "Path"),
+        *("AWS_SHARED_CREDENTIALS_FILE", "KUBECONFIG", "OPENSSL_MODULES", "ERL_AFLAGS"),
+        *("PUPPETEER_EXECUTABLE_PATH", "NODE_EXTRA_CA_CERTS"),
     ],
 )
 def test_variables_that_change_what_is_run_are_marked_and_never_starred(

@@ -66,12 +66,27 @@ _EXECUTION_NAMES = frozenset(
             "DOCKER_CONFIG",
             "VIRTUAL_ENV",
         ),
-        *("OPENSSL_CONF", "GCONV_PATH", "LOCPATH", "MAKEFLAGS", "COREPACK_NPM_REGISTRY"),
+        *(
+            "GCONV_PATH",
+            "LOCPATH",
+            "MAKEFLAGS",
+            "COREPACK_NPM_REGISTRY",
+            "LESSOPEN",
+            "GRADLE_OPTS",
+            "MAVEN_OPTS",
+        ),
+        # Configuration files that name commands.
+        *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "KUBECONFIG"),
+        *("CHROME_BIN", "CHROME_PATH", "PLAYWRIGHT_BROWSERS_PATH", "PUPPETEER_EXECUTABLE_PATH"),
+        # Whose certificates count, for packages that are downloaded.
+        *("NODE_EXTRA_CA_CERTS", "NODE_TLS_REJECT_UNAUTHORIZED", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+        *("CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"),
     )
 )
 _EXECUTION_PREFIXES = (
     *("LD_", "DYLD_", "PYTHON", "PERL5", "GIT_", "NPM_CONFIG_", "YARN_", "PNPM_", "BUN_", "DENO_", "UV_"),
     *("PIP_", "PIPX_", "POETRY_", "CONDA_", "CARGO_", "LUA_", "BASH_FUNC_", "DOTNET_", "CORECLR_", "COR_"),
+    *("ERL_", "OPENSSL_", "TS_NODE_", "NVM_", "VOLTA_", "MISE_", "ASDF_", "PYENV_", "RBENV_"),
 )
 # Exceptions from the prefixes above, frequent in real configurations and without effect on which code runs.
 _HARMLESS_NAMES = frozenset(
