@@ -151,7 +151,7 @@ def test_a_hostile_file_cannot_rewrite_the_screen(project: Path, data_dir: Path,
 def test_variables_that_change_what_is_run_are_marked_and_never_starred(
     project: Path, data_dir: Path, write: Write, name: str
 ) -> None:
-    value = "./aB3aB3aB3aB3aB3aB3aB3aB3aB3aB3"
+    value = "sk-aB3aB3aB3aB3aB3aB3aB3aB3aB3aB3"
     entry = {"command": "x", "env": {name: value}}
     (server,) = review_file(write(project / ".mcp.json", {"mcpServers": {"a": entry}}), data_dir).servers
     (variable,) = server.environment
