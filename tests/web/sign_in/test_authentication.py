@@ -404,6 +404,23 @@ async def test_the_api_takes_no_types_that_a_form_elsewhere_could_send(
         assert (await browser.ask("POST", "/api/v1/tokens", {"Content-Type": good}, data=body)).status == 201
 
 
+async def test_no_route_of_the_api_takes_a_body_that_a_form_elsewhere_could_send(
+    open_site: Opening, browse: Callable[..., CookieBrowser]
+) -> None:
+    local, wrong = await open_site(), []
+    browser = browse(local)
+    unsafe = [
+        each for each in _routes(local) if each[0] not in ("GET", "HEAD") and each[1].startswith("/api")
+    ]
+    assert len(unsafe) > 50, "the routes were not found"
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        for method, path in unsafe:
+            filled = re.sub(r"\{\w+(:path)?\}", "x", path)
+            if (await browser.ask(method, filled, {"Content-Type": kind}, data=b"{}")).status != 415:
+                wrong.append(f"{method} {path} takes {kind}")
+    assert not wrong, "\n".join(wrong)
+
+
 # Where to go next.
 
 
