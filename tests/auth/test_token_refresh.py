@@ -407,6 +407,17 @@ async def test_a_clock_set_back_does_not_postpone_refreshes(oauth_fixture: OAuth
     assert len(await refreshes(oauth_fixture)) == 2
 
 
+async def test_a_clock_set_back_does_not_hide_a_sign_out_of_another_process(
+    oauth_fixture: OAuthFixture,
+) -> None:
+    provider = oauth_fixture.provider()
+    await oauth_fixture.call(provider)
+    assert await provider.headers() != {}
+    oauth_fixture.clock.now -= 100
+    await oauth_fixture.storage.drop_grant(oauth_fixture.mcp)
+    assert await provider.headers() == {}
+
+
 async def test_a_sign_in_begun_while_the_clock_was_ahead_cannot_be_finished(
     oauth_fixture: OAuthFixture,
 ) -> None:
