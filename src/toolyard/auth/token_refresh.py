@@ -83,7 +83,7 @@ class GrantRefresher:
         if grant is None or grant.is_fresh(now):
             return grant
         if not can_refresh(grant, self._target):
-            if not grant.is_valid(now) and not 0 <= now - self._last_read_at < _MISSING_GRANT_RECHECK_SECONDS:
+            if not grant.is_valid(now) and now - self._last_read_at >= _MISSING_GRANT_RECHECK_SECONDS:
                 grant = await self.reload_grant()
         elif not 0 < self._retry_at - now <= _RETRY_DELAY_SECONDS:
             grant = await self._try_refresh(grant, now)
