@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from tests import prefork
-from tests.background.conftest import wait_until
+from tests.background.conftest import INITIALIZE, wait_until
 from tests.processes import is_running
 from tests.sqlite_template import copy_template
 
@@ -381,10 +381,34 @@ def test_servers_without_a_folder_get_one_of_their_own(machine: Machine) -> None
         if server["pid"] and server["id"] in ("own", "client")
     }
     assert sorted(id for id, _ in pids) == ["client", "client", "own"]
-    shown = machine.run("status").stdout
-    assert all(f"client has several processes; {pid} is " in shown for id, pid in pids if id == "client")
-    assert all(f" in {place}\n" in shown for place in places)
-    assert "own has several processes" not in shown
+    shown = machine.run("status").stdout.splitlines()
+    user = "{name} {version}".format(**INITIALIZE["clientInfo"])
+    for id, pid in pids:
+        (line,) = (line for line in shown if line.startswith(f"{id}: process {pid}, used by {user}"))
+        assert ("(" in line) is (id == "client")
+    assert all(any(f" in {place})" in line for line in shown) for place in places)
+
+
+def test_status_names_all_clients_of_a_process(machine: Machine) -> None:
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(FOLDER_SERVER)]}
+    machine.write_config(own={**entry, "sessions": "per-client"}, shared=entry)
+    modern = machine.start()
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "modern", "version": "2"},
+    }
+    legacy = machine.start().initialize()
+    for name in ("own", "shared"):
+        folder_of(legacy, name)
+        modern.ask("tools/call", {"name": f"{name}_folder", "arguments": {}, "_meta": meta})
+    old = "{name} {version}".format(**INITIALIZE["clientInfo"])
+    servers = {each["id"]: each for each in machine.status()["views"][0]["servers"]}
+    assert [each["users"] for each in servers["shared"]["processes"]] == [["modern 2", old]]
+    assert sorted(each["users"] for each in servers["own"]["processes"] if each["users"]) == [
+        ["modern 2"],
+        [old],
+    ]
 
 
 def test_servers_of_a_project_run_in_its_folder_with_its_variables(machine: Machine) -> None:

@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -368,6 +368,7 @@ class BackgroundServer:
                             "launch": next(
                                 (each.launch for each in status.processes if each.pid == status.pid), None
                             ),
+                            "processes": [asdict(process) for process in status.processes],
                         }
                         for status in core.local.core.manager.statuses()
                     ],

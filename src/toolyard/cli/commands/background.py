@@ -13,8 +13,10 @@ import click
 from toolyard.background.runtime_dir import LOG_FILE_NAME, RuntimeDirError
 from toolyard.background.shim import BackgroundLink, NotAttached, read_line
 from toolyard.cli.invocation import Command, Options, Usage
-from toolyard.cli.output.console import Column, format_count, make_printable, print_json, show_table
+from toolyard.cli.output.console import Column, format_count, print_json, show_table
+from toolyard.cli.output.servers import describe_process
 from toolyard.errors import Unreachable
+from toolyard.types.server import ServerProcess
 
 __all__ = ["commands"]
 
@@ -75,10 +77,17 @@ def _show_status(status: dict[str, Any]) -> None:
         show_table(
             columns, [(each["id"], each["state"], str(each["pid"] or "-")) for each in view["servers"]]
         )
-        for each in view["servers"]:
-            if each["launch"]:
-                text = f"{each['id']} has several processes; {each['pid']} is {each['launch']}"
-                print(make_printable(text))
+    # A process may belong to several views.
+    processes = dict.fromkeys(
+        describe_process(server["id"], ServerProcess(**process))
+        for view in status["views"]
+        for server in view["servers"]
+        for process in server["processes"]
+    )
+    if processes:
+        print("", *processes, sep="\n")
+    if not status["background"]:
+        print("\n`toolyard --remote URL servers` shows all servers of `toolyard serve`.")
 
 
 def _format_time(seconds: float) -> str:

@@ -21,6 +21,7 @@ from toolyard.types.server import ServerProcess
 
 __all__ = [
     "ServerSummary",
+    "describe_process",
     "describe_server_info",
     "servers_json",
     "show_processes",
@@ -96,9 +97,14 @@ def show_processes(summaries: Sequence[ServerSummary]) -> None:
     """Print the processes of stdio servers, with the clients that use them; a pipe gets only the table."""
     for line in summaries if is_terminal(sys.stdout) else ():
         for process in line.processes:
-            users = f", used by {', '.join(process.users)}" if process.users else ""
-            launch = f" ({process.launch})" if process.launch else ""
-            print(one_line(f"{line.server}: process {process.pid}{users}{launch}", 400))
+            print(describe_process(line.server, process))
+
+
+def describe_process(server_id: str, process: ServerProcess) -> str:
+    """Return a line with the id of a process, its users, and its launch if there are several."""
+    users = f", used by {', '.join(process.users)}" if process.users else ""
+    launch = f" ({process.launch})" if process.launch else ""
+    return one_line(f"{server_id}: process {process.pid}{users}{launch}", 400)
 
 
 def servers_json(summaries: Sequence[ServerSummary]) -> list[dict[str, Any]]:
