@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,6 +46,18 @@ def test_an_agent_without_tools_says_why(listed: Cli) -> None:
     assert f"AGENTS.md:7: Empty.tools: {UNKNOWN}" in ran.err
     assert "Empty: has no tools: all are hidden (not for this agent: 2; write tools: 1)" in ran.err
     assert "hint: `toolyard tools --agent empty --all` shows the reasons" in ran.err
+
+
+def test_a_failed_server_does_not_hide_that_an_agent_has_no_tools(cli: Cli, demo: dict[str, Any]) -> None:
+    dead = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
+    cli.write({"mcpServers": {"demo": demo, "dead": dead}})
+    cli.agents(AGENTS + "\n## Hopeful\n---\ntools: [demo_cuont, 'd*']\n---\nWait.\n")
+    ran = cli("tools", "--agent", "empty")
+    assert "Empty: has no tools: all are hidden (not for this agent: 2; write tools: 1)" in ran.err
+    assert "has no tools" not in cli("tools", "--agent", "hopeful").err
+    checked = cli("check").out
+    assert "AGENTS.md:7: Empty: has no tools: its patterns match none" in checked
+    assert "Hopeful: has no tools" not in checked
 
 
 def test_names_are_checked_while_the_file_has_another_fault(listed: Cli) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolyard.agents.definitions.tools_list import check_tool_patterns
+from toolyard.agents.definitions.tools_list import check_tool_patterns, may_allow_unlisted
 from toolyard.catalog.exposed_names import RESERVED_NAMES
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
@@ -40,7 +40,7 @@ def find_tool_problems(
     caller = caller.on_surface(Surface.MODEL_META)
     # Chats have the built-in tools as well, which not every interface lists.
     has_builtin = agent.tools is None or any(map(compile_patterns(agent.tools).allows, RESERVED_NAMES))
-    if unlisted or has_builtin or call_path.visible_tools(listing, caller):
+    if has_builtin or may_allow_unlisted(agent, prefixes) or call_path.visible_tools(listing, caller):
         return problems
     rules = summarize_hiding_rules(each.rule for each in call_path.hidden_tools(listing, caller))
     reason = f"all are hidden ({rules})" if rules else "no server has any"

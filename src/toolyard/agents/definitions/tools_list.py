@@ -20,6 +20,7 @@ __all__ = [
     "ToolPatternProblems",
     "check_tool_patterns",
     "is_tools_line",
+    "may_allow_unlisted",
     "parse_tool_list",
 ]
 
@@ -226,6 +227,14 @@ def check_tool_patterns(
         else:
             warnings.append(_tools_problem(agent, f"'{text}' matches no tool"))
     return ToolPatternProblems(tuple(errors), tuple(warnings))
+
+
+def may_allow_unlisted(agent: Agent, unlisted_prefixes: Mapping[str, str]) -> bool:
+    """Return whether the agent's patterns may allow a tool of a server that has not been listed."""
+    if agent.tools is None:
+        return bool(unlisted_prefixes)
+    allowed = (text for text in agent.tools if text == strip_deny_prefix(text))
+    return any(any(_possible_servers(text, unlisted_prefixes)) for text in allowed)
 
 
 def _possible_servers(text: str, unlisted_prefixes: Mapping[str, str]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolyard.agents.definitions.agents_md import AgentsFile, find_agents_file, read_agents_leniently
-from toolyard.agents.definitions.tools_list import check_tool_patterns
+from toolyard.agents.definitions.tools_list import check_tool_patterns, may_allow_unlisted
 from toolyard.catalog.exposed_names import RESERVED_NAMES, NameAssigner, NameTemplates
 from toolyard.catalog.lock import lock_path, read_lock
 from toolyard.catalog.lock.lock_file import detect_unpinned_package
@@ -168,12 +168,13 @@ def check_catalogues(
                 _make_problem(server, "has not been listed yet, so its tools are unknown", LISTING_HINT)
             )
     prefixes = {naming.prefix(server.id): server.id for server in unlisted}
+    enabled_prefixes = {naming.prefix(server.id): server.id for server in unlisted if server.enabled}
     known = [*tool_listing.tools, *RESERVED_NAMES]
     for agent in report.all_agents:
         told = check_tool_patterns(agent, known, prefixes)
         report.problems += told.errors
         report.notes += told.warnings
-        if agent.tools is None or any(server.enabled for server in unlisted):
+        if agent.tools is None or may_allow_unlisted(agent, enabled_prefixes):
             continue
         matching = set(filter(compile_patterns(agent.tools).allows, known))
         rules = {tool.name: tool.rule for tool in hidden if tool.name in matching}
