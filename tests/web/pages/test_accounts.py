@@ -232,6 +232,7 @@ async def test_the_log_names_people_and_things_and_filters_by_them(password_site
         AuditEntry(now, "tool.call", bob.user.id, "", f"@{bob.user.id}/work-2/read", "ok"),
         AuditEntry(now, "tool.call", bob.user.id, "", "demo/echo", "ok"),
         AuditEntry(now, "tool.call.start", bob.user.id, "", "demo_2/echo", ""),
+        AuditEntry(now, "tool.call", bob.user.id, "", "misspelt_tool", "ToolRefused"),
     ):
         await audit.write(entry)
 
@@ -244,15 +245,17 @@ async def test_the_log_names_people_and_things_and_filters_by_them(password_site
     assert "Connected an instance" in everything
     assert "Docs: read (bob)" in everything
     assert "work-2/read (bob)" in everything
+    assert "misspelt_tool/" not in everything
     assert "server: Docs" in everything
     for id_ in (server.id, instance.id, bob.user.id, "instance.sign_in"):
         assert id_ not in everything
     assert len(await rows(f"server={server.id}")) == 3
     assert len(await rows(f"server={server.id}&when=1h")) == 2
     assert len(await rows("server=demo")) == 1
-    assert len(await rows(f"actor={bob.user.id}")) == 5
+    assert len(await rows(f"actor={bob.user.id}")) == 6
     assert len(await rows("actor=gone")) == 1
-    (failed,) = await rows("outcome=failed")
+    refused, failed = await rows("outcome=failed")
+    assert "misspelt_tool" in refused
     assert "Timeout" in failed
     assert len(await rows(f"outcome=ok&actor={bob.user.id}")) == 3
-    assert len(await rows(f"outcome=strange&when=strange&actor={bob.user.id}")) == 5
+    assert len(await rows(f"outcome=strange&when=strange&actor={bob.user.id}")) == 6

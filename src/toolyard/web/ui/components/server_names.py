@@ -37,8 +37,10 @@ class ServerNames:
         return f"{self._name_server(server_id)}{self._name_owner(server_id)}"
 
     def name_tool(self, tool_id: str) -> str:
-        """Return the name of a tool after that of its server."""
+        """Return the name of a tool after that of its server. A name that no tool has stays as it is."""
         server_id = server_of_tool(tool_id)
+        if server_id == tool_id:
+            return tool_id
         tool = tool_id[len(server_id) + 1 :]
         separator = ": " if self.find(server_id) is not None else "/"
         return f"{self._name_server(server_id)}{separator}{tool}{self._name_owner(server_id)}"
