@@ -69,7 +69,7 @@ BROKEN: dict[str, tuple[type[ServerError], str]] = {
     "plain-text": (BadAnswer, "answered with text/plain instead of JSON: OK"),
     "no-type": (BadAnswer, "answered with no content type instead of JSON: OK"),
     "bad-json": (BadAnswer, "sent a response that is not JSON: "),
-    "empty": (BadAnswer, "sent a response that is not JSON"),
+    "empty": (BadAnswer, "sent a response that is not JSON: an empty body"),
     "accepted": (BadAnswer, "answered a request with HTTP 202 and no response body"),
     "wrong-id": (BadAnswer, "answered the request with a message that is not its response"),
     "not-http": (BadAnswer, "sent an invalid HTTP response"),

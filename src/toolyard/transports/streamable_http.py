@@ -428,4 +428,4 @@ def _format_too_long(size: int, limit: int) -> str:
 
 
 def _format_body_excerpt(body: MessageBytes) -> str:
-    return to_single_line(str(body[:1000], "utf-8", "replace"))
+    return to_single_line(str(body[:1000], "utf-8", "replace")) or "an empty body"
