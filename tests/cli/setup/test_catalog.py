@@ -83,6 +83,21 @@ def test_a_known_server_whose_package_does_not_exist_says_so(cli: Cli) -> None:
     assert "hint: check that the package '@angular/cli' exists" in ran.err
 
 
+def test_add_explains_a_missing_name_and_a_missing_separator(cli: Cli) -> None:
+    unnamed = cli("add", "https://mcp.example.com/mcp")
+    assert unnamed.code == 2
+    assert "a server that is added by its URL needs a name" in unnamed.err
+    assert "hint: write `toolyard add NAME https://mcp.example.com/mcp`" in unnamed.err
+    unseparated = cli("add", "memory", "npx", "-y", "some-package")
+    assert unseparated.code == 2
+    assert "no such option '-y'" in unseparated.err
+    assert (
+        "hint: put -- before the command of a server: `toolyard add NAME -- COMMAND ARGS...`"
+        in unseparated.err
+    )
+    assert "--header" in cli("add", "memory", "https://mcp.example.com/mcp", "--heder", "a: b").err
+
+
 def test_a_public_registry_is_searched_only_if_it_is_switched_on(cli: Cli, registry: str) -> None:
     assert cli("catalog", "search", "weather", "--json").json == []
     found = cli("catalog", "search", "weather", TOOLYARD_PUBLIC_REGISTRY=registry)

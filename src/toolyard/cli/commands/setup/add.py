@@ -49,7 +49,19 @@ class NewServer:
     missing_variables: tuple[str, ...] = ()
 
 
-@click.command("add", cls=Command)
+class _AddCommand(Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            # Options of the server's command look like ours, unless they come after two dashes.
+            if error.possibilities or "--" in args:
+                raise
+            hint = f"put -- before the command of a server: `{ctx.command_path} NAME -- COMMAND ARGS...`"
+            raise Usage(f"no such option '{one_line(error.option_name)}'", hint=hint) from None
+
+
+@click.command("add", cls=_AddCommand)
 @click.argument("words", metavar="[NAME] [URL | JSON | -- COMMAND ARGS...]", nargs=-1)
 @click.option(
     "--set",

@@ -107,6 +107,9 @@ def _show(options: Options, name: str) -> None:
 
 def find_known_server(options: Options, name: str) -> KnownServer:
     """Return a server of the catalogue, or of the public registry. Raises Usage if it is unknown."""
+    if "://" in name:
+        hint = f"write `toolyard add NAME {one_line(name)}`"
+        raise Usage("a server that is added by its URL needs a name", hint=hint)
     known = read_known_servers()
     found = known.get(name)
     if found is None and "/" in name:
