@@ -479,7 +479,10 @@ class CallPath:
         change = self._locks.change(listing.catalogues[definition.server_id].contents, definition.name)
         if change is not None and caller.surface is Surface.OPERATOR:
             message = "\n".join((message, *(f"  {line}" for line in change.diff())))
-        hint = self._accept_hint(definition, caller) if change is not None else None
+        # Without a change, the accepted definitions could not be read.
+        hint = "`toolyard lock --diff` shows the cause, and so does the log"
+        if change is not None:
+            hint = self._accept_hint(definition, caller)
         return ToolRefused(message, hint=hint, rule=DEFINITION_RULE_TITLE)
 
     def _accept_hint(self, definition: Definition, caller: Caller) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -50,6 +50,18 @@ def test_only_migrate_changes_the_tables_of_an_earlier_version(cli: Cli, outdate
     assert json.loads(migrated.out) == {"revision": revision(outdated)}
     assert revision(outdated) > OLD
     assert cli("users", "list").code == 0
+
+
+def test_a_tool_that_cannot_be_compared_in_an_outdated_database_says_where_the_cause_is(
+    cli: Cli, outdated: str, demo: dict[str, Any]
+) -> None:
+    cli.env["TOOLYARD_WRITE_TOOLS"] = "allow"
+    cli.write({"mcpServers": {"demo": {**demo, "trust": "untrusted", "allowTools": ["count"]}}})
+    refused = cli("call", "demo_count")
+    assert "it could not be compared with the accepted definition" in refused.err
+    assert "hint: `toolyard lock --diff` shows the cause" in refused.err
+    assert f"an earlier version of Toolyard (revision {OLD}" in cli("lock", "--diff").err
+    assert revision(outdated) == OLD
 
 
 def test_a_command_creates_the_tables_of_an_empty_database(cli: Cli, postgres_url: str) -> None:
