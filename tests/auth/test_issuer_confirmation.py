@@ -88,7 +88,8 @@ async def test_an_issuer_that_the_entry_does_not_name_gets_no_secret(oauth_fixtu
 
 async def test_an_issuer_that_an_earlier_sign_in_bound_is_taken_over(oauth_fixture: OAuthFixture) -> None:
     await oauth_fixture.set(entered={"mine": "s"})
-    await oauth_fixture.storage.bind_issuer(oauth_fixture.mcp, "mine", oauth_fixture.origins["as1"])
+    issuer = oauth_fixture.origins["as1"]
+    await oauth_fixture.storage.bind_issuer(oauth_fixture.mcp, "mine", issuer, for_secret=True)
     target = oauth_fixture.target(client_id="mine", client_secret="s", issuer=None)
     await oauth_fixture.call(oauth_fixture.provider(target))
     assert [entry["method"] for entry in await oauth_fixture.log("token")] == ["client_secret_basic"]
@@ -99,6 +100,21 @@ async def test_a_client_id_without_a_secret_needs_no_confirmation(oauth_fixture:
     assert (await oauth_fixture.call(oauth_fixture.provider(oauth_fixture.target(client_id="mine"))))[
         "client"
     ] == "mine"
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=words)
+async def test_a_sign_in_without_a_secret_confirms_no_issuer_for_a_later_secret(
+    oauth_fixture: OAuthFixture, secret: dict[str, Any]
+) -> None:
+    await oauth_fixture.set(entered={"mine": None})
+    await oauth_fixture.call(oauth_fixture.provider(oauth_fixture.target(client_id="mine")))
+    flow, later = oauth_fixture.flow(), oauth_fixture.target(client_id="mine", issuer=None, **secret)
+    with pytest.raises(IssuerUnconfirmed):
+        await (flow.sign_in_as_client if secret.get("grant") else flow.begin)("k", later)
+    # Without the secret, the client still belongs to that issuer.
+    await oauth_fixture.change(servers=["as2"])
+    with pytest.raises(WrongAuthorizationServer):
+        await flow.begin("k", oauth_fixture.target(client_id="mine"))
 
 
 async def test_a_refresh_and_a_revocation_send_no_secret_to_an_issuer_that_the_entry_no_longer_names(

@@ -331,14 +331,6 @@ async def test_a_client_is_dropped_only_if_it_is_the_one() -> None:
     assert await storage.get_client(client.issuer, client.redirect_uri) is None
 
 
-async def test_a_binding_can_be_taken_back() -> None:
-    storage = MemoryAuthStorage()
-    await storage.bind_issuer("u", "c", "i")
-    assert await storage.get_bound_issuer("u", "c") == "i"
-    await storage.bind_issuer("u", "c", None)
-    assert await storage.get_bound_issuer("u", "c") is None
-
-
 # Recipients of tokens.
 
 

@@ -119,13 +119,13 @@ async def _is_registration_lost(
 async def confirmed_issuer(storage: AuthStorage, target: SignInTarget) -> str | None:
     """Return the issuer that may receive the configured client secret, or None if it is not confirmed yet.
 
-    It is the issuer in the server's entry, or the issuer bound to the client id by an earlier sign-in or by
-    the operator.
+    It is the issuer in the server's entry, or the issuer bound to the secret by an earlier sign-in or by the
+    operator. A client without a secret is bound by any sign-in, which confirms nothing for a later secret.
     """
     oauth = target.oauth
     if oauth.issuer is not None or oauth.client_id is None:
         return oauth.issuer
-    return await storage.get_bound_issuer(target.url, oauth.client_id)
+    return await storage.get_bound_issuer(target.url, oauth.client_id, for_secret=target.has_secret)
 
 
 async def _build_entered_client(

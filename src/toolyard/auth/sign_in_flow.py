@@ -349,7 +349,10 @@ class SignInFlow:
 
     async def _bind_entered_client(self, server_url: str, client: OAuthClient) -> None:
         if client.origin == "entered":
-            await self._storage.bind_issuer(server_url, client.client_id, client.issuer)
+            for_secret = client.auth_method != "none"
+            await self._storage.bind_issuer(
+                server_url, client.client_id, client.issuer, for_secret=for_secret
+            )
 
 
 def _without_entered_secret(client: OAuthClient) -> OAuthClient:

@@ -194,12 +194,15 @@ class AuthStorage(Protocol):
         """Return the issuer with this digest if its client id metadata document is served."""
         ...
 
-    async def get_bound_issuer(self, server_url: str, client_id: str) -> str | None:
-        """Return the issuer that a server's configured client id is bound to."""
+    async def get_bound_issuer(self, server_url: str, client_id: str, *, for_secret: bool) -> str | None:
+        """Return the issuer that a server's configured client id is bound to.
+
+        With ``for_secret``, only an issuer that was bound so, which may receive the client secret.
+        """
         ...
 
-    async def bind_issuer(self, server_url: str, client_id: str, issuer: str | None) -> None:
-        """Bind a server's configured client id to an issuer; None removes the binding."""
+    async def bind_issuer(self, server_url: str, client_id: str, issuer: str, *, for_secret: bool) -> None:
+        """Bind a server's configured client id to an issuer, and its secret too with ``for_secret``."""
         ...
 
 
@@ -211,7 +214,7 @@ class MemoryAuthStorage:
         self._grants: dict[str, OAuthGrant] = {}
         self._clients: dict[tuple[str, str], OAuthClient] = {}
         self._document_issuers: dict[str, str] = {}
-        self._bound_issuers: dict[tuple[str, str], str] = {}
+        self._bound_issuers: dict[tuple[str, str, bool], str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def put_pending(self, pending: PendingSignIn) -> None:
@@ -262,14 +265,12 @@ class MemoryAuthStorage:
     async def get_document_issuer(self, digest: str) -> str | None:
         return self._document_issuers.get(digest)
 
-    async def get_bound_issuer(self, server_url: str, client_id: str) -> str | None:
-        return self._bound_issuers.get((server_url, client_id))
+    async def get_bound_issuer(self, server_url: str, client_id: str, *, for_secret: bool) -> str | None:
+        issuer = self._bound_issuers.get((server_url, client_id, True))
+        return issuer if issuer or for_secret else self._bound_issuers.get((server_url, client_id, False))
 
-    async def bind_issuer(self, server_url: str, client_id: str, issuer: str | None) -> None:
-        if issuer is None:
-            self._bound_issuers.pop((server_url, client_id), None)
-        else:
-            self._bound_issuers[server_url, client_id] = issuer
+    async def bind_issuer(self, server_url: str, client_id: str, issuer: str, *, for_secret: bool) -> None:
+        self._bound_issuers[server_url, client_id, for_secret] = issuer
 
 
 class LazyAuthStorage:
@@ -338,11 +339,15 @@ class LazyAuthStorage:
     async def get_document_issuer(self, digest: str) -> str | None:
         return await self._run(lambda storage: storage.get_document_issuer(digest))
 
-    async def get_bound_issuer(self, server_url: str, client_id: str) -> str | None:
-        return await self._run(lambda storage: storage.get_bound_issuer(server_url, client_id))
+    async def get_bound_issuer(self, server_url: str, client_id: str, *, for_secret: bool) -> str | None:
+        return await self._run(
+            lambda storage: storage.get_bound_issuer(server_url, client_id, for_secret=for_secret)
+        )
 
-    async def bind_issuer(self, server_url: str, client_id: str, issuer: str | None) -> None:
-        await self._run(lambda storage: storage.bind_issuer(server_url, client_id, issuer))
+    async def bind_issuer(self, server_url: str, client_id: str, issuer: str, *, for_secret: bool) -> None:
+        await self._run(
+            lambda storage: storage.bind_issuer(server_url, client_id, issuer, for_secret=for_secret)
+        )
 
     async def _run(self, operation: Callable[[AuthStorage], Awaitable[_T]]) -> _T:
         with _translate_storage_errors():

@@ -212,7 +212,7 @@ async def _confirm(storage: AuthStorage, target: SignInTarget, name: str, error:
     )
     if not await ask_yes_no_async(question):
         raise error
-    await storage.bind_issuer(target.url, target.oauth.client_id or "", error.issuer)
+    await storage.bind_issuer(target.url, target.oauth.client_id or "", error.issuer, for_secret=True)
 
 
 async def _run_flow(

@@ -97,14 +97,17 @@ async def test_a_client_is_kept_by_issuer_and_redirect(database: Database, clien
     assert await auth.get_client(client.issuer, client.redirect_uri) is None
 
 
-async def test_an_issuer_is_bound_and_forgotten(database: Database) -> None:
-    auth = database.auth
-    assert await auth.get_bound_issuer("https://s.example", "us") is None
-    await auth.bind_issuer("https://s.example", "us", "https://i.example")
-    await auth.bind_issuer("https://s.example", "us", "https://j.example")
-    assert await auth.get_bound_issuer("https://s.example", "us") == "https://j.example"
-    await auth.bind_issuer("https://s.example", "us", None)
-    assert await auth.get_bound_issuer("https://s.example", "us") is None
+async def test_an_issuer_is_bound_with_and_without_a_secret(database: Database) -> None:
+    auth, client = database.auth, ("https://s.example", "us")
+    for for_secret in (False, True):
+        assert await auth.get_bound_issuer(*client, for_secret=for_secret) is None
+    await auth.bind_issuer(*client, "https://h.example", for_secret=False)
+    await auth.bind_issuer(*client, "https://i.example", for_secret=False)
+    assert await auth.get_bound_issuer(*client, for_secret=False) == "https://i.example"
+    assert await auth.get_bound_issuer(*client, for_secret=True) is None
+    await auth.bind_issuer(*client, "https://j.example", for_secret=True)
+    for for_secret in (False, True):
+        assert await auth.get_bound_issuer(*client, for_secret=for_secret) == "https://j.example"
 
 
 async def test_a_record_of_an_older_or_newer_version_is_read(database: Database, grant: OAuthGrant) -> None:

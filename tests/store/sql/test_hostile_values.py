@@ -74,7 +74,7 @@ async def test_what_cannot_be_stored_is_refused_in_words(
         lambda: database.registry.add_instance(replace(twin, slug=text)),
         lambda: database.registry.add_instance(replace(twin, tool_filter=(text,))),
         lambda: database.registry.save_instance(replace(instance, name=text)),
-        lambda: database.auth.bind_issuer("https://x.example", "us", text),
+        lambda: database.auth.bind_issuer("https://x.example", "us", text, for_secret=True),
     ]
     for attempt in attempts:
         with pytest.raises(Unstorable, match=why) as caught:
@@ -108,7 +108,7 @@ async def test_what_cannot_be_stored_is_the_name_of_nothing(
         auth.take_pending(text),
         auth.get_grant(text),
         auth.get_client(text, text),
-        auth.get_bound_issuer(text, text),
+        auth.get_bound_issuer(text, text, for_secret=False),
     ):
         assert await missing is None
     for nothing in (people.list_tokens(text), registry.list_instances(text)):

@@ -274,7 +274,7 @@ async def _read_database(
             for server in unnamed_issuers(configuration):
                 spec, oauth = server.transport, server.oauth
                 if isinstance(spec, HttpSpec) and oauth is not None and oauth.client_id is not None:
-                    issuer = await database.auth.get_bound_issuer(spec.url, oauth.client_id)
+                    issuer = await database.auth.get_bound_issuer(spec.url, oauth.client_id, for_secret=True)
                     bound |= {server.id: issuer} if issuer is not None else {}
     return bound
 

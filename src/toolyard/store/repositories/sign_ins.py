@@ -165,17 +165,17 @@ class SqlAuthStorage:
         query = select(auth_documents.c.issuer).where(auth_documents.c.digest == digest)
         return await self._executor.fetch_value(query)
 
-    async def get_bound_issuer(self, server_url: str, client_id: str) -> str | None:
-        query = select(auth_bound.c.issuer).where(
-            auth_bound.c.digest == compute_digest(server_url, client_id)
-        )
-        return await self._executor.fetch_value(query)
+    async def get_bound_issuer(self, server_url: str, client_id: str, *, for_secret: bool) -> str | None:
+        for binds_secret in (True,) if for_secret else (True, False):
+            row_digest = _binding_digest(server_url, client_id, for_secret=binds_secret)
+            query = select(auth_bound.c.issuer).where(auth_bound.c.digest == row_digest)
+            issuer: str | None = await self._executor.fetch_value(query)
+            if issuer is not None:
+                return issuer
+        return None
 
-    async def bind_issuer(self, server_url: str, client_id: str, issuer: str | None) -> None:
-        row_digest = compute_digest(server_url, client_id)
-        if issuer is None:
-            await self._delete_rows(auth_bound, auth_bound.c.digest == row_digest)
-            return
+    async def bind_issuer(self, server_url: str, client_id: str, issuer: str, *, for_secret: bool) -> None:
+        row_digest = _binding_digest(server_url, client_id, for_secret=for_secret)
         values = {"server_url": server_url, "client_id": client_id, "issuer": issuer}
         await self._put_row(auth_bound, {"digest": row_digest, **values})
 
@@ -206,6 +206,11 @@ class SqlAuthStorage:
     def _decrypt_record(self, record_type: type[_R], table: Table, row_digest: str, body: bytes) -> _R:
         decrypted = self._cipher.decrypt(bytes(body), _associated_data(table, row_digest))
         return _record_from_json(record_type, orjson.loads(decrypted))
+
+
+def _binding_digest(server_url: str, client_id: str, *, for_secret: bool) -> str:
+    # A binding of an earlier version counts for the secret.
+    return compute_digest(server_url, client_id, *(() if for_secret else ("without secret",)))
 
 
 def _associated_data(table: Table, row_digest: str) -> str:

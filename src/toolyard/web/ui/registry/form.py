@@ -138,7 +138,7 @@ class _ServerForms:
             issuer = each.issuer
             # A client id that was used before is bound to the issuer of that time.
             if issuer is None and each.client_id is not None:
-                issuer = await self.auth_storage.get_bound_issuer(draft.url, each.client_id)
+                issuer = await self.auth_storage.get_bound_issuer(draft.url, each.client_id, for_secret=False)
             redirect_uri = identity.redirect_uri if issuer is None else identity.redirect_uri_for(issuer)
             shown = replace(each, client_secret=None)
             rows.append(ChoiceRow(shown, each.id in ids_with_secret, bool(each.client_secret), redirect_uri))
