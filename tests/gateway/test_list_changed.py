@@ -24,6 +24,7 @@ from tests.web.conftest import HttpClient, InProcessApp, write_config
 
 from toolyard.catalog.lock.storage import PinKey
 from toolyard.config import load_config
+from toolyard.core.server_updates import ServerUpdates
 from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:
@@ -204,3 +205,43 @@ async def test_a_client_hears_that_a_changed_tool_was_accepted(
         assert await tools(client) == {"mcp_work__look"}
     await server.stop()
     server.close()
+
+
+_LISTS_BY_PROCESS = """
+import json, os, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    method = message["method"]
+    if method == "initialize":
+        capabilities = {"tools": {}, "prompts": {}, "resources": {}}
+        info = {"name": "lists", "version": "1"}
+        result = {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info}
+    elif "templates" in method:
+        result = {"resourceTemplates": []}
+    elif method.endswith("/list"):
+        entry = {"name": f"p{os.getpid()}", "uri": f"x://{os.getpid()}", "inputSchema": {"type": "object"}}
+        result = {method.split("/")[0]: [entry]}
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+async def test_no_list_of_former_credentials_is_kept_after_a_reconnect(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    entry = {"command": sys.executable, "args": ["-c", _LISTS_BY_PROCESS], "shared": False}
+    site: InProcessApp = await open_site({"one": entry}, people_mode="password", list_deadline=30.0)
+    ann = await site.person("ann")
+    client = ModernClient(http, f"{site.url}/mcp", headers={"Authorization": f"Bearer {ann.secret}"})
+
+    async def read_lists() -> tuple[Any, Any]:
+        prompts = (await client.ask("prompts/list")).result["prompts"]
+        return prompts, (await client.ask("resources/list")).result["resources"]
+
+    before = await read_lists()
+    assert await read_lists() == before
+    # As after a sign-in with another account.
+    await site.part(ServerUpdates).reconnect("one", ann.user.principal)
+    after = await read_lists()
+    assert all(old and new and old != new for old, new in zip(before, after, strict=True))

@@ -485,9 +485,11 @@ class ConnectionManager:
     async def restart(self, server_id: str, principal: Principal | None = None) -> None:
         """Close this server's connections and forget their failures; the next call connects again.
 
-        With a principal only the connections of that principal. Raise Unreachable if the server does not
-        exist for them.
+        Subscribers are told that the lists of prompts and resources changed, because those may belong to
+        other credentials. With a principal only the connections of that principal. Raise Unreachable if the
+        server does not exist for them.
         """
+        told_id = LOCAL_PRINCIPAL.id
         if principal is not None:
             server = self.find(server_id, principal)
             owners = (
@@ -497,10 +499,14 @@ class ConnectionManager:
                 lambda key: key[0] == server_id and key[1] in owners
             )
             connections = [self.connection(server_id, principal)]
+            if server is None or not server.shared:
+                told_id = principal.id
         else:
             dedicated = self._dedicated_connections.remove_matching(lambda key: key[0] == server_id)
             connections = [self._connections[key] for key in self._find_connection_keys({server_id})]
         await _run_all((*(each.restart() for each in connections), self._close_connections(dedicated)))
+        for kind in ("prompts", "resources"):
+            self._dispatch_notification(told_id, server_id, f"notifications/{kind}/list_changed", {})
 
     async def update(self, servers: Iterable[Server]) -> set[str]:
         """Replace the configured servers; instances stay. Return the ids of changed servers.
