@@ -30,11 +30,15 @@ RESOURCES = [
     {"uri": "bad://broken", "name": "broken"},
     {"uri": 7, "name": "number"},
     {"uri": "bad://picture", "name": "dot.gif"},
+    {"uri": "bad://large", "name": "large"},
+    {"uri": "bad://padding", "name": "padding"},
 ]
 GIF = b"GIF89a\x01\0\x01\0\x80\0\0\xff\xff\xff\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x02D\x01\0;"
 BLOBS = {
     "bad://binary": base64.b64encode(b"\0\1\2").decode(),
     "bad://broken": "not base64!",
+    "bad://large": "QUJD" * 16_500_000,
+    "bad://padding": "QUJD" * 15_999 + "QQ==" + "QUJD",
     "bad://picture": base64.b64encode(GIF).decode(),
 }
 

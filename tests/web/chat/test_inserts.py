@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
+from tests.loop_watch import LoopWatch
 from tests.web.chat.chat_client import begin, models_at, of_kind, wait_for_end
 from tests.web.chat.test_attachments import count_rows, journal, send
 
@@ -187,6 +188,7 @@ async def test_a_prompt_with_a_bad_picture_leaves_no_attachments(yard: Any) -> N
         ("prompt", "exits", 502, ""),
         ("resource", "bad://binary", 422, "“binary” is neither a picture nor a text file"),
         ("resource", "bad://broken", 502, "not valid base64"),
+        ("resource", "bad://padding", 502, "not valid base64"),
         ("prompt", "unknown", 404, "the server no longer has this prompt"),
     ],
 )
@@ -198,6 +200,14 @@ async def test_what_cannot_be_inserted_is_told_in_the_form(
     assert answer.status == status, answer.text
     assert told.lower() in described(answer).lower()
     assert "<img src=x" not in answer.text
+
+
+async def test_other_tasks_run_while_content_of_60_mb_is_decoded(yard: Any) -> None:
+    ada = await yard.person("ada")
+    async with LoopWatch() as watch:
+        answer = await insert(ada.browser, "resource", "bad", "bad://large", headers=PART)
+    assert answer.status == 413, answer.text
+    assert watch.longest_seconds < 0.15
 
 
 async def test_a_prompt_whose_server_is_gone_ends_in_a_clear_message(yard: Any) -> None:
