@@ -179,6 +179,17 @@ async def test_a_second_authorization_server_is_used_where_the_first_has_no_meta
     assert (await oauth_fixture.call(oauth_fixture.provider()))["client"].startswith("as1-")
 
 
+async def test_of_many_authorization_servers_ten_are_tried_and_that_of_the_entry_first(
+    oauth_fixture: OAuthFixture,
+) -> None:
+    issuers = [f"{oauth_fixture.url}/none{number}" for number in range(10)]
+    issuers.append(oauth_fixture.origins["as1"])
+    await oauth_fixture.set(resource_document={"authorization_servers": issuers}, entered={"mine": None})
+    assert isinstance(await oauth_fixture.failure(oauth_fixture.provider()), DiscoveryFailed)
+    named = oauth_fixture.target(client_id="mine", issuer=issuers[-1])
+    assert (await oauth_fixture.call(oauth_fixture.provider(named)))["client"] == "mine"
+
+
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])
 async def test_without_pkce_nobody_is_sent_to_sign_in(
     oauth_fixture: OAuthFixture, methods: list[str] | None

@@ -139,6 +139,8 @@ def get_strings(document: JsonDocument, name: str) -> tuple[str, ...] | None:
 _RESOURCE_METADATA_PATH = "/.well-known/oauth-protected-resource"
 _SERVER_METADATA_PATH = "/.well-known/oauth-authorization-server"
 _OPENID_CONFIGURATION_PATH = "/.well-known/openid-configuration"
+_MAX_TRIED_ISSUERS = 10
+"""A document of 256 KB can name thousands, each of which would get up to three requests."""
 _PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 
 
@@ -192,7 +194,7 @@ async def discover_authorization_server(
         resource.authorization_servers,
         key=lambda issuer: preferred_issuer is None or not same_issuer(issuer, preferred_issuer),
     )
-    server = await _fetch_first_usable(http_client, issuers)
+    server = await _fetch_first_usable(http_client, issuers[:_MAX_TRIED_ISSUERS])
     return DiscoveryResult(server, target.oauth.resource or resource.resource, resource.scopes_supported)
 
 
