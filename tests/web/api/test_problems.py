@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.loop_watch import LoopWatch
 
 from toolyard import errors
 from toolyard.accounts import errors as people_errors
@@ -131,6 +132,29 @@ async def test_what_was_sent_is_not_told_back(local_site: InProcessApp) -> None:
     problem = is_problem(await local_site.client().post("/api/v1/servers", body), 422)
     assert {each["field"] for each in problem["errors"]} >= {"url", "choices.0.client_secret"}
     assert "hunter2" not in json.dumps(problem)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("agents", {"tools": [1] * 190_000}),
+        ("agents", {"tools": [{}] * 95_000}),
+        ("instances", {f"unknown{number}": 1 for number in range(95_000)}),
+        ("prompts/insert", {"arguments": {f"name{number}": 1 for number in range(90_000)}}),
+    ],
+    ids=["numbers", "objects", "unknown", "arguments"],
+)
+async def test_a_body_with_very_many_errors_holds_up_nobody(
+    local_site: InProcessApp, path: str, body: dict[str, Any]
+) -> None:
+    sent = io.BytesIO(json.dumps(body).encode())
+    client = local_site.client(**{"Content-Type": "application/json"})
+    async with LoopWatch() as watch:
+        answer = await client.post(f"/api/v1/{path}", data=sent)
+    problem = is_problem(answer, 422)
+    assert "errors" in problem["errors"][0]["message"]
+    assert len(answer.body) < 10_000
+    assert watch.longest_seconds < 0.15
 
 
 async def test_what_nobody_expected_has_an_id_and_no_trace(

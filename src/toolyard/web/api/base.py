@@ -7,7 +7,8 @@ from math import isfinite
 from typing import Annotated, Any, Generic, Self, TypeVar, cast
 
 from fastapi import Depends, Path, Request
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 
 from toolyard.accounts.errors import NotAllowed
@@ -79,18 +80,30 @@ class ItemList(ApiModel, Generic[_Item]):
     items: list[_Item]
 
 
+_MAX_REPORTED_ERRORS = 100
+
+
 class RequestModel(ApiModel):
     """Base class of request bodies: unknown keys are rejected and types are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _reject_non_finite_numbers(cls, value: Any) -> Any:
-        """Reject NaN and infinity, which Python reads but which cannot be forwarded as JSON."""
+    def _validate(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Reject NaN and infinity, which Python reads but which cannot be forwarded as JSON.
+
+        Very many errors are only counted: a list of 190,000 would block the event loop for a second.
+        """
         if not _has_only_finite_numbers(value):
             raise ValueError("contains a number that is not valid in JSON: NaN, or one that is too large")
-        return value
+        try:
+            return validate(value)
+        except ValidationError as error:
+            count = error.error_count()
+            if count <= _MAX_REPORTED_ERRORS:
+                raise
+            raise PydanticCustomError("too_many_errors", "has {count} errors", {"count": count}) from None
 
 
 def _has_only_finite_numbers(value: Any) -> bool:
