@@ -157,6 +157,15 @@ async def test_a_body_with_very_many_errors_holds_up_nobody(
     assert watch.longest_seconds < 0.15
 
 
+async def test_a_name_of_eight_megabytes_holds_up_nobody(local_site: InProcessApp) -> None:
+    sent = io.BytesIO(json.dumps({"name": "a" * 7_900_000}).encode())
+    client = local_site.client(**{"Content-Type": "application/json"})
+    async with LoopWatch() as watch:
+        answer = await client.post("/api/v1/agents", data=sent)
+    assert "the maximum is 80" in is_problem(answer, 422)["errors"][0]["message"]
+    assert watch.longest_seconds < 0.15
+
+
 async def test_what_nobody_expected_has_an_id_and_no_trace(
     local_site: InProcessApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

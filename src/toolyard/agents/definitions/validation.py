@@ -31,7 +31,8 @@ def normalize_agent(draft: Agent) -> Agent:
     name = " ".join(sanitize_text(draft.name).split())
     return replace(
         draft,
-        id=agent_id(name),
+        # A longer name is refused; one of a whole request would take long.
+        id=agent_id(name[:_MAX_NAME_CHARACTERS]),
         name=name,
         description=_normalize_text(draft.description),
         prompt=normalize_prompt(sanitize_text(draft.prompt)),
