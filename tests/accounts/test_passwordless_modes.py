@@ -60,6 +60,13 @@ async def test_who_is_an_admin_is_decided_by_the_setting_at_every_request(
     assert (await database.accounts.get_user(ann.id)).role is Role.USER
 
 
+async def test_another_spelling_of_an_admins_name_is_no_admin(
+    make_people: Callable[..., AccountService],
+) -> None:
+    people = make_people("proxy", admins=("ann",))
+    assert (await people.authenticate_proxy_name("Ann")).role is Role.USER
+
+
 async def test_the_setting_admins_leaves_nothing_behind_for_the_mode_password(
     make_people: Callable[..., AccountService], database: Any
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
@@ -14,6 +15,7 @@ from tests.web.conftest import InProcessApp
 
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
+from toolyard.types.audit import AuditEntry
 
 CALL = frozenset({Right.CALL})
 
@@ -264,15 +266,37 @@ async def test_the_proxys_header_decides_each_request_anew(
     assert (await ModernClient(http, url, headers=same).ask("tools/list")).status == 401
 
 
+async def test_each_call_is_audited_with_the_address_of_its_own_request(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    site: InProcessApp = await open_site(
+        {"one": passthrough_entry("one")},
+        people_mode="password",
+        trusted_proxies=("127.0.0.1",),
+        list_deadline=LONG_LIST_DEADLINE,
+    )
+    ann = await site.person("ann")
+    addresses = {"192.0.2.1", "192.0.2.2"}
+    for address in addresses:
+        headers = {"Authorization": f"Bearer {ann.secret}", "X-Forwarded-For": address}
+        client = ModernClient(http, f"{site.url}/mcp", headers=headers)
+        assert (await client.call("one_told")).status == 200
+    assert {each.address for each in await _audited_calls(site, 2)} == addresses
+
+
 async def _callers_in_audit(services: InProcessApp, count: int) -> set[str]:
-    """The names behind the first ``count`` audited tool calls."""
+    return {entry.actor_name for entry in await _audited_calls(services, count)}
+
+
+async def _audited_calls(services: InProcessApp, count: int) -> Sequence[AuditEntry]:
+    """At least ``count`` audited tool calls."""
     async with asyncio.timeout(30):
         while True:
             entries = await services.services.database.audit.entries(
                 action="tool.call", before=None, limit=50, actor=None
             )
             if len(entries) >= count:
-                return {entry.actor_name for entry in entries}
+                return entries
             await asyncio.sleep(0.05)
 
 
