@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import time
+from collections.abc import Iterator
 
-from tests.web.conftest import PASSWORD, InProcessApp
+from tests.web.conftest import PASSWORD, ROOT, InProcessApp
 from tests.web.scriptless_browser import ScriptlessBrowser
 
 from toolyard.types.account import Right, Role
@@ -199,6 +201,27 @@ async def test_details_are_shown_in_words(password_site: InProcessApp) -> None:
     text = (await ada.get("/ui/admin/audit")).text
     for words in ("agent: titles of chats", "input tokens: 98", "allowed: yes", "remembered: no"):
         assert words in text
+
+
+def recorded_actions() -> Iterator[str]:
+    """The actions that the code writes to the log: constants in the calls of functions that record one."""
+    for path in (ROOT / "src/toolyard").rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(call, ast.Call):
+                continue
+            if re.match(r"_?record|AuditEntry", getattr(call.func, "attr", getattr(call.func, "id", ""))):
+                texts = [each.value for each in ast.walk(call) if isinstance(each, ast.Constant)]
+                yield from (
+                    text for text in texts if isinstance(text, str) and re.fullmatch(r"[a-z]+\.[a-z_]+", text)
+                )
+
+
+async def test_every_action_has_words_and_can_be_chosen(password_site: InProcessApp) -> None:
+    actions = set(recorded_actions())
+    assert {"model.add", "proposal.decline", "user.enable", "database.move"} <= actions
+    page = await (await admin_of(password_site)).get("/ui/admin/audit")
+    offered = {each.attrs["value"] for each in page.root.one("select", id="action").all("option")}
+    assert actions - offered == set()
 
 
 async def test_what_pages_change_is_in_the_log(password_site: InProcessApp) -> None:
