@@ -147,7 +147,7 @@ def agent_rule(agent: Agent | None, surface: Surface) -> Rule:
         return ConstantRule(AGENT_RULE_TITLE, RuleOutcome.PASS, "no agent")
     if agent.mode == "meta" and surface is Surface.MODEL_DIRECT:
         return ConstantRule(
-            AGENT_RULE_TITLE, RuleOutcome.HIDE, f"agent '{agent.id}' finds its tools by search (meta mode)"
+            AGENT_RULE_TITLE, RuleOutcome.HIDE, f"agent '{agent.id}' finds its tools by search (mode: meta)"
         )
     if agent.tools is None:
         return ConstantRule(
@@ -178,7 +178,7 @@ def bundles_rule(server_id: str, bundles: tuple[Bundle, ...], surface: Surface) 
         return ConstantRule(
             BUNDLES_RULE_TITLE,
             RuleOutcome.HIDE,
-            f"the tools of bundle '{meta.id}' can only be found by search (meta mode)",
+            f"the tools of bundle '{meta.id}' can only be found by search (mode: meta)",
         )
     entries = [AllowDenyLists(f"bundle '{each.id}'", each.allow_tools, each.deny_tools) for each in own]
     return build_allow_deny_rule(BUNDLES_RULE_TITLE, RuleOutcome.HIDE, entries)
@@ -307,7 +307,7 @@ def trust_rule(server: Server, surface: Surface, selected: Sequence[Bundle]) -> 
         return ConstantRule(
             TRUST_RULE_TITLE,
             RuleOutcome.HIDE,
-            "the server is untrusted, so models can only find its tools by search (meta mode)",
+            "the server is untrusted, so models can only find its tools by search",
         )
     return ConstantRule(
         TRUST_RULE_TITLE, RuleOutcome.PASS, f"the server is untrusted, which is allowed for '{surface}'"
