@@ -43,9 +43,32 @@ async def test_people_find_no_page_of_admins(password_site: InProcessApp) -> Non
     assert found == {each.href for each in PAGES} - ADMIN_PAGES
 
 
-async def test_the_only_user_finds_no_proposals(local_site: InProcessApp) -> None:
+async def test_the_only_user_finds_no_pages_about_several_people(local_site: InProcessApp) -> None:
     found = await check_pages(ScriptlessBrowser(local_site.client()))
-    assert found == {each.href for each in PAGES} - {"/ui/proposals", "/ui/admin/proposals"}
+    of_teams = {"/ui/proposals", "/ui/admin/proposals", "/ui/admin/usage"}
+    assert found == {each.href for each in PAGES} - of_teams
+
+
+async def test_the_catalogue_and_the_documentation_are_in_the_navigation(local_site: InProcessApp) -> None:
+    shown = navigation(await ScriptlessBrowser(local_site.client()).get("/ui/"))
+    assert {"/ui/catalog", "/ui/docs"} <= shown
+
+
+@pytest.mark.parametrize(
+    ("path", "current"),
+    [
+        ("/ui/", "Home"),
+        ("/ui/docs/guides/agents", "Documentation"),
+        ("/ui/proposals/new", "Catalogue"),
+        ("/ui/budget", "Usage"),
+    ],
+)
+async def test_the_navigation_marks_the_page_that_another_belongs_to(
+    password_site: InProcessApp, path: str, current: str
+) -> None:
+    page = await ScriptlessBrowser((await password_site.person("ann")).browser).get(path)
+    marked = [each.text for each in page.root.one("nav").all("a") if "aria-current" in each.attrs]
+    assert marked == [current]
 
 
 @pytest.mark.parametrize("panel", ["nav", "chats"])

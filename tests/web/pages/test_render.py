@@ -220,8 +220,8 @@ async def test_nothing_at_all_yet_says_what_to_do_next(open_site: Opening) -> No
     user = ScriptlessBrowser((await local.person("bob")).browser)
     for path, words, way in (
         ("/ui/", "Add a server", "/ui/catalog"),
-        ("/ui/mcp", "The registry is empty", "/ui/admin/mcp/new"),
-        ("/ui/mcp/new", "The registry is empty", "/ui/admin/mcp/new"),
+        ("/ui/mcp", "The registry is empty", "/ui/catalog"),
+        ("/ui/mcp/new", "The registry is empty", "/ui/catalog"),
         ("/ui/admin/mcp", "The registry is empty", "/ui/admin/mcp/new"),
         ("/ui/admin/mcp", "No servers from files", "/ui/admin/mcp/new"),
     ):

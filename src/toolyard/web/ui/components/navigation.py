@@ -34,6 +34,8 @@ class Page:
     """True if the page has no use where one person is the only user."""
     search_title: str = ""
     """Title in the search, if that of the navigation is ambiguous without its section."""
+    subpages: tuple[str, ...] = ()
+    """Addresses of pages that belong to it, although they are not below it."""
 
     def is_for(self, me: RequestUser) -> bool:
         """Return whether a person may open the page and has a use for it."""
@@ -42,8 +44,10 @@ class Page:
         return not (self.needs_team and me.is_local)
 
     def contains(self, path: str) -> bool:
-        """Return whether a path is this page, or one below it."""
-        return path == self.href or (self.href != "/ui/" and path.startswith(f"{self.href}/"))
+        """Return whether a path is this page, or one that belongs to it."""
+        return path == self.href or any(
+            f"{path}/".startswith(f"{each}/") for each in (self.href, *self.subpages) if each != "/ui/"
+        )
 
 
 PAGES = (
@@ -51,20 +55,20 @@ PAGES = (
     Page("Home", "/ui/", "home"),
     Page("Approvals", "/ui/approvals", "shield"),
     Page("Agents", "/ui/agents", "agent"),
+    Page("Catalogue", "/ui/catalog", "grid", subpages=("/ui/proposals",)),
     Page("Instances", "/ui/mcp", "plug"),
     Page("Clients", "/ui/connect", "globe"),
     Page("API tokens", "/ui/tokens", "key"),
-    Page("Usage", "/ui/usage", "chart"),
+    Page("Usage", "/ui/usage", "chart", subpages=("/ui/budget",)),
     Page("Token budget", "/ui/budget", "chart", Section.NONE),
-    Page("Catalogue", "/ui/catalog", "server", Section.NONE),
     Page("Your proposals", "/ui/proposals", "list", Section.NONE, needs_team=True),
-    Page("Documentation", "/ui/docs", "help", Section.NONE),
+    Page("Documentation", "/ui/docs", "help"),
     Page("Your account", "/ui/account", "people", Section.NONE),
     Page("Registry", "/ui/admin/mcp", "server", Section.ADMIN),
     Page("Proposals", "/ui/admin/proposals", "list", Section.ADMIN, True, "Proposals of everyone"),
     Page("Models", "/ui/admin/models", "model", Section.ADMIN),
     Page("People", "/ui/admin/people", "people", Section.ADMIN),
-    Page("Usage of everyone", "/ui/admin/usage", "chart", Section.ADMIN),
+    Page("Usage of everyone", "/ui/admin/usage", "chart", Section.ADMIN, needs_team=True),
     Page("Audit log", "/ui/admin/audit", "list", Section.ADMIN),
 )
 """In the order of the navigation."""
@@ -89,7 +93,7 @@ HELP_TOPICS = {
     "approval.html": "concepts#approval",
     "approvals.html": "concepts#approval",
     "audit.html": "deploying#monitoring",
-    "budget.html": "concepts#meta-mode",
+    "budget.html": "guides/gateway-for-your-editor#2-write-the-entry",
     "catalog.html": "concepts#known-server",
     "changes.html": "concepts#lock",
     "chat.html": "chat#in-the-browser",
