@@ -34,11 +34,14 @@ router = Routes()
 _EXAMPLE_PATTERN = re.compile(r"toolyard[./]cli[./](demo|playground)_server(\.py)?$")
 _MAX_HOME_ENTRIES = 5
 _URGENCY_BY_STATE = {"needs_reauth": 0, "failed": 1, "pending": 2, "ready": 3, "disabled": 4}
+_GROUPS_WITHOUT_ZERO = ("starting", "pending")
+"""Keys of groups that are shown only if there is a server in them."""
 _STATE_GROUPS = (
     ("ready", "Ready", ("ready",)),
     ("attention", "Need attention", ("failed", "needs_auth", "needs_reauth")),
     ("starting", "Starting", ("connecting",)),
-    ("resting", "Not connected", ("idle", "pending", "closed")),
+    ("pending", "Not connected", ("pending",)),
+    ("idle", "Idle", ("idle", "closed")),
     ("disabled", "Disabled", ("disabled",)),
 )
 _PENDING_STEPS = (
@@ -212,7 +215,11 @@ async def show_home(
     return responses.render_page(
         request,
         "home.html",
-        groups=[(key, text, sum(state in group for state in states)) for key, text, group in _STATE_GROUPS],
+        groups=[
+            (key, text, number)
+            for key, text, group in _STATE_GROUPS
+            if (number := sum(state in group for state in states)) or key not in _GROUPS_WITHOUT_ZERO
+        ],
         total=len(states),
         instances=rows,
         more_instances=len(instances) - len(rows),
