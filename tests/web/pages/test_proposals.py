@@ -161,7 +161,10 @@ async def test_a_reason_is_needed_and_what_is_there_is_said(proposal_team: Propo
     page = await propose(proposal_team.ann, text="https://x.example/mcp/")
     assert (page.status, "'Mine' is already registered with this address" in page.text) == (422, True)
     for text in ("", "ftp://x.example", '{"command": "npx"}'):
-        assert (await propose(proposal_team.ann, text=text)).status == 422, text
+        page = await propose(proposal_team.ann, text=text)
+        assert page.status == 422, text
+        links = page.root.one("div", class_="alert").all("a")
+        assert [each.attrs["href"] for each in links] == ["#text"], text
 
 
 async def test_the_number_of_open_proposals_is_limited(proposal_team: ProposalTeam) -> None:

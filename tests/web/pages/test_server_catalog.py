@@ -209,7 +209,10 @@ async def test_a_text_that_is_not_one_server_is_explained(
 ) -> None:
     page = await paste(ScriptlessBrowser(local_site.client()), text)
     assert page.status == 422
-    assert words in page.root.one("div", class_="alert").text
+    alert = page.root.one("div", class_="alert")
+    assert words in alert.text
+    assert words in page.root.one("p", id="text-error").text
+    assert [each.attrs["href"] for each in alert.all("a")] == ["#text"]
     assert page.root.one("textarea", id="text").text == " ".join(text.split())
 
 

@@ -26,10 +26,19 @@ from toolyard.web.servers.previews import ServerPreview
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import extract_host
 
-__all__ = ["OWN_INSTANCE", "FormNotice", "NewServerFormDep", "router"]
+__all__ = [
+    "OWN_INSTANCE",
+    "PASTED_TEXT_LABELS",
+    "FormNotice",
+    "NewServerFormDep",
+    "pasted_text_errors",
+    "router",
+]
 
 router = Routes()
 
+PASTED_TEXT_LABELS = {"text": "URL or entry", "reason": "Reason"}
+"""Labels of the forms in which a URL or an entry is pasted, by field."""
 _SERVER_SPECS = forms.form_specs(RegistryServer)
 _CHOICE_SPECS = forms.form_specs(AuthChoice)
 _OPTIONS = frozenset(_SERVER_SPECS) - {"name", "url", "choices"}
@@ -42,6 +51,13 @@ _PROPOSAL = "proposal"
 _CARRIED_FIELDS = (OWN_INSTANCE, _PROPOSAL)
 """Hidden fields that the form keeps while it is shown again."""
 _CHOICE_KIND_PATTERN = re.compile(r"choices-(\d{1,4})-kind")
+
+
+def pasted_text_errors(error: ToolyardError) -> dict[str, str]:
+    """Return the error messages of such a form by field. Those about a part of the text are at its field."""
+    parts = dict.fromkeys(("entry", "url"), PASTED_TEXT_LABELS["text"])
+    errors = forms.field_errors(error, PASTED_TEXT_LABELS | parts)
+    return {"text" if name in parts else name: message for name, message in errors.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,13 @@ from toolyard.web.servers.new_servers import ServerCatalog, read_pasted_draft
 from toolyard.web.ui.account.connect import build_program_words
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import one_line, sentence
-from toolyard.web.ui.registry.form import OWN_INSTANCE, FormNotice, NewServerFormDep
+from toolyard.web.ui.registry.form import (
+    OWN_INSTANCE,
+    PASTED_TEXT_LABELS,
+    FormNotice,
+    NewServerFormDep,
+    pasted_text_errors,
+)
 
 __all__ = ["router"]
 
@@ -30,7 +36,6 @@ router = Routes()
 
 _VALUE_PREFIX = "value-"
 _MAX_QUERY_CHARACTERS = 200
-_LABELS = {"text": "URL or entry", "entry": "URL or entry", "url": "URL"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +72,7 @@ async def add_pasted_server(
     try:
         found = read_pasted_draft(text)
     except Invalid as error:
-        errors = forms.field_errors(error, _LABELS)
-        return await _render_catalog(request, catalog, config, "", text, errors)
+        return await _render_catalog(request, catalog, config, "", text, pasted_text_errors(error))
     if found.notes:
         notice = FormNotice("Check the imported values", "\n".join(found.notes), "")
         return await new_server.show(found.draft, carried, notice=notice)
@@ -95,7 +99,7 @@ async def _render_catalog(
         add_command=partial(_build_add_command, build_program_words(config)),
         pasted=pasted,
         errors=errors or {},
-        labels=_LABELS,
+        labels=PASTED_TEXT_LABELS,
         has_public_registry=catalog.public_registry is not None,
         public=public,
     )

@@ -19,12 +19,11 @@ from toolyard.web.routes import Routes
 from toolyard.web.servers.new_servers import ServerCatalog, read_pasted_draft
 from toolyard.web.ui.account.connect import build_program_words
 from toolyard.web.ui.components import forms, responses
+from toolyard.web.ui.registry.form import PASTED_TEXT_LABELS, pasted_text_errors
 
 __all__ = ["router"]
 
 router = Routes()
-
-_LABELS = {"text": "URL or entry", "entry": "URL or entry", "url": "URL", "reason": "Reason"}
 
 
 @router.get("/ui/proposals")
@@ -67,8 +66,7 @@ async def propose_server(
             notes = found.notes
             made = await proposals.add_address(me.user, found, reason)
     except forms.FORM_ERRORS as error:
-        errors = forms.field_errors(error, _LABELS)
-        return _render_proposal_form(request, known, text, reason, errors)
+        return _render_proposal_form(request, known, text, reason, pasted_text_errors(error))
     await audit.record_change(me, "proposal.add", made.id, name=made.name)
     return responses.redirect_to("/ui/proposals", f"“{made.name}” was proposed.", hint=" ".join(notes))
 
@@ -147,7 +145,7 @@ def _render_proposal_form(
         text=text,
         reason=reason,
         errors=errors or {},
-        labels=_LABELS,
+        labels=PASTED_TEXT_LABELS,
         max_reason=MAX_REASON_CHARACTERS,
     )
 
