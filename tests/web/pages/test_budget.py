@@ -43,7 +43,12 @@ async def test_an_agent_that_names_an_unknown_tool_is_listed_too(
     agent = Agent(id="counter", name="Counter", tools=("demo_count", "demo_countt"))
     local = await open_site({"demo": demo}, agents=(agent,))
     page = await ScriptlessBrowser(local.client()).get("/ui/budget")
-    assert "Tokens, agent “Counter”" in page.text
+    rows = page.root.one("table", class_="table").all("tr")
+    assert [each.text for each in rows[0].all("th")] == ["Server", "Tools", "Tokens", "Unused tools"]
+    [row] = page.root.all("table")[1].one("tbody").all("tr")
+    tokens, servers = (each.text for each in row.all("td"))
+    assert (row.one("th").text, servers) == ("Counter", f"demo ({tokens})")
+    assert int(tokens) > 0
 
 
 async def turn_off_unused(browser: ScriptlessBrowser) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,11 +28,10 @@ _MAX_LISTED_TOOLS = 200
 
 @dataclass(frozen=True)
 class ServerBudget:
-    """Costs of one server's tools. ``agents`` has the tokens that each agent's model gets."""
+    """Costs of one server's tools."""
 
     name: str
     tools: Sequence[ToolCost]
-    agents: Mapping[str, int]
 
     @property
     def tokens(self) -> int:
@@ -42,6 +42,19 @@ class ServerBudget:
     def unused(self) -> Sequence[ToolCost]:
         """Return the tools without a call, the largest first."""
         return sorted((each for each in self.tools if not each.calls), key=lambda each: -each.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentBudget:
+    """Tokens of the definitions that one agent's model gets, by name of their server."""
+
+    name: str
+    servers: Sequence[tuple[str, int]]
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of all servers."""
+        return sum(tokens for _, tokens in self.servers)
 
 
 @router.get("/ui/budget")
@@ -70,23 +83,21 @@ async def show_budget(
         costs.setdefault(definition.server_id, []).append(cost)
     usable = await agent_directory.list_usable_agents(me)
     agents = [agent for agent in usable if not agent_directory.find_bundle_problems(agent)]
-    shares: dict[str, dict[str, int]] = {}
+    names = await server_names.read([me.user.id])
+    agent_budgets: list[AgentBudget] = []
     for agent in agents:
+        shares: Counter[str] = Counter()
         for tool in (await agent_directory.resolve_agent_tools(me, agent)).tools:
             if tool.through == "direct":
-                share = shares.setdefault(tool.server, {})
-                share[agent.id] = share.get(agent.id, 0) + tool.tokens
-    names = await server_names.read([me.user.id])
-    servers = [
-        ServerBudget(names.name_server(server), costs.get(server, []), shares.get(server, {}))
-        for server in {*costs, *shares}
-    ]
+                shares[names.name_server(tool.server)] += tool.tokens
+        agent_budgets.append(AgentBudget(agent.name, shares.most_common()))
+    servers = [ServerBudget(names.name_server(server), tools) for server, tools in costs.items()]
     return await responses.render_large_page(
         request,
         "budget.html",
         servers=sorted(servers, key=lambda each: each.name.casefold()),
         total=sum(server.tokens for server in servers),
-        agents={agent.id: agent.name for agent in agents},
+        agents=agent_budgets,
         limit=settings.meta_threshold,
         # Start of the period in which calls were counted.
         since=used.since or time.time(),
