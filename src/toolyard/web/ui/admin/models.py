@@ -122,7 +122,7 @@ async def add_model(
     """Add the model, or test it without adding it."""
     page = await _read_form(request, accounts, None)
     if page.errors:
-        return _render_form(request, page)
+        return await _render_all_errors(request, model_registry, page)
     try:
         if page.is_test:
             return await _render_test(request, me, audit, model_registry, page)
@@ -158,7 +158,7 @@ async def save_model(
     """Save the model, or test it without saving. An empty key keeps the stored one."""
     page = await _read_form(request, accounts, await model_registry.get_model(name))
     if page.errors:
-        return _render_form(request, page)
+        return await _render_all_errors(request, model_registry, page)
     try:
         if page.is_test:
             return await _render_test(request, me, audit, model_registry, page)
@@ -242,6 +242,17 @@ async def _render_test(
         return _render_form(request, replace(page, answer=await model_registry.test_model(model)))
     except ModelError as error:
         return _render_form(request, replace(page, failure=error))
+
+
+async def _render_all_errors(request: Request, model_registry: ModelRegistry, page: ModelForm) -> Response:
+    """Show the form with the errors of its texts and of all other fields, so that one correction suffices."""
+    # Without its address, an endpoint would be checked as a model of OpenAI.
+    if "base_url" not in page.errors:
+        try:
+            await model_registry.check_model(page.draft, page.stored)
+        except forms.FORM_ERRORS as error:
+            page = replace(page, errors={**forms.field_errors(error, _LABELS), **page.errors})
+    return _render_form(request, page)
 
 
 def _render_refusal(request: Request, page: ModelForm, error: ToolyardError) -> Response:
