@@ -22,6 +22,14 @@ async def admin_of(team: InProcessApp) -> ScriptlessBrowser:
 # People.
 
 
+async def test_an_invite_without_a_name_moves_the_focus_to_its_field(password_site: InProcessApp) -> None:
+    ada = await admin_of(password_site)
+    page = await ada.get("/ui/admin/people")
+    page = await ada.send(page, page.form_with("role"), {"name": " "})
+    assert page.status == 422
+    assert [each.attrs["id"] for each in page.root.all("input", data_focus="")] == ["name"]
+
+
 async def test_somebody_is_invited_and_the_link_is_shown_once(password_site: InProcessApp) -> None:
     ada = await admin_of(password_site)
     page = await ada.get("/ui/admin/people")
