@@ -38,6 +38,15 @@ async def test_people_see_their_own_usage_and_admins_that_of_everyone(password_s
     assert "github/search" not in of_bob
 
 
+async def test_a_small_cost_is_not_shown_as_none(password_site: InProcessApp) -> None:
+    ann = await password_site.person("ann")
+    details = {"input_tokens": 26, "output_tokens": 3, "cost": 0.0003}
+    entry = AuditEntry(time.time(), "model.request", ann.user.id, target="fake-1", details=details)
+    await password_site.services.database.audit.write(entry)
+    page = (await ann.browser.get("/ui/usage")).text
+    assert "<b>$0.0003</b>" in page
+
+
 async def test_agents_are_shown_by_name_and_deleted_ones_as_deleted(password_site: InProcessApp) -> None:
     root, ann, bob = [await password_site.person(*each) for each in (("root", "admin"), ("ann",), ("bob",))]
     made = await ann.token.post("/api/v1/agents", {"name": "Ann’s Helper", "prompt": "Help."})

@@ -201,13 +201,22 @@ async def test_outcomes_are_shown_in_words(password_site: InProcessApp) -> None:
 
 async def test_details_are_shown_in_words(password_site: InProcessApp) -> None:
     ada = await admin_of(password_site)
-    usage, answer = {"agent": "@titles", "input_tokens": 98}, {"yes": True, "remembered": False}
+    usage, answer = (
+        {"agent": "@titles", "input_tokens": 98, "cost": 3.9e-05},
+        {"yes": True, "remembered": False},
+    )
     for action, details in (("model.request", usage), ("approval.answer", answer)):
         await password_site.services.database.audit.write(
             AuditEntry(time.time(), action, "u1", details=details)
         )
     text = (await ada.get("/ui/admin/audit")).text
-    for words in ("agent: titles of chats", "input tokens: 98", "allowed: yes", "remembered: no"):
+    for words in (
+        "agent: titles of chats",
+        "input tokens: 98",
+        "cost: < $0.0001",
+        "allowed: yes",
+        "remembered: no",
+    ):
         assert words in text
 
 

@@ -21,7 +21,7 @@ from toolyard.types.tool import Definition
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import responses
-from toolyard.web.ui.components.formatting import count
+from toolyard.web.ui.components.formatting import count, money
 from toolyard.web.ui.components.server_names import (
     ServerNames,
     ServerNamesReader,
@@ -236,7 +236,7 @@ class _UsageReader:
             for day, one in self._list_days(by_day)
         ]
         tokens = [
-            (f"{day}: {count(one.tokens, 'token')}, ${one.cost:,.2f}", one.tokens, 0)
+            (f"{day}: {count(one.tokens, 'token')}, {money(one.cost)}", one.tokens, 0)
             for day, one in self._list_days(by_day)
         ]
         return responses.render_page(

@@ -15,6 +15,7 @@ from toolyard.types.audit import AuditEntry
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import forms, responses
+from toolyard.web.ui.components.formatting import money
 from toolyard.web.ui.components.server_names import ServerNames, ServerNamesReaderDep, find_owners
 
 __all__ = ["router"]
@@ -191,6 +192,8 @@ def _describe_detail(key: str, value: object, names: Mapping[str, str]) -> tuple
     """Return a detail of an entry with its label."""
     if isinstance(value, bool):
         value = "yes" if value else "no"
+    elif key == "cost" and isinstance(value, float):
+        value = money(value)
     elif isinstance(value, str):
         value = "titles of chats" if value == TITLE_AGENT else names.get(value, value)
     return _DETAIL_LABELS.get(key, key.replace("_", " ")), value

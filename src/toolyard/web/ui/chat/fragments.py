@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import TypeAlias, cast
 
 from markupsafe import Markup
@@ -163,11 +162,6 @@ class FragmentContext:
             for name, value in pairs.items()
         )
         return one_line(", ".join(one_line(each, 60) for each in parts), 100)
-
-    @staticmethod
-    def money(cost: Decimal) -> str:
-        """Return an amount in US dollars, with more digits for small amounts."""
-        return f"${cost:,.2f}" if cost >= 1 else f"${cost:.4f}" if cost >= Decimal("0.0001") else "< $0.0001"
 
     @staticmethod
     def is_picture(mime: str) -> bool:

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -27,6 +28,7 @@ __all__ = [
     "date",
     "extract_host",
     "iso",
+    "money",
     "one_line",
     "pretty_json",
     "seconds",
@@ -135,6 +137,13 @@ def compact(number: float) -> str:
     return f"{number / 1_000:,.0f}K" if number < 999_500 else f"{number / 1_000_000:,.1f}M"
 
 
+def money(dollars: float | Decimal) -> str:
+    """Return an amount, with more digits if it is small: ``$0.00``, ``< $0.0001``, ``$0.0025``, ``$1.50``."""
+    if not dollars or dollars >= 1:
+        return f"${dollars:,.2f}"
+    return f"${dollars:.4f}" if dollars >= 0.0001 else "< $0.0001"
+
+
 def seconds(number: float) -> str:
     """Return a duration: ``< 0.01 s``, ``0.04 s``, ``12 s``, ``3 min 20 s``."""
     if 0 <= number < 0.005:
@@ -155,6 +164,7 @@ TEMPLATE_FILTERS: Mapping[str, Callable[..., Any]] = {
     "count": count,
     "date": date,
     "iso": iso,
+    "money": money,
     "one_line": one_line,
     "pretty_json": pretty_json,
     "seconds": seconds,
