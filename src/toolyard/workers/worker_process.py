@@ -90,6 +90,9 @@ class WorkerProcess:
         if process is None or process.stdin is None or process.stdout is None:
             raise RuntimeError("the program is not running")
         try:
+            # uvloop raises RuntimeError for a write to a closed pipe.
+            if process.stdin.is_closing():
+                raise BrokenPipeError
             process.stdin.write(b"%d\n" % len(message))
             process.stdin.write(message)
             await process.stdin.drain()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 from tests.processes import own_descendants
 
 from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
@@ -117,6 +119,22 @@ async def test_a_child_that_is_gone_is_replaced(renderer: MarkdownRenderer) -> N
     child.kill()
     child.wait()
     assert await renderer.render([LONG + "x"]) == [render_markdown(LONG + "x")]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_child_that_ended_while_idle_is_replaced(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    async def render_twice() -> None:
+        renderer, before = MarkdownRenderer(page_seconds=60, batch_seconds=60), own_descendants()
+        await renderer.render([LONG])
+        (child,) = own_descendants() - before
+        child.kill()
+        # The event loop notices the end of the child, and closes the pipe.
+        while child.is_running():
+            await asyncio.sleep(0.01)
+        assert await renderer.render([LONG + "x"]) == [render_markdown(LONG + "x")]
+        await renderer.close()
+
+    run(render_twice())
 
 
 async def test_no_more_is_kept_than_the_cache_may_hold(in_process: list[str]) -> None:
