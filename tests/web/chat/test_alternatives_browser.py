@@ -53,11 +53,12 @@ async def test_a_message_is_edited_and_one_goes_back_and_forth_between_its_versi
         await page.keyboard.press("Enter")
         await expect(place(page)).to_have_text("1 of 2")
         await expect(page.locator(".bubble")).to_have_text(["say One.", "say Two."])
+        # The button of the first version is disabled: the other one has the focus.
         await expect(page.get_by_role("button", name="Previous alternative")).to_be_disabled()
-        following = page.get_by_role("button", name="Next alternative")
-        await following.focus()
+        await expect(page.get_by_role("button", name="Next alternative")).to_be_focused()
         await page.keyboard.press("Enter")
         await expect(page.locator(".bubble")).to_have_text(["say Other."])
+        await expect(page.get_by_role("button", name="Previous alternative")).to_be_focused()
         assert await is_same_page(page)
         # A reload, the export and the API show the same.
         await page.reload()
@@ -83,6 +84,7 @@ async def test_a_turn_in_the_middle_is_retried_and_the_chat_goes_on_from_there(
             await ended(page)
         await turn(page, 1).get_by_role("button", name="Try again").click()
         await expect(page.locator(".bubble")).to_have_text(["say One.", "say Two."])
+        await expect(page.get_by_label("Message", exact=True)).to_be_focused()
         await ended(page)
         await expect(place(page)).to_have_text("2 of 2")
         await say(page, "say Four.")

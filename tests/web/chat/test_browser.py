@@ -712,7 +712,7 @@ async def test_a_turn_with_an_approval_works_by_keyboard_alone(chromium: Browser
         await page.wait_for_url("**/ui/chat/*")
         await expect(turn(page).get_by_text("Needs approval")).to_be_visible()
         yes = turn(page).get_by_role("button", name="Allow once")
-        await page.keyboard.press("/")
+        # One can go on typing on the page of the new chat.
         await expect(page.get_by_label("Message", exact=True)).to_be_focused()
         for _ in range(12):
             await page.keyboard.press("Shift+Tab")

@@ -50,7 +50,7 @@ function appendText({ id, text }) {
 
 // Another alternative was chosen, here or elsewhere: the turns after the last common one are replaced.
 function switchBranch({ after, html }) {
-  const turns = $("#turns"), focusedId = turns.contains(document.activeElement) && document.activeElement.id;
+  const turns = $("#turns"), focusedElement = turns.contains(document.activeElement) && document.activeElement;
   const lastTurn = document.getElementById(after);
   if (after && !lastTurn) return location.reload();
   while (lastTurn ? lastTurn.nextElementSibling : turns.firstElementChild) (lastTurn ? lastTurn.nextElementSibling : turns.firstElementChild).remove();
@@ -60,7 +60,11 @@ function switchBranch({ after, html }) {
   const newTurns = [...template.content.children];
   turns.append(...newTurns);
   newTurns.forEach(enhanceMessages);
-  if (focusedId) (document.getElementById(focusedId) || $("#text") || $("#main")).focus({ preventScroll: true });
+  if (focusedElement && !focusedElement.isConnected) {
+    const newElement = document.getElementById(focusedElement.id);
+    // At the first and the last alternative, the pressed arrow is disabled.
+    ((newElement?.disabled ? $("button:enabled", newElement.parentElement) : newElement) || $("#text") || $("#main")).focus({ preventScroll: true });
+  }
   announceInChat($(".alternatives", newTurns[0])?.textContent || "");
 }
 
@@ -369,6 +373,8 @@ if (chat?.dataset.stream) {
   // With the next frame, which needs the layout of the page anyway.
   requestAnimationFrame(() => {
     if (!location.hash || location.hash === "#end") scrollToEnd();
+    // After the first message of a chat, one can go on typing. On a touch screen, this would open the keyboard.
+    if (location.hash === "#end" && !touchScreen.matches) $("#text")?.focus({ preventScroll: true });
     observeEarlierLink();
   });
 }
