@@ -755,6 +755,13 @@ async def test_pages_are_quiet_fit_the_window_and_can_be_read(
             assert looking.said == [], path
 
 
+async def test_all_texts_of_a_call_are_as_large_as_its_result(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard, f"/ui/chat/{yard.ids['chat-waits']}") as looking:
+        texts = looking.page.locator(".code code, .result-view code")
+        sizes = await texts.evaluate_all("(all) => all.map((each) => getComputedStyle(each).fontSize)")
+        assert set(sizes) == {"15px"}
+
+
 async def test_on_a_phone_the_chats_are_behind_a_button(chromium: Browser, yard: ChatYard) -> None:
     size = {"width": 390, "height": 844}
     async with looking_at(chromium, yard, f"/ui/chat/{yard.ids['chat']}", viewport=size) as looking:
