@@ -762,6 +762,29 @@ async def test_all_texts_of_a_call_are_as_large_as_its_result(chromium: Browser,
         assert set(sizes) == {"15px"}
 
 
+async def test_the_title_of_a_chat_has_the_whole_width_of_the_list(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard, viewport={"width": 1280, "height": 800}) as looking:
+        entry = looking.page.locator(".chat-list li").first
+        right = "(one) => one.getBoundingClientRect().right"
+        assert await entry.locator("a").first.evaluate(right) == await entry.evaluate(right)
+        # The menu appears under the pointer, and covers no text.
+        await entry.hover()
+        menu = entry.locator("summary")
+        await expect(menu).to_have_css("opacity", "1")
+        title = await entry.locator("bdi").first.evaluate(right)
+        assert title <= await menu.evaluate("(one) => one.getBoundingClientRect().left")
+
+
+async def test_the_menu_of_the_last_chat_in_view_opens_in_view(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard, viewport={"width": 1280, "height": 420}) as looking:
+        entries = looking.page.locator(".chat-list li")
+        boxes = await entries.evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().bottom)")
+        last = entries.nth(sum(bottom < 400 for bottom in boxes) - 1)
+        await last.hover()
+        await last.locator("summary").click()
+        await expect(last.get_by_role("link", name="Delete")).to_be_in_viewport()
+
+
 async def test_on_a_phone_the_chats_are_behind_a_button(chromium: Browser, yard: ChatYard) -> None:
     size = {"width": 390, "height": 844}
     async with looking_at(chromium, yard, f"/ui/chat/{yard.ids['chat']}", viewport=size) as looking:
@@ -816,3 +839,18 @@ async def test_the_values_that_are_shown_are_no_keys(chromium: Browser, yard: Ch
     assert "Fake one" in html
     assert 'value="good"' not in html
     assert f"{yard.model.url}/v1" not in html
+
+
+async def test_older_chats_are_added_to_the_list(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page, entries = looking.page, looking.page.locator(".chat-list li")
+        shown = await entries.count()
+        for number in range(shown, 42):
+            await page.request.post("/api/v1/chats", data={"title": f"Number {number}"})
+        await page.reload()
+        await expect(entries).to_have_count(40)
+        await page.get_by_role("link", name="Older chats").click()
+        await expect(entries).to_have_count(42)
+        # The keyboard goes on at the first of them.
+        await expect(entries.nth(40).locator("a").first).to_be_focused()
+        await expect(page.get_by_role("link", name="Older chats")).to_have_count(0)

@@ -293,6 +293,11 @@ document.addEventListener("click", (event) => {
   }
 });
 
+// A menu at the end of a list that scrolls would open out of view.
+document.addEventListener("toggle", ({ target }) => {
+  if (target.matches("details.more[open]")) $(".more-menu", target)?.scrollIntoView({ block: "nearest" });
+}, true);
+
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") closeMenu(event.target.closest?.("details.more[open]"));
 });

@@ -310,6 +310,13 @@ const CHAT_ACTIONS = {
     if (!$("#dialog").open) $("#dialog").showModal();
   },
   "a[data-earlier]": loadEarlierTurns,
+  "a[data-older]": async (link) => {
+    const older = await fetchFragment(link.href, "chat-list"), entries = $$(".chat-list > li", older), nextLink = $("[data-older]", older);
+    $("#chat-list > .chat-list").append(...entries);
+    nextLink ? link.replaceWith(nextLink) : link.parentElement.remove();
+    $("a", entries[0])?.focus();
+    announce(`${entries.length} older chats`);
+  },
   "[data-to-end]": () => {
     followsEnd = true;
     scrollToEnd();
