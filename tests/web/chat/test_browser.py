@@ -382,6 +382,9 @@ async def test_a_call_is_allowed_in_its_card(chromium: Browser, yard: ChatYard) 
         await begin(page, 'call playground_note {"text": "milk"}', "then", "say Noted.")
         card = turn(page).locator(".tool-card")
         await expect(card.get_by_text("Needs approval")).to_be_visible()
+        # The chat needs no link to itself.
+        await expect(card.get_by_role("button", name="Always allow this tool of Playground")).to_be_visible()
+        await expect(card.locator(".row-sub a")).to_be_hidden()
         await expect(page.locator(".chat-list .current")).to_contain_text("Waiting for you")
         await page.reload()
         await page.evaluate("window.stillThere = true")
@@ -762,6 +765,22 @@ async def test_all_texts_of_a_call_are_as_large_as_its_result(chromium: Browser,
         assert set(sizes) == {"15px"}
 
 
+async def test_the_cost_of_a_turn_is_in_line_with_its_answer_on_a_narrow_page(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    async with looking_at(chromium, yard, viewport={"width": 300, "height": 844}) as looking:
+        await begin(looking.page, "say One.")
+        line = (await ended(looking.page)).locator(".foot-line")
+        await expect(line).to_contain_text("Title: ")
+        edges = """(line) => {
+          const text = document.createRange();
+          text.selectNodeContents(line.querySelector(".cost"));
+          const [inner, outer] = [text, line.closest(".turn")].map((each) => each.getBoundingClientRect());
+          return [inner.left - outer.left, outer.right - inner.right];
+        }"""
+        assert min(await line.evaluate(edges)) >= 0
+
+
 async def test_the_title_of_a_chat_has_the_whole_width_of_the_list(chromium: Browser, yard: ChatYard) -> None:
     async with looking_at(chromium, yard, viewport={"width": 1280, "height": 800}) as looking:
         entry = looking.page.locator(".chat-list li").first
@@ -783,6 +802,16 @@ async def test_the_menu_of_the_last_chat_in_view_opens_in_view(chromium: Browser
         await last.hover()
         await last.locator("summary").click()
         await expect(last.get_by_role("link", name="Delete")).to_be_in_viewport()
+
+
+async def test_answers_from_right_to_left_have_their_bullets_inside(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    async with looking_at(chromium, yard) as looking:
+        await begin(looking.page, "say - \u05e9\u05dc\u05d5\u05dd\\n\\n> \u05e9\u05dc\u05d5\u05dd")
+        answer = (await ended(looking.page)).locator(".md")
+        await expect(answer.locator("ul")).to_have_css("padding-right", "24px")
+        await expect(answer.locator("blockquote")).to_have_css("border-right-width", "3px")
 
 
 async def test_on_a_phone_the_chats_are_behind_a_button(chromium: Browser, yard: ChatYard) -> None:

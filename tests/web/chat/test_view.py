@@ -183,6 +183,17 @@ def test_an_answer_costs_the_page_what_it_is_long(unit: str) -> None:
     assert costs[1] < 1.6 * costs[0] + 1
 
 
+def test_the_hint_about_a_failed_call_is_separate_from_its_cause() -> None:
+    log = Log()
+    log.add(Kind.RUN, name="count", arguments={})
+    log.add(Kind.CALL, id="c", name="count", tool="d/count", server="D", native=False, title="", arguments={})
+    failed = {"ok": False, "text": "MCP server unreachable", "length": 22, "seconds": 1.0, "media": []}
+    log.add(Kind.RESULT, "c", id="c", **failed, cause="exited with code 3\nhint: restart it")
+    alert = page(ChatSnapshot.from_events(log.events)).one(role="alert")
+    assert alert.one(class_="alert-text").text == "Exited with code 3."
+    assert alert.one(class_="hint").text == "Restart it."
+
+
 def test_what_somebody_fills_in_is_left_alone() -> None:
     log = Log()
     log.add(Kind.RUN, name="ask", arguments={})
