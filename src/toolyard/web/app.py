@@ -56,7 +56,7 @@ from toolyard.web.servers.previews import RegistryIcons, ServerPreviews
 from toolyard.web.servers.status import ServerRecords, StatusUpdates
 from toolyard.web.servers.tool_acceptance import ToolAcceptance
 from toolyard.web.servers.tool_savings import ToolSavings
-from toolyard.web.service_lookup import index_services
+from toolyard.web.service_lookup import ServiceIndex
 from toolyard.web.ui.chat.page_context import ChatPageServices
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components import responses
@@ -302,9 +302,10 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
             services.audit,
         ),
     )
-    app.state.services = index_services(provided)
+    app.state.services = ServiceIndex(provided)
     collections = (health, resource_routes, api.router, ui.router)
-    app.router.routes.append(RouteIndex([route for each in collections for route in each.build()]))
+    routes = [route for each in collections for route in each.build()]
+    app.router.routes.append(RouteIndex(routes, app.state.services))
     app.mount("/static", VersionedStaticFiles())
     app.openapi = lambda: build_openapi_document(app)
     add_error_handlers(app, _render_error_page)

@@ -21,7 +21,7 @@ from toolyard.web.access.authentication import read_bearer_token
 from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
-from toolyard.web.service_lookup import uses
+from toolyard.web.service_lookup import SERVICE
 
 if TYPE_CHECKING:
     from toolyard.accounts.oidc.sign_in import BearerAuthenticator
@@ -108,9 +108,7 @@ class ResourceServer:
 
 @router.get(RESOURCE_METADATA_PATH)
 @router.get(RESOURCE_METADATA_PATH + "/{path:path}")
-async def show_resource_metadata(
-    request: Request, resource: Annotated[ResourceServer, uses(ResourceServer)]
-) -> Response:
+async def show_resource_metadata(request: Request, resource: Annotated[ResourceServer, SERVICE]) -> Response:
     """Return the protected resource metadata for a gateway URL, whether or not that endpoint exists."""
     path = str(request.scope["path"]).removeprefix(RESOURCE_METADATA_PATH).rstrip("/")
     if not resource.is_enabled or (path and not f"{path}/".startswith(f"{GATEWAY_PREFIX}/")):

@@ -18,6 +18,8 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
+from toolyard.web.service_lookup import ServiceIndex
+
 __all__ = ["LazyRoute", "RouteIndex", "Routes", "list_routes"]
 
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
@@ -27,6 +29,8 @@ class LazyRoute(Route):
     """Route that matches like Starlette's, and is handled by an ``APIRoute`` made at the first request."""
 
     methods: set[str]
+    services: ServiceIndex | None = None
+    """Services for the route's function. Without them, it can only be described."""
 
     def __init__(
         self, path: str, endpoint: Callable[..., Any], methods: Sequence[str], options: dict[str, Any]
@@ -40,23 +44,11 @@ class LazyRoute(Route):
         """The route with its parameters and models. The operation id is the name of its function."""
         return APIRoute(
             self.path,
-            self.endpoint,
+            self.endpoint if self.services is None else self.services.bind(self.endpoint),
             methods=self.methods,
             generate_unique_id_function=lambda route: route.name,
             **self._options,
         )
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        match, child_scope = super().matches(scope)
-        if match is not Match.NONE:
-            child_scope["route"] = self
-        return match, child_scope
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if "api_route" not in vars(self):
-            # The first of all routes takes longest, up to 20 ms.
-            await asyncio.to_thread(getattr, self, "api_route")
-        await self.api_route.handle(scope, receive, send)
 
 
 class RouteIndex(BaseRoute):
@@ -65,11 +57,12 @@ class RouteIndex(BaseRoute):
     Within a section, those with as many segments as the path are tried in order, as Starlette does.
     """
 
-    def __init__(self, routes: Sequence[LazyRoute]) -> None:
+    def __init__(self, routes: Sequence[LazyRoute], services: ServiceIndex | None = None) -> None:
         self.routes = routes
         self._by_section: dict[str, list[tuple[LazyRoute, int | None]]] = {}
         """With the number of slashes; None if a parameter can contain some."""
         for route in routes:
+            route.services = services
             section = _get_section(route.path)
             if "{" in section:
                 raise ValueError(f"{route.path}: a parameter cannot be in the section {section}")
@@ -88,11 +81,15 @@ class RouteIndex(BaseRoute):
                 if (method in route.methods) is is_for_method:
                     match, child_scope = route.matches(scope)
                     if match is not Match.NONE:
-                        return match, child_scope
+                        return match, {**child_scope, "route": route}
         return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await scope["route"].handle(scope, receive, send)
+        route = scope["route"]
+        if "api_route" not in vars(route):
+            # The first of all routes takes longest, up to 20 ms.
+            await asyncio.to_thread(getattr, route, "api_route")
+        await route.api_route.handle(scope, receive, send)
 
 
 def _get_section(path: str) -> str:

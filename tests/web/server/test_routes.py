@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated
+
 import pytest
 from fastapi import Depends, FastAPI, Request
 from tests.web.conftest import InProcessApp
 
 from toolyard.web.routes import RouteIndex, Routes, list_routes
+from toolyard.web.service_lookup import SERVICE, ServiceIndex
 
 
 def analysed(app: FastAPI) -> list[str]:
@@ -61,3 +65,30 @@ def test_a_collection_adds_its_prefix_tags_and_dependencies_before_those_of_a_ro
     assert made.tags == ["things", "more"]
     assert [each.call for each in made.dependant.dependencies] == [outer, inner]
     assert not made.include_in_schema
+
+
+class Greeter:
+    """A service."""
+
+
+@dataclass
+class Page:
+    """Parts of a page."""
+
+    request: Request
+    greeter: Annotated[Greeter, SERVICE]
+
+
+async def test_services_are_bound_once_and_a_page_is_made_in_the_event_loop() -> None:
+    collection, greeter = Routes("/things"), Greeter()
+
+    @collection.get("/new/{id}")
+    async def get_thing(id: str, page: Annotated[Page, Depends()]) -> None: ...
+
+    services = ServiceIndex([greeter])
+    (route,) = RouteIndex(collection.build(), services).routes
+    (asked,) = route.api_route.dependant.dependencies
+    assert asked.dependencies == []
+    assert asked.call is services.bind(Page)
+    request = Request({"type": "http"})
+    assert await services.bind(Page)(request=request) == Page(request, greeter)

@@ -26,7 +26,7 @@ from toolyard.types.approval import PendingKind
 from toolyard.types.chat import Chat, ChatEvent, TurnTree, UserMessage
 from toolyard.web import service_dependencies as deps
 from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
-from toolyard.web.service_lookup import uses
+from toolyard.web.service_lookup import SERVICE
 from toolyard.web.ui.chat import fragments
 from toolyard.web.ui.chat.actions import ChatFormState
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
@@ -138,7 +138,7 @@ class ChatPages:
 
     request: Request
     me: deps.CurrentUser
-    services: Annotated[ChatPageServices, uses(ChatPageServices)]
+    services: Annotated[ChatPageServices, SERVICE]
     find_icon_path: IconFinderDep
 
     async def render(
