@@ -128,5 +128,5 @@ async def test_one_tool_of_a_chat_is_found_as_it_is_in_the_whole_list(local_site
     chats = local_site.services.chats
     tools = await chats.list_tools("local", None)
     (wanted,) = [each for each in tools if each.name == "demo_weekday"]
-    assert await chats.list_tools("local", None, only="demo_weekday") == [wanted]
-    assert await chats.list_tools("local", None, only="missing") == []
+    assert await chats.find_tool("local", None, "demo_weekday") == wanted
+    assert await chats.find_tool("local", None, "missing") is None

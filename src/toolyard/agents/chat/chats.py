@@ -20,7 +20,7 @@ from toolyard.agents.chat.result_event import FullResult, read_full_result
 from toolyard.agents.chat.server_questions import ServerQuestions
 from toolyard.agents.chat.storable_values import is_storable_json, sanitize_text
 from toolyard.agents.chat.title_writer import MAX_DERIVED_TITLE_CHARACTERS, TitleWriter, make_title
-from toolyard.agents.chat.tool_set import ToolSet, ToolSetSource, ToolView, list_tool_views
+from toolyard.agents.chat.tool_set import ToolSet, ToolSetSource, ToolView, find_tool_view, list_tool_views
 from toolyard.agents.chat.turn import MODEL_MODULES, ModelUsageCallback, TurnServices, resolve_model_id
 from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.chat.turn_supervisor import STOPPED_BY_USER, TurnSupervisor, create_runner_id
@@ -571,25 +571,28 @@ class ChatService:
     async def list_tools(
         self,
         owner: str,
-        chat: str | OpenChat | None,
+        chat: str | None,
         *,
-        only: str | None = None,
         for_person: bool = False,
     ) -> Sequence[ToolView]:
         """Return every known tool, and for a hidden tool the reason given by the rule that hides it.
 
-        ``chat`` is the id of a chat or an open one, whose selection of tools is ignored; or None for the
-        tools that a chat without an agent would have. ``only`` limits the tools to those of this name.
-        ``for_person`` decides for calls by the owner, not by the chat's model.
+        ``chat`` is the id of a chat, whose selection of tools is ignored; or None for the tools that a chat
+        without an agent would have. ``for_person`` decides for calls by the owner, not by the chat's model.
         """
-        if isinstance(chat, OpenChat):
-            tool_set = chat.tool_set
-        else:
-            stored = None if chat is None else replace(await self.get(owner, chat), choice=None)
-            tool_set = await self._tool_sets.load_tool_set(owner, stored)
+        stored = None if chat is None else replace(await self.get(owner, chat), choice=None)
+        tool_set = await self._tool_sets.load_tool_set(owner, stored)
         if for_person or not self.models.choices_for(tool_set.caller.principal):
             tool_set = tool_set.for_operator(ignores_choice=True)
-        return await list_tool_views(tool_set, only)
+        return await list_tool_views(tool_set)
+
+    async def find_tool(self, owner: str, opened: OpenChat | None, name: str) -> ToolView | None:
+        """Return a tool for calls by the owner as ``list_tools`` does, or None if there is no such tool.
+
+        ``opened`` is a chat, or None for the tools that a chat without an agent would have.
+        """
+        tool_set = await self._tool_sets.load_tool_set(owner, None) if opened is None else opened.tool_set
+        return await find_tool_view(tool_set.for_operator(ignores_choice=True), name)
 
 
 def _check_message(text: str) -> str:

@@ -37,6 +37,7 @@ __all__ = [
     "ToolSetSource",
     "ToolView",
     "UnavailableServer",
+    "find_tool_view",
     "list_tool_views",
 ]
 
@@ -129,12 +130,13 @@ class ToolSet:
 
     # Listing.
 
-    async def fetch_listing(self, only: str | None = None) -> ToolListing:
-        """Return every known tool, after refreshing the listings that need it; with ``only``, no more than
-        the one with the tool of this name."""
-        if only is not None:
-            await self.locate(only)
-            return self._tool_directory.known_listing(self.caller.principal)
+    @property
+    def known_listing(self) -> ToolListing:
+        """Every known tool, without contacting a server."""
+        return self._tool_directory.known_listing(self.caller.principal)
+
+    async def fetch_listing(self) -> ToolListing:
+        """Return every known tool, after refreshing the listings that need it."""
         return await self._tool_directory.refresh_with_short_retries(
             self.caller.principal, chat=self.caller.chat
         )
@@ -380,19 +382,21 @@ class ToolView:
         return self.definition.input_schema
 
 
-async def list_tool_views(tool_set: ToolSet, only: str | None = None) -> list[ToolView]:
-    """Return all tools sorted by name, or those named ``only``.
-
-    ``tool_set`` must belong to a chat without a selection.
-    """
-    listing = await tool_set.fetch_listing(only)
-    tools = listing.tools
-    if only is not None:
-        tools = {only: tools[only]} if only in tools else {}
-    rejected = [each for each in _view_quarantined_tools(tool_set, listing) if only in (None, each.name)]
-    listed = [each async for each in iterate_in_steps(_view_listed_tools(tool_set, tools))]
-    views = [*listed, *rejected]
+async def list_tool_views(tool_set: ToolSet) -> list[ToolView]:
+    """Return all tools sorted by name. ``tool_set`` must belong to a chat without a selection."""
+    listing = await tool_set.fetch_listing()
+    listed = [each async for each in iterate_in_steps(_view_listed_tools(tool_set, listing.tools))]
+    views = [*listed, *_view_quarantined_tools(tool_set, listing)]
     return sorted(views, key=lambda each: (each.name, each.id))
+
+
+async def find_tool_view(tool_set: ToolSet, name: str) -> ToolView | None:
+    """Return the tool with a name, contacting as few servers as possible; None if there is none."""
+    await tool_set.locate(name)
+    listing = tool_set.known_listing
+    if name in listing.tools:
+        return next(_view_listed_tools(tool_set, {name: listing.tools[name]}), None)
+    return next((each for each in _view_quarantined_tools(tool_set, listing) if each.name == name), None)
 
 
 def _view_listed_tools(tool_set: ToolSet, tools: Mapping[str, Definition]) -> Iterator[ToolView]:

@@ -20,7 +20,7 @@ from toolyard.registry.errors import NotFound
 from toolyard.types.account import RequestUser
 from toolyard.types.chat import Attachment, Chat, UserMessage
 from toolyard.web.ui.chat.fragments import question_form
-from toolyard.web.ui.chat.tool_console import ToolConsole, find_tool
+from toolyard.web.ui.chat.tool_console import ToolConsole, require_shown
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import count, one_line
 from toolyard.web.ui.tools.schema_form import BadArguments, ToolForm
@@ -273,8 +273,8 @@ class ChatForm:
     async def _read_console(self, opened: OpenChat | None) -> tuple[ToolConsole, ToolView, ToolForm]:
         """Return the console, its tool, and the form with the entered arguments."""
         wanted, user_id = self.form.text("tool"), self.me.user.id
-        tool = find_tool(await self.chats.list_tools(user_id, opened, only=wanted, for_person=True), wanted)
-        filled = ToolForm.from_schema(tool.definition.input_schema).with_submission(self.form)
+        tool = require_shown(await self.chats.find_tool(user_id, opened, wanted), wanted)
+        filled = ToolForm.from_submission(tool.definition.input_schema, self.form)
         chat_id = None if self.chat is None else self.chat.id
         return ToolConsole(chat_id, tool.name, tool=tool, form=filled), tool, filled
 

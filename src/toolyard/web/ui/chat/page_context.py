@@ -245,12 +245,9 @@ class ChatPages:
             place = {"q": words, "older": f"{last.updated_at!r}~{last.id}"}
             older = urlencode({key: value for key, value in place.items() if value})
         here = None if current_chat is None else current_chat.id
-        return ChatList(shown, words, older, here, await self.find_waiting_chats())
-
-    async def find_waiting_chats(self) -> frozenset[str]:
-        """Return the ids of the person's chats that wait for an approval or an answer."""
         items = await self.services.pending.list(self.me.user.id, time.time())
-        return frozenset(each.id for each in items if each.kind is PendingKind.WAITING_CHAT)
+        waiting = frozenset(each.id for each in items if each.kind is PendingKind.WAITING_CHAT)
+        return ChatList(shown, words, older, here, waiting)
 
     async def _build_settings(
         self, chat: Chat | None, requested_agent: str = "", requested_model: str = ""

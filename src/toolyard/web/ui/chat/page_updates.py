@@ -18,6 +18,7 @@ from toolyard.agents.chat.turn_snapshot import (
     TurnItem,
     TurnSnapshot,
 )
+from toolyard.results.json_size import estimate_characters
 from toolyard.types.chat import ChatEvent, Kind, TurnTree
 from toolyard.web.rendering.markdown_blocks import MarkdownBlockSplitter
 from toolyard.web.ui.chat import fragments as parts
@@ -72,11 +73,17 @@ class ChatPageUpdater:
         return self._view.last
 
     @property
-    def is_long(self) -> bool:
-        """True if the last turn has so much text that rendering changes of it may take long."""
+    def is_waiting(self) -> bool:
+        """True if the last turn waits for an approval or an answer."""
+        return bool(self._view.turns and self._view.turns[-1].open_requests)
+
+    def is_long(self, events: Sequence[ChatEvent]) -> bool:
+        """Return True if the last turn or new events have so much text that rendering may take long."""
         items = (item for turn in self._view.turns[-1:] for item in turn.items)
         answers = (item for item in items if isinstance(item, AnswerSnapshot))
-        return sum(len(each.text) + len(each.reasoning) for each in answers) > _MAX_SHORT_TURN_CHARACTERS
+        shown = sum(len(each.text) + len(each.reasoning) for each in answers)
+        added = estimate_characters([event.body for event in events], _MAX_SHORT_TURN_CHARACTERS)
+        return shown + added > _MAX_SHORT_TURN_CHARACTERS
 
     @property
     def last_turn(self) -> int:

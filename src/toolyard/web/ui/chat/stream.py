@@ -115,7 +115,7 @@ async def _stream_changes(
             if (last_turn := updater.find_other_branch(events)) is not None:
                 changes = await _switch_branch(chats, me, chat_id, updater, last_turn, events[-1].seq)
             # A long answer takes seconds to split into blocks and to render.
-            elif not has_only_pieces or updater.is_long:
+            elif updater.is_long(events):
                 changes = await asyncio.to_thread(updater.changes, events)
             else:
                 changes = updater.changes(events)
@@ -125,7 +125,7 @@ async def _stream_changes(
             states = [change["state"] for change in changes if "state" in change]
             if states or any(event.kind in _LISTED_KINDS for event in events):
                 chat = await chats.get(me.user.id, chat_id)
-                changes += _build_chat_changes(chat, is_waiting=chat_id in await pages.find_waiting_chats())
+                changes += _build_chat_changes(chat, is_waiting=updater.is_waiting)
                 # A sign-in may be lost during a turn.
                 if states and states[-1] != "running":
                     changes.append({"id": "reconnect", "html": await pages.services.banner.render(me, chat)})

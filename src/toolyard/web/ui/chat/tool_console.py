@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated
 
 from fastapi import Depends, Request, Response
@@ -25,7 +24,7 @@ from toolyard.web.ui.components import responses
 from toolyard.web.ui.components.rule_texts import describe_obstacle, summarize_rule
 from toolyard.web.ui.tools.schema_form import ToolForm
 
-__all__ = ["ChatToolGroup", "IconFinderDep", "ToolConsole", "find_tool", "group_chat_tools", "router"]
+__all__ = ["ChatToolGroup", "IconFinderDep", "ToolConsole", "group_chat_tools", "require_shown", "router"]
 
 router = Routes()
 
@@ -85,14 +84,19 @@ class ToolConsole:
         return "/ui/chat" if self.chat is None else f"/ui/chat/{self.chat}"
 
 
-def build_icon_finder(
-    me: deps.CurrentUser, callers: deps.CallersDep, records: deps.ServerRecordsDep
-) -> Callable[[str], str]:
-    """Return a function that finds the path of the icon of one of the person's servers."""
-    return partial(records.find_icon_path, callers.get(me))
+@dataclass(frozen=True, slots=True)
+class _IconFinder:
+    """Finds the path of the icon of one of the person's servers."""
+
+    me: deps.CurrentUser
+    callers: deps.CallersDep
+    records: deps.ServerRecordsDep
+
+    def __call__(self, server_id: str) -> str:
+        return self.records.find_icon_path(self.callers.get(self.me), server_id)
 
 
-IconFinderDep = Annotated[Callable[[str], str], Depends(build_icon_finder)]
+IconFinderDep = Annotated[_IconFinder, Depends()]
 
 
 @router.get("/ui/chat/console")
@@ -134,15 +138,16 @@ async def _render_console(
 async def _build_console(
     chats: ChatService, me: RequestUser, chat: Chat | None, find: str, tool: str
 ) -> ToolConsole:
-    listed = await chats.list_tools(me.user.id, None if chat is None else chat.id, for_person=True)
-    tools = [each for each in listed if each.shown]
     console = ToolConsole(None if chat is None else chat.id, words=find[:200])
     if tool:
-        chosen = find_tool(listed, tool)
+        opened = None if chat is None else await chats.open_chat(chat, me.user)
+        chosen = require_shown(await chats.find_tool(me.user.id, opened, tool), tool)
         previous = None if chat is None else await _find_last_arguments(chats, chat, tool)
         return replace(
             console, wanted=tool, tool=chosen, form=ToolForm.from_schema(chosen.input_schema, previous)
         )
+    listed = await chats.list_tools(me.user.id, console.chat, for_person=True)
+    tools = [each for each in listed if each.shown]
     hidden = [each for each in listed if not (each.shown or each.native or each.rule == STATE_RULE_TITLE)]
     if find.strip():
         tools = await asyncio.to_thread(_search_tools, tools, find)
@@ -157,17 +162,16 @@ async def _build_console(
     )
 
 
-def find_tool(tools: Iterable[ToolView], name: str) -> ToolView:
+def require_shown(tool: ToolView | None, name: str) -> ToolView:
     """Return the tool with a name. Raises NotFound, with the reason if the tool is hidden."""
-    for each in tools:
-        if each.name == name and not each.shown:
-            raise NotFound(
-                f"“{name}” is hidden: {describe_obstacle(each.rule, each.why)}",
-                hint="choose another tool, or ask an admin",
-            )
-        if each.name == name:
-            return each
-    raise NotFound("tool not found", hint="it may have been removed with its server; search again")
+    if tool is None:
+        raise NotFound("tool not found", hint="it may have been removed with its server; search again")
+    if not tool.shown:
+        raise NotFound(
+            f"“{name}” is hidden: {describe_obstacle(tool.rule, tool.why)}",
+            hint="choose another tool, or ask an admin",
+        )
+    return tool
 
 
 async def _find_last_arguments(chats: ChatService, chat: Chat, tool: str) -> JsonObject | None:
