@@ -17,6 +17,7 @@ import ipaddress
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from toolyard.accounts.errors import TooManySignIns
@@ -154,6 +155,7 @@ def _fold_name(name: str) -> str:
     return fold_case(normalize_name(name) or name)
 
 
+@lru_cache(maxsize=256)
 def address_network(address: str) -> str:
     """Return the unit that is limited: an IPv4 address, or the /64 network of an IPv6 address.
 

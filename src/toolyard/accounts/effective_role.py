@@ -36,9 +36,17 @@ def resolve_effective_user(user: User, settings: Settings) -> User | None:
     Accounts remain stored when the mode changes. An account that was authenticated by the means of another
     mode, or not at all, gives no access.
     """
-    if not _is_valid_in_mode(user, settings):
-        return None
-    return replace(user, role=effective_role(user, settings))
+    is_local = user.id == LOCAL_PRINCIPAL.id
+    match settings.people_mode:
+        case PeopleMode.NONE:
+            is_valid = is_local
+        case PeopleMode.PASSWORD:
+            is_valid = user.has_password and not is_local
+        case PeopleMode.PROXY:
+            is_valid = user.subject is None and not is_local
+        case PeopleMode.OIDC:
+            is_valid = _is_from_issuer(user, settings)
+    return replace(user, role=effective_role(user, settings)) if is_valid else None
 
 
 def effective_role(user: User, settings: Settings) -> Role:
@@ -59,18 +67,6 @@ def effective_role(user: User, settings: Settings) -> Role:
         case PeopleMode.OIDC:
             is_admin = _is_from_issuer(user, settings) and _is_admin_at_provider(user, settings.admins)
     return Role.ADMIN if is_admin else Role.USER
-
-
-def _is_valid_in_mode(user: User, settings: Settings) -> bool:
-    match settings.people_mode:
-        case PeopleMode.NONE:
-            return user.id == LOCAL_PRINCIPAL.id
-        case PeopleMode.PASSWORD:
-            return user.has_password and user.id != LOCAL_PRINCIPAL.id
-        case PeopleMode.PROXY:
-            return user.id != LOCAL_PRINCIPAL.id and user.subject is None
-        case PeopleMode.OIDC:
-            return _is_from_issuer(user, settings)
 
 
 def _is_from_issuer(user: User, settings: Settings) -> bool:

@@ -269,7 +269,8 @@ class AccountService:
         network = session.network if address is None else address_network(address)
         if _is_last_seen_stale(session.last_seen, now) or network != session.network:
             await self._storage.touch_session(key, now, network)
-        await self._touch_user(effective_user, now)
+            # The last use of a session is one of its user.
+            await self._touch_user(effective_user, now)
         return later, effective_user
 
     async def list_sessions(self, user: User) -> Sequence[BrowserSession]:

@@ -97,7 +97,7 @@ class DatabaseToolSets:
 
         Raises ChatRefused if the owner, the agent or a bundle no longer exists.
         """
-        request_user = RequestUser(user or await self._find_owner(owner), None, "", "", "")
+        request_user = RequestUser(user or await self._find_owner(owner))
         principal = request_user.principal
         caller = await self._get_caller(chat, principal, agent)
         await self._instances.sync(principal)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import Protocol
 
 __all__ = [
     "LOCAL_PRINCIPAL",
@@ -15,6 +16,7 @@ __all__ = [
     "BrowserSession",
     "Invite",
     "Principal",
+    "RequestBrowser",
     "RequestUser",
     "Right",
     "Role",
@@ -164,21 +166,42 @@ class Invite:
     made_by: str = ""
 
 
+class RequestBrowser(Protocol):
+    """The browser that a request came from."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def csrf(self) -> str: ...
+    def is_valid_csrf(self, csrf: str, /) -> bool:
+        """Return True if the token was issued to this browser."""
+        ...
+
+
 @dataclass(frozen=True)
 class RequestUser:
     """The authenticated user of a request.
 
-    ``scope`` holds the limits of an API token; None for a browser or the local user. ``browser`` identifies
-    the browser that a sign-in is bound to; empty for tokens and programs without a cookie. ``signed_in`` is
-    True for a session, which can be ended.
+    ``scope`` holds the limits of an API token; None for a browser or the local user. ``browser`` is the
+    browser that a sign-in is bound to; None for tokens and programs without a cookie. ``signed_in`` is True
+    for a session, which can be ended.
     """
 
     user: User
-    scope: TokenScope | None
-    browser_id: str
-    csrf: str
-    address: str
+    scope: TokenScope | None = None
+    address: str = ""
+    browser: RequestBrowser | None = None
     signed_in: bool = False
+
+    @property
+    def browser_id(self) -> str:
+        """Identifier of the browser; empty without one."""
+        return "" if self.browser is None else self.browser.id
+
+    @property
+    def csrf(self) -> str:
+        """CSRF token for the forms of a page; empty without a browser."""
+        return "" if self.browser is None else self.browser.csrf
 
     @cached_property
     def principal(self) -> Principal:

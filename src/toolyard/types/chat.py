@@ -42,8 +42,6 @@ __all__ = [
     "TurnTree",
     "UnknownEvent",
     "UserMessage",
-    "decode_event",
-    "encode_event",
 ]
 
 
@@ -403,30 +401,6 @@ _ITEM_CLASSES: Mapping[str, type[Any]] = {"media": ResultMedia, "attachments": A
 _DATA_CLASSES: Mapping[Kind, type[EventData]] = {each.event_kind: each for each in get_args(EventData)}
 
 
-def decode_event(kind: Kind, body: JsonObject) -> EventData | UnknownEvent:
-    """Return the body of a stored event as its class.
-
-    Unknown keys are left out. Missing keys, and those with a value of another type, have their default.
-    """
-    data_class = _DATA_CLASSES.get(kind)
-    return UnknownEvent() if data_class is None else _decode_object(data_class, body)
-
-
-def encode_event(data: EventData) -> dict[str, Any]:
-    """Return an event's data as the body that is stored."""
-    body: dict[str, Any] = {
-        each.name: value
-        for each in fields(data)
-        if (value := getattr(data, each.name)) != each.default or not each.metadata
-    }
-    for name, value in body.items():
-        if isinstance(value, tuple):
-            body[name] = [_encode_item(each) for each in cast("tuple[ResultMedia | Attachment, ...]", value)]
-        elif isinstance(value, StrEnum):
-            body[name] = value.value
-    return body
-
-
 def _encode_item(item: ResultMedia | Attachment) -> dict[str, Any]:
     if isinstance(item, Attachment) and not item.origin:
         return {"id": item.id, "name": item.name, "mime": item.mime, "size": item.size}
@@ -434,6 +408,10 @@ def _encode_item(item: ResultMedia | Attachment) -> dict[str, Any]:
 
 
 def _decode_object(data_class: type[_T], body: JsonObject) -> _T:
+    """Return a stored object as its class.
+
+    Unknown keys are left out. Missing keys, and those with a value of another type, have their default.
+    """
     values = {
         name: body[name] for name, types in _field_types(data_class) if type(body.get(name, ...)) in types
     }
@@ -500,8 +478,19 @@ class NewChatEvent:
 
     @classmethod
     def from_data(cls, data: EventData, part: str = "", payload: bytes = b"") -> NewChatEvent:
-        """Return an event with this body."""
-        return cls(data.event_kind, encode_event(data), part, payload)
+        """Return an event with this body, as it is stored."""
+        body: dict[str, Any] = {
+            each.name: value
+            for each in fields(data)
+            if (value := getattr(data, each.name)) != each.default or not each.metadata
+        }
+        for name, value in body.items():
+            if isinstance(value, tuple):
+                items = cast("tuple[ResultMedia | Attachment, ...]", value)
+                body[name] = [_encode_item(each) for each in items]
+            elif isinstance(value, StrEnum):
+                body[name] = value.value
+        return cls(data.event_kind, body, part, payload)
 
 
 @dataclass(frozen=True)
@@ -526,7 +515,7 @@ class ChatEvent:
     @cached_property
     def data(self) -> EventData | UnknownEvent:
         """The body as this version of Toolyard reads it. Decoded once for all pages that show the event."""
-        return decode_event(self.kind, self.body)
+        return _decode_object(_DATA_CLASSES.get(self.kind, UnknownEvent), self.body)
 
 
 @dataclass(frozen=True, slots=True)

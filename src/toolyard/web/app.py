@@ -21,7 +21,7 @@ from toolyard.registry.public_registry import PublicRegistry
 from toolyard.types.version import __version__
 from toolyard.web import api, ui
 from toolyard.web.access.authentication import find_user, is_page_request
-from toolyard.web.access.cookies import CsrfKey
+from toolyard.web.access.cookies import BrowserCookies
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.api.openapi import build_openapi_document
@@ -243,7 +243,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         live_updates,
         markdown,
         ResultRenderer(rendering),
-        CsrfKey(database.cipher.derive_key("csrf")),
+        BrowserCookies(settings, database.cipher.derive_key("csrf")),
         DeviceCookies(database.cipher.derive_key("device cookies")),
         AccountAdmin(
             services.people,

@@ -82,7 +82,7 @@ class ResourceServer:
             return None
         identity = await self.bearer_authenticator.authenticate(token, self._list_accepted_audiences(request))
         user = await self._people.authenticate_identity(identity)
-        return RequestUser(user, _ACCESS_TOKEN_SCOPE, "", "", request.scope[REQUEST_CONTEXT_KEY].address)
+        return RequestUser(user, _ACCESS_TOKEN_SCOPE, request.scope[REQUEST_CONTEXT_KEY].address)
 
     def _list_accepted_audiences(self, request: Request) -> set[str]:
         """Return the accepted ``aud`` values: this URL, the whole gateway, or the whole server."""

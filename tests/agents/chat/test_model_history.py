@@ -38,7 +38,7 @@ from toolyard.agents.chat.model_history import (
 from toolyard.agents.chat.result_event import failure_event, read_full_result, result_event
 from toolyard.agents.chat.turn_log import build_closing_events
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, TurnSnapshot
-from toolyard.types.chat import ChatEvent, Kind, ModelUsage, NewChatEvent, TurnEnd, TurnOutcome, decode_event
+from toolyard.types.chat import ChatEvent, Kind, ModelUsage, NewChatEvent, TurnEnd, TurnOutcome
 from toolyard.types.tool import Media, Result
 
 IDS = st.sampled_from(["a", "b", "c", "d"])
@@ -280,7 +280,8 @@ def test_a_result_that_is_short_is_kept_in_its_event_alone() -> None:
     long = result_event("x", Result(None, "y" * 5_000, blocks=(picture(),)), ok=True, seconds=1)
     assert (len(long.body["text"]), long.body["length"]) == (4_000, 5_000)
     assert long.body["media"] == [{"kind": "image", "mime": "image/png", "size": 3}]
-    whole = read_full_result(decode_event(long.kind, long.body), long.payload)
+    stored = ChatEvent("c", 1, 1, long.kind, 0.0, long.body)
+    whole = read_full_result(stored.data, long.payload)
     assert (whole.text, whole.media) == ("y" * 5_000, (picture(),))
 
 

@@ -17,13 +17,12 @@ from toolyard.store import Database
 from toolyard.types.chat import (
     Attachment,
     Chat,
+    ChatEvent,
     Kind,
     NewChatEvent,
     TurnState,
     UnknownEvent,
     UserMessage,
-    decode_event,
-    encode_event,
 )
 from toolyard.web.api.chat_models import EventResponse
 
@@ -43,25 +42,29 @@ def in_order(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
+def read_event(kind: Kind, body: dict[str, Any]) -> Any:
+    return ChatEvent("c", 1, 1, kind, 0.0, body).data
+
+
 def test_every_kind_is_among_the_stored_events() -> None:
     assert {each["kind"] for each in STORED} == {kind.value for kind in Kind}
 
 
 @pytest.mark.parametrize("stored", STORED, ids=lambda each: each["kind"])
 def test_a_stored_event_is_read_and_written_unchanged(stored: dict[str, Any]) -> None:
-    data = decode_event(Kind(stored["kind"]), stored["body"])
+    data = read_event(Kind(stored["kind"]), stored["body"])
     assert data.event_kind.value == stored["kind"]
-    assert in_order(encode_event(data)) == in_order(stored["body"])
+    assert in_order(NewChatEvent.from_data(data).body) == in_order(stored["body"])
 
 
 def test_attachments_are_a_key_that_messages_without_any_do_not_have() -> None:
     attached = Attachment("f1", "notes.txt", "text/plain", 12)
-    body = encode_event(UserMessage("Hello", attachments=(attached,)))
+    body = NewChatEvent.from_data(UserMessage("Hello", attachments=(attached,))).body
     assert body["attachments"] == [{"id": "f1", "name": "notes.txt", "mime": "text/plain", "size": 12}]
-    assert decode_event(Kind.USER, body) == UserMessage("Hello", attachments=(attached,))
-    assert "attachments" not in encode_event(UserMessage("Hello"))
+    assert read_event(Kind.USER, body) == UserMessage("Hello", attachments=(attached,))
+    assert "attachments" not in NewChatEvent.from_data(UserMessage("Hello")).body
     strange = {**body, "attachments": ["x", {"id": 1, "name": "y", "later": True}]}
-    assert decode_event(Kind.USER, strange) == UserMessage("Hello", attachments=(Attachment(name="y"),))
+    assert read_event(Kind.USER, strange) == UserMessage("Hello", attachments=(Attachment(name="y"),))
 
 
 async def test_stored_events_come_back_from_the_database_and_the_api_as_they_were(database: Database) -> None:
@@ -103,10 +106,8 @@ async def test_kinds_and_keys_of_a_later_version_survive(database: Database, tmp
 
 
 def test_a_value_of_another_type_is_read_as_missing() -> None:
-    data = decode_event(
-        Kind.RESULT, {"id": 5, "ok": 1, "text": None, "media": [3, {"mime": "a", "size": "b"}]}
-    )
-    assert encode_event(data) == {
+    data = read_event(Kind.RESULT, {"id": 5, "ok": 1, "text": None, "media": [3, {"mime": "a", "size": "b"}]})
+    assert NewChatEvent.from_data(data).body == {
         "id": "",
         "ok": False,
         "text": "",

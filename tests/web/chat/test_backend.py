@@ -88,7 +88,7 @@ async def test_who_is_gone_or_disabled_has_no_chats_any_more(
     local = await open_site({}, models={"fake": fake_model(model)}, people_mode="password")
     services, ann = local.services, (await local.person("Ann")).user
     chat = await services.chats.create(ann.id)
-    admin = RequestUser((await local.person("Root", "admin")).user, None, "", "", "")
+    admin = RequestUser((await local.person("Root", "admin")).user)
     turn = await services.chats.send(ann.id, chat.id, "say a\nhold")
     await local.part(AccountAdmin).change_user(admin, ann.id, disabled=True)
     events = await over(services, ann.id, chat.id, turn)

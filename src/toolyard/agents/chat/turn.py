@@ -355,7 +355,11 @@ class Turn:
             await self._log.append(refused)
         # Approved calls run before approvals are requested, because the request releases the chat: from then
         # on this process must not write to it.
-        await _run_concurrently(self._run_call(call.request, end) for call in approved + granted)
+        if end is None:
+            await _run_concurrently(self._run_call(call.request) for call in approved + granted)
+        else:
+            for call in approved:
+                await self._run_call(call.request, end)
         if unapproved:
             await self._request_approvals(unapproved)
         return not unapproved
@@ -396,7 +400,7 @@ class Turn:
     def _owner(self) -> str:
         return self._principal.id
 
-    async def _run_call(self, call: CallRequest, end: TurnEnd | None) -> None:
+    async def _run_call(self, call: CallRequest, end: TurnEnd | None = None) -> None:
         assert not isinstance(call.arguments, str)
         tool_set = self._tool_set
         async with self._call_slots:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
@@ -183,10 +183,7 @@ class TurnSnapshot:
 
     def apply(self, events: Iterable[ChatEvent]) -> TurnSnapshot:
         """Return the state after more events. Items that did not change stay the same objects."""
-        fold = _TurnFold(self)
-        for event in events:
-            fold.add(event)
-        return fold.finish()
+        return _TurnFold(self).apply(events)
 
     @cached_property
     def key(self) -> str:
@@ -245,9 +242,7 @@ class TurnSnapshot:
 
     @property
     def open_questions(self) -> list[QuestionSnapshot]:
-        return [
-            question for item in self.items for question in _questions_of(item) if question.action is None
-        ]
+        return [each for each in self.open_requests if isinstance(each, QuestionSnapshot)]
 
     @cached_property
     def open_requests(self) -> list[CallSnapshot | QuestionSnapshot]:
@@ -256,7 +251,10 @@ class TurnSnapshot:
         for item in self.items:
             if isinstance(item, CallSnapshot) and item.state == "asks":
                 requests.append(item)
-            requests += [question for question in _questions_of(item) if question.action is None]
+            questions = item.questions if isinstance(item, CallSnapshot) else (item,)
+            requests += [
+                each for each in questions if isinstance(each, QuestionSnapshot) and each.action is None
+            ]
         return requests
 
     @property
@@ -327,49 +325,49 @@ class _TurnFold:
         self._deltas: dict[int, tuple[list[str], list[str]]] = {}
         """Fragments of text and reasoning to be added, by the position of the answer."""
 
-    def add(self, event: ChatEvent) -> None:
-        match event.data:
-            case (UserMessage() | ManualCall()) as start:
-                if self._turn.start is None:
-                    self._turn = replace(self._turn, seq=event.turn, at=event.at, start=start)
-            case TextDelta(delta):
-                self._add_delta(event, delta, "")
-            case ReasoningDelta(delta):
-                self._add_delta(event, "", delta)
-            case ModelMessage() as message:
-                self._complete_answer(event, message)
-            case CallRequest() as request:
-                by_hand = not isinstance(self._turn.start, UserMessage)
-                self._items.append(CallSnapshot(f"c{event.seq}", request, by_hand))
-            case CallProgress() as progress:
-                if (found := self._find_call(CallSnapshot, progress.id)) is not None:
-                    self._items[found[0]] = replace(found[1], progress=progress)
-            case ApprovalRequest() as approval:
-                self._request_approval(approval)
-            case ApprovalAnswer() as answer:
-                self._answer_approval(answer)
-            case Question() as question:
-                self._ask_question(event, question)
-            case QuestionAnswer() as answer:
-                self._answer_question(answer)
-            case CallResult() as result:
-                self._set_result(event, result)
-            case ModelUsage() as usage:
-                self._turn = replace(self._turn, usage=self._turn.usage.add(usage))
-            case Note() as note:
-                self._items.append(NoteSnapshot(f"n{event.seq}", note))
-            case ChatTitle() as title:
-                usage = ModelUsage(title.input, title.output, title.cached, title.cost)
-                self._turn = replace(self._turn, title_usage=UsageTotal().add(usage))
-            case TurnEnd() as end:
-                if self._deltas:
-                    self._flush_deltas()
-                self._items = list(map(_end_item, self._items))
-                self._turn = replace(self._turn, end=end)
-            case _:
-                pass
-
-    def finish(self) -> TurnSnapshot:
+    def apply(self, events: Iterable[ChatEvent]) -> TurnSnapshot:
+        """Return the turn after the events."""
+        for event in events:
+            match event.data:
+                case (UserMessage() | ManualCall()) as start:
+                    if self._turn.start is None:
+                        self._turn = replace(self._turn, seq=event.turn, at=event.at, start=start)
+                case TextDelta(delta):
+                    self._add_delta(event, delta, "")
+                case ReasoningDelta(delta):
+                    self._add_delta(event, "", delta)
+                case ModelMessage() as message:
+                    self._complete_answer(event, message)
+                case CallRequest() as request:
+                    by_hand = not isinstance(self._turn.start, UserMessage)
+                    self._items.append(CallSnapshot(f"c{event.seq}", request, by_hand))
+                case CallProgress() as progress:
+                    if (found := self._find_call(CallSnapshot, progress.id)) is not None:
+                        self._items[found[0]] = replace(found[1], progress=progress)
+                case ApprovalRequest() as approval:
+                    self._request_approval(approval)
+                case ApprovalAnswer() as answer:
+                    self._answer_approval(answer)
+                case Question() as question:
+                    self._ask_question(event, question)
+                case QuestionAnswer() as answer:
+                    self._answer_question(answer)
+                case CallResult() as result:
+                    self._set_result(event, result)
+                case ModelUsage() as usage:
+                    self._turn = replace(self._turn, usage=self._turn.usage.add(usage))
+                case Note() as note:
+                    self._items.append(NoteSnapshot(f"n{event.seq}", note))
+                case ChatTitle() as title:
+                    usage = ModelUsage(title.input, title.output, title.cached, title.cost)
+                    self._turn = replace(self._turn, title_usage=UsageTotal().add(usage))
+                case TurnEnd() as end:
+                    if self._deltas:
+                        self._flush_deltas()
+                    self._items = list(map(_end_item, self._items))
+                    self._turn = replace(self._turn, end=end)
+                case _:
+                    pass
         if self._deltas:
             self._flush_deltas()
         return replace(self._turn, items=tuple(self._items))
@@ -487,13 +485,6 @@ class _TurnFold:
             self._items[index] = set_action(item)
         elif isinstance(item, CallSnapshot):
             self._items[index] = replace(item, questions=tuple(map(set_action, item.questions)))
-
-
-def _questions_of(item: TurnItem) -> Iterator[QuestionSnapshot]:
-    if isinstance(item, CallSnapshot):
-        yield from item.questions
-    elif isinstance(item, QuestionSnapshot):
-        yield item
 
 
 def _end_item(item: TurnItem) -> TurnItem:

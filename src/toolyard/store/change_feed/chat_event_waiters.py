@@ -50,6 +50,7 @@ class RecentEvents:
         """Number of changes so far, by which a reader detects changes during its query."""
         self._events: deque[SizedEvent] = deque()
         self._total_bytes = 0
+        self._parts_with_pieces: set[tuple[int, str]] = set()
         self._waiters: set[asyncio.Future[None]] = set()
         self.viewer_count = 0
 
@@ -62,7 +63,13 @@ class RecentEvents:
         """Return the events after a number; None if they must be read from the database."""
         if self.start_seq is None or seq < self.start_seq:
             return None
-        return [event for event, _ in self._events if event.seq > seq] if seq < self.last_seq else []
+        newer: list[ChatEvent] = []
+        # Readers mostly lack the last few of many events.
+        for event, _ in reversed(self._events):
+            if event.seq <= seq:
+                break
+            newer.append(event)
+        return newer[::-1]
 
     def push(self, after: int, events: Sequence[SizedEvent]) -> None:
         """Add events that follow the number ``after``, and wake the waiters. Ignores events already present.
@@ -74,7 +81,9 @@ class RecentEvents:
         for event, size in events:
             if event.seq <= self.last_seq:
                 continue
-            if event.part and event.kind not in TRANSIENT_KINDS:
+            if event.part and event.kind in TRANSIENT_KINDS:
+                self._parts_with_pieces.add((event.turn, event.part))
+            elif (event.turn, event.part) in self._parts_with_pieces:
                 self._drop_pieces(event.turn, event.part)
             self._events.append((event, size))
             self._total_bytes += size
@@ -122,11 +131,13 @@ class RecentEvents:
 
     def _restart_at(self, after: int) -> None:
         self.start_seq = self.last_seq = after
+        self._parts_with_pieces.clear()
         self._events.clear()
         self._total_bytes = 0
 
     def _drop_pieces(self, turn: int, part: str) -> None:
         """Drop the streamed pieces that a complete part replaces, as in the database."""
+        self._parts_with_pieces.discard((turn, part))
         self._events = deque(
             (each, size)
             for each, size in self._events

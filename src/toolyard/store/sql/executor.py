@@ -153,11 +153,12 @@ class DatabaseExecutor:
         self, query: Executable, convert: Callable[[Any], _T], params: Mapping[str, Any] | None = None
     ) -> _T | None:
         """Return the record of the only row of a query; None if there is none. Raises StoreError."""
-        try:
-            row = await self.read(lambda connection: connection.execute(query, params).one_or_none())
-        except Unstorable:
-            return None
-        return None if row is None else convert(row)
+
+        def fetch(connection: Connection) -> _T | None:
+            row = connection.execute(query, params).one_or_none()
+            return None if row is None else convert(row)
+
+        return await self.read_or_default(fetch, None)
 
     async def fetch_value(self, query: Executable) -> Any | None:
         """Return the first column of the first row; None if there is none. Raises StoreError."""

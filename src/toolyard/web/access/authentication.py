@@ -13,8 +13,8 @@ from toolyard.accounts import AccountService
 from toolyard.accounts.errors import NotAllowed, NotSignedIn
 from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.errors import ToolyardError
-from toolyard.types.account import RequestUser, Right, Role, User
-from toolyard.web.access.cookies import Browser, ensure_browser, find_browser
+from toolyard.types.account import RequestBrowser, RequestUser, Right, Role
+from toolyard.web.access.cookies import ensure_browser, find_browser
 from toolyard.web.access.form_data import parse_form
 from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY
 from toolyard.web.middleware import request_body
@@ -46,23 +46,27 @@ _BINARY_TYPE = "application/octet-stream"
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
-async def require_user(request: Request) -> RequestUser:
-    """Return the user. A token needs the right ``read``, or ``manage`` for methods that change data.
+def require_right(right: Right | None = None) -> Callable[[Request], Awaitable[RequestUser]]:
+    """Return a dependency on the user, for which a token needs a right: by default ``read``, or ``manage``
+    for methods that change data.
 
-    Raises NotSignedIn or NotAllowed; for a page, redirects to the sign-in.
+    It raises NotSignedIn or NotAllowed; for a page, it redirects to the sign-in.
     """
-    return await _authenticate_with_right(
-        request, Right.READ if request.method in _SAFE_METHODS else Right.MANAGE
-    )
-
-
-def require_right(right: Right) -> Callable[[Request], Awaitable[RequestUser]]:
-    """Return a dependency like ``require_user``, for which a token needs the given right."""
 
     async def require_user_with_right(request: Request) -> RequestUser:
-        return await _authenticate_with_right(request, right)
+        user = await authenticate_request(request)
+        needed = right or (Right.READ if request.method in _SAFE_METHODS else Right.MANAGE)
+        if not user.has_right(needed):
+            raise NotAllowed(
+                f"this token does not have the right '{needed}'", hint="create a token with this right"
+            )
+        return user
 
     return require_user_with_right
+
+
+require_user = require_right()
+_require_admin_right = require_right(Right.ADMIN)
 
 
 async def require_admin(request: Request) -> RequestUser:
@@ -70,7 +74,7 @@ async def require_admin(request: Request) -> RequestUser:
 
     Raises NotAllowed; for a page, responds 404 to hide that it exists.
     """
-    user = await _authenticate_with_right(request, Right.ADMIN)
+    user = await _require_admin_right(request)
     if user.user.role is not Role.ADMIN:
         if is_page_request(request):
             raise HTTPException(404)
@@ -88,10 +92,11 @@ async def require_browser_user(request: Request) -> RequestUser:
 
 def is_page_request(request: Request) -> bool:
     """Return True for requests to pages, as opposed to the API."""
-    return request.url.path == "/" or request.url.path.startswith("/ui")
+    path: str = request.scope["path"]
+    return path == "/" or path.startswith("/ui")
 
 
-async def check_csrf(request: Request, browser: Browser | None) -> None:
+async def check_csrf(request: Request, browser: RequestBrowser | None) -> None:
     """Verify the CSRF token of a form or script. Raises NotAllowed."""
     token = request.headers.get(CSRF_HEADER)
     if token is None:
@@ -104,23 +109,25 @@ async def check_csrf(request: Request, browser: Browser | None) -> None:
         )
 
 
-async def _authenticate_with_right(request: Request, right: Right) -> RequestUser:
-    user = await authenticate_request(request)
-    if not user.has_right(right):
-        raise NotAllowed(
-            f"this token does not have the right '{right}'", hint="create a token with this right"
-        )
-    return user
-
-
 async def authenticate_request(request: Request) -> RequestUser:
     """Return the user, whatever their rights. The result is cached in the request.
 
     Raises NotSignedIn or NotAllowed, and HTTPException for a body type that a cross-site form could send.
     """
     user: RequestUser | None = getattr(request.state, "request_user", None)
-    if user is None:
-        user = request.state.request_user = await _authenticate_and_check_body(request)
+    if user is not None:
+        return user
+    user = await authenticate_by_headers(request)
+    # Tokens need no check, because a browser does not attach them by itself.
+    if user.scope is None and request.method not in _SAFE_METHODS:
+        # Checked here for all unsafe methods, so that no route can forget it.
+        if is_page_request(request):
+            await check_csrf(request, user.browser)
+        elif request_body.has_body(request.scope) and not _has_safe_body_type(request):
+            # Cross-site forms cannot send these.
+            wanted = _BINARY_TYPE if request.url.path == request_body.UPLOAD_PATH else "application/json"
+            raise HTTPException(415, f"the API accepts request bodies of type {wanted} only")
+    request.state.request_user = user
     return user
 
 
@@ -134,9 +141,15 @@ def forget_identity(request: Request) -> None:
 async def authenticate_by_headers(request: Request) -> RequestUser:
     """Return the user by the request head alone, without reading the body or checking the CSRF token.
 
-    Raises NotSignedIn or NotAllowed.
+    The result is cached in the request. Raises NotSignedIn or NotAllowed.
     """
-    return (await _get_identity(request))[0]
+    user: RequestUser | None = getattr(request.state, "identity", None)
+    if user is None:
+        token = read_bearer_token(request)
+        user = request.state.identity = await (
+            _authenticate_without_token(request) if token is None else _authenticate_token(request, token)
+        )
+    return user
 
 
 async def find_user(request: Request) -> RequestUser | None:
@@ -147,41 +160,25 @@ async def find_user(request: Request) -> RequestUser | None:
     return getattr(request.state, "request_user", None)
 
 
-async def _authenticate_and_check_body(request: Request) -> RequestUser:
-    user, browser = await _get_identity(request)
-    # Tokens need no check, because a browser does not attach them by itself.
-    if user.scope is None and request.method not in _SAFE_METHODS:
-        # Checked here for all unsafe methods, so that no route can forget it.
-        if is_page_request(request):
-            await check_csrf(request, browser)
-        elif request_body.has_body(request.scope) and not _has_safe_body_type(request):
-            # Cross-site forms cannot send these.
-            wanted = _BINARY_TYPE if request.url.path == request_body.UPLOAD_PATH else "application/json"
-            raise HTTPException(415, f"the API accepts request bodies of type {wanted} only")
-    return user
-
-
-async def _get_identity(request: Request) -> tuple[RequestUser, Browser | None]:
-    identity: tuple[RequestUser, Browser | None] | None = getattr(request.state, "identity", None)
-    if identity is None:
-        token = read_bearer_token(request)
-        identity = await (
-            _authenticate_without_token(request) if token is None else _authenticate_token(request, token)
-        )
-        request.state.identity = identity
-    return identity
-
-
-async def _authenticate_without_token(request: Request) -> tuple[RequestUser, Browser | None]:
-    user, browser = await _authenticate_by_people_mode(request)
+async def _authenticate_without_token(request: Request) -> RequestUser:
+    people, mode = get_service(request, AccountService), get_service(request, Settings).people_mode
     address = request.scope[REQUEST_CONTEXT_KEY].address
-    if browser is None:
-        return RequestUser(user, None, "", "", address), None
-    signed_in = get_service(request, Settings).people_mode in (PeopleMode.PASSWORD, PeopleMode.OIDC)
-    return RequestUser(user, None, browser.id, browser.csrf, address, signed_in), browser
+    if mode in (PeopleMode.PASSWORD, PeopleMode.OIDC):
+        browser = find_browser(request)
+        found = None if browser is None else await people.authenticate_cookie(browser.text, address)
+        if found is None:
+            raise _build_sign_in_error(request)
+        return RequestUser(found[1], None, address, browser, signed_in=True)
+    if mode is PeopleMode.NONE:
+        user = await people.local_user()
+    else:
+        user = await people.authenticate_proxy_name(_read_proxy_user_name(request))
+    # Pages set a cookie, which in these modes no sign-in would do; the API does not.
+    browser = ensure_browser(request) if is_page_request(request) else find_browser(request)
+    return RequestUser(user, None, address, browser)
 
 
-async def _authenticate_token(request: Request, token: str) -> tuple[RequestUser, None]:
+async def _authenticate_token(request: Request, token: str) -> RequestUser:
     if is_page_request(request):
         raise NotAllowed("API tokens cannot be used for pages", hint="use /api/v1, or sign in with a browser")
     token_and_user = await get_service(request, AccountService).authenticate_token(token)
@@ -191,30 +188,7 @@ async def _authenticate_token(request: Request, token: str) -> tuple[RequestUser
             hint="create a new one on the API tokens page",
         )
     api_token, user = token_and_user
-    return RequestUser(user, api_token.scope, "", "", request.scope[REQUEST_CONTEXT_KEY].address), None
-
-
-async def _authenticate_by_people_mode(request: Request) -> tuple[User, Browser | None]:
-    people = get_service(request, AccountService)
-    mode = get_service(request, Settings).people_mode
-    if mode is PeopleMode.NONE:
-        return await people.local_user(), _get_browser(request)
-    if mode is PeopleMode.PROXY:
-        return await people.authenticate_proxy_name(_read_proxy_user_name(request)), _get_browser(request)
-    browser = find_browser(request)
-    session_and_user = (
-        None
-        if browser is None
-        else await people.authenticate_cookie(browser.text, request.scope[REQUEST_CONTEXT_KEY].address)
-    )
-    if session_and_user is None:
-        raise _build_sign_in_error(request)
-    return session_and_user[1], browser
-
-
-def _get_browser(request: Request) -> Browser | None:
-    """Return the browser. Pages set a cookie, which in these modes no sign-in would do; the API does not."""
-    return ensure_browser(request) if is_page_request(request) else find_browser(request)
+    return RequestUser(user, api_token.scope, request.scope[REQUEST_CONTEXT_KEY].address)
 
 
 def _read_proxy_user_name(request: Request) -> str:

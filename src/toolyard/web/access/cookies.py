@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
@@ -19,7 +20,7 @@ from toolyard.web.service_lookup import get_service
 
 __all__ = [
     "Browser",
-    "CsrfKey",
+    "BrowserCookies",
     "clear_session_cookie",
     "cookie_name",
     "ensure_browser",
@@ -41,18 +42,22 @@ def cookie_name(settings: Settings) -> str:
     return "__Host-toolyard" if _is_https(settings) else "toolyard"
 
 
-class CsrfKey(bytes):
-    """Key of CSRF tokens, the same in all replicas and after a restart."""
+class BrowserCookies:
+    """Names of our cookies, and the key of CSRF tokens, the same in all replicas and after a restart."""
+
+    def __init__(self, settings: Settings, csrf_key: bytes) -> None:
+        self.name = cookie_name(settings)
+        self.device_name = f"{self.name}-device"
+        self.is_https = _is_https(settings)
+        self.csrf_key = csrf_key
 
 
+@dataclass(frozen=True, slots=True)
 class Browser:
     """A browser, identified by the value of its cookie."""
 
-    __slots__ = ("_csrf_key", "text")
-
-    def __init__(self, text: str, key: bytes) -> None:
-        self.text = text
-        self._csrf_key = key
+    text: str
+    _csrf_key: bytes = field(repr=False)
 
     @property
     def id(self) -> str:
@@ -86,15 +91,16 @@ class Browser:
 
 def find_browser(request: Request) -> Browser | None:
     """Return the browser if the request has a valid cookie."""
-    text = request.cookies.get(cookie_name(get_service(request, Settings)), "")
-    return Browser(text, get_service(request, CsrfKey)) if is_secret(text) else None
+    cookies = get_service(request, BrowserCookies)
+    text = request.cookies.get(cookies.name, "")
+    return Browser(text, cookies.csrf_key) if is_secret(text) else None
 
 
 def ensure_browser(request: Request) -> Browser:
     """Return the browser; set a new cookie in the response if it has none."""
     browser = find_browser(request) or getattr(request.state, "new_browser", None)
     if browser is None:
-        browser = Browser(new_secret(), get_service(request, CsrfKey))
+        browser = Browser(new_secret(), get_service(request, BrowserCookies).csrf_key)
         request.state.new_browser = browser
         _set_cookie(request, browser.text, _COOKIE_LIFETIME_SECONDS)
     return browser
@@ -107,7 +113,7 @@ def set_session_cookie(request: Request, text: str) -> None:
 
 def find_device(request: Request) -> Device | None:
     """Return the device of the browser's device cookie, if it is valid."""
-    text = request.cookies.get(_device_cookie_name(get_service(request, Settings)), "")
+    text = request.cookies.get(get_service(request, BrowserCookies).device_name, "")
     return get_service(request, DeviceCookies).read(text)
 
 
@@ -115,7 +121,7 @@ def set_device_cookie(request: Request, user_id: str) -> None:
     """Record that this user signed in with this browser, unless the cookie says so already."""
     device = find_device(request)
     if device is None or device.user_id != user_id:
-        name = _device_cookie_name(get_service(request, Settings))
+        name = get_service(request, BrowserCookies).device_name
         _set_cookie(
             request, get_service(request, DeviceCookies).issue(user_id), _COOKIE_LIFETIME_SECONDS, name
         )
@@ -127,20 +133,16 @@ def clear_session_cookie(request: Request) -> None:
 
 
 def _set_cookie(request: Request, text: str, seconds: int, name: str | None = None) -> None:
-    settings = get_service(request, Settings)
-    name = name or cookie_name(settings)
+    settings = get_service(request, BrowserCookies)
+    name = name or settings.name
     # Lax, not Strict: a user who follows a link, or returns from a provider, must still be signed in.
     parts = [f"{name}={text}", "Path=/", f"Max-Age={seconds}", "HttpOnly", "SameSite=Lax"]
-    if _is_https(settings):
+    if settings.is_https:
         parts.append("Secure")
     cookies = request.scope[REQUEST_CONTEXT_KEY].set_cookie_headers
     # A later value replaces an earlier one of the same response.
     cookies[:] = [cookie for cookie in cookies if not cookie.startswith(f"{name}=")]
     cookies.append("; ".join(parts))
-
-
-def _device_cookie_name(settings: Settings) -> str:
-    return f"{cookie_name(settings)}-device"
 
 
 def _xor_bytes(one: bytes, other: bytes) -> bytes:

@@ -183,6 +183,8 @@ def list_columns(rows: Sequence[_Row], max_columns: int = _MAX_COUNTED_COLUMNS) 
 def summarize_result(text: str) -> str:
     """Return a line that says what a table or JSON text contains; empty for other texts."""
     value = _parse_json_text(text)
+    if value is _NOT_JSON:
+        return ""
     rows = find_rows(value)
     if rows is not None:
         columns = list_columns(rows)
@@ -190,7 +192,7 @@ def summarize_result(text: str) -> str:
         return (
             f"{len(rows):,} {'row' if len(rows) == 1 else 'rows'}: {names}{', …' if len(columns) > 6 else ''}"
         )
-    return "" if value is _NOT_JSON else write_compact(value, 100)
+    return write_compact(value, 100)
 
 
 # Rendering.
@@ -199,7 +201,7 @@ def summarize_result(text: str) -> str:
 def render_result(query: ResultQuery) -> Markup:
     """Return the HTML of a part of a result, in an element with the id of the query."""
     value = _NOT_JSON if query.only_text else parse_result(query)
-    rows = find_rows(value) if not query.path else None
+    rows = None if query.path or value is _NOT_JSON else find_rows(value)
     views = [*(["table"] if rows is not None else []), *(["tree"] if value is not _NOT_JSON else []), "text"]
     view = query.view if query.view in views else views[0]
     shown = replace(query, view=view)

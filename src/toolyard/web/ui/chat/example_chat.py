@@ -58,10 +58,9 @@ class _EventFactory:
         self._seq += 1
         if isinstance(data, events.UserMessage | events.ManualCall):
             self._turn = self._seq
+        event = events.NewChatEvent.from_data(data, part)
         at = self._at + self._seq
-        return events.ChatEvent(
-            EXAMPLE_CHAT_ID, self._seq, self._turn, data.event_kind, at, events.encode_event(data), part
-        )
+        return events.ChatEvent(EXAMPLE_CHAT_ID, self._seq, self._turn, event.kind, at, event.body, part)
 
 
 def example_events(at: float) -> Iterator[events.ChatEvent]:
