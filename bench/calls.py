@@ -12,8 +12,10 @@ stdio server. A use is warm after some others:
 
 Counted are the Python frames of files in ``src/toolyard`` that are entered meanwhile, in every thread: a
 generator or coroutine counts once, however often it resumes, and a comprehension counts as part of its
-function. Work of timers and of the audit writer that runs afterwards is not counted, and a use during which
-the listener for changes of the SQLite file polled is counted again.
+function. Generated methods of dataclasses have no file, and do not count. Reads of properties are counted
+apart: to their caller they are attributes, and most compute next to nothing. Work of timers and of the audit
+writer that runs afterwards is not counted, and a use during which the listener for changes of the SQLite file
+polled is counted again.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cached_property
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -82,6 +85,8 @@ class CallCounter:
 
     def print_report(self) -> None:
         files = Counter[str]()
+        reads = {code for code in self.counts if is_property(code)}
+        property_reads = sum(self.counts.pop(code) for code in reads)
         for code, count in self.counts.items():
             files[os.path.relpath(code.co_filename, SOURCE)] += count
         for file, total in files.most_common():
@@ -89,7 +94,17 @@ class CallCounter:
             for code, count in self.counts.most_common():
                 if os.path.relpath(code.co_filename, SOURCE) == file:
                     print(f"      {count:3}  {code.co_qualname}")
+        print(f"{property_reads:4}  reads of properties")
         print(f"{sum(files.values())} calls in {len(files)} files")
+
+
+def is_property(code: CodeType) -> bool:
+    """Return True if the code is that of a property of a class in its module."""
+    module = os.path.relpath(code.co_filename, SOURCE).removesuffix(".py").replace(os.sep, ".")
+    found: object = sys.modules.get(f"toolyard.{module}")
+    for name in code.co_qualname.split("."):
+        found = vars(found).get(name) if hasattr(found, "__dict__") else None
+    return isinstance(found, property | cached_property)
 
 
 # The gateway.
