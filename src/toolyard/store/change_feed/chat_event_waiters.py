@@ -202,11 +202,15 @@ class ChatEventWaiters:
         self._closed = False
 
     async def wait(self, chat_id: str, after: int, seconds: float) -> Sequence[ChatEvent]:
-        """Return the events after a number, waiting up to ``seconds`` for them; empty after that time.
+        """Return events after a sequence number, in order, as soon as there are any; none after ``seconds``.
 
-        Raises NoSuchChat, and StoreError, at once when the database is closed.
+        Events appended by this process are returned at once, those of other processes after a short delay.
+        Raises NoSuchChat as soon as the chat does not exist, and StoreError, at once when the database is
+        closed.
         """
-        self._start_listening()
+        if self._listen_task is None and not self._closed:
+            coroutine = self._listen_for_changes()
+            self._listen_task = asyncio.get_running_loop().create_task(coroutine, name="toolyard-chats")
         with self.tails.hold(chat_id) as tail:
             try:
                 async with asyncio.timeout(max(0.0, seconds)):
@@ -266,11 +270,6 @@ class ChatEventWaiters:
             raise NoSuchChat("chat not found", hint="it was deleted")
 
     # Events of other processes.
-
-    def _start_listening(self) -> None:
-        if self._listen_task is None and not self._closed:
-            coroutine = self._listen_for_changes()
-            self._listen_task = asyncio.get_running_loop().create_task(coroutine, name="toolyard-chats")
 
     async def _listen_for_changes(self) -> None:
         async with aclosing(self._signals.listen(CHATS_CHANNEL)) as listening:

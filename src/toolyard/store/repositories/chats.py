@@ -77,6 +77,7 @@ class SqlChatStore:
         self._signals = signals
         self._clock = clock
         self.event_waiters = ChatEventWaiters(executor, signals)
+        self.wait_for_events = self.event_waiters.wait
         self._append_batcher: WriteBatcher[AppendRequest, AppendedEvents | ChatError | None] = WriteBatcher(
             self._write_batch, attrgetter("size_bytes")
         )
@@ -186,14 +187,6 @@ class SqlChatStore:
     async def find_branch_end(self, chat_id: str, before: int) -> int:
         """Return the last turn of the branch that was chosen before an event; 0 if there was none."""
         return await self._executor.read_or_default(lambda c: find_branch_end(c, chat_id, before), 0)
-
-    async def wait_for_events(self, chat_id: str, after: int, seconds: float) -> Sequence[ChatEvent]:
-        """Return events after a sequence number, in order, as soon as there are any; none after ``seconds``.
-
-        Events appended by this process are returned at once, those of other processes after a short delay.
-        Raises NoSuchChat as soon as the chat does not exist.
-        """
-        return await self.event_waiters.wait(chat_id, after, seconds)
 
     async def get_payload(self, chat_id: str, seq: int) -> bytes | None:
         """Return the data stored beside an event."""

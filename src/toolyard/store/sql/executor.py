@@ -98,7 +98,7 @@ class DatabaseExecutor:
             self._write_pool = ThreadPoolExecutor(engines.writer_connections, "toolyard-write")
         self._closed = self._is_aborted = False
         self._breaker = CircuitBreaker()
-        self._file_identity = _identify_file(engines)
+        self._file_status = os.stat(engines.display_name) if engines.kind == "sqlite" else None
         self.on_commit: Callable[[Sequence[tuple[str, str]]], None] | None = None
         """Called in the worker thread with the queued signals of a transaction, after its commit."""
 
@@ -158,7 +158,10 @@ class DatabaseExecutor:
             row = connection.execute(query, params).one_or_none()
             return None if row is None else convert(row)
 
-        return await self.read_or_default(fetch, None)
+        try:
+            return await self._run_in_pool(self._read_pool, self.engines.reader, fetch)
+        except Unstorable:
+            return None
 
     async def fetch_value(self, query: Executable) -> Any | None:
         """Return the first column of the first row; None if there is none. Raises StoreError."""
@@ -260,11 +263,16 @@ class DatabaseExecutor:
         if self._breaker.is_open and not is_probe:
             return self._run_with_breaker(engine, work)
         # Open connections would keep writing to a file that is gone, and new ones read another file.
-        if _identify_file(self.engines) != self._file_identity:
-            raise DatabaseUnavailable(
-                f"the database {self.engines.display_name} was removed or replaced while it was in use",
-                hint="restart Toolyard, after restoring the file if it is missing",
-            )
+        if self._file_status is not None:
+            try:
+                is_same = os.path.samestat(os.stat(self.engines.display_name), self._file_status)
+            except OSError:
+                is_same = False
+            if not is_same:
+                raise DatabaseUnavailable(
+                    f"the database {self.engines.display_name} was removed or replaced while it was in use",
+                    hint="restart Toolyard, after restoring the file if it is missing",
+                )
         # A retry follows at once: either the pool opens a new connection, or PostgreSQL has just ended the
         # transaction as the victim of a deadlock and its rival is done.
         attempts_left = _MAX_ATTEMPTS
@@ -307,17 +315,6 @@ class DatabaseExecutor:
         if dialects.is_timeout_error(error):
             self._breaker.trip()
         return unavailable_error(self.engines, error, detail)
-
-
-def _identify_file(engines: dialects.Engines) -> tuple[int, int] | None:
-    """Return the identity of the SQLite file; None if there is none."""
-    if engines.kind != "sqlite":
-        return None
-    try:
-        status = os.stat(engines.display_name)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _read_data_version(connection: Connection) -> tuple[object, int]:

@@ -118,7 +118,7 @@ async def complete_argument(
     value = values.pop(argument, "")
     context = {key: each for key, each in values.items() if each}
     suggestions = await content.complete(caller, item, argument[:200], value, context)
-    return HTMLResponse(responses.render_macro("chat_attachments.html", "suggestions", suggestions))
+    return HTMLResponse(responses.get_macros("chat_attachments.html").suggestions(suggestions))
 
 
 @router.post("/ui/chat/insert")
@@ -142,8 +142,7 @@ async def insert_content(
     if responses.is_fragment_request(request):
         return HTMLResponse(
             "".join(
-                responses.render_macro("chat_attachments.html", "pending_attachment", each)
-                for each in attachments
+                responses.get_macros("chat_attachments.html").pending_attachment(each) for each in attachments
             )
         )
     path = f"/ui/chat/{chat}" if chat else "/ui/chat"

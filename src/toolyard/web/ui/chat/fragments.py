@@ -190,12 +190,12 @@ def render_turn(
     """Render a turn. ``fragments`` are those of its items, by key, if they are rendered already."""
     rendered = fragments or {}
     items = Markup("").join(render_item(each, frame, rendered.get(each.key)) for each in turn.items)
-    return responses.render_macro(_TEMPLATE_NAME, "turn", turn, frame, items, render_turn_footer(turn, frame))
+    return responses.get_macros(_TEMPLATE_NAME).turn(turn, frame, items, render_turn_footer(turn, frame))
 
 
 def render_turn_footer(turn: snapshot.TurnSnapshot, frame: FragmentContext) -> Markup:
     """Render the footer of a turn: state, cost and buttons."""
-    return responses.render_macro(_TEMPLATE_NAME, "turn_footer", turn, frame)
+    return responses.get_macros(_TEMPLATE_NAME).turn_footer(turn, frame)
 
 
 def render_item(
@@ -207,11 +207,11 @@ def render_item(
         blocks = Markup("\n").join(
             render_block(item.key, number, text, frame) for number, text in enumerate(split_blocks(item.text))
         )
-        return responses.render_macro(_TEMPLATE_NAME, "answer", item, inner[f"{item.key}-think"], blocks)
+        return responses.get_macros(_TEMPLATE_NAME).answer(item, inner[f"{item.key}-think"], blocks)
     if isinstance(item, snapshot.CallSnapshot):
         named = {name: inner[f"{item.key}-{name}"] for name in ("head", "progress", "ask", "result")}
         questions = Markup("").join(inner[each.key] for each in item.questions)
-        return responses.render_macro(_TEMPLATE_NAME, "card", item, frame, questions=questions, **named)
+        return responses.get_macros(_TEMPLATE_NAME).card(item, frame, questions=questions, **named)
     return inner[item.key]
 
 
@@ -222,25 +222,25 @@ def render_item_fragments(item: snapshot.TurnItem, frame: FragmentContext) -> It
     """
     match item:
         case snapshot.AnswerSnapshot():
-            return {f"{item.key}-think": responses.render_macro(_TEMPLATE_NAME, "reasoning", item)}
+            return {f"{item.key}-think": responses.get_macros(_TEMPLATE_NAME).reasoning(item)}
         case snapshot.CallSnapshot():
             return {
-                f"{item.key}-head": responses.render_macro(_TEMPLATE_NAME, "card_head", item, frame),
-                f"{item.key}-progress": responses.render_macro(_TEMPLATE_NAME, "card_progress", item, frame),
-                f"{item.key}-ask": responses.render_macro(_TEMPLATE_NAME, "card_approval", item, frame),
+                f"{item.key}-head": responses.get_macros(_TEMPLATE_NAME).card_head(item, frame),
+                f"{item.key}-progress": responses.get_macros(_TEMPLATE_NAME).card_progress(item, frame),
+                f"{item.key}-ask": responses.get_macros(_TEMPLATE_NAME).card_approval(item, frame),
                 **{each.key: render_question(each, frame) for each in item.questions},
-                f"{item.key}-result": responses.render_macro(_TEMPLATE_NAME, "card_result", item, frame),
+                f"{item.key}-result": responses.get_macros(_TEMPLATE_NAME).card_result(item, frame),
             }
         case snapshot.QuestionSnapshot():
             return {item.key: render_question(item, frame)}
         case snapshot.NoteSnapshot():
-            return {item.key: responses.render_macro(_TEMPLATE_NAME, "note", item)}
+            return {item.key: responses.get_macros(_TEMPLATE_NAME).note(item)}
 
 
 def render_question(question: snapshot.QuestionSnapshot, frame: FragmentContext) -> Markup:
     """Render a question from a server, with its form while it is open."""
     form = frame.form(question) if question.action is None else None
-    return responses.render_macro(_TEMPLATE_NAME, "question", question, frame, form)
+    return responses.get_macros(_TEMPLATE_NAME).question(question, frame, form)
 
 
 def render_block(key: str, number: int, text: str, frame: FragmentContext) -> Markup:
@@ -315,6 +315,6 @@ def find_context_usage(turns: Iterable[snapshot.TurnSnapshot]) -> ModelUsage | N
 
 def render_context_bar(usage: ModelUsage | None) -> Markup:
     """Render the bar; without a usage, an empty element to be replaced later."""
-    return responses.render_macro(
-        "chat_context.html", "context_bar", None if usage is None else ContextUse.from_usage(usage)
+    return responses.get_macros("chat_context.html").context_bar(
+        None if usage is None else ContextUse.from_usage(usage)
     )

@@ -190,7 +190,7 @@ class ChatPages:
     async def render_settings(self, chat: Chat) -> Response:
         """Render agent and model of a chat, for the script."""
         settings = await self._build_settings(chat)
-        return HTMLResponse(responses.render_macro("chat_settings.html", "settings", settings))
+        return HTMLResponse(responses.get_macros("chat_settings.html").settings(settings))
 
     async def render_turns(self, turns: Sequence[TurnSnapshot], frame: fragments.FragmentContext) -> Markup:
         """Return the HTML of turns. They are rendered in a thread, because a long answer takes seconds."""

@@ -85,7 +85,7 @@ async def _perform_action(pages: ChatPages, chat: Chat | None) -> Response:
     # have content.
     wanted = form.form.text("do")
     if wanted.startswith("edit "):
-        return HTMLResponse(responses.render_macro("chat_alternatives.html", "editing", None))
+        return HTMLResponse(responses.get_macros("chat_alternatives.html").editing(None))
     return await pages.render_settings(outcome.chat) if wanted == "settings" else Response(status_code=204)
 
 
@@ -97,14 +97,12 @@ async def _render_form_again(pages: ChatPages, chat: Chat | None, state: ChatFor
         return await pages.render(chat, state, status)
     html = Markup("")
     if state.console is not None:
-        html = responses.render_macro("chat_console.html", "console", state.console, pages.me.csrf)
+        html = responses.get_macros("chat_console.html").console(state.console, pages.me.csrf)
     elif state.question is not None:
         html = render_question(state.question, pages.build_frame(chat, form_state=state))
     elif state.told is not None:
         chat_id = "" if chat is None else chat.id
-        html = responses.render_macro(
-            "chat_alternatives.html",
-            "changed_meanwhile",
+        html = responses.get_macros("chat_alternatives.html").changed_meanwhile(
             state.told,
             state.edited_turn,
             state.edited_parent,

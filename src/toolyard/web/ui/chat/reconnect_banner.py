@@ -51,8 +51,8 @@ class ReconnectBanner:
     async def render(self, me: RequestUser, chat: Chat | None) -> Markup:
         """Return the HTML of the banner: an empty element if every server that the chat uses is connected."""
         back = "/ui/chat" if chat is None else f"/ui/chat/{chat.id}"
-        return responses.render_macro(
-            "chat_parts.html", "reconnect", await self._list_lost_sign_ins(me, chat), back
+        return responses.get_macros("chat_parts.html").reconnect(
+            await self._list_lost_sign_ins(me, chat), back
         )
 
     async def _list_lost_sign_ins(self, me: RequestUser, chat: Chat | None) -> Sequence[LostSignIn]:

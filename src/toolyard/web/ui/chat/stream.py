@@ -165,10 +165,10 @@ async def _fill_markdown(changes: list[PageChange], deferred: DeferredMarkdown) 
 
 def _build_chat_changes(chat: Chat, *, is_waiting: bool) -> list[PageChange]:
     """Return changes of the chat's entry in the list and of its title."""
-    entry = responses.render_macro("chat_list.html", "chat_entry", chat, True, is_waiting)
+    entry = responses.get_macros("chat_list.html").chat_entry(chat, True, is_waiting)
     return [
         {"id": f"e-{chat.id}", "html": entry},
-        {"id": "chat-title", "html": responses.render_macro("chat_list.html", "chat_title", chat)},
+        {"id": "chat-title", "html": responses.get_macros("chat_list.html").chat_title(chat)},
     ]
 
 

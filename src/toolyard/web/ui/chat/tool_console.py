@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated
 
 from fastapi import Depends, Request, Response
@@ -15,7 +16,7 @@ from toolyard.catalog.search import SearchIndex
 from toolyard.policy.rules import STATE_RULE_TITLE
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import RequestUser
-from toolyard.types.call import summarize_hiding_rules
+from toolyard.types.call import Caller, summarize_hiding_rules
 from toolyard.types.chat import Chat
 from toolyard.types.tool import Definition, JsonObject
 from toolyard.web import service_dependencies as deps
@@ -84,7 +85,7 @@ class ToolConsole:
         return "/ui/chat" if self.chat is None else f"/ui/chat/{self.chat}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _IconFinder:
     """Finds the path of the icon of one of the person's servers."""
 
@@ -93,7 +94,11 @@ class _IconFinder:
     records: deps.ServerRecordsDep
 
     def __call__(self, server_id: str) -> str:
-        return self.records.find_icon_path(self.callers.get(self.me), server_id)
+        return self.records.find_icon_path(self._caller, server_id)
+
+    @cached_property
+    def _caller(self) -> Caller:
+        return self.callers.get(self.me)
 
 
 IconFinderDep = Annotated[_IconFinder, Depends()]

@@ -21,7 +21,6 @@ from typing import Any, Literal, TypeAlias, cast
 
 from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from starlette.datastructures import FormData
 from starlette.responses import HTMLResponse, RedirectResponse
 
@@ -40,6 +39,7 @@ __all__ = [
     "STATIC_FOLDER",
     "Flash",
     "FlashKind",
+    "get_macros",
     "is_fragment_request",
     "preload_templates",
     "read_flash",
@@ -49,7 +49,6 @@ __all__ = [
     "render_confirmation",
     "render_error_page",
     "render_large_page",
-    "render_macro",
     "render_page",
     "router",
     "safe_redirect_path",
@@ -126,9 +125,10 @@ async def render_large_page(request: Request, template: str, **context: Any) -> 
     return await asyncio.to_thread(partial(render_page, request, template, **context))
 
 
-def render_macro(template: str, macro: str, *arguments: Any, **keywords: Any) -> Markup:
-    """Render one macro of a template."""
-    return getattr(_build_environment().get_template(template).module, macro)(*arguments, **keywords)
+@cache
+def get_macros(template: str) -> Any:
+    """Return the macros of a template, as functions that return Markup."""
+    return _build_environment().get_template(template).module
 
 
 def _get_return_path(request: Request) -> str:
@@ -198,7 +198,7 @@ def render_confirmation(
 
 def render_alert(problem: ProblemDetails) -> Response:
     """Render an error as a message that the script shows in the page."""
-    html = render_macro("parts.html", "alert", "bad", problem.detail, hint=problem.hint or "", closes=True)
+    html = get_macros("parts.html").alert("bad", problem.detail, hint=problem.hint or "", closes=True)
     return HTMLResponse(html, problem.status)
 
 
