@@ -142,7 +142,7 @@ class DatabaseToolSets:
         if caller is None:
             choice = None if tools is None else frozenset(tools)
             caller = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=chat_id)
-        self._callers[key] = caller
+            self._callers[key] = caller
         return caller
 
     async def _find_agent(self, owner: str, agent_id: str) -> Agent:

@@ -147,15 +147,17 @@ async def stream_event_batches(
     """
     stopped = asyncio.ensure_future(stop_signal.wait())
     try:
-        while (
-            events := await _wait_for_events(chat_store, chat_id, after, heartbeat_seconds, stopped)
-        ) is not None:
-            if events:
-                after = events[-1].seq
-            else:
-                # Without events, check that the chat still exists.
-                await chats.get(owner, chat_id)
-            yield events
+        # Held between the batches, too: a viewer of a chat stays one while it is sent events.
+        with chat_store.event_waiters.tails.hold(chat_id):
+            while (
+                events := await _wait_for_events(chat_store, chat_id, after, heartbeat_seconds, stopped)
+            ) is not None:
+                if events:
+                    after = events[-1].seq
+                else:
+                    # Without events, check that the chat still exists.
+                    await chats.get(owner, chat_id)
+                yield events
     finally:
         stopped.cancel()
 

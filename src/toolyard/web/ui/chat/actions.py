@@ -139,7 +139,7 @@ class ChatForm:
             except BadArguments as error:
                 return ChatFormState(console=replace(console, form=filled.with_errors(error)))
             await self.chats.run_tool(self.me.user.id, opened, console.wanted, arguments, tool)
-        query = {"run": "", "tool": self.form.text("tool")}
+        query = {"run": "", "tool": console.wanted}
         return ActionRedirect(self.chat or await self._record_new_chat(opened), query)
 
     async def stop_turn(self) -> Outcome:
