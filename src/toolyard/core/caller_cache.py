@@ -25,10 +25,6 @@ class CallerCache:
         self._roster = roster
         self._callers_by_key: LruCache[tuple[object, ...], Caller] = LruCache(_CALLER_CACHE_ENTRIES)
 
-    def get(self, request_user: RequestUser) -> Caller:
-        """Return the caller for a user without an agent."""
-        return self._get(request_user)
-
     async def find(
         self, request_user: RequestUser, agent: str | None = None, bundles: Iterable[str] = ()
     ) -> Caller:
@@ -37,22 +33,20 @@ class CallerCache:
         Raises AgentsError for an unknown agent and ConfigError for an unknown bundle.
         """
         found = None if agent is None else await self._roster.find(request_user.user.id, agent)
-        return self._get(request_user, found, tuple(bundles))
+        return self.get(request_user, found, tuple(bundles))
 
-    def get_for_chat(self, request_user: RequestUser, agent: Agent, surface: Surface) -> Caller:
-        """Return a caller with the view of the model in a chat of this user with this agent.
-
-        For inspection only: no tool is called with it. Raises ConfigError for an unknown bundle.
-        """
-        return self._get(request_user, agent, chat_surface=surface)
-
-    def _get(
+    def get(
         self,
         request_user: RequestUser,
         agent: Agent | None = None,
         bundles: tuple[str, ...] = (),
         chat_surface: Surface | None = None,
     ) -> Caller:
+        """Return the caller for a user, an agent and bundles. Raises ConfigError for an unknown bundle.
+
+        With ``chat_surface``, it has the view of the model in a chat of this user with this agent. That is
+        for inspection only: no tool is called with it.
+        """
         principal, scope = request_user.principal, request_user.scope
         # Callers of an earlier configuration are not found under its revision, and leave the cache in time.
         key = (principal, scope, agent, bundles, chat_surface, self._config.revision)

@@ -153,6 +153,7 @@ class Registry:
         self, storage: SqlRegistryStorage, settings: Settings, *, clock: Callable[[], float] = time.time
     ) -> None:
         self.storage = storage
+        self.list_instances = storage.list_instances
         self._catalog_ttl = settings.instance_catalog_ttl
         self._instance_limit = settings.instance_limit
         self._clock = clock
@@ -235,10 +236,6 @@ class Registry:
             raise _server_not_found()
 
     # Instances.
-
-    async def list_instances(self, user_id: str) -> Sequence[tuple[Instance, RegistryServer]]:
-        """Return the instances of a user, sorted by slug, each with its server."""
-        return await self.storage.list_instances(user_id)
 
     async def list_instance_names(self, owners: Collection[str]) -> Sequence[InstanceName]:
         """Return the names of all instances of some users."""

@@ -205,7 +205,7 @@ class AgentDirectory:
     def _get_caller(self, request_user: RequestUser, agent: Agent, surface: Surface) -> Caller:
         # Callers are cached. Without its texts, which do not matter here, an agent in a form costs little.
         bare = replace(agent, prompt="", starters=(), temperature=None)
-        return self._callers.get_for_chat(request_user, bare, surface)
+        return self._callers.get(request_user, bare, chat_surface=surface)
 
     def _list_visible_servers(self, request_user: RequestUser) -> dict[str, Server]:
         """Return the servers visible to a user, including the built-in one."""

@@ -57,7 +57,6 @@ from toolyard.web.servers.status import ServerRecords, StatusUpdates
 from toolyard.web.servers.tool_acceptance import ToolAcceptance
 from toolyard.web.servers.tool_savings import ToolSavings
 from toolyard.web.service_lookup import ServiceIndex
-from toolyard.web.ui.chat.page_context import ChatPageServices
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components import responses
 
@@ -270,15 +269,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
             core.meta_tools,
         ),
         server_sign_ins,
-        ChatPageServices(
-            services.agent_roster,
-            database.chats,
-            services.chats,
-            markdown,
-            database.pending_items,
-            banner,
-            services.audit,
-        ),
+        banner,
         previews,
         new_servers,
         ServerCatalog(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial, update_wrapper
+from functools import cache, partial, update_wrapper
 from typing import Annotated, Any, Final, NoReturn, TypeVar, cast
 
 from fastapi import Request
@@ -40,24 +40,19 @@ class ServiceIndex(dict[type, object]):
         services = tuple(services)
         by_base = {base: each for each in services for base in type(each).__mro__[1:-1]}
         super().__init__({**by_base, **{type(each): each for each in services}})
-        self._bound_calls: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self.bind = cache(self._bind)
 
-    def bind(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _bind(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return a route function, or a dependency of one, with the services that it uses.
 
         Services last as long as the application, so that they are bound once; FastAPI resolves the other
         parameters at each request. A class becomes an asynchronous function, because FastAPI would make its
         objects in a thread.
         """
-        if call not in self._bound_calls:
-            self._bound_calls[call] = self._bind(call)
-        return self._bound_calls[call]
-
-    def _bind(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = list(inspect.signature(call, eval_str=True).parameters.values())
         services: dict[str, object] = {}
         requested: list[inspect.Parameter] = []
-        is_changed = inspect.isclass(call)
-        for each in inspect.signature(call, eval_str=True).parameters.values():
+        for each in parameters:
             metadata = getattr(each.annotation, "__metadata__", ())
             depends = next((one for one in metadata if isinstance(one, Depends)), None)
             if depends is None:
@@ -66,12 +61,10 @@ class ServiceIndex(dict[type, object]):
             kind = each.annotation.__origin__
             if isinstance(depends, _ServiceDependency):
                 services[each.name] = self[kind]
-                continue
-            dependency = depends.dependency or kind
-            bound = self.bind(dependency)
-            is_changed |= bound is not dependency
-            requested.append(each.replace(annotation=Annotated[kind, replace(depends, dependency=bound)]))
-        if not services and not is_changed:
+            else:
+                bound = replace(depends, dependency=self.bind(depends.dependency or kind))
+                requested.append(each.replace(annotation=Annotated[kind, bound]))
+        if requested == parameters and not inspect.isclass(call):
             return call
         bound_call = partial(_make, call, **services) if inspect.isclass(call) else partial(call, **services)
         update_wrapper(bound_call, call, assigned=("__name__", "__doc__"), updated=())

@@ -130,11 +130,6 @@ class ToolSet:
 
     # Listing.
 
-    @property
-    def known_listing(self) -> ToolListing:
-        """Every known tool, without contacting a server."""
-        return self._tool_directory.known_listing(self.caller.principal)
-
     async def fetch_listing(self) -> ToolListing:
         """Return every known tool, after refreshing the listings that need it."""
         return await self._tool_directory.refresh_with_short_retries(
@@ -161,13 +156,15 @@ class ToolSet:
             quarantines,
         )
 
-    async def locate(self, name: str) -> None:
-        """Load the listing that contains one tool, contacting as few servers as possible.
+    async def locate(self, name: str) -> ToolListing:
+        """Load the listing that contains one tool, contacting as few servers as possible. Return every known
+        tool.
 
         Failures are ignored here; the call itself reports them.
         """
         with contextlib.suppress(ServerError):
             await self._tool_directory.locate_tool(name, self.caller.principal, self.caller.chat)
+        return self._tool_directory.known_listing(self.caller.principal)
 
     def _find_unavailable_servers(self, listing: ToolListing) -> Iterator[UnavailableServer]:
         for server_id, failure in sorted(listing.failures.items()):
@@ -392,8 +389,7 @@ async def list_tool_views(tool_set: ToolSet) -> list[ToolView]:
 
 async def find_tool_view(tool_set: ToolSet, name: str) -> ToolView | None:
     """Return the tool with a name, contacting as few servers as possible; None if there is none."""
-    await tool_set.locate(name)
-    listing = tool_set.known_listing
+    listing = await tool_set.locate(name)
     if name in listing.tools:
         return next(_view_listed_tools(tool_set, {name: listing.tools[name]}), None)
     return next((each for each in _view_quarantined_tools(tool_set, listing) if each.name == name), None)

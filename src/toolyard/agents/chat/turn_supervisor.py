@@ -122,8 +122,9 @@ class TurnSupervisor:
         ``is_allowed`` says that the call among the events has just been found to need no approval. Raises
         ChatBusy, ChatRefused, or ChatChanged for a fork of another branch than the chosen one.
         """
-        start = self._claim_and_run(chat, tool_set, TurnState.IDLE, events, fork, is_allowed=is_allowed)
-        number = await _finish_always(start)
+        number = await _finish_always(
+            self._claim_and_run(chat, tool_set, TurnState.IDLE, events, fork, is_allowed=is_allowed)
+        )
         self._turn_agents[chat.id] = tool_set.agent
         return number
 

@@ -274,7 +274,7 @@ class ChatForm:
         """Return the console, its tool, and the form with the entered arguments."""
         wanted, user_id = self.form.text("tool"), self.me.user.id
         tool = require_shown(await self.chats.find_tool(user_id, opened, wanted), wanted)
-        filled = ToolForm.from_submission(tool.definition.input_schema, self.form)
+        filled = ToolForm.from_schema(tool.definition.input_schema).with_submission(self.form)
         chat_id = None if self.chat is None else self.chat.id
         return ToolConsole(chat_id, tool.name, tool=tool, form=filled), tool, filled
 

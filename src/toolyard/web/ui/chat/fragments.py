@@ -4,7 +4,7 @@ Pages and the stream both render with this module, so that they always show the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
@@ -307,10 +307,9 @@ class ContextUse:
         return cls(usage.window, used, parts)
 
 
-def find_context_usage(turns: Iterable[snapshot.TurnSnapshot]) -> ModelUsage | None:
+def find_context_usage(turns: Sequence[snapshot.TurnSnapshot]) -> ModelUsage | None:
     """Return the usage of the last request whose context was recorded."""
-    usages = [turn.usage.last for turn in turns if turn.usage.last is not None]
-    return usages[-1] if usages else None
+    return next((turn.usage.last for turn in reversed(turns) if turn.usage.last is not None), None)
 
 
 def render_context_bar(usage: ModelUsage | None) -> Markup:

@@ -168,7 +168,7 @@ async def choose_tools(me: deps.CurrentUser, chat_id: str, pages: ChatPagesDep) 
     """
     form = await forms.read_form(pages.request)
     choice = None if form.text("which", "some") == "all" else form.all_values("tool")
-    chat = await pages.services.chats.change(me.user.id, chat_id, choice=choice)
+    chat = await pages.chats.change(me.user.id, chat_id, choice=choice)
     if responses.is_fragment_request(pages.request):
         return await pages.render_settings(chat)
     return responses.redirect_to(

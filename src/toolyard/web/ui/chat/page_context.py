@@ -13,19 +13,14 @@ from fastapi import Depends, Request, Response
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, TurnSnapshot
 from toolyard.agents.models.model_ref import ModelChoice
-from toolyard.core.agents import AgentRoster
-from toolyard.core.audit import AuditRecorder
-from toolyard.store.repositories.approvals import SqlPendingItems
 from toolyard.store.repositories.attachments import AttachmentLimits
-from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.agent import Agent
 from toolyard.types.approval import PendingKind
 from toolyard.types.chat import Chat, ChatEvent, TurnTree, UserMessage
 from toolyard.web import service_dependencies as deps
-from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
+from toolyard.web.rendering.renderer import DeferredMarkdown
 from toolyard.web.service_lookup import SERVICE
 from toolyard.web.ui.chat import fragments
 from toolyard.web.ui.chat.actions import ChatFormState
@@ -34,7 +29,7 @@ from toolyard.web.ui.chat.tool_console import IconFinderDep, ToolConsole
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.tools.schema_form import ToolForm
 
-__all__ = ["ChatList", "ChatPageContext", "ChatPageServices", "ChatPages", "ChatPagesDep", "ChatSettings"]
+__all__ = ["ChatList", "ChatPageContext", "ChatPages", "ChatPagesDep", "ChatSettings"]
 
 _MAX_TURNS = 40
 """Number of turns on a page. Earlier ones are loaded as the reader scrolls, or by a link."""
@@ -120,25 +115,18 @@ class ChatPageContext:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatPageServices:
-    """Services that the pages of chats use."""
-
-    roster: AgentRoster
-    chat_store: SqlChatStore
-    chats: ChatService
-    markdown: MarkdownRenderer
-    pending: SqlPendingItems
-    banner: ReconnectBanner
-    audit: AuditRecorder
-
-
-@dataclass(frozen=True, slots=True)
 class ChatPages:
     """Builds and renders the pages of chats for one request. A chat that is None is a new one."""
 
     request: Request
     me: deps.CurrentUser
-    services: Annotated[ChatPageServices, SERVICE]
+    roster: deps.AgentRosterDep
+    chat_store: deps.ChatStoreDep
+    chats: deps.ChatsDep
+    markdown: deps.MarkdownDep
+    pending: deps.PendingItemsDep
+    banner: Annotated[ReconnectBanner, SERVICE]
+    audit: deps.AuditDep
     find_icon_path: IconFinderDep
 
     async def render(
@@ -149,7 +137,7 @@ class ChatPages:
         The query selects earlier turns, the list of chats, the console and the agent.
         """
         query, form_state = self.request.query_params, form_state or ChatFormState()
-        chats = self.services.chats
+        chats = self.chats
         user_id = self.me.user.id
         view, earlier, before = ChatSnapshot(), None, forms.parse_number(query.get("before"), 17)
         if not form_state.attachments and "attachment" in query:
@@ -180,8 +168,8 @@ class ChatPages:
             await self._build_settings(chat, agent, form_state.model),
             form_state,
             form_state.console or self._choose_console(chat, query),
-            await self.services.chat_store.quota_notice(user_id),
-            await self.services.banner.render(self.me, chat),
+            await self.chat_store.quota_notice(user_id),
+            await self.banner.render(self.me, chat),
             chats.attachments.limits,
             fragments.render_context_bar(fragments.find_context_usage(view.turns)),
         )
@@ -195,7 +183,7 @@ class ChatPages:
     async def render_turns(self, turns: Sequence[TurnSnapshot], frame: fragments.FragmentContext) -> Markup:
         """Return the HTML of turns. They are rendered in a thread, because a long answer takes seconds."""
         # Markdown is rendered in one batch after all turns, which contain placeholders until then.
-        deferred = DeferredMarkdown(self.services.markdown)
+        deferred = DeferredMarkdown(self.markdown)
         deferred_frame = replace(frame, to_html=deferred)
         core = await asyncio.to_thread(
             lambda: [fragments.render_turn(turn, deferred_frame) for turn in turns]
@@ -221,10 +209,10 @@ class ChatPages:
         """Return the last turns of the chosen branch before an event number, the number of the first of them
         if there are earlier ones, and all turns."""
         limit = _MAX_EVENTS_AT_END if before is None else _MAX_EVENTS
-        events = await self.services.chats.list_latest_events(
+        events = await self.chats.list_latest_events(
             chat.owner, chat.id, last_turn=chat.turn, before=before, limit=limit
         )
-        shown, tree = _limit_turns(events), await self.services.chats.get_turn_tree(chat.owner, chat.id)
+        shown, tree = _limit_turns(events), await self.chats.get_turn_tree(chat.owner, chat.id)
         first = shown[0].seq if shown else 0
         return ChatSnapshot.from_events(shown), first if tree.parents.get(first) else None, tree
 
@@ -232,7 +220,7 @@ class ChatPages:
         """Return the chats that the query selects."""
         # PostgreSQL rejects NUL characters in text.
         words = query.get("q", "").strip()[:200].replace("\0", "")
-        found = await self.services.chats.list(
+        found = await self.chats.list(
             self.me.user.id,
             search_text=words or None,
             before=_parse_list_position(query.get("older", "")),
@@ -245,7 +233,7 @@ class ChatPages:
             place = {"q": words, "older": f"{last.updated_at!r}~{last.id}"}
             older = urlencode({key: value for key, value in place.items() if value})
         here = None if current_chat is None else current_chat.id
-        items = await self.services.pending.list(self.me.user.id, time.time())
+        items = await self.pending.list(self.me.user.id, time.time())
         waiting = frozenset(each.id for each in items if each.kind is PendingKind.WAITING_CHAT)
         return ChatList(shown, words, older, here, waiting)
 
@@ -253,7 +241,7 @@ class ChatPages:
         self, chat: Chat | None, requested_agent: str = "", requested_model: str = ""
     ) -> ChatSettings:
         """Return the available agents and models, and the chosen ones."""
-        agents, models = await self.services.roster.list_agents(self.me.user.id), self.services.chats.models
+        agents, models = await self.roster.list_agents(self.me.user.id), self.chats.models
         person = self.me.user.principal
         choices, by_id = models.choices_for(person), {each.id: each for each in agents}
         agent = (requested_agent if requested_agent in by_id else "") if chat is None else chat.agent or ""
@@ -271,9 +259,9 @@ class ChatPages:
         )
 
     def _choose_console(self, chat: Chat | None, query: Mapping[str, str]) -> ToolConsole | None:
-        if "run" not in query and self.services.chats.models.choices_for(self.me.user.principal):
+        if "run" not in query and self.chats.models.choices_for(self.me.user.principal):
             return None
-        return ToolConsole.create_deferred(None if chat is None else chat.id, query.get("tool", ""))
+        return ToolConsole(None if chat is None else chat.id, query.get("tool", ""), is_later=True)
 
 
 ChatPagesDep = Annotated[ChatPages, Depends()]

@@ -32,7 +32,7 @@ async def show_new_chat(pages: ChatPagesDep) -> Response:
 @router.get("/ui/chat/{chat_id}")
 async def show_existing_chat(me: deps.CurrentUser, chat_id: str, pages: ChatPagesDep) -> Response:
     """Show the end of a chat."""
-    return await pages.render(await pages.services.chats.get(me.user.id, chat_id))
+    return await pages.render(await pages.chats.get(me.user.id, chat_id))
 
 
 @router.get("/ui/chat/{chat_id}/earlier")
@@ -40,7 +40,7 @@ async def show_earlier_turns(
     request: Request, me: deps.CurrentUser, chat_id: str, before: int, pages: ChatPagesDep
 ) -> Response:
     """Show turns before those of a page."""
-    chat = await pages.services.chats.get(me.user.id, chat_id)
+    chat = await pages.chats.get(me.user.id, chat_id)
     view, earlier, tree = await pages.load_view(chat, before)
     turns = await pages.render_turns(view.turns, pages.build_frame(chat, tree))
     return responses.render_page(request, "chat_earlier.html", chat=chat, turns=turns, earlier=earlier)
@@ -58,13 +58,13 @@ async def act_in_new_chat(pages: ChatPagesDep) -> Response:
 @router.post("/ui/chat/{chat_id}")
 async def act_in_chat(me: deps.CurrentUser, chat_id: str, pages: ChatPagesDep) -> Response:
     """Perform an action in a chat."""
-    return await _perform_action(pages, await pages.services.chats.get(me.user.id, chat_id))
+    return await _perform_action(pages, await pages.chats.get(me.user.id, chat_id))
 
 
 async def _perform_action(pages: ChatPages, chat: Chat | None) -> Response:
-    request, chats, me = pages.request, pages.services.chats, pages.me
+    request, chats, me = pages.request, pages.chats, pages.me
     files = FormFiles(chats.attachments, me.user.id)
-    form = ChatForm(pages.services.audit, chats, me, chat, await forms.read_form(request, files.save))
+    form = ChatForm(pages.audit, chats, me, chat, await forms.read_form(request, files.save))
     action = form.find_action()
     try:
         if files.error is not None:

@@ -79,7 +79,7 @@ class ReconnectBanner:
         if chat is not None and chat.agent is not None:
             try:
                 agent = await self.roster.find(me.user.id, chat.agent)
-                return self.callers.get_for_chat(me, agent, Surface.MODEL_META)
+                return self.callers.get(me, agent, chat_surface=Surface.MODEL_META)
             except ToolyardError:
                 # The agent was removed, which the page says elsewhere.
                 pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Annotated
 
 import orjson
@@ -53,33 +53,19 @@ async def stream_page(
     last_event_id: Annotated[int | None, Header()] = None,
 ) -> EventStreamResponse:
     """Stream the changes after the last event that the page shows; without ``wait``, only those so far."""
-    seen, chats = max(after, last_event_id or 0), pages.services.chats
+    seen, chats = max(after, last_event_id or 0), pages.chats
     # Rebuild the turn that the page shows, to compute changes relative to it.
     last_turn = await chats.find_branch_end(me.user.id, chat_id, seen + 1)
     shown = ChatSnapshot.from_events(
         await chats.list_latest_events(me.user.id, chat_id, last_turn=last_turn, before=seen + 1, limit=1)
     )
-    deferred = DeferredMarkdown(pages.services.markdown)
+    deferred = DeferredMarkdown(pages.markdown)
     frame = FragmentContext(chat_id, me.csrf, to_html=deferred, find_icon_path=pages.find_icon_path)
     updater = ChatPageUpdater(frame, ChatSnapshot(shown.turns, max(shown.last, seen)))
-    beat = stream_limits.heartbeat_seconds
-    changes = _stream_changes(pages, stop_signal, chat_id, updater, deferred, beat, wait=wait)
-    return EventStreamResponse(stream_limits, me, _count_open_stream(pages.request.app.state, changes))
-
-
-async def _count_open_stream(state: State, stream: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    """Pass a stream through while counting it as open."""
-    state.open_chats = _get_open_streams(state) + 1
-    try:
-        async for each in stream:
-            yield each
-    finally:
-        state.open_chats -= 1
-        await stream.aclose()
-
-
-def _get_open_streams(state: State) -> int:
-    return getattr(state, "open_chats", 0)
+    changes = _stream_changes(
+        pages, stop_signal, chat_id, updater, deferred, stream_limits.heartbeat_seconds, wait=wait
+    )
+    return EventStreamResponse(stream_limits, me, changes)
 
 
 async def _stream_changes(
@@ -92,10 +78,11 @@ async def _stream_changes(
     *,
     wait: bool,
 ) -> AsyncGenerator[bytes]:
-    yield b"retry: %d\n\n" % (1000 if wait else _POLL_INTERVAL_MILLISECONDS)
-    request, me, chats = pages.request, pages.me, pages.services.chats
+    request, me, chats = pages.request, pages.me, pages.chats
+    state: State = request.app.state
+    state.open_chats = getattr(state, "open_chats", 0) + 1
     batches = stream_event_batches(
-        pages.services.chat_store,
+        pages.chat_store,
         chats,
         stop_signal,
         me.user.id,
@@ -104,6 +91,7 @@ async def _stream_changes(
         heartbeat_seconds if wait else 0,
     )
     try:
+        yield b"retry: %d\n\n" % (1000 if wait else _POLL_INTERVAL_MILLISECONDS)
         async for events in while_authorized(request, batches, heartbeat_seconds):
             if not events:
                 # A comment keeps proxies from closing an idle connection.
@@ -119,7 +107,10 @@ async def _stream_changes(
                 changes = await asyncio.to_thread(updater.changes, events)
             else:
                 changes = updater.changes(events)
-            changes = await _fill_markdown(changes, deferred)
+            filled = await deferred.fill([change.get("html", "") for change in changes])
+            for change, html in zip(changes, filled, strict=True):
+                if html:
+                    change["html"] = html
             # Title and entry in the list can change when a turn begins, waits or ends, or when the title is
             # written.
             states = [change["state"] for change in changes if "state" in change]
@@ -128,15 +119,17 @@ async def _stream_changes(
                 changes += _build_chat_changes(chat, is_waiting=updater.is_waiting)
                 # A sign-in may be lost during a turn.
                 if states and states[-1] != "running":
-                    changes.append({"id": "reconnect", "html": await pages.services.banner.render(me, chat)})
-            yield _encode_event(changes, updater.last)
+                    changes.append({"id": "reconnect", "html": await pages.banner.render(me, chat)})
+            yield b"id: %d\nevent: changes\ndata: %s\n\n" % (updater.last, orjson.dumps(changes))
             if not wait:
                 return
             if has_only_pieces:
-                intervals = 1 + _get_open_streams(request.app.state) / _OPEN_PAGES_PER_INTERVAL
+                intervals = 1 + state.open_chats / _OPEN_PAGES_PER_INTERVAL
                 await asyncio.sleep(_MIN_PIECE_INTERVAL_SECONDS * intervals)
     except NoSuchChat:
         yield b"event: gone\ndata: {}\n\n"
+    finally:
+        state.open_chats -= 1
 
 
 async def _switch_branch(
@@ -155,14 +148,6 @@ async def _switch_branch(
     return await asyncio.to_thread(updater.switch_branch, ChatSnapshot(view.turns, seq), shown, after, tree)
 
 
-async def _fill_markdown(changes: list[PageChange], deferred: DeferredMarkdown) -> list[PageChange]:
-    filled = await deferred.fill([change.get("html", "") for change in changes])
-    return [
-        {**change, "html": html} if "html" in change else change
-        for change, html in zip(changes, filled, strict=True)
-    ]
-
-
 def _build_chat_changes(chat: Chat, *, is_waiting: bool) -> list[PageChange]:
     """Return changes of the chat's entry in the list and of its title."""
     entry = responses.get_macros("chat_list.html").chat_entry(chat, True, is_waiting)
@@ -170,7 +155,3 @@ def _build_chat_changes(chat: Chat, *, is_waiting: bool) -> list[PageChange]:
         {"id": f"e-{chat.id}", "html": entry},
         {"id": "chat-title", "html": responses.get_macros("chat_list.html").chat_title(chat)},
     ]
-
-
-def _encode_event(changes: Sequence[PageChange], last: int) -> bytes:
-    return b"id: %d\nevent: changes\ndata: %s\n\n" % (last, orjson.dumps(changes))

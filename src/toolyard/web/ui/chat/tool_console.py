@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 from typing import Annotated
 
 from fastapi import Depends, Request, Response
@@ -16,7 +16,7 @@ from toolyard.catalog.search import SearchIndex
 from toolyard.policy.rules import STATE_RULE_TITLE
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import RequestUser
-from toolyard.types.call import Caller, summarize_hiding_rules
+from toolyard.types.call import summarize_hiding_rules
 from toolyard.types.chat import Chat
 from toolyard.types.tool import Definition, JsonObject
 from toolyard.web import service_dependencies as deps
@@ -65,14 +65,9 @@ class ToolConsole:
     tool: ToolView | None = None
     form: ToolForm | None = None
     is_later: bool = False
+    """Load the console after the page, because listing the tools may have to contact servers."""
     find_icon_path: Callable[[str], str] = lambda _: ""
     """Returns the path of a server's icon, or an empty string."""
-
-    @classmethod
-    def create_deferred(cls, chat: str | None, tool: str) -> ToolConsole:
-        """Return a placeholder, loaded after the page because listing the tools may have to contact
-        servers."""
-        return cls(chat, tool, is_later=True)
 
     @property
     def href(self) -> str:
@@ -85,23 +80,14 @@ class ToolConsole:
         return "/ui/chat" if self.chat is None else f"/ui/chat/{self.chat}"
 
 
-@dataclass(frozen=True)
-class _IconFinder:
-    """Finds the path of the icon of one of the person's servers."""
-
-    me: deps.CurrentUser
-    callers: deps.CallersDep
-    records: deps.ServerRecordsDep
-
-    def __call__(self, server_id: str) -> str:
-        return self.records.find_icon_path(self._caller, server_id)
-
-    @cached_property
-    def _caller(self) -> Caller:
-        return self.callers.get(self.me)
+async def build_icon_finder(
+    me: deps.CurrentUser, callers: deps.CallersDep, records: deps.ServerRecordsDep
+) -> Callable[[str], str]:
+    """Return a function that finds the path of the icon of one of the person's servers."""
+    return partial(records.find_icon_path, callers.get(me))
 
 
-IconFinderDep = Annotated[_IconFinder, Depends()]
+IconFinderDep = Annotated[Callable[[str], str], Depends(build_icon_finder)]
 
 
 @router.get("/ui/chat/console")

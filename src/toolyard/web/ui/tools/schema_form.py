@@ -101,16 +101,11 @@ class ToolForm:
         Previous arguments that the fields cannot represent are shown as JSON.
         """
         fields = _read_fields(schema)
-        texts = build_form_texts(fields, previous_arguments)
-        form = cls(fields, texts, takes_any=_takes_any(schema))
+        takes_any = bool(schema.get("properties")) or schema.get("additionalProperties") not in (None, False)
+        form = cls(fields, build_form_texts(fields, previous_arguments), takes_any=takes_any)
         if previous_arguments is None or form._can_represent(previous_arguments):
             return form
         return replace(form, written=json.dumps(previous_arguments, indent=2, ensure_ascii=False))
-
-    @classmethod
-    def from_submission(cls, schema: JsonObject, form: forms.SubmittedForm) -> ToolForm:
-        """Return the form of a tool with submitted values."""
-        return cls(_read_fields(schema), {}, takes_any=_takes_any(schema)).with_submission(form)
 
     @classmethod
     def from_question(cls, schema: JsonObject, prefix: str) -> ToolForm:
@@ -155,10 +150,6 @@ class ToolForm:
             return read_form(self.fields, self.texts, self.prefix) == expected
         except BadArguments:
             return False
-
-
-def _takes_any(schema: JsonObject) -> bool:
-    return bool(schema.get("properties")) or schema.get("additionalProperties") not in (None, False)
 
 
 def _read_fields(schema: JsonObject) -> tuple[schemas.SchemaField, ...]:
