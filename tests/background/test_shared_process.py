@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
 import http.cookiejar
 import json
 import os
@@ -13,7 +15,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -512,6 +516,49 @@ def test_neither_a_link_nor_a_cookie_works_for_another_user(machine: Machine, fa
         assert answer.url.startswith(f"{address}/ui")
     cookie = next(f"{each.name}={each.value}" for each in cookies if each.name == "toolyard_background")
     assert request_as_another_user("/api/v1/me", cookie) == "403"
+
+
+CLOSED_REQUEST = """
+import os, socket, sys
+os.setuid(12345)
+connection = socket.socket()
+connection.connect(("127.0.0.1", int(sys.argv[1])))
+connection.sendall(f"GET {sys.argv[2]} HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\n\\r\\n".encode())
+connection.close()
+"""
+
+
+def test_a_request_of_another_user_who_does_not_wait_for_its_response_is_refused(machine: Machine) -> None:
+    """The kernel no longer says whose a closed connection was, and shows the user id 0 in its place."""
+    copy_template(machine.data)
+    machine.env |= {"TOOLYARD_PORT": "0"}
+    url = machine.run("open", "--no-browser").stdout.strip()
+    parts = urllib.parse.urlsplit(url)
+    owner = psutil.Process(machine.owner)
+    # The request and the end of its connection are there before it is read.
+    owner.suspend()
+    try:
+        words = [sys.executable, "-c", CLOSED_REQUEST, str(parts.port), parts.path]
+        subprocess.run(words, check=True)
+        time.sleep(0.5)  # Until the kernel has forgotten the client's socket.
+    finally:
+        owner.resume()
+    # The link was not used.
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with browser.open(url, timeout=60) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("page", ["%5Cexample.org", "%09/example.org", "/example.org", "%0D%0AX-Evil:%201"])
+def test_a_link_leads_to_no_other_site(machine: Machine, page: str) -> None:
+    """Browsers read a backslash as a slash, and ignore tabs and line breaks."""
+    copy_template(machine.data)
+    machine.env |= {"TOOLYARD_PORT": "0"}
+    url = machine.run("open", "--no-browser").stdout.strip()
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=60)
+    connection.request("GET", urllib.parse.urlsplit(url).path + page)
+    with contextlib.closing(connection), connection.getresponse() as response:
+        assert (response.status, response.getheader("Location")) == (303, "/")
 
 
 def test_an_idle_shim_uses_no_cpu_time_after_a_long_list(machine: Machine) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import secrets
 import socket
 import sys
@@ -38,6 +39,8 @@ _LOOPBACK_ADDRESS = "127.0.0.1"
 _LINK_PREFIX = "/open/"
 _COOKIE_NAME = "toolyard_background"
 _MAX_UNUSED_LINKS = 1_000
+_UNKNOWN_UID = -1
+_NOT_IN_PATHS = re.compile(r"[\\\x00-\x20\x7f]")
 _REFUSAL = b"These pages are open to the person who runs this Toolyard. Open them with `toolyard open`.\n"
 
 
@@ -162,8 +165,9 @@ class BackgroundWebApp:
         if not is_unused and not self._has_cookie(scope):
             await _respond(send, 403, [(b"content-type", b"text/plain; charset=utf-8")], _REFUSAL)
             return
-        # Our own path, and no address of another site such as "//example.org".
-        target = f"{slash}{page}" if not page.startswith("/") else "/"
+        # Our own path, and no address of another site such as "//example.org". Browsers read a backslash as a
+        # slash, and skip control characters.
+        target = "/" if page.startswith("/") or _NOT_IN_PATHS.search(page) else f"{slash}{page}"
         cookie = f"{_COOKIE_NAME}={self._cookie}; Path=/; HttpOnly; SameSite=Lax"
         await _respond(
             send, 303, [(b"location", target.encode("latin-1", "replace")), (b"set-cookie", cookie.encode())]
@@ -187,19 +191,28 @@ class BackgroundWebApp:
 
 def _is_foreign_client(scope: Scope) -> bool:
     """Return True if the program that sent a request runs as another user, except root."""
+    if scope["client"] is None:  # The connection was reset.
+        return True
     return _find_client_uid(scope["client"], scope["server"]) not in (None, 0, os.getuid())
 
 
 def _find_client_uid(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """Return the user of a connection from this machine, as the Linux kernel knows it; None if unknown."""
+    """Return the user of a connection from this machine, as the Linux kernel knows it; None where no such
+    table of connections exists.
+
+    For a connection that its program has closed, the kernel shows the user id 0 and no inode, and soon
+    nothing. That program may run as any user, so the result is an id that no user has.
+    """
     ends = [f"{_format_kernel_address(host)}:{port:04X}" for host, port in (client, server)]
+    uid = None
     for name, prefix in (("tcp", ""), ("tcp6", "0000000000000000FFFF0000")):
         row = [f"{prefix}{end}" for end in ends]
         with suppress(OSError), open(f"/proc/net/{name}", encoding="ascii") as file:
+            uid = _UNKNOWN_UID
             for line in file:
-                if (fields := line.split())[1:3] == row:
+                if (fields := line.split())[1:3] == row and fields[9] != "0":
                     return int(fields[7])
-    return None
+    return uid
 
 
 def _format_kernel_address(host: str) -> str:
