@@ -3,8 +3,6 @@
 A handler receives only the services that it uses.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import Depends

@@ -1,7 +1,5 @@
 """Error of the built-in tools."""
 
-from __future__ import annotations
-
 __all__ = ["NativeToolError"]
 
 

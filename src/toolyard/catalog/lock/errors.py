@@ -7,8 +7,6 @@ ToolyardError
 └── PinsUnavailable      the stored definitions of a server cannot be read or written
 """
 
-from __future__ import annotations
-
 from toolyard.errors import ToolyardError
 
 __all__ = ["LockBroken", "LockUnwritable", "Outdated", "PinsUnavailable"]

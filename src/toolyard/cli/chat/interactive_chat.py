@@ -20,17 +20,7 @@ from toolyard.cli.chat.screen import Screen
 from toolyard.cli.chat.turn_follower import Interrupts, TurnFollower, UserExited
 from toolyard.cli.input.prompts import read_line_async
 from toolyard.cli.invocation import Usage, explain_write_error
-from toolyard.cli.output.console import (
-    format_count,
-    is_interactive,
-    is_terminal,
-    make_printable,
-    one_line,
-    show_error,
-    show_note,
-    show_problems,
-    style_text,
-)
+from toolyard.cli.output import console
 from toolyard.errors import AgentsError, ConfigError, ToolyardError
 from toolyard.types.chat import TurnState, UserMessage
 
@@ -113,10 +103,10 @@ class SlashCommands:
         _print_rows([(_format_tool_name(tool), _format_tool_summary(tool)) for tool in shown])
         hidden = [tool for tool in tools if not tool.shown]
         if hidden:
-            _print_message(f"{format_count(len(hidden), 'tool')} hidden:")
-            _print_rows([(_format_tool_name(tool), one_line(tool.why, 100)) for tool in hidden])
+            _print_message(f"{console.format_count(len(hidden), 'tool')} hidden:")
+            _print_rows([(_format_tool_name(tool), console.one_line(tool.why, 100)) for tool in hidden])
         if not tools:
-            show_note("no tools available", "check your servers with `toolyard servers`")
+            console.show_note("no tools available", "check your servers with `toolyard servers`")
 
     async def _attach_file(self, file: str) -> None:
         attachments = self._current_chat.attachments
@@ -124,14 +114,14 @@ class SlashCommands:
             attachments.clear()
         else:
             attachments.append(await self._chats.attachments.upload(LOCAL_OWNER_ID, file, _read_pieces(file)))
-        names = ", ".join(one_line(each.name, 60) for each in attachments) or "no files"
+        names = ", ".join(console.one_line(each.name, 60) for each in attachments) or "no files"
         _print_message(f"the next message has {names}")
 
     async def _export_chat(self, file: str) -> None:
         chat = await self._current_chat.get_or_create()
         text = "".join([part async for part in export_markdown(self._chats, chat)])
         if not file:
-            sys.stdout.write(make_printable(text) if is_terminal(sys.stdout) else text)
+            sys.stdout.write(console.make_printable(text) if console.is_terminal(sys.stdout) else text)
             sys.stdout.flush()
             return
         _write_export(file, text)
@@ -160,18 +150,15 @@ def _format_tool_name(tool: ToolView) -> str:
 
 def _format_tool_summary(tool: ToolView) -> str:
     asks = "asks first. " if tool.asks else ""
-    return f"{asks}{one_line(tool.description, 90)}"
+    return f"{asks}{console.one_line(tool.description, 90)}"
 
 
 def _print_rows(rows: Sequence[tuple[str, str]], current: str | None = None) -> None:
     width = max((len(row[0]) for row in rows), default=0)
     for name, line in rows:
         mark = "* " if name == current else "  "
-        _print_message(
-            (
-                f"{mark}{style_text(one_line(name).ljust(width), 'cyan', sys.stderr)}  {one_line(line, 120)}"
-            ).rstrip()
-        )
+        cell = console.style_text(console.one_line(name).ljust(width), "cyan", sys.stderr)
+        _print_message(f"{mark}{cell}  {console.one_line(line, 120)}".rstrip())
 
 
 def _print_message(text: str) -> None:
@@ -186,7 +173,8 @@ class LineEditor:
     """Reads lines. After a cancelled read the program must end, since only the exit restores the terminal."""
 
     def __init__(self) -> None:
-        self._readline = _import_readline() if is_terminal(sys.stdin) and is_terminal(sys.stdout) else None
+        has_terminal = console.is_terminal(sys.stdin) and console.is_terminal(sys.stdout)
+        self._readline = _import_readline() if has_terminal else None
         self._saved_terminal_attributes: list[Any] | None = None
 
     def __enter__(self) -> LineEditor:
@@ -298,13 +286,13 @@ class TerminalConversation:
 
     def _print_greeting(self) -> None:
         line = f"{self._current_chat.describe()}  (/help; Ctrl-C stops a turn, Ctrl-D quits)"
-        print(style_text(line, "dim", sys.stderr), file=sys.stderr, flush=True)
+        print(console.style_text(line, "dim", sys.stderr), file=sys.stderr, flush=True)
 
     def _print_resume_hint(self, code: int) -> int:
         chat = self._current_chat.chat
         if chat is not None and chat.turn:
             words = f"`toolyard chat --resume {chat.id[:8]}` resumes this chat"
-            print(style_text(words, "dim", sys.stderr), file=sys.stderr)
+            print(console.style_text(words, "dim", sys.stderr), file=sys.stderr)
         return code
 
     async def _read_input(self) -> str:
@@ -333,16 +321,16 @@ class TerminalConversation:
             if name in COMMAND_NAMES:
                 await self._commands.run(name, rest.strip())
             elif name.startswith("/"):
-                show_error(
+                console.show_error(
                     f"unknown command {name}",
                     "/help lists the commands; to send text that begins with a slash, put a space before it",
                 )
             else:
                 await self._follow_turn(await self._send_message(text))
         except (ConfigError, AgentsError) as error:
-            show_problems(error.problems)
+            console.show_problems(error.problems)
         except ToolyardError as error:
-            show_error(error.cause, error.hint)
+            console.show_error(error.cause, error.hint)
 
     async def _send_message(self, text: str) -> int:
         """Send a message with the attached files. Return the number of its turn."""
@@ -355,7 +343,7 @@ class TerminalConversation:
         """Follow a running turn to its end."""
         chat = await self._current_chat.refresh()
         await TurnFollower(
-            self._chats, chat, self._screen, self._interrupts, can_ask=is_interactive()
+            self._chats, chat, self._screen, self._interrupts, can_ask=console.is_interactive()
         ).follow(turn)
         await self._current_chat.refresh()
 
@@ -366,7 +354,7 @@ class TerminalConversation:
             return
         events = await self._chats.list_latest_events(LOCAL_OWNER_ID, chat.id, limit=_MAX_SHOWN_PAST_EVENTS)
         if events and events[0].turn > 1 and events[0].seq > 1:
-            show_note("earlier messages are in the web app and in /export")
+            console.show_note("earlier messages are in the web app and in /export")
         for event in events:
             self._screen.show_past(event)
             if isinstance(event.data, UserMessage):
@@ -374,6 +362,8 @@ class TerminalConversation:
         self._screen.end_line()
         if chat.state is not TurnState.IDLE:
             await self._chats.resume_if_answered(LOCAL_OWNER_ID, chat.id)
-            turn = TurnFollower(self._chats, chat, self._screen, self._interrupts, can_ask=is_interactive())
+            turn = TurnFollower(
+                self._chats, chat, self._screen, self._interrupts, can_ask=console.is_interactive()
+            )
             turn.catch_up([event for event in events if event.turn == chat.turn])
             await turn.follow(events[-1].seq if events else 0)

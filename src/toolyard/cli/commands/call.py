@@ -20,14 +20,7 @@ from toolyard.cli.input.arguments import needs_schema, read_json_arguments
 from toolyard.cli.input.completion import agent_option, bundles_option, complete_tools
 from toolyard.cli.input.prompts import ask_yes_no_async, format_arguments_for_approval
 from toolyard.cli.invocation import Options, PositiveSeconds, RemoteCommand, Usage, run_async
-from toolyard.cli.output.console import (
-    is_interactive,
-    is_terminal,
-    make_printable,
-    print_json,
-    show_error,
-    show_note,
-)
+from toolyard.cli.output import console
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.types.tool import Media, Result, TextBlock, TextResource
 
@@ -75,9 +68,9 @@ def command(
     result = run_async(_call_tool(options, request, quiet=raw or options.json))
     saved = save_media(result.media, save, name) if save is not None else ()
     if raw:
-        print_json(result.raw)
+        console.print_json(result.raw)
     elif options.json:
-        print_json(result_json(result, saved))
+        console.print_json(result_json(result, saved))
     else:
         show_result(result, saved, name)
     return 1 if result.is_error else 0
@@ -90,7 +83,7 @@ async def _call_tool(options: Options, request: CommandCall, *, quiet: bool) -> 
         busy.stop()
         return await _ask_approval(request.name, arguments)
 
-    can_ask = is_interactive() and "-" not in request.argument_words
+    can_ask = console.is_interactive() and "-" not in request.argument_words
     async with open_backend(options) as backend, busy:
         return await backend.call(request, busy.on_progress, approve if can_ask else None)
 
@@ -98,7 +91,7 @@ async def _call_tool(options: Options, request: CommandCall, *, quiet: bool) -> 
 async def _ask_approval(tool_name: str, arguments: Mapping[str, Any]) -> bool:
     text = format_arguments_for_approval(arguments)
     if text is None:
-        show_note("the arguments are too long to show here, so the call cannot be approved")
+        console.show_note("the arguments are too long to show here, so the call cannot be approved")
         return False
     if len(text) > _MAX_INLINE_ARGUMENT_CHARACTERS or "\n" in text:
         print(text, file=sys.stderr, flush=True)
@@ -109,23 +102,23 @@ async def _ask_approval(tool_name: str, arguments: Mapping[str, Any]) -> bool:
 def show_result(result: Result, saved_paths: Sequence[Path], tool: str) -> None:
     """Print the text on standard output, with descriptions of media; a tool error goes to standard error."""
     if result.is_error:
-        show_error(f"{tool} returned an error: {result.text}")
+        console.show_error(f"{tool} returned an error: {result.text}")
         return
     media = result.media
     has_text = any(isinstance(block, TextBlock | TextResource) for block in result.blocks)
     if has_text or not media:
         text = result.text
         # On a terminal, control characters of a server are escaped; a pipe gets the text unchanged.
-        sys.stdout.write(make_printable(text) if is_terminal(sys.stdout) else text)
+        sys.stdout.write(console.make_printable(text) if console.is_terminal(sys.stdout) else text)
         sys.stdout.write("" if text.endswith("\n") else "\n")
     for place, one in enumerate(media):
         where = f" -> {saved_paths[place]}" if saved_paths else ""
         if saved_paths or not has_text or one.uri is None:
             print(f"{one}{where}")
     if media and not saved_paths:
-        show_note("media were not saved", "use --save DIR to write them to files")
+        console.show_note("media were not saved", "use --save DIR to write them to files")
     for warning in result.warnings:
-        show_note(warning)
+        console.show_note(warning)
 
 
 def result_json(result: Result, saved_paths: Sequence[Path]) -> dict[str, Any]:

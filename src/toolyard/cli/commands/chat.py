@@ -15,16 +15,7 @@ import click
 from toolyard.cli.database import open_existing_database
 from toolyard.cli.input.completion import agent_option, bundles_option, complete_models
 from toolyard.cli.invocation import Command, Options, Usage, run_async
-from toolyard.cli.output.console import (
-    Column,
-    format_age,
-    format_timestamp,
-    is_terminal,
-    one_line,
-    print_json,
-    show_note,
-    show_table,
-)
+from toolyard.cli.output import console
 from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.chat import Chat
 
@@ -82,7 +73,7 @@ def command(
     text = _read_prompt(prompt)
     if text is None and options.json:
         raise Usage("--json requires -p or --list", hint="a conversation has no JSON output")
-    if text is None and not is_terminal(sys.stdin):
+    if text is None and not console.is_terminal(sys.stdin):
         raise Usage(
             "a conversation requires a terminal",
             hint="send one message with -p TEXT; -p - reads it from standard input",
@@ -102,12 +93,12 @@ def _read_prompt(prompt: str | None) -> str | None:
 
 _MAX_LISTED_CHATS = 100
 _COLUMNS = (
-    Column("chat", style="cyan", never_truncate=True),
-    Column("title", wraps=True),
-    Column("agent"),
-    Column("model"),
-    Column("state"),
-    Column("changed", style="dim"),
+    console.Column("chat", style="cyan", never_truncate=True),
+    console.Column("title", wraps=True),
+    console.Column("agent"),
+    console.Column("model"),
+    console.Column("state"),
+    console.Column("changed", style="dim"),
 )
 
 
@@ -119,7 +110,7 @@ async def _list_chats(options: Options) -> int:
             () if storage is None else await storage.list_chats(LOCAL_PRINCIPAL.id, limit=_MAX_LISTED_CHATS)
         )
     if options.json:
-        print_json([chat_json(chat) for chat in chats])
+        console.print_json([chat_json(chat) for chat in chats])
         return 0
     _show_chats(chats)
     return 0
@@ -127,7 +118,7 @@ async def _list_chats(options: Options) -> int:
 
 def chat_json(chat: Chat) -> dict[str, Any]:
     """Return a chat as in the API."""
-    times = {"created_at": format_timestamp(chat.created_at), "updated_at": format_timestamp(chat.updated_at)}
+    times = {name: console.format_timestamp(getattr(chat, name)) for name in ("created_at", "updated_at")}
     names = ("id", "title", "agent", "model", "choice", "state", "turn", "last")
     return {name: getattr(chat, name) for name in names} | times
 
@@ -137,15 +128,15 @@ def _show_chats(chats: Sequence[Chat]) -> None:
     rows = [
         (
             chat.id,
-            one_line(chat.title, 60),
+            console.one_line(chat.title, 60),
             chat.agent or "",
             chat.model or "",
             chat.state.value,
-            format_age(max(0.0, now - chat.updated_at)),
+            console.format_age(max(0.0, now - chat.updated_at)),
         )
         for chat in chats
     ]
     if rows:
-        show_table(_COLUMNS, rows)
+        console.show_table(_COLUMNS, rows)
     else:
-        show_note("no chats yet", "start one with `toolyard chat`")
+        console.show_note("no chats yet", "start one with `toolyard chat`")

@@ -18,14 +18,7 @@ from toolyard.catalog.lock import lock_path, read_lock
 from toolyard.catalog.lock.lock_file import detect_unpinned_package
 from toolyard.cli.database import open_existing_database
 from toolyard.cli.invocation import Command, Options, open_offline_yard, run_async
-from toolyard.cli.output.console import (
-    format_count,
-    format_problem,
-    print_json,
-    problem_json,
-    show_message,
-    style_text,
-)
+from toolyard.cli.output import console
 from toolyard.cli.output.notices import LISTING_HINT, UNTRUSTED_WRITE_HINT, find_servers_without_tools
 from toolyard.config.settings.table import Settings
 from toolyard.errors import AgentsError, ConfigError, Problem, ToolyardError
@@ -240,7 +233,7 @@ def command(options: Options) -> int:
     found.problems.sort(key=_sort_key)
     found.notes.sort(key=_sort_key)
     if options.json:
-        print_json(_report_json(found))
+        console.print_json(_report_json(found))
     else:
         _show_report(found)
     return 1 if found.problems else 0
@@ -288,14 +281,14 @@ def _show_report(report: CheckReport) -> None:
         print(f"{name:<14} {text}")
     _show_problems("error", report.problems)
     _show_problems("note", report.notes)
-    problems = format_count(len(report.problems), "problem") if report.problems else "no problems"
-    verdict = style_text(problems, "red" if report.problems else "green", sys.stdout)
-    print(f"{verdict}, {format_count(len(report.notes), 'note')}")
+    problems = console.format_count(len(report.problems), "problem") if report.problems else "no problems"
+    verdict = console.style_text(problems, "red" if report.problems else "green", sys.stdout)
+    print(f"{verdict}, {console.format_count(len(report.notes), 'note')}")
 
 
 def _show_problems(kind: str, problems: Iterable[Problem]) -> None:
     for problem in problems:
-        show_message(kind, format_problem(problem), problem.hint, sys.stdout)
+        console.show_message(kind, console.format_problem(problem), problem.hint, sys.stdout)
 
 
 def _describe_sources(report: CheckReport) -> list[tuple[str, str]]:
@@ -306,8 +299,8 @@ def _describe_sources(report: CheckReport) -> list[tuple[str, str]]:
     else:
         file = configuration.file or f"no file, not even {report.data_dir / 'mcp.json'}"
         numbers = (
-            f"{format_count(len(configuration.servers), 'server')}, "
-            f"{format_count(len(configuration.bundles), 'bundle')}"
+            f"{console.format_count(len(configuration.servers), 'server')}, "
+            f"{console.format_count(len(configuration.bundles), 'bundle')}"
         )
         servers = f"{file}: {numbers}"
     toml = report.data_dir / "toolyard.toml"
@@ -315,9 +308,9 @@ def _describe_sources(report: CheckReport) -> list[tuple[str, str]]:
     if agents is None or agents.problems:
         told = f"no file {report.data_dir / 'AGENTS.md'}" if report.agents_file is None else "cannot be used"
     else:
-        told = f"{report.agents_file}: {format_count(len(agents.agents), 'agent')}"
+        told = f"{report.agents_file}: {console.format_count(len(agents.agents), 'agent')}"
     if report.stored_agents:
-        told += f"; {format_count(len(report.stored_agents), 'agent')} created in the pages"
+        told += f"; {console.format_count(len(report.stored_agents), 'agent')} created in the pages"
     return [
         ("configuration", servers),
         ("settings", there if report.settings is not None else "cannot be used"),
@@ -333,8 +326,8 @@ def _report_json(report: CheckReport) -> dict[str, Any]:
     configuration = report.configuration
     return {
         "ok": not report.problems,
-        "problems": [problem_json(problem) for problem in report.problems],
-        "notes": [problem_json(problem) for problem in report.notes],
+        "problems": [console.problem_json(problem) for problem in report.problems],
+        "notes": [console.problem_json(problem) for problem in report.notes],
         "configuration": None
         if configuration is None
         else {

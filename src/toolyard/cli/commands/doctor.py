@@ -12,14 +12,7 @@ import click
 
 from toolyard.cli.input.completion import complete_servers
 from toolyard.cli.invocation import Command, Options, Usage, report_error, run_async
-from toolyard.cli.output.console import (
-    format_count,
-    format_duration,
-    one_line,
-    print_json,
-    show_message,
-    style_text,
-)
+from toolyard.cli.output import console
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.errors import ConfigError
 from toolyard.types.server import Configuration, HttpSpec, Server
@@ -60,7 +53,7 @@ async def _run_doctor(options: Options, server_ids: tuple[str, ...]) -> int:
     examined = await _check_servers(chosen, options)
     broken = [one for one in examined if not one.is_ok and not one.is_skipped]
     if options.json:
-        print_json(
+        console.print_json(
             {
                 "environment": machine,
                 "configuration": configuration.file,
@@ -122,38 +115,39 @@ async def _open_stored_sign_ins(options: Options) -> AsyncGenerator[Callable[[Se
 def _show_machine_checks(machine_checks: Sequence[MachineCheck]) -> None:
     for fact in machine_checks:
         colour = {True: "green", False: "red", None: "dim"}[fact.ok]
-        mark = {True: "ok", False: "no", None: "--"}[fact.ok]
-        print(f"{style_text(mark, colour, sys.stdout)}  {fact.name:<15} {one_line(fact.text)}")
+        mark = console.style_text({True: "ok", False: "no", None: "--"}[fact.ok], colour, sys.stdout)
+        print(f"{mark}  {fact.name:<15} {console.one_line(fact.text)}")
         if fact.hint:
-            show_message("hint", fact.hint, None, sys.stdout)
+            console.show_message("hint", fact.hint, None, sys.stdout)
 
 
 def _show_server_check(server_check: ServerCheck) -> None:
-    state = style_text("off", "dim", sys.stdout) if server_check.is_skipped else ""
+    state = console.style_text("off", "dim", sys.stdout) if server_check.is_skipped else ""
     print(
         (
-            f"\n{style_text(one_line(server_check.server.id), 'cyan', sys.stdout)}  "
+            f"\n{console.style_text(console.one_line(server_check.server.id), 'cyan', sys.stdout)}  "
             f"{_describe_transport(server_check.server)}  {state}"
         ).rstrip()
     )
     for step in server_check.steps:
         _show_step(step)
     if server_check.is_skipped:
-        print(f"  {style_text('--', 'dim', sys.stdout)}  {server_check.cause}")
+        print(f"  {console.style_text('--', 'dim', sys.stdout)}  {server_check.cause}")
     elif server_check.cause is not None and all(step.seconds is not None for step in server_check.steps):
-        print(f"  {style_text('no', 'red', sys.stdout)}  {server_check.cause}")
+        print(f"  {console.style_text('no', 'red', sys.stdout)}  {server_check.cause}")
     for line in server_check.stderr:
-        print(f"      {style_text(f'stderr: {line}', 'dim', sys.stdout)}")
+        print(f"      {console.style_text(f'stderr: {line}', 'dim', sys.stdout)}")
     if server_check.hint:
-        show_message("hint", server_check.hint, None, sys.stdout)
+        console.show_message("hint", server_check.hint, None, sys.stdout)
 
 
 def _show_step(step: ConnectionStep) -> None:
     ended_well = step.seconds is not None
-    mark = style_text("ok", "green", sys.stdout) if ended_well else style_text("no", "red", sys.stdout)
-    took = format_duration(step.seconds) if step.seconds is not None else "-"
-    said = f"answered '{one_line(step.refusal, 60)}'; " if step.refusal else ""
-    print(f"  {mark}  {step.name:<16} {took:>8}  {said}{one_line(step.detail)}".rstrip())
+    text, colour = ("ok", "green") if ended_well else ("no", "red")
+    mark = console.style_text(text, colour, sys.stdout)
+    took = console.format_duration(step.seconds) if step.seconds is not None else "-"
+    said = f"answered '{console.one_line(step.refusal, 60)}'; " if step.refusal else ""
+    print(f"  {mark}  {step.name:<16} {took:>8}  {said}{console.one_line(step.detail)}".rstrip())
 
 
 def _describe_transport(server: Server) -> str:
@@ -162,7 +156,7 @@ def _describe_transport(server: Server) -> str:
     spec = server.transport
     if isinstance(spec, HttpSpec):
         return f"{spec.type} {mask_url_secrets(spec.url)}"
-    return f"stdio {one_line(spec.command)}"
+    return f"stdio {console.one_line(spec.command)}"
 
 
 def _show_summary(
@@ -171,11 +165,13 @@ def _show_summary(
     tried = [one for one in server_checks if not one.is_skipped]
     print(f"\nconfiguration: {configuration.file or 'no file'}")
     if broken:
-        failed = f"{len(broken)} of {format_count(len(tried), 'server')} failed"
-        print(f"{style_text(failed, 'red', sys.stdout)}: {', '.join(one.server.id for one in broken)}")
+        failed = f"{len(broken)} of {console.format_count(len(tried), 'server')} failed"
+        print(
+            f"{console.style_text(failed, 'red', sys.stdout)}: {', '.join(one.server.id for one in broken)}"
+        )
     else:
         verb = "works" if len(tried) == 1 else "work"
-        print(style_text(f"{format_count(len(tried), 'server')} {verb}", "green", sys.stdout))
+        print(console.style_text(f"{console.format_count(len(tried), 'server')} {verb}", "green", sys.stdout))
 
 
 def _server_check_json(server_check: ServerCheck) -> dict[str, Any]:

@@ -13,19 +13,7 @@ import click
 
 from toolyard.cli.input.prompts import ask_yes_no
 from toolyard.cli.invocation import Command, Options, Usage, explain_write_error
-from toolyard.cli.output.console import (
-    Column,
-    StyledCell,
-    format_count,
-    format_problem,
-    is_interactive,
-    is_terminal,
-    print_json,
-    problem_json,
-    show_note,
-    show_table,
-    style_text,
-)
+from toolyard.cli.output import console
 from toolyard.config import parse_config, plan_import, project_client_files, user_client_files, write_import
 from toolyard.config.importers.locations import ClientFile
 from toolyard.config.importers.merge import ImportPlan
@@ -36,11 +24,11 @@ from toolyard.types.server import HttpSpec, Server
 __all__ = ["command", "show_import_plan"]
 
 _COLUMNS = (
-    Column("server", style="cyan", never_truncate=True),
-    Column(""),
-    Column("client"),
-    Column("command or URL", wraps=True),
-    Column("file", wraps=True, style="dim"),
+    console.Column("server", style="cyan", never_truncate=True),
+    console.Column(""),
+    console.Column("client"),
+    console.Column("command or URL", wraps=True),
+    console.Column("file", wraps=True, style="dim"),
 )
 
 
@@ -72,9 +60,9 @@ def command(options: Options, sources: tuple[str, ...], write: bool | None, to: 
         with explain_write_error(plan.target):
             backup = write_import(plan)
     if options.json:
-        print_json(_plan_json(plan, files, backup, written))
+        console.print_json(_plan_json(plan, files, backup, written))
     elif written:
-        print(f"{style_text('wrote', 'green', sys.stdout)} {plan.target}")
+        print(f"{console.style_text('wrote', 'green', sys.stdout)} {plan.target}")
         if backup is not None:
             print(f"the previous version is in {backup}")
         print("`toolyard servers` shows whether they work")
@@ -119,10 +107,10 @@ def _confirm_write(plan: ImportPlan, write: bool | None, yes: bool, options: Opt
         return False
     if yes:
         return True
-    if is_interactive() and not options.json:
-        return ask_yes_no(f"Write {format_count(len(plan.added), 'server')} to {plan.target}?")
+    if console.is_interactive() and not options.json:
+        return ask_yes_no(f"Write {console.format_count(len(plan.added), 'server')} to {plan.target}?")
     if not write and not options.json:
-        show_note("nothing was written", "use --write to write the file")
+        console.show_note("nothing was written", "use --write to write the file")
     return bool(write)
 
 
@@ -132,29 +120,31 @@ def _show_plan(plan: ImportPlan, files: list[Path], *, has_sources: bool) -> Non
         for place in project_client_files(Path.cwd()):
             if place.path.is_file() and place.path not in files:
                 command = f"toolyard import {shlex.quote(str(place.path))}"
-                show_note(f"this folder has a configuration of {place.client}", f"import it with `{command}`")
+                console.show_note(
+                    f"this folder has a configuration of {place.client}", f"import it with `{command}`"
+                )
     if not files:
-        show_note(
+        console.show_note(
             "no configuration file of another client was found", "pass its path: `toolyard import PATH`"
         )
     elif not plan.added:
-        show_note(f"nothing new for {plan.target}")
+        console.show_note(f"nothing new for {plan.target}")
 
 
 def show_import_plan(plan: ImportPlan) -> None:
     """Print the servers of the plan, and what was renamed, skipped or dropped."""
     does = _list_commands_and_addresses(plan)
     rows = [
-        (one.id, StyledCell(word, style), one.client, does.get(one.id, ""), one.file)
+        (one.id, console.StyledCell(word, style), one.client, does.get(one.id, ""), one.file)
         for found, word, style in ((plan.added, "new", "green"), (plan.same, "there", "dim"))
         for one in found
     ]
     if rows:
-        show_table(_COLUMNS, rows)
-    if is_terminal(sys.stdout) and rows:
+        console.show_table(_COLUMNS, rows)
+    if console.is_terminal(sys.stdout) and rows:
         print()
     for hint in plan.hints:
-        show_note(format_problem(hint), hint.hint)
+        console.show_note(console.format_problem(hint), hint.hint)
 
 
 def _list_commands_and_addresses(plan: ImportPlan) -> dict[str, str]:
@@ -182,7 +172,7 @@ def _plan_json(plan: ImportPlan, files: list[Path], backup: Path | None, written
         "files": [str(file) for file in files],
         "added": [shown(one) for one in plan.added],
         "same": [shown(one) for one in plan.same],
-        "notes": [problem_json(hint) for hint in plan.hints],
+        "notes": [console.problem_json(hint) for hint in plan.hints],
         "written": written,
         "backup": None if backup is None else str(backup),
     }

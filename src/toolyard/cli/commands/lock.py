@@ -16,14 +16,7 @@ import click
 from toolyard.cli.backends.remote_client import RemoteClient, quote_path_segment
 from toolyard.cli.database import record_if_database_exists
 from toolyard.cli.invocation import Options, RemoteCommand, Usage, open_yard, run_async
-from toolyard.cli.output.console import (
-    format_count,
-    make_printable,
-    one_line,
-    print_json,
-    show_error,
-    show_note,
-)
+from toolyard.cli.output import console
 from toolyard.cli.output.notices import clean_server_text
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.errors import ToolRefused
@@ -250,27 +243,27 @@ def _show_outcome(
     written: Mapping[str, ServerPins] | None,
 ) -> None:
     if options.json:
-        print_json(
+        console.print_json(
             _comparison_json(
                 comparison, to_accept, remaining, written is not None and written != comparison.lock
             )
         )
         return
     if task == "check" and comparison.lock is None:
-        show_error(f"{comparison.path} does not exist", "create it with `toolyard lock`")
+        console.show_error(f"{comparison.path} does not exist", "create it with `toolyard lock`")
         remaining = []
     for change in to_accept:
         print(f"accepted {change.id}: {change.kind.value}")
     for change in remaining:
         _show_change(change.kind.value, change.id, change.was, change.diff() if task == "diff" else ())
     for server_id in comparison.removed_servers:
-        show_note(f"server '{server_id}' is in the lock but no longer configured")
+        console.show_note(f"server '{server_id}' is in the lock but no longer configured")
     if written is not None:
         tools = sum(len(pins.tools) for pins in written.values())
         state = "is up to date" if written == comparison.lock else "written"
         print(
-            f"{comparison.path} {state}: {format_count(tools, 'tool')} of "
-            f"{format_count(len(written), 'server')}"
+            f"{comparison.path} {state}: {console.format_count(tools, 'tool')} of "
+            f"{console.format_count(len(written), 'server')}"
         )
     elif (
         not remaining
@@ -280,12 +273,12 @@ def _show_outcome(
     ):
         print("no differences")
     for server_id, package in comparison.unpinned_packages.items():
-        show_note(
+        console.show_note(
             f"server '{server_id}' runs the latest version of {package}, which can change at any time",
             f"pin a version in its entry, e.g. {package}@1.2.3",
         )
     for server_id, cause in comparison.failures.items():
-        show_error(f"server '{server_id}': {cause}")
+        console.show_error(f"server '{server_id}': {cause}")
     if remaining and task in ("check", "write"):
         _show_unaccepted_notice(len(remaining))
 
@@ -360,7 +353,7 @@ async def lock_remotely(options: Options, task: str, names: tuple[str, ...]) -> 
             raise Usage(f"'{name}' has no change to accept", hint="`toolyard lock --diff` shows all changes")
     _show_changes(options, task, done, left)
     for failure in failures:
-        show_error(f"server '{failure['server']}': {one_line(failure['problem']['detail'])}")
+        console.show_error(f"server '{failure['server']}': {console.one_line(failure['problem']['detail'])}")
     if failures:
         return _UNREACHABLE_EXIT_CODE
     return _DIFFERENT_EXIT_CODE if left and task in ("check", "write") else 0
@@ -403,10 +396,10 @@ def _show_changes(
             name: [_change_json(each) for each in some]
             for name, some in (("accepted", accepted), ("changes", remaining))
         }
-        print_json(told)
+        console.print_json(told)
         return
     for each in accepted:
-        print(f"accepted {one_line(each.id)}: {each.record['kind']}")
+        print(f"accepted {console.one_line(each.id)}: {each.record['kind']}")
     for each in remaining:
         diff = each.record["diff"] if task == "diff" else ()
         _show_change(each.record["kind"], each.id, each.record["was"], diff)
@@ -423,12 +416,12 @@ def _change_json(change: _RemoteChange) -> dict[str, Any]:
 
 def _show_change(kind: str, id: str, was: str | None, diff: Iterable[str] = ()) -> None:
     """Print one change, with its ``diff`` if there is one."""
-    print(f"{kind:<12} {one_line(id)}{f' (was {one_line(was)})' if was else ''}")
+    print(f"{kind:<12} {console.one_line(id)}{f' (was {console.one_line(was)})' if was else ''}")
     for line in diff:
-        print(f"    {one_line(line) if line[:1] != ' ' else make_printable(line)}")
+        print(f"    {console.one_line(line) if line[:1] != ' ' else console.make_printable(line)}")
 
 
 def _show_unaccepted_notice(number: int) -> None:
     """Print how many changes are not accepted, and how to accept them."""
     hint = "review with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
-    show_note(f"{format_count(number, 'change')} not accepted", hint)
+    console.show_note(f"{console.format_count(number, 'change')} not accepted", hint)

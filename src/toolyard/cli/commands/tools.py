@@ -14,26 +14,14 @@ from toolyard.cli.backends.backend import PartialTools, SearchReport, SearchRequ
 from toolyard.cli.backends.selection import open_backend
 from toolyard.cli.input.completion import agent_option, bundles_option, complete_servers
 from toolyard.cli.invocation import Options, RemoteCommand, run_async
-from toolyard.cli.output.console import (
-    Column,
-    Row,
-    StyledCell,
-    format_count,
-    is_terminal,
-    one_line,
-    print_json,
-    show_note,
-    show_notices,
-    show_table,
-    style_text,
-)
+from toolyard.cli.output import console
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.types.call import HiddenTool
 from toolyard.types.tool import Tool
 
 __all__ = ["commands"]
 
-_COLUMNS = (Column("tool", style="cyan", never_truncate=True), Column("what it does"))
+_COLUMNS = (console.Column("tool", style="cyan", never_truncate=True), console.Column("what it does"))
 _PROVIDERS = ("openai", "openai-strict", "openai-responses", "anthropic", "gemini")
 _UNREACHABLE_EXIT_CODE = 3
 
@@ -85,14 +73,14 @@ async def _list_tools(options: Options, request: ToolsRequest) -> int:
 
             report = await backend.list_tools(request, None if is_for_program else show_early)
         if report.provider_tools is not None:
-            print_json(report.provider_tools)
+            console.print_json(report.provider_tools)
         elif options.json:
-            print_json(_listing_json(report))
+            console.print_json(_listing_json(report))
         else:
             rest = [tool for tool in report.tools if tool.name not in early]
             if rest or not early or request.shows_hidden:
                 _show_tools(rest, report.hidden if request.shows_hidden else ())
-        show_notices(report.notices)
+        console.show_notices(report.notices)
     has_tools = bool(report.tools or report.provider_tools)
     return _UNREACHABLE_EXIT_CODE if report.failures and (not has_tools or request.server) else 0
 
@@ -109,17 +97,16 @@ def _listing_json(report: ToolsReport) -> dict[str, Any]:
 
 def _show_tools(tools: Sequence[Tool], hidden: Sequence[HiddenTool] = ()) -> None:
     """Print each tool with the first line of its description, and each hidden one with the reason."""
-    rows: list[Row] = [(tool.name, _first_line(tool)) for tool in tools]
-    rows += [(each.name, StyledCell(f"hidden: {one_line(each.reason, 200)}", "dim")) for each in hidden]
-    if rows or not is_terminal(sys.stdout):
-        show_table(_COLUMNS, sorted(rows, key=lambda row: str(row[0])))
-    if is_terminal(sys.stdout):
+    rows: list[console.Row] = [(tool.name, _first_line(tool)) for tool in tools]
+    for each in hidden:
+        reason = f"hidden: {console.one_line(each.reason, 200)}"
+        rows.append((each.name, console.StyledCell(reason, "dim")))
+    if rows or not console.is_terminal(sys.stdout):
+        console.show_table(_COLUMNS, sorted(rows, key=lambda row: str(row[0])))
+    if console.is_terminal(sys.stdout):
         of = len({tool.server for tool in tools})
-        print(
-            style_text(
-                f"\n{format_count(len(tools), 'tool')} of {format_count(of, 'server')}", "dim", sys.stdout
-            )
-        )
+        counts = f"\n{console.format_count(len(tools), 'tool')} of {console.format_count(of, 'server')}"
+        print(console.style_text(counts, "dim", sys.stdout))
 
 
 def _tools_json(tools: Sequence[Tool]) -> list[dict[str, Any]]:
@@ -141,10 +128,10 @@ def _tools_json(tools: Sequence[Tool]) -> list[dict[str, Any]]:
 
 def _first_line(tool: Tool) -> str:
     text = (tool.description or tool.title or "").strip()
-    return one_line(text.split("\n", 1)[0], 200)
+    return console.one_line(text.split("\n", 1)[0], 200)
 
 
-_SERVER_COLUMN = Column("server", never_truncate=True)
+_SERVER_COLUMN = console.Column("server", never_truncate=True)
 _MAX_DESCRIPTION_CHARACTERS = 200
 _MAX_TOOLS = 1_000
 
@@ -186,13 +173,13 @@ async def _search_tools(options: Options, request: SearchRequest) -> None:
     async with open_backend(options) as backend:
         report = await backend.search(request)
     if options.json:
-        print_json(_search_json(report))
+        console.print_json(_search_json(report))
         return
     from toolyard.catalog.search import summarize_description  # not for the help
 
     # The best match comes first; without words, the tools of one server stand together.
     by_server = not request.query.strip()
-    show_table(
+    console.show_table(
         (_SERVER_COLUMN, *_COLUMNS) if by_server else _COLUMNS,
         [
             (
@@ -203,13 +190,13 @@ async def _search_tools(options: Options, request: SearchRequest) -> None:
             for tool in report.tools
         ],
     )
-    show_notices(report.notices)
+    console.show_notices(report.notices)
     if report.unlisted_servers:
         from toolyard.cli.output.notices import LISTING_HINT  # not for the help
 
-        show_note(f"not listed yet: {', '.join(report.unlisted_servers)}", LISTING_HINT)
+        console.show_note(f"not listed yet: {', '.join(report.unlisted_servers)}", LISTING_HINT)
     elif not report.tools and not by_server:
-        show_note("nothing matches", "try other words")
+        console.show_note("nothing matches", "try other words")
 
 
 def _search_json(report: SearchReport) -> dict[str, Any]:

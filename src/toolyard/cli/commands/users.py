@@ -21,15 +21,7 @@ from toolyard.cli.database import (
 )
 from toolyard.cli.input.prompts import ask_yes_no
 from toolyard.cli.invocation import Command, Options, Usage, print_outcome, run_async, shared_params
-from toolyard.cli.output.console import (
-    Column,
-    StyledCell,
-    format_age,
-    is_interactive,
-    print_json,
-    show_note,
-    show_table,
-)
+from toolyard.cli.output import console
 from toolyard.errors import ConfigError
 from toolyard.types.account import Role
 
@@ -45,11 +37,11 @@ __all__ = ["command"]
 T = TypeVar("T")
 
 _COLUMNS = (
-    Column("name", style="cyan", never_truncate=True),
-    Column("role"),
-    Column("state"),
-    Column("last seen"),
-    Column("id", style="dim", never_truncate=True),
+    console.Column("name", style="cyan", never_truncate=True),
+    console.Column("role"),
+    console.Column("state"),
+    console.Column("last seen"),
+    console.Column("id", style="dim", never_truncate=True),
 )
 
 
@@ -72,11 +64,11 @@ def list_users(options: Options) -> None:
     """List accounts with role and state."""
     users = _run_with_accounts(options, _AccountAdmin.list_users)
     if options.json:
-        print_json({"items": [_user_json(user) for user in users]})
+        console.print_json({"items": [_user_json(user) for user in users]})
         return
     if not users:
-        show_note("no accounts yet", "create one with `toolyard users add NAME --admin`")
-    show_table(_COLUMNS, (_make_row(user) for user in users))
+        console.show_note("no accounts yet", "create one with `toolyard users add NAME --admin`")
+    console.show_table(_COLUMNS, (_make_row(user) for user in users))
 
 
 @command.command("add", cls=Command, short_help="Create an account and a link to set its password.")
@@ -150,12 +142,12 @@ def disable_account(options: Options, name: str, undo: bool) -> None:
 @click.pass_obj
 def delete_account(options: Options, name: str, yes: bool) -> int:
     """Delete an account with its sessions, tokens, instances and their sign-ins. The audit log stays."""
-    if not yes and (options.json or not is_interactive()):
+    if not yes and (options.json or not console.is_interactive()):
         raise Usage(
             "cannot ask for confirmation here, so nothing was deleted", hint="--yes deletes without asking"
         )
     if not yes and not ask_yes_no(f"Delete '{name}' with all their instances and tokens?"):
-        show_note("nothing was deleted")
+        console.show_note("nothing was deleted")
         return 1
 
     async def remove_account(accounts: _AccountAdmin) -> str:
@@ -236,18 +228,18 @@ def _run_with_accounts(options: Options, operation: Callable[[_AccountAdmin], Aw
 
 def _show_link(options: Options, name: str, link: str) -> None:
     if options.json:
-        print_json({"name": name, "link": link})
+        console.print_json({"name": name, "link": link})
         return
     print(link)
-    show_note(f"anyone with this link can set the password of '{name}'; it works once, for a day")
+    console.show_note(f"anyone with this link can set the password of '{name}'; it works once, for a day")
 
 
-def _make_row(user: User) -> tuple[str | StyledCell, ...]:
-    seen = "never" if user.last_seen is None else format_age(max(0.0, time.time() - user.last_seen))
+def _make_row(user: User) -> tuple[str | console.StyledCell, ...]:
+    seen = "never" if user.last_seen is None else console.format_age(max(0.0, time.time() - user.last_seen))
     return (
         user.name,
-        StyledCell(user.role.value, "bold" if user.role.value == "admin" else ""),
-        StyledCell("disabled", "red") if user.disabled else _describe_credential(user),
+        console.StyledCell(user.role.value, "bold" if user.role.value == "admin" else ""),
+        console.StyledCell("disabled", "red") if user.disabled else _describe_credential(user),
         seen,
         user.id,
     )

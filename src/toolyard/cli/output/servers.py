@@ -7,16 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from toolyard.cli.output.console import (
-    Column,
-    Row,
-    StyledCell,
-    is_terminal,
-    one_line,
-    show_message,
-    show_table,
-    style_text,
-)
+from toolyard.cli.output import console
 from toolyard.types.server import ServerProcess
 
 __all__ = [
@@ -30,12 +21,12 @@ __all__ = [
 ]
 
 _COLUMNS = (
-    Column("server", style="cyan", never_truncate=True),
-    Column("state"),
-    Column("tools", align_right=True),
-    Column("~tokens", align_right=True),
-    Column("protocol"),
-    Column("about", wraps=True),
+    console.Column("server", style="cyan", never_truncate=True),
+    console.Column("state"),
+    console.Column("tools", align_right=True),
+    console.Column("~tokens", align_right=True),
+    console.Column("protocol"),
+    console.Column("about", wraps=True),
 )
 _STATE_STYLES = {
     "ready": "green",
@@ -76,7 +67,7 @@ class ServerSummary:
 
 def show_servers(summaries: Sequence[ServerSummary]) -> None:
     """Print the table."""
-    show_table(_COLUMNS, [_make_row(line) for line in summaries])
+    console.show_table(_COLUMNS, [_make_row(line) for line in summaries])
 
 
 def show_server_hints(summaries: Sequence[ServerSummary]) -> None:
@@ -84,18 +75,18 @@ def show_server_hints(summaries: Sequence[ServerSummary]) -> None:
     for line in summaries:
         if not line.is_broken or not (line.hint or line.stderr_lines):
             continue
-        if is_terminal(sys.stderr):
+        if console.is_terminal(sys.stderr):
             print(file=sys.stderr)
-        name = style_text(f"{line.server}:", "cyan", sys.stderr)
+        name = console.style_text(f"{line.server}:", "cyan", sys.stderr)
         for words in line.stderr_lines:
-            print(f"{name} {style_text(f'stderr: {words}', 'dim', sys.stderr)}", file=sys.stderr)
+            print(f"{name} {console.style_text(f'stderr: {words}', 'dim', sys.stderr)}", file=sys.stderr)
         if line.hint:
-            show_message("hint", f"{line.server}: {line.hint}", None, sys.stderr)
+            console.show_message("hint", f"{line.server}: {line.hint}", None, sys.stderr)
 
 
 def show_processes(summaries: Sequence[ServerSummary]) -> None:
     """Print the processes of stdio servers, with the clients that use them; a pipe gets only the table."""
-    for line in summaries if is_terminal(sys.stdout) else ():
+    for line in summaries if console.is_terminal(sys.stdout) else ():
         for process in line.processes:
             print(describe_process(line.server, process))
 
@@ -104,7 +95,7 @@ def describe_process(server_id: str, process: ServerProcess) -> str:
     """Return a line with the id of a process, its users, and its launch if there are several."""
     users = f", used by {', '.join(process.users)}" if process.users else ""
     launch = f" ({process.launch})" if process.launch else ""
-    return one_line(f"{server_id}: process {process.pid}{users}{launch}", 400)
+    return console.one_line(f"{server_id}: process {process.pid}{users}{launch}", 400)
 
 
 def servers_json(summaries: Sequence[ServerSummary]) -> list[dict[str, Any]]:
@@ -135,19 +126,19 @@ def servers_json(summaries: Sequence[ServerSummary]) -> list[dict[str, Any]]:
 def describe_server_info(info: Mapping[str, Any]) -> str:
     """Return the name that a server reports for itself."""
     words = (info.get("title") or info.get("name"), info.get("version"))
-    return one_line(" ".join(word for word in words if isinstance(word, str)), 60)
+    return console.one_line(" ".join(word for word in words if isinstance(word, str)), 60)
 
 
-def _make_row(summary: ServerSummary) -> Row:
+def _make_row(summary: ServerSummary) -> console.Row:
     style = _STATE_STYLES.get(summary.state, "")
-    about: str | StyledCell = summary.about
+    about: str | console.StyledCell = summary.about
     if summary.cause is not None:
-        about = StyledCell(summary.cause, style)
+        about = console.StyledCell(summary.cause, style)
     elif not summary.enabled:
-        about = StyledCell("turned off in its entry", "dim")
+        about = console.StyledCell("turned off in its entry", "dim")
     return (
         summary.server,
-        StyledCell(summary.state, style),
+        console.StyledCell(summary.state, style),
         "-" if summary.tool_count is None else str(summary.tool_count),
         "-" if summary.token_count is None else str(summary.token_count),
         summary.protocol_version or "-",

@@ -1,7 +1,5 @@
 """Entry point of Alembic. Runs the scripts in ``versions`` on the connection that ``sql.migrate`` passes."""
 
-from __future__ import annotations
-
 from alembic import context
 
 context.configure(connection=context.config.attributes["connection"])

@@ -4,8 +4,6 @@ One module per resource; docstrings of routes and descriptions of fields are the
 Shared parts are in ``base.py``.
 """
 
-from __future__ import annotations
-
 from toolyard.web.api import (
     agents,
     approvals,

@@ -4,8 +4,6 @@ Every page works without JavaScript; the scripts in ``static`` only add comfort.
 services and everything below them, never ``web.api`` routes except the shared event streams. Start with
 ``components.responses`` and ``home``."""
 
-from __future__ import annotations
-
 from toolyard.web.routes import Routes
 from toolyard.web.ui import command_palette, documentation, home, usage
 from toolyard.web.ui.account import approvals, connect, sign_in, token_budget, tokens

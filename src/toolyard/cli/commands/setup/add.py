@@ -13,14 +13,7 @@ import click
 from toolyard.cli.commands.setup.catalog import find_known_server
 from toolyard.cli.commands.setup.config_file import choose_target, save_plan, target_options
 from toolyard.cli.invocation import Command, Options, Usage, run_async
-from toolyard.cli.output.console import (
-    format_count,
-    is_interactive,
-    one_line,
-    print_json,
-    show_note,
-    style_text,
-)
+from toolyard.cli.output import console
 from toolyard.config.entries.identifiers import id_fault, sanitize_id
 from toolyard.config.file_edits.entry_edits import EntryEdit
 from toolyard.config.file_io import MAX_CONFIG_BYTES
@@ -58,7 +51,7 @@ class _AddCommand(Command):
             if error.possibilities or "--" in args:
                 raise
             hint = f"put -- before the command of a server: `{ctx.command_path} NAME -- COMMAND ARGS...`"
-            raise Usage(f"no such option '{one_line(error.option_name)}'", hint=hint) from None
+            raise Usage(f"no such option '{console.one_line(error.option_name)}'", hint=hint) from None
 
 
 @click.command("add", cls=_AddCommand)
@@ -116,7 +109,7 @@ def command(
     existing = read_entries(target.path)
     taken = [server.id for server in servers if server.id in existing]
     if taken and not replaces:
-        names = ", ".join(f"'{one_line(name)}'" for name in taken)
+        names = ", ".join(f"'{console.one_line(name)}'" for name in taken)
         raise Usage(f"{target.path} already has {names}", hint="use another name, or --replace")
     stored = {server.id: replace_secrets(server.id, server.entry, os.environ) for server in servers}
     has_secrets = literal and any(entry.variables for entry in stored.values())
@@ -127,21 +120,21 @@ def command(
         for name, entry in stored.items()
     ]
     plan = plan_server_edits(target.path, edits)
-    names = ", ".join(f"'{one_line(server.id)}'" for server in servers)
+    names = ", ".join(f"'{console.one_line(server.id)}'" for server in servers)
     secrets = {name: value for entry in stored.values() for name, value in entry.variables.items()}
     for server in servers:
         secrets.update(server.secrets)
     facts = save_plan(options, target, plan, f"added {names}", private=has_secrets)
     for server in servers:
         for note in server.notes:
-            show_note(f"{server.id}: {note}")
+            console.show_note(f"{server.id}: {note}")
     _show_variables(secrets)
     # The check of this process uses the values that were given; they are not written anywhere.
     os.environ.update(secrets)
     states = {name: None if no_check else _check(options, target, name) for name in stored}
     if options.json:
         missing = [name for server in servers for name in server.missing_variables]
-        print_json({**facts, "servers": states, "variables": [*secrets, *missing]})
+        console.print_json({**facts, "servers": states, "variables": [*secrets, *missing]})
     return 0
 
 
@@ -156,7 +149,7 @@ def _read_servers(words: tuple[str, ...]) -> list[NewServer]:
         return _read_pasted(_read_standard_input() if name == "-" else name)
     fault = id_fault(name)
     if fault is not None:
-        raise Usage(f"'{one_line(name)}': {fault}", hint="choose another name")
+        raise Usage(f"'{console.one_line(name)}': {fault}", hint="choose another name")
     first = rest[0]
     if len(rest) == 1 and (first == "-" or first.lstrip().startswith("{")):
         return _read_pasted(_read_standard_input() if first == "-" else first, name)
@@ -179,19 +172,24 @@ def _read_known_server(options: Options, name: str, values: Sequence[str], liter
     unknown = [value for value in given if value not in {one.name for one in server.variables}]
     if unknown:
         names = ", ".join(one.name for one in server.variables) or "none"
-        raise Usage(f"'{one_line(name)}' has no value '{one_line(unknown[0])}'", hint=f"its values: {names}")
+        raise Usage(
+            f"'{console.one_line(name)}' has no value '{console.one_line(unknown[0])}'",
+            hint=f"its values: {names}",
+        )
     texts = {key: str(value) for key, value in given.items()}
     for one in server.variables:
         if one.secret or one.name in texts:
             continue
-        if options.json or not is_interactive():
-            hint = f"write `toolyard add {one_line(name)} --set {one.name}=VALUE`"
-            raise Usage(f"'{one_line(name)}' needs {one.name}: {one_line(one.purpose)}", hint=hint)
-        texts[one.name] = click.prompt(f"{one.name} ({one_line(one.purpose)})", err=True)
+        if options.json or not console.is_interactive():
+            hint = f"write `toolyard add {console.one_line(name)} --set {one.name}=VALUE`"
+            raise Usage(
+                f"'{console.one_line(name)}' needs {one.name}: {console.one_line(one.purpose)}", hint=hint
+            )
+        texts[one.name] = click.prompt(f"{one.name} ({console.one_line(one.purpose)})", err=True)
     secrets = {one.name: texts[one.name] for one in server.variables if one.secret and one.name in texts}
     plain = {key: _expand_path(value) for key, value in texts.items() if literal or key not in secrets}
     missing = [one for one in server.variables if one.secret and not (texts | os.environ).get(one.name)]
-    notes = [f"set {one.name} wherever Toolyard runs: {one_line(one.purpose)}" for one in missing]
+    notes = [f"set {one.name} wherever Toolyard runs: {console.one_line(one.purpose)}" for one in missing]
     if server.check_method is None:
         notes.append("a public registry describes this server; Toolyard has not checked it")
     entry = server.fill_entry(plain)
@@ -215,7 +213,7 @@ def _read_pasted(text: str, name: str | None = None) -> list[NewServer]:
 
 
 def _read_standard_input() -> str:
-    if is_interactive():
+    if console.is_interactive():
         print("Paste the entry, then press Ctrl-D:", file=sys.stderr)
     text = sys.stdin.read(MAX_CONFIG_BYTES)
     if not text.strip():
@@ -263,9 +261,9 @@ def _with_extra_keys(server: NewServer, extra: Mapping[str, JsonValue]) -> NewSe
 def _show_variables(secrets: Mapping[str, str]) -> None:
     for name, value in secrets.items():
         if os.environ.get(name) == value:
-            show_note(f"a secret is read from the variable {name}, and is not in the file")
+            console.show_note(f"a secret is read from the variable {name}, and is not in the file")
         else:
-            show_note(
+            console.show_note(
                 f"a secret is stored as ${{{name}}}, and its value was not written",
                 f"set {name} wherever Toolyard runs, e.g. in the profile of your shell, or use --literal",
             )
@@ -285,7 +283,7 @@ def _check(options: Options, target: ConfigTarget, name: str) -> dict[str, Any]:
     server = configuration.servers[name]
     if not server.enabled:
         reason = server.disabled_reason or "it is turned off in its entry"
-        show_note(f"'{name}' is not started: {reason}")
+        console.show_note(f"'{name}' is not started: {reason}")
         return {"state": State.DISABLED.value, "tools": None, "cause": reason, "hint": None}
     patient = replace(server.timeouts, connect=max(server.timeouts.connect, FIRST_START_SECONDS))
     servers = {**configuration.servers, name: replace(server, timeouts=patient)}
@@ -293,15 +291,18 @@ def _check(options: Options, target: ConfigTarget, name: str) -> dict[str, Any]:
     cause, hint = (None, None) if failure is None else (failure.cause, failure.hint)
     hint = hint or (_build_package_hint(server) if state is State.FAILED else None)
     if state is State.READY and not options.json:
-        count = "" if tools is None else f": {format_count(tools, 'tool')}"
-        print(f"'{one_line(name)}' {style_text('works', 'green', sys.stdout)}{count}", flush=True)
-    elif state is State.NEEDS_AUTH and is_interactive() and not options.json:
+        count = "" if tools is None else f": {console.format_count(tools, 'tool')}"
+        print(
+            f"'{console.one_line(name)}' {console.style_text('works', 'green', sys.stdout)}{count}",
+            flush=True,
+        )
+    elif state is State.NEEDS_AUTH and console.is_interactive() and not options.json:
         chosen = find_sign_in_server(configuration, name)
         run_async(
             sign_in(located, chosen, paste=False, browser=True, timeout_seconds=DEFAULT_TIMEOUT_SECONDS)
         )
     elif failure is not None:
-        show_note(f"'{name}' does not work yet: {one_line(failure.cause)}", hint)
+        console.show_note(f"'{name}' does not work yet: {console.one_line(failure.cause)}", hint)
     return {"state": state.value, "tools": tools, "cause": cause, "hint": hint}
 
 
@@ -311,4 +312,6 @@ def _build_package_hint(server: Server) -> str | None:
     if not isinstance(spec, StdioSpec) or os.path.basename(spec.command) not in _PACKAGE_RUNNERS:
         return None
     package = next((word for word in spec.args if not word.startswith("-")), "")
-    return f"check that the package '{one_line(package)}' exists, and that this machine can download it"
+    return (
+        f"check that the package '{console.one_line(package)}' exists, and that this machine can download it"
+    )

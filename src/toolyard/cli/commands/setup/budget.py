@@ -17,15 +17,7 @@ from toolyard.catalog.token_costs import SavingKind, SavingProposal, ToolCost, p
 from toolyard.cli.commands.setup.config_file import choose_target, find_stored_entry, save_plan
 from toolyard.cli.database import open_existing_database
 from toolyard.cli.invocation import Command, Options, Usage, open_yard, run_async
-from toolyard.cli.output.console import (
-    Column,
-    format_count,
-    one_line,
-    print_json,
-    show_note,
-    show_notices,
-    show_table,
-)
+from toolyard.cli.output import console
 from toolyard.cli.output.notices import failure_notices
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.config.file_edits.client_records import write_client_edits
@@ -101,7 +93,7 @@ def command(options: Options, limit: int | None, weeks: int, chosen: str | None)
             )
         return _apply(options, proposal, clients)
     if options.json:
-        print_json(_report_json(views, costs, usage, allowed, proposals))
+        console.print_json(_report_json(views, costs, usage, allowed, proposals))
         return 0
     _show_costs(views, costs, usage, weeks)
     _show_proposals(views[0].total, allowed, proposals, usage)
@@ -125,7 +117,7 @@ async def _measure_tool_costs(
         usage = await _read_usage(options, weeks)
         yard.agents = await add_all_stored_agents(yard.agents, yard.settings, options.resolved_data_dir)
         tools = await yard.tools(mode="direct")
-        show_notices(failure_notices(yard.known().failures, yard.configuration))
+        console.show_notices(failure_notices(yard.known().failures, yard.configuration))
         users = [client.title for client in clients if not client.scope]
         views = [ClientTools(_EVERYTHING, count(tools), users)]
         scopes: dict[tuple[tuple[str, str], ...], list[str]] = {}
@@ -139,7 +131,7 @@ async def _measure_tool_costs(
             try:
                 seen = await _list_scope(yard, dict(scope))
             except ConfigError as error:
-                show_note(f"{title}: {one_line(error.problems[0].message)}")
+                console.show_note(f"{title}: {console.one_line(error.problems[0].message)}")
             else:
                 views.append(ClientTools(title, count(seen), titles))
         meta = sum(count(await yard.tools(mode="meta")).values())
@@ -210,10 +202,10 @@ def _show_costs(
     views: Sequence[ClientTools], costs: Sequence[ToolCost], usage: ToolUsage, weeks: int
 ) -> None:
     columns = [
-        Column("server", style="cyan", never_truncate=True),
-        Column("tools", align_right=True),
-        Column("not used", align_right=True),
-        *(Column(f"~tokens: {view.title}", align_right=True) for view in views),
+        console.Column("server", style="cyan", never_truncate=True),
+        console.Column("tools", align_right=True),
+        console.Column("not used", align_right=True),
+        *(console.Column(f"~tokens: {view.title}", align_right=True) for view in views),
     ]
     servers = sorted({server for view in views for server in view.tokens})
     rows: list[list[str]] = []
@@ -223,18 +215,18 @@ def _show_costs(
         tokens = [str(view.tokens.get(server, 0)) for view in views]
         rows.append([server or "meta tools", str(len(own)), unused, *tokens])
     rows.append(["all", str(len(costs)), "", *(str(view.total) for view in views)])
-    show_table(columns, rows)
+    console.show_table(columns, rows)
     for view in views:
         if view.clients:
-            print(f"{', '.join(view.clients)}: {one_line(view.title)}")
+            print(f"{', '.join(view.clients)}: {console.one_line(view.title)}")
     if usage.since is None:
-        show_note(
+        console.show_note(
             "which tools were used is not known: no calls were counted",
             "`toolyard serve` and chats count them",
         )
     elif usage.since > time.time() - weeks * _SECONDS_PER_WEEK + 86_400:
         day = datetime.fromtimestamp(usage.since, UTC).date()
-        show_note(f"calls are counted since {day}, so 'not used' means: not since then")
+        console.show_note(f"calls are counted since {day}, so 'not used' means: not since then")
 
 
 def _show_proposals(total: int, limit: int, proposals: Sequence[SavingProposal], usage: ToolUsage) -> None:
@@ -245,8 +237,8 @@ def _show_proposals(total: int, limit: int, proposals: Sequence[SavingProposal],
     for proposal in proposals:
         count = sum(len(tools) for tools in proposal.tools.values())
         text = {
-            SavingKind.TOOLS: f"deny {format_count(count, 'tool')} that were not used",
-            SavingKind.BUNDLES: f"define bundles with the {format_count(count, 'used tool')}",
+            SavingKind.TOOLS: f"deny {console.format_count(count, 'tool')} that were not used",
+            SavingKind.BUNDLES: f"define bundles with the {console.format_count(count, 'used tool')}",
             SavingKind.META: "let the connected clients use the meta tools",
         }[proposal.kind]
         fits = "" if proposal.tokens <= limit else ", which is still over the budget"
@@ -268,10 +260,10 @@ def _apply(options: Options, proposal: SavingProposal, clients: Sequence[Connect
     plan = plan_server_edits(target.path, edits)
     facts = save_plan(options, target, plan, f"applied '{proposal.kind.value}'")
     if options.json:
-        print_json(facts)
+        console.print_json(facts)
     elif proposal.kind is SavingKind.BUNDLES:
         name = f"{next(iter(proposal.tools))}-used"
-        show_note(
+        console.show_note(
             "bundles only apply to those who select them",
             f"e.g. `toolyard connect cursor --write --bundle {name}`, or `bundles` of an agent",
         )
@@ -293,9 +285,9 @@ def _apply_meta(options: Options, clients: Sequence[ConnectedClient]) -> int:
         if not options.json:
             print(f"wrote {client.file}; the previous version is in {backup}")
     if options.json:
-        print_json({"files": changed})
+        console.print_json({"files": changed})
     elif not changed:
-        show_note("no connected client sees all tools", "connect one with `toolyard connect --all`")
+        console.show_note("no connected client sees all tools", "connect one with `toolyard connect --all`")
     return 0
 
 

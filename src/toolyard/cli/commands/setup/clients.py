@@ -14,17 +14,7 @@ import click
 
 from toolyard.cli.input.prompts import ask_yes_no
 from toolyard.cli.invocation import Command, Options, Usage
-from toolyard.cli.output.console import (
-    Column,
-    StyledCell,
-    format_count,
-    format_problem,
-    is_interactive,
-    print_json,
-    show_note,
-    show_table,
-    style_text,
-)
+from toolyard.cli.output import console
 from toolyard.config.file_edits.client_records import (
     UndoPlan,
     plan_undo,
@@ -51,10 +41,10 @@ if TYPE_CHECKING:
 __all__ = ["commands", "connect_all"]
 
 _COLUMNS = (
-    Column("client", style="cyan", never_truncate=True),
-    Column("change"),
-    Column("turned off there", wraps=True),
-    Column("file", wraps=True, style="dim"),
+    console.Column("client", style="cyan", never_truncate=True),
+    console.Column("change"),
+    console.Column("turned off there", wraps=True),
+    console.Column("file", wraps=True, style="dim"),
 )
 _CHANGE_WORDS = {
     EditEffect.ADDED: "gets Toolyard",
@@ -141,7 +131,7 @@ def _plan_clients(
             edits += [_make_disabling_edit((*path[:-1], name), known.disabling) for name in names]
             plan = plan_edits(file, edits, drop_comments=bool(names))
         except ValueError as error:
-            show_note(f"{known.title}: {error}")
+            console.show_note(f"{known.title}: {error}")
         except ConfigError as error:
             failures.append(error)
         else:
@@ -174,10 +164,10 @@ def _changes_file(change: EditEffect) -> bool:
 def _confirm(options: Options, yes: bool, files: int) -> bool:
     if yes:
         return True
-    if is_interactive() and not options.json:
-        return ask_yes_no(f"Write {format_count(files, 'file')}? A backup of each is kept.")
+    if console.is_interactive() and not options.json:
+        return ask_yes_no(f"Write {console.format_count(files, 'file')}? A backup of each is kept.")
     if not options.json:
-        show_note("nothing was written", "use --yes to write the files")
+        console.show_note("nothing was written", "use --yes to write the files")
     return False
 
 
@@ -188,12 +178,14 @@ def _show_plans(
         from toolyard.cli.commands.import_ import show_import_plan  # only with --replace
 
         show_import_plan(imported)
-    show_table(
+    console.show_table(
         _COLUMNS,
         (
             (
                 each.title,
-                StyledCell(_CHANGE_WORDS[each.plan.change], "green" if each.plan.has_changes else "dim"),
+                console.StyledCell(
+                    _CHANGE_WORDS[each.plan.change], "green" if each.plan.has_changes else "dim"
+                ),
                 ", ".join(each.disabled),
                 str(each.plan.file),
             )
@@ -227,14 +219,14 @@ def _write_files(
 def _show_failures(failures: Sequence[ConfigError]) -> None:
     for failure in failures:
         for problem in failure.problems:
-            show_note(format_problem(problem), problem.hint)
+            console.show_note(console.format_problem(problem), problem.hint)
 
 
 def _report_file(options: Options, file: Path, backup: Path | None) -> str | None:
     if not options.json:
         kept = "" if backup is None else f"; the previous version is in {backup}"
         done = "wrote" if file.exists() else "removed"
-        print(f"{style_text(done, 'green', sys.stdout)} {file}{kept}")
+        print(f"{console.style_text(done, 'green', sys.stdout)} {file}{kept}")
     return None if backup is None else str(backup)
 
 
@@ -260,7 +252,7 @@ def _print_plans(
         "imported": [] if imported is None else [each.id for each in imported.added],
         "written": written,
     }
-    print_json(facts)
+    console.print_json(facts)
 
 
 @click.command("disconnect", cls=Command)
@@ -306,7 +298,7 @@ def _disconnect(options: Options, client: str | None, is_all: bool, yes: bool) -
     if not options.json:
         _show_plans(plans, failures, None)
     if not undos and not options.json:
-        show_note("no client has an entry for Toolyard")
+        console.show_note("no client has an entry for Toolyard")
     written = bool(undos) and _confirm(options, yes or client is not None, len(undos))
     folder = options.resolved_data_dir
     writes = {undo.plan.file: partial(write_undo, undo, folder) for _, undo in undos} if written else {}

@@ -17,15 +17,7 @@ import click
 from toolyard.cli.input.completion import complete_servers
 from toolyard.cli.input.prompts import ask_yes_no
 from toolyard.cli.invocation import Command, Options, Usage, explain_write_error, run_async
-from toolyard.cli.output.console import (
-    format_count,
-    is_interactive,
-    one_line,
-    print_json,
-    show_note,
-    show_problems,
-    style_text,
-)
+from toolyard.cli.output import console
 from toolyard.config.file_approvals import hash_content
 from toolyard.config.file_edits.entry_edits import EditEffect, EntryEdit, FileEditPlan
 from toolyard.config.file_edits.text_edits import detect_newline
@@ -72,7 +64,7 @@ def find_stored_entry(target: ConfigTarget, server_id: str) -> StoredEntry:
         hint = f"it is in {target.shadowed_by}: add --project to change that file"
     else:
         hint = did_you_mean(server_id, entries) or "the file has no servers"
-    raise Usage(f"{target.path} has no server '{one_line(server_id)}'", hint=hint)
+    raise Usage(f"{target.path} has no server '{console.one_line(server_id)}'", hint=hint)
 
 
 def save_plan(
@@ -105,14 +97,14 @@ def _show_outcome(
     if not plan.has_changes:
         print(f"nothing to do: {plan.file} is up to date")
         return
-    print(f"{style_text('wrote', 'green', sys.stdout)} {plan.file}: {one_line(done)}")
+    print(f"{console.style_text('wrote', 'green', sys.stdout)} {plan.file}: {console.one_line(done)}")
     if backup is not None:
         print(f"the previous version is in {backup}")
     if needs_approval:
         hint = f"review it with `toolyard approve {shlex.quote(str(plan.file))}`"
-        show_note("the file needs your approval before it is used", hint)
+        console.show_note("the file needs your approval before it is used", hint)
     if target.shadowed_by is not None:
-        show_note(
+        console.show_note(
             f"in this folder {target.shadowed_by} is used instead",
             "add --project to change that file, or use another folder",
         )
@@ -172,7 +164,7 @@ def _edit(
         entry = find_stored_entry(target, server)
         edits = [_parse_change(entry.path, change) for change in changes]
         plan = plan_server_edits(target.path, edits)
-        done = f"changed {format_count(len(edits), 'key')} of '{server}'"
+        done = f"changed {console.format_count(len(edits), 'key')} of '{server}'"
         return _report(options, save_plan(options, target, plan, done))
     if server is not None:
         find_stored_entry(target, server)
@@ -195,7 +187,7 @@ def _edit_each(
 
 def _report(options: Options, facts: dict[str, Any]) -> int:
     if options.json:
-        print_json(facts)
+        console.print_json(facts)
     return 0
 
 
@@ -214,7 +206,7 @@ def _edit_in_editor(file: Path) -> FileEditPlan:
     before = read_regular_file(file) if file.exists() else None
     text = _EMPTY_CONFIG if before is None else decode_utf8(before, str(file))
     unchanged = FileEditPlan(file, (EditEffect.SAME,), before, before or b"")
-    if not is_interactive():
+    if not console.is_interactive():
         raise Usage("an editor needs a terminal", hint="use `toolyard edit SERVER KEY=VALUE`")
     while True:
         edited = click.edit(text, extension=".json")
@@ -225,7 +217,7 @@ def _edit_in_editor(file: Path) -> FileEditPlan:
         problems = find_new_problems(before, plan.after, file)
         if not problems:
             return plan if plan.after != before else unchanged
-        show_problems(problems)
+        console.show_problems(problems)
         if not ask_yes_no("Edit again?"):
             raise ConfigError(problems)
 
