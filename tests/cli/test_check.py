@@ -33,6 +33,13 @@ def test_notes_stop_nothing(cli: Cli, unusual_server: dict[str, Any]) -> None:
         assert words in ran.out, ran.out
 
 
+def test_servers_that_are_not_listed_yet_share_one_note(cli: Cli, unusual_server: dict[str, Any]) -> None:
+    cli.write({"mcpServers": {"odd": unusual_server, "even": unusual_server}})
+    ran = cli("check")
+    assert "note: not listed yet, so their tools are unknown: odd, even\nhint: " in ran.out
+    assert ran.lines[-1] == "no problems, 1 note"
+
+
 def test_agent_patterns_are_held_against_the_stored_catalogue(cli_with_server: Cli) -> None:
     path = cli_with_server.agents(
         "## Reader\n---\ntools: [odd_typed, odd_tipped, later_*, view_file]\n---\nRead.\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from toolyard.agents.definitions.tools_list import check_tool_patterns, may_allow_unlisted
@@ -11,9 +11,10 @@ from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.errors import Problem
 from toolyard.policy.agent_patterns import compile_patterns
-from toolyard.types.call import Caller, Surface, summarize_hiding_rules
+from toolyard.types.agent import Agent
+from toolyard.types.call import Caller, HiddenTool, Surface, summarize_hiding_rules
 
-__all__ = ["find_tool_problems"]
+__all__ = ["find_tool_problems", "make_no_tools_problem"]
 
 _NO_PREFIXES: Mapping[str, str] = MappingProxyType({})
 
@@ -42,7 +43,16 @@ def find_tool_problems(
     has_builtin = agent.tools is None or any(map(compile_patterns(agent.tools).allows, RESERVED_NAMES))
     if has_builtin or may_allow_unlisted(agent, prefixes) or call_path.visible_tools(listing, caller):
         return problems
-    rules = summarize_hiding_rules(each.rule for each in call_path.hidden_tools(listing, caller))
-    reason = f"all are hidden ({rules})" if rules else "no server has any"
+    return [*problems, make_no_tools_problem(agent, call_path.hidden_tools(listing, caller))]
+
+
+def make_no_tools_problem(agent: Agent, hidden: Iterable[HiddenTool]) -> Problem:
+    """Return the problem of an agent for which all tools are hidden, with the reason."""
+    rules = [
+        tool.rule for tool in hidden if agent.tools is None or compile_patterns(agent.tools).allows(tool.name)
+    ]
+    which = "all" if agent.tools is None else "all that match"
+    nothing = "no server has any" if agent.tools is None else "its patterns match none"
+    reason = f"{which} are hidden ({summarize_hiding_rules(rules)})" if rules else nothing
     hint = f"`toolyard tools --agent {agent.id} --all` shows the reasons"
-    return [*problems, Problem(f"has no tools: {reason}", agent.file, agent.line, agent.name, hint)]
+    return Problem(f"has no tools: {reason}", agent.file, agent.line, agent.name, hint)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolyard.agents.definitions.agent_tools import make_no_tools_problem
 from toolyard.agents.definitions.agents_md import AgentsFile, find_agents_file, read_agents_leniently
 from toolyard.agents.definitions.tools_list import check_tool_patterns, may_allow_unlisted
 from toolyard.catalog.exposed_names import RESERVED_NAMES, NameAssigner, NameTemplates
@@ -28,7 +29,7 @@ from toolyard.policy.policy import select_bundles
 from toolyard.registry.redirect_conflicts import find_servers_sharing_redirect
 from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent
-from toolyard.types.call import HiddenTool, WriteTools, summarize_hiding_rules
+from toolyard.types.call import HiddenTool, WriteTools
 from toolyard.types.server import Bundle, Configuration, HttpSpec, Server, StdioSpec, Trust
 
 if TYPE_CHECKING:
@@ -156,12 +157,16 @@ def check_catalogues(
         if server.enabled and server.trust is Trust.UNTRUSTED and settings.write_tools is WriteTools.REJECT:
             message = "will offer nothing: it is untrusted, and write_tools is 'reject'"
             report.notes.append(_make_problem(server, message, UNTRUSTED_WRITE_HINT))
-        if server.enabled:
-            report.notes.append(
-                _make_problem(server, "has not been listed yet, so its tools are unknown", LISTING_HINT)
-            )
+    waiting = [server for server in unlisted if server.enabled]
+    if len(waiting) == 1:
+        message = "has not been listed yet, so its tools are unknown"
+        report.notes.append(_make_problem(waiting[0], message, LISTING_HINT))
+    elif waiting:
+        names = ", ".join(server.id for server in waiting)
+        message = f"not listed yet, so their tools are unknown: {names}"
+        report.notes.append(Problem(message, hint=LISTING_HINT))
     prefixes = {naming.prefix(server.id): server.id for server in unlisted}
-    enabled_prefixes = {naming.prefix(server.id): server.id for server in unlisted if server.enabled}
+    enabled_prefixes = {naming.prefix(server.id): server.id for server in waiting}
     known = [*tool_listing.tools, *RESERVED_NAMES]
     for agent in report.all_agents:
         told = check_tool_patterns(agent, known, prefixes)
@@ -170,12 +175,8 @@ def check_catalogues(
         if agent.tools is None or may_allow_unlisted(agent, enabled_prefixes):
             continue
         matching = set(filter(compile_patterns(agent.tools).allows, known))
-        rules = {tool.name: tool.rule for tool in hidden if tool.name in matching}
-        if len(rules) == len(matching):
-            summary = summarize_hiding_rules(rules.values())
-            reason = f"all that match are hidden ({summary})" if summary else "its patterns match none"
-            hint = f"`toolyard tools --agent {agent.id} --all` shows the reasons"
-            report.notes.append(Problem(f"has no tools: {reason}", agent.file, agent.line, agent.name, hint))
+        if matching <= {tool.name for tool in hidden}:
+            report.notes.append(make_no_tools_problem(agent, hidden))
 
 
 def unnamed_issuers(configuration: Configuration) -> list[Server]:
