@@ -370,6 +370,26 @@ async def test_where_there_are_pages_the_hint_names_the_button(
 
 
 @pytest.mark.parametrize(
+    ("principal", "words"),
+    [(LOCAL_PRINCIPAL, "run `toolyard login files`"), (Principal("u1"), '"shared": true')],
+)
+async def test_at_a_terminal_with_a_registry_the_hint_names_the_command(
+    registry_fixture: RegistryFixture, principal: Principal, words: str
+) -> None:
+    credentials = AuthProviderFactory(
+        registry_fixture.registry,
+        registry_fixture.database.auth,
+        registry_fixture.net,
+        has_pages=False,
+    )
+    provider = credentials.auth_provider_for(config_server(registry_fixture.program.mcp), principal)
+    assert provider is not None
+    with pytest.raises(NeverSignedIn) as caught:
+        await provider.challenged(parse_challenge(401, "Bearer"))
+    assert words in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
     ("header", "oauth", "ours"), [(None, None, False), ("Basic", None, False), (None, OAuthSpec(), True)]
 )
 async def test_a_server_that_does_not_ask_for_oauth_speaks_for_itself(

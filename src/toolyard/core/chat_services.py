@@ -94,7 +94,8 @@ class ChatServices:
         **options: Unpack[CoreOptions],
     ) -> Core:
         """Build the core with what every interface with chats needs, and with the options of this one."""
-        sign_ins = AuthProviderFactory(self.registry, self.database.auth, self.net)
+        has_pages = page is not None
+        sign_ins = AuthProviderFactory(self.registry, self.database.auth, self.net, has_pages=has_pages)
         return build_core(
             configuration,
             self.settings,

@@ -59,9 +59,12 @@ class AuthProviderFactory:
         storage: AuthStorage,
         net: OutboundHttp,
         *,
+        has_pages: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """``has_pages``: whether people can sign in on pages of this process, for the hints."""
         self._registry = registry
+        self._has_pages = has_pages
         self._storage = storage if isinstance(storage, LazyAuthStorage) else LazyAuthStorage.wrap(storage)
         self._net = net
         self._clock = clock
@@ -93,6 +96,8 @@ class AuthProviderFactory:
                 self._registry.storage, self._storage, server.instance.id, self._clock
             )
         hint = "press Connect or Reconnect on the page of your instances"
+        if not self._has_pages:
+            hint += ", in the web app"
         return StateRecordingAuthProvider(self._build_oauth_provider(target, key), hint, recorder)
 
     def _build_config_provider(self, server: Server, spec: HttpSpec, principal: Principal) -> AuthProvider:
@@ -102,7 +107,7 @@ class AuthProviderFactory:
             # Report the error with the connection's status, not to the caller that opens connections.
             return _UnavailableAuthProvider(error)
         hint = f"run `toolyard login {server.id}`"
-        if self._registry is not None and can_sign_in(server, principal):
+        if self._registry is not None and self._has_pages and can_sign_in(server, principal):
             hint = "press Connect or Reconnect on the page of the server"
         elif not server.shared and principal.id != LOCAL_PRINCIPAL.id:
             hint = f'set "shared": true for it; then run `toolyard login {server.id}` to sign in for everyone'
