@@ -210,9 +210,7 @@ class CatalogueCache:
     async def recent_failure(self, server: Server, principal: Principal) -> ServerError | None:
         """Return the failure of a fetch that timed out within the last minute, so that listings need not wait
         for a server that hangs. An entry that changed since then has none."""
-        if server.instance is not None:
-            return None
-        failure = await self._failures.load_failure(self._failure_key(server, principal))
+        failure = await self._load_failure(server, principal)
         age = math.inf if failure is None else self._clock() - failure.failed_at
         if failure is None or not 0 <= age < _FAILURE_MEMORY_SECONDS:
             return None
@@ -220,6 +218,16 @@ class CatalogueCache:
         retry = f"tried {math.ceil(age)} s ago; lists try again in {wait} s, and calls at once"
         hint = f"{failure.hint}; {retry}" if failure.hint else retry
         return Unreachable(failure.cause, server=server.id, hint=hint)
+
+    async def last_failure(self, server: Server, principal: Principal) -> ServerError | None:
+        """Return the failure of the last fetch, if it timed out, even if that was long ago."""
+        failure = await self._load_failure(server, principal)
+        return failure and Unreachable(failure.cause, server=server.id, hint=failure.hint)
+
+    async def _load_failure(self, server: Server, principal: Principal) -> StoredFailure | None:
+        if server.instance is not None:
+            return None
+        return await self._failures.load_failure(self._failure_key(server, principal))
 
     async def forget_failures(self, server_id: str) -> None:
         """Let the next listing try a server again."""

@@ -248,6 +248,7 @@ class ToolDirectory:
     ) -> ToolListing:
         """Refresh, but wait for servers that failed last time only until the list deadline: a dead server
         costs its whole timeout once, not on every refresh."""
+        await self._load_failures(principal)
         before = self.known_listing(principal)
         # A missing sign-in fails at once; after the sign-in, the full timeout is appropriate.
         failed = {id for id, why in before.failures.items() if not isinstance(why, SignInNeeded)}
@@ -259,6 +260,20 @@ class ToolDirectory:
             self.refresh_within_deadline(principal, only=failed, chat=chat),
         )
         return self.known_listing(principal)
+
+    async def _load_failures(self, principal: Principal) -> None:
+        """Add the stored failures of servers that this process has not tried."""
+        unknown = [server_id for server_id, why in self.missing_servers(principal).items() if why is None]
+        servers = [server for server in self._enabled_servers(principal) if server.id in unknown]
+        stored = await asyncio.gather(*(self._catalogues.last_failure(each, principal) for each in servers))
+        before = self.known_listing(principal)
+        failures = {
+            server.id: failure
+            for server, failure in zip(servers, stored, strict=True)
+            if failure is not None and server.id not in before.catalogues
+        }
+        if failures:
+            self._store_listing(principal, before.catalogues, {**failures, **before.failures})
 
     def _needs_refresh(self, server: Server, principal: Principal, cached: Mapping[str, Catalogue]) -> bool:
         """Return True if the cached catalogue of a server is missing, or stale while it is connected."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
+import sqlite3
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -67,6 +70,50 @@ def test_words_before_and_after_calls_errors_in_full_and_pictures_described(
 
 
 # Exit codes.
+
+
+def test_failing_servers_are_reported_once(cli_with_chat: CliWithChat) -> None:
+    entries = json.loads((cli_with_chat.data / "mcp.json").read_text())["mcpServers"]
+    dead = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
+    other = {"command": "no-such-program-anywhere"}
+
+    def run_turn() -> str:
+        ran = cli_with_chat("chat", "-p", "say Done.")
+        assert (ran.code, ran.out) == (0, "Done.\n")
+        return ran.err
+
+    cli_with_chat.write({"mcpServers": {**entries, "dead": dead}})
+    assert "note: the tools of dead cannot be listed" in run_turn()
+    repeated = "note: 1 earlier note still applies\nhint: `toolyard servers` shows the servers that fail\n"
+    assert run_turn() == repeated
+    cli_with_chat.write({"mcpServers": {**entries, "dead": dead, "other": other}})
+    assert "the tools of other cannot be listed" in (ran := run_turn())
+    assert "the tools of dead" not in ran
+    # A failure that ends and comes back is reported again.
+    cli_with_chat.write({"mcpServers": entries})
+    assert run_turn() == ""
+    cli_with_chat.write({"mcpServers": {**entries, "dead": dead}})
+    assert "note: the tools of dead cannot be listed" in run_turn()
+
+
+def test_a_server_that_timed_out_before_is_waited_for_only_shortly(cli_with_chat: CliWithChat) -> None:
+    entries = json.loads((cli_with_chat.data / "mcp.json").read_text())["mcpServers"]
+    hang = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
+
+    def configure(seconds: int) -> None:
+        cli_with_chat.write({"mcpServers": {**entries, "hang": {**hang, "timeouts": {"connect": seconds}}}})
+
+    configure(1)
+    assert "did not answer within 1 s" in cli_with_chat("tools").err
+    # As if it had been tried an hour ago, with the longer timeout.
+    configure(300)
+    with contextlib.closing(sqlite3.connect(cli_with_chat.data / "catalogue.db")) as database, database:
+        database.execute(
+            "UPDATE failures SET failed_at = failed_at - 3600, entry_hash = replace(entry_hash, ' 1', ' 300')"
+        )
+    ran = cli_with_chat("chat", "-p", "say Done.")
+    assert (ran.code, ran.out) == (0, "Done.\n")
+    assert "note: the tools of hang cannot be listed: did not answer within 1 s" in ran.err
 
 
 def test_a_model_that_fails_is_3(cli_with_chat: CliWithChat) -> None:

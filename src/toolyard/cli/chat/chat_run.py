@@ -15,9 +15,15 @@ from toolyard.cli.chat.current_chat import CurrentChat, find_chat, find_last_cha
 from toolyard.cli.chat.screen import Screen
 from toolyard.cli.chat.turn_follower import Interrupts, TurnFollower, TurnResult, UserExited
 from toolyard.cli.invocation import Options, Usage
-from toolyard.cli.output.console import format_timestamp, is_interactive, show_notices
-from toolyard.cli.output.notices import agent_problem_notices
-from toolyard.types.chat import ChatEvent, TurnOutcome
+from toolyard.cli.output.console import (
+    format_count,
+    format_timestamp,
+    is_interactive,
+    show_note,
+    show_notices,
+)
+from toolyard.cli.output.notices import NoticeMemory, agent_problem_notices
+from toolyard.types.chat import ChatEvent, Note, TurnEnd, TurnOutcome
 
 __all__ = ["EXIT_CODES", "ChatOptions", "event_json", "run_chat"]
 
@@ -44,8 +50,9 @@ async def run_chat(options: Options, chat_options: ChatOptions, *, may_ask: bool
             show_notices(agent_problem_notices(await chat_app.find_agent_problems(current_chat.agent)))
         if chat_options.prompt is not None:
             asks = may_ask and is_interactive()
+            memory = NoticeMemory(options.resolved_data_dir, options.load_config().file)
             return await _run_single_turn(
-                chat_app, current_chat, chat_options.prompt, can_ask=asks, as_json=options.json
+                chat_app, current_chat, chat_options.prompt, memory, can_ask=asks, as_json=options.json
             )
         from toolyard.cli.chat.interactive_chat import LineEditor, TerminalConversation  # only for people
 
@@ -95,6 +102,7 @@ EXIT_CODES: Mapping[str, int] = {
 }
 """Exit codes by the outcome of the turn; 4 if something was refused because nobody could be asked."""
 _REFUSED_EXIT_CODE = 4
+_NOTICE_KIND = "chat"
 _INTERRUPTED_EXIT_CODE = 130
 
 
@@ -111,14 +119,46 @@ class _JsonLinesDisplay:
         """Do nothing: every line is complete."""
 
 
+class _SingleTurnDisplay(Screen):
+    """Prints the events of a turn. Notes that the last turn of this kind had, too, are only counted."""
+
+    def __init__(self, memory: NoticeMemory) -> None:
+        super().__init__()
+        self._memory = memory
+        self._notes: list[str] = []
+        self._repeated_count = 0
+
+    def show(self, event: ChatEvent) -> None:
+        """Print an event."""
+        if isinstance(event.data, Note):
+            self._notes.append(event.data.text)
+            if self._memory.contains(_NOTICE_KIND, event.data.text):
+                self._repeated_count += 1
+                return
+        elif self._repeated_count:
+            repeated, self._repeated_count = format_count(self._repeated_count, "earlier note"), 0
+            self.end_line()
+            verb = "applies" if repeated.startswith("1 ") else "apply"
+            show_note(f"{repeated} still {verb}", "`toolyard servers` shows the servers that fail")
+        if isinstance(event.data, TurnEnd):
+            self._memory.take_new(_NOTICE_KIND, self._notes)
+        super().show(event)
+
+
 async def _run_single_turn(
-    chat_app: LocalChats, current_chat: CurrentChat, text: str, *, can_ask: bool, as_json: bool
+    chat_app: LocalChats,
+    current_chat: CurrentChat,
+    text: str,
+    memory: NoticeMemory,
+    *,
+    can_ask: bool,
+    as_json: bool,
 ) -> int:
     """Send a message, follow the turn to its end, and return the exit code. Raises ToolyardError."""
     chat = await current_chat.get_or_create()
     with Interrupts() as interrupts:
         begun = await chat_app.chats.send(LOCAL_OWNER_ID, chat.id, text)
-        screen = _JsonLinesDisplay() if as_json else Screen()
+        screen = _JsonLinesDisplay() if as_json else _SingleTurnDisplay(memory)
         if as_json:
             for event in await chat_app.chats.list_events(LOCAL_OWNER_ID, chat.id, after=begun - 1, limit=1):
                 screen.show(event)

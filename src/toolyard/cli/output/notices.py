@@ -257,10 +257,17 @@ class NoticeMemory:
         self._path = data_dir / _FILE_NAME
         self._configuration_file = configuration_file or ""
 
+    def contains(self, kind: str, notice: str) -> bool:
+        """Return whether the last command showed a notice."""
+        return _hash(notice) in self._load().get(self._key(kind), ())
+
+    def _key(self, kind: str) -> str:
+        return _hash(f"{kind} {self._configuration_file}")
+
     def take_new(self, kind: str, notices: Sequence[str]) -> list[str]:
         """Return the notices that were not shown before, and remember exactly these: one that ends and comes
         back is new again."""
-        key, hashes = _hash(f"{kind} {self._configuration_file}"), [_hash(text) for text in notices]
+        key, hashes = self._key(kind), [_hash(text) for text in notices]
         stored = self._load()
         known = stored.pop(key, [])
         if set(hashes) != set(known):
