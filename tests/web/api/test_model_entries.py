@@ -117,22 +117,26 @@ async def test_the_default_is_one_model_that_the_person_may_use(password_site: I
 async def test_who_may_not_use_a_model_neither_sees_nor_calls_it(
     open_site: Opening, model_program: ListeningProgram
 ) -> None:
-    team = await open_site({}, people_mode="password", openai_api_key="the operator's")
+    keys = {"openai_api_key": "the operator's", "google_api_key": "the operator's"}
+    team = await open_site({}, people_mode="password", **keys)
     root, ann, bob = [await team.person(*each) for each in (("root", "admin"), ("ann",), ("bob",))]
     url = model_program.url
     await add(root.token, **entry(url, name="all"))
     await add(root.token, **entry(url, name="boss", label="For the board", audience="admins"))
     await add(root.token, **entry(url, name="anns", audience="people", people=[ann.user.id]))
     await add(root.token, name="own", provider="openai", model="gpt-x", audience="admins")
-    assert await names(root.token) == ["all", "boss", "own"]
+    await add(root.token, name="pro", provider="google", model="gemini-x", audience="admins")
+    assert await names(root.token) == ["all", "boss", "own", "pro"]
     assert await names(ann.token) == ["all", "anns"]
     assert await names(bob.token) == ["all"]
     page = (await bob.browser.get("/ui/chat")).text
     assert "all" in page
     assert "boss" not in page
     chat = (await bob.token.post("/api/v1/chats", {"model": "all"})).json["id"]
-    # The provider's key of the settings is no way around the audience: openai:gpt-x is the model "own".
-    for hidden in ("boss", "anns", "own", "openai:gpt-x"):
+    # The provider's key of the settings is no way around the audience: openai:gpt-x is the model "own", by
+    # whichever API and in any spelling that the provider accepts.
+    spellings = ("openai:gpt-x", "openai-responses:gpt-x", "openai:GPT-X", "google:models/gemini-x")
+    for hidden in ("boss", "anns", "own", *spellings):
         for refused in (
             await bob.token.post("/api/v1/chats", {"model": hidden}),
             await bob.token.patch(f"/api/v1/chats/{chat}", {"model": hidden}),
@@ -372,8 +376,9 @@ async def test_an_address_that_hangs_ends_the_test(local_site: InProcessApp) -> 
     async with listening(hang) as url:
         client, models = local_site.client(), local_site.services.models
         await add(client, **entry(url))
+        await models.preload("fake")
         with pytest.raises(Exception, match="sent nothing"):
-            await models.test("fake", timeout=0.2)
+            await models.test("fake", timeout=1.0)
         release.set()
 
 

@@ -354,7 +354,8 @@ class Models:
             hint = did_you_mean(model_id, known) or _SETUP_HINT
             raise NoSuchModel(f"unknown model '{model_id}': it is not listed, and {fault}", hint=hint)
         # The provider's key of the settings must not be a way around the audience of a stored model.
-        rows = [each for each in self._usable() if f"{each.provider}:{each.model}" == model_id]
+        target = _model_identity(*model_id.split(":", 1))
+        rows = [each for each in self._usable() if _model_identity(each.provider, each.model) == target]
         if rows and not any(each.permits(principal) for each in rows):
             hint = did_you_mean(model_id, known) or _SETUP_HINT
             raise NoSuchModel(f"unknown model '{model_id}'", hint=hint)
@@ -527,6 +528,15 @@ def _to_record(entry: ModelEntry) -> StoredModel:
         input_price=entry.input_price,
         output_price=entry.output_price,
     )
+
+
+def _model_identity(provider: str, name: str) -> tuple[str, str]:
+    """Return a value that is equal for all spellings of a model.
+
+    OpenAI has two APIs with one key; Google accepts the prefix, and Ollama leaves out the tag.
+    """
+    keys = MODEL_PROVIDERS[provider].key_variables if provider in MODEL_PROVIDERS else ()
+    return keys[0] if keys else provider, name.lower().removeprefix("models/").removesuffix(":latest")
 
 
 def _find_prices(model: ModelEntry | StoredModel) -> TokenPrices | None:
