@@ -105,6 +105,19 @@ async def test_home_and_the_navigation_count_the_same_items(chromium: Browser, y
         await expect(page).to_have_title(re.compile(r"^Approvals"))
 
 
+async def test_all_choices_of_a_call_that_needs_approval_are_in_view(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard, viewport={"width": 1280, "height": 800}) as looking:
+        page = looking.page
+        await begin(page, "say " + "word " * 600)
+        await ended(page)
+        await say(page, WRITE)
+        # The arguments and the choices are loaded after the call is shown.
+        await expect(turn(page).get_by_text("More choices")).to_be_visible()
+        await page.wait_for_function("scrollY + innerHeight >= document.documentElement.scrollHeight - 1")
+        await turn(page).get_by_role("button", name="Decline").click()
+        await ended(page)
+
+
 async def test_the_open_page_of_approvals_follows_without_losing_what_was_chosen(
     chromium: Browser, yard: ChatYard
 ) -> None:

@@ -340,7 +340,9 @@ document.addEventListener("change", ({ target }) => {
 async function loadFragment(placeholder, url = placeholder.dataset.load) {
   try {
     const newElement = (await fetchPage(url, FRAGMENT_REQUEST)).page.getElementById(placeholder.id);
-    if (placeholder.isConnected) replaceElement(placeholder, newElement);
+    if (!placeholder.isConnected) return;
+    replaceElement(placeholder, newElement);
+    newElement.dispatchEvent(new CustomEvent("fragmentload", { bubbles: true }));
   } catch {
     placeholder.removeAttribute("aria-busy");
     $(".waiting", placeholder)?.replaceChildren("Couldn’t load this. Reload the page to try again.");

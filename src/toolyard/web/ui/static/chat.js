@@ -147,6 +147,8 @@ addEventListener("scroll", () => {
 
 if (chat?.dataset.stream) new ResizeObserver(() => followsEnd && scrollToEnd()).observe($(".dock"));
 document.addEventListener("load", ({ target }) => target.matches?.(".pictures img") && followsEnd && scrollToEnd(), true);
+// Not every fragment: the beginning of a result that the reader opened should stay in view.
+document.addEventListener("fragmentload", ({ target }) => target.matches(".ask") && followsEnd && scrollToEnd());
 
 // Submits forms without leaving the page. Their effects arrive over the event stream.
 
