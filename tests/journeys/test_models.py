@@ -93,7 +93,7 @@ async def test_a_model_is_added_tested_chosen_and_used(page: Page, start_program
     await expect(page.get_by_role("group", name="Answer")).to_contain_text("Hello there")
 
 
-@pytest.mark.parametrize("provider", ["Ollama", "OpenAI (openai-responses)", "Anthropic", "Google Gemini"])
+@pytest.mark.parametrize("provider", ["Ollama", "OpenAI Responses API", "Anthropic", "Google Gemini"])
 async def test_the_first_answer_with_a_tool_call_needs_only_the_pages(
     page: Page, start_program: ProgramStarter, provider: str
 ) -> None:

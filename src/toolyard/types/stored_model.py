@@ -69,7 +69,7 @@ class ModelDraft:
             shown_to=Audience.USERS,
             rule=TextRule.NAME,
             label="Display name",
-            help="Shown where people choose a model. Leave empty for the short name.",
+            help="Shown where people choose a model. Leave empty to show the short name, such as gpt-5-mini.",
         ),
     )
     base_url: str | None = field(

@@ -210,7 +210,7 @@ def _unexpected_response_error(model_ref: ModelRef, message: str) -> ModelFailed
 
 def _key_hint(model_ref: ModelRef) -> str:
     if model_ref.access.stored:
-        return "ask an admin to check this model's key on the Models page"
+        return "admins can correct this model's key on the Models page"
     if model_ref.access.api_key is None:
         return "no key is set for this address: set api_key"
     variable = model_ref.access.key_variable

@@ -73,7 +73,7 @@ MODEL_PROVIDERS: Mapping[str, ModelProvider] = {
         takes_audio=False,
     ),
     "openai-responses": ModelProvider(
-        label="OpenAI",
+        label="OpenAI Responses API",
         base_url="https://api.openai.com/v1",
         key_variables=("OPENAI_API_KEY",),
         url_variables=("OPENAI_BASE_URL",),

@@ -129,13 +129,15 @@ def _provider_settings() -> dict[str, str | None]:
     """Return the settings of the model providers by name."""
     settings: dict[str, str | None] = {}
     for name, provider in MODEL_PROVIDERS.items():
-        prefix = provider.settings_prefix or name
+        if provider.settings_prefix is not None:
+            # The settings of another provider.
+            continue
         for suffix, type_, meaning, variables in (
             ("api_key", kind.text(), "API key", provider.key_variables),
             ("base_url", kind.url(), "base URL", provider.url_variables),
         ):
             if variables:
-                settings[f"{prefix}_{suffix}"] = _setting_field(
+                settings[f"{name}_{suffix}"] = _setting_field(
                     None,
                     type_,
                     f"the {meaning} for {provider.label}",

@@ -60,14 +60,8 @@ class ModelForm:
     @property
     def kinds(self) -> list[tuple[str, str]]:
         """Providers to choose from, with their labels."""
-        labels = [each.label for each in MODEL_PROVIDERS.values()]
-        providers = [
-            # Two APIs of one provider differ by their names.
-            (name, each.label if labels.index(each.label) == at else f"{each.label} ({name})")
-            for at, (name, each) in enumerate(MODEL_PROVIDERS.items())
-        ]
         return [
-            *providers,
+            *((name, each.label) for name, each in MODEL_PROVIDERS.items()),
             (_COMPATIBLE, "OpenAI-compatible endpoint"),
             (LOCAL_PROVIDER, "Local model on this machine"),
         ]
