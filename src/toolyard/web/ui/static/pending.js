@@ -107,7 +107,8 @@ document.addEventListener("click", async ({ target }) => {
   const allowed = !turnOn || (await Notification.requestPermission()) === "granted";
   localStorage.setItem("notify", turnOn && allowed ? "on" : "off");
   showNotificationButton();
-  announce(turnOn ? (allowed ? "Notifications are on" : "Your browser blocks notifications from this site") : "Notifications are off");
+  if (allowed) announce(turnOn ? "Notifications are on" : "Notifications are off");
+  else showError(new RequestError("Your browser blocks notifications from this site. Allow them in its settings for this site, then try again."));
 });
 
 document.addEventListener("visibilitychange", loadPending);
