@@ -87,8 +87,10 @@ async def test_a_resource_is_inserted_by_an_at_sign_within_a_message(
         await expect(options.first).to_be_hidden()
         await box.press_sequentially("t")
         await expect(options.first).to_be_visible()
-        await options.first.click()
-        await page.locator("#dialog").get_by_role("button", name="Insert").click()
+        await box.press("Enter")
+        # Without arguments, there is nothing to fill in.
+        await expect(page.locator("#dialog").get_by_role("button", name="Insert")).to_be_focused()
+        await page.keyboard.press("Enter")
         await expect(page.locator("#attachments .chip")).to_contain_text("Resource of Everything")
         await expect(box).to_have_value("me@example.com say Read ")
         # Slashes within a message, and paths, are plain text.
