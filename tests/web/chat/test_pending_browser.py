@@ -174,6 +174,15 @@ async def test_a_hidden_page_notifies_once_when_a_chat_waits(chromium: Browser, 
         await expect(badge(page, "Chat")).to_have_count(0)
 
 
+async def test_a_browser_that_blocks_notifications_is_told_of(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard, "/ui/usage") as looking:
+        page = looking.page
+        await page.evaluate("Notification.requestPermission = async () => 'denied'")
+        await page.locator("[data-notify]").click()
+        await expect(page.get_by_role("alert")).to_contain_text("Your browser blocks notifications")
+        await expect(page.locator("[data-notify]")).to_have_attribute("aria-pressed", "false")
+
+
 async def test_the_palette_finds_pages_tools_chats_and_actions_by_keyboard(
     chromium: Browser, yard: ChatYard
 ) -> None:
@@ -189,7 +198,11 @@ async def test_the_palette_finds_pages_tools_chats_and_actions_by_keyboard(
         await page.keyboard.press("Control+k")
         await page.keyboard.type("zzzz")
         await expect(dialog.get_by_text("Nothing matches “zzzz”.")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(dialog).to_be_hidden()
+        await page.keyboard.press("Control+k")
         await page.get_by_label("Search pages, chats").fill("audit")
+        await expect(dialog.get_by_role("link", name="New chat")).to_be_hidden()
         await expect(dialog.get_by_role("link", name="Audit log")).to_be_visible()
         await page.keyboard.press("ArrowDown")
         await page.keyboard.press("Enter")

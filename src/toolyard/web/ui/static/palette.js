@@ -28,7 +28,11 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     openPalette();
   } else if (event.target.closest?.("#palette")) {
-    if (event.key === "Enter" && event.target.id === "palette-query") {
+    if (event.key === "Escape") {
+      // In a search field, the browser would only clear the text.
+      if ($("#dialog").open) event.preventDefault();
+      $("#dialog").close();
+    } else if (event.key === "Enter" && event.target.id === "palette-query") {
       event.preventDefault();
       const input = event.target;
       // Only a link of the list for this query: an earlier list may be shown while it is loading.
