@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -44,6 +45,36 @@ async def test_other_tasks_run_while_many_tools_are_indexed() -> None:
         answer = await core("tools_search", {"query": "word1234"}, CALLER)
     assert next(iter(answer["tools"])) == "many_tool_1234"
     assert watch.turns > 10
+
+
+def long_tools(count: int) -> list[dict[str, Any]]:
+    """Tools whose texts take milliseconds each to index: every pair of characters is a word."""
+    text = "".join(chr(0x4E00 + number) for number in range(4_000))
+    names = [text[start : start + 200] for start in range(0, 4_000, 20)]
+    schema = {"type": "object", "properties": {name: {} for name in names}}
+    return [tool(f"tool_{number}", text, inputSchema=schema) for number in range(count)]
+
+
+async def test_no_task_waits_while_a_few_tools_with_long_texts_are_indexed() -> None:
+    core = Core([server("long")], {"long": long_tools(100)})
+    await core("tools_list", {"limit": 1}, CALLER)
+    async with LoopWatch() as watch:
+        answer = await core("tools_search", {"query": "tool 17"}, CALLER)
+    assert "long_tool_17" in answer["tools"]
+    assert watch.longest_seconds < 0.15
+
+
+async def test_searches_that_wait_for_the_index_occupy_no_thread() -> None:
+    core = Core([server("long")], {"long": long_tools(100)})
+    await core("tools_list", {"limit": 1}, CALLER)
+    searches = [asyncio.create_task(core("tools_search", {"query": "tool"}, CALLER)) for _ in range(40)]
+    await asyncio.sleep(0.05)
+    for search in searches[:20]:
+        search.cancel()
+    await asyncio.to_thread(lambda: None)
+    assert not searches[-1].done()
+    answers = await asyncio.gather(*searches, return_exceptions=True)
+    assert [isinstance(each, asyncio.CancelledError) for each in answers] == [True] * 20 + [False] * 20
 
 
 async def test_nothing_found_says_so_and_how_many_tools_there_are() -> None:

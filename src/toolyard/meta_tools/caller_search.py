@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from toolyard.catalog.search import Hit, SearchIndex
 from toolyard.catalog.tool_listing import ToolListing
@@ -19,25 +19,22 @@ __all__ = ["CallerSearch"]
 _MAX_INDEXES = 16
 """Maximum number of indexes in memory. The least recently used one is dropped, and rebuilt when needed."""
 _MAX_CACHED_NAME_SETS = 64
-_THREAD_MIN_TOOLS = 200
-"""Number of tools from which a thread updates and searches the index; to index 10,000 tools takes seconds."""
 
 
 @dataclass(slots=True)
 class _PrincipalIndex:
     index: SearchIndex = field(default_factory=SearchIndex)
     tools: Mapping[str, Definition] | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while the index is used, also by the thread of a search that was cancelled."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a thread uses the index."""
 
     def update_and_search(
         self, listing: ToolListing, query: str, limit: int, allowed: frozenset[str] | None
     ) -> list[Hit]:
-        with self.lock:
-            if self.tools is not listing.tools:
-                self.index.sync(listing)
-                self.tools = listing.tools
-            return self.index.search(query, limit, allowed=allowed)
+        if self.tools is not listing.tools:
+            self.index.sync(listing)
+            self.tools = listing.tools
+        return self.index.search(query, limit, allowed=allowed)
 
 
 class CallerSearch:
@@ -58,9 +55,13 @@ class CallerSearch:
         entry = self._indexes.get(caller.principal.id) or _PrincipalIndex()
         self._indexes[caller.principal.id] = entry
         allowed = self._visible_names(listing, caller)
-        if len(listing.tools) < _THREAD_MIN_TOOLS and not entry.lock.locked():
-            return entry.update_and_search(listing, query, limit, allowed)
-        return await asyncio.to_thread(entry.update_and_search, listing, query, limit, allowed)
+        # In a thread, because to index even a few tools takes seconds if their texts are long. Searches that
+        # wait occupy no thread, and the thread of a cancelled one keeps the lock until it is done.
+        await entry.lock.acquire()
+        work = partial(entry.update_and_search, listing, query, limit, allowed)
+        hits = asyncio.get_running_loop().run_in_executor(None, work)
+        hits.add_done_callback(lambda _: entry.lock.release())
+        return await asyncio.shield(hits)
 
     def forget_principal(self, principal_id: str) -> None:
         """Drop the index and the cached names of a principal."""

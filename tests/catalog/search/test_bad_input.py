@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.search import SearchIndex
+from toolyard.catalog.search import SearchIndex, documents
 from toolyard.catalog.search.documents import DocumentBuilder
 from toolyard.types.tool import Definition
 
@@ -99,6 +99,24 @@ def nested(depth: int) -> dict[str, Any]:
 )
 def test_a_huge_definition_is_read_up_to_a_bound(definition: Definition) -> None:
     assert len(DocumentBuilder().build(definition, {}).weights) <= 512
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        Definition("s", "t", input_schema={"properties": {f"{n}" + "x" * 252: {} for n in range(256)}}),
+        Definition("s", "t", description="a \ufdfa" * 1_500),
+    ],
+    ids=["names of parameters", "characters that become eighteen"],
+)
+def test_of_each_text_so_many_characters_are_read(
+    definition: Definition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[str] = []
+    monkeypatch.setattr(documents, "extract_terms", lambda run: runs.append(run) or ())
+    monkeypatch.setattr(documents, "_MAX_CACHED_RUN_CHARS", 0)
+    DocumentBuilder().build(definition, {})
+    assert 1_000 < sum(map(len, runs)) < 4_100
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ class DocumentBuilder:
     def _terms_of_text(self, text: str) -> list[str]:
         cache = self._terms_by_run
         terms: list[str] = []
-        for run in split_runs(fold_text(text)):
+        for run in split_runs(fold_text(text)[:_MAX_TEXT_CHARS]):
             run_terms = cache.get(run)
             if run_terms is None:
                 run_terms = extract_terms(run)
@@ -138,7 +138,7 @@ def _collect_parameters(schema: Mapping[str, Any]) -> tuple[str, str]:
         if length < _MAX_TEXT_CHARS:
             texts.append(description[: _MAX_TEXT_CHARS - length])
             length += len(description)
-    return " ".join(names), " ".join(texts)
+    return " ".join(names)[:_MAX_TEXT_CHARS], " ".join(texts)
 
 
 def _walk_properties(schema: object, depth: int) -> Iterator[tuple[str, str]]:
