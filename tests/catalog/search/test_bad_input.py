@@ -142,3 +142,31 @@ def test_a_description_full_of_words_does_not_outrank_the_tool_that_was_meant() 
         "good", {"good_forecast": Definition("good", "weather_forecast", description="Weather by city")}
     )
     assert index.search("weather forecast")[0].name == "good_forecast"
+
+
+def unique_words(number: int) -> str:
+    """Fifty words that no other number has."""
+    digits = [f"{50 * number + word:07}" for word in range(50)]
+    return " ".join("".join("bcdfghjklm"[int(digit)] for digit in each) for each in digits)
+
+
+def test_a_server_adds_so_many_terms_and_its_tools_are_still_found() -> None:
+    index = SearchIndex(max_server_terms=1_000)
+    texts = [f"common {unique_words(number)}" for number in range(200)]
+    index.put(
+        "bad", {f"bad_t{n}": Definition("bad", f"t{n}", description=text) for n, text in enumerate(texts)}
+    )
+    index.put("good", {"good_read": Definition("good", "read", description="Photographs of zebras")})
+    assert len(index._postings.terms) < 1_200
+    assert index.search("bad_t199")[0].name == "bad_t199"
+    assert len(index.search("common", 300)) == 200
+    assert index.search("photographs")[0].name == "good_read"
+    assert index.search(unique_words(0))[0].name == "bad_t0"
+    assert index.search(unique_words(199)) == []
+
+
+def test_terms_of_removed_tools_count_until_the_index_is_rebuilt() -> None:
+    index = SearchIndex(max_server_terms=1_000)
+    for version in range(200):
+        index.put("bad", {"bad_t": Definition("bad", "t", description=unique_words(version))})
+    assert len(index._postings.terms) < 1_200

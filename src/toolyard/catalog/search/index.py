@@ -6,6 +6,7 @@ It also makes the one-line summaries of tool descriptions in search results and 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -28,6 +29,8 @@ _MAX_NAME_CHARS = 256
 _EXACT_NAME_BONUS = 1.0
 _REBUILD_MIN_REMOVED = 10_000
 """Number of unused document numbers below which the index is never rebuilt."""
+_MAX_SERVER_TERMS = 100_000
+"""Number of terms that one server may add to an index. Thousands of tools in one language have fewer."""
 
 
 class Hit(NamedTuple):
@@ -52,9 +55,19 @@ class SearchIndex:
     does so for a whole listing. Results depend only on the indexed tools, not on the order of updates.
     """
 
-    def __init__(self, max_listed_documents: int = MAX_LISTED_DOCUMENTS) -> None:
-        """``max_listed_documents`` is that of ``Posting``."""
+    def __init__(
+        self,
+        max_listed_documents: int = MAX_LISTED_DOCUMENTS,
+        *,
+        max_server_terms: int = _MAX_SERVER_TERMS,
+    ) -> None:
+        """``max_listed_documents`` is that of ``Posting``.
+
+        A server that has added ``max_server_terms`` terms adds no others: its further tools are found by
+        their exact name and by known terms. Otherwise texts made for it would fill the memory.
+        """
         self._max_listed_documents = max_listed_documents
+        self._max_server_terms = max_server_terms
         self._document_builder = DocumentBuilder()
         self._indexed_servers: dict[str, _IndexedServer] = {}
         self._reset_index()
@@ -132,7 +145,7 @@ class SearchIndex:
         name = query[: 2 * _MAX_NAME_CHARS].strip()
         exact = self._number_by_name.get(name) if names is None or name in names else None
         if exact is not None:
-            scores[exact] = scores.get(exact, 0.0) + _EXACT_NAME_BONUS
+            scores[exact] = max(scores.values(), default=0.0) + _EXACT_NAME_BONUS
         names_of = self._name_by_number
         best = sorted([(-score, names_of[number]) for number, score in scores.items()])
         return [Hit(name, -score) for score, name in best[:limit]]
@@ -147,7 +160,11 @@ class SearchIndex:
         return view
 
     def _add_tool(self, server_id: str, name: str, tool: Definition, common: Mapping[str, float]) -> None:
-        number = self._postings.add(self._document_builder.build(tool, common))
+        document, count = self._document_builder.build(tool, common), len(self._postings.terms)
+        if self._added_terms[server_id] >= self._max_server_terms:
+            document = self._postings.without_new_terms(document)
+        number = self._postings.add(document)
+        self._added_terms[server_id] += len(self._postings.terms) - count
         self._indexed_servers[server_id].tools[name] = tool
         self._name_by_number[number] = name
         self._number_by_name[name] = number
@@ -178,6 +195,8 @@ class SearchIndex:
         self._name_by_number: dict[int, str] = {}
         self._number_by_name: dict[str, int] = {}
         self._server_by_name: dict[str, str] = {}
+        self._added_terms: Counter[str] = Counter()
+        """Number of terms that each server has added. Those of removed tools stay until a rebuild."""
         self._views: LruCache[frozenset[str] | None, IndexView] = LruCache(_MAX_CACHED_VIEWS)
 
 

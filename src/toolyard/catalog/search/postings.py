@@ -205,6 +205,12 @@ class Postings:
         self.names.append(tuple([self.posting_by_term[term].term for term in name_terms]))
         return number
 
+    def without_new_terms(self, document: SearchDocument) -> SearchDocument:
+        """Return a document without the terms that no document had before."""
+        known = self.posting_by_term
+        weights = {term: weight for term, weight in document.weights.items() if term in known}
+        return SearchDocument(weights, document.name_terms)
+
     def remove(self, number: int) -> None:
         """Remove a document. Its number stays unused."""
         self.flush_pending()
