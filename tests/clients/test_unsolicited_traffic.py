@@ -18,6 +18,7 @@ from tests.tool_calls import call_tool
 from toolyard.clients import Callbacks, ConnectionManager
 from toolyard.clients.unsolicited_traffic import ListChangeThrottle, TrafficLimits, TrafficMeter
 from toolyard.errors import OutcomeUnknown, Unreachable
+from toolyard.transports.stdio import transport as stdio_transport
 from toolyard.types.server import HttpSpec, ProtocolEra, Server, State, StdioSpec, Timeouts
 
 Beside = Callable[..., AbstractAsyncContextManager[ConnectionManager]]
@@ -204,8 +205,16 @@ async def test_progress_of_a_call_has_a_limit_of_its_own(open_manager: Beside) -
 
 @pytest.mark.parametrize("kind", ["large-notification", "params-first"])
 async def test_a_notification_over_a_megabyte_is_dropped_and_the_call_goes_on(
-    kind: str, open_manager: Beside
+    kind: str, open_manager: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    decoded: list[int] = []
+    decode = stdio_transport.decode_message
+
+    async def note_and_decode(line: Any) -> Any:
+        decoded.append(len(line))
+        return await decode(line)
+
+    monkeypatch.setattr(stdio_transport, "decode_message", note_and_decode)
     heard: list[Any] = []
     callbacks = Callbacks(
         log=lambda _, params: heard.append(params), notification=lambda *told: heard.append(told)
@@ -214,6 +223,8 @@ async def test_a_notification_over_a_megabyte_is_dropped_and_the_call_goes_on(
         assert await say(manager) == "done"
         assert heard == []
         assert manager.status("bad").state is State.READY
+    # It is recognised by its beginning, unless its method stands behind its other members.
+    assert len(decoded) == (kind == "params-first")
 
 
 @pytest.mark.parametrize("kind", ["large-answer", "large-answer-id-last"])
