@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -274,6 +276,42 @@ async def test_a_daemon_without_parent_and_environment_ends_with_its_server(
     assert is_running(second)
     await two.close()
     await wait_until(lambda: not is_running(second))
+
+
+async def test_a_daemon_that_is_started_before_its_server_has_its_limits_ends_too(
+    process_supervisor: ProcessSupervisor,
+    recorder: RecordingReceiver,
+    tmp_path: Path,
+    wait_until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    register_group, file = process_supervisor.register_group, tmp_path / "pid"
+
+    def register_late(group: int, marker: str) -> None:
+        while not file.exists():
+            time.sleep(0.01)
+        register_group(group, marker)
+
+    monkeypatch.setattr(process_supervisor, "register_group", register_late)
+    before = resource.getrlimit(resource.RLIMIT_RTTIME)
+    transport = StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(file))), process_supervisor)
+    await transport.open(recorder)
+    assert resource.getrlimit(resource.RLIMIT_RTTIME) == before
+    daemon = await escaped_daemon(file, wait_until)
+    await transport.close()
+    await wait_until(lambda: not is_running(daemon))
+
+
+async def test_processes_that_other_threads_start_beside_a_server_are_spared(
+    process_supervisor: ProcessSupervisor,
+) -> None:
+    _, marker = process_supervisor.make_marker()
+    with process_supervisor.mark_new_processes(marker):
+        other = subprocess.Popen(["/bin/sleep", "600"])
+    await process_supervisor.kill_escaped(marker)
+    assert other.poll() is None
+    other.kill()
+    other.wait()
 
 
 async def test_a_daemon_without_parent_and_environment_ends_after_our_kill(

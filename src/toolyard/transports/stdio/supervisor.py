@@ -10,7 +10,8 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Generator, Mapping
 
 from toolyard.errors import Unreachable
 from toolyard.transports.stdio import watchdog
@@ -32,6 +33,7 @@ INHERITED_VARIABLES = (
 """Environment variables that a child inherits. Others are not passed on; a server's ``env`` is added."""
 _SIGTERM_GRACE_SECONDS = 5.0
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
+_OWN_LIMIT_LOCK = threading.Lock()
 
 
 def build_child_environment(
@@ -136,6 +138,30 @@ class ProcessSupervisor:
         self._process_groups.discard(group)
         self._notify_watchdog(f"-{group}")
 
+    @contextlib.contextmanager
+    def mark_new_processes(self, marker: str) -> Generator[None]:
+        """Mark each process that is started in this context from its first instruction on.
+
+        ``register_group`` can mark a child only when it runs already, and it may have started a daemon by
+        then. A soft limit of our own, which has no effect on us, is inherited. Processes that other threads
+        start meanwhile inherit it too; ``watchdog`` spares them as members of our session.
+        """
+        if sys.platform != "linux":
+            yield
+            return
+        import resource
+
+        limit, _ = watchdog.marker_limit_range(marker)
+        # Two threads must not restore each other's limit.
+        with _OWN_LIMIT_LOCK:
+            before = resource.getrlimit(resource.RLIMIT_RTTIME)
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_RTTIME, (limit, before[1]))
+            try:
+                yield
+            finally:
+                resource.setrlimit(resource.RLIMIT_RTTIME, before)
+
     async def kill_escaped(self, marker: str) -> None:
         """Kill processes that left their group but carry the marker of this child."""
         count = await asyncio.to_thread(watchdog.kill_marked_processes, marker)
@@ -174,8 +200,7 @@ class ProcessSupervisor:
 def _set_marker_limit(pid: int, marker: str) -> None:
     """Mark a process and its future descendants with a resource limit, where possible (see ``watchdog``).
 
-    The child has run for a moment by then, as for ``_set_descriptor_limit``. A process that it starts in this
-    moment carries the marker in its environment only.
+    The child cannot remove this mark, unlike that of ``mark_new_processes``.
     """
     if sys.platform == "linux":
         import resource

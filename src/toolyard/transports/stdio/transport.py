@@ -98,7 +98,8 @@ class StdioTransport:
         folder = self._spec.cwd or self._make_folder()
         try:
             command = shutil.which(self._spec.command, path=environment.get("PATH")) or self._spec.command
-            self._child = ChildProcess(self, (command, *self._spec.args), cwd=folder, env=environment)
+            with self._supervisor.mark_new_processes(self._marker):
+                self._child = ChildProcess(self, (command, *self._spec.args), cwd=folder, env=environment)
         except (OSError, ValueError) as error:
             raise self._start_error(error) from None
         self._receiver = receiver

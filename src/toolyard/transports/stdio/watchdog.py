@@ -8,7 +8,8 @@ resource limit. At start it kills the orphans of dead owners; processes of live 
 
 The resource limit finds daemons that dropped their environment. It is the hard limit of realtime CPU time
 (RLIMIT_RTTIME), set so high that it limits nothing. Every descendant inherits it, and a process without
-privileges cannot raise it again. A process that lowers it on purpose escapes this search.
+privileges cannot raise it again. A process that lowers it on purpose escapes this search. The first processes
+of a server, started before it got the hard limit, have the soft limit, which they inherit from the owner.
 """
 
 # Import only modules that an interpreter has loaded anyway, or nearly: this program starts together with the
@@ -106,9 +107,13 @@ def _find_limited_processes(first: int, last: int) -> set[int]:
     import resource
 
     pids: set[int] = set()
+    session = os.getsid(0)
     for pid in _list_pids():
         try:
-            if first <= resource.prlimit(pid, resource.RLIMIT_RTTIME)[1] <= last:
+            soft, hard = resource.prlimit(pid, resource.RLIMIT_RTTIME)
+            # Servers have sessions of their own. The owner itself, and what its other threads start, have the
+            # soft limit for a moment, too.
+            if first <= hard <= last or (first <= soft <= last and os.getsid(pid) != session):
                 pids.add(pid)
         except OSError:
             continue
@@ -141,12 +146,14 @@ def find_marked_processes() -> dict[int, str]:
 def kill_marked_processes(marker: str) -> int:
     """Kill all processes with this marker or one that extends it. Return how many were killed."""
     killed: set[int] = set()
+    limits = marker_limit_range(marker)
     # Several passes, because a process may fork between the search and the signal.
     for _ in range(5):
         victims = {
             pid for pid, mark in find_marked_processes().items() if f"{mark}:".startswith(f"{marker}:")
         }
-        victims |= _find_limited_processes(*marker_limit_range(marker))
+        # Twice: a process that forks and exits during the first search is missed, and so is its child.
+        victims |= _find_limited_processes(*limits) or _find_limited_processes(*limits)
         if not victims:
             break
         killed.update(pid for pid in victims if _send_sigkill(pid))
