@@ -13,7 +13,7 @@ import orjson
 import pytest
 from tests.conftest import ROOT
 
-__all__ = ["PACKAGE_PATH", "run_as_user"]
+__all__ = ["PACKAGE_PATH", "run_as_user", "run_with_hidden_processes"]
 
 PACKAGE_PATH = f"{ROOT / 'src'}{os.pathsep}{Path(orjson.__file__).parent.parent}"
 """PYTHONPATH of this checkout and its dependencies, for interpreters that do not have them installed."""
@@ -23,12 +23,39 @@ _NOBODY_UID = 65534
 """The user ``nobody``, present on every Linux."""
 
 
+_HIDE_PROCESSES = """
+mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=$0 --regid=$0 --clear-groups "$@"
+"""
+
+
 def run_as_user(folder: Path, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
     """Run Python with ``arguments`` in ``folder``, which is given to the user, and with only ``env``.
 
     As root, it changes to another user; otherwise it keeps the current one. Skips the test if that user
     cannot run an interpreter of this version, which is common for one installed by root.
     """
+    options = _prepare(folder, env)
+    return subprocess.run([_interpreter(options), *map(str, arguments)], **options)
+
+
+def run_with_hidden_processes(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Do the same where /proc does not show protected processes, as with ``ProtectProc=invisible``.
+
+    Skips the test without the right to mount.
+    """
+    options = _prepare(folder, {})
+    python = _interpreter(options)
+    for name in ("user", "group", "extra_groups"):
+        options.pop(name, None)
+    hidden = ["unshare", "--mount", "sh", "-c", _HIDE_PROCESSES, str(_NOBODY_UID)]
+    try:
+        subprocess.run([*hidden, "true"], check=True, **options)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this user cannot mount /proc")
+    return subprocess.run([*hidden, python, *map(str, arguments)], **options)
+
+
+def _prepare(folder: Path, env: dict[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = {"cwd": folder, "capture_output": True, "text": True, "timeout": 100}
     options["env"] = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -39,8 +66,7 @@ def run_as_user(folder: Path, *arguments: object, **env: str) -> subprocess.Comp
     if os.getuid() == 0:
         options |= {"user": _NOBODY_UID, "group": _NOBODY_UID, "extra_groups": []}
         _change_owner(folder)
-    python = _interpreter(options)
-    return subprocess.run([python, *map(str, arguments)], **options)
+    return options
 
 
 def _interpreter(options: dict[str, Any]) -> str:

@@ -232,10 +232,11 @@ async def test_a_watchdog_that_cannot_be_started_is_told(
 async def test_a_marker_that_is_none_stops_no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     here, killed = watchdog.pid_namespace(), list[int]()
     marks = {1: f"\u00b2:1:{here}", 2: f"{'9' * 5000}:1:{here}", 3: "7", 4: f"0:gone:{here}:x:1"}
+    marks[5] = f"{'9' * 19}:gone:{here}:x:1"
     monkeypatch.setattr(watchdog, "find_marked_processes", lambda: marks)
     monkeypatch.setattr(watchdog, "_send_sigkill", killed.append)
     watchdog.kill_orphans()
-    assert killed == [4]
+    assert killed == [4, 5]
 
 
 async def test_a_fork_leaves_the_children_of_its_parent_alone(

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unprivileged_user import PACKAGE_PATH, run_as_user
+from tests.unprivileged_user import PACKAGE_PATH, run_as_user, run_with_hidden_processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -32,6 +32,37 @@ with open("found.json", "w") as file:
 """A stdio server that inspects its parent, and ends."""
 
 SECRETS = {"TOOLYARD_SECRET_KEY": "visible-to-nobody", "TOKEN_OF_A_SERVER": "visible-to-nobody"}
+
+
+OWNER = """
+import asyncio, os, subprocess, sys
+from toolyard.agents.chat.turn_supervisor import create_runner_id
+from toolyard.cli.process_setup import protect_process
+from toolyard.transports.stdio.supervisor import ProcessSupervisor
+from toolyard.transports.stdio.transport import StdioTransport
+from toolyard.types.server import StdioSpec
+
+OTHER = (
+    "import os, sys; from toolyard.agents.chat.turn_supervisor import is_runner_gone;"
+    "from toolyard.transports.stdio import watchdog; watchdog.kill_orphans();"
+    "print('seen' if os.path.exists(f'/proc/{os.getppid()}') else 'hidden', is_runner_gone(sys.argv[1], 0))"
+)
+
+async def main():
+    protect_process()
+    supervisor = ProcessSupervisor()
+    transport = StdioTransport(StdioSpec("/bin/sleep", ("600",)), supervisor)
+    await transport.open(None)
+    words = [sys.executable, "-c", OTHER, create_runner_id()]
+    print(subprocess.check_output(words, text=True).strip())
+    await asyncio.sleep(0.5)
+    print(transport._child.returncode)
+    await transport.close()
+    await supervisor.close()
+
+asyncio.run(main())
+"""
+"""A Toolyard with a server, beside another one of the same user that starts."""
 
 
 @pytest.fixture
@@ -83,3 +114,10 @@ def test_the_marker_of_a_nested_toolyard_stays_readable() -> None:
     assert "TOOLYARD_CHILD=1:2:3:4:5" in done.stdout
     assert "OTHER=" in done.stdout
     assert "gone" not in done.stdout
+
+
+def test_a_toolyard_that_others_do_not_see_in_proc_is_not_taken_for_dead(user_folder: Path) -> None:
+    """The service unit in the documentation has ``ProtectProc=invisible``."""
+    (user_folder / "owner.py").write_text(OWNER)
+    ran = run_with_hidden_processes(user_folder, "owner.py")
+    assert ran.stdout.split("\n")[:2] == ["hidden False", "None"], ran.stderr

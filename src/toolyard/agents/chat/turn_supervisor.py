@@ -24,7 +24,7 @@ from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ToolyardError
-from toolyard.transports.stdio.watchdog import pid_namespace, process_start_time
+from toolyard.transports.stdio.watchdog import has_ended, pid_namespace, process_start_time
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, Fork, NewChatEvent, TurnEnd, TurnOutcome, TurnState
 
@@ -329,7 +329,7 @@ def is_runner_gone(runner: str, seconds_since_heartbeat: float) -> bool:
     host, _, rest = runner.partition(":")
     pid, _, rest = rest.partition(":")
     started = rest.partition(":")[0]
-    if host == _get_host_id() and pid.isdigit() and process_start_time(int(pid)) != started:
+    if host == _get_host_id() and pid.isdigit() and has_ended(int(pid), started):
         return True
     return seconds_since_heartbeat > _RUNNER_TIMEOUT_SECONDS
 

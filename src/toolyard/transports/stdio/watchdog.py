@@ -62,6 +62,23 @@ def process_start_time(pid: int) -> str:
     return "-".join(_run_ps("-o", "lstart=", "-p", str(pid)).replace(":", " ").split())
 
 
+def has_ended(pid: int, start: str) -> bool:
+    """Return whether the process that had this id and start time has ended."""
+    if process_start_time(pid) == start:
+        return False
+    if not os.path.isdir("/proc/self") or os.path.isdir(f"/proc/{pid}"):
+        return True
+    # With the mount option ``hidepid`` (ProtectProc= of systemd), /proc does not show protected processes,
+    # such as other Toolyards: one that exists counts as the owner.
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:
+        pass
+    return pid == 0  # No process has this id; a signal to it goes to our own group.
+
+
 def pid_namespace() -> str:
     """Return the id of our pid namespace. Process ids of another namespace (a container) mean nothing
     here."""
@@ -169,7 +186,7 @@ def kill_orphans() -> None:
         # from a container whose process ids mean nothing here.
         if len(parts) < 3 or parts[2] != namespace or not (parts[0].isascii() and parts[0].isdigit()):
             continue
-        if len(parts[0]) < 20 and process_start_time(int(parts[0])) != parts[1]:
+        if len(parts[0]) < 20 and has_ended(int(parts[0]), parts[1]):
             _send_sigkill(pid)
 
 
