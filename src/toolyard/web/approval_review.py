@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
@@ -52,6 +53,12 @@ class ReviewedArgument:
     """Changed lines of a long text, each with its sign in front."""
     is_known: bool = True
     """False if the schema does not name it."""
+
+    @property
+    def shown_name(self) -> str:
+        """The whole name, with escapes; in quotes if it might be taken for another one."""
+        is_word = re.fullmatch(r"\S+", self.name)
+        return visible(self.name if is_word else json.dumps(self.name, ensure_ascii=False), spaces=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,17 @@ def test_a_long_argument_cannot_push_others_out_of_view() -> None:
 
 def test_hidden_characters_are_shown() -> None:
     assert by_name({"to": "a\u202eb\u00a0c"})["to"].value == r"a\u202eb\u00a0c"
+
+
+async def test_no_two_names_of_arguments_are_shown_alike_or_cut_off(open_site: Opening) -> None:
+    local = await open_site({})
+    names = ["path", "path ", "path\u00a0", "path\u202e", "pa\nth", "", "n" * 500 + "end"]
+    asked = Approval("a1", "local", "x/note", "x_note", "h", dict.fromkeys(names, "v"), "r", time.time())
+    await local.services.database.approvals.add(asked)
+    page = (await local.client().get("/ui/approvals/a1")).text
+    shown = [html.unescape(each) for each in re.findall(r"<dt><code>(.*?)</code>", page)]
+    quoted = ['"path "', r'"path\u00a0"']
+    assert shown == ["path", *quoted, r"path\u202e", r'"pa\nth"', '""', "n" * 500 + "end"]
 
 
 @pytest.mark.parametrize(
