@@ -145,7 +145,8 @@ def test_a_hostile_file_cannot_rewrite_the_screen(project: Path, data_dir: Path,
         *("npm_config_registry", "BASH_ENV", "ENV", "RUBYOPT", "PERL5LIB", "JAVA_TOOL_OPTIONS"),
         *("GIT_SSH_COMMAND", "UV_INDEX_URL", "PIP_INDEX_URL", "Path"),
         *("AWS_SHARED_CREDENTIALS_FILE", "KUBECONFIG", "OPENSSL_MODULES", "ERL_AFLAGS"),
-        *("PUPPETEER_EXECUTABLE_PATH", "NODE_EXTRA_CA_CERTS"),
+        *("PUPPETEER_EXECUTABLE_PATH", "NODE_EXTRA_CA_CERTS", "GOAUTH", "XDG_CACHE_HOME", "SUDO_ASKPASS"),
+        *("JULIA_DEPOT_PATH", "R_LIBS_USER", "CONTAINERS_CONF", "ELIXIR_ERL_OPTIONS", "JBANG_REPO"),
     ],
 )
 def test_variables_that_change_what_is_run_are_marked_and_never_starred(
@@ -163,6 +164,8 @@ def test_variables_that_change_what_is_run_are_marked_and_never_starred(
     [
         ("LOG_LEVEL", "debug", "debug"),
         ("PYTHONUNBUFFERED", "1", "1"),
+        ("UV_PUBLISH_TOKEN", "hunter2", "***"),
+        ("CARGO_REGISTRIES_ONE_TOKEN", "hunter2", "***"),
         ("API_KEY", "${KEY}", "${KEY}"),
         ("API_KEY", "hunter2", "***"),
         ("API_KEY", "${KEY:-hunter2}", "***"),
@@ -191,6 +194,9 @@ def test_code_of_the_project_is_named(project: Path, data_dir: Path, write: Writ
         "script": {"command": "python3", "args": ["server.py"]},
         "option": {"command": "node", "args": ["--import=./tools/hook.mjs", "x"]},
         "variable": {"command": "node", "env": {"NODE_OPTIONS": "--require ./tools/hook.mjs"}},
+        "attached": {"command": "ruby", "args": ["-r./tools/hook.mjs"]},
+        "url": {"command": "npx", "args": ["-y", f"file:{project}/tools"]},
+        "script in a word": {"command": "sh", "args": ["-c", "cd tools&&exec ./server.py"]},
         "folder": {"command": "make", "cwd": str(project)},
         "elsewhere": {"command": "npx", "args": ["-y", "some-package@1.2.3"]},
     }
@@ -199,6 +205,9 @@ def test_code_of_the_project_is_named(project: Path, data_dir: Path, write: Writ
         "script": ("server.py",),
         "option": ("./tools/hook.mjs",),
         "variable": ("./tools/hook.mjs",),
+        "attached": ("./tools/hook.mjs",),
+        "url": (f"{project}/tools",),
+        "script in a word": ("tools", "./server.py"),
         "folder": (str(project),),
         "elsewhere": (),
     }

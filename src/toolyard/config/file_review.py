@@ -75,6 +75,16 @@ _EXECUTION_NAMES = frozenset(
             "GRADLE_OPTS",
             "MAVEN_OPTS",
         ),
+        *("XDG_CACHE_HOME", "XDG_CONFIG_DIRS", "XDG_DATA_DIRS", "LOCALAPPDATA", "CC", "CXX", "LD"),
+        *("GOAUTH", "GOENV", "GOCACHE", "GOMODCACHE", "GOSUMDB", "GONOSUMDB", "GOINSECURE", "GOPRIVATE"),
+        *("RUSTC", "RUSTC_WORKSPACE_WRAPPER", "RUSTFLAGS", "RUSTUP_HOME", "BUNDLE_PATH", "BUNDLE_APP_CONFIG"),
+        *("JULIA_DEPOT_PATH", "JULIA_PROJECT", "R_HOME", "R_ENVIRON", "R_ENVIRON_USER", "R_LIBS_USER"),
+        *("R_LIBS_SITE", "ELIXIR_ERL_OPTIONS", "MIX_HOME", "MIX_ARCHIVES", "HEX_HOME", "COMPOSER_HOME"),
+        *("JAVA_OPTS", "MAVEN_ARGS", "CLOUDSDK_PYTHON", "IPYTHONDIR", "JUPYTER_PATH", "JUPYTER_CONFIG_DIR"),
+        *("CONTAINER_HOST", "CONTAINERS_CONF", "DOCKER_CONTEXT", "COMPOSE_FILE", "NIX_PATH", "NIX_CONFIG"),
+        *("LESSCLOSE", "MANPAGER", "SUDO_ASKPASS", "RSYNC_RSH", "TAR_OPTIONS", "BASH_LOADABLES_PATH"),
+        *("GTK_MODULES", "GTK_PATH", "GIO_MODULE_DIR", "GIO_EXTRA_MODULES", "QT_PLUGIN_PATH"),
+        *("TCLLIBPATH", "GUILE_LOAD_PATH", "TF_CLI_CONFIG_FILE"),
         # Configuration files that name commands.
         *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "KUBECONFIG"),
         *("CHROME_BIN", "CHROME_PATH", "PLAYWRIGHT_BROWSERS_PATH", "PUPPETEER_EXECUTABLE_PATH"),
@@ -87,7 +97,10 @@ _EXECUTION_PREFIXES = (
     *("LD_", "DYLD_", "PYTHON", "PERL5", "GIT_", "NPM_CONFIG_", "YARN_", "PNPM_", "BUN_", "DENO_", "UV_"),
     *("PIP_", "PIPX_", "POETRY_", "CONDA_", "CARGO_", "LUA_", "BASH_FUNC_", "DOTNET_", "CORECLR_", "COR_"),
     *("ERL_", "OPENSSL_", "TS_NODE_", "NVM_", "VOLTA_", "MISE_", "ASDF_", "PYENV_", "RBENV_"),
+    *("FNM_", "HATCH_", "PDM_", "RYE_", "PIXI_", "MAMBA_", "JBANG_", "COURSIER_"),
 )
+# Endings of names with the prefixes above that hold a secret, and no path or option: UV_PUBLISH_TOKEN.
+_SECRET_ENDINGS = ("_TOKEN", "_AUTHTOKEN", "_PASSWORD")
 # Exceptions from the prefixes above, frequent in real configurations and without effect on which code runs.
 _HARMLESS_NAMES = frozenset(
     ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONDONTWRITEBYTECODE", "DOTNET_NOLOGO")
@@ -103,6 +116,8 @@ _SECRET_VALUE = re.compile(
     r"|(?<![\w+=/.-])(?=[\w+=-]*[0-9])(?=[\w+=-]*[A-Za-z])[\w+=-]{24,}+(?![/.])"
 )
 _VARIABLE_REFERENCE = re.compile(r"\$\{(?:env:)?[A-Za-z_][A-Za-z0-9_]*\}")
+_PATH_SEPARATOR = re.compile(r"""[\s=:;,&|<>()'"`]+""")
+"""Characters around the paths in an option, a URL, a list of folders or a script."""
 _URL_USER_INFO = re.compile(r"(://)[^\s/?#@]+@")
 
 
@@ -132,7 +147,7 @@ def review_environment(env: Mapping[str, str]) -> tuple[ReviewedEnvVariable, ...
 def is_execution_variable(name: str) -> bool:
     """Return whether a variable with this name can change which programs or code are run."""
     upper = name.strip().upper()
-    if upper in _HARMLESS_NAMES:
+    if upper in _HARMLESS_NAMES or upper.endswith(_SECRET_ENDINGS):
         return False
     return upper in _EXECUTION_NAMES or upper.startswith(_EXECUTION_PREFIXES)
 
@@ -298,14 +313,15 @@ def _find_project_code(spec: StdioSpec, project: Path) -> Iterator[str]:
     if _is_inside(project / os.path.expanduser(spec.command), project):
         yield spec.command
     for word in spec.args:
-        # An option such as "--loader=./hook.mjs" contains a path, too.
-        for text in dict.fromkeys((word, word.partition("=")[2])):
+        # A word may be a script, and a short option is followed by its value: -r./hook.rb
+        option = word[2:] if word.startswith("-") else ""
+        for text in dict.fromkeys((word, option, *_PATH_SEPARATOR.split(word))):
             if text and _is_inside(start / os.path.expanduser(text), project):
                 yield text
     for name, value in spec.env.items():
         # For example PYTHONPATH=./lib or NODE_OPTIONS=--require=./hook.js.
         if is_execution_variable(name):
-            for text in re.split(r"[\s=:;]+", value):
+            for text in _PATH_SEPARATOR.split(value):
                 if text and _is_inside(start / os.path.expanduser(text), project):
                     yield text
 
