@@ -164,6 +164,26 @@ def test_progress_that_is_gone_does_not_stay_on_the_page() -> None:
     assert tree(root) == tree(page(ChatSnapshot.from_events(log.stored())))
 
 
+def test_a_question_on_the_approvals_page_is_linked_from_its_call() -> None:
+    log = Log()
+    log.add(Kind.RUN, name="ask", arguments={})
+    call = log.add(
+        Kind.CALL, id="c", name="ask", tool="d/ask", server="D", native=False, title="", arguments={}
+    )
+    root = page(ChatSnapshot.from_events(log.stored()))
+    assert "Working" in root.text
+    message = "waiting for your answer to a question at https://yard.test/ui/approvals#q-0a1b"
+    progress = log.add(Kind.PROGRESS, "c", id="c", progress=0, total=None, message=message)
+    following = ChatPageUpdater(FRAME, ChatSnapshot.from_events(since(log.stored(), call.seq)))
+    apply(root, following.changes([progress]))
+    assert tree(root) == tree(page(ChatSnapshot.from_events(log.events)))
+    assert root.one("a", href="/ui/approvals#q-0a1b").text == "Answer it on the Approvals page"
+    assert ("Waiting for you" in root.text, "Working" in root.text) == (True, False)
+    answered = log.add(Kind.PROGRESS, "c", id="c", progress=1, total=None, message="half")
+    apply(root, following.changes([answered]))
+    assert ("Waiting for you" in root.text, "Working" in root.text) == (False, True)
+
+
 @pytest.mark.parametrize(
     "unit",
     ["Some words of a paragraph. ", "Words.\n\n", "- an item\n", "```\ncode\n```\n\n", "x", "| a | b |\n"],

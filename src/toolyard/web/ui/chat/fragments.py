@@ -4,6 +4,7 @@ Pages and the stream both render with this module, so that they always show the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
@@ -41,6 +42,9 @@ __all__ = [
 ]
 
 _MAX_OPEN_PREVIEW_CHARACTERS = 1_000
+_PAGE_QUESTION_PATTERN = re.compile(r"/ui/approvals#q-[0-9a-f]+$")
+"""Ends the progress of a call that waits for a question on that page. A server that sends it as well gets no
+more than a link to the page."""
 _TEMPLATE_NAME = "chat_parts.html"
 _LATER_HTML = Markup('<div class="result-view code" id="{}" data-lazy-load="{}">{}{}</div>')
 _BLOCK_HTML = Markup('<div class="block" id="{}-b{}">{}</div>')
@@ -130,6 +134,18 @@ class FragmentContext:
         if not progress.total or progress.total <= 0:
             return None
         return round(100 * min(max(progress.progress / progress.total, 0.0), 1.0))
+
+    @staticmethod
+    def page_question(card: snapshot.CallSnapshot) -> str | None:
+        """Return the URL of the question on the Approvals page that a running call waits for."""
+        message = card.progress.message if card.progress is not None and card.state == "runs" else None
+        found = _PAGE_QUESTION_PATTERN.search(message or "")
+        return None if found is None else found[0]
+
+    @staticmethod
+    def is_waiting(turn: snapshot.TurnSnapshot) -> bool:
+        """Return True if a turn waits for the person."""
+        return bool(turn.open_requests) or any(map(FragmentContext.page_question, turn.calls))
 
     def result(self, card: snapshot.CallSnapshot, outcome: CallResult, *, is_open: bool) -> Markup:
         """Return the view of a result if it is open and short, else a placeholder that is loaded when it

@@ -245,7 +245,7 @@ class _AnswerUpdater:
 
 
 def _footer_inputs(turn: TurnSnapshot) -> tuple[object, ...]:
-    return turn.end, turn.usage, turn.state, bool(turn.open_requests), turn.title_usage
+    return turn.end, turn.usage, turn.state, parts.FragmentContext.is_waiting(turn), turn.title_usage
 
 
 def _replace_element(id_: str, html: str, into: str = "") -> PageChange:
