@@ -43,3 +43,16 @@ async def test_an_idle_server_is_not_counted_among_those_that_need_a_sign_in(
     )
     await registry.create_instance(user.id, InstanceDraft(server.id, server.choices[0].id))
     assert (await tiles())["Not connected"] == "1"
+
+
+async def test_servers_of_files_beyond_the_first_five_are_one_link_away(
+    open_site: Opening, demo: dict[str, Any]
+) -> None:
+    site = await open_site({f"demo{number}": demo for number in range(7)}, people_mode="password")
+    ada, root = await site.person("ada"), await site.person("root", "admin")
+    home = (await ScriptlessBrowser(root.browser).get("/ui/")).root
+    assert home.one(class_="section-more").one("a", href="/ui/admin/mcp").text.endswith("(2 more)")
+    assert len(home.all("li", data_state="idle")) == 5
+    # Others have no page with all of them.
+    home = (await ScriptlessBrowser(ada.browser).get("/ui/")).root
+    assert len(home.all("li", data_state="idle")) == 7

@@ -204,6 +204,9 @@ async def show_home(
     urgent = sorted(instances, key=lambda each: _URGENCY_BY_STATE.get(_get_instance_state(each), 9))[
         :_MAX_HOME_ENTRIES
     ]
+    enabled_files = [each for each in files if each.state != "disabled"]
+    # Only admins have another page with the servers of files.
+    shown_files = enabled_files[:_MAX_HOME_ENTRIES] if me.is_admin else enabled_files
     changed = await tool_acceptance.count_quarantined_tools(me, instances)
     # Only the instances that are shown get a row. All are counted.
     rows = [instance_rows.build(*each, changed.get(each[0].core_id, 0)) for each in urgent]
@@ -223,7 +226,8 @@ async def show_home(
         total=len(states),
         instances=rows,
         more_instances=len(instances) - len(rows),
-        files=[each for each in files if each.state != "disabled"][:_MAX_HOME_ENTRIES],
+        files=shown_files,
+        more_files=len(enabled_files) - len(shown_files),
         # Steps of a new installation; none once they are done or hidden.
         first_steps=first,
         steps=[
