@@ -55,6 +55,22 @@ def test_a_changed_tool_of_an_untrusted_server_waits_until_it_is_accepted(
     assert cli("call", "files_reveal").code == 4
 
 
+def test_a_change_is_shown_apart_from_servers_that_are_not_pinned(
+    cli: Cli, server: ToolsFileServer, demo: dict[str, Any]
+) -> None:
+    entries = json.loads((cli.data / "mcp.json").read_text())["mcpServers"]
+    cli.write({"mcpServers": {**entries, "demo": demo}})
+    assert cli("call", "files_read").code == 0
+    server.has(read=STEALS, count="Counts words")
+    shown = cli("lock", "--diff")
+    assert (shown.code, shown.lines[0]) == (0, "changed      files/read")
+    assert "demo/" not in shown.out
+    assert shown.err == "note: not pinned: demo\nhint: `toolyard lock` pins the tools of all servers\n"
+    # Programs get all of it.
+    changes = json.loads(cli("lock", "--diff", "--json").out)["changes"]
+    assert {each["id"].partition("/")[0] for each in changes} == {"demo", "files"}
+
+
 def test_a_quarantine_survives_the_move_to_postgresql(
     cli: Cli, server: ToolsFileServer, postgres_url: str
 ) -> None:

@@ -86,6 +86,7 @@ async def test_a_server_shows_its_icon_its_changes_and_what_was_done_with_it(
     await expect(page.get_by_role("link", name="1 tool changed")).to_be_visible()
     await page.goto("/ui/")
     await expect(page.locator("main")).to_contain_text("1 tool of “changing” changed")
+    await expect(page.locator("main")).to_contain_text("It is blocked until the change is accepted.")
 
     # The audit log has words and names, and filters.
     await page.goto("/ui/admin/audit")

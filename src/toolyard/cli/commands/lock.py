@@ -254,8 +254,18 @@ def _show_outcome(
         remaining = []
     for change in to_accept:
         print(f"accepted {change.id}: {change.kind.value}")
+    unpinned: list[str] = []
+    if task == "diff" and comparison.lock is None and comparison.first_use_pins:
+        # Without a lock, a change of a pinned server would be lost among the definitions of all others.
+        unpinned = [id for id in comparison.current_pins if id not in comparison.first_use_pins]
     for change in remaining:
+        if change.server_id in unpinned:
+            continue
         _show_change(change.kind.value, change.id, change.was, change.diff() if task == "diff" else ())
+    if unpinned:
+        console.show_note(
+            f"not pinned: {', '.join(unpinned)}", "`toolyard lock` pins the tools of all servers"
+        )
     for server_id in comparison.removed_servers:
         console.show_note(f"server '{server_id}' is in the lock but no longer configured")
     if written is not None:

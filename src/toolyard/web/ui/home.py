@@ -292,9 +292,13 @@ def _build_review_steps(
             else f"servers/{quote(each.id, safe='')}"
         )
         places[each.id] = (each.label, f"/ui/{place}")
-    text = "They are blocked until the change is accepted"
     return [
-        NextStep(f"{count(number, 'tool')} of “{name}” changed", text, href, "Review")
+        NextStep(
+            f"{count(number, 'tool')} of “{name}” changed",
+            f"{'It is' if number == 1 else 'They are'} blocked until the change is accepted",
+            href,
+            "Review",
+        )
         for id_, number in changed.items()
         for name, href in ([places[id_]] if id_ in places else [])
     ]
