@@ -196,13 +196,17 @@ class ToolRefused(ToolyardError):
 
     ``rule`` is the rule that hides the tool. It is None for unknown tools, and for callers that may not know
     that the tool exists, who get the message of an unknown tool: models, and tokens that do not cover it.
+    ``suggestion`` is a similar name that the hint suggests instead of an unknown one.
     """
 
     exit_code = 4
 
-    def __init__(self, cause: str, *, hint: str | None = None, rule: str | None = None) -> None:
+    def __init__(
+        self, cause: str, *, hint: str | None = None, rule: str | None = None, suggestion: str | None = None
+    ) -> None:
         super().__init__(cause, hint=hint)
         self.rule = rule
+        self.suggestion = suggestion
 
 
 class ApprovalNeeded(ToolRefused):

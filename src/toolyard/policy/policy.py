@@ -153,12 +153,12 @@ def build_refusal(
     """
     hidden = {tool.name: tool for tool in hidden_tools}
     known_names = _nearby_names(name, {*visible_names, *hidden})
-    similar = get_close_matches(name[:_MAX_NAME_CHARACTERS], known_names, n=1)
-    hint = f"did you mean '{similar[0]}'?" if similar else "list the tools to see the available names"
-    if similar and (tool := hidden.get(similar[0])) is not None:
+    similar = next(iter(get_close_matches(name[:_MAX_NAME_CHARACTERS], known_names, n=1)), None)
+    hint = f"did you mean '{similar}'?" if similar else "list the tools to see the available names"
+    if similar and (tool := hidden.get(similar)) is not None:
         hint = f"did you mean '{tool.name}'? It is hidden ({tool.rule}): {tool.reason}"
     shortened = name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…"
-    return ToolRefused(f"no tool named '{shortened}' is available", hint=hint)
+    return ToolRefused(f"no tool named '{shortened}' is available", hint=hint, suggestion=similar)
 
 
 def build_hidden_refusal(name: str, rule: str, reason: str, options: str = "") -> ToolRefused:

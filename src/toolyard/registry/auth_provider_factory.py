@@ -95,7 +95,7 @@ class AuthProviderFactory:
             recorder = InstanceStateRecorder(
                 self._registry.storage, self._storage, server.instance.id, self._clock
             )
-        hint = "press Connect or Reconnect on the page of your instances"
+        hint = "press Connect or Reconnect on the page Instances"
         if not self._has_pages:
             hint += ", in the web app"
         return StateRecordingAuthProvider(self._build_oauth_provider(target, key), hint, recorder)

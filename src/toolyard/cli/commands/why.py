@@ -66,10 +66,8 @@ async def _find_decision(yard: Toolyard, name: str, agent: str | None, bundles: 
     try:
         return yard.why(name, agent=agent, bundles=bundles)
     except ToolRefused as error:
-        told = add_refusal_hint(error, name, yard.configuration)
-        # The usual hint is `toolyard why` itself, which does not help here.
-        hint = "`toolyard tools` lists them" if told.hint and "toolyard why" in told.hint else told.hint
-        raise ToolRefused(told.cause, hint=hint) from None
+        hint = "`toolyard tools` lists all tools"
+        raise add_refusal_hint(error, name, yard.configuration, hint) from None
 
 
 def _show_decision(decision: Decision) -> None:

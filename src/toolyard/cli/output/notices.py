@@ -220,7 +220,8 @@ def explain_refusal(
     try:
         decisive = yard.why(tool_name, agent=agent, bundles=bundles).decisive
     except ToolRefused:
-        return add_refusal_hint(error, tool_name, yard.configuration)
+        hint = f"`toolyard why {tool_name}` explains, `toolyard tools` lists all tools"
+        return add_refusal_hint(error, tool_name, yard.configuration, hint)
     in_quarantine = error.rule == DEFINITION_RULE_TITLE
     if decisive is None or decisive.outcome is RuleOutcome.ASK or in_quarantine:
         # Nobody approved it, or it is in quarantine, which has a hint of its own.
@@ -230,17 +231,17 @@ def explain_refusal(
     return build_hidden_refusal(tool_name, decisive.rule, decisive.reason, options)
 
 
-def add_refusal_hint(error: ToolRefused, tool_name: str, configuration: Configuration) -> ToolRefused:
-    """Return the refusal of an unknown name with a hint for the operator."""
+def add_refusal_hint(
+    error: ToolRefused, tool_name: str, configuration: Configuration, hint: str
+) -> ToolRefused:
+    """Return the refusal of an unknown name with ``hint``, unless there is a better one for the operator."""
     off = find_disabled_server(tool_name, configuration)
     if off is not None:
         reason = off.disabled_reason or "turned off in its entry"
         return ToolRefused(error.cause, hint=f"server '{off.id}' is disabled: {reason}")
-    if error.hint and ("did you mean" in error.hint or "toolyard lock" in error.hint):
+    if error.suggestion is not None or error.rule is not None:
         return error
-    return ToolRefused(
-        error.cause, hint=f"`toolyard why {tool_name}` explains, `toolyard tools` lists all tools"
-    )
+    return ToolRefused(error.cause, hint=hint)
 
 
 _FILE_NAME = "notices.json"
