@@ -38,7 +38,15 @@ def test_the_public_surface_is_a_decision() -> None:
             "Configuration",
             "ImportPlan",
         ),
-        *("ImportedServer", "LogFormat", "LogLevel", "PeopleMode", "ClientFile", "Registration", "Review"),
+        *(
+            "ImportedServer",
+            "LogFormat",
+            "LogLevel",
+            "PeopleMode",
+            "ClientFile",
+            "RegistrationPreference",
+            "Review",
+        ),
         *("ReviewedServer", "SETTINGS", "Setting", "SettingValue", "Settings", "WriteTools", "approve_file"),
         *(
             "default_data_dir",

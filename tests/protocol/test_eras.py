@@ -19,11 +19,11 @@ NAMES |= {"LATEST_MODERN_VERSION", "LATEST_LEGACY_VERSION"}
 
 MODULES_THAT_NAME_AN_ERA = {
     "gateway/http/legacy.py",  # sessions over HTTP
-    "protocol/client.py",  # the messages of the handshake
+    "protocol/handshake.py",  # the messages of the handshake
     "protocol/constants.py",  # the versions
     "protocol/eras.py",
     "protocol/server.py",  # the messages of the handshake
-    "transports/transport_types.py",  # SSE has only one era
+    "transports/transport_table.py",  # SSE has only one era
     "types/server.py",  # the words of the configuration
 }
 

@@ -20,7 +20,6 @@ from mcp_types import (
 )
 from pydantic import TypeAdapter, ValidationError
 
-from toolyard.protocol.client import HandshakeResult, interpret_probe, parse_initialize_result
 from toolyard.protocol.codec import decode, encode
 from toolyard.protocol.constants import (
     HEADER_MISMATCH,
@@ -39,6 +38,7 @@ from toolyard.protocol.constants import (
     UNSUPPORTED_VERSION,
 )
 from toolyard.protocol.eras import CACHEABLE_METHODS, MODERN, RequestBuilder
+from toolyard.protocol.handshake import HandshakeResult, interpret_probe, parse_initialize_result
 from toolyard.protocol.jsonrpc import (
     IncomingRequest,
     Message,

@@ -530,7 +530,7 @@ class _Shim:
         is_repeated = (was_killed or when == b"now") and not self._input_ended
         self._answer_open_lines(last_line, is_repeated)
         if was_killed:
-            self._limit_sends()
+            self._answer_fatal_lines()
         self._flush_output()
         if self._input_ended:
             return not any(number > last_line for number in self._open_lines)
@@ -573,8 +573,8 @@ class _Shim:
         for id in _find_request_ids(message):
             self._to_client += _build_error(id)
 
-    def _limit_sends(self) -> None:
-        """Answer the lines that several processes had when they ended: it may be they that end each."""
+    def _answer_fatal_lines(self) -> None:
+        """Answer the lines that each of several killed processes left open: one of them may be the cause."""
         before, self._sends = self._sends, {}
         for number in self._find_waiting_lines():
             line = self._open_lines[number]

@@ -20,7 +20,7 @@ __all__ = [
     "AUDIT_ACTOR_NAME",
     "open_database",
     "open_existing_database",
-    "open_sign_outs",
+    "open_sign_out_service",
     "record_audit_entry",
     "record_if_database_exists",
     "require_user",
@@ -56,7 +56,7 @@ async def open_existing_database(options: Options) -> AsyncGenerator[Database | 
 
 
 @asynccontextmanager
-async def open_sign_outs(options: Options, storage: AuthStorage) -> AsyncGenerator[SignOutService]:
+async def open_sign_out_service(options: Options, storage: AuthStorage) -> AsyncGenerator[SignOutService]:
     """Open the service that revokes tokens. Pending revocations get up to a minute at the end."""
     import asyncio  # slow to load, as the whole core is
 

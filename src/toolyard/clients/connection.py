@@ -33,8 +33,8 @@ from toolyard.errors import (
     Throttled,
     Unreachable,
 )
-from toolyard.protocol.client import HandshakeResult
 from toolyard.protocol.constants import HEADER_MISMATCH, LOG_LEVELS, UNSUPPORTED_VERSION
+from toolyard.protocol.handshake import HandshakeResult
 from toolyard.protocol.mirrored_headers import HeaderParam, build_param_headers
 from toolyard.results.json_size import is_large
 from toolyard.results.redaction import redact_known_secrets

@@ -19,7 +19,7 @@ from toolyard.protocol.eras import Era, RequestBuilder, find_era
 from toolyard.tracing.tracer import Attributes, Tracer, describe_address
 from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, NOT_MCP_HINT, STREAMABLE_HTTP_HINT, Transport
-from toolyard.transports.transport_types import TRANSPORTS, TransportResources
+from toolyard.transports.transport_table import TRANSPORTS, TransportResources
 from toolyard.types.account import Principal
 from toolyard.types.call import McpRequest
 from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts, TransportName

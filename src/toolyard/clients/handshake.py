@@ -24,17 +24,17 @@ from toolyard.errors import (
     SessionLost,
     Unreachable,
 )
-from toolyard.protocol.client import (
+from toolyard.protocol.constants import UNSUPPORTED_VERSION
+from toolyard.protocol.eras import ERAS, Era
+from toolyard.protocol.handshake import (
     HandshakeResult,
     InconclusiveProbe,
     interpret_probe,
     parse_initialize_result,
 )
-from toolyard.protocol.constants import UNSUPPORTED_VERSION
-from toolyard.protocol.eras import ERAS, Era
 from toolyard.protocol.jsonrpc import RpcFailure
 from toolyard.transports.transport import NOT_MCP_URL_HINT
-from toolyard.transports.transport_types import TRANSPORTS
+from toolyard.transports.transport_table import TRANSPORTS
 from toolyard.types.call import McpRequest
 from toolyard.types.server import Timeouts
 

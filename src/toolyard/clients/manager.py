@@ -26,7 +26,7 @@ from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.errors import ServerError, Unreachable
 from toolyard.net import OutboundHttp
-from toolyard.protocol.client import HandshakeResult
+from toolyard.protocol.handshake import HandshakeResult
 from toolyard.tracing.tracer import Tracer
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, Transport
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal

@@ -20,7 +20,7 @@ OnConnectionNotification: TypeAlias = Callable[[str, str, Mapping[str, Any]], No
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Everything that decides what a command becomes when it is started."""
+    """Resolved command, arguments, folder and environment of a stdio server."""
 
     command: str
     args: tuple[str, ...]

@@ -37,10 +37,10 @@ from toolyard.errors import (
     ToolyardError,
     Unreachable,
 )
-from toolyard.protocol.client import HandshakeResult
 from toolyard.protocol.constants import INTERNAL_ERROR, LIST_CHANGED_METHODS, METHOD_NOT_FOUND
 from toolyard.protocol.eras import RequestBuilder
 from toolyard.protocol.framing import Line, OversizeLine
+from toolyard.protocol.handshake import HandshakeResult
 from toolyard.protocol.jsonrpc import (
     Cancellation,
     IncomingRequest,

@@ -21,7 +21,7 @@ from toolyard.core.current_config import ChangeNotifier, ConfiguredServers, Curr
 from toolyard.core.instance_sync import InstanceSync
 from toolyard.core.interface_links import InterfaceLinks, StopSignal
 from toolyard.core.page_questions import PageQuestions
-from toolyard.core.user_tools import DatabaseToolSets, UserTools
+from toolyard.core.user_tools import UserTools, UserToolSets
 from toolyard.registry.issuer_confirmation import IssuerConfirmation
 from toolyard.registry.proposals import Proposals
 from toolyard.registry.sign_in import ConfigSignIns, InstanceSignIns
@@ -100,7 +100,7 @@ class Services(ChatServices):
             self.audit,
             self.tasks,
         )
-        tool_sets = DatabaseToolSets(
+        tool_sets = UserToolSets(
             self.people,
             database.accounts,
             settings,

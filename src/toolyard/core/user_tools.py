@@ -29,7 +29,7 @@ from toolyard.types.chat import Chat
 from toolyard.types.server import Bundle
 from toolyard.types.tool import Result
 
-__all__ = ["DatabaseToolSets", "UserTools"]
+__all__ = ["UserToolSets", "UserTools"]
 
 
 class UserTools:
@@ -66,8 +66,8 @@ class UserTools:
 _CALLER_CACHE_ENTRIES = 1024
 
 
-class DatabaseToolSets:
-    """Implementation of ``ToolSetSource`` for the chats of all users."""
+class UserToolSets:
+    """Tool sets of the chats of all users; implements ``ToolSetSource``."""
 
     def __init__(
         self,

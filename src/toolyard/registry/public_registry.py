@@ -95,7 +95,7 @@ def _read_remotes(name: str, remotes: Any) -> Iterator[_Entry]:
         # User information is not offered: "https://good.example@evil.example" leads to evil.example.
         if kind not in URL_TRANSPORT_LABELS or not _HTTPS_URL.match(url):
             continue
-        values = _ValueReader(name)
+        values = _InputTranslator(name)
         declared = object_or_empty(remote.get("variables"))
         entry: dict[str, JsonValue] = {"type": kind, "url": values.expand(url, declared)}
         headers = values.read(_objects(remote.get("headers")))
@@ -109,7 +109,7 @@ def _read_packages(name: str, packages: Any) -> Iterator[_Entry]:
         is_stdio = _text(object_or_empty(package.get("transport")).get("type")) == "stdio"
         if runner is None or not is_stdio or not _PACKAGE_NAME.fullmatch(identifier):
             continue
-        values = _ValueReader(name)
+        values = _InputTranslator(name)
         # A version pins what was described; without one, the newest is started.
         pinned = f"{identifier}@{version}" if _VERSION.fullmatch(version) else identifier
         args: list[JsonValue] = [*runner[1:], pinned]
@@ -123,7 +123,7 @@ def _read_packages(name: str, packages: Any) -> Iterator[_Entry]:
         yield ({**entry, "env": env} if env else entry), values.variables
 
 
-class _ValueReader:
+class _InputTranslator:
     """Translates declared inputs into ``${NAME}`` references, and collects the variables.
 
     Their names begin with MCP and the server's whole name: neither a registry nor a publisher, who is free to

@@ -88,7 +88,7 @@ URL_TRANSPORT_LABELS: Mapping[UrlTransportName, str] = {
 }
 """Labels for people."""
 TransportName: TypeAlias = Literal["stdio", "http", "sse"]
-"""All transports; ``transports/transport_types.py`` has an entry for each."""
+"""All transports; ``transports/transport_table.py`` has an entry for each."""
 
 
 @dataclass(frozen=True, slots=True)

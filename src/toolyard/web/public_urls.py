@@ -7,7 +7,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 
 from toolyard.auth.sign_in_target import ClientIdentity
-from toolyard.config.settings.table import Registration, Settings
+from toolyard.config.settings.table import RegistrationPreference, Settings
 from toolyard.core.interface_links import InterfaceLinks
 from toolyard.types.server import Server
 from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY
@@ -43,7 +43,7 @@ class PublicUrls:
             redirect_uri=base_url + OAUTH_CALLBACK_PATH,
             client_uri=public,
             document_url=document,
-            dynamic_first=self._settings.oauth_registration is Registration.DYNAMIC,
+            dynamic_first=self._settings.oauth_registration is RegistrationPreference.DYNAMIC,
         )
 
     def build_links(self, address: str) -> InterfaceLinks:

@@ -65,7 +65,7 @@ async def open_background(
 
 
 class BackgroundBackend:
-    """Has one operation carried out by the background process, in the view of this command's folder.
+    """Runs operations in the background process, with the configuration of this command's folder.
 
     If the process ends meanwhile, listings and searches are made by a Toolyard of this process. A call is
     not, since it may have been executed.

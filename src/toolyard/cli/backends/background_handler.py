@@ -35,7 +35,7 @@ async def serve_operation(
     client = _CommandConnection(reader, writer)
     message = await read_message(reader)
     working = asyncio.create_task(_run_and_encode(shared_core, message, client))
-    others = [asyncio.create_task(client.read_answers()), asyncio.create_task(client.send_heartbeats())]
+    others = [asyncio.create_task(client.read_approvals()), asyncio.create_task(client.send_heartbeats())]
     try:
         # If one of the others ends first, the command has disconnected, and its operation ends with it.
         await asyncio.wait([working, *others], return_when=asyncio.FIRST_COMPLETED)
@@ -60,8 +60,8 @@ class _CommandConnection:
     def send_soon(self, message: Mapping[str, Any]) -> None:
         write_message(self._writer, encode(message))
 
-    async def read_answers(self) -> None:
-        """Read until the command disconnects."""
+    async def read_approvals(self) -> None:
+        """Pass on the answers to approval questions until the command disconnects."""
         try:
             while True:
                 self._approvals.put_nowait((await read_message(self._reader)).get("approved") is True)

@@ -58,7 +58,7 @@ class EventDisplay(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """The outcome of a turn. ``refused``: something was refused because nobody could be asked."""
+    """The outcome of a turn. ``has_refusals``: something was refused because nobody could be asked."""
 
     outcome: str
     """A TurnOutcome."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolyard.cli.database import open_existing_database, open_sign_outs
+from toolyard.cli.database import open_existing_database, open_sign_out_service
 from toolyard.cli.input.completion import complete_servers
 from toolyard.cli.invocation import (
     Command,
@@ -220,7 +220,7 @@ async def _sign_out(options: Options, server: Server) -> bool:
     async with open_existing_database(options) as database:
         if database is None:
             return False
-        async with open_sign_outs(options, database.auth) as sign_outs:
+        async with open_sign_out_service(options, database.auth) as sign_outs:
             return await sign_outs.sign_out_of_server(server, LOCAL_PRINCIPAL)
 
 

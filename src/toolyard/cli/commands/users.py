@@ -15,7 +15,7 @@ import click
 from toolyard.cli.database import (
     AUDIT_ACTOR_NAME,
     open_database,
-    open_sign_outs,
+    open_sign_out_service,
     record_audit_entry,
     require_user,
 )
@@ -189,14 +189,14 @@ class _AccountAdmin:
 
     async def sign_out(self, user: User) -> None:
         """Sign an account out of every server, and revoke its tokens."""
-        async with open_sign_outs(self.options, self.database.auth) as sign_outs:
+        async with open_sign_out_service(self.options, self.database.auth) as sign_outs:
             await sign_outs.sign_out_user(
                 self._open_registry(), user.principal, self._load_configured_servers()
             )
 
     async def delete(self, user: User) -> None:
         """Delete an account, and revoke its tokens."""
-        async with open_sign_outs(self.options, self.database.auth) as sign_outs:
+        async with open_sign_out_service(self.options, self.database.auth) as sign_outs:
             held = await sign_outs.collect_user_grants(
                 self._open_registry(), user.principal, self._load_configured_servers()
             )

@@ -44,7 +44,7 @@ class AuditMode(StrEnum):
     """One entry before the call and one after it. If the first cannot be written, the call is refused."""
 
 
-class Registration(StrEnum):
+class RegistrationPreference(StrEnum):
     """Preferred way to register at an authorization server, if the admin entered no client id."""
 
     DOCUMENT = "document"
@@ -167,7 +167,7 @@ __all__ = [
     "LogLevel",
     "PeopleMode",
     "PinTools",
-    "Registration",
+    "RegistrationPreference",
     "Setting",
     "SettingValue",
     "Settings",
@@ -287,9 +287,9 @@ class Settings(_ProviderSettings):
         kind.number(0),
         "seconds for which a question from a server with several clients waits for an answer on the page",
     )
-    oauth_registration: Registration = _setting_field(
-        Registration.DOCUMENT,
-        kind.choice(Registration),
+    oauth_registration: RegistrationPreference = _setting_field(
+        RegistrationPreference.DOCUMENT,
+        kind.choice(RegistrationPreference),
         "preferred registration at authorization servers: metadata document, or dynamic",
     )
 

@@ -96,7 +96,7 @@ class HttpProtocolError(aiohttp.ClientError):
 
 
 class BodyFlowControl(Protocol):
-    """The connection of a response, as its reader sees it."""
+    """Control of the connection by the reader of a response: pause it, or close it early."""
 
     def set_paused(self, paused: bool) -> None:
         """Stop or continue to read from the socket."""

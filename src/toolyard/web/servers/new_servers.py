@@ -220,7 +220,7 @@ class ServerCatalog:
         added: dict[str, AddedServer] = {}
         for each in self._config.configuration.servers.values():
             server = AddedServer("file", each.id, each.label or each.id)
-            added.setdefault(_identify(each.transport), server)
+            added.setdefault(_format_location(each.transport), server)
         for each in await self._registry.list_servers():
             added[_normalize_url(each.url)] = AddedServer("registry", each.id, each.name)
         locations = {each.id: _normalize_url(each.location) for each in self.known.values()}
@@ -273,7 +273,7 @@ def _with_sign_in(draft: ServerDraft) -> ServerDraft:
     return draft if draft.choices else replace(draft, choices=(ChoiceDraft(AUTOMATIC),))
 
 
-def _identify(transport: TransportSpec) -> str:
+def _format_location(transport: TransportSpec) -> str:
     """Return the place of a server as ``KnownServer.location`` writes it."""
     if isinstance(transport, HttpSpec):
         return _normalize_url(transport.url)

@@ -42,9 +42,8 @@ USAGE_SECONDS = 4 * 7 * 86_400.0
 
 
 class ToolSavings:
-    """Proposes and applies it: in a person's own instances, and for admins in the configuration file.
-
-    The file is for everybody, so everybody's calls count for its servers.
+    """Proposes which tools to turn off, and does it: in a person's own instances, and for admins in the
+    configuration file. For servers of that file, the calls of everybody count.
     """
 
     def __init__(

@@ -85,8 +85,8 @@ class ActiveGrant:
 
 
 @dataclass(frozen=True, slots=True)
-class _Approvals:
-    """The pages of one person."""
+class _ApprovalPages:
+    """Pages of one person's approvals."""
 
     request: Request
     me: deps.CurrentUser
@@ -128,7 +128,7 @@ class _Approvals:
         ]
 
 
-_ApprovalsDep = Annotated[_Approvals, Depends()]
+_ApprovalsDep = Annotated[_ApprovalPages, Depends()]
 
 
 @router.get("/ui/approvals")

@@ -43,7 +43,7 @@ class InsertList:
 
     def href(self, item: ContentItem) -> str:
         """Return the URL of the form of an item."""
-        return f"/ui/chat/insert/form?{urlencode(_identify(self.chat, item))}"
+        return f"/ui/chat/insert/form?{urlencode(_build_item_query(self.chat, item))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class InsertForm:
     @property
     def complete_href(self) -> str:
         """URL that returns suggestions of the server for an argument."""
-        return f"/ui/chat/insert/complete?{urlencode(_identify(self.chat, self.item))}"
+        return f"/ui/chat/insert/complete?{urlencode(_build_item_query(self.chat, self.item))}"
 
 
-def _identify(chat: str, item: ContentItem) -> dict[str, str]:
+def _build_item_query(chat: str, item: ContentItem) -> dict[str, str]:
     return {"chat": chat, "kind": item.kind, "server": item.server, "name": item.name}
 
 

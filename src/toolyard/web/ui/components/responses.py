@@ -348,15 +348,15 @@ async def choose_theme(request: Request) -> Response:
     """Store the chosen theme, for browsers without JavaScript."""
     # Available without sign-in: the choice affects only the browser that makes it.
     form = await parse_form(request)
-    response = redirect_to(safe_redirect_path(_read_text(form, "next"), "/ui/"))
+    response = redirect_to(safe_redirect_path(_get_form_text(form, "next"), "/ui/"))
     # Not HttpOnly, because the script sets the same cookie.
-    theme = _read_text(form, "theme")
+    theme = _get_form_text(form, "theme")
     chosen = theme if theme in _THEMES else "auto"
     response.set_cookie(_THEME_COOKIE_NAME, chosen, max_age=_PREFERENCE_SECONDS, path="/", samesite="lax")
     return response
 
 
-def _read_text(form: FormData, name: str) -> str:
+def _get_form_text(form: FormData, name: str) -> str:
     value = form.get(name)
     return value if isinstance(value, str) else ""
 
@@ -370,8 +370,8 @@ def _read_panel(request: Request, cookie: str) -> str:
 async def set_panels(request: Request, me: deps.CurrentUser) -> Response:
     """Collapse or expand the navigation or the list of chats, for browsers without JavaScript."""
     form = await parse_form(request)
-    response = redirect_to(safe_redirect_path(_read_text(form, "next"), "/ui/"))
+    response = redirect_to(safe_redirect_path(_get_form_text(form, "next"), "/ui/"))
     for field, cookie in _PANEL_COOKIES.items():
-        if (state := _read_text(form, field)) in _PANEL_STATES:
+        if (state := _get_form_text(form, field)) in _PANEL_STATES:
             response.set_cookie(cookie, state, max_age=_PREFERENCE_SECONDS, path="/", samesite="lax")
     return response

@@ -9,7 +9,7 @@ from typing import get_args
 import toolyard
 from toolyard.config import parse_config
 from toolyard.protocol.eras import ERAS
-from toolyard.transports.transport_types import TRANSPORTS
+from toolyard.transports.transport_table import TRANSPORTS
 from toolyard.types.server import URL_TRANSPORT_LABELS, TransportName, UrlTransportName
 
 SOURCE = Path(toolyard.__file__).parent
@@ -42,4 +42,4 @@ def test_beside_its_own_module_a_transport_is_named_in_three() -> None:
             for node in ast.walk(ast.parse(path.read_text()))
         )
     }
-    assert naming == {"config/entries/servers.py", "transports/transport_types.py", "types/server.py"}
+    assert naming == {"config/entries/servers.py", "transports/transport_table.py", "types/server.py"}

@@ -7,12 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.protocol.client import (
-    HandshakeResult,
-    InconclusiveProbe,
-    interpret_probe,
-    parse_initialize_result,
-)
 from toolyard.protocol.constants import (
     CLIENT_CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
@@ -30,6 +24,12 @@ from toolyard.protocol.constants import (
     UNSUPPORTED_VERSION,
 )
 from toolyard.protocol.eras import LEGACY, MODERN, RequestBuilder
+from toolyard.protocol.handshake import (
+    HandshakeResult,
+    InconclusiveProbe,
+    interpret_probe,
+    parse_initialize_result,
+)
 from toolyard.protocol.jsonrpc import RpcFailure
 
 INFO = {"name": "toolyard", "version": "1.2.3"}

@@ -1,4 +1,4 @@
-"""The client role: the results of both eras' handshakes."""
+"""Results of the handshake with a server, in both eras."""
 
 from __future__ import annotations
 
