@@ -30,6 +30,12 @@ def test_servers_are_a_table_in_colour(cli: Cli, demo: dict[str, Any], terminal:
     assert "\x1b[36mhint:\x1b[0m gone: install it" in shown.seen
 
 
+def test_a_list_without_servers_has_no_heading(terminal: Any) -> None:
+    shown = terminal("servers")
+    assert shown.end() == 0
+    assert shown.plain.startswith("note: no servers are configured")
+
+
 def test_no_color_is_respected(cli: Cli, demo: dict[str, Any], terminal: Any) -> None:
     cli.write({"mcpServers": {"demo": demo}})
     shown = terminal("tools", NO_COLOR="1")

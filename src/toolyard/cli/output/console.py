@@ -223,8 +223,9 @@ Row: TypeAlias = Sequence[str | StyledCell]
 
 def show_table(columns: Sequence[Column], rows: Iterable[Row]) -> None:
     """Print the rows. In a pipe each is one tab-separated line, without a heading."""
-    if is_terminal(sys.stdout):
-        _show_on_terminal(columns, list(rows))
+    rows = list(rows)
+    if rows and is_terminal(sys.stdout):
+        _show_on_terminal(columns, rows)
         return
     for row in rows:
         print("\t".join(one_line(_cell_text(cell)) for cell in row))
