@@ -82,7 +82,11 @@ class ExampleSession:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Return whether the output matches. ``…`` stands for anything within a line, and alone for any lines."""
+    """Return whether the output matches. ``…`` stands for anything within a line, and alone for any lines.
+
+    Notes that a list waits for a server depend on the load of the machine, and are ignored.
+    """
+    printed = re.sub(r"(?m)^note: waiting for .*\n", "", printed)
     lines = [line for line in _lines(shown) if line]
     parts = [r"(?:.*\n)*?" if line == "…" else f"{_pattern(line)}\n" for line in lines]
     return re.fullmatch("".join(parts), "".join(f"{line}\n" for line in _lines(printed) if line)) is not None

@@ -70,6 +70,7 @@ async def test_a_server_shows_its_icon_its_changes_and_what_was_done_with_it(
     await page.goto("/ui/admin/mcp/new")
     await add(page, f"{server}/mcp")
     await expect(page.locator("#flash")).to_contain_text("was added.")
+    await expect(page.get_by_role("link", name="tool0", exact=True)).to_be_visible()
 
     # Its icon comes from our origin.
     for path in ("/ui/mcp", "/ui/admin/mcp", "/ui/chat/console"):

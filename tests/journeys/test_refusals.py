@@ -105,7 +105,10 @@ async def test_every_refusal_names_its_rule_and_a_next_step(tmp_path: Path, chro
         assert log.read_text().count("server 'noise' was disconnected: it sent more than 10,000 lines") == 1
         assert log.read_text().count("'noise'") == 1
         problems = (await ask("/api/v1/agents"))[1]["problems"]
-        assert [each["message"] for each in problems] == ["unknown tool 'demo_cuont'"]
+        assert [each["message"] for each in problems] == [
+            "unknown tool 'demo_cuont'",
+            "has no tools: its patterns match none",
+        ]
         status, refusal = await ask("/api/v1/tools/demo_forget/call", {})
         assert (status, refusal["detail"]) == (404, HIDDEN)
         assert refusal["hint"] == "GET /api/v1/tools/{name}/why explains all rules"

@@ -148,7 +148,7 @@ async def test_clients_without_a_session_are_users_by_the_names_in_their_request
     info = {f"{META}/clientInfo": {"name": "waiting", "version": "3"}}
     held = asyncio.create_task(quiet.ask("tools/call", {"name": "one_hold", "arguments": {}}, **info))
     connection = site.services.core.manager.connection("one")
-    await wait_until(lambda: "waiting 3" in connection.list_users())
+    await wait_until(lambda: "waiting 3" in connection.list_client_names())
     (status,) = (await site.client().get("/api/v1/status")).json["items"]
     assert status["processes"][0]["users"] == ["asking\\u202e<b> 2", "quiet 2", "waiting 3"]
     assert "used by asking\\u202e<b> 2, quiet 2, waiting 3" in (await browser.get(PAGE)).text
@@ -171,7 +171,7 @@ async def test_users_without_a_session_are_limited_in_number_and_time(
         for name in ("c1", "c2", "c3"):
             request = McpRequest("tools/list", client=RequestClient(None, name))
             assert (await manager.send("one", Caller(), request))["tools"]
-        assert manager.connection("one").list_users() == users
+        assert manager.connection("one").list_client_names() == users
 
 
 async def test_other_people_do_not_see_the_clients_of_a_process(
