@@ -50,11 +50,11 @@ def test_a_peer_is_trusted_by_its_address(peer: str, trusted: bool) -> None:
     ],
 )
 def test_only_what_our_own_proxies_wrote_is_believed(peer: str, forwarded: list[str], caller: str) -> None:
-    assert PROXIES.client_address(peer, forwarded) == caller
+    assert PROXIES.client_address(peer, ", ".join(forwarded)) == caller
 
 
-@given(st.lists(st.text(max_size=30), max_size=5))
-def test_whatever_is_forwarded_the_caller_is_an_address(forwarded: list[str]) -> None:
+@given(st.text(max_size=150))
+def test_whatever_is_forwarded_the_caller_is_an_address(forwarded: str) -> None:
     assert PROXIES.client_address("203.0.113.9", forwarded) == "203.0.113.9"
     assert address_network(PROXIES.client_address("10.0.0.1", forwarded))
 

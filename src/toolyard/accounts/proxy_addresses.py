@@ -29,7 +29,7 @@ class TrustedProxies:
             ip in network for network in self._networks if network.version == ip.version
         )
 
-    def client_address(self, peer: str, forwarded_for: Iterable[str]) -> str:
+    def client_address(self, peer: str, forwarded_for: str) -> str:
         """Return the client address: the last one in ``X-Forwarded-For`` that is not a trusted proxy.
 
         If the peer is not a trusted proxy, return the peer: the header may be forged then. For the same
@@ -38,9 +38,8 @@ class TrustedProxies:
         if peer not in self:
             return peer
         client = peer
-        hops = [hop.strip() for value in forwarded_for for hop in value.split(",")]
-        for hop in reversed(hops):
-            ip = _parse_address(_strip_port(hop))
+        for hop in reversed(forwarded_for.split(",")):
+            ip = _parse_address(_strip_port(hop.strip()))
             if ip is None:
                 return client
             client = str(ip)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
@@ -49,7 +49,6 @@ _ADMISSION_CACHE_ENTRIES = 4096
 _MAX_CACHE_KEY_CHARACTERS = 8_192
 """Maximum length of a cache key (token, path, query). Longer requests are authenticated every time."""
 _ADMISSION_CACHE_SECONDS = 1.0
-_CREDENTIAL_HEADERS = (b"authorization", b"cookie")
 DATABASE_UNAVAILABLE_MESSAGE = "Toolyard's database is not available. Try again later."
 """Message for callers that are not authenticated yet. The details are only logged."""
 log = logging.getLogger("toolyard.web")
@@ -119,8 +118,9 @@ class GatewayMount:
         )
         # The gateway reads the body only after ``admit`` has authenticated the caller.
         body = request_body.RequestBody(self._body_limits, scope, receive, request_body.MAX_API_BYTES)
+        headers = scope[REQUEST_CONTEXT_KEY].headers
         try:
-            await self.http_gateway.handle(HttpExchange(scope, receive, send, body.read))
+            await self.http_gateway.handle(HttpExchange(scope, headers, receive, send, body.read))
         except request_body.BodyRefused as refused:
             await build_refusal_response(refused.problem, scope, refused.headers)(scope, receive, send)
         except request_body.ClientDisconnected:
@@ -132,13 +132,15 @@ class GatewayMount:
     async def admit(self, scope: Any) -> Endpoint:
         """Authenticate a request and return its endpoint. Raises HttpRequestRejected."""
         context: RequestContext = scope[REQUEST_CONTEXT_KEY]
-        credentials = [header for header in scope["headers"] if header[0] in _CREDENTIAL_HEADERS]
-        key = (*credentials, scope["path"], scope["query_string"], context.address, self._config.revision)
+        path, query, headers = scope["path"], scope["query_string"], context.headers
+        authorization, cookie = headers.get("authorization"), headers.get("cookie")
+        key = (authorization, cookie, path, query, context.address, self._config.revision)
         admission = self._admissions.peek(key)
         if admission is None or admission[0] <= time.monotonic():
             admission = await self._admit_anew(scope)
             # An invalidation during the look-up makes its result stale, so it must not be cached.
-            if admission[0] and self._is_cacheable(credentials, scope):
+            is_short = len(authorization or "") + len(path) + len(query) <= _MAX_CACHE_KEY_CHARACTERS
+            if admission[0] and is_short and self._is_cacheable(authorization, cookie):
                 self._admissions[key] = admission
         context.user_id = admission[1].user.id
         self._audit.set_current_user(admission[1])
@@ -173,22 +175,19 @@ class GatewayMount:
         self._invalidation_count += 1
         self._admissions.clear()
 
-    def _is_cacheable(self, credentials: Sequence[tuple[bytes, bytes]], scope: Any) -> bool:
+    def _is_cacheable(self, authorization: str | None, cookie: str | None) -> bool:
         """Return whether the admission of a request may be cached under its credentials and address.
 
         These have to determine the caller. One of our API tokens does so alone, and so does mode ``none``
         without credentials. Cookies, a proxy's header, and access tokens, whose audience depends on the Host
         header, are checked on every request.
         """
-        if credentials:
-            name, value = credentials[0]
-            token = parse_bearer_token(value.decode("latin-1")) if name == b"authorization" else None
-            if len(credentials) > 1 or token is None or not is_token(token):
-                return False
-        elif self._settings.people_mode is not PeopleMode.NONE:
+        if cookie is not None:
             return False
-        texts = (*(value for _, value in credentials), scope["path"], scope["query_string"])
-        return sum(map(len, texts)) <= _MAX_CACHE_KEY_CHARACTERS
+        if authorization is None:
+            return self._settings.people_mode is PeopleMode.NONE
+        token = parse_bearer_token(authorization)
+        return token is not None and is_token(token)
 
     async def _authenticate_request(self, scope: Any) -> RequestUser:
         # The user is cached in the request state. A fresh state is needed, because the same scope is

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import TracebackType
@@ -58,21 +58,16 @@ class HttpExchange:
 
     __slots__ = ("headers", "read_body", "receive", "scope", "send")
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, read_body: ReadBody) -> None:
-        """``read_body`` returns the whole body of the request, which it limits in size and time."""
+    def __init__(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, read_body: ReadBody
+    ) -> None:
+        """``headers`` are by their names in lower case; the values of a repeated one are joined.
+        ``read_body`` returns the whole body of the request, which it limits in size and time."""
         self.scope = scope
+        self.headers = headers
         self.read_body = read_body
         self.receive = receive
         self.send = send
-        raw: list[tuple[bytes, bytes]] = scope["headers"]
-        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
-        """Headers by their names in lower case."""
-        if len(self.headers) < len(raw):
-            # The values of a repeated header are joined, so they match no valid value.
-            for name in self.headers:
-                self.headers[name] = b", ".join(v for n, v in raw if n == name.encode("latin-1")).decode(
-                    "latin-1"
-                )
 
     async def respond(
         self,

@@ -133,10 +133,11 @@ class ToolHandlers:
             return await self._call_meta_tool(
                 ToolCall(name, given, request.meta, request.send_progress), request
             )
+        client = request.begin_upstream()
         exposed = name if self._view.only_server_id is None else await self._find_exposed_name(name)
         if request.headers is not None:
             await self._check_param_headers(exposed, request, request.headers)
-        call = ToolCall(exposed, given, request.meta, request.send_progress)
+        call = ToolCall(exposed, given, request.meta, request.send_progress, client=client)
         try:
             if (
                 "requestState" in params
@@ -150,11 +151,11 @@ class ToolHandlers:
             return self._refusal_result(error, name, exposed)
 
     async def _call_tool(self, call: ToolCall, request: ClientRequest) -> dict[str, Any]:
-        client = request.begin_upstream()
-        if client is None:
-            result = await self._runner.run_round(request, partial(self._call_server, call))
+        if call.client is None:
+            # Each round of the request has a client of its own.
+            result = await self._runner.run_round(request, partial(self._call_in_round, call))
         else:
-            result = await self._call_server(call, client)
+            result = (await self._gateway.call_path.call_raw(call, self._view.caller))[2]
         # Clients of an era without sessions can read every result.
         if request.era.has_sessions and needs_downgrade(result, request):
             result = (
@@ -168,10 +169,9 @@ class ToolHandlers:
             else await self._limit_result(call.name, result, request)
         )
 
-    async def _call_server(self, call: ToolCall, client: RequestClient) -> dict[str, Any]:
-        on_progress = client.on_progress or call.on_progress
-        made = ToolCall(call.name, call.arguments, call.meta, on_progress, client=client)
-        return (await self._gateway.call_path.call_raw(made, self._view.caller))[2]
+    async def _call_in_round(self, call: ToolCall, client: RequestClient) -> dict[str, Any]:
+        call = replace(call, client=client, on_progress=client.on_progress or call.on_progress)
+        return (await self._gateway.call_path.call_raw(call, self._view.caller))[2]
 
     async def _limit_result(
         self, exposed: str, result: dict[str, Any], request: ClientRequest

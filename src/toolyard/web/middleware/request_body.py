@@ -108,11 +108,9 @@ def get_file_limit(path: str) -> int:
 
 def has_body(scope: Scope) -> bool:
     """Return True if the headers announce a body."""
-    for name, value in scope["headers"]:
-        # "Content-Length: 0" announces no body.
-        if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0 ")):
-            return True
-    return False
+    headers: dict[str, str] = scope[REQUEST_CONTEXT_KEY].headers
+    # "Content-Length: 0" announces no body.
+    return "transfer-encoding" in headers or bool(headers.get("content-length", "").strip("0 "))
 
 
 class BodyMemory:
@@ -174,10 +172,8 @@ class RequestBodyLimits:
             return None
         if scope["path"] == UPLOAD_PATH:
             return self._upload_bytes
-        is_form = any(
-            name == b"content-type" and value.startswith(b"multipart/form-data")
-            for name, value in scope["headers"]
-        )
+        content_type: str = scope[REQUEST_CONTEXT_KEY].headers.get("content-type", "")
+        is_form = content_type.startswith("multipart/form-data")
         return self._upload_form_bytes if is_form and get_file_limit(scope["path"]) else None
 
 
@@ -199,8 +195,9 @@ class StreamedBody:
 
     async def read(self) -> None:
         """Check the head of the request. Raises BodyRefused."""
-        _check_declared_length(self._scope, self._limit)
-        owner = self._scope[REQUEST_CONTEXT_KEY].user_id or ""
+        context: RequestContext = self._scope[REQUEST_CONTEXT_KEY]
+        _check_declared_length(context, self._limit)
+        owner = context.user_id or ""
         self._limits.user_memory.reserve(owner, self._memory_bytes)
         self._owner, self._ends_at = owner, asyncio.get_running_loop().time() + _UPLOAD_SECONDS
 
@@ -265,7 +262,7 @@ class RequestBody:
             memory, owner, limit = self._limits.anonymous_memory, context.address, _MAX_PUBLIC_FORM_BYTES
         else:
             memory, owner, limit = self._limits.user_memory, context.user_id, self._limit
-        _check_declared_length(self._scope, limit)
+        _check_declared_length(context, limit)
         parts: list[bytes] = []
         size, seconds, is_complete = 0, self._limits.timeout_seconds, False
         try:
@@ -301,10 +298,10 @@ class RequestBody:
             self._reservation = None
 
 
-def _check_declared_length(scope: Scope, limit: int) -> None:
+def _check_declared_length(context: RequestContext, limit: int) -> None:
     """Refuse by the declared length at once; a body without one is counted while it is read."""
-    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-    if declared.isdigit() and int(declared) > limit:
+    declared = context.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
         raise _build_too_long_error(limit)
 
 

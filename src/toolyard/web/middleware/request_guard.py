@@ -20,7 +20,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolyard.accounts.proxy_addresses import TrustedProxies, is_loopback
 from toolyard.config.settings.table import Settings
 from toolyard.config.value_checks import HOST_WITH_PORT
-from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY, RESPONSE_STATUS_KEY, RequestContext
+from toolyard.web.access.request_context import (
+    REQUEST_CONTEXT_KEY,
+    RESPONSE_STATUS_KEY,
+    RequestContext,
+    decode_headers,
+)
 from toolyard.web.http_server.metrics import Metrics
 from toolyard.web.problem_details import (
     ErrorPageFor,
@@ -117,17 +122,6 @@ def _add_ipv6_brackets(host: str) -> str:
 _SAFE_METHODS = ("GET", "HEAD")
 _BODY_PIECE_BYTES = 1_000_000
 _STATIC_PREFIX = "/static/"
-_CHECKED_HEADERS = frozenset(
-    {
-        b"host",
-        b"origin",
-        b"sec-fetch-dest",
-        b"sec-fetch-mode",
-        b"sec-fetch-site",
-        b"x-forwarded-for",
-        b"x-forwarded-proto",
-    }
-)
 
 _CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -209,32 +203,27 @@ class RequestGuard:
             self._metrics.record_response(scope, time.perf_counter() - started)
 
     def _check_request(self, scope: Scope) -> RequestContext | ProblemDetails:
-        headers: dict[bytes, list[str]] = {}
-        for name, value in scope["headers"]:
-            if name in _CHECKED_HEADERS:
-                headers.setdefault(name, []).append(value.decode("latin-1"))
+        headers = decode_headers(scope["headers"])
         peer = scope["client"][0] if scope.get("client") else ""
         local_address = scope["server"][0] if scope.get("server") else ""
         trusted = self._is_proxy(peer)
         # Any client could send the forwarded scheme; only a trusted proxy is believed.
         scheme: str = scope["scheme"].replace("ws", "http")
-        if trusted and headers.get(b"x-forwarded-proto") in (["http"], ["https"]):
-            scheme = headers[b"x-forwarded-proto"][0]
-        host_values = headers.get(b"host", ())
-        # With several Host headers, a proxy may have checked another one than we would use.
-        if len(host_values) != 1:
-            return _BAD_HOST_REFUSAL
-        own_origin = self._hosts.find_origin(host_values[0], scheme, local_address)
+        if trusted and (forwarded := headers.get("x-forwarded-proto")) in _DEFAULT_PORTS:
+            scheme = forwarded
+        # Several Host headers are no valid name: a proxy may have checked another one than we would use.
+        own_origin = self._hosts.find_origin(headers.get("host", ""), scheme, local_address)
         if isinstance(own_origin, ProblemDetails):
             return own_origin
-        if any(
-            not self._hosts.is_own_origin(origin.lower(), own_origin) for origin in headers.get(b"origin", ())
-        ):
+        origin = headers.get("origin")
+        if origin is not None and not self._hosts.is_own_origin(origin.lower(), own_origin):
             return _build_foreign_origin_refusal(own_origin)
-        if b"sec-fetch-site" in headers and not _is_allowed_by_fetch_metadata(scope, headers):
+        if "sec-fetch-site" in headers and not _is_allowed_by_fetch_metadata(scope, headers):
             return _CROSS_SITE_REFUSAL
-        address = self._proxies.client_address(peer, headers.get(b"x-forwarded-for", [])) if trusted else peer
-        return RequestContext(peer, trusted, address, own_origin)
+        address = peer
+        if trusted:
+            address = self._proxies.client_address(peer, headers.get("x-forwarded-for", ""))
+        return RequestContext(peer, trusted, address, own_origin, headers)
 
     def _wrap_send(self, send: Send, scope: Scope, cookies: Iterable[str]) -> Send:
         is_static = scope["path"].startswith(_STATIC_PREFIX)
@@ -269,15 +258,15 @@ async def _send_in_pieces(message: Message, send: Send) -> None:
         await asyncio.sleep(0)
 
 
-def _is_allowed_by_fetch_metadata(scope: Scope, headers: Mapping[bytes, list[str]]) -> bool:
+def _is_allowed_by_fetch_metadata(scope: Scope, headers: Mapping[str, str]) -> bool:
     """Check the Fetch Metadata that browsers send: same origin, a user action, or a top-level navigation.
 
     ``same-site`` is not enough: other ports of this machine and other hosts of the domain are not trusted.
     """
-    if headers[b"sec-fetch-site"] in (["same-origin"], ["none"]):
+    if headers["sec-fetch-site"] in ("same-origin", "none"):
         return True
-    is_navigation = headers.get(b"sec-fetch-mode") == ["navigate"]
-    is_top_level = headers.get(b"sec-fetch-dest", []) in ([], ["document"])
+    is_navigation = headers.get("sec-fetch-mode") == "navigate"
+    is_top_level = headers.get("sec-fetch-dest") in (None, "document")
     return is_navigation and is_top_level and scope.get("method") in _SAFE_METHODS
 
 
