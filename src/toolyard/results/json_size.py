@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from toolyard.types.json_values import object_or_empty
@@ -26,25 +26,22 @@ def is_large(value: object) -> bool:
 def estimate_characters(value: object, max_characters: int, *, per_value: int = 4) -> int:
     """Estimate the characters of a JSON value, with ``per_value`` for each member and item, and more for long
     integers. Counting stops above ``max_characters``."""
-    total = 0
-    members: Iterable[object] = (value,)
-    containers: list[Collection[object]] = []
-    while total <= max_characters:
-        for each in members:
-            if type(each) is str:
-                total += len(each)
-            elif isinstance(each, (dict, list)):
-                containers.append(cast("Collection[object]", each))
-            elif type(each) is int and (bits := each.bit_length()) > 64:
-                total += per_value * bits // _BITS_PER_VALUE
-        if not containers:
+    total, values = 0, list[Any]((value,))
+    # The list grows while it is read.
+    for found in values:
+        kind = type(found)  # pyright: ignore[reportUnknownVariableType]
+        if kind is str:
+            total += len(found)
+        elif issubclass(kind, dict):
+            total += sum(map(len, found)) + per_value * len(found)
+            values += found.values()
+        elif issubclass(kind, list):
+            total += per_value * len(found)
+            values += found
+        elif kind is int and (bits := found.bit_length()) > 64:
+            total += per_value * bits // _BITS_PER_VALUE
+        if total > max_characters:
             break
-        members = containers.pop()
-        total += per_value * len(members)
-        if isinstance(members, dict):
-            fields = cast("dict[str, object]", members)
-            total += sum(map(len, fields))
-            members = fields.values()
     return total
 
 
