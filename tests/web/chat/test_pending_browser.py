@@ -105,7 +105,9 @@ async def test_home_and_the_navigation_count_the_same_items(chromium: Browser, y
         await expect(page).to_have_title(re.compile(r"^Approvals"))
 
 
-async def test_all_choices_of_a_call_that_needs_approval_are_in_view(chromium: Browser, yard: ChatYard) -> None:
+async def test_all_choices_of_a_call_that_needs_approval_are_in_view(
+    chromium: Browser, yard: ChatYard
+) -> None:
     async with looking_at(chromium, yard, viewport={"width": 1280, "height": 800}) as looking:
         page = looking.page
         await begin(page, "say " + "word " * 600)
