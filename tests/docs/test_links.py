@@ -34,6 +34,19 @@ def test_pages_that_the_code_names_are_there(path: str) -> None:
         assert (ROOT / named).exists(), f"{path} names {named}"
 
 
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/glossary.md", "CONTRIBUTING.md"])
+def test_modules_and_folders_that_a_page_names_are_there(page: str) -> None:
+    package = ROOT / "src/toolyard"
+    for line in read(page).splitlines():
+        named = re.findall(r"`([a-z_][\w./]*(?:\.py|/))`", line)
+        # A row of a table about a package names the parts of that package.
+        folders = [ROOT, package]
+        folders += [root / each for root in (ROOT, package) for each in named if each.endswith("/")]
+        for path in named:
+            found = [folder for folder in folders if (folder / path).exists()]
+            assert found, f"{page} names {path}"
+
+
 def test_every_page_can_be_reached_from_the_readme() -> None:
     reached, waiting = set[str](), ["README.md"]
     while waiting:
