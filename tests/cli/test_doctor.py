@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,3 +103,21 @@ def test_a_data_directory_that_is_a_file_is_told(cli: Cli) -> None:
     cli.data.write_text("")
     ran = cli("doctor")
     assert "no  data directory" in ran.out
+
+
+QUOTING_SERVER = """
+import json, os, sys
+for line in sys.stdin:
+    error = {"code": -32000, "message": "the key " + os.environ["API_KEY"] + " has expired"}
+    print(json.dumps({"jsonrpc": "2.0", "id": json.loads(line)["id"], "error": error}), flush=True)
+"""
+
+
+def test_a_secret_that_a_server_quotes_in_a_step_is_not_shown(cli: Cli) -> None:
+    server = {"command": sys.executable, "args": ["-c", QUOTING_SERVER], "env": {"API_KEY": "canary-5c1d77"}}
+    cli.write({"mcpServers": {"quoting": server}})
+    ran = cli("doctor", "--json")
+    (found,) = ran.json["servers"]
+    refusals = [step["refusal"] for step in found["steps"] if step["refusal"] is not None]
+    assert refusals == ["the key *** has expired"] * 2
+    assert "canary" not in ran.out + cli("doctor").out

@@ -25,12 +25,14 @@ from toolyard.cli.output.console import format_count, one_line
 from toolyard.cli.output.notices import clean_server_text
 from toolyard.clients.connector import Connector, connect_timeout_hint
 from toolyard.clients.pagination import collect_pages
+from toolyard.clients.secret_redaction import find_secrets
 from toolyard.clients.session import McpSession
 from toolyard.config.value_checks import mask_url_secrets
 from toolyard.errors import CallTimeout, RpcError, ServerError, SignInNeeded, Throttled, Unreachable
 from toolyard.protocol.eras import ERAS
 from toolyard.protocol.framing import Line
 from toolyard.protocol.jsonrpc import Message
+from toolyard.results import redact_secrets
 from toolyard.transports.stdio.supervisor import build_child_environment
 from toolyard.transports.transport import Receiver, Transport, TransportInfo
 from toolyard.types.call import McpRequest
@@ -253,9 +255,14 @@ async def check_server(server: Server, auth: AuthProvider | None = None) -> Serv
         finally:
             await dialer.close()
             await dialer.process_supervisor.close()
+    token: str | None = getattr(auth, "access_token", None)
+    secrets = find_secrets(server) if token is None else (*find_secrets(server), token)
     for step in found.steps:
         if step.seconds is None:
-            step.detail = clean_server_text(step.detail or found.cause or "", server)
+            step.detail = one_line(step.detail or found.cause or "")
+        step.detail = redact_secrets(step.detail, secrets)
+        step.refusal = None if step.refusal is None else redact_secrets(step.refusal, secrets)
+    found.cause = None if found.cause is None else redact_secrets(found.cause, secrets)
     return found
 
 
