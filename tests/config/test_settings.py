@@ -349,6 +349,35 @@ def test_a_data_directory_that_everyone_can_replace_is_refused(tmp_path: Path, e
     assert load_settings(folder, env={}).hints == ()
 
 
+def test_a_data_directory_through_a_link_that_everyone_can_replace_is_refused(
+    tmp_path: Path, data_dir: Path
+) -> None:
+    data_dir.mkdir(exist_ok=True)
+    parent = tmp_path / "open"
+    parent.mkdir()
+    (parent / "link").symlink_to(data_dir)
+    assert load_settings(parent / "link", env={}).hints == ()
+    parent.chmod(0o777)
+    (problem,) = problems(parent / "link", env={})
+    assert f"{parent} is writable for all (mode 777)" in problem.message
+
+
+@pytest.mark.parametrize("name", ["mcp.json", "toolyard.toml", "toolyard.db"])
+def test_a_file_of_the_data_directory_that_everyone_can_write_to_is_refused(
+    data_dir: Path, name: str
+) -> None:
+    """Servers in ``mcp.json`` are started without approval."""
+    data_dir.mkdir(exist_ok=True)
+    file = data_dir / name
+    file.touch()
+    file.chmod(0o646)
+    (problem,) = problems(data_dir, env={})
+    assert (problem.file, problem.hint) == (str(file), f"check its contents, then run: chmod o-w {file}")
+    assert load_settings(data_dir, env={"TOOLYARD_DATA_DIR_SHARED": "1"}).hints == ()
+    file.chmod(0o664)
+    assert load_settings(data_dir, env={}).hints == ()
+
+
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o770, 0o2775])
 def test_a_data_directory_that_a_group_can_write_to_is_accepted(data_dir: Path, mode: int) -> None:
     """Containers that run with any user id depend on it."""

@@ -47,16 +47,18 @@ def access_problem(folder: Path) -> Problem | None:
 
 
 def world_writable_problem(folder: Path, env: Mapping[str, str]) -> Problem | None:
-    """Return a problem if every user of the machine can write to the data directory, or replace it.
+    """Return a problem if every user of the machine can write to the data directory or one of its files, or
+    replace it.
 
     They could add servers, which would be started without approval, and replace the encryption key. A folder
     writable by a group is accepted, because containers with arbitrary user ids depend on it.
     """
     if env.get(SHARED_VARIABLE) == "1":
         return None
-    for parent in folder.resolve().parents:
+    # Also the parents of a link to it.
+    for parent in (*folder.resolve().parents, *Path(os.path.abspath(folder)).parents):
         # In a sticky folder, such as /tmp, only the owner can rename it.
-        found = _stat_folder(parent)
+        found = _stat_path(parent)
         if found is not None and found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
             return Problem(
                 f"every user of this machine can replace the data directory: {parent} is writable for all"
@@ -65,9 +67,9 @@ def world_writable_problem(folder: Path, env: Mapping[str, str]) -> Problem | No
                 hint=f"run: chmod o-w {parent}; or choose another directory with TOOLYARD_DATA_DIR; or, if"
                 f" its file system has no permissions, set {SHARED_VARIABLE}=1",
             )
-    status = _stat_folder(folder)
+    status = _stat_path(folder)
     if status is None or not status.st_mode & stat.S_IWOTH:
-        return None
+        return _world_writable_file_problem(folder)
     mode = stat.S_IMODE(status.st_mode)
     return Problem(
         f"every user of this machine can write to the data directory (mode {mode:o})",
@@ -77,17 +79,34 @@ def world_writable_problem(folder: Path, env: Mapping[str, str]) -> Problem | No
     )
 
 
+def _world_writable_file_problem(folder: Path) -> Problem | None:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return None  # It does not exist, or ``access_problem`` reports it.
+    for name in names:
+        status = _stat_path(folder / name)
+        if status is not None and stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IWOTH:
+            return Problem(
+                "every user of this machine can write to this file of the data directory"
+                f" (mode {stat.S_IMODE(status.st_mode):o})",
+                file=str(folder / name),
+                hint=f"check its contents, then run: chmod o-w {folder / name}",
+            )
+    return None
+
+
 def owner_hint(folder: Path) -> Problem | None:
     """Return a warning if the data directory belongs to another user, who can replace its contents."""
-    status = _stat_folder(folder)
+    status = _stat_path(folder)
     if status is None or status.st_uid in (0, os.geteuid()):
         return None
     message = f"the data directory belongs to another user (id {status.st_uid}), who can replace its contents"
     return Problem(message, file=str(folder), hint="run Toolyard as that user, or choose another directory")
 
 
-def _stat_folder(folder: Path) -> os.stat_result | None:
+def _stat_path(path: Path) -> os.stat_result | None:
     try:
-        return folder.stat() if os.name != "nt" else None
+        return path.stat() if os.name != "nt" else None
     except OSError:
         return None
