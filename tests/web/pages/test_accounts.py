@@ -220,6 +220,17 @@ async def test_details_are_shown_in_words(password_site: InProcessApp) -> None:
         assert words in text
 
 
+async def test_ids_that_mean_nothing_to_people_are_not_shown_as_targets(password_site: InProcessApp) -> None:
+    ada, id_ = await admin_of(password_site), "f296ab0f2c5825f9af1cd710"
+    for action in ("question.answer", "proposal.withdraw", "approval.answer", "grant.revoke"):
+        entry = AuditEntry(time.time(), action, "u1", target=id_, details={"server": "files"})
+        await password_site.services.database.audit.write(entry)
+    rows = (await ada.get("/ui/admin/audit")).root.one("tbody").all("tr")
+    texts = [row.text for row in rows if "files" in row.text]
+    assert len(texts) == 4
+    assert id_ not in "".join(texts)
+
+
 def recorded_actions() -> Iterator[str]:
     """The actions that the code writes to the log: constants in the calls of functions that record one."""
     for path in (ROOT / "src/toolyard").rglob("*.py"):

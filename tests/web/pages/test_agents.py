@@ -57,6 +57,21 @@ async def test_the_list_has_every_agent_and_a_way_to_it(local_site: Any) -> None
     assert page.root.one("nav").one("a", href="/ui/agents").attrs["aria-current"] == "page"
 
 
+async def test_the_list_says_what_is_wrong_with_the_tools_of_an_agent(
+    open_site: Opening, demo: dict[str, Any]
+) -> None:
+    typo = Agent("typo", "Typo", tools=("demo_cuont",))
+    site = await open_site({"demo": demo}, agents=[typo, Agent("all", "All")])
+    browser = ScriptlessBrowser(site.client())
+    # Until the server has been listed, the name may exist.
+    assert "Unknown tool" not in (await browser.get("/ui/agents")).text
+    await site.client().get("/api/v1/tools")
+    rows = [row.text for row in (await browser.get("/ui/agents")).root.one("ul", id="agent-list").all("li")]
+    assert "Unknown tool 'demo_cuont'. Did you mean 'demo_count'?" in rows[0]
+    assert "Has no tools: its patterns match none." in rows[0]
+    assert "tool 'demo" not in rows[1]
+
+
 async def test_without_agents_the_page_says_what_one_is(open_site: Opening) -> None:
     empty = await open_site({})
     page = await ScriptlessBrowser(empty.client()).get("/ui/agents")

@@ -96,7 +96,7 @@ _OUTCOME_WORDS = {"ok": "OK", "": "Started", "HttpStatus": "HTTP error", "RpcErr
 _NAMED_BY_DETAIL = ("name", "slug")
 """Details that name the target, whose id is not shown then."""
 _DETAIL_LABELS = {"why": "cause", "yes": "allowed"}
-_UNNAMED_TARGETS = ("chat.", "approval.", "grant.", "sign_out")
+_UNNAMED_TARGETS = ("chat.", "approval.", "grant.", "proposal.withdraw", "question.", "sign_out")
 """Actions whose target is an id that means nothing to people."""
 
 

@@ -107,14 +107,21 @@ async def show_agents(
     entries = await agent_directory.list_entries(me)
     models = {each.agent.model for each in entries if each.agent.model}
     file = config.loaded_agents.path
+    # Problems of agents that cannot be used, by the reference of the agent.
+    broken = {
+        each.ref: found for each in entries if (found := agent_directory.find_bundle_problems(each.agent))
+    }
     return responses.render_page(
         request,
         "agents.html",
         entries=entries,
         model_titles={each: chats.models.find_title(each, me.user.principal) for each in models},
-        # Problems of agents that cannot be used, by agent id.
-        broken={
-            each.ref: found for each in entries if (found := agent_directory.find_bundle_problems(each.agent))
+        broken=broken,
+        # Unknown tools of the others, by the same.
+        warnings={
+            each.ref: agent_directory.find_agent_problems(me, each.agent)
+            for each in entries
+            if each.ref not in broken
         },
         problems=config.loaded_agents.problems if me.is_admin else (),
         file=str(file) if me.is_admin else None,
