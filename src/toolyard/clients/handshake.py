@@ -149,7 +149,8 @@ async def _discover(session: McpSession, era: Era, timeouts: Timeouts) -> Handsh
         # unreadable.
         except HttpStatus as error:
             if error.status >= 500:
-                error.hint = "the error is on the server's side: read its log, or try again later"
+                if error.status != 501:
+                    error.hint = "the error is on the server's side: read its log, or try again later"
                 raise
             outcome = InconclusiveProbe.OLDER
         except BadAnswer:
@@ -180,7 +181,7 @@ def connect_error(error: ServerError) -> ServerError:
         return Unreachable(f"refused the handshake: {error.cause}")
     if isinstance(error, OutcomeUnknown | CallTimeout):
         return Unreachable(error.cause, hint=error.hint)
-    if isinstance(error, HttpStatus) and error.status in (404, 405, 410):
+    if isinstance(error, HttpStatus) and error.status in (404, 405, 410, 501):
         error.hint = error.hint or NOT_MCP_URL_HINT
     return error
 

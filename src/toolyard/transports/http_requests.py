@@ -169,7 +169,7 @@ def translate_request_error(error: Exception, url: URL) -> ServerError:
     """Translate a failed request: its class tells whether the server may have received it, its text why."""
     address = f"{url.host}:{url.port}"
     if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
-        return Unreachable(f"TLS with {address} failed: {_tls_failure_reason(error)}")
+        return _translate_tls_error(error, address)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return Unreachable(
             f"the host name {url.host} cannot be resolved", hint="check the URL and the network"
@@ -203,14 +203,21 @@ def _translate_connect_error(error: OSError, address: str) -> Unreachable:
     return Unreachable(f"{address} cannot be reached: {reason}", hint="is the server running?")
 
 
-def _tls_failure_reason(error: Exception) -> str:
+def _translate_tls_error(error: Exception, address: str) -> Unreachable:
+    text, hint = to_single_line(str(error)), None
     reason: BaseException | None = error
     while reason is not None:
-        # aiohttp's certificate error is also an SSLCertVerificationError, but without the message.
-        if isinstance(reason, ssl.SSLCertVerificationError) and not isinstance(reason, aiohttp.ClientError):
-            return reason.verify_message
+        # aiohttp's errors are also errors of ssl, but without what those say.
+        if isinstance(reason, ssl.SSLError) and not isinstance(reason, aiohttp.ClientError):
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                text = reason.verify_message
+            elif reason.reason:
+                text = reason.reason.lower().replace("_", " ")
+                if reason.reason == "WRONG_VERSION_NUMBER":
+                    hint = "if the server does not use TLS, its URL begins with http://"
+            break
         reason = reason.__cause__ or reason.__context__
-    return to_single_line(str(error))
+    return Unreachable(f"TLS with {address} failed: {text}", hint=hint)
 
 
 async def read_error_response(response: HttpResponse) -> ServerError:
