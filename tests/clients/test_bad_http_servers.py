@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -269,6 +271,22 @@ async def test_a_tls_address_of_a_plain_server_is_named(
         address = url.removeprefix("https://").partition("/")[0]
         assert caught.value.cause == f"TLS with {address} failed: wrong version number"
         assert caught.value.hint == "if the server does not use TLS, its URL begins with http://"
+
+
+async def test_a_web_server_that_knows_no_post_is_named(open_manager: Beside, max_duration: Within) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as listening:
+        thread = Thread(target=listening.serve_forever)
+        thread.start()
+        try:
+            spec = HttpSpec(f"http://127.0.0.1:{listening.server_port}/")
+            async with open_manager(Server("bad", spec, timeouts=PATIENT)) as manager:
+                with max_duration(5), pytest.raises(HttpStatus) as caught:
+                    await call_tool(manager, "bad", "echo")
+        finally:
+            listening.shutdown()
+            thread.join()
+    assert caught.value.status == 501
+    assert caught.value.hint == "is this the address of an MCP server? Many end in /mcp"
 
 
 async def test_many_bad_servers_at_once_fail_alone(
