@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,9 @@ __all__ = ["AgentEditor", "describe_import_problem"]
 
 _MAX_NAME_CHARACTERS = 60
 """Maximum characters of the original's name in the name of a copy."""
+_MAX_IMPORT_CHARACTERS = 1_000_000
+_MAX_REPORTED_PROBLEMS = 50
+_MAX_PROBLEM_CHARACTERS = 500
 
 
 class AgentEditor:
@@ -49,6 +53,7 @@ class AgentEditor:
         self._audit = audit
         self._limit = limit
         self._clock = clock
+        self._import_lock = asyncio.Lock()
 
     async def get(self, user: RequestUser, stored_id: str) -> StoredAgent:
         """Return an agent that the user may see. Raises NotFound, also for another user's agent."""
@@ -116,11 +121,22 @@ class AgentEditor:
 
         Return the agents, and notes about ignored parts of the text. Raises the errors of ``create``.
         """
+        if len(text) > _MAX_IMPORT_CHARACTERS:
+            message = f"has {len(text):,} characters; the maximum is {_MAX_IMPORT_CHARACTERS:,}"
+            raise Invalid([Problem(message, path="text", hint="import fewer agents at once")])
+        # One text at a time, because parsing a hostile one occupies a thread for seconds.
+        async with self._import_lock:
+            agents, notes = await asyncio.to_thread(self._parse, text)
+        return await self._add(user, agents, shared, "agent.import"), notes
+
+    def _parse(self, text: str) -> tuple[list[Agent], Sequence[Problem]]:
+        """Return the agents of a text, and notes. Raises Invalid."""
         try:
             parsed = parse_agents(text)
         except AgentsError as error:
+            problems = _shorten_problems(error.problems)
             raise Invalid(
-                [replace(each, path="text", message=describe_import_problem(each)) for each in error.problems]
+                [replace(each, path="text", message=describe_import_problem(each)) for each in problems]
             ) from None
         if not parsed.agents:
             raise Invalid(
@@ -132,8 +148,7 @@ class AgentEditor:
                     )
                 ]
             )
-        agents = [self._validate(each) for each in parsed.agents]
-        return await self._add(user, agents, shared, "agent.import"), parsed.hints
+        return [self._validate(each) for each in parsed.agents], _shorten_problems(parsed.hints)
 
     async def delete(self, user: RequestUser, stored_id: str) -> StoredAgent:
         """Delete an agent, and return it. Raises NotFound or NotAllowed."""
@@ -200,6 +215,16 @@ def _taken_error(message: str) -> Taken:
 def _require_admin(user: RequestUser) -> None:
     if not user.is_admin:
         raise NotAllowed("only admins can change shared agents", hint="use a private copy instead")
+
+
+def _shorten_problems(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the first problems, with short texts: a text of one megabyte may have thousands of long ones."""
+    return [
+        replace(
+            each, message=each.message[:_MAX_PROBLEM_CHARACTERS], path=each.path[:_MAX_PROBLEM_CHARACTERS]
+        )
+        for each in problems[:_MAX_REPORTED_PROBLEMS]
+    ]
 
 
 def describe_import_problem(problem: Problem) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.agents.chat.chat_harness import chat_server, fake_model
+from tests.loop_watch import LoopWatch
 from tests.web.chat.chat_client import begin, of_kind, say, wait_for_end
 
 from toolyard.agents.definitions.watch import LoadedAgents
@@ -275,6 +276,28 @@ async def test_a_text_that_is_not_valid_imports_nothing(local_site: InProcessApp
     client = local_site.client()
     assert problem(await client.post("/api/v1/agents/import", {"text": text})) == (422, "invalid")
     assert await list_ids(client) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "## A\n---\nstarters: [" + "a," * 45_000 + "]\n---\n",
+        "## A\n---\nstarters: [" + "a," * 400_000 + "]\n---\n",
+        "## A\n---\nstarters: [" + "a," * 510_000 + "]\n---\n",
+        "".join(f"## Agent {number}\n---\n---\n" for number in range(20_000)),
+        "## A\n---\n" + "".join(f"k{number:x}:\n" for number in range(12_000)) + "---\n",
+        "## A\n---\ntools:\n" + "- a b\n" * 100_000 + "---\n",
+    ],
+    ids=["front matter", "long front matter", "long text", "agents", "unknown keys", "mistakes"],
+)
+async def test_other_tasks_run_while_a_long_text_is_imported(local_site: InProcessApp, text: str) -> None:
+    client = local_site.client()
+    await client.post("/api/v1/agents/import", {"text": ""})
+    async with LoopWatch() as watch:
+        answer = await client.post("/api/v1/agents/import", {"text": text})
+    assert answer.status in (201, 409, 422)
+    assert len(answer.body) < 50_000
+    assert watch.longest_seconds < 0.15
 
 
 async def test_every_change_is_in_the_audit_log(password_site: InProcessApp) -> None:

@@ -56,8 +56,14 @@ class YamlEntry:
     value: YamlValue
 
 
+_MAX_YAML_CHARACTERS = 100_000
+"""Maximum length of front matter, without its list of tools: PyYAML takes seconds for a megabyte."""
+
+
 def parse_yaml_mapping(text: str) -> list[YamlEntry] | YamlProblem:
     """Return the keys of a YAML mapping in order, including duplicates. Never raises."""
+    if len(text) > _MAX_YAML_CHARACTERS:
+        return YamlProblem(0, f"it has more than {_MAX_YAML_CHARACTERS:,} characters")
     # PyYAML is slow to import, and only files with agents need it.
     import yaml
 
