@@ -143,7 +143,7 @@ class CallApprovals:
         if len(_encode_arguments(arguments)) > _MAX_ARGUMENTS_BYTES:
             raise ToolRefused(
                 f"'{decision.name}' needs an approval, and its arguments are too long to be shown",
-                hint=f"the maximum is {_MAX_ARGUMENTS_BYTES} bytes",
+                hint=f"the maximum is {_MAX_ARGUMENTS_BYTES:,} bytes",
             )
         return Approval(
             id=secrets.token_hex(12),

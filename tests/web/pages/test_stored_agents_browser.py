@@ -124,9 +124,9 @@ async def test_an_agent_goes_from_the_form_to_a_chat_and_to_another_person(
         await expect(page.get_by_role("checkbox", name="demo_weekday")).to_be_checked()
         await expect(page.get_by_label("Patterns")).to_have_value("demo_c*\nnothing_*")
         await page.get_by_label("Name", exact=True).fill("Team calendar")
-        await page.get_by_role("checkbox", name="Share with everybody").check()
+        await page.get_by_role("checkbox", name="Share with everyone").check()
         await page.get_by_role("button", name="Save").last.click()
-        await expect(page.get_by_text("shared with everybody")).to_be_visible()
+        await expect(page.get_by_text("shared with everyone")).to_be_visible()
 
     async with signed_in(chromium, yard, "bob", "/ui/agents") as looking:
         page = looking.page

@@ -155,9 +155,9 @@ def unaccepted_tools_notices(
         shown = ", ".join(aside[:_MAX_NAMED_TOOLS]) + (", …" if len(aside) > _MAX_NAMED_TOOLS else "")
         hint = "review with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
         where = f"accepted in {lock.path}" if lock is not None and lock.exists else "first listed"
-        for text in memory.take_new(
-            "unaccepted", [f"{format_count(len(aside), 'tool')} not as {where}: {shown}"]
-        ):
+        verb = "is" if len(aside) == 1 else "are"
+        notice = f"{format_count(len(aside), 'tool')} {verb} not as {where}: {shown}"
+        for text in memory.take_new("unaccepted", [notice]):
             yield Notice(text, hint)
 
 

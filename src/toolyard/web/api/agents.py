@@ -41,7 +41,7 @@ class AgentResponse(api.ApiModel, schema="AgentShown"):
     line: int | None = Field(description="Line of the definition. Shown to admins only.")
     starters: list[str] = Field(description="Messages that an empty chat with the agent offers.")
     origin: Literal["file", "own", "shared"] = Field(
-        description="`file`: defined in AGENTS.md; `own`: your own, private; `shared`: shared with everybody."
+        description="`file`: defined in AGENTS.md; `own`: your own, private; `shared`: shared with everyone."
     )
     stored_id: str | None = Field(description="Id for changes; null for an agent of AGENTS.md.")
     version: int | None = Field(description="Number of the last change; null for an agent of AGENTS.md.")
@@ -76,7 +76,7 @@ class AgentFields(api.RequestModel):
 class AgentRequest(AgentFields):
     """A new agent."""
 
-    shared: bool = Field(False, description="Whether to share it with everybody. Admins only.")
+    shared: bool = Field(False, description="Whether to share it with everyone. Admins only.")
 
 
 class AgentUpdateRequest(AgentFields):
@@ -84,7 +84,7 @@ class AgentUpdateRequest(AgentFields):
 
     name: str = ""
     shared: bool | None = Field(
-        None, description="Whether to share it with everybody; null to leave it as it is. Admins only."
+        None, description="Whether to share it with everyone; null to leave it as it is. Admins only."
     )
     version: int = Field(description="Version that was changed. If it is not the newest, nothing is saved.")
 
@@ -93,7 +93,7 @@ class AgentImportRequest(api.RequestModel):
     """Agents in the format of AGENTS.md."""
 
     text: str
-    shared: bool = Field(False, description="Whether to share them with everybody. Admins only.")
+    shared: bool = Field(False, description="Whether to share them with everyone. Admins only.")
 
 
 class AgentProblem(api.ApiModel):

@@ -143,7 +143,7 @@ async def show_public_server(
         return await _render_catalog(request, catalog, config, name, public=PublicSearch(failure=error))
     variables = found.address_variables
     draft = catalog.build_draft(found, {each.name: each.name for each in variables})
-    text = "Anybody can publish in a public registry. Make sure that the URL belongs to the right service."
+    text = "Anyone can publish in a public registry. Make sure that the URL belongs to the right service."
     hint = " ".join(f"In the URL, replace {each.name}: {sentence(each.purpose)}" for each in variables)
     notice = FormNotice("Toolyard has not checked this server", text, one_line(hint, 500))
     return await new_server.show(draft, {OWN_INSTANCE: "yes"}, notice=notice)
