@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeAlias, TypeGuard, cast
 
 from toolyard.clients import Callbacks
@@ -291,8 +291,16 @@ def describe_client(info: object) -> str:
         return "a client"
     known = cast("dict[str, object]", info)
     words = (known.get("title") or known.get("name"), known.get("version"))
-    name = " ".join(word for word in words if isinstance(word, str) and word)
-    return visible(name[:_MAX_NAME_CHARACTERS]) or "a client"
+    return _join_client_name(
+        *(word[:_MAX_NAME_CHARACTERS] if isinstance(word, str) else "" for word in words)
+    )
+
+
+@lru_cache(maxsize=256)
+def _join_client_name(name: str, version: str) -> str:
+    # Cached, because a modern client sends its name with every request.
+    words = " ".join(word for word in (name, version) if word)
+    return visible(words[:_MAX_NAME_CHARACTERS]) or "a client"
 
 
 class LegacySession:
