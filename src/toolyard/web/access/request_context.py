@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["REQUEST_CONTEXT_KEY", "RESPONSE_STATUS_KEY", "RequestContext", "decode_headers"]
+__all__ = ["REQUEST_CONTEXT_KEY", "RESPONSE_STATUS_KEY", "RequestContext"]
 
 REQUEST_CONTEXT_KEY = "toolyard.passage"
 """Key of the scope with the RequestContext, which the request guard sets."""
@@ -26,21 +25,7 @@ class RequestContext:
     origin: str
     """Scheme, host and port that the client used."""
     headers: dict[str, str]
-    """Headers by their names in lower case, as ``decode_headers`` returns them."""
+    """Headers by their names in lower case, with the values of a repeated one joined."""
     set_cookie_headers: list[str] = field(default_factory=list[str])
     user_id: str | None = None
     """Id of the user, once the request head is authenticated."""
-
-
-def decode_headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return the headers of a request by their names in lower case.
-
-    The values of a repeated header are joined, so they match no valid value of a header that may not be
-    repeated.
-    """
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
-    if len(headers) < len(raw):
-        for name in headers:
-            values = (value for each, value in raw if each == name.encode("latin-1"))
-            headers[name] = b", ".join(values).decode("latin-1")
-    return headers

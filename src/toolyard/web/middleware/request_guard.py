@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -20,12 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolyard.accounts.proxy_addresses import TrustedProxies, is_loopback
 from toolyard.config.settings.table import Settings
 from toolyard.config.value_checks import HOST_WITH_PORT
-from toolyard.web.access.request_context import (
-    REQUEST_CONTEXT_KEY,
-    RESPONSE_STATUS_KEY,
-    RequestContext,
-    decode_headers,
-)
+from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY, RESPONSE_STATUS_KEY, RequestContext
 from toolyard.web.http_server.metrics import Metrics
 from toolyard.web.problem_details import (
     ErrorPageFor,
@@ -203,7 +198,7 @@ class RequestGuard:
             self._metrics.record_response(scope, time.perf_counter() - started)
 
     def _check_request(self, scope: Scope) -> RequestContext | ProblemDetails:
-        headers = decode_headers(scope["headers"])
+        headers = _decode_headers(scope["headers"])
         peer = scope["client"][0] if scope.get("client") else ""
         local_address = scope["server"][0] if scope.get("server") else ""
         trusted = self._is_proxy(peer)
@@ -245,6 +240,20 @@ class RequestGuard:
             await send(message)
 
         return send_with_headers
+
+
+def _decode_headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return the headers of a request by their names in lower case.
+
+    The values of a repeated header are joined, so they match no valid value of a header that may not be
+    repeated.
+    """
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
+    if len(headers) < len(raw):
+        for name in headers:
+            values = (value for each, value in raw if each == name.encode("latin-1"))
+            headers[name] = b", ".join(values).decode("latin-1")
+    return headers
 
 
 async def _send_in_pieces(message: Message, send: Send) -> None:
