@@ -77,7 +77,8 @@ class AccountService:
     ) -> None:
         self._storage = storage
         self._settings = settings
-        self._clock = clock
+        self.clock = clock
+        """Returns the time in seconds since 1970."""
         self._passwords = passwords or AsyncPasswordHasher()
         self._sign_in_limiter = SignInLimiter(storage, clock)
         self._cached_local_user: User | None = None
@@ -159,7 +160,7 @@ class AccountService:
         if user.id == LOCAL_PRINCIPAL.id:
             raise NotAllowed(f"'{user.name}' is the local user of this machine, who has no password")
         text = new_secret()
-        now = self._clock()
+        now = self.clock()
         await self._storage.put_invite(hash_secret(text), Invite(user.id, now + INVITE_LIFETIME_SECONDS, by))
         if _has_been_used(user):
             await self._storage.set_notice(user.id, AccountNotice(AccountNoticeKind.LINK_MADE, now, by))
@@ -169,7 +170,7 @@ class AccountService:
         """Return the user of an invite link without using the link."""
         if not is_secret(text) or self._settings.people_mode is not PeopleMode.PASSWORD:
             return None
-        return await self._find_invite_user(await self._storage.find_invite(hash_secret(text), self._clock()))
+        return await self._find_invite_user(await self._storage.find_invite(hash_secret(text), self.clock()))
 
     async def accept_invite(
         self,
@@ -197,12 +198,12 @@ class AccountService:
         # Hash first: the link must not be used up if the request is cancelled while it waits for a slot.
         async with self._passwords.hash_slots:
             hashed = await self._passwords.hash(password)
-        invite = await self._storage.take_invite(hash_secret(text), self._clock())
+        invite = await self._storage.take_invite(hash_secret(text), self.clock())
         user = await self._find_invite_user(invite)
         if user is None or invite is None:
             raise refusal
         notice = (
-            AccountNotice(AccountNoticeKind.LINK_USED, self._clock(), invite.made_by)
+            AccountNotice(AccountNoticeKind.LINK_USED, self.clock(), invite.made_by)
             if _has_been_used(user)
             else None
         )
@@ -213,12 +214,12 @@ class AccountService:
     async def record_client(self, user: User) -> None:
         """Remember that an MCP client of the user used the gateway."""
         if user.client_seen_at is None:
-            await self._storage.set_client_seen(user.id, self._clock())
+            await self._storage.set_client_seen(user.id, self.clock())
             self._cached_local_user = None
 
     async def set_first_steps_hidden(self, user: User, *, hidden: bool) -> None:
         """Stop showing the first steps on the user's home page, or show them again."""
-        await self._storage.set_first_steps_hidden(user.id, self._clock() if hidden else None)
+        await self._storage.set_first_steps_hidden(user.id, self.clock() if hidden else None)
         self._cached_local_user = None
 
     async def dismiss_notice(self, user: User) -> None:
@@ -226,7 +227,7 @@ class AccountService:
         await self._storage.set_notice(user.id, None)
 
     async def _find_invite_user(self, invite: Invite | None) -> User | None:
-        if invite is None or is_future(invite.expires_at - INVITE_LIFETIME_SECONDS, self._clock()):
+        if invite is None or is_future(invite.expires_at - INVITE_LIFETIME_SECONDS, self.clock()):
             return None
         user = await self._storage.get_user(invite.user_id)
         return None if user is None or user.disabled else user
@@ -240,7 +241,7 @@ class AccountService:
 
     async def begin_session(self, user: User, address: str = "", user_agent: str = "") -> str:
         """Start a browser session, and return the text of its cookie, which is not stored anywhere."""
-        now, text = self._clock(), new_secret()
+        now, text = self.clock(), new_secret()
         session = build_session(text, user, now, address_network(address), user_agent)
         await self._storage.add_session(hash_secret(text), session)
         await self._storage.touch_user(user.id, now)
@@ -252,7 +253,7 @@ class AccountService:
         """Return the session and user of a cookie, or None. ``address`` is the client's address."""
         if not is_secret(text) or self._settings.people_mode not in _SESSION_MODES:
             return None
-        now, key = self._clock(), hash_secret(text)
+        now, key = self.clock(), hash_secret(text)
         record = await self._storage.find_session(key, now)
         if record is None:
             return None
@@ -275,7 +276,7 @@ class AccountService:
 
     async def list_sessions(self, user: User) -> Sequence[BrowserSession]:
         """Return the active sessions of a user, most recently used first."""
-        return await self._storage.list_sessions(user.id, self._clock())
+        return await self._storage.list_sessions(user.id, self.clock())
 
     async def end_session(self, user: User, session_id: str) -> bool:
         """End one session of a user; return False if the user has no such session."""
@@ -325,7 +326,7 @@ class AccountService:
                     )
                 ]
             )
-        now, text = self._clock(), new_token()
+        now, text = self.clock(), new_token()
         expires_at = None if expires_in is None else now + expires_in
         token = ApiToken(new_secret()[:16], user.id, label, scope, now, expires_at)
         await self._storage.add_token(hash_secret(text), token)
@@ -335,7 +336,7 @@ class AccountService:
         """Return the API token with this text, and its user, or None."""
         if not is_token(text):
             return None
-        now = self._clock()
+        now = self.clock()
         record = await self._storage.find_token(hash_secret(text), now)
         if record is None:
             return None
@@ -400,7 +401,7 @@ class AccountService:
             )
         if user.disabled:
             raise NotAllowed("this account is disabled", hint="ask an admin")
-        await self._touch_user(effective_user, self._clock())
+        await self._touch_user(effective_user, self.clock())
         return effective_user
 
     async def authenticate_identity(self, identity: Identity) -> User:
@@ -412,7 +413,7 @@ class AccountService:
         effective_user = resolve_effective_user(user, self._settings)
         if effective_user is None:
             raise NotAllowed("this account belongs to another identity provider", hint="check oidc_issuer")
-        await self._touch_user(effective_user, self._clock())
+        await self._touch_user(effective_user, self.clock())
         return effective_user
 
     async def find_user(self, name: str) -> User | None:

@@ -114,8 +114,7 @@ def test_of_each_text_so_many_characters_are_read(
 ) -> None:
     runs: list[str] = []
     monkeypatch.setattr(documents, "extract_terms", lambda run: runs.append(run) or ())
-    monkeypatch.setattr(documents, "_MAX_CACHED_RUN_CHARS", 0)
-    DocumentBuilder().build(definition, {})
+    DocumentBuilder(max_cached_run_chars=0).build(definition, {})
     assert 1_000 < sum(map(len, runs)) < 4_100
 
 

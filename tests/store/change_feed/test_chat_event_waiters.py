@@ -127,7 +127,7 @@ async def test_what_this_process_appends_is_not_read_again(
     first = waiting_for(database, 1)
     await watched(database, wait_until)
     # SQLite's other connections, or PostgreSQL, have been asked once more by now.
-    await wait_until(lambda: database.signals._task is not None)
+    await wait_until(lambda: "toolyard-signals" in {task.get_name() for task in asyncio.all_tasks()})
     await database.chats.append("chat-1", ME, [said("a")])
     assert numbers(await first) == [2]
     reads = 0

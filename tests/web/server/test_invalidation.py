@@ -160,16 +160,14 @@ async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
     assert password_site.part(GatewayMount).admission_count == 0
 
 
-async def test_who_listens_with_a_token_that_runs_out_is_sent_away(
-    open_site: Opening, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_listens_with_a_token_that_runs_out_is_sent_away(open_site: Opening) -> None:
     local = await open_site({}, people_mode="password")
     name = recheck_listeners_periodically.__name__
     assert name in [getattr(task.get_coro(), "__name__", "") for task in asyncio.all_tasks()]
     # One more, with an interval that a test can wait for.
     local.services.tasks.spawn(recheck_listeners_periodically(local.part(GatewayMount), 0.05))
     now = time.time()
-    monkeypatch.setattr(local.services.people, "_clock", lambda: now)
+    local.services.people.clock = lambda: now
     ann = await local.person("ann")
     scope = TokenScope(frozenset({Right.CALL}))
     _, lasting = await local.services.people.create_token(ann.user, "lasting", scope, None)

@@ -121,8 +121,8 @@ async def me(browser: CookieBrowser) -> Any:
 
 async def _actions(local: Any) -> list[tuple[str, str, str, str]]:
     """The audit log, the oldest first."""
-    if local.services.database.audit._task is not None:
-        await asyncio.wait({local.services.database.audit._task}, timeout=30)
+    writing = [task for task in asyncio.all_tasks() if task.get_name() == "toolyard-audit"]
+    await asyncio.gather(*writing)
     entries = await local.services.database.audit.entries(before=None, limit=50, action=None, actor=None)
     return [(each.action, each.actor_name, each.target, each.outcome) for each in reversed(entries)]
 

@@ -65,7 +65,8 @@ class SearchDocument:
 class DocumentBuilder:
     """Builds search documents. Caches the terms of each run of characters, since the same words recur."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_cached_run_chars: int = _MAX_CACHED_RUN_CHARS) -> None:
+        self._max_cached_run_chars = max_cached_run_chars
         self._terms_by_run: dict[str, tuple[str, ...]] = {}
 
     def build_server_weights(self, server_id: str, text: str) -> Mapping[str, float]:
@@ -104,7 +105,7 @@ class DocumentBuilder:
             run_terms = cache.get(run)
             if run_terms is None:
                 run_terms = extract_terms(run)
-                if len(run) <= _MAX_CACHED_RUN_CHARS:
+                if len(run) <= self._max_cached_run_chars:
                     if len(cache) >= _MAX_CACHED_RUNS:
                         cache.clear()
                     cache[run] = run_terms
