@@ -39,13 +39,13 @@ from toolyard.registry.auth_provider_factory import AuthProviderFactory
 from toolyard.registry.model_registry import ModelRegistry
 from toolyard.store import Database
 from toolyard.tracing.selection import choose_tracer
-from toolyard.types.account import LOCAL_PRINCIPAL, Principal, User
+from toolyard.types.account import LOCAL_OWNER_ID, LOCAL_PRINCIPAL, Principal, User
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, Surface
 from toolyard.types.chat import Chat
 from toolyard.types.server import Bundle, Configuration
 
-__all__ = ["LOCAL_OWNER_ID", "ChatServices", "LocalChats"]
+__all__ = ["ChatServices", "LocalChats"]
 
 
 class CoreOptions(TypedDict, total=False):
@@ -145,10 +145,6 @@ class ChatServices:
         await self.tracer.close()
         # Last, because ending turns and connections still write to it.
         await self.database.close()
-
-
-LOCAL_OWNER_ID = LOCAL_PRINCIPAL.id
-"""Owner of these chats: the local user, as in the web app with the mode none."""
 
 
 class LocalChats(ChatServices):

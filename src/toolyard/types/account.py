@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Protocol
 
 __all__ = [
+    "LOCAL_OWNER_ID",
     "LOCAL_PRINCIPAL",
     "AccountNotice",
     "AccountNoticeKind",
@@ -35,6 +36,7 @@ class Principal:
 
 
 LOCAL_PRINCIPAL = Principal("local", name="local user", admin=True)
+LOCAL_OWNER_ID = LOCAL_PRINCIPAL.id
 """The only user of the library, of the command line and of authentication mode ``none``."""
 
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import ChatError
 from toolyard.agents.models.errors import NoSuchModel
-from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID, LocalChats, no_model_error, open_chat_app
+from toolyard.cli.chat.chat_services import no_model_error, open_chat_app
 from toolyard.cli.chat.current_chat import CurrentChat, find_chat, find_last_chat
 from toolyard.cli.chat.screen import Screen
 from toolyard.cli.chat.turn_follower import Interrupts, TurnFollower, TurnResult, UserExited
@@ -23,6 +24,8 @@ from toolyard.cli.output.console import (
     show_notices,
 )
 from toolyard.cli.output.notices import NoticeMemory, agent_problem_notices
+from toolyard.types.account import LOCAL_OWNER_ID
+from toolyard.types.agent import Agent
 from toolyard.types.chat import ChatEvent, Note, TurnEnd, TurnOutcome
 
 __all__ = ["EXIT_CODES", "ChatOptions", "event_json", "run_chat"]
@@ -43,7 +46,8 @@ class ChatOptions:
 async def run_chat(options: Options, chat_options: ChatOptions, *, may_ask: bool) -> int:
     """Run one turn, or a conversation, and return the exit code. Raises ToolyardError."""
     async with open_chat_app(options, chat_options.bundles, model=chat_options.model) as chat_app:
-        current_chat = await _open_current_chat(chat_app, chat_options)
+        chats = chat_app.chats
+        current_chat = await _open_current_chat(chats, chat_app.agents, chat_options)
         if current_chat.model is None:
             raise no_model_error(options)
         if current_chat.agent is not None and not options.json:
@@ -52,24 +56,25 @@ async def run_chat(options: Options, chat_options: ChatOptions, *, may_ask: bool
             asks = may_ask and is_interactive()
             memory = NoticeMemory(options.resolved_data_dir, options.load_config().file)
             return await _run_single_turn(
-                chat_app, current_chat, chat_options.prompt, memory, can_ask=asks, as_json=options.json
+                chats, current_chat, chat_options.prompt, memory, can_ask=asks, as_json=options.json
             )
         from toolyard.cli.chat.interactive_chat import LineEditor, TerminalConversation  # only for people
 
         with Interrupts() as interrupts, LineEditor() as prompt:
-            return await TerminalConversation(chat_app.chats, current_chat, prompt, interrupts).run()
+            return await TerminalConversation(chats, current_chat, prompt, interrupts).run()
 
 
-async def _open_current_chat(chat_app: LocalChats, chat_options: ChatOptions) -> CurrentChat:
+async def _open_current_chat(
+    chats: ChatService, agents: Mapping[str, Agent], chat_options: ChatOptions
+) -> CurrentChat:
     """Open or create the chat with the requested agent and model. Raises Usage."""
     try:
         if chat_options.resume is None:
-            return CurrentChat(chat_app, agent=chat_options.agent, model=chat_options.model)
+            return CurrentChat(chats, agents, agent=chat_options.agent, model=chat_options.model)
         current_chat = CurrentChat(
-            chat_app,
-            await (
-                find_chat(chat_app, chat_options.resume) if chat_options.resume else find_last_chat(chat_app)
-            ),
+            chats,
+            agents,
+            await (find_chat(chats, chat_options.resume) if chat_options.resume else find_last_chat(chats)),
         )
         if chat_options.agent is not None:
             await current_chat.choose(agent=chat_options.agent)
@@ -146,7 +151,7 @@ class _SingleTurnDisplay(Screen):
 
 
 async def _run_single_turn(
-    chat_app: LocalChats,
+    chats: ChatService,
     current_chat: CurrentChat,
     text: str,
     memory: NoticeMemory,
@@ -157,12 +162,12 @@ async def _run_single_turn(
     """Send a message, follow the turn to its end, and return the exit code. Raises ToolyardError."""
     chat = await current_chat.get_or_create()
     with Interrupts() as interrupts:
-        begun = await chat_app.chats.send(LOCAL_OWNER_ID, chat.id, text)
+        begun = await chats.send(LOCAL_OWNER_ID, chat.id, text)
         screen = _JsonLinesDisplay() if as_json else _SingleTurnDisplay(memory)
         if as_json:
-            for event in await chat_app.chats.list_events(LOCAL_OWNER_ID, chat.id, after=begun - 1, limit=1):
+            for event in await chats.list_events(LOCAL_OWNER_ID, chat.id, after=begun - 1, limit=1):
                 screen.show(event)
-        turn = TurnFollower(chat_app.chats, await current_chat.refresh(), screen, interrupts, can_ask=can_ask)
+        turn = TurnFollower(chats, await current_chat.refresh(), screen, interrupts, can_ask=can_ask)
         try:
             return _choose_exit_code(await turn.follow(begun))
         except UserExited as left:

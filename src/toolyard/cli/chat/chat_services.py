@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from toolyard.agents.definitions.agents_md import load_agents
 from toolyard.agents.models.available_models import Models
 from toolyard.cli.invocation import Options, Usage
-from toolyard.core.chat_services import LOCAL_OWNER_ID, LocalChats
+from toolyard.core.chat_services import LocalChats
 from toolyard.policy import select_bundles
 from toolyard.store import Database
 from toolyard.store.sql.key_file import DATABASE_FILE_NAME
 from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent
 
-__all__ = ["LOCAL_OWNER_ID", "LocalChats", "no_model_error", "open_chat_app"]
+__all__ = ["no_model_error", "open_chat_app"]
 
 
 @asynccontextmanager

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from toolyard.agents.chat.chats import UNCHANGED, Unchanged
+from collections.abc import Mapping
+
+from toolyard.agents.chat.chats import UNCHANGED, ChatService, Unchanged
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.agents.definitions.agents_md import agent_id
-from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID, LocalChats
 from toolyard.cli.invocation import Usage
 from toolyard.cli.output.console import one_line
-from toolyard.types.account import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_OWNER_ID, LOCAL_PRINCIPAL
+from toolyard.types.agent import Agent
 from toolyard.types.chat import Attachment, Chat
 
 __all__ = ["CurrentChat", "find_chat", "find_last_chat"]
@@ -19,21 +21,23 @@ class CurrentChat:
 
     def __init__(
         self,
-        chat_app: LocalChats,
+        chats: ChatService,
+        agents: Mapping[str, Agent],
         chat: Chat | None = None,
         *,
         agent: str | None = None,
         model: str | None = None,
     ) -> None:
         """Raises NoSuchModel, or Usage for an unknown agent."""
-        self._chat_app = chat_app
+        self._chats = chats
+        self._agents = agents
         self.chat = chat
         self._agent = None if agent is None else self._resolve_agent_id(agent)
         self._model = model
         self.attachments: list[Attachment] = []
         """Files to send with the next message."""
         if model is not None:
-            chat_app.models.pick(model, LOCAL_PRINCIPAL)
+            chats.models.pick(model, LOCAL_PRINCIPAL)
 
     @property
     def agent(self) -> str | None:
@@ -44,21 +48,19 @@ class CurrentChat:
     def model(self) -> str | None:
         """Return the model; None if it is unknown."""
         own = self._model if self.chat is None else self.chat.model
-        agent = None if self.agent is None else self._chat_app.agents.get(self.agent)
-        default = self._chat_app.models.default_for(LOCAL_PRINCIPAL)
+        agent = None if self.agent is None else self._agents.get(self.agent)
+        default = self._chats.models.default_for(LOCAL_PRINCIPAL)
         return own or (None if agent is None else agent.model) or default
 
     async def get_or_create(self) -> Chat:
         """Return the chat, and create it if necessary."""
         if self.chat is None:
-            self.chat = await self._chat_app.chats.create(
-                LOCAL_OWNER_ID, agent=self._agent, model=self._model
-            )
+            self.chat = await self._chats.create(LOCAL_OWNER_ID, agent=self._agent, model=self._model)
         return self.chat
 
     async def refresh(self) -> Chat:
         """Return the chat with its current data."""
-        self.chat = await self._chat_app.chats.get(LOCAL_OWNER_ID, (await self.get_or_create()).id)
+        self.chat = await self._chats.get(LOCAL_OWNER_ID, (await self.get_or_create()).id)
         return self.chat
 
     async def choose(
@@ -68,11 +70,9 @@ class CurrentChat:
         if not isinstance(agent, Unchanged) and agent is not None:
             agent = self._resolve_agent_id(agent)
         if not isinstance(model, Unchanged) and model is not None:
-            self._chat_app.models.pick(model, LOCAL_PRINCIPAL)
+            self._chats.models.pick(model, LOCAL_PRINCIPAL)
         if self.chat is not None:
-            self.chat = await self._chat_app.chats.change(
-                LOCAL_OWNER_ID, self.chat.id, agent=agent, model=model
-            )
+            self.chat = await self._chats.change(LOCAL_OWNER_ID, self.chat.id, agent=agent, model=model)
             return
         self._agent = self._agent if isinstance(agent, Unchanged) else agent
         self._model = self._model if isinstance(model, Unchanged) else model
@@ -90,17 +90,17 @@ class CurrentChat:
 
     def list_agents(self) -> list[tuple[str, str]]:
         """Return the agents to choose from, with descriptions."""
-        return [(each.id, each.description) for each in self._chat_app.agents.values()]
+        return [(each.id, each.description) for each in self._agents.values()]
 
     def list_models(self) -> list[tuple[str, str]]:
         """Return the models to choose from, with descriptions."""
-        choices = self._chat_app.models.choices_for(LOCAL_PRINCIPAL)
+        choices = self._chats.models.choices_for(LOCAL_PRINCIPAL)
         return [(each.id, each.base_url or each.provider) for each in choices]
 
     def _resolve_agent_id(self, agent: str) -> str:
-        found = next((each for each in (agent, agent_id(agent)) if each in self._chat_app.agents), None)
+        found = next((each for each in (agent, agent_id(agent)) if each in self._agents), None)
         if found is None:
-            there = ", ".join(self._chat_app.agents) or "none"
+            there = ", ".join(self._agents) or "none"
             raise Usage(f"unknown agent '{agent}'", hint=f"available agents: {there}")
         return found
 
@@ -108,11 +108,11 @@ class CurrentChat:
 _MAX_SEARCHED_CHATS = 1_000
 
 
-async def find_chat(chat_app: LocalChats, id_prefix: str) -> Chat:
+async def find_chat(chats: ChatService, id_prefix: str) -> Chat:
     """Return the chat with this id, or the only one whose id has this prefix. Raises NoSuchChat."""
     found = [
         chat
-        for chat in await chat_app.chats.list(LOCAL_OWNER_ID, limit=_MAX_SEARCHED_CHATS)
+        for chat in await chats.list(LOCAL_OWNER_ID, limit=_MAX_SEARCHED_CHATS)
         if chat.id.startswith(id_prefix)
     ]
     if len(found) == 1:
@@ -121,8 +121,8 @@ async def find_chat(chat_app: LocalChats, id_prefix: str) -> Chat:
     raise NoSuchChat(f"{id_prefix}: {there}", hint="`toolyard chat --list` shows their ids")
 
 
-async def find_last_chat(chat_app: LocalChats) -> Chat:
+async def find_last_chat(chats: ChatService) -> Chat:
     """Return the last changed chat. Raises NoSuchChat."""
-    for chat in await chat_app.chats.list(LOCAL_OWNER_ID, limit=1):
+    for chat in await chats.list(LOCAL_OWNER_ID, limit=1):
         return chat
     raise NoSuchChat("no chat to resume", hint="start one with `toolyard chat`")

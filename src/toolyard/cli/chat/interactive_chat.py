@@ -14,7 +14,6 @@ from typing import Any
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.markdown_export import export_markdown
 from toolyard.agents.chat.tool_set import ToolView
-from toolyard.cli.chat.chat_services import LOCAL_OWNER_ID
 from toolyard.cli.chat.current_chat import CurrentChat
 from toolyard.cli.chat.screen import Screen
 from toolyard.cli.chat.turn_follower import Interrupts, TurnFollower, UserExited
@@ -22,6 +21,7 @@ from toolyard.cli.input.prompts import read_line_async
 from toolyard.cli.invocation import Usage, explain_write_error
 from toolyard.cli.output import console
 from toolyard.errors import AgentsError, ConfigError, ToolyardError
+from toolyard.types.account import LOCAL_OWNER_ID
 from toolyard.types.chat import TurnState, UserMessage
 
 __all__ = ["COMMAND_NAMES", "LineEditor", "SlashCommands", "TerminalConversation"]
