@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from toolyard.agents.definitions.tools_list import check_tool_patterns, may_allow_unlisted
 from toolyard.catalog.exposed_names import RESERVED_NAMES
-from toolyard.clients.call_path import CallPath
-from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.errors import Problem
 from toolyard.policy.agent_patterns import compile_patterns
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, HiddenTool, Surface, summarize_hiding_rules
+
+if TYPE_CHECKING:
+    from toolyard.clients.call_path import CallPath
+    from toolyard.clients.tool_directory import ToolDirectory
 
 __all__ = ["find_tool_problems", "make_no_tools_problem"]
 
