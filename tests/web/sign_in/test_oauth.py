@@ -183,6 +183,8 @@ async def test_a_state_that_is_missing_or_unknown(oauth_team: OAuthTeam, query: 
     page = await oauth_team.ann.browser.get(CALLBACK + query)
     assert page.status == 400
     problem(page, "Can’t complete this sign-in")
+    # It may have been the sign-in to a server of a file, which is not among the instances.
+    assert 'href="/ui/"' in page.text.partition('<div class="actions">')[2]
     assert not await oauth_team.log("token")
 
 
