@@ -16,6 +16,7 @@ from toolyard.registry.errors import NotFound, Taken
 from toolyard.store import Database
 from toolyard.store.repositories import registry as stored
 from toolyard.types.account import User
+from toolyard.types.approval import Approval, Grant
 from toolyard.types.registry import Instance, InstanceState, RegistryServer
 
 # Servers.
@@ -365,3 +366,31 @@ async def test_a_list_takes_the_same_few_queries_however_long_it_is(
     assert await database.registry.get_instance(ann.id, "i5") is not None
     assert len(statements) == 8
     event.remove(reader, "before_cursor_execute", count)
+
+
+# Standing approvals.
+
+
+@pytest.mark.parametrize("change", ["delete", "rename", "delete server", "move server"])
+async def test_no_standing_approval_is_left_to_the_next_server_under_a_slug(
+    database: Database, instance: Instance, change: str
+) -> None:
+    own = f"@{instance.user_id}/{instance.slug}"
+    tools = [f"{own}/write", f"{own}-2/write", f"@other/{instance.slug}/write", f"{instance.slug}/write"]
+    for number, tool in enumerate(tools):
+        asked = Approval(f"a{number}", instance.user_id, tool, "write", "hash", {}, "it writes", 1.0)
+        await database.approvals.add(asked)
+        grant = Grant(f"g{number}", instance.user_id, tool, "write", "hash", "{}", 1.0, 1_000.0)
+        assert await database.approvals.answer(instance.user_id, asked.id, yes=True, at=1.0, grant=grant)
+    await database.registry.save_instance(replace(instance, name="Another label"))
+    assert len(await database.approvals.list_grants(instance.user_id, 2.0)) == 4
+    if change == "delete":
+        await database.registry.delete_instance(instance.user_id, instance.id)
+    elif change == "rename":
+        await database.registry.save_instance(replace(instance, slug="elsewhere"))
+    elif change == "delete server":
+        await database.registry.delete_server(instance.server_id)
+    else:
+        await database.registry.reset_instances(instance.server_id)
+    left = await database.approvals.list_grants(instance.user_id, 2.0)
+    assert sorted(each.tool for each in left) == sorted(tools[1:])

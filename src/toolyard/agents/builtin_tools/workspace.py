@@ -175,8 +175,8 @@ class Workspace:
     def _is_hidden_file(self, info: os.stat_result) -> bool:
         """Compare with each file of the data directory, to detect hard links to it.
 
-        All its files are directly in that folder. Other hard links, such as those of package stores, can be
-        read.
+        Toolyard's files are directly in that folder; those of servers in its folder ``servers`` are not
+        compared. Other hard links, such as those of package stores, can be read.
         """
         if self._excluded_folder is None:
             return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, exists, func, or_, select, update
+from sqlalchemy import Connection, delete, exists, func, literal, or_, select, update
 
 from toolyard.store.repositories.rows import batches
 from toolyard.store.sql.stored_values import compute_digest
@@ -31,6 +31,7 @@ __all__ = [
     "delete_credential_rows",
     "delete_grant_rows",
     "delete_server_rows",
+    "delete_standing_approvals",
     "delete_user_rows",
     "find_instance_ids",
 ]
@@ -49,9 +50,22 @@ def delete_grant_rows(connection: Connection, instance_ids: Sequence[str]) -> No
         connection.execute(delete(auth_pending).where(auth_pending.c.key_digest.in_(batch)))
 
 
+def delete_standing_approvals(connection: Connection, condition: Any) -> None:
+    """Delete the standing approvals for tools of matching instances.
+
+    They name the slug, under which the same person may connect another server later.
+    """
+    prefix = literal("@") + instances.c.user_id + "/" + instances.c.slug + "/"
+    is_of_instance = func.substr(grants.c.tool, 1, func.length(prefix)) == prefix
+    is_own = grants.c.owner == instances.c.user_id
+    connection.execute(delete(grants).where(exists().where(condition, is_own, is_of_instance)))
+
+
 def delete_server_rows(connection: Connection, server_id: str) -> bool:
     """Delete a server with its instances. Return False if it does not exist."""
-    delete_grant_rows(connection, find_instance_ids(connection, instances.c.server_id == server_id))
+    is_of_server = instances.c.server_id == server_id
+    delete_grant_rows(connection, find_instance_ids(connection, is_of_server))
+    delete_standing_approvals(connection, is_of_server)
     return connection.execute(delete(servers).where(servers.c.id == server_id)).rowcount > 0
 
 
