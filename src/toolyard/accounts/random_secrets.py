@@ -9,6 +9,7 @@ import secrets
 
 from toolyard.accounts.errors import Invalid
 from toolyard.errors import Problem
+from toolyard.policy.glob import MAX_STARS
 from toolyard.types.account import ApiToken, TokenScope
 
 __all__ = [
@@ -87,5 +88,7 @@ def check_scope(scope: TokenScope) -> None:
                 "invisible characters"
             )
             problems.append(Problem(message, path=f"scope.{field}"))
+        elif any(text.count("*") > MAX_STARS for text in texts):
+            problems.append(Problem(f"an entry has more than {MAX_STARS} stars", path=f"scope.{field}"))
     if problems:
         raise Invalid(problems)

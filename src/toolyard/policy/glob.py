@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TypeAlias
 
-__all__ = ["NameMatcher", "compile_globs", "matches_glob", "unused_globs"]
+__all__ = ["MAX_STARS", "NameMatcher", "compile_globs", "matches_glob", "unused_globs"]
+
+MAX_STARS = 8
+"""Maximum number of stars in a glob that users enter: each one takes time to compile."""
 
 NameMatcher: TypeAlias = Callable[[str], object]
 """Function that returns a true value for a matching name."""

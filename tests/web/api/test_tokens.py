@@ -84,6 +84,7 @@ async def test_an_admins_token_needs_the_right_as_well(password_site: InProcessA
         ({"name": "a", "scope": SCOPE, "expires_in": 0}, "expires_in"),
         ({"name": "a", "scope": SCOPE, "expires_in": "soon"}, "expires_in"),
         ({"name": "a", "scope": {**SCOPE, "servers": "demo"}}, "scope.servers"),
+        ({"name": "a", "scope": {**SCOPE, "tools": ["*a" * 9]}}, "scope.tools"),
     ],
 )
 async def test_what_cannot_be_used_is_named(password_site: InProcessApp, body: Any, field: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.loop_watch import LoopWatch
 from tests.web.pages.test_render import check
 from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
 
@@ -81,6 +82,16 @@ async def test_the_preview_shows_what_patterns_lead_to(
     # A plain name becomes a tick.
     assert [shown.value("patterns"), *ticked(shown)] in ([patterns], ["", patterns])
     assert await stored(local) == []
+
+
+async def test_the_preview_compiles_no_patterns_that_take_long(local_site: InProcessApp) -> None:
+    browser = ScriptlessBrowser(local_site.client())
+    page = await browser.get(NEW)
+    patterns = "\n".join("*a" * 100 + str(number) for number in range(500))
+    async with LoopWatch() as watch:
+        shown = await browser.send(page, NEW, {"name": "A", "patterns": patterns}, ("do", "preview"))
+    assert shown.value("patterns") == patterns
+    assert watch.longest_seconds < 0.15
 
 
 async def test_the_preview_says_which_rule_hides_a_chosen_tool(local_site: InProcessApp) -> None:

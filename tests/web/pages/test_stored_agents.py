@@ -300,6 +300,22 @@ async def test_other_tasks_run_while_a_long_text_is_imported(local_site: InProce
     assert watch.longest_seconds < 0.15
 
 
+@pytest.mark.parametrize(
+    "tools",
+    [
+        ["a" + "*b" * 9],
+        [f"*a*b*{number}" for number in range(101)],
+        [f"{'!' * (number % 2)}a{number}" for number in range(200)],
+        [f"a{number}" for number in range(2_001)],
+    ],
+    ids=["stars", "patterns", "alternations", "entries"],
+)
+async def test_patterns_that_take_long_are_refused(local_site: InProcessApp, tools: list[str]) -> None:
+    refused = await local_site.client().post("/api/v1/agents", {**READER, "tools": tools})
+    assert problem(refused) == (422, "invalid")
+    assert [each["field"].partition("[")[0] for each in refused.json["errors"]] == ["tools"]
+
+
 async def test_every_change_is_in_the_audit_log(password_site: InProcessApp) -> None:
     ada = await password_site.person("ada")
     made = await create(ada.token)

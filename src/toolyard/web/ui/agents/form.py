@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request, Response
 
-from toolyard.agents.definitions.validation import MAX_STARTERS
+from toolyard.agents.definitions.validation import MAX_STARTERS, find_tool_problems
 from toolyard.errors import ToolyardError
 from toolyard.policy.agent_patterns import compile_patterns, is_exact_name
 from toolyard.registry.errors import Outdated
@@ -148,8 +148,11 @@ class _AgentForms:
         problems = directory.find_bundle_problems(agent)
         # With unknown bundles, the tools to choose from are still those of the person.
         usable = replace(agent, bundles=()) if problems else agent
+        # Thousands of patterns take seconds to compile. They are refused when the agent is saved.
+        if find_tool_problems([each for each in agent.tools or () if each != "!"]):
+            usable = replace(usable, tools=())
         tools = await directory.resolve_agent_tools(self.me, usable)
-        preview = AgentPage(AgentEntry(agent), problems, heading="Preview", tools=_limit_tools(agent, tools))
+        preview = AgentPage(AgentEntry(agent), problems, heading="Preview", tools=_limit_tools(usable, tools))
         is_outdated = isinstance(error, Outdated)
         page = AgentForm(
             entered,
