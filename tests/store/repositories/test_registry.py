@@ -368,11 +368,11 @@ async def test_a_list_takes_the_same_few_queries_however_long_it_is(
     event.remove(reader, "before_cursor_execute", count)
 
 
-# Standing approvals.
+# Approvals for the tools of instances.
 
 
 @pytest.mark.parametrize("change", ["delete", "rename", "delete server", "move server"])
-async def test_no_standing_approval_is_left_to_the_next_server_under_a_slug(
+async def test_no_approval_is_left_to_the_next_server_under_a_slug(
     database: Database, instance: Instance, change: str
 ) -> None:
     own = f"@{instance.user_id}/{instance.slug}"
@@ -382,6 +382,7 @@ async def test_no_standing_approval_is_left_to_the_next_server_under_a_slug(
         await database.approvals.add(asked)
         grant = Grant(f"g{number}", instance.user_id, tool, "write", "hash", "{}", 1.0, 1_000.0)
         assert await database.approvals.answer(instance.user_id, asked.id, yes=True, at=1.0, grant=grant)
+        await database.approvals.add(replace(asked, id=f"open{number}"))
     await database.registry.save_instance(replace(instance, name="Another label"))
     assert len(await database.approvals.list_grants(instance.user_id, 2.0)) == 4
     if change == "delete":
@@ -394,3 +395,5 @@ async def test_no_standing_approval_is_left_to_the_next_server_under_a_slug(
         await database.registry.reset_instances(instance.server_id)
     left = await database.approvals.list_grants(instance.user_id, 2.0)
     assert sorted(each.tool for each in left) == sorted(tools[1:])
+    waiting = await database.approvals.list_pending(instance.user_id)
+    assert sorted(each.tool for each in waiting) == sorted(tools[1:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, exists, func, literal, or_, select, update
+from sqlalchemy import Connection, delete, exists, func, literal, or_, select, true, update
 
 from toolyard.store.repositories.rows import batches
 from toolyard.store.sql.stored_values import compute_digest
@@ -31,7 +31,7 @@ __all__ = [
     "delete_credential_rows",
     "delete_grant_rows",
     "delete_server_rows",
-    "delete_standing_approvals",
+    "delete_tool_approvals",
     "delete_user_rows",
     "find_instance_ids",
 ]
@@ -50,22 +50,25 @@ def delete_grant_rows(connection: Connection, instance_ids: Sequence[str]) -> No
         connection.execute(delete(auth_pending).where(auth_pending.c.key_digest.in_(batch)))
 
 
-def delete_standing_approvals(connection: Connection, condition: Any) -> None:
-    """Delete the standing approvals for tools of matching instances.
+def delete_tool_approvals(connection: Connection, condition: Any) -> None:
+    """Delete the standing approvals for tools of matching instances, and calls of programs that need one.
 
     They name the slug, under which the same person may connect another server later.
     """
     prefix = literal("@") + instances.c.user_id + "/" + instances.c.slug + "/"
-    is_of_instance = func.substr(grants.c.tool, 1, func.length(prefix)) == prefix
-    is_own = grants.c.owner == instances.c.user_id
-    connection.execute(delete(grants).where(exists().where(condition, is_own, is_of_instance)))
+    is_open_call = approvals.c.chat_id.is_(None) & approvals.c.answered_at.is_(None)
+    for table, is_affected in ((grants, true()), (approvals, is_open_call)):
+        is_of_instance = func.substr(table.c.tool, 1, func.length(prefix)) == prefix
+        is_own = table.c.owner == instances.c.user_id
+        rows = is_affected & exists().where(condition, is_own, is_of_instance)
+        connection.execute(delete(table).where(rows))
 
 
 def delete_server_rows(connection: Connection, server_id: str) -> bool:
     """Delete a server with its instances. Return False if it does not exist."""
     is_of_server = instances.c.server_id == server_id
     delete_grant_rows(connection, find_instance_ids(connection, is_of_server))
-    delete_standing_approvals(connection, is_of_server)
+    delete_tool_approvals(connection, is_of_server)
     return connection.execute(delete(servers).where(servers.c.id == server_id)).rowcount > 0
 
 

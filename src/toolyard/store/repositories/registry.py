@@ -12,7 +12,7 @@ from toolyard.store.change_feed.signals import REGISTRY_CHANNEL, Signals
 from toolyard.store.repositories.cascades import (
     delete_grant_rows,
     delete_server_rows,
-    delete_standing_approvals,
+    delete_tool_approvals,
     find_instance_ids,
 )
 from toolyard.store.repositories.rows import RecordMapper, require_below_limit
@@ -233,7 +233,7 @@ class SqlRegistryStorage:
     async def save_instance(self, instance: Instance) -> bool:
         """Replace an instance, except its user and server; return False if it no longer exists.
 
-        If the choice changes, its sign-in and pending sign-ins are deleted; if the slug changes, the standing
+        If the choice changes, its sign-in and pending sign-ins are deleted; if the slug changes, the
         approvals for its tools. Raises Taken or NotFound.
         """
 
@@ -247,7 +247,7 @@ class SqlRegistryStorage:
             _require_choice(connection, instance)
             if old_choice_id != instance.choice_id:
                 delete_grant_rows(connection, [instance.id])
-            delete_standing_approvals(connection, is_instance & (instances.c.slug != instance.slug))
+            delete_tool_approvals(connection, is_instance & (instances.c.slug != instance.slug))
             values = _changeable(self._instance_values(instance))
             with raise_if_violated("unique", _slug_taken_error(instance.slug)):
                 saved = connection.execute(update(instances).where(is_instance).values(values)).rowcount > 0
@@ -267,14 +267,14 @@ class SqlRegistryStorage:
         await self._signals.execute(statement, REGISTRY_CHANNEL, instance_id)
 
     async def delete_instance(self, user_id: str, instance_id: str) -> bool:
-        """Delete an instance with its sign-ins, pending ones too, and standing approvals.
+        """Delete an instance with its sign-ins, pending ones too, and the approvals for its tools.
 
         Return False if it does not exist.
         """
 
         def delete_instance(connection: Connection) -> bool:
             is_instance = _owner_condition(user_id, instance_id)
-            delete_standing_approvals(connection, is_instance)
+            delete_tool_approvals(connection, is_instance)
             if not connection.execute(delete(instances).where(is_instance)).rowcount:
                 return False
             delete_grant_rows(connection, [instance_id])
@@ -285,7 +285,7 @@ class SqlRegistryStorage:
 
     async def reset_instances(self, server_id: str) -> None:
         """Delete the sign-ins and values of all instances of a server, and make these instances pending; also
-        delete the standing approvals for its tools.
+        delete the approvals for its tools.
 
         Used if the server's URL changes to another host. Instances without credentials do not become pending.
         """
@@ -298,7 +298,7 @@ class SqlRegistryStorage:
                 public_choices
             )
             _reset_sign_ins(connection, uses_credentials, "the address of the server changed")
-            delete_standing_approvals(connection, instances.c.server_id == server_id)
+            delete_tool_approvals(connection, instances.c.server_id == server_id)
             self._notify_changed(connection, server_id)
 
         await self._executor.write_or_default(reset_sign_ins, None)
