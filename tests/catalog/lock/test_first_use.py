@@ -163,6 +163,17 @@ async def test_a_trusted_server_gives_one_notice_for_a_change(storage: PinEntryS
     assert lock.quarantine_reasons(listed(read="changed")) == {}
 
 
+async def test_a_notice_tells_new_tools_from_changed_ones() -> None:
+    trusted = Server("docs", HttpSpec("https://docs.example/mcp"))
+    lock = FirstUseLock(MemoryPinEntryStorage(), wall_clock=lambda: 0.0)
+    for tools in ({"a": "1"}, {"a": "1", "b": "1"}, {"a": "2", "b": "1", "c": "1"}):
+        await lock.check_listing(trusted, listed(**tools))
+    assert list(lock.notices) == [
+        "1 definition of server 'docs' is new since 1970-01-01: 'b'",
+        "2 definitions of server 'docs' are new or changed since 1970-01-01: 'a', 'c'",
+    ]
+
+
 async def test_the_mode_decides_which_servers_are_quarantined() -> None:
     trusted = Server("docs", HttpSpec("https://docs.example/mcp"))
     found = {

@@ -11,12 +11,12 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from toolyard.catalog.lock.changes import Change, apply_changes, build_pins, select_changes
+from toolyard.catalog.lock.changes import Change, ChangeKind, apply_changes, build_pins, select_changes
 from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.pins import ServerPins, pack_pins
 from toolyard.catalog.lock.storage import (
@@ -209,11 +209,12 @@ class FirstUseLock(StoredLock):
         if not await self._storage.save(pin_key, PinEntry(entry.revision, body, None, self._wall_clock())):
             return False
         names = [change.tool or change.kind.value for change in changes]
-        more = ", …" if len(names) > _MAX_NAMED_TOOLS else ""
+        shown = ", ".join(map(repr, names[:_MAX_NAMED_TOOLS]))
+        shown += ", …" if len(names) > _MAX_NAMED_TOOLS else ""
         since = datetime.fromtimestamp(entry.saved_at, UTC).date().isoformat()
         notice = (
             f"{len(names)} {'definition' if len(names) == 1 else 'definitions'} of server '{server.id}' "
-            f"changed since {since}: {', '.join(map(repr, names[:_MAX_NAMED_TOOLS]))}{more}"
+            f"{_describe_kinds(changes)} since {since}: {shown}"
         )
         log.warning("%s", notice)
         self.notices.append(notice)
@@ -226,3 +227,11 @@ def _list_unaccepted_changes(entry: PinEntry, contents: ValidatedListing) -> lis
 
 def _unpack(body: bytes) -> ServerPins:
     return unpack_or_empty(body, "the stored tool definitions")
+
+
+def _describe_kinds(changes: Sequence[Change]) -> str:
+    """Return whether definitions are new, have changed, or both."""
+    new = sum(change.kind is ChangeKind.NEW for change in changes)
+    if not new:
+        return "changed"
+    return f"{'is' if len(changes) == 1 else 'are'} new{' or changed' if new < len(changes) else ''}"
