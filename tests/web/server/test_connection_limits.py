@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -111,21 +112,57 @@ async def test_where_all_places_are_taken_the_longest_idle_connection_makes_room
 
 
 async def test_busy_connections_make_no_room(bounded: Any) -> None:
-    limits = ConnectionLimits(max_connections=2, max_per_address=100)
-    port = await bounded(limits)
+    port = await bounded(ConnectionLimits(max_connections=2, max_per_address=100))
     busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-    for _, writer in busy:
-        writer.write(HEALTH[:-2])
-    async with asyncio.timeout(30):
-        while len(limits) < 2 or vars(limits)["_idle_connections"]:
-            await asyncio.sleep(0.01)
+    events = HEALTH.replace(b"/healthz", b"/api/v1/events")
+    upload = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    upload += b"Content-Length: 99999\r\n\r\n"
+    for (reader, writer), request in zip(busy, (events, upload + b" " * 70_000), strict=True):
+        writer.write(request)
+        if request is events:
+            assert b" 200 " in await asyncio.wait_for(reader.readline(), 30)
     refused = await LoopbackClient.open(port)
-    assert await refused.ask() == 503
-    for reader, writer in busy:
-        writer.write(HEALTH[-2:])
-        assert b" 200 " in await asyncio.wait_for(reader.readline(), 30)
+    async with asyncio.timeout(30):
+        while await refused.ask() == 200:  # The upload has not arrived yet.
+            refused.close()
+            await asyncio.sleep(0.01)
+            refused = await LoopbackClient.open(port)
+    assert not busy[0][0].at_eof()
+    for _, writer in busy:
         writer.close()
     refused.close()
+
+
+@pytest.mark.parametrize(
+    "request_part",
+    [
+        b"G",
+        HEALTH[:-2],
+        b"POST /ui/sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\na",
+        HEALTH.replace(b"/healthz", b"/api/v1/openapi.json") * 15,
+    ],
+    ids=["one byte", "most of a head", "part of a form", "a response that is not read"],
+)
+async def test_requests_that_strangers_do_not_finish_make_room(bounded: Any, request_part: bytes) -> None:
+    limits = ConnectionLimits(max_connections=4, max_per_address=100)
+    port = await bounded(limits)
+    stalled = list[socket.socket]()
+    for _ in range(4):
+        stalled.append(made := socket.socket())
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        made.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port))
+        await asyncio.get_running_loop().sock_sendall(made, request_part)
+    await asyncio.sleep(0.2)
+    # The responses are being made.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(30):
+            while len(vars(limits)["_idle_connections"]) < 4:
+                await asyncio.sleep(0.01)
+    newcomers = [await LoopbackClient.open(port) for _ in range(4)]
+    assert [await each.ask() for each in newcomers] == [200] * 4
+    for each in (*stalled, *newcomers):
+        each.close()
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ class ConnectionLimits:
     """The open connections of one process.
 
     At the limit, a new connection replaces the one that has been idle for longest, where idle means that it
-    has sent no byte of a request since it was opened or since its last response. If none is idle, the new
-    connection is refused.
+    has sent no complete request since it was opened or since its last response, or does not read a response.
+    If none is idle, the new connection is refused.
     """
 
     def __init__(

@@ -20,6 +20,9 @@ REQUEST_HEAD_TIMEOUT_SECONDS = 20.0
 """Maximum time from the first byte of a request to the end of its head, in seconds."""
 MAX_REQUEST_HEAD_BYTES = 64 * 1024
 """Maximum size of a request line and its headers, in bytes."""
+_MAX_UNPROTECTED_BYTES = 64 * 1024
+"""Bytes of a request after which a connection counts as busy, although the request is incomplete. Only users
+who are signed in may send as many."""
 _NO_CAPACITY_RESPONSE = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 )
@@ -84,8 +87,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if self._timer is not None:
                 self._cancel_timer()
             self._in_head, self._received_bytes = True, 0
-            if self.limits is not None:
-                self.limits.mark_busy(self)
         self._received_bytes += len(data)
         if self._in_head and _UPGRADE_HEADER_PATTERN.search(data) is not None:
             data = _mask_upgrade_header(data)
@@ -99,12 +100,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if self._received_bytes > MAX_REQUEST_HEAD_BYTES or len(self.headers or ()) > self.max_headers:
                 self._close_transport()
         elif self._in_body:
-            if self._is_answered and self._received_bytes > self.max_discarded_bytes:
+            if not self._is_answered:
+                if self._received_bytes > _MAX_UNPROTECTED_BYTES:
+                    self._mark_busy()
+            elif self._received_bytes > self.max_discarded_bytes:
                 self._close_transport()
         elif self.timeout_keep_alive_task is None and self._is_answered:
             # End of a discarded body. Uvicorn cancelled its keep-alive timer when the data arrived.
-            if self.limits is not None:
-                self.limits.mark_idle(self)
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
@@ -131,6 +133,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._cancel_timer()
         super().on_message_complete()
+        if not self._is_answered:
+            self._mark_busy()
 
     def on_response_complete(self) -> None:
         """Discard the rest of an unread body, or mark the connection as idle."""
@@ -140,12 +144,31 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._in_body:
             self._received_bytes = 0
             self._schedule_close(self.discard_seconds)
-        elif self.limits is not None and not self._in_head:
-            self.limits.mark_idle(self)
+        self._mark_idle()
+
+    def pause_writing(self) -> None:
+        """Count a connection as idle while its client does not read the response."""
+        super().pause_writing()
+        self._mark_idle()
+
+    def resume_writing(self) -> None:
+        """Protect it again once the client reads."""
+        super().resume_writing()
+        if not self._is_answered and not self._in_body:
+            self._mark_busy()
 
     def evict(self) -> None:
-        """Close the connection in favour of another one."""
-        self._close_transport()
+        """Close the connection in favour of another one, without waiting for a client that does not read."""
+        self._cancel_timer()
+        self.transport.abort()
+
+    def _mark_busy(self) -> None:
+        if self.limits is not None:
+            self.limits.mark_busy(self)
+
+    def _mark_idle(self) -> None:
+        if self.limits is not None:
+            self.limits.mark_idle(self)
 
     @property
     def _is_answered(self) -> bool:
