@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # Toolyard in a container: `docker build -t toolyard .`, then see compose.yaml.
 
 # For a reproducible build, pin the base image by digest: --build-arg PYTHON_IMAGE=python@sha256:…
