@@ -15,7 +15,7 @@ from starlette.requests import Request
 from toolyard.accounts.errors import NameTaken
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid, Taken
-from toolyard.web.ui.components.formatting import ago, code_spans, count, one_line, pretty_json, visible
+from toolyard.web.ui.components.formatting import ago, code_spans, compact, count, one_line, pretty_json, visible
 from toolyard.web.ui.components.forms import field_errors
 from toolyard.web.ui.components.lists import paginate
 from toolyard.web.ui.components.responses import (
@@ -116,6 +116,13 @@ def test_counts_have_their_word() -> None:
     assert count(1, "tool") == "1 tool"
     assert count(0, "tool") == "0 tools"
     assert count(1204, "person", "people") == "1,204 people"
+
+
+def test_large_numbers_are_short() -> None:
+    assert compact(99_999) == "99,999"
+    assert compact(140_400) == "140K"
+    assert compact(999_900_000) == "999.9M"
+    assert compact(999_960_000) == "1.0B"
 
 
 @given(st.text())

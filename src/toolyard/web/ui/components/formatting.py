@@ -131,14 +131,19 @@ def size(number: int) -> str:
 
 
 def compact(number: float) -> str:
-    """Return a large number in few characters: ``99,999``, ``140K``, ``2.1M``."""
+    """Return a large number in few characters: ``99,999``, ``140K``, ``2.1M``, ``3.4B``."""
     if number < 100_000:
         return f"{number:,.0f}"
-    return f"{number / 1_000:,.0f}K" if number < 999_500 else f"{number / 1_000_000:,.1f}M"
+    if number < 999_500:
+        return f"{number / 1_000:,.0f}K"
+    return f"{number / 1e6:,.1f}M" if number < 999_950_000 else f"{number / 1e9:,.1f}B"
 
 
 def money(dollars: float | Decimal) -> str:
-    """Return an amount, with more digits if it is small: ``$0.00``, ``< $0.0001``, ``$0.0025``, ``$1.50``."""
+    """Return an amount, with more digits if it is small: ``$0.00``, ``< $0.0001``, ``$0.0025``, ``$1.50``,
+    ``$12,346``."""
+    if dollars >= 10_000:
+        return f"${dollars:,.0f}"
     if not dollars or dollars >= 1:
         return f"${dollars:,.2f}"
     return f"${dollars:.4f}" if dollars >= 0.0001 else "< $0.0001"
