@@ -111,6 +111,8 @@ document.addEventListener("click", async ({ target }) => {
   else showError(new RequestError("Your browser blocks notifications from this site. Allow them in its settings for this site, then try again."));
 });
 
+// Turned on or off in another window.
+addEventListener("storage", showNotificationButton);
 document.addEventListener("visibilitychange", loadPending);
 // The form may have resolved a pending item.
 document.addEventListener("submit", () => setTimeout(loadPending, 1000));
