@@ -107,6 +107,7 @@ def test_moments_are_told_as_distances() -> None:
         (now - 7300, "2 h ago"),
         (now - 86_400 * 3, "3 d ago"),
         (now + 86_400 * 3, "in 3 d"),
+        (now + 86_399, "in 24 h"),
         (now - 86_400 * 400, "11 Dec 2025"),
     ):
         assert ago(at, now) == words

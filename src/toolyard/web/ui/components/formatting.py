@@ -55,7 +55,8 @@ def ago(at: float, now: float | None = None) -> str:
         if distance < end:
             if distance < 5:
                 return "just now"
-            duration = f"{math.floor(distance / unit)} {word}"
+            # A link for a day expires in 24 h, not in 23.
+            duration = f"{round(distance / unit) if ahead else math.floor(distance / unit)} {word}"
             return f"in {duration}" if ahead else f"{duration} ago"
     return date(at)
 

@@ -369,8 +369,7 @@ const TIME_UNITS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [86400 
 function formatRelativeTime(seconds) {
   const distance = Math.abs(seconds), [, unit, symbol] = TIME_UNITS.find(([end]) => distance < end) ?? [];
   if (!unit || distance < 5) return unit && "just now";
-  const text = `${Math.floor(distance / unit)} ${symbol}`;
-  return seconds < 0 ? `in ${text}` : `${text} ago`;
+  return seconds < 0 ? `in ${Math.round(distance / unit)} ${symbol}` : `${Math.floor(distance / unit)} ${symbol} ago`;
 }
 
 setInterval(() => {
