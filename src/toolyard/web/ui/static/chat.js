@@ -95,6 +95,29 @@ function applyChanges(changes) {
   else updateEndButton();
 }
 
+// A long answer takes long to lay out. Changes that arrive meanwhile are applied together, after a pause in which
+// the page answers the reader.
+const PAUSE_PER_WORK = 3;
+let queuedChanges = [], isApplying = false;
+
+async function queueChanges(changes) {
+  queuedChanges.push(...changes);
+  if (isApplying) return;
+  isApplying = true;
+  try {
+    while (queuedChanges.length) {
+      // Replacing an element between press and release would swallow the click.
+      await pointerReleased;
+      const start = performance.now();
+      applyChanges(queuedChanges.splice(0));
+      const milliseconds = PAUSE_PER_WORK * (performance.now() - start);
+      if (milliseconds > 50) await new Promise((resolve) => setTimeout(resolve, milliseconds));
+    }
+  } finally {
+    isApplying = false;
+  }
+}
+
 async function openChatStream() {
   const canOpen = () => isPageVisible() && !isStreamOpen(chatStream) && chat?.dataset.stream;
   if (!canOpen()) return;
@@ -103,12 +126,10 @@ async function openChatStream() {
   chatStream = new EventSource(`${chat.dataset.stream}?after=${lastEventId}${hasSlot ? "" : "&wait=false"}`);
   // Without a slot, the stream ends after the changes so far, and the browser opens it again a few seconds later.
   if (!hasSlot) chatStream.addEventListener("error", useFreeSlot);
-  chatStream.addEventListener("changes", async (event) => {
+  chatStream.addEventListener("changes", (event) => {
     // Set first, so that a stream that is reopened meanwhile does not send these changes again.
     lastEventId = Number(event.lastEventId);
-    // Replacing an element between press and release would swallow the click.
-    await pointerReleased;
-    applyChanges(JSON.parse(event.data));
+    queueChanges(JSON.parse(event.data));
   });
   chatStream.addEventListener("gone", () => {
     closeChatStream();
