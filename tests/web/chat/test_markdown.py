@@ -381,6 +381,19 @@ def test_paragraphs_are_finished_as_soon_as_the_next_begins() -> None:
     assert blocks.tail == "T"
 
 
+def test_a_model_that_repeats_short_paragraphs_makes_few_blocks() -> None:
+    text = "word word word\n\n" * 100_000 + "```py\nx\n\ny\n```\n\nend"
+    blocks = split_blocks(text)
+    assert blocks[:2] == ["word word word\n\n"] * 2
+    assert len(blocks) < 1_100
+    # A fence begins a block, so that its end is found without the parser.
+    assert blocks[-1] == "```py\nx\n\ny\n```\n\nend"
+    in_pieces = MarkdownBlockSplitter()
+    for at in range(0, len(text), 777):
+        in_pieces.add(text[at : at + 777])
+    assert in_pieces.all_blocks == blocks
+
+
 def test_code_with_blank_lines_is_one_block() -> None:
     text = "Look:\n\n```py\na\n\nb\n\nc\n```\n\nDone"
     assert split_blocks(text) == ["Look:\n\n", "```py\na\n\nb\n\nc\n```\n\n", "Done"]

@@ -28,6 +28,10 @@ more, which only a hostile one does, it is not split."""
 _PARSE_OVERHEAD_CHARACTERS = 100
 """Cost of one use of the parser beside that of its characters."""
 _CHUNK_CHARACTERS = 8_192
+_MAX_SHORT_BLOCKS = 200
+_MIN_LATER_BLOCK_CHARACTERS = 2_000
+"""Length of blocks after the first ``_MAX_SHORT_BLOCKS``. Browsers take seconds to add tens of thousands of
+elements beside each other one by one, which a model that repeats a short paragraph would need."""
 _FENCE_PATTERN = re.compile(r" {0,3}(`{3,}|~{3,})([^\n]*)")
 _LIST_ITEM_PATTERN = re.compile(r" {0,3}(?:[-+*]|[0-9]{1,9}[.)])(?:\s|$)")
 
@@ -70,7 +74,13 @@ class MarkdownBlockSplitter:
         first = self.tail[start : start + 1]
         # A line that begins with a letter is a paragraph, whatever follows; other lines must be complete.
         known_end = start + 1 if first.isalpha() else end
-        if known_end and self._after_blank and not first.isspace() and self._is_block_start(start, known_end):
+        if (
+            known_end
+            and self._after_blank
+            and not first.isspace()
+            and self._is_long_enough(start)
+            and self._is_block_start(start, known_end)
+        ):
             self._finish_block(start)
             return True
         if end:
@@ -80,6 +90,14 @@ class MarkdownBlockSplitter:
             self._has_list = self._has_list or _LIST_ITEM_PATTERN.match(line) is not None
             self._line_start = end
         return bool(end)
+
+    def _is_long_enough(self, start: int) -> bool:
+        """Return True if a block may end there. A code fence always begins a block."""
+        return (
+            len(self.finished_blocks) < _MAX_SHORT_BLOCKS
+            or start >= _MIN_LATER_BLOCK_CHARACTERS
+            or self.tail[start] in "`~"
+        )
 
     def _is_block_start(self, start: int, known_end: int) -> bool:
         """Return True if an unindented line after a blank one begins a new block.
