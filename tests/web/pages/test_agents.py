@@ -143,11 +143,15 @@ async def test_an_agents_page_has_its_prompt_and_its_tools_by_server(local_site:
     assert "old_*" in page.root.one("section", id="tools").text
 
 
-async def test_tools_that_an_agent_does_not_choose_are_folded(open_site: Opening, demo: dict[str, Any]) -> None:
+async def test_tools_that_an_agent_does_not_choose_are_folded(
+    open_site: Opening, demo: dict[str, Any]
+) -> None:
     servers = {"demo": demo, "narrow": {**demo, "allowTools": ["nothing"]}}
     site = await open_site(servers, agents=[Agent("fetcher", "Fetcher", tools=("web_fetch",))])
     page = await ScriptlessBrowser(site.client()).get("/ui/agents/fetcher/tools")
-    groups = {each.one("h3").text.strip(): each for each in page.root.one("section", id="tools").all("section")}
+    groups = {
+        each.one("h3").text.strip(): each for each in page.root.one("section", id="tools").all("section")
+    }
     assert "open" not in groups["demo"].one("details").attrs
     # The settings of the server hide them from every agent.
     assert "open" in groups["narrow"].one("details").attrs

@@ -15,7 +15,15 @@ from starlette.requests import Request
 from toolyard.accounts.errors import NameTaken
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid, Taken
-from toolyard.web.ui.components.formatting import ago, code_spans, compact, count, one_line, pretty_json, visible
+from toolyard.web.ui.components.formatting import (
+    ago,
+    code_spans,
+    compact,
+    count,
+    one_line,
+    pretty_json,
+    visible,
+)
 from toolyard.web.ui.components.forms import field_errors
 from toolyard.web.ui.components.lists import paginate
 from toolyard.web.ui.components.responses import (
