@@ -101,14 +101,14 @@ class CallerView:
         """Return the servers whose part of a list is missing, each with the reason."""
         listing = self.gateway.tool_directory.known_listing(self.principal)
         late = self.gateway.listing_cache.pending_server_ids(self.principal.id, method)
-        missing: dict[str, str] = {}
-        for server in self.reachable_servers():
-            if (failure := listing.failures.get(server.id)) is not None:
-                self.gateway.call_path.redact_error(failure)
-            if server.id not in listing.catalogues:
-                missing[server.id] = "has not answered yet" if failure is None else failure.cause
-            elif server.id in late:
-                missing[server.id] = "has not answered yet"
+        servers, missing = self.gateway.manager.visible_servers(self.principal), dict[str, str]()
+        # Each page of a list asks, and nearly all servers are listed: only the others are looked at.
+        for server_id in sorted((servers.keys() - listing.catalogues.keys()) | (servers.keys() & late)):
+            if servers[server_id].enabled and self.can_see_server(server_id):
+                failure = None if server_id in listing.catalogues else listing.failures.get(server_id)
+                if failure is not None:
+                    self.gateway.call_path.redact_error(failure)
+                missing[server_id] = "has not answered yet" if failure is None else failure.cause
         return missing
 
     @property
