@@ -110,7 +110,7 @@ class SqlAgentStorage:
 def _require_room(connection: Connection, stored: StoredAgent, max_per_owner: int) -> None:
     is_owned = agents.c.owner == (stored.owner or _SHARED_OWNER)
     noun = "shared agent" if stored.owner is None else "agent"
-    require_below_limit(connection, agents, is_owned, max_per_owner, noun, "agent_limit")
+    require_below_limit(connection, is_owned, max_per_owner, noun, "agent_limit")
 
 
 def _move_chats(connection: Connection, old: StoredAgent, new_slug: str) -> None:

@@ -221,7 +221,7 @@ class SqlRegistryStorage:
 
         def insert_instance(connection: Connection) -> None:
             own = instances.c.user_id == instance.user_id
-            require_below_limit(connection, instances, own, max_per_user, "instance", "instance_limit")
+            require_below_limit(connection, own, max_per_user, "instance", "instance_limit")
             _require_choice(connection, instance)
             with raise_if_violated("reference", NotFound("the user no longer exists")):
                 if not insert_if_absent(connection, instances, self._instance_values(instance)):

@@ -36,7 +36,7 @@ def delete_all_but_newest(
 
 
 def require_below_limit(
-    connection: Connection, table: Table, condition: Any, max_rows: int, noun: str, setting: str
+    connection: Connection, condition: Any, max_rows: int, noun: str, setting: str
 ) -> None:
     """Raise LimitReached if there are as many matching rows as allowed; 0 means no limit.
 

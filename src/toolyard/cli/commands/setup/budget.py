@@ -96,7 +96,7 @@ def command(options: Options, limit: int | None, weeks: int, chosen: str | None)
         console.print_json(_report_json(views, costs, usage, allowed, proposals))
         return 0
     _show_costs(views, costs, usage, weeks)
-    _show_proposals(views[0].total, allowed, proposals, usage)
+    _show_proposals(views[0].total, allowed, proposals)
     return 0
 
 
@@ -229,7 +229,7 @@ def _show_costs(
         console.show_note(f"calls are counted since {day}, so 'not used' means: not since then")
 
 
-def _show_proposals(total: int, limit: int, proposals: Sequence[SavingProposal], usage: ToolUsage) -> None:
+def _show_proposals(total: int, limit: int, proposals: Sequence[SavingProposal]) -> None:
     if not proposals:
         print(f"within the budget of {limit} tokens")
         return
