@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
+from tests.loop_watch import LoopWatch
 from tests.processes import own_descendants
 
 from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
@@ -149,6 +150,17 @@ async def test_no_more_is_kept_than_the_cache_may_hold(in_process: list[str]) ->
             break
         kept += len(text) + len(html)
     assert 900 < kept <= 1_000
+
+
+async def test_other_tasks_run_while_a_long_page_is_filled() -> None:
+    renderer = MarkdownRenderer(page_characters=0)
+    deferred = DeferredMarkdown(renderer)
+    texts = [f"{number} {'x' * 3_000_000}" for number in range(3)]
+    page = "".join(map(deferred, [*texts, *["short"] * 200_000]))
+    async with LoopWatch() as watch:
+        (filled,) = await deferred.fill([page])
+    assert filled == "".join([*map(render_preformatted, texts), *[render_preformatted("short")] * 200_000])
+    assert watch.longest_seconds < 0.15
 
 
 async def test_placeholders_cannot_be_forged_by_a_text(renderer: MarkdownRenderer) -> None:

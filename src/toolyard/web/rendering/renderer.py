@@ -28,6 +28,8 @@ __all__ = ["ChildUnavailable", "DeferredMarkdown", "MarkdownRenderer", "Renderin
 log = logging.getLogger("toolyard.web")
 
 _CHILD_START_SECONDS = 60.0
+_MAX_INLINE_PLACEHOLDERS = 1_000
+"""Placeholders that are filled in the event loop."""
 _PLACEHOLDER_PATTERN = re.compile("\x00([0-9]+)\x00")
 
 
@@ -172,7 +174,13 @@ class MarkdownRenderer:
                 html_by_text[text] = self._cache_html(text, render_markdown(text))
         else:
             html_by_text |= await self._render_in_child(list(self._take_within_page_limit(missing)))
-        return [html_by_text[text] if text in html_by_text else render_preformatted(text) for text in texts]
+            unrendered = [text for text in missing if text not in html_by_text]
+            if unrendered:
+                # In a thread: to escape megabytes takes time.
+                html_by_text |= await asyncio.to_thread(
+                    lambda: {text: render_preformatted(text) for text in unrendered}
+                )
+        return [html_by_text[text] for text in texts]
 
     async def close(self) -> None:
         """End the child process."""
@@ -259,7 +267,13 @@ class DeferredMarkdown:
         """Return the pages with all placeholders replaced. Each text is rendered once."""
         rendered = await self._renderer.render(self._texts) if self._texts else []
         self._texts = []
-        return [_PLACEHOLDER_PATTERN.sub(lambda match: rendered[int(match[1])], page) for page in pages]
+        if len(rendered) <= _MAX_INLINE_PLACEHOLDERS:
+            return _fill_placeholders(pages, rendered)
+        return await asyncio.to_thread(_fill_placeholders, pages, rendered)
+
+
+def _fill_placeholders(pages: Sequence[str], rendered: Sequence[Markup]) -> list[str]:
+    return [_PLACEHOLDER_PATTERN.sub(lambda match: rendered[int(match[1])], page) for page in pages]
 
 
 # Results.
