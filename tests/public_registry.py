@@ -99,6 +99,12 @@ JUNK = [
     },
     {
         "server": {
+            "name": "io.example/g",
+            "remotes": [{"type": "streamable-http", "url": "https://g\u043e\u043ed.example/mcp"}],
+        }
+    },
+    {
+        "server": {
             "name": "io.example/c",
             "packages": [
                 {

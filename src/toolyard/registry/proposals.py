@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from yarl import URL
+
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid, NotFound, Taken
 from toolyard.registry.server_draft_from_config import EntryDraft
@@ -41,7 +43,9 @@ class Proposals:
             if each.url.rstrip("/") == checked.url.rstrip("/"):
                 hint = "connect to it on the Instances page"
                 raise Taken(f"'{each.name}' is already registered with this address", field="text", hint=hint)
-        entry: dict[str, object] = {"type": checked.transport, "url": checked.url}
+        # With look-alike letters in punycode: an admin decides by the address.
+        url = checked.url if checked.url.isascii() else str(URL(checked.url))
+        entry: dict[str, object] = {"type": checked.transport, "url": url}
         # Only names of headers: the draft has no values.
         headers = {each.key: "${KEY}" for each in found.draft.choices if each.key and each.place == "header"}
         return await self._add(

@@ -29,7 +29,8 @@ _PLACEHOLDER = re.compile(r"\$\{|\{([A-Za-z_][A-Za-z0-9_-]*)\}")
 _PACKAGE_NAME = re.compile(r"(?:@[A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+-]*")
 _NOT_IN_VARIABLES = re.compile(r"[^A-Za-z0-9]+")
-_HTTPS_URL = re.compile(r"https://[^/?#@\\]+(?:[/?#]|$)")
+_HTTPS_URL = re.compile(r"https://[^/?#@\\\x80-\U0010ffff]+(?:[/?#]|$)")
+"""An address whose host is what it looks like: without user information, and in ASCII."""
 _MAX_RESULTS = 20
 
 

@@ -59,6 +59,19 @@ async def proposal_id(person: SignedInUser) -> str:
     return (await person.token.get("/api/v1/proposals")).json["items"][0]["id"]
 
 
+async def test_an_admin_sees_letters_of_another_alphabet_in_a_host_encoded(
+    proposal_team: ProposalTeam,
+) -> None:
+    await propose(proposal_team.ann, text="https://ex\u0430mple.com/mcp/\u00fc")
+    root = ScriptlessBrowser(proposal_team.root.browser)
+    page = await root.get("/ui/admin/proposals")
+    (accept,) = [each.attrs["href"] for each in page.root.one("main").all("a") if each.text == "Accept"]
+    form = await proposal_team.root.browser.get(accept)
+    for text in (page.text, form.text):
+        assert "https://xn--exmple-4nf.com/mcp/%C3%BC" in text
+        assert "ex\u0430mple" not in text
+
+
 async def test_an_address_is_proposed_accepted_through_the_form_and_seen_by_its_proposer(
     proposal_team: ProposalTeam, start_program: ProgramStarter
 ) -> None:
