@@ -46,6 +46,7 @@ def test_a_long_argument_cannot_push_others_out_of_view() -> None:
 
 def test_hidden_characters_are_shown() -> None:
     assert by_name({"to": "a\u202eb\u00a0c"})["to"].value == r"a\u202eb\u00a0c"
+    assert by_name({"to": {"k\u200b": ["a\u202e"]}})["to"].value == r'{"k\u200b": ["a\u202e"]}'
 
 
 async def test_no_two_names_of_arguments_are_shown_alike_or_cut_off(open_site: Opening) -> None:

@@ -161,6 +161,9 @@ async def test_requests_that_strangers_do_not_finish_make_room(bounded: Any, req
                 await asyncio.sleep(0.01)
     newcomers = [await LoopbackClient.open(port) for _ in range(4)]
     assert [await each.ask() for each in newcomers] == [200] * 4
+    async with asyncio.timeout(30):
+        while len(limits) > 4:
+            await asyncio.sleep(0.01)
     for each in (*stalled, *newcomers):
         each.close()
 
@@ -257,6 +260,7 @@ async def test_idle_connections_of_strangers_keep_nobody_from_calling(
     try:
         answer = await client.post("/api/v1/tools/tiny_echo/call", {"arguments": {"needed": 1}})
         assert answer.status == 200, answer.text
+        assert psutil.Process(served.process.pid).rlimit(psutil.RLIMIT_NOFILE) == (hard, hard)
         children = psutil.Process(served.process.pid).children()
         (child,) = [each for each in children if "tiny_server.py" in " ".join(each.cmdline())]
         assert child.rlimit(psutil.RLIMIT_NOFILE) == (soft, hard)
