@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -153,6 +154,18 @@ async def test_opening_ends_where_the_server_is_frozen_from_the_start(
     async with asyncio.timeout(HANG_GUARD):
         with pytest.raises(DatabaseUnavailable, match="timeout"):
             await Database.open(tmp_path, url=url, secret_key=KEY, limits=LIMITS)
+
+
+async def test_connecting_takes_no_longer_than_a_statement_may(
+    proxied: tuple[FreezableProxy, str], tmp_path: Path
+) -> None:
+    proxy, url = proxied
+    proxy.freeze()
+    async with asyncio.timeout(HANG_GUARD):
+        began = time.monotonic()
+        with pytest.raises(DatabaseUnavailable, match="timeout"):
+            await Database.open(tmp_path, url=url, secret_key=KEY, limits=LIMITS)
+        assert time.monotonic() - began < 8
 
 
 @pytest.mark.parametrize("moment", [b"set_config", b"pg_advisory_xact_lock", b"CREATE TABLE", b"COMMIT\0"])

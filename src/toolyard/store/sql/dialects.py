@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping, MutableSet, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from math import ceil
 from pathlib import Path
 from typing import Any, Literal, LiteralString, TypeAlias, cast
 from weakref import WeakSet
@@ -254,7 +255,8 @@ def create_postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> En
         raise DatabaseUnusable(message, hint="pip install 'toolyard[postgres]'") from None
 
     defaults: dict[str, Any] = {
-        "connect_timeout": "10",
+        # The driver waits two seconds at least.
+        "connect_timeout": str(ceil(min(10.0, limits.answer or 10.0))),
         "application_name": "toolyard",
         "keepalives_idle": "10",
         "keepalives_interval": "5",
