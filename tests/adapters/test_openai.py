@@ -26,7 +26,7 @@ async def responses(yard: Toolyard, other_models: str) -> AsyncIterator[AsyncOpe
         yield client
 
 
-async def talk(client: AsyncOpenAI, tools: ChatTools, script: str) -> tuple[str, list[Any]]:
+async def run_model_loop(client: AsyncOpenAI, tools: ChatTools, script: str) -> tuple[str, list[Any]]:
     """Make the two requests of a program; return the final text and all messages."""
     messages: list[Any] = [{"role": "user", "content": script}]
     for _ in range(5):
@@ -52,7 +52,7 @@ async def test_a_conversation_with_calls(yard: Toolyard, chat: AsyncOpenAI) -> N
     script = (
         'call demo_weekday {"date": "2026-07-28"}\ncall demo_weekday {"date": "2026-07-29"}\nthen\nresults?'
     )
-    said, messages = await talk(chat, ChatTools(yard), script)
+    said, messages = await run_model_loop(chat, ChatTools(yard), script)
     assert said == "2026-07-28 is a Tuesday. | 2026-07-29 is a Wednesday."
     calls = [call["id"] for call in messages[1]["tool_calls"]]
     assert [message["tool_call_id"] for message in messages[2:4]] == calls
@@ -64,12 +64,12 @@ async def test_strict_tools_are_called_without_what_strictness_added(
     tools = ChatTools(yard, agent="narrow", strict=True)
     (listed,) = await tools.list()
     assert listed["function"]["strict"] is True
-    said, _ = await talk(chat, tools, 'call demo_weekday {"date": "2026-07-28"}\nthen\nresults?')
+    said, _ = await run_model_loop(chat, tools, 'call demo_weekday {"date": "2026-07-28"}\nthen\nresults?')
     assert said == "2026-07-28 is a Tuesday."
 
 
 async def test_a_picture_follows_the_messages_of_the_tools(yard: Toolyard, chat: AsyncOpenAI) -> None:
-    said, messages = await talk(chat, ChatTools(yard), "call every_get-tiny-image {}\nthen\nimage?")
+    said, messages = await run_model_loop(chat, ChatTools(yard), "call every_get-tiny-image {}\nthen\nimage?")
     # The image is in a user message, which the model treats as the latest input.
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "user", "assistant"]
     assert messages[3]["content"][1]["image_url"]["url"].startswith("data:image/png;base64,")

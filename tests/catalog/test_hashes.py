@@ -26,15 +26,17 @@ BASE = Definition(
 )
 
 
-def turned(value: Any) -> Any:
+def reverse_keys(value: Any) -> Any:
     """Return the same JSON value with the keys of every object in the opposite order."""
     if isinstance(value, dict):
-        return {key: turned(value[key]) for key in reversed(value)}
-    return [turned(item) for item in value] if isinstance(value, list) else value
+        return {key: reverse_keys(value[key]) for key in reversed(value)}
+    return [reverse_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def test_the_order_of_keys_does_not_matter() -> None:
-    other = replace(BASE, input_schema=turned(BASE.input_schema), annotations=turned(BASE.annotations))
+    other = replace(
+        BASE, input_schema=reverse_keys(BASE.input_schema), annotations=reverse_keys(BASE.annotations)
+    )
     assert list(other.input_schema) != list(BASE.input_schema)
     assert definition_hash(other) == definition_hash(BASE)
 

@@ -38,26 +38,26 @@ ENV = {"TOOL": "npx", "B": "b", "HOST": "h", "TOKEN": "t"}
 
 
 @pytest.fixture
-def found(project: Path, write: Write) -> Path:
+def found_file(project: Path, write: Write) -> Path:
     return write(project / ".mcp.json", CONFIG)
 
 
-def test_a_discovered_file_waits_for_approval_and_nothing_expands(load: Load, found: Path) -> None:
+def test_a_discovered_file_waits_for_approval_and_nothing_expands(load: Load, found_file: Path) -> None:
     configuration = load(env=ENV)
     assert list(configuration.servers) == ["local", "remote", "off"]
     local, remote, off = configuration.servers.values()
     assert not any(server.enabled for server in configuration.servers.values())
-    assert local.disabled_reason == f"not approved: run `toolyard approve {found}`"
+    assert local.disabled_reason == f"not approved: run `toolyard approve {found_file}`"
     assert local.transport == StdioSpec("${TOOL}", ("--key", "${KEY:-none}"), {"A": "${B}"}, "/srv")
     assert remote.transport.url == "https://${HOST}/mcp"
     assert remote.transport.headers == {"Authorization": "Bearer ${TOKEN}"}
     assert off.disabled_reason is None
     assert configuration.unapproved == {"local", "remote", "off"}
-    assert configuration.waiting == configuration.file == str(found)
+    assert configuration.waiting == configuration.file == str(found_file)
     assert any("toolyard approve" in (hint.hint or "") for hint in configuration.hints)
 
 
-def test_no_variable_is_even_looked_at_before(load: Load, found: Path) -> None:
+def test_no_variable_is_even_looked_at_before(load: Load, found_file: Path) -> None:
     looked: list[str] = []
 
     class Spy(dict[str, str]):
@@ -71,8 +71,8 @@ def test_no_variable_is_even_looked_at_before(load: Load, found: Path) -> None:
     assert not {"TOOL", "KEY", "B", "HOST", "TOKEN"} & {*looked}
 
 
-def test_once_approved_it_is_used(load: Load, found: Path, data_dir: Path) -> None:
-    approve_file(found, data_dir)
+def test_once_approved_it_is_used(load: Load, found_file: Path, data_dir: Path) -> None:
+    approve_file(found_file, data_dir)
     configuration = load(env=ENV)
     assert configuration.servers["local"].transport == StdioSpec("npx", ("--key", "none"), {"A": "b"}, "/srv")
     assert configuration.servers["remote"].enabled
@@ -110,51 +110,51 @@ def test_the_folder_in_a_file_that_was_named_counts_from_that_of_the_client_and_
 
 
 def test_a_changed_file_waits_and_the_last_approved_state_stays(
-    load: Load, found: Path, data_dir: Path, write: Write
+    load: Load, found_file: Path, data_dir: Path, write: Write
 ) -> None:
-    approve_file(found, data_dir)
-    write(found, {"mcpServers": {"local": {"command": "evil"}, "more": {"command": "evil"}}})
+    approve_file(found_file, data_dir)
+    write(found_file, {"mcpServers": {"local": {"command": "evil"}, "more": {"command": "evil"}}})
     configuration = load(env=ENV)
     assert list(configuration.servers) == ["local", "remote", "off"]
     assert configuration.servers["local"].transport.command == "npx"
-    assert configuration.waiting == str(found)
+    assert configuration.waiting == str(found_file)
     (hint,) = configuration.hints
     assert "changed since it was approved" in hint.message
-    approve_file(found, data_dir)
+    approve_file(found_file, data_dir)
     assert list(load(env=ENV).servers) == ["local", "more"]
 
 
 def test_a_change_that_is_broken_does_not_disturb_the_approved_state(
-    load: Load, found: Path, data_dir: Path
+    load: Load, found_file: Path, data_dir: Path
 ) -> None:
-    approve_file(found, data_dir)
+    approve_file(found_file, data_dir)
     for broken in (b"{oops", b"\xff\xfe", b""):
-        found.write_bytes(broken)
+        found_file.write_bytes(broken)
         configuration = load(env=ENV)
         assert configuration.servers["local"].enabled
-        assert configuration.waiting == str(found)
+        assert configuration.waiting == str(found_file)
 
 
 def test_a_file_put_back_to_what_was_approved_needs_no_new_approval(
-    load: Load, found: Path, data_dir: Path, write: Write
+    load: Load, found_file: Path, data_dir: Path, write: Write
 ) -> None:
-    approve_file(found, data_dir)
-    write(found, "{}")
-    write(found, CONFIG)
+    approve_file(found_file, data_dir)
+    write(found_file, "{}")
+    write(found_file, CONFIG)
     assert load(env=ENV).waiting is None
 
 
 def test_approval_is_for_one_place_only(
-    load: Load, found: Path, data_dir: Path, project: Path, write: Write
+    load: Load, found_file: Path, data_dir: Path, project: Path, write: Write
 ) -> None:
-    approve_file(found, data_dir)
+    approve_file(found_file, data_dir)
     copy = write(project / "sub" / ".mcp.json", CONFIG)
     configuration = load(env=ENV, cwd=project / "sub")
     assert configuration.waiting == str(copy)
 
 
 def test_one_file_reached_through_a_linked_folder_is_one_file(
-    load: Load, found: Path, data_dir: Path, project: Path, tmp_path: Path
+    load: Load, found_file: Path, data_dir: Path, project: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to(project)
     approve_file(tmp_path / "link" / ".mcp.json", data_dir)
@@ -162,17 +162,19 @@ def test_one_file_reached_through_a_linked_folder_is_one_file(
 
 
 def test_explicit_paths_variables_and_the_data_directory_count_as_approved(
-    load: Load, found: Path, data_dir: Path, write: Write
+    load: Load, found_file: Path, data_dir: Path, write: Write
 ) -> None:
-    assert load(found, env=ENV).servers["local"].enabled
-    assert load(env={**ENV, "TOOLYARD_CONFIG_PATH": str(found)}).servers["local"].enabled
-    assert load(env={**ENV, "MCP_CONFIG_PATH": str(found)}).servers["local"].enabled
-    found.unlink()
+    assert load(found_file, env=ENV).servers["local"].enabled
+    assert load(env={**ENV, "TOOLYARD_CONFIG_PATH": str(found_file)}).servers["local"].enabled
+    assert load(env={**ENV, "MCP_CONFIG_PATH": str(found_file)}).servers["local"].enabled
+    found_file.unlink()
     write(data_dir / "mcp.json", CONFIG)
     assert load(env=ENV).servers["local"].enabled
 
 
-def test_overrides_and_environment_need_no_approval_beside_a_file_that_does(load: Load, found: Path) -> None:
+def test_overrides_and_environment_need_no_approval_beside_a_file_that_does(
+    load: Load, found_file: Path
+) -> None:
     inline = json.dumps({"mcpServers": {"remote": {"command": "inline"}}})
     configuration = load(
         env={**ENV, "TOOLYARD_CONFIG_JSON": inline}, overrides={"mcpServers": {"mine": {"command": "x"}}}
@@ -182,57 +184,61 @@ def test_overrides_and_environment_need_no_approval_beside_a_file_that_does(load
 
 
 def test_a_discovered_file_that_was_never_approved_is_still_checked(
-    load: Load, found: Path, write: Write
+    load: Load, found_file: Path, write: Write
 ) -> None:
-    write(found, {"mcpServers": {"a": {"command": 5}}})
+    write(found_file, {"mcpServers": {"a": {"command": 5}}})
     assert load().servers["a"].problems
-    write(found, {"servers": {"a": {"command": 5}}})
+    write(found_file, {"servers": {"a": {"command": 5}}})
     with pytest.raises(ConfigError):
         load()
 
 
-def test_a_caller_may_bring_its_own_approvals(load: Load, found: Path) -> None:
-    content = found.read_bytes()
+def test_a_caller_may_bring_its_own_approvals(load: Load, found_file: Path) -> None:
+    content = found_file.read_bytes()
     mine = FileApprovals(
-        {str(found): FileApproval(review_file(found, found.parent).sha256, content.decode())}
+        {str(found_file): FileApproval(review_file(found_file, found_file.parent).sha256, content.decode())}
     )
     assert load(env=ENV, approvals=mine).servers["local"].enabled
 
 
-def test_the_record_is_for_its_owner_only_and_holds_hash_and_content(found: Path, data_dir: Path) -> None:
-    approve_file(found, data_dir)
+def test_the_record_is_for_its_owner_only_and_holds_hash_and_content(
+    found_file: Path, data_dir: Path
+) -> None:
+    approve_file(found_file, data_dir)
     record = data_dir / "approvals.json"
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
-    entry = json.loads(record.read_text())["files"][str(found)]
-    assert entry["content"] == found.read_text()
+    entry = json.loads(record.read_text())["files"][str(found_file)]
+    assert entry["content"] == found_file.read_text()
     assert len(entry["sha256"]) == 64
     assert [path.name for path in data_dir.iterdir()] == ["approvals.json"]
 
 
-def test_the_record_is_made_together_with_its_folder(found: Path, tmp_path: Path) -> None:
-    approve_file(found, tmp_path / "new" / "folder")
-    assert read_approvals(tmp_path / "new" / "folder").find(found)
+def test_the_record_is_made_together_with_its_folder(found_file: Path, tmp_path: Path) -> None:
+    approve_file(found_file, tmp_path / "new" / "folder")
+    assert read_approvals(tmp_path / "new" / "folder").find(found_file)
 
 
-def test_approvals_of_other_files_are_kept(found: Path, data_dir: Path, tmp_path: Path, write: Write) -> None:
+def test_approvals_of_other_files_are_kept(
+    found_file: Path, data_dir: Path, tmp_path: Path, write: Write
+) -> None:
     other = write(tmp_path / "other" / ".mcp.json", {})
-    approve_file(found, data_dir)
+    approve_file(found_file, data_dir)
     approve_file(other, data_dir)
-    assert read_approvals(data_dir).find(found)
+    assert read_approvals(data_dir).find(found_file)
     assert read_approvals(data_dir).find(other)
 
 
 @pytest.mark.parametrize(
     "text", ["{oops", "[]", '{"files": 5}', '{"files": {"a": 5, "b": {"sha256": 1}}}', "\xff"]
 )
-def test_a_damaged_record_approves_nothing(load: Load, found: Path, data_dir: Path, text: str) -> None:
+def test_a_damaged_record_approves_nothing(load: Load, found_file: Path, data_dir: Path, text: str) -> None:
     (data_dir / "approvals.json").write_bytes(text.encode("latin-1"))
-    assert load(env=ENV).waiting == str(found)
-    approve_file(found, data_dir)
+    assert load(env=ENV).waiting == str(found_file)
+    approve_file(found_file, data_dir)
     assert load(env=ENV).waiting is None
 
 
-def test_and_says_so(load: Load, found: Path, data_dir: Path) -> None:
+def test_and_says_so(load: Load, found_file: Path, data_dir: Path) -> None:
     (data_dir / "approvals.json").write_text("{oops")
     assert any("record of approvals cannot be read" in hint.message for hint in load(env=ENV).hints)
 

@@ -68,8 +68,8 @@ class ApprovalSite:
 
 
 @pytest.fixture
-async def door(open_site: Any, http: aiohttp.ClientSession) -> Any:
-    """``await door(scope)``."""
+async def open_approval_site(open_site: Any, http: aiohttp.ClientSession) -> Any:
+    """``await open_approval_site(scope)``."""
 
     async def make(scope: TokenScope = MAY_APPROVE, **servers: Any) -> ApprovalSite:
         config = {"one": passthrough_entry("one"), **servers}
@@ -97,9 +97,9 @@ def question(reply: Reply) -> tuple[str, dict[str, Any], str]:
 )
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_call_is_answered_with_the_link_and_works_after_the_yes(
-    door: Any, scope: TokenScope, capabilities: dict[str, Any], era: str
+    open_approval_site: Any, scope: TokenScope, capabilities: dict[str, Any], era: str
 ) -> None:
-    here: ApprovalSite = await door(scope)
+    here: ApprovalSite = await open_approval_site(scope)
     client = here.modern(capabilities) if era == "modern" else await here.old(capabilities)
     reply = await client.call(WRITE, {"text": "a"})
     assert reply.result["isError"] is True
@@ -120,8 +120,8 @@ async def test_a_call_is_answered_with_the_link_and_works_after_the_yes(
     assert (await client.call(WRITE, {"text": "a"})).result["isError"] is True
 
 
-async def test_the_api_answers_with_the_link_and_works_after_the_yes(door: Any) -> None:
-    here: ApprovalSite = await door(MAY_CALL)
+async def test_the_api_answers_with_the_link_and_works_after_the_yes(open_approval_site: Any) -> None:
+    here: ApprovalSite = await open_approval_site(MAY_CALL)
     answer = await here.call({"text": "a"})
     (asked,) = await here.waiting()
     link = f"{here.local.url}/ui/approvals#{asked.id}"
@@ -136,8 +136,8 @@ async def test_the_api_answers_with_the_link_and_works_after_the_yes(door: Any) 
     assert await here.waiting() == []
 
 
-async def test_a_no_lets_nothing_through(door: Any) -> None:
-    here: ApprovalSite = await door()
+async def test_a_no_lets_nothing_through(open_approval_site: Any) -> None:
+    here: ApprovalSite = await open_approval_site()
     await here.call()
     (asked,) = await here.waiting()
     await here.say(asked, yes=False)
@@ -145,8 +145,8 @@ async def test_a_no_lets_nothing_through(door: Any) -> None:
     assert [each.id for each in await here.waiting()] != [asked.id]
 
 
-async def test_one_persons_yes_is_nobody_elses(door: Any) -> None:
-    here: ApprovalSite = await door()
+async def test_one_persons_yes_is_nobody_elses(open_approval_site: Any) -> None:
+    here: ApprovalSite = await open_approval_site()
     await here.call()
     (asked,) = await here.waiting()
     bob = await here.local.person("bob")
@@ -158,8 +158,8 @@ async def test_one_persons_yes_is_nobody_elses(door: Any) -> None:
     assert (await here.call()).status == 200
 
 
-async def test_the_form_of_an_approval_counts_in_its_own_session_only(door: Any) -> None:
-    here: ApprovalSite = await door()
+async def test_the_form_of_an_approval_counts_in_its_own_session_only(open_approval_site: Any) -> None:
+    here: ApprovalSite = await open_approval_site()
     await here.call({"text": "a"})
     await here.call({"text": "b"})
     one, other = await here.waiting()
@@ -190,8 +190,8 @@ async def test_the_form_of_an_approval_counts_in_its_own_session_only(door: Any)
     assert (await here.call({"text": "b"})).status == 409
 
 
-async def test_another_definition_is_not_what_was_approved(door: Any) -> None:
-    here: ApprovalSite = await door()
+async def test_another_definition_is_not_what_was_approved(open_approval_site: Any) -> None:
+    here: ApprovalSite = await open_approval_site()
     await here.call()
     (asked,) = await here.waiting()
     store = here.local.services.database.approvals
@@ -203,16 +203,16 @@ async def test_another_definition_is_not_what_was_approved(door: Any) -> None:
     assert (await here.call()).status == 409
 
 
-async def test_many_calls_do_not_flood_the_page(door: Any) -> None:
-    here: ApprovalSite = await door(MAY_CALL)
+async def test_many_calls_do_not_flood_the_page(open_approval_site: Any) -> None:
+    here: ApprovalSite = await open_approval_site(MAY_CALL)
     answers = await asyncio.gather(*(here.call({"text": str(number % 104)}) for number in range(120)))
     assert len(await here.waiting()) == 100
     assert {answer.status for answer in answers} == {409, 404}
     assert "are already waiting for approval" in "".join(answer.text for answer in answers)
 
 
-async def test_what_nobody_could_look_at_is_not_asked_about(door: Any) -> None:
-    here: ApprovalSite = await door(MAY_CALL)
+async def test_what_nobody_could_look_at_is_not_asked_about(open_approval_site: Any) -> None:
+    here: ApprovalSite = await open_approval_site(MAY_CALL)
     answer = await here.call({"text": "x" * 300_000})
     assert "too long to be shown" in answer.text
     assert await here.waiting() == []
@@ -221,8 +221,8 @@ async def test_what_nobody_could_look_at_is_not_asked_about(door: Any) -> None:
 # The client is asked.
 
 
-async def test_a_modern_client_is_asked_and_its_yes_is_for_one_call(door: Any) -> None:
-    here: ApprovalSite = await door()
+async def test_a_modern_client_is_asked_and_its_yes_is_for_one_call(open_approval_site: Any) -> None:
+    here: ApprovalSite = await open_approval_site()
     client = here.modern()
     first = await client.call(WRITE, {"text": "a"})
     name, params, state = question(first)
@@ -263,9 +263,9 @@ async def asks(client: ModernClient, http: aiohttp.ClientSession, arguments: dic
     ids=["one long value", "two long values", "long once hidden characters are shown"],
 )
 async def test_arguments_that_do_not_fit_are_approved_on_the_page_only(
-    door: Any, http: aiohttp.ClientSession, era: str, arguments: dict[str, Any]
+    open_approval_site: Any, http: aiohttp.ClientSession, era: str, arguments: dict[str, Any]
 ) -> None:
-    here: ApprovalSite = await door()
+    here: ApprovalSite = await open_approval_site()
     client = here.modern() if era == "modern" else await here.old()
     result = await asks(client, http, arguments)
     (waiting,) = await here.waiting()
@@ -276,9 +276,9 @@ async def test_arguments_that_do_not_fit_are_approved_on_the_page_only(
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_question_shows_all_keys_first_and_hidden_characters(
-    door: Any, http: aiohttp.ClientSession, era: str
+    open_approval_site: Any, http: aiohttp.ClientSession, era: str
 ) -> None:
-    here: ApprovalSite = await door()
+    here: ApprovalSite = await open_approval_site()
     client = here.modern() if era == "modern" else await here.old()
     arguments = {
         "body": "x" * 900,
@@ -295,8 +295,8 @@ async def test_a_question_shows_all_keys_first_and_hidden_characters(
     assert "y" * 500 in message
 
 
-async def test_a_modern_client_that_brings_no_answer_is_asked_again(door: Any) -> None:
-    here: ApprovalSite = await door()
+async def test_a_modern_client_that_brings_no_answer_is_asked_again(open_approval_site: Any) -> None:
+    here: ApprovalSite = await open_approval_site()
     client = here.modern()
     name, params, state = question(await client.call(WRITE))
     for nothing in ({}, {"other": {"action": "accept"}}, {name: "accept"}):
@@ -306,8 +306,8 @@ async def test_a_modern_client_that_brings_no_answer_is_asked_again(door: Any) -
 
 
 @pytest.mark.parametrize(("action", "still"), [("decline", 0), ("cancel", 1), ("made up", 1)])
-async def test_a_modern_client_that_says_no(door: Any, action: str, still: int) -> None:
-    here: ApprovalSite = await door()
+async def test_a_modern_client_that_says_no(open_approval_site: Any, action: str, still: int) -> None:
+    here: ApprovalSite = await open_approval_site()
     client = here.modern()
     name, _, state = question(await client.call(WRITE))
     reply = await client.call(WRITE, inputResponses={name: {"action": action}}, requestState=state)
@@ -317,8 +317,8 @@ async def test_a_modern_client_that_says_no(door: Any, action: str, still: int) 
     assert len(await here.waiting()) == still
 
 
-async def test_another_token_of_the_same_person_does_not_answer_in_its_place(door: Any) -> None:
-    here: ApprovalSite = await door()
+async def test_another_token_of_the_same_person_does_not_answer_in_its_place(open_approval_site: Any) -> None:
+    here: ApprovalSite = await open_approval_site()
     name, _, state = question(await here.modern().call(WRITE))
     people = here.local.services.people
     _, secret = await people.create_token(here.person.user, "less", MAY_CALL, None)
@@ -329,8 +329,8 @@ async def test_another_token_of_the_same_person_does_not_answer_in_its_place(doo
     assert len(await here.waiting()) == 1
 
 
-async def test_an_answer_needs_nothing_that_a_process_keeps(door: Any) -> None:
-    here: ApprovalSite = await door()
+async def test_an_answer_needs_nothing_that_a_process_keeps(open_approval_site: Any) -> None:
+    here: ApprovalSite = await open_approval_site()
     name, _, state = question(await here.modern().call(WRITE))
     # What one process keeps in memory is not needed: all of it is in the state and the database.
     await here.local.part(GatewayMount).gateway.suspended_calls.close()
@@ -364,8 +364,10 @@ async def _next(response: aiohttp.ClientResponse) -> Any:
     raise AssertionError("the stream ended")
 
 
-async def test_a_legacy_client_is_asked_within_its_call(door: Any, http: aiohttp.ClientSession) -> None:
-    here: ApprovalSite = await door()
+async def test_a_legacy_client_is_asked_within_its_call(
+    open_approval_site: Any, http: aiohttp.ClientSession
+) -> None:
+    here: ApprovalSite = await open_approval_site()
     for capabilities in (FORMS, {"elicitation": {}}):
         client = await here.old(capabilities)
         answer = await answered(client, http, "accept")
@@ -376,8 +378,10 @@ async def test_a_legacy_client_is_asked_within_its_call(door: Any, http: aiohttp
     assert await here.waiting() == []
 
 
-async def test_a_legacy_client_that_fails_gets_the_link(door: Any, http: aiohttp.ClientSession) -> None:
-    here: ApprovalSite = await door()
+async def test_a_legacy_client_that_fails_gets_the_link(
+    open_approval_site: Any, http: aiohttp.ClientSession
+) -> None:
+    here: ApprovalSite = await open_approval_site()
     client = await here.old()
     message = client.message("tools/call", {"name": WRITE, "arguments": {}})
     async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
@@ -389,8 +393,10 @@ async def test_a_legacy_client_that_fails_gets_the_link(door: Any, http: aiohttp
     assert len(await here.waiting()) == 1
 
 
-async def test_at_the_address_of_one_server_the_same_holds(door: Any, http: aiohttp.ClientSession) -> None:
-    here: ApprovalSite = await door()
+async def test_at_the_address_of_one_server_the_same_holds(
+    open_approval_site: Any, http: aiohttp.ClientSession
+) -> None:
+    here: ApprovalSite = await open_approval_site()
     client = here.modern()
     client.url += "/servers/one"
     name, _, state = question(await client.call("write"))
@@ -403,8 +409,8 @@ async def test_at_the_address_of_one_server_the_same_holds(door: Any, http: aioh
 THROUGH = {"name": WRITE, "arguments": {"text": "a"}}
 
 
-async def test_through_the_meta_tools_a_modern_client_is_asked(door: Any) -> None:
-    here: ApprovalSite = await door()
+async def test_through_the_meta_tools_a_modern_client_is_asked(open_approval_site: Any) -> None:
+    here: ApprovalSite = await open_approval_site()
     client = here.modern()
     client.url += "?mode=meta"
     name, params, state = question(await client.call("tools_call", THROUGH))
@@ -428,9 +434,9 @@ async def test_through_the_meta_tools_a_modern_client_is_asked(door: Any) -> Non
 
 
 async def test_through_the_meta_tools_a_legacy_client_is_asked(
-    door: Any, http: aiohttp.ClientSession
+    open_approval_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    here: ApprovalSite = await door()
+    here: ApprovalSite = await open_approval_site()
     client = await here.old()
     client.url += "?mode=meta"
     for action, words in (("accept", '"ok":true'), ("decline", "was not approved")):
@@ -445,9 +451,9 @@ async def test_through_the_meta_tools_a_legacy_client_is_asked(
     ids=["the token does not allow it", "the client cannot"],
 )
 async def test_through_the_meta_tools_the_link_is_told_where_nobody_can_be_asked(
-    door: Any, scope: TokenScope, capabilities: dict[str, Any]
+    open_approval_site: Any, scope: TokenScope, capabilities: dict[str, Any]
 ) -> None:
-    here: ApprovalSite = await door(scope)
+    here: ApprovalSite = await open_approval_site(scope)
     client = here.modern(capabilities)
     client.url += "?mode=meta"
     reply = await client.call("tools_call", {"name": WRITE, "arguments": {}})
@@ -495,13 +501,15 @@ async def modern_server(request: aiohttp.web.Request) -> aiohttp.web.Response:
     return aiohttp.web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
 
-async def test_one_yes_is_enough_for_all_rounds_of_a_call(door: Any) -> None:
+async def test_one_yes_is_enough_for_all_rounds_of_a_call(open_approval_site: Any) -> None:
     app = aiohttp.web.Application()
     app.router.add_post("/mcp", modern_server)
     runner = aiohttp.web.AppRunner(app)
     await runner.setup()
     await aiohttp.web.TCPSite(runner, "127.0.0.1", 0).start()
-    here: ApprovalSite = await door(two={"url": f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"})
+    here: ApprovalSite = await open_approval_site(
+        two={"url": f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"}
+    )
     client = here.modern()
     name, _, state = question(await client.call("two_give"))
     asked = await client.call("two_give", inputResponses={name: {"action": "accept"}}, requestState=state)

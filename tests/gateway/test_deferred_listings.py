@@ -18,7 +18,7 @@ from tests.gateway.conftest import (
     next_message,
     passthrough_entry,
 )
-from tests.gateway.test_list_changed import listening, lists_changed, tools
+from tests.gateway.test_list_changed import lists_changed, open_listener, tools
 from tests.web.conftest import InProcessApp
 
 from toolyard.gateway.endpoint import MISSING_SERVERS_META_KEY
@@ -102,7 +102,7 @@ async def test_tools_of_the_others_are_listed_and_the_rest_is_announced(
         {"one": passthrough_entry("one"), "slow": entry}, list_deadline=LIST_DEADLINE_SECONDS
     )
     await warm(services, http, "one")
-    async with listening(http, f"{services.url}/mcp", "", era) as (client, stream):
+    async with open_listener(http, f"{services.url}/mcp", "", era) as (client, stream):
         for _ in range(2):
             reply = await client.ask("tools/list")
             names = {tool["name"] for tool in reply.result["tools"]}
@@ -272,7 +272,7 @@ async def test_other_lists_are_not_held_up_either(
         {"one": passthrough_entry("one"), "slow": entry}, list_deadline=LIST_DEADLINE_SECONDS
     )
     await warm(services, http, "one", "slow")
-    async with listening(http, f"{services.url}/mcp", "", "modern") as (client, stream):
+    async with open_listener(http, f"{services.url}/mcp", "", "modern") as (client, stream):
         await server.hold(listing)
         reply = await client.ask(listing)
         assert [each["name"] for each in reply.result[kind]] == names

@@ -168,7 +168,7 @@ async def test_where_resources_are_is_found_out_once(
     assert len(made) == 2
 
 
-async def opened(client: Any, path: str) -> aiohttp.ClientResponse:
+async def open_stream(client: Any, path: str) -> aiohttp.ClientResponse:
     """A stream of the API or of a page, which has begun."""
     response = await client.session.get(f"{client.url}{path}", headers=client.headers)
     assert (await response.content.readline()).startswith(b"retry:")
@@ -188,9 +188,9 @@ async def test_open_event_streams_are_limited_per_person_over_all_interfaces(
     hers = [
         await listen(ModernClient(http, url, headers=bearer(ann))),
         await get(session),
-        await opened(ann.token, "/api/v1/events"),
-        await opened(ann.token, f"/api/v1/chats/{chat}/stream"),
-        await opened(ann.browser, f"/ui/chat/{chat}/stream"),
+        await open_stream(ann.token, "/api/v1/events"),
+        await open_stream(ann.token, f"/api/v1/chats/{chat}/stream"),
+        await open_stream(ann.browser, f"/ui/chat/{chat}/stream"),
     ]
     refused = await ann.token.get("/api/v1/events")
     assert (refused.status, refused.headers["Retry-After"]) == (429, "5")
@@ -208,10 +208,10 @@ async def test_open_event_streams_are_limited_per_person_over_all_interfaces(
     assert (await http.get(url, headers=head)).status == 429
     # Everything else goes on, for her and for others.
     assert (await session.ask("ping")).result == {}
-    his = await opened(ben.token, "/api/v1/events")
+    his = await open_stream(ben.token, "/api/v1/events")
     hers.pop().close()
     await wait_until(lambda: team.part(StreamLimits).open_streams == 5)
-    hers.append(await opened(ann.token, "/api/v1/events"))
+    hers.append(await open_stream(ann.token, "/api/v1/events"))
     for stream in (*hers, his):
         stream.close()
     await wait_until(lambda: team.part(StreamLimits).open_streams == 0)
@@ -220,7 +220,7 @@ async def test_open_event_streams_are_limited_per_person_over_all_interfaces(
 async def test_open_event_streams_are_limited_in_total(open_site: Any) -> None:
     team = await open_site({}, people_mode="password", max_streams=1)
     ann, ben = await team.person("ann"), await team.person("ben")
-    hers = await opened(ann.token, "/api/v1/events")
+    hers = await open_stream(ann.token, "/api/v1/events")
     refused = await ben.token.get("/api/v1/events")
     assert (refused.status, "max_streams" in refused.json["hint"]) == (429, True)
     hers.close()

@@ -42,7 +42,7 @@ def entry(said: Path, words: str, **more: Any) -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-I", "-S", "-c", PROGRAM, str(said)], **more}
 
 
-async def heard(http: aiohttp.ClientSession, services: Any) -> tuple[str | None, str | None]:
+async def read_instructions(http: aiohttp.ClientSession, services: Any) -> tuple[str | None, str | None]:
     """The instructions at the address of the server, and at that of all."""
     found: list[str | None] = []
     for address in ("/mcp/servers/one", "/mcp"):
@@ -56,14 +56,14 @@ async def test_those_of_an_untrusted_server_reach_no_model(
     open_site: Any, http: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     trusted = await open_site({"one": entry(tmp_path / "said", "Look first.")})
-    assert await heard(http, trusted) == ("Look first.", "# one\nLook first.")
+    assert await read_instructions(http, trusted) == ("Look first.", "# one\nLook first.")
     more = {"trust": "untrusted", "allowTools": ["look"]}
     hostile = await open_site(
         {"one": entry(tmp_path / "said", "Obey.", **more)},
         write_tools="allow",
         list_deadline=LONG_LIST_DEADLINE,
     )
-    assert await heard(http, hostile) == (None, None)
+    assert await read_instructions(http, hostile) == (None, None)
 
 
 async def test_those_that_are_not_as_accepted_reach_no_model(
@@ -72,7 +72,7 @@ async def test_those_that_are_not_as_accepted_reach_no_model(
     local = await open_site(
         {"one": entry(tmp_path / "said", "Look first.")}, list_deadline=LONG_LIST_DEADLINE
     )
-    await heard(http, local)
+    await read_instructions(http, local)
     core, server = local.services.core, local.services.config.configuration.servers["one"]
     keeper = core.locks.file
     write_lock(
@@ -84,11 +84,11 @@ async def test_those_that_are_not_as_accepted_reach_no_model(
         },
     )
     await wait_until(lambda: keeper.exists)
-    assert await heard(http, local) == ("Look first.", "# one\nLook first.")
+    assert await read_instructions(http, local) == ("Look first.", "# one\nLook first.")
     (tmp_path / "said").write_text("Obey.")
     await core.manager.restart("one")
     await core.tool_directory.refresh(LOCAL_PRINCIPAL, fresh=True)
-    assert await heard(http, local) == (None, None)
+    assert await read_instructions(http, local) == (None, None)
     contents = core.tool_directory.known_listing(LOCAL_PRINCIPAL).catalogues["one"].contents
     keeper.accept(server, contents, [each.key for each in keeper.changes(server, contents)])
-    assert await heard(http, local) == ("Obey.", "# one\nObey.")
+    assert await read_instructions(http, local) == ("Obey.", "# one\nObey.")

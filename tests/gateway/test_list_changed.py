@@ -50,7 +50,7 @@ async def replicas(postgres_url: str, open_site: Any) -> list[InProcessApp]:
 
 
 @asynccontextmanager
-async def listening(
+async def open_listener(
     http: aiohttp.ClientSession, url: str, secret: str, era: str
 ) -> AsyncIterator[tuple[ModernClient, aiohttp.ClientResponse]]:
     """A client that hears of changed lists, once it does."""
@@ -112,8 +112,8 @@ async def test_a_client_hears_of_the_registry_and_of_its_owners_instances(
     by_ann = there.client(Authorization=f"Bearer {ann.secret}")
     server = await made(by_ann, "servers", {**DRAFT, "url": f"{hostile_http.url}/good-tools/x"})
     async with (
-        listening(http, f"{here.url}/mcp", ann.secret, era) as (client, stream),
-        listening(http, f"{here.url}/mcp", bob.secret, era) as (_, nothing),
+        open_listener(http, f"{here.url}/mcp", ann.secret, era) as (client, stream),
+        open_listener(http, f"{here.url}/mcp", bob.secret, era) as (_, nothing),
     ):
         assert await tools(client) == set()
         mine = await made(by_ann, "instances", {"server_id": server["id"], "slug": "work"})
@@ -146,7 +146,7 @@ async def test_a_client_hears_of_a_changed_configuration(
     services: InProcessApp = await open_site(
         {"one": passthrough_entry("one")}, list_deadline=LONG_LIST_DEADLINE
     )
-    async with listening(http, f"{services.url}/mcp", "", era) as (client, stream):
+    async with open_listener(http, f"{services.url}/mcp", "", era) as (client, stream):
         assert "one_odd" in await tools(client)
         await configure(services, one=passthrough_entry("one"), two=passthrough_entry("two"))
         await lists_changed(stream)
@@ -162,7 +162,7 @@ async def test_at_the_address_of_one_server_others_are_no_matter(
     services: InProcessApp = await open_site(
         {"one": passthrough_entry("one")}, list_deadline=LONG_LIST_DEADLINE
     )
-    async with listening(http, f"{services.url}/mcp/servers/one", "", "legacy") as (client, stream):
+    async with open_listener(http, f"{services.url}/mcp/servers/one", "", "legacy") as (client, stream):
         assert "odd" in await tools(client)
         await configure(services, one=passthrough_entry("one"), two=passthrough_entry("two"))
         await configure(
@@ -190,7 +190,7 @@ async def test_a_client_hears_that_a_changed_tool_was_accepted(
     ann = await here.person("ann", "admin")
     made_here = await made(ann.token, "servers", {**DRAFT, "url": server.url})
     await made(ann.token, "instances", {"server_id": made_here["id"], "slug": "work"})
-    async with listening(http, f"{here.url}/mcp", ann.secret, "modern") as (client, stream):
+    async with open_listener(http, f"{here.url}/mcp", ann.secret, "modern") as (client, stream):
         assert await tools(client) == {"mcp_work__look"}
         server.tools[0]["description"] = "Looks away."
         await here.services.core.catalogues.list_changed(f"@{ann.user.id}/work")

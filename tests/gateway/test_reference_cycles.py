@@ -72,7 +72,7 @@ class WaitingCallSite:
 
 
 @pytest.fixture
-async def door(
+async def site(
     open_site: Any,
     http: aiohttp.ClientSession,
     model_program: ListeningProgram,
@@ -121,51 +121,51 @@ def is_watched() -> bool:
     )
 
 
-async def test_a_request_whose_client_hung_up(door: WaitingCallSite, collector: GarbageCollector) -> None:
-    client = ModernClient(door.http, f"{door.url}/mcp")
+async def test_a_request_whose_client_hung_up(site: WaitingCallSite, collector: GarbageCollector) -> None:
+    client = ModernClient(site.http, f"{site.url}/mcp")
     for _ in range(ROUND_COUNT):
         call = asyncio.create_task(client.call(WAITS))
-        await door.waiting()
-        await door.until(is_watched)
+        await site.waiting()
+        await site.until(is_watched)
         call.cancel()
         await asyncio.wait([call])
-        await door.cancelled()
+        await site.cancelled()
     assert collector.finds() == {}
 
 
-async def test_a_session_that_is_over(door: WaitingCallSite, collector: GarbageCollector) -> None:
+async def test_a_session_that_is_over(site: WaitingCallSite, collector: GarbageCollector) -> None:
     for _ in range(ROUND_COUNT):
-        client = LegacyClient(door.http, f"{door.url}/mcp")
+        client = LegacyClient(site.http, f"{site.url}/mcp")
         await client.begin()
         assert (await client.call("s_look", {"text": "x"})).text == "look: x"
-        async with door.http.delete(client.url, headers=client.head("")) as response:
+        async with site.http.delete(client.url, headers=client.head("")) as response:
             assert response.status == 204
     assert collector.finds() == {}
 
 
 async def test_a_call_that_needs_a_yes_and_nobody_can_be_asked(
-    door: WaitingCallSite, collector: GarbageCollector
+    site: WaitingCallSite, collector: GarbageCollector
 ) -> None:
-    client = ModernClient(door.http, f"{door.url}/mcp")
+    client = ModernClient(site.http, f"{site.url}/mcp")
     for _ in range(ROUND_COUNT):
         assert "needs an approval" in (await client.call("s_put", {"text": "x"})).text
     assert collector.finds() == {}
 
 
-async def test_a_turn_that_was_stopped(door: WaitingCallSite, collector: GarbageCollector) -> None:
-    chats = door.services.chats
+async def test_a_turn_that_was_stopped(site: WaitingCallSite, collector: GarbageCollector) -> None:
+    chats = site.services.chats
     for _ in range(ROUND_COUNT):
         chat = await chats.create("local")
         await chats.send("local", chat.id, f"say Well.\ncall {WAITS} {{}}")
-        await door.waiting()
+        await site.waiting()
         await chats.stop_turn("local", chat.id)
         await chats.delete("local", chat.id)
     assert collector.finds() == {}
 
 
-async def test_a_connection_that_was_closed(door: WaitingCallSite, collector: GarbageCollector) -> None:
-    client = ModernClient(door.http, f"{door.url}/mcp")
+async def test_a_connection_that_was_closed(site: WaitingCallSite, collector: GarbageCollector) -> None:
+    client = ModernClient(site.http, f"{site.url}/mcp")
     for _ in range(ROUND_COUNT):
         assert (await client.call("s_look", {"text": "x"})).text == "look: x"
-        await door.services.core.manager.restart("s")
+        await site.services.core.manager.restart("s")
     assert collector.finds() == {}

@@ -80,7 +80,7 @@ def docs() -> Iterator[str]:
     programs.stop()
 
 
-def furnish(
+def prepare_toolyard(
     place: Path, model: ListeningProgram, docs: str, everything_server: str, filesystem_server: str
 ) -> RestartableToolyard:
     """A house with three servers, which is not open yet."""
@@ -100,17 +100,17 @@ def furnish(
 
 
 @pytest.fixture
-def house(
+def own_toolyard(
     tmp_path: Path, model_program: ListeningProgram, docs: str, everything_server: str, filesystem_server: str
 ) -> Iterator[RestartableToolyard]:
     """One that the test opens as it likes."""
-    made = furnish(tmp_path, model_program, docs, everything_server, filesystem_server)
+    made = prepare_toolyard(tmp_path, model_program, docs, everything_server, filesystem_server)
     yield made
     made.programs.stop()
 
 
 @pytest.fixture(scope="module")
-def open_house(
+def running_toolyard(
     tmp_path_factory: pytest.TempPathFactory,
     openai_program: ListeningProgram,
     docs: str,
@@ -118,16 +118,18 @@ def open_house(
     filesystem_server: str,
 ) -> Iterator[RestartableToolyard]:
     place = tmp_path_factory.mktemp("shared")
-    made = furnish(place, openai_program, docs, everything_server, filesystem_server)
+    made = prepare_toolyard(place, openai_program, docs, everything_server, filesystem_server)
     made.start()
     yield made
     made.programs.stop()
 
 
 @pytest.fixture
-def shared(open_house: RestartableToolyard, model_program: ListeningProgram) -> RestartableToolyard:
+def shared_toolyard(
+    running_toolyard: RestartableToolyard, model_program: ListeningProgram
+) -> RestartableToolyard:
     """One that is open, for tests that leave it as it is."""
-    return open_house
+    return running_toolyard
 
 
 @dataclass
@@ -177,9 +179,9 @@ class ChatWindow:
 
 
 async def test_a_turn_of_two_steps_with_calls_side_by_side_and_a_picture(
-    chromium: Browser, shared: RestartableToolyard
+    chromium: Browser, shared_toolyard: RestartableToolyard
 ) -> None:
-    talk = await ChatWindow.open(chromium, shared.url)
+    talk = await ChatWindow.open(chromium, shared_toolyard.url)
     await talk.say(
         "think let me see",
         'call everything_echo {"message": "one"}',
@@ -199,7 +201,7 @@ async def test_a_turn_of_two_steps_with_calls_side_by_side_and_a_picture(
     await expect(picture).not_to_have_js_property("naturalWidth", 0)
     await expect(talk.last.locator(".md").last).to_contain_text("image: yes")
     await expect(talk.last.get_by_text("Thoughts").first).to_be_visible()
-    asked = await shared.journal()
+    asked = await shared_toolyard.journal()
     names = [tool["function"]["name"] for tool in asked[0]["tools"]]
     assert names == sorted(names)
     assert "everything_echo" in names
@@ -207,9 +209,9 @@ async def test_a_turn_of_two_steps_with_calls_side_by_side_and_a_picture(
 
 
 async def test_a_failing_tool_goes_to_the_model_and_the_turn_goes_on(
-    chromium: Browser, shared: RestartableToolyard
+    chromium: Browser, shared_toolyard: RestartableToolyard
 ) -> None:
-    talk = await ChatWindow.open(chromium, shared.url)
+    talk = await ChatWindow.open(chromium, shared_toolyard.url)
     await talk.say(
         "call no_such_tool {}",
         "raw everything_echo this is no JSON",
@@ -229,9 +231,9 @@ async def test_a_failing_tool_goes_to_the_model_and_the_turn_goes_on(
 
 @pytest.mark.parametrize("fault", ["401", "429", "500", "die", "nothing", "html"])
 async def test_a_model_that_fails_is_told_and_the_chat_goes_on(
-    chromium: Browser, shared: RestartableToolyard, fault: str
+    chromium: Browser, shared_toolyard: RestartableToolyard, fault: str
 ) -> None:
-    talk = await ChatWindow.open(chromium, shared.url)
+    talk = await ChatWindow.open(chromium, shared_toolyard.url)
     await talk.say(*([] if fault == "nothing" else ["say Half an answer comes"]), f"fault {fault}")
     await expect(talk.last.get_by_role("button", name="Retry")).to_be_visible()
     assert "good" not in re.findall(r"Bearer \w+", await talk.last.inner_text())
@@ -244,17 +246,17 @@ async def test_a_model_that_fails_is_told_and_the_chat_goes_on(
 
 
 async def test_an_approval_is_answered_after_a_restart(
-    chromium: Browser, house: RestartableToolyard, tmp_path: Path
+    chromium: Browser, own_toolyard: RestartableToolyard, tmp_path: Path
 ) -> None:
-    url = house.start(write_tools="ask")
+    url = own_toolyard.start(write_tools="ask")
     talk = await ChatWindow.open(chromium, url)
     wanted = tmp_path / "files/note.txt"
     arguments = json.dumps({"path": str(wanted), "content": "remember"})
     await talk.say(f"call files_write_file {arguments}", "then", "say Written.")
     await expect(talk.card("files_write_file")).to_contain_text("Needs approval")
     assert not wanted.exists()
-    house.end(signal.SIGTERM)
-    house.start()
+    own_toolyard.end(signal.SIGTERM)
+    own_toolyard.start()
     await talk.page.reload()
     await talk.card("files_write_file").get_by_role("button", name=re.compile("^Allow once")).click()
     await talk.ended()
@@ -270,8 +272,10 @@ async def test_an_approval_is_answered_after_a_restart(
 # Stop, reload, kill.
 
 
-async def test_stop_ends_the_model_and_the_tools(chromium: Browser, shared: RestartableToolyard) -> None:
-    talk = await ChatWindow.open(chromium, shared.url)
+async def test_stop_ends_the_model_and_the_tools(
+    chromium: Browser, shared_toolyard: RestartableToolyard
+) -> None:
+    talk = await ChatWindow.open(chromium, shared_toolyard.url)
     await talk.say("say This much is there", "hold")
     await expect(talk.last).to_contain_text("This much is there")
     await talk.page.get_by_role("button", name="Stop").click()
@@ -286,9 +290,9 @@ async def test_stop_ends_the_model_and_the_tools(chromium: Browser, shared: Rest
 
 
 async def test_a_reload_in_the_middle_loses_and_repeats_nothing(
-    chromium: Browser, shared: RestartableToolyard
+    chromium: Browser, shared_toolyard: RestartableToolyard
 ) -> None:
-    talk = await ChatWindow.open(chromium, shared.url)
+    talk = await ChatWindow.open(chromium, shared_toolyard.url)
     words = [f"word{number}" for number in range(60)]
     await talk.say("pace 0.05", f"say {' '.join(words)}")
     await expect(talk.last.locator(".md")).to_contain_text("word5")
@@ -300,17 +304,17 @@ async def test_a_reload_in_the_middle_loses_and_repeats_nothing(
 
 
 async def test_a_killed_server_keeps_what_had_arrived_and_the_turn_can_be_tried_again(
-    chromium: Browser, house: RestartableToolyard
+    chromium: Browser, own_toolyard: RestartableToolyard
 ) -> None:
-    talk = await ChatWindow.open(chromium, house.start())
+    talk = await ChatWindow.open(chromium, own_toolyard.start())
     await talk.say("say This much arrived", "hold")
     await expect(talk.last).to_contain_text("This much arrived")
-    house.end(signal.SIGKILL)
-    house.start()
+    own_toolyard.end(signal.SIGKILL)
+    own_toolyard.start()
     await talk.page.reload()
     await expect(talk.last).to_contain_text("Interrupted")
     await expect(talk.last).to_contain_text("This much arrived")
-    await house.release()
+    await own_toolyard.release()
     await talk.last.get_by_role("button", name="Retry").click()
     await expect(talk.page.locator("article.turn").last).to_contain_text("This much arrived")
 
@@ -319,9 +323,9 @@ async def test_a_killed_server_keeps_what_had_arrived_and_the_turn_can_be_tried_
 
 
 async def test_an_agent_sees_only_its_own_tools_and_the_page_says_why(
-    chromium: Browser, shared: RestartableToolyard
+    chromium: Browser, shared_toolyard: RestartableToolyard
 ) -> None:
-    talk = await ChatWindow.open(chromium, shared.url)
+    talk = await ChatWindow.open(chromium, shared_toolyard.url)
     await talk.page.get_by_label("Agent").select_option(label="Architect")
     await talk.say(
         'call context7_resolve-library-id {"library": "pytest"}',
@@ -332,7 +336,7 @@ async def test_an_agent_sees_only_its_own_tools_and_the_page_says_why(
     await talk.ended()
     await expect(talk.card("context7_resolve-library-id")).to_contain_text("Done")
     await expect(talk.card("everything_echo").locator(".pill")).not_to_have_text("Done")
-    asked = await shared.journal()
+    asked = await shared_toolyard.journal()
     names = {tool["function"]["name"] for tool in asked[0]["tools"]}
     assert names == {"context7_query-docs", "context7_resolve-library-id"}
     await talk.page.get_by_role("link", name=re.compile("tools")).last.click()
@@ -341,10 +345,10 @@ async def test_an_agent_sees_only_its_own_tools_and_the_page_says_why(
 
 
 async def test_native_tools_and_those_of_servers_wear_different_icons(
-    chromium: Browser, house: RestartableToolyard, tmp_path: Path
+    chromium: Browser, own_toolyard: RestartableToolyard, tmp_path: Path
 ) -> None:
     (tmp_path / "files/plan.md").write_text("first the walls")
-    talk = await ChatWindow.open(chromium, house.start(workspace_root=str(tmp_path / "files")))
+    talk = await ChatWindow.open(chromium, own_toolyard.start(workspace_root=str(tmp_path / "files")))
     await talk.say(
         'call view_file {"path": "plan.md"}',
         'call everything_echo {"message": "hello"}',
@@ -355,7 +359,7 @@ async def test_native_tools_and_those_of_servers_wear_different_icons(
     await expect(talk.card("view_file")).to_contain_text("first the walls")
     await expect(talk.card("view_file").locator(".kind.native")).to_be_visible()
     await expect(talk.card("everything_echo").locator(".kind.mcp")).to_be_visible()
-    names = [tool["function"]["name"] for tool in (await house.journal())[0]["tools"]]
+    names = [tool["function"]["name"] for tool in (await own_toolyard.journal())[0]["tools"]]
     assert {"find_files", "grep", "list_dir", "view_file", "web_fetch", "everything_echo"} <= set(names)
     assert names == sorted(names)
 
@@ -364,12 +368,12 @@ async def test_native_tools_and_those_of_servers_wear_different_icons(
 
 
 async def test_without_a_model_any_tool_can_be_run_by_hand(
-    chromium: Browser, house: RestartableToolyard
+    chromium: Browser, own_toolyard: RestartableToolyard
 ) -> None:
-    (house.data / "toolyard.toml").unlink()
+    (own_toolyard.data / "toolyard.toml").unlink()
     demo = {"command": sys.executable, "args": ["-m", "toolyard.cli.demo_server"]}
-    (house.data / "mcp.json").write_text(json.dumps({"mcpServers": {"demo": demo}}))
-    talk = await ChatWindow.open(chromium, house.start())
+    (own_toolyard.data / "mcp.json").write_text(json.dumps({"mcpServers": {"demo": demo}}))
+    talk = await ChatWindow.open(chromium, own_toolyard.start())
     await talk.page.get_by_role("searchbox", name="Find a tool").fill("day of the week")
     await talk.page.get_by_role("link", name=re.compile("weekday", re.IGNORECASE)).first.click()
     await talk.page.get_by_label("date").fill("2026-07-28")
@@ -382,13 +386,13 @@ async def test_without_a_model_any_tool_can_be_run_by_hand(
 
 
 async def test_a_real_model_without_a_key_or_a_network_answers(
-    chromium: Browser, house: RestartableToolyard
+    chromium: Browser, own_toolyard: RestartableToolyard
 ) -> None:
     """It is too small to choose tools, so nothing depends on its wits: it says something, and is stopped."""
     (weights,) = (ROOT / ".envs/local").rglob("*.gguf")
-    (house.data / "toolyard.toml").write_text(f'local_model = "{weights}"\n')
-    (house.data / "mcp.json").write_text('{"mcpServers": {}}')
-    talk = await ChatWindow.open(chromium, house.start())
+    (own_toolyard.data / "toolyard.toml").write_text(f'local_model = "{weights}"\n')
+    (own_toolyard.data / "mcp.json").write_text('{"mcpServers": {}}')
+    talk = await ChatWindow.open(chromium, own_toolyard.start())
     await talk.say("Say hello.")
     await expect(talk.last.locator(".md").last).to_have_text(re.compile(r"\w+"), timeout=90_000)
     # Stops it, unless it has come to its end.
@@ -398,15 +402,15 @@ async def test_a_real_model_without_a_key_or_a_network_answers(
 
 
 async def test_a_real_model_calls_a_tool_as_another_model_did(
-    chromium: Browser, house: RestartableToolyard
+    chromium: Browser, own_toolyard: RestartableToolyard
 ) -> None:
     """It is too small to choose a tool by itself, but repeats at temperature 0 what it finds in the chat."""
     (weights,) = (ROOT / ".envs/local").rglob("*.gguf")
     demo = {"command": sys.executable, "args": ["-m", "toolyard.cli.demo_server"]}
-    (house.data / "mcp.json").write_text(json.dumps({"mcpServers": {"demo": demo}}))
+    (own_toolyard.data / "mcp.json").write_text(json.dumps({"mcpServers": {"demo": demo}}))
     agent = "---\nname: Calendar\ntemperature: 0\ntools: [demo_weekday]\n---\nYou call tools.\n"
-    (house.data / "AGENTS.md").write_text(agent)
-    talk = await ChatWindow.open(chromium, house.start(local_model=str(weights)))
+    (own_toolyard.data / "AGENTS.md").write_text(agent)
+    talk = await ChatWindow.open(chromium, own_toolyard.start(local_model=str(weights)))
     await talk.page.get_by_label("Agent").select_option(label="Calendar")
     await talk.say('call demo_weekday {"date": "2024-01-01"}', "then", "results?")
     await talk.ended()

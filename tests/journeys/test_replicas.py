@@ -85,7 +85,7 @@ class ReplicaProcess:
 
 
 @contextlib.asynccontextmanager
-async def running(replicas: Sequence[ReplicaProcess]) -> AsyncIterator[None]:
+async def run_together(replicas: Sequence[ReplicaProcess]) -> AsyncIterator[None]:
     """All of them, begun at the same moment. What began is ended, however that went."""
     try:
         begun = await asyncio.gather(*(replica.start() for replica in replicas), return_exceptions=True)
@@ -163,7 +163,7 @@ async def cluster(postgres_url: str, tmp_path: Path, start_program: ProgramStart
         replicas.append(ReplicaProcess(public if index else free_port(), env))
     jar = aiohttp.DummyCookieJar()
     # Both open an empty database at the same moment: one of them makes its tables.
-    async with aiohttp.ClientSession(cookie_jar=jar) as session, running(replicas):
+    async with aiohttp.ClientSession(cookie_jar=jar) as session, run_together(replicas):
         yield Cluster(replicas, provider, session)
 
 
@@ -298,7 +298,7 @@ async def two_replicas(postgres_url: str, tmp_path: Path) -> AsyncIterator[Clust
         }
         replicas.append(ReplicaProcess(free_port(), env, ("-c", CREDULOUS)))
     jar = aiohttp.DummyCookieJar()
-    async with aiohttp.ClientSession(cookie_jar=jar) as session, running(replicas):
+    async with aiohttp.ClientSession(cookie_jar=jar) as session, run_together(replicas):
         yield Cluster(replicas, "", session)
 
 

@@ -77,7 +77,7 @@ async def begin(
 
 
 @asynccontextmanager
-async def holding(
+async def start_held_call(
     site: InProcessApp, client: ModernClient, wait_until: Until
 ) -> AsyncIterator[asyncio.Task[Any]]:
     """A call of this client that the server does not answer until it is told to."""
@@ -243,7 +243,7 @@ async def test_a_question_during_two_calls_goes_to_the_page_and_to_no_client(
     other = await begin(http, site, FORMS)
     modern = ModernClient(http, f"{site.url}/mcp", FORMS)
     async with (
-        holding(site, modern, wait_until),
+        start_held_call(site, modern, wait_until),
         _asking(http, other, progressToken="p") as (response, first),
     ):
         # The client learns where the question is, and does not get it.
@@ -275,7 +275,7 @@ async def test_a_cancelled_call_counts_until_the_server_has_answered_it(
     site: InProcessApp, http: aiohttp.ClientSession, wait_until: Until, browser: ScriptlessBrowser
 ) -> None:
     gone, modern = await begin(http, site, FORMS), ModernClient(http, f"{site.url}/mcp", FORMS)
-    async with holding(site, gone, wait_until) as call:
+    async with start_held_call(site, gone, wait_until) as call:
         call.cancel()
         await wait_until(lambda: site.services.core.manager.status("one").in_flight == 0)
     waiting = asyncio.create_task(modern.call("one_ask"))
@@ -307,7 +307,7 @@ async def test_a_model_is_not_used_for_a_call_of_unknown_origin(
     )
     modern = ModernClient(http, f"{site.url}/mcp", {"sampling": {}})
     assert (await modern.call("one_sample")).result["resultType"] == "input_required"
-    async with holding(site, ModernClient(http, f"{site.url}/mcp"), wait_until):
+    async with start_held_call(site, ModernClient(http, f"{site.url}/mcp"), wait_until):
         answer = json.loads((await modern.call("one_sample")).text)
     assert "the client that made the call is unknown" in answer["message"]
 

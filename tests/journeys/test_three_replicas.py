@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 from tests.conftest import ROOT
-from tests.journeys.test_replicas import ReplicaProcess, running
+from tests.journeys.test_replicas import ReplicaProcess, run_together
 from tests.ports import free_port
 
 from toolyard.accounts import AccountService
@@ -111,7 +111,7 @@ class RequestRecord:
 
 
 @dataclass
-class Crowd:
+class MixedClients:
     """Clients that ask for different things, one after the other."""
 
     url: str
@@ -184,14 +184,14 @@ async def test_a_killed_replica_fails_what_was_in_flight_on_it_and_nothing_else(
         replicas.append(ReplicaProcess(free_port(), env))
     text = await token(tmp_path / "replica-0", postgres_url)
     async with (
-        running(replicas),
+        run_together(replicas),
         balanced(tmp_path / "nginx", replicas) as url,
         aiohttp.ClientSession() as session,
     ):
         for replica in replicas:
             # Each of them has listed the tools before the crowd comes.
-            assert right(await Crowd(replica.url, text, session).ask(0))
-        crowd, numbers, done = Crowd(url, text, session), itertools.count(), list[RequestRecord]()
+            assert right(await MixedClients(replica.url, text, session).ask(0))
+        crowd, numbers, done = MixedClients(url, text, session), itertools.count(), list[RequestRecord]()
 
         async def client() -> None:
             while (number := next(numbers)) < CALLS:

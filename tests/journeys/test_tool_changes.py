@@ -83,7 +83,7 @@ class ToolChangeEnvironment:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def town(
+async def environment(
     tmp_path: Path, start_program: ProgramStarter, chromium: Browser
 ) -> AsyncIterator[ToolChangeEnvironment]:
     data, server = tmp_path / "data", changing(tmp_path)
@@ -95,90 +95,93 @@ async def town(
     served = start_program(sys.executable, "-m", "toolyard", "serve", "--port", "{port}", **env)
     context = await chromium.new_context()
     context.set_default_timeout(60_000)
-    town = ToolChangeEnvironment(served.url, data, server, await context.new_page(), [])
-    town.page.on(
-        "console", lambda each: town.said.append(each.text) if each.type in ("error", "warning") else None
+    environment = ToolChangeEnvironment(served.url, data, server, await context.new_page(), [])
+    environment.page.on(
+        "console",
+        lambda each: environment.said.append(each.text) if each.type in ("error", "warning") else None,
     )
-    yield town
-    assert town.said == []
+    yield environment
+    assert environment.said == []
 
 
-async def test_a_server_of_the_file(town: ToolChangeEnvironment) -> None:
-    trusted = await town.run("lock")
+async def test_a_server_of_the_file(environment: ToolChangeEnvironment) -> None:
+    trusted = await environment.run("lock")
     assert (trusted.code, trusted.err) == (0, "")
-    assert (await town.run("lock", "--check")).code == 0
-    await _until_locked(town)
-    assert (await town.call("files_read")).out == "called read\n"
+    assert (await environment.run("lock", "--check")).code == 0
+    await _until_locked(environment)
+    assert (await environment.call("files_read")).out == "called read\n"
 
-    town.server.has(**{**GOOD, "read": EVIL})
-    link = await town.refused("files_read")
-    assert (await town.call("files_count")).out == "called count\n"
-    checked = await town.run("lock", "--check")
+    environment.server.has(**{**GOOD, "read": EVIL})
+    link = await environment.refused("files_read")
+    assert (await environment.call("files_count")).out == "called count\n"
+    checked = await environment.run("lock", "--check")
     assert (checked.code, checked.out) == (1, "changed      files/read\n")
 
-    await town.page.goto(f"{town.url}/ui/admin/mcp/files/files")
-    alert = town.page.locator("#contents .alert", has_text="1 tool changed")
+    await environment.page.goto(f"{environment.url}/ui/admin/mcp/files/files")
+    alert = environment.page.locator("#contents .alert", has_text="1 tool changed")
     await expect(alert.get_by_role("link", name="See what changed")).to_have_attribute(
-        "href", link.removeprefix(town.url)
+        "href", link.removeprefix(environment.url)
     )
-    await expect(town.page.locator(".blocked-reason")).to_contain_text("its definition has changed")
-    await town.accept(link, "read")
-    await expect(town.page.get_by_role("heading", level=1)).to_have_text("files")
-    assert (await town.call("files_read")).out == "called read\n"
-    passed = await town.run("lock", "--check")
+    await expect(environment.page.locator(".blocked-reason")).to_contain_text("its definition has changed")
+    await environment.accept(link, "read")
+    await expect(environment.page.get_by_role("heading", level=1)).to_have_text("files")
+    assert (await environment.call("files_read")).out == "called read\n"
+    passed = await environment.run("lock", "--check")
     assert (passed.code, passed.out) == (0, "no differences\n")
 
 
-async def _until_locked(town: ToolChangeEnvironment) -> None:
+async def _until_locked(environment: ToolChangeEnvironment) -> None:
     """The running process looks for the file once a second."""
-    town.server.has(**GOOD, other="Something that was never accepted")
+    environment.server.has(**GOOD, other="Something that was never accepted")
     async with asyncio.timeout(60):
-        while "in quarantine" not in (await town.call("files_other")).err:
+        while "in quarantine" not in (await environment.call("files_other")).err:
             pass
-    town.server.has(**GOOD)
+    environment.server.has(**GOOD)
 
 
 async def test_an_instance_of_a_registry_server(
-    town: ToolChangeEnvironment, tmp_path: Path, start_program: ProgramStarter
+    environment: ToolChangeEnvironment, tmp_path: Path, start_program: ProgramStarter
 ) -> None:
     far = ChangingToolsServer(tmp_path / "far.json")
     far.has(**GOOD)
     url = f"{far.listen(start_program).url}/mcp"
-    server = await _made(town, "servers", {"name": "Words", "url": url, "private_addresses": True})
-    instance = await _made(town, "instances", {"server_id": server["id"], "slug": "words", "name": "Mine"})
-    lock = ("--remote", town.url, "lock")
-    assert (await town.call("mcp_words__read")).out == "called read\n"
-    assert (await town.run(*lock, "--check")).code == 0
+    server = await _made(environment, "servers", {"name": "Words", "url": url, "private_addresses": True})
+    instance = await _made(
+        environment, "instances", {"server_id": server["id"], "slug": "words", "name": "Mine"}
+    )
+    lock = ("--remote", environment.url, "lock")
+    assert (await environment.call("mcp_words__read")).out == "called read\n"
+    assert (await environment.run(*lock, "--check")).code == 0
 
     far.has(**{**GOOD, "read": EVIL})
-    link = await town.refused("mcp_words__read")
-    assert link == f"{town.url}/ui/mcp/{instance['id']}/changes"
-    assert (await town.call("mcp_words__count")).out == "called count\n"
-    checked = await town.run(*lock, "--check")
+    link = await environment.refused("mcp_words__read")
+    assert link == f"{environment.url}/ui/mcp/{instance['id']}/changes"
+    assert (await environment.call("mcp_words__count")).out == "called count\n"
+    checked = await environment.run(*lock, "--check")
     assert (checked.code, checked.out.splitlines()) == (
         1,
         ["changed      Words/read", "changed      words/read"],
     )
-    assert f'    + description: "{EVIL}"' in (await town.run(*lock, "--diff")).out.splitlines()
+    assert f'    + description: "{EVIL}"' in (await environment.run(*lock, "--diff")).out.splitlines()
 
-    await town.page.goto(f"{town.url}/ui/mcp/{instance['id']}")
-    await expect(town.page.locator("#tools .alert", has_text="1 tool changed")).to_be_visible()
-    await town.accept(link, "read")
-    assert (await town.call("mcp_words__read")).out == "called read\n"
-    assert (await town.run(*lock, "--check")).code == 0
+    await environment.page.goto(f"{environment.url}/ui/mcp/{instance['id']}")
+    await expect(environment.page.locator("#tools .alert", has_text="1 tool changed")).to_be_visible()
+    await environment.accept(link, "read")
+    assert (await environment.call("mcp_words__read")).out == "called read\n"
+    assert (await environment.run(*lock, "--check")).code == 0
 
     # What an admin accepts counts for whoever comes later.
-    await town.page.goto(f"{town.url}/ui/admin/mcp/{server['id']}")
-    await expect(town.page.locator("#contents .alert", has_text="1 tool changed")).to_be_visible()
-    await town.page.get_by_role("link", name="See what changed").first.click()
-    await town.accept(town.page.url, "read")
-    await _made(town, "instances", {"server_id": server["id"], "slug": "more"})
-    assert (await town.call("mcp_more__read")).out == "called read\n"
-    passed = await town.run(*lock, "--check")
+    await environment.page.goto(f"{environment.url}/ui/admin/mcp/{server['id']}")
+    await expect(environment.page.locator("#contents .alert", has_text="1 tool changed")).to_be_visible()
+    await environment.page.get_by_role("link", name="See what changed").first.click()
+    await environment.accept(environment.page.url, "read")
+    await _made(environment, "instances", {"server_id": server["id"], "slug": "more"})
+    assert (await environment.call("mcp_more__read")).out == "called read\n"
+    passed = await environment.run(*lock, "--check")
     assert (passed.code, passed.out) == (0, "no differences\n")
 
 
-async def _made(town: ToolChangeEnvironment, what: str, body: dict[str, Any]) -> dict[str, Any]:
-    answer = await town.page.context.request.post(f"{town.url}/api/v1/{what}", data=body)
+async def _made(environment: ToolChangeEnvironment, what: str, body: dict[str, Any]) -> dict[str, Any]:
+    answer = await environment.page.context.request.post(f"{environment.url}/api/v1/{what}", data=body)
     assert answer.status == 201, await answer.text()
     return await answer.json()

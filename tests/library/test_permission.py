@@ -26,8 +26,8 @@ BUNDLES = {"b": {"serverId": "one", "mode": "direct", "allowTools": ["open"]}}
 
 
 @pytest.fixture
-def listing(recorder: Recorders, tmp_path: Path) -> Callable[..., Any]:
-    """``listing(*tools)``: a server that lists these tools, each with its annotations."""
+def start_listing_server(recorder: Recorders, tmp_path: Path) -> Callable[..., Any]:
+    """``start_listing_server(*tools)``: a server that lists these tools, each with its annotations."""
 
     def make(**tools: dict[str, Any]) -> Any:
         file = tmp_path / "tools"
@@ -72,14 +72,14 @@ REASONS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("reason", REASONS)
 async def test_an_agent_gets_the_very_same_words_for_a_refused_and_a_missing_tool(
-    reason: str, open_yard: Opened, listing: Callable[..., Any], tmp_path: Path
+    reason: str, open_yard: Opened, start_listing_server: Callable[..., Any], tmp_path: Path
 ) -> None:
     keys, annotations, selection = REASONS[reason]
     caller = {"agent": "all", **selection}
     bundles = BUNDLES if "bundles" in selection else {}
     told: list[tuple[str, object]] = []
     for there in (True, False):
-        one = listing(open={}, **({"secret": annotations} if there else {}))
+        one = start_listing_server(open={}, **({"secret": annotations} if there else {}))
         options = {"agents": AGENTS, "bundles": bundles, "data_dir": tmp_path / f"data-{there}"}
         async with open_yard({"one": {**one.entry, **keys}}, **options) as yard:
             with pytest.raises(ToolRefused) as caught:
@@ -104,9 +104,9 @@ async def test_a_name_of_a_server_that_is_down_sounds_missing_to_whom_it_would_b
 
 
 async def test_a_refusal_suggests_only_what_the_caller_sees(
-    open_yard: Opened, listing: Callable[..., Any]
+    open_yard: Opened, start_listing_server: Callable[..., Any]
 ) -> None:
-    one = listing(secrets={}, search={})
+    one = start_listing_server(secrets={}, search={})
     agents = [Agent("a", "A", tools=("*", "!one_secrets"))]
     async with open_yard({"one": one}, agents=agents) as yard:
         with pytest.raises(ToolRefused, match="did you mean 'one_secrets'"):
@@ -199,8 +199,8 @@ async def test_a_fault_in_the_asking_is_the_programs_own_and_nothing_is_called(
 
 
 @pytest.fixture
-def wild(listing: Callable[..., Any]) -> dict[str, Any]:
-    one = listing(look={"readOnlyHint": True}, fail={}, refuse={}, exit={}, other={})
+def wild(start_listing_server: Callable[..., Any]) -> dict[str, Any]:
+    one = start_listing_server(look={"readOnlyHint": True}, fail={}, refuse={}, exit={}, other={})
     return {**one.entry, "trust": "untrusted", "allowTools": ["look", "fail", "refuse", "exit"]}
 
 

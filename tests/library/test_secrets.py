@@ -28,7 +28,7 @@ Recorders = Callable[..., Any]
 SECRET = "zebra-4711-hush"
 
 
-def told_by(error: BaseException) -> Iterator[str]:
+def error_texts(error: BaseException) -> Iterator[str]:
     """Everything that an error can show: itself, its parts, and the traceback with all that led to it."""
     yield str(error)
     yield repr(error)
@@ -36,7 +36,7 @@ def told_by(error: BaseException) -> Iterator[str]:
     yield "".join(traceback.format_exception(error))
 
 
-def told_by_yard(yard: Toolyard) -> Iterator[str]:
+def yard_error_texts(yard: Toolyard) -> Iterator[str]:
     yield repr(yard)
     for status in yard.servers():
         yield repr(status)
@@ -80,8 +80,8 @@ async def test_a_child_that_quotes_a_secret_variable_in_its_complaint_is_not_quo
         if tool != "fail":
             with pytest.raises(ServerError) as caught:
                 await yard.call(f"one_{tool}", CALLS[tool])
-            check(told_by(caught.value))
-        check(told_by_yard(yard))
+            check(error_texts(caught.value))
+        check(yard_error_texts(yard))
     logged = [line.getMessage() for line in caplog.records]
     assert len(records) == len([line for line in logged if line.startswith(f"one/{tool}: ")]) > 0
     check(iter([repr(records), *logged]))
@@ -93,7 +93,7 @@ async def test_a_child_that_dies_with_a_secret_on_its_lips_is_not_quoted(open_ya
     async with open_yard({"one": entry}) as yard:
         with pytest.raises(ServerError, match=r"exited with code 3: cannot use the token \*\*\*") as caught:
             await yard.call("one_tool")
-        check(told_by(caught.value))
+        check(error_texts(caught.value))
         (status,) = yard.servers()
         assert status.cause == "exited with code 3: cannot use the token ***"
         assert status.stderr == ("starting", "cannot use the token ***")
@@ -112,7 +112,7 @@ async def test_a_secret_still_reaches_the_server_it_is_for(open_yard: Opened, re
 
 
 @asynccontextmanager
-async def quoting(status: int, kind: str) -> AsyncIterator[str]:
+async def quoting_server(status: int, kind: str) -> AsyncIterator[str]:
     """A server that answers everything with a refusal which quotes the header that it was sent."""
 
     async def refuse(request: web.Request) -> web.Response:
@@ -150,19 +150,19 @@ async def quoting(status: int, kind: str) -> AsyncIterator[str]:
 async def test_a_server_that_quotes_our_header_is_not_quoted(
     status: int, kind: str, open_yard: Opened
 ) -> None:
-    async with quoting(status, kind) as url:
+    async with quoting_server(status, kind) as url:
         entry = {"url": url, "headers": {"Authorization": f"Bearer {SECRET}"}}
         async with open_yard({"one": entry}) as yard:
             with pytest.raises(ServerError) as caught:
                 await yard.call("one_tool")
-            check(told_by(caught.value))
-            check(told_by_yard(yard))
+            check(error_texts(caught.value))
+            check(yard_error_texts(yard))
             assert SECRET not in str((await yard.answer("one_tool")).for_model())
 
 
 @pytest.mark.parametrize("kind", ["text", "json-rpc", "tool"])
 async def test_a_server_that_quotes_the_access_token_is_not_quoted(kind: str) -> None:
-    async with quoting(200 if kind == "tool" else 500, kind) as url:
+    async with quoting_server(200 if kind == "tool" else 500, kind) as url:
         storage, net = MemoryAuthStorage(), OutboundHttp()
         client = OAuthClient("https://as.example", "c", "http://127.0.0.1:1/callback", "dynamic")
         grant = OAuthGrant(
@@ -190,7 +190,7 @@ async def test_a_server_that_quotes_the_access_token_is_not_quoted(kind: str) ->
             else:
                 with pytest.raises(ServerError, match=r"the key \*\*\* is wrong") as caught:
                     await manager.send("one", Caller(), request)
-                check(told_by(caught.value))
+                check(error_texts(caught.value))
             assert SECRET not in repr(manager.status("one"))
         await net.close()
 

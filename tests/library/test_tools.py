@@ -25,8 +25,8 @@ def names(tools: list[Tool]) -> list[str]:
 
 
 @pytest.fixture
-def listing(recorder: Recorders, tmp_path: Path) -> Callable[..., Any]:
-    """``listing(name, *tools)``: a server that lists exactly these tools, names or whole definitions."""
+def start_listing_server(recorder: Recorders, tmp_path: Path) -> Callable[..., Any]:
+    """``start_listing_server(name, *tools)``: a server that lists these tools, names or definitions."""
 
     def make(name: str, *tools: Any) -> Any:
         file = tmp_path / f"tools-{name}"
@@ -38,15 +38,19 @@ def listing(recorder: Recorders, tmp_path: Path) -> Callable[..., Any]:
 
 
 async def test_the_tools_of_all_servers_are_one_list_sorted_by_name(
-    open_yard: Opened, listing: Callable[..., Any]
+    open_yard: Opened, start_listing_server: Callable[..., Any]
 ) -> None:
-    servers = {"zoo": listing("zoo", "b", "a"), "ant": listing("ant", "z", "y"), "m-n": listing("m-n", "k")}
+    servers = {
+        "zoo": start_listing_server("zoo", "b", "a"),
+        "ant": start_listing_server("ant", "z", "y"),
+        "m-n": start_listing_server("m-n", "k"),
+    }
     async with open_yard(servers) as yard:
         assert names(await yard.tools()) == ["ant_y", "ant_z", "m-n_k", "zoo_a", "zoo_b"]
 
 
 async def test_a_tool_is_what_its_server_published_under_its_exposed_name(
-    open_yard: Opened, listing: Callable[..., Any]
+    open_yard: Opened, start_listing_server: Callable[..., Any]
 ) -> None:
     schema = {
         "type": "object",
@@ -61,7 +65,7 @@ async def test_a_tool_is_what_its_server_published_under_its_exposed_name(
         "outputSchema": {"type": "object"},
         "annotations": {"readOnlyHint": True},
     }
-    async with open_yard({"docs": listing("docs", published)}) as yard:
+    async with open_yard({"docs": start_listing_server("docs", published)}) as yard:
         assert await yard.tools() == [
             Tool(
                 "docs_look_up",
@@ -88,11 +92,11 @@ async def test_one_server_can_be_listed_alone_and_no_other_starts(
 
 
 async def test_fresh_asks_every_server_again(
-    open_yard: Opened, listing: Callable[..., Any], tmp_path: Path
+    open_yard: Opened, start_listing_server: Callable[..., Any], tmp_path: Path
 ) -> None:
-    async with open_yard({"one": listing("one", "old")}) as yard:
+    async with open_yard({"one": start_listing_server("one", "old")}) as yard:
         assert names(await yard.tools()) == ["one_old"]
-        listing("one", "new")
+        start_listing_server("one", "new")
         assert names(await yard.tools()) == ["one_old"]
         assert names(await yard.tools(fresh=True)) == ["one_new"]
         assert (await yard.call("one_new", {"text": "x"})).text == "x"
@@ -110,9 +114,11 @@ async def test_a_disabled_server_has_no_tools_and_is_not_started(
 
 
 async def test_a_broken_definition_is_set_aside_alone_and_why_says_so(
-    open_yard: Opened, listing: Callable[..., Any]
+    open_yard: Opened, start_listing_server: Callable[..., Any]
 ) -> None:
-    async with open_yard({"one": listing("one", "good", {"name": "bad", "inputSchema": "none"})}) as yard:
+    async with open_yard(
+        {"one": start_listing_server("one", "good", {"name": "bad", "inputSchema": "none"})}
+    ) as yard:
         assert names(await yard.tools()) == ["one_good"]
         decision = yard.why("one_bad")
         assert decision.verdict is Verdict.REFUSE
@@ -351,9 +357,9 @@ async def test_a_bundle_that_there_is_not_is_an_error_with_a_suggestion_and_star
 
 
 async def test_a_native_tool_keeps_its_name_and_the_servers_tool_gets_a_hash(
-    open_yard: Opened, listing: Callable[..., Any]
+    open_yard: Opened, start_listing_server: Callable[..., Any]
 ) -> None:
-    async with open_yard({"view": listing("view", "file", "other")}) as yard:
+    async with open_yard({"view": start_listing_server("view", "file", "other")}) as yard:
         hashed, other = names(await yard.tools())
         assert other == "view_other"
         assert hashed.startswith("view_file_")
@@ -369,9 +375,9 @@ async def test_a_native_tool_keeps_its_name_and_the_servers_tool_gets_a_hash(
 
 
 async def test_two_tools_that_want_one_name_both_get_a_hash_and_each_reaches_its_own_server(
-    open_yard: Opened, listing: Callable[..., Any]
+    open_yard: Opened, start_listing_server: Callable[..., Any]
 ) -> None:
-    left, right = listing("left", "b_c"), listing("right", "c")
+    left, right = start_listing_server("left", "b_c"), start_listing_server("right", "c")
     async with open_yard({"a": left, "a_b": right}) as yard:
         by_id = {tool.id: tool.name for tool in await yard.tools()}
         assert all(name.startswith("a_b_c_") for name in by_id.values())
@@ -382,9 +388,11 @@ async def test_two_tools_that_want_one_name_both_get_a_hash_and_each_reaches_its
     assert (left.calls(), right.calls()) == (["b_c"], ["c"])
 
 
-async def test_the_template_of_names_is_a_setting(open_yard: Opened, listing: Callable[..., Any]) -> None:
+async def test_the_template_of_names_is_a_setting(
+    open_yard: Opened, start_listing_server: Callable[..., Any]
+) -> None:
     settings = {"naming_template": "{tool}-of-{server}"}
-    async with open_yard({"docs": listing("docs", "look")}, settings=settings) as yard:
+    async with open_yard({"docs": start_listing_server("docs", "look")}, settings=settings) as yard:
         assert names(await yard.tools()) == ["look-of-docs"]
         assert (await yard.call("look-of-docs", {"text": "x"})).text == "x"
 

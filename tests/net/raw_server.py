@@ -76,7 +76,7 @@ class RawTcpServer:
 
 @asynccontextmanager
 async def run_raw_server(
-    talk: Talk, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+    serve_peer: Talk, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
 ) -> AsyncIterator[RawTcpServer]:
     """A server that talks so on each connection, which ends with what it says. Its own failures are told."""
     raw, talks, failures = RawTcpServer(), set[asyncio.Task[None]](), list[BaseException]()
@@ -87,7 +87,7 @@ async def run_raw_server(
         talks.add(me)
         raw.peers.append(RawConnection(raw, reader, writer))
         try:
-            await talk(raw.peers[-1])
+            await serve_peer(raw.peers[-1])
         except (asyncio.CancelledError, asyncio.IncompleteReadError, OSError):
             pass
         except Exception as failure:
@@ -122,22 +122,22 @@ def sockets() -> int:
 def run_fixed_reply_server(*pieces: bytes) -> Talk:
     """The same answer to every request; its connections stay open."""
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         while True:
             await peer.asked()
             await peer.say(*pieces)
 
-    return talk
+    return serve_peer
 
 
 def run_closing_server(*pieces: bytes) -> Talk:
     """An answer after which the connection ends."""
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(*pieces)
 
-    return talk
+    return serve_peer
 
 
 async def ask(

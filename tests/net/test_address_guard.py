@@ -227,7 +227,7 @@ async def test_a_name_that_leads_to_a_private_address_is_refused(
 
 
 @pytest.fixture
-async def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+async def dialled_addresses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The addresses that were dialled. Public ones refuse at once, so that no test leaves this machine."""
     loop = asyncio.get_running_loop()
     connect, addresses = loop.sock_connect, []
@@ -243,7 +243,7 @@ async def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_a_name_that_was_public_when_it_was_looked_up_is_refused_when_it_is_private_at_the_socket(
-    server: LoopbackHttpServer, net: OutboundHttp, dialled: list[str]
+    server: LoopbackHttpServer, net: OutboundHttp, dialled_addresses: list[str]
 ) -> None:
     resolver = ScriptedResolver(["93.184.216.34"], ["127.0.0.1"])
     resolve_with(net, True, resolver)
@@ -252,19 +252,19 @@ async def test_a_name_that_was_public_when_it_was_looked_up_is_refused_when_it_i
         await get(net, url, guarded=True)
     assert not isinstance(caught.value.os_error, AddressRefused)
     assert await refused(net, url) == "the address 127.0.0.1 is private"
-    assert (dialled, server.seen) == (["93.184.216.34"], [])
+    assert (dialled_addresses, server.seen) == (["93.184.216.34"], [])
     assert resolver.asked == ["rebinding.example"] * 2
 
 
 async def test_a_check_before_the_request_is_not_what_protects(
-    server: LoopbackHttpServer, net: OutboundHttp, dialled: list[str]
+    server: LoopbackHttpServer, net: OutboundHttp, dialled_addresses: list[str]
 ) -> None:
     resolver = ScriptedResolver(["93.184.216.34"], ["127.0.0.1"])
     resolve_with(net, True, resolver)
     (checked,) = await resolver.resolve("rebinding.example")
     assert not is_private(checked["host"])
     assert "is private" in await refused(net, server.at("rebinding.example"))
-    assert (dialled, server.seen) == ([], [])
+    assert (dialled_addresses, server.seen) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -272,20 +272,20 @@ async def test_a_check_before_the_request_is_not_what_protects(
     [["93.184.216.34", "127.0.0.1"], ["127.0.0.1", "93.184.216.34"], ["::1", "93.184.216.34", "127.0.0.1"]],
 )
 async def test_of_several_addresses_the_private_ones_are_never_dialled(
-    server: LoopbackHttpServer, net: OutboundHttp, dialled: list[str], addresses: list[str]
+    server: LoopbackHttpServer, net: OutboundHttp, dialled_addresses: list[str], addresses: list[str]
 ) -> None:
     resolve_with(net, True, ScriptedResolver(addresses))
     assert "the address" in await refused(net, server.at("mixed.example"))
-    assert set(dialled) == {"93.184.216.34"}
+    assert set(dialled_addresses) == {"93.184.216.34"}
     assert server.seen == []
 
 
-async def test_the_guard_lets_public_addresses_pass(net: OutboundHttp, dialled: list[str]) -> None:
+async def test_the_guard_lets_public_addresses_pass(net: OutboundHttp, dialled_addresses: list[str]) -> None:
     resolve_with(net, True, ScriptedResolver(["93.184.216.34"]))
     with pytest.raises(aiohttp.ClientConnectorError) as caught:
         await get(net, aiohttp.client.URL("http://public.example:8080/"), guarded=True)
     assert caught.value.os_error.errno == 111
-    assert dialled == ["93.184.216.34"]
+    assert dialled_addresses == ["93.184.216.34"]
 
 
 @pytest.mark.both_loops

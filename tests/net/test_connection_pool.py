@@ -55,7 +55,7 @@ async def test_a_connection_of_the_session_is_taken_over(net: OutboundHttp) -> N
 async def test_requests_at_the_same_time_have_a_connection_each(net: OutboundHttp) -> None:
     everyone = asyncio.Event()
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         while True:
             await peer.asked()
             if len(server.heads) >= 100:
@@ -63,7 +63,7 @@ async def test_requests_at_the_same_time_have_a_connection_each(net: OutboundHtt
             await everyone.wait()
             await peer.say(OK)
 
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         assert await asyncio.gather(*(get(net, server.url) for _ in range(100))) == [b"hello"] * 100
         assert len(server.peers) == 100
         for _ in range(100):
@@ -125,12 +125,12 @@ async def test_connections_that_nobody_uses_are_closed(wait_until: Until) -> Non
 def closing_the_kept() -> Callable[[RawConnection], Awaitable[None]]:
     """Answers the first request of a connection, and ends it when the second is there."""
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(OK)
         await peer.asked()
 
-    return talk
+    return serve_peer
 
 
 @pytest.mark.both_loops
@@ -149,14 +149,14 @@ async def test_what_may_be_done_twice_is_asked_again_where_a_kept_connection_end
 @pytest.mark.both_loops
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
 async def test_what_may_not_be_done_twice_is_sent_once(net: OutboundHttp, reset: bool) -> None:
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(OK)
         await peer.asked()
         if reset:
             peer.reset()
 
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         await get(net, server.url)
         with pytest.raises(aiohttp.ClientOSError if reset else aiohttp.ServerDisconnectedError):
             await ask(net, server.url, "POST", {}, b"{}")
@@ -183,12 +183,12 @@ EVIL = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
 @pytest.mark.both_loops
 @pytest.mark.parametrize("more", [EVIL, b"garbage", b"\r\n\r\nHTTP/1.1 408 Timeout\r\n\r\n"])
 async def test_a_second_answer_to_one_request_reaches_nobody(net: OutboundHttp, more: bytes) -> None:
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say((OK + more) if peer is server.peers[0] else OK)
         await peer.hung_up()
 
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         assert await get(net, server.url) == b"hello"
         assert await get(net, server.url) == b"hello"
         assert len(server.peers) == 2
@@ -217,11 +217,11 @@ async def test_words_that_the_loop_has_not_seen_yet_are_no_answer_to_the_next_re
 
 @pytest.mark.both_loops
 async def test_a_server_that_speaks_first_is_not_understood(net: OutboundHttp) -> None:
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.say(b"220 mail.example ESMTP\r\n")
         await peer.hung_up()
 
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         with pytest.raises(HttpProtocolError):
             await get(net, server.url)
 
@@ -260,7 +260,7 @@ async def test_closing_a_net_ends_what_is_going_on_and_nothing_is_asked_again(
     said, error = HEADS[when]
     there = asyncio.Event()
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         if kept:
             await peer.asked()
             await peer.say(OK)
@@ -272,7 +272,7 @@ async def test_closing_a_net_ends_what_is_going_on_and_nothing_is_asked_again(
     async def whole() -> bytes:
         return await read_body(await ask(net, server.url, method, {}, None))
 
-    async with run_raw_server(talk) as server, asyncio.timeout(30):
+    async with run_raw_server(serve_peer) as server, asyncio.timeout(30):
         if kept:
             await get(net, server.url)
         session = net.session(guarded=False)
@@ -289,13 +289,13 @@ async def test_closing_a_net_ends_what_is_going_on_and_nothing_is_asked_again(
 async def test_closing_a_net_does_not_wait_for_a_server_that_does_not_read(net: OutboundHttp) -> None:
     there, done = asyncio.Event(), asyncio.Event()
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.head()
         peer.writer.transport.pause_reading()
         there.set()
         await done.wait()
 
-    async with run_raw_server(talk) as server, asyncio.timeout(30):
+    async with run_raw_server(serve_peer) as server, asyncio.timeout(30):
         going = asyncio.create_task(ask(net, server.url, "POST", {}, bytes(20 << 20)))
         await there.wait()
         for _ in range(50):

@@ -108,12 +108,12 @@ async def test_an_answer_that_ends_its_connection_is_the_last_on_it(
 @pytest.mark.both_loops
 @pytest.mark.parametrize("kind", ["close", "1.0"])
 async def test_a_server_that_says_it_closes_and_does_not_is_left(net: OutboundHttp, kind: str) -> None:
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(ENDED[kind][0])
         await peer.hung_up()
 
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         for _ in range(2):
             assert await get(net, server.url) == b"hello"
         assert (len(server.heads), len(server.peers)) == (2, 2)
@@ -193,13 +193,13 @@ NOT_HTTP: dict[str, bytes] = {
 async def test_what_is_not_http_is_told_and_its_connection_is_closed(net: OutboundHttp, kind: str) -> None:
     gone = asyncio.Event()
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(NOT_HTTP[kind])
         await peer.hung_up()
         gone.set()
 
-    async with run_raw_server(talk) as server, asyncio.timeout(30):
+    async with run_raw_server(serve_peer) as server, asyncio.timeout(30):
         with pytest.raises(HttpProtocolError):
             await ask(net, server.url, "POST", {}, b"{}")
         await gone.wait()
@@ -238,7 +238,7 @@ async def test_what_has_no_end_and_no_body_is_cut_off(net: OutboundHttp, kind: s
     first, again = ENDLESS[kind]
     said = 0
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         nonlocal said
         await peer.asked()
         await peer.say(first)
@@ -246,7 +246,7 @@ async def test_what_has_no_end_and_no_body_is_cut_off(net: OutboundHttp, kind: s
             await peer.say(again)
             said += len(again)
 
-    async with run_raw_server(talk) as server, asyncio.timeout(30):
+    async with run_raw_server(serve_peer) as server, asyncio.timeout(30):
         with pytest.raises(HttpProtocolError, match="too long"):
             await read_body(await ask(net, server.url))
         # What the sockets of both sides hold is on its way before anybody can object.
@@ -275,13 +275,13 @@ async def test_a_body_that_breaks_off_is_told(
 ) -> None:
     read = asyncio.Event()
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(said)
         await read.wait()
         await end(peer)
 
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         answer = await ask(net, server.url)
         read.set()
         with pytest.raises(aiohttp.ClientPayloadError):
@@ -293,13 +293,13 @@ async def test_a_body_that_breaks_off_is_told(
 async def test_a_body_until_the_end_that_is_reset_is_not_complete(net: OutboundHttp) -> None:
     read = asyncio.Event()
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(b"HTTP/1.1 200 OK\r\n\r\nhel")
         await read.wait()
         peer.reset()
 
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         answer = await ask(net, server.url)
         assert await answer.read_chunk() == b"hel"
         read.set()
@@ -316,13 +316,13 @@ async def test_a_body_until_the_end_that_is_reset_is_not_complete(net: OutboundH
 async def test_a_connection_that_ends_before_the_head_is_told_and_nothing_is_sent_again(
     net: OutboundHttp, method: str, said: bytes, end: Callable[[RawConnection], Awaitable[None]]
 ) -> None:
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(said)
         await end(peer)
 
     error = aiohttp.ServerDisconnectedError if end is closes else aiohttp.ClientOSError
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         with pytest.raises(error):
             await ask(net, server.url, method, {}, b"{}" if method == "POST" else None)
         assert len(server.heads) == 1

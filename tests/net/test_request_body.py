@@ -63,7 +63,7 @@ async def test_a_large_body_reaches_a_server_that_reads_slowly(
 ) -> None:
     read: list[bytes] = []
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.head()
         while sum(map(len, read)) < len(LARGE):
             read.append(await peer.reader.read(1 << 19))
@@ -71,7 +71,7 @@ async def test_a_large_body_reaches_a_server_that_reads_slowly(
         await peer.say(OK)
         await run_fixed_reply_server(OK)(peer)
 
-    async with run_raw_server(talk, tls=tls) as server:
+    async with run_raw_server(serve_peer, tls=tls) as server:
         assert await read_body(await ask(net, server.url, "POST", {}, LARGE)) == b"hello"
         assert b"".join(read) == LARGE
         assert await get(net, server.url) == b"hello"
@@ -85,7 +85,7 @@ async def test_an_answer_before_all_was_sent_is_seen_and_ends_the_connection(
 ) -> None:
     seen, gone = asyncio.Event(), asyncio.Event()
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         if peer is not server.peers[0]:
             await run_fixed_reply_server(OK)(peer)
         await peer.head()
@@ -98,7 +98,7 @@ async def test_an_answer_before_all_was_sent_is_seen_and_ends_the_connection(
         await peer.say(late)
         await gone.wait()
 
-    async with run_raw_server(talk, tls=tls) as server:
+    async with run_raw_server(serve_peer, tls=tls) as server:
         answer = await ask(net, server.url, "POST", {}, LARGE)
         seen.set()
         assert (answer.status, await read_body(answer)) == (413, b"less")
@@ -122,7 +122,7 @@ async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too() 
         answer = await ask(net, server.url, *request, guarded=True)
         return answer.status, await read_body(answer)
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(OK)
         if peer is server.peers[0]:
@@ -131,7 +131,7 @@ async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too() 
             await peer.say(TOO_LARGE)
             await gone.wait()
 
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         assert await fetch() == (200, b"hello")
         theirs = server.peers[0].writer.get_extra_info("socket")
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -146,7 +146,7 @@ async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too() 
 async def test_a_server_that_answers_early_and_reads_on_is_not_asked_again_on_that_connection(
     net: OutboundHttp,
 ) -> None:
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         if peer is server.peers[0]:
             await peer.head()
             await peer.reader.readexactly(1 << 18)
@@ -154,7 +154,7 @@ async def test_a_server_that_answers_early_and_reads_on_is_not_asked_again_on_th
             await peer.hung_up()
         await run_fixed_reply_server(OK)(peer)
 
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         answer = await ask(net, server.url, "POST", {}, LARGE)
         assert (answer.status, await read_body(answer)) == (413, b"less")
         assert await get(net, server.url) == b"hello"
@@ -166,12 +166,12 @@ async def test_a_server_that_answers_early_and_reads_on_is_not_asked_again_on_th
 async def test_a_server_that_ends_the_connection_while_a_body_is_sent_is_told(
     net: OutboundHttp, reset: bool
 ) -> None:
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.head()
         if reset:
             peer.reset()
 
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         with pytest.raises((aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)):
             await ask(net, server.url, "POST", {}, LARGE)
         assert len(server.heads) == 1
@@ -181,7 +181,7 @@ async def test_a_server_that_ends_the_connection_while_a_body_is_sent_is_told(
 async def test_a_server_that_will_say_no_more_and_does_not_read_is_not_waited_for(net: OutboundHttp) -> None:
     gone = asyncio.Event()
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.head()
         peer.writer.transport.pause_reading()
         for _ in range(200):
@@ -189,7 +189,7 @@ async def test_a_server_that_will_say_no_more_and_does_not_read_is_not_waited_fo
         peer.writer.write_eof()
         await gone.wait()
 
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         with pytest.raises(aiohttp.ServerDisconnectedError):
             await ask(net, server.url, "POST", {}, LARGE)
         gone.set()
@@ -197,12 +197,12 @@ async def test_a_server_that_will_say_no_more_and_does_not_read_is_not_waited_fo
 
 @pytest.mark.both_loops
 async def test_what_is_no_http_ends_the_sending_of_a_body(net: OutboundHttp) -> None:
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.head()
         await peer.say(b"what is that?")
         await peer.hung_up()
 
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         with pytest.raises(HttpProtocolError):
             await ask(net, server.url, "POST", {}, LARGE)
 
@@ -226,7 +226,7 @@ async def test_a_caller_that_goes_leaves_nothing_and_disturbs_nobody(
     said, body = STAGES[stage]
     there, left, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         if b"X-Other" in await peer.head():
             await left.wait()
             await peer.say(OK)
@@ -246,7 +246,7 @@ async def test_a_caller_that_goes_leaves_nothing_and_disturbs_nobody(
         finally:
             answer.close()
 
-    async with run_raw_server(talk, tls=tls) as server, asyncio.timeout(30):
+    async with run_raw_server(serve_peer, tls=tls) as server, asyncio.timeout(30):
         other = asyncio.create_task(ask(net, server.url, "GET", {"X-Other": "1"}))
         going = asyncio.create_task(whole())
         await there.wait()
@@ -270,13 +270,13 @@ async def test_a_caller_that_goes_does_not_wait_for_a_server_that_does_not_read(
 ) -> None:
     there, done = asyncio.Event(), asyncio.Event()
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.head()
         peer.writer.transport.pause_reading()
         there.set()
         await done.wait()
 
-    async with run_raw_server(talk) as server, asyncio.timeout(60):
+    async with run_raw_server(serve_peer) as server, asyncio.timeout(60):
         going = asyncio.create_task(ask(net, server.url, "POST", {}, LARGE))
         await there.wait()
         for _ in range(50):
@@ -293,14 +293,14 @@ async def test_a_caller_that_goes_does_not_wait_for_a_server_that_does_not_read(
 async def test_a_caller_that_goes_while_a_connection_is_made_leaves_nothing(net: OutboundHttp) -> None:
     there, gone = asyncio.Event(), asyncio.Event()
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         # The start of TLS, to which nobody answers.
         assert await peer.reader.read(1) == b"\x16"
         there.set()
         await peer.hung_up()
         gone.set()
 
-    async with run_raw_server(talk) as server, asyncio.timeout(30):
+    async with run_raw_server(serve_peer) as server, asyncio.timeout(30):
         going = asyncio.create_task(ask(net, server.url.with_scheme("https")))
         await there.wait()
         going.cancel()

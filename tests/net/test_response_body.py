@@ -169,14 +169,14 @@ async def test_what_a_small_body_becomes_comes_in_pieces(net: OutboundHttp, bomb
 async def test_who_has_read_enough_of_it_can_stop(net: OutboundHttp, bomb: bytes) -> None:
     gone = asyncio.Event()
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         # Not all of it, so that the connection is in the middle of it.
         await peer.say(packed(bomb)[:-10])
         await peer.hung_up()
         gone.set()
 
-    async with run_raw_server(talk) as server, asyncio.timeout(30):
+    async with run_raw_server(serve_peer) as server, asyncio.timeout(30):
         answer = await ask(net, server.url)
         assert len(await answer.read_chunk()) == MAX_BUFFERED_BYTES
         answer.close()
@@ -185,13 +185,13 @@ async def test_who_has_read_enough_of_it_can_stop(net: OutboundHttp, bomb: bytes
 
 @pytest.mark.parametrize("again", [bytes(65536), gzip.compress(b"") * 2000], ids=["zeros", "empty-parts"])
 async def test_what_follows_a_packed_body_without_end_is_not_kept(net: OutboundHttp, again: bytes) -> None:
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"hello"))
         for _ in range(1000):
             await peer.say(again)
 
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         answer = await ask(net, server.url)
         tracemalloc.start()
         try:
@@ -213,7 +213,7 @@ async def test_what_follows_a_packed_body_without_end_is_not_kept(net: OutboundH
 async def test_a_server_waits_for_a_reader_that_does_not_read(net: OutboundHttp) -> None:
     total, said = 64 << 20, 0
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         nonlocal said
         await peer.asked()
         await peer.say(f"HTTP/1.1 200 OK\r\nContent-Length: {total}\r\n\r\n".encode())
@@ -225,7 +225,7 @@ async def test_a_server_waits_for_a_reader_that_does_not_read(net: OutboundHttp)
             await peer.asked()
             await peer.say(OK)
 
-    async with run_raw_server(talk) as server, asyncio.timeout(60):
+    async with run_raw_server(serve_peer) as server, asyncio.timeout(60):
         answer = await ask(net, server.url)
         still, last = 0, -1
         while still < 50:

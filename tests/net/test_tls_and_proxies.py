@@ -107,11 +107,11 @@ async def test_certificates_that_do_not_fit_are_told_as_such(
 
 @pytest.mark.both_loops
 async def test_a_server_without_tls_is_told_as_such(trusting: OutboundHttp) -> None:
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await peer.hung_up()
 
-    async with run_raw_server(talk) as server:
+    async with run_raw_server(serve_peer) as server:
         with pytest.raises(aiohttp.ClientConnectorSSLError):
             await get(trusting, server.url.with_scheme("https"))
 
@@ -120,11 +120,11 @@ async def test_a_server_without_tls_is_told_as_such(trusting: OutboundHttp) -> N
 async def test_a_body_until_the_end_comes_whole_through_tls(
     trusting: OutboundHttp, authority: trustme.CA
 ) -> None:
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(b"HTTP/1.1 200 OK\r\n\r\n", b"hel", b"lo")
 
-    async with run_raw_server(talk, tls=tls_of(authority, "127.0.0.1")) as server:
+    async with run_raw_server(serve_peer, tls=tls_of(authority, "127.0.0.1")) as server:
         assert await get(trusting, server.url) == b"hello"
 
 
@@ -134,7 +134,7 @@ async def test_who_stops_reading_what_has_no_end_is_left_alone(
 ) -> None:
     gone = asyncio.Event()
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(b"HTTP/1.1 200 OK\r\n\r\n")
         try:
@@ -143,7 +143,7 @@ async def test_who_stops_reading_what_has_no_end_is_left_alone(
         finally:
             gone.set()
 
-    async with run_raw_server(talk, tls=tls_of(authority, "127.0.0.1")) as server, asyncio.timeout(30):
+    async with run_raw_server(serve_peer, tls=tls_of(authority, "127.0.0.1")) as server, asyncio.timeout(30):
         answer = await ask(trusting, server.url)
         assert await answer.read_chunk()
         answer.close()
@@ -218,7 +218,7 @@ async def test_a_proxy_is_told_the_whole_address_and_who_asks(
 def tunnel(port: int | None, status: bytes = b"200 Go") -> Talk:
     """A proxy that leads every CONNECT to one port of this machine."""
 
-    async def talk(peer: RawConnection) -> None:
+    async def serve_peer(peer: RawConnection) -> None:
         await peer.head()
         await peer.say(b"HTTP/1.1 " + status + b"\r\n\r\n")
         if port is not None:
@@ -228,7 +228,7 @@ def tunnel(port: int | None, status: bytes = b"200 Go") -> Talk:
             finally:
                 writer.transport.abort()
 
-    return talk
+    return serve_peer
 
 
 @pytest.mark.both_loops

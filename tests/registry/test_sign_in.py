@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PENDING, READY = InstanceState.PENDING, InstanceState.READY
 
 
-async def begun(registry_fixture: Any, instance: Any, browser: str = "b") -> AuthorizationResponse:
+async def begin_sign_in(registry_fixture: Any, instance: Any, browser: str = "b") -> AuthorizationResponse:
     """Begin, and agree; what the browser comes back with."""
     return await registry_fixture.program.agree(
         await registry_fixture.sign_ins.begin(registry_fixture.ann.id, instance.id, browser)
@@ -89,7 +89,7 @@ async def test_only_the_same_user_in_the_same_browser_can_finish(registry_fixtur
         (registry_fixture.ann.id, "other"),
         (registry_fixture.ann.id, ""),
     ):
-        response = await begun(registry_fixture, instance)
+        response = await begin_sign_in(registry_fixture, instance)
         error = await failure(registry_fixture, response, browser, user)
         assert isinstance(error, AnswerRejected)
         # It was used up, also for whoever began it.
@@ -101,7 +101,7 @@ async def test_only_the_same_user_in_the_same_browser_can_finish(registry_fixtur
 
 async def test_a_state_works_once(registry_fixture: RegistryFixture) -> None:
     instance = await registry_fixture.instance()
-    response = await begun(registry_fixture, instance)
+    response = await begin_sign_in(registry_fixture, instance)
     await registry_fixture.sign_ins.finish(response, registry_fixture.ann.id, "b")
     kept = await registry_fixture.database.auth.get_grant(instance.grant_key)
     assert isinstance(await failure(registry_fixture, response), AnswerRejected)
@@ -119,7 +119,7 @@ async def test_a_state_that_is_missing_or_unknown_is_refused(
 
 
 async def test_a_sign_in_that_took_too_long_is_refused(registry_fixture: RegistryFixture) -> None:
-    response = await begun(registry_fixture, await registry_fixture.instance())
+    response = await begin_sign_in(registry_fixture, await registry_fixture.instance())
     registry_fixture.clock.now += 4000
     assert isinstance(await failure(registry_fixture, response), AnswerRejected)
 
@@ -140,9 +140,9 @@ async def test_instances_that_do_not_sign_in_are_refused(registry_fixture: Regis
 async def test_two_tabs_at_once_both_work_and_the_last_counts(registry_fixture: RegistryFixture) -> None:
     instance = await registry_fixture.instance()
     await registry_fixture.program.change(person="first")
-    one = await begun(registry_fixture, instance)
+    one = await begin_sign_in(registry_fixture, instance)
     await registry_fixture.program.change(person="second")
-    two = await begun(registry_fixture, instance)
+    two = await begin_sign_in(registry_fixture, instance)
     for response in (two, one):
         assert (await registry_fixture.sign_ins.finish(response, registry_fixture.ann.id, "b")).state is READY
     last = (await registry_fixture.database.auth.get_grant(instance.grant_key)).access_token
@@ -159,7 +159,7 @@ async def test_two_tabs_at_once_both_work_and_the_last_counts(registry_fixture: 
 
 async def test_of_two_who_bring_the_same_answer_one_is_served(registry_fixture: RegistryFixture) -> None:
     instance = await registry_fixture.instance()
-    response = await begun(registry_fixture, instance)
+    response = await begin_sign_in(registry_fixture, instance)
     results = await asyncio.gather(
         *(registry_fixture.sign_ins.finish(response, registry_fixture.ann.id, "b") for _ in range(5)),
         return_exceptions=True,
@@ -176,7 +176,7 @@ async def test_an_instance_that_was_deleted_meanwhile_keeps_nothing(
     registry_fixture: RegistryFixture,
 ) -> None:
     instance = await registry_fixture.instance()
-    response = await begun(registry_fixture, instance)
+    response = await begin_sign_in(registry_fixture, instance)
     # As if its sign-in had not been deleted with it: another process may be about to write it.
     pending = await registry_fixture.database.auth.take_pending(response.params["state"])
     await registry_fixture.registry.delete_instance(registry_fixture.ann.id, instance.id)
@@ -192,7 +192,7 @@ async def test_an_instance_that_is_deleted_during_the_exchange_keeps_nothing(
     registry_fixture: RegistryFixture,
 ) -> None:
     instance = await registry_fixture.instance()
-    response = await begun(registry_fixture, instance)
+    response = await begin_sign_in(registry_fixture, instance)
     await registry_fixture.program.change(token_waits=True)
     finishing = asyncio.create_task(failure(registry_fixture, response))
     while not await registry_fixture.program.log("token"):
@@ -208,7 +208,7 @@ async def test_a_server_that_moved_during_the_exchange_gets_nothing(
 ) -> None:
     instance = await registry_fixture.instance()
     server = await registry_fixture.registry.get_server(instance.server_id)
-    response = await begun(registry_fixture, instance)
+    response = await begin_sign_in(registry_fixture, instance)
     await registry_fixture.program.change(token_waits=True)
     finishing = asyncio.create_task(failure(registry_fixture, response))
     while not await registry_fixture.program.log("token"):
@@ -226,7 +226,7 @@ async def test_a_server_that_moved_during_the_exchange_gets_nothing(
 
 async def test_a_deleted_instance_takes_its_pending_sign_in_along(registry_fixture: RegistryFixture) -> None:
     instance = await registry_fixture.instance()
-    response = await begun(registry_fixture, instance)
+    response = await begin_sign_in(registry_fixture, instance)
     await registry_fixture.registry.delete_instance(registry_fixture.ann.id, instance.id)
     assert isinstance(await failure(registry_fixture, response), AnswerRejected)
 
@@ -285,7 +285,7 @@ async def test_a_sign_in_that_cannot_be_finished_says_why_and_keeps_nothing(
 ) -> None:
     await registry_fixture.program.set(**settings)
     instance = await registry_fixture.instance()
-    found = await failure(registry_fixture, await begun(registry_fixture, instance))
+    found = await failure(registry_fixture, await begin_sign_in(registry_fixture, instance))
     assert isinstance(found, error)
     assert words in str(found)
     assert await nothing_kept(registry_fixture, instance)
@@ -300,7 +300,7 @@ async def test_a_sign_in_that_cannot_be_finished_says_why_and_keeps_nothing(
 
 async def test_an_answer_that_hides_where_it_comes_from_is_refused(registry_fixture: RegistryFixture) -> None:
     instance = await registry_fixture.instance()
-    response = await begun(registry_fixture, instance)
+    response = await begin_sign_in(registry_fixture, instance)
     without = {name: value for name, value in response.params.items() if name != "iss"}
     assert isinstance(await failure(registry_fixture, replace(response, params=without)), AnswerRejected)
     assert not await registry_fixture.program.log("token")
@@ -312,7 +312,7 @@ async def test_a_failed_reconnect_leaves_what_works(registry_fixture: RegistryFi
     before = await registry_fixture.database.auth.get_grant(instance.grant_key)
     await registry_fixture.program.change(authorize_error="access_denied")
     assert isinstance(
-        await failure(registry_fixture, await begun(registry_fixture, instance)), AuthorizationDenied
+        await failure(registry_fixture, await begin_sign_in(registry_fixture, instance)), AuthorizationDenied
     )
     assert await registry_fixture.state(instance) == (READY, None)
     assert await registry_fixture.database.auth.get_grant(instance.grant_key) == before
@@ -321,7 +321,7 @@ async def test_a_failed_reconnect_leaves_what_works(registry_fixture: RegistryFi
 async def test_a_forgotten_client_is_registered_again_once(registry_fixture: RegistryFixture) -> None:
     instance = await registry_fixture.instance()
     await registry_fixture.sign_in(instance)
-    response = await begun(registry_fixture, instance)
+    response = await begin_sign_in(registry_fixture, instance)
     await registry_fixture.program.forget("clients")
     assert isinstance(await failure(registry_fixture, response), ClientForgotten)
     await registry_fixture.sign_in(instance)
@@ -450,7 +450,7 @@ async def test_scopes_that_are_gone_do_not_lock_anybody_out(registry_fixture: Re
     await registry_fixture.sign_in(instance)
     await registry_fixture.program.change(authorize_error="invalid_scope", challenge_scope="list")
     assert isinstance(
-        await failure(registry_fixture, await begun(registry_fixture, instance)), AuthorizationDenied
+        await failure(registry_fixture, await begin_sign_in(registry_fixture, instance)), AuthorizationDenied
     )
     url = await registry_fixture.sign_ins.begin(registry_fixture.ann.id, instance.id, "b")
     assert URL(url).query["scope"] == "list"

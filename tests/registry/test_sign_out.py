@@ -42,7 +42,7 @@ def sign_outs(registry_fixture: RegistryFixture, beside: Beside) -> SignOutServi
     return SignOutService(registry_fixture.database.auth, registry_fixture.net, beside)
 
 
-async def given_back(registry_fixture: RegistryFixture) -> list[str]:
+async def revoked_tokens(registry_fixture: RegistryFixture) -> list[str]:
     return [each["kind"] for each in await registry_fixture.program.log("revoke")]
 
 
@@ -62,7 +62,7 @@ async def test_with_a_server_go_the_sign_ins_of_all_its_instances(
     assert deleted.id == first.server_id
     assert await registry_fixture.registry.list_servers() == []
     await beside.done()
-    assert sorted(await given_back(registry_fixture)) == sorted(BOTH * 2)
+    assert sorted(await revoked_tokens(registry_fixture)) == sorted(BOTH * 2)
 
 
 async def test_with_a_user_goes_what_they_hold_and_nobody_elses(
@@ -81,7 +81,7 @@ async def test_with_a_user_goes_what_they_hold_and_nobody_elses(
     await registry_fixture.database.accounts.delete_user(registry_fixture.ann.id)
     sign_outs.revoke_in_background(held)
     await beside.done()
-    assert sorted(await given_back(registry_fixture)) == sorted(BOTH * 2)
+    assert sorted(await revoked_tokens(registry_fixture)) == sorted(BOTH * 2)
     assert await registry_fixture.database.auth.get_grant(f"user:{registry_fixture.bob.id}:files") is not None
 
 
@@ -93,7 +93,7 @@ async def test_whoever_is_disabled_keeps_their_instances_and_no_sign_in(
     before = await registry_fixture.state(public)
     await sign_outs.sign_out_user(registry_fixture.registry, registry_fixture.ann.principal, ())
     await beside.done()
-    assert await given_back(registry_fixture) == BOTH
+    assert await revoked_tokens(registry_fixture) == BOTH
     assert await registry_fixture.database.auth.get_grant(signed.grant_key) is None
     state, reason = await registry_fixture.state(signed)
     assert state is InstanceState.NEEDS_REAUTH
@@ -111,7 +111,7 @@ async def test_a_giver_that_does_not_answer_keeps_nobody_from_deleting(
         await sign_outs.delete_server(registry_fixture.registry, instance.server_id)
     assert await registry_fixture.registry.list_servers() == []
     await beside.done()
-    assert await given_back(registry_fixture) == []
+    assert await revoked_tokens(registry_fixture) == []
 
 
 async def test_a_sign_in_that_cannot_be_read_keeps_nobody_from_deleting(

@@ -55,7 +55,7 @@ class ApiUser:
 
     async def _instance(self) -> None:
         """Create one, use it, change it, delete it."""
-        registered = self._line.random.choice(list(self._line.world.registered.values()))
+        registered = self._line.random.choice(list(self._line.environment.registered.values()))
         slug = f"s{self._line.random.randrange(10**9)}"
         draft = {"server_id": registered, "slug": slug}
         ask = self._line.ask

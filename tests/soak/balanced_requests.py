@@ -38,7 +38,7 @@ class BalancedClient:
     """One person's way to Toolyard."""
 
     person: SoakAccount
-    world: SoakEnvironment
+    environment: SoakEnvironment
     tally: Tally
     session: aiohttp.ClientSession
     random: random.Random
@@ -108,7 +108,7 @@ class BalancedClient:
     async def _connected(
         self, method: str, path: str, body: Any, head: dict[str, str], at: SoakReplica | None, began: float
     ) -> tuple[aiohttp.ClientResponse, SoakReplica]:
-        for replica in self.world.in_turn() if at is None else [at]:
+        for replica in self.environment.in_turn() if at is None else [at]:
             try:
                 response = await self.session.request(
                     method, replica.url + path, json=body, headers=head, allow_redirects=False

@@ -125,7 +125,7 @@ class TurnListener:
 
     def _judge(self, began: float) -> None:
         why, chat, turn = self._end["why"], self._chat.id, self._turn
-        if why == "interrupted" and any(each.disturbed(began) for each in self._line.world.replicas):
+        if why == "interrupted" and any(each.disturbed(began) for each in self._line.environment.replicas):
             raise ExpectedFailure("the turn was interrupted")
         if why not in turn.ends:
             raise Wrong(f"chat {chat}: ended as {why}: {self._end.get('error')}; script {turn.script!r}")

@@ -103,7 +103,7 @@ def _replica(number: int, folder: Path, found: dict[str, str], **more: str) -> S
 
 
 @contextlib.asynccontextmanager
-async def world(shape: str, users: int) -> AsyncIterator[SoakEnvironment]:
+async def open_environment(shape: str, users: int) -> AsyncIterator[SoakEnvironment]:
     """All of it, until the end: one process on SQLite, or three on one PostgreSQL."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolyard-soak-")))

@@ -66,7 +66,7 @@ class Sessions:
         await counted("gateway, legacy: end", session.end())
 
     async def _begin(self) -> _Session:
-        replica = self._line.world.following()
+        replica = self._line.environment.following()
         params = {"protocolVersion": LEGACY, "clientInfo": INFO, "capabilities": {}}
         generation, message = replica.generation, request(next(self._ids), "initialize", params)
         _, headers = await send(self._line, message, {}, replica)

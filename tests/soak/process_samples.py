@@ -34,8 +34,8 @@ class Sample:
 class Sampler:
     """Looks at all processes, again and again."""
 
-    def __init__(self, world: SoakEnvironment, tally: Tally, every: float = 1.0) -> None:
-        self._world, self._tally, self._every = world, tally, every
+    def __init__(self, environment: SoakEnvironment, tally: Tally, every: float = 1.0) -> None:
+        self._environment, self._tally, self._every = environment, tally, every
         self._began = time.monotonic()
         self.samples: list[Sample] = []
 
@@ -47,7 +47,7 @@ class Sampler:
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
-            for replica in self._world.replicas:
+            for replica in self._environment.replicas:
                 if (one := await asyncio.to_thread(self.look, replica)) is not None:
                     self.samples.append(one)
             await asyncio.sleep(self._every)

@@ -15,7 +15,7 @@ from tests.soak.accounts import SoakAccount
 from tests.soak.api_user import ApiUser
 from tests.soak.balanced_requests import BalancedClient
 from tests.soak.chat_user import ChatUser
-from tests.soak.environment import SoakEnvironment, world
+from tests.soak.environment import SoakEnvironment, open_environment
 from tests.soak.gateway_user import GatewayUser
 from tests.soak.legacy_gateway_user import Sessions
 from tests.soak.process_samples import Sample, Sampler
@@ -76,7 +76,7 @@ class SimulatedUser:
         await asyncio.sleep(draw.uniform(0, 2 * think))
         # Half of them have an instance of their own that stays.
         if self._line.person.number % 2 == 0:
-            slug = await self._api.settle_in(self._line.world.registered["shop"])
+            slug = await self._api.settle_in(self._line.environment.registered["shop"])
             self._talking.instance = self._gateway.instance = slug
         while time.monotonic() < wait_until:
             with contextlib.suppress(RequestAbandoned):
@@ -105,7 +105,7 @@ async def _line(
 async def soak(shape: str, plan: Plan) -> SoakResult:
     """All of it, in one shape."""
     tally = Tally(plan.deadline)
-    async with world(shape, plan.users) as running:
+    async with open_environment(shape, plan.users) as running:
         await _register(running, plan)
         sampler = Sampler(running, tally)
         start = [each for replica in running.replicas if (each := sampler.look(replica)) is not None]

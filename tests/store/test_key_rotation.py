@@ -71,7 +71,7 @@ async def full(
     await database.models.add_model(stored_model)
 
 
-async def held(database: Database, server_id: str) -> list[object]:
+async def read_sealed_values(database: Database, server_id: str) -> list[object]:
     """All that is sealed and can be looked at more than once."""
     (user,) = await database.accounts.list_users()
     grant = await database.auth.get_grant("one")
@@ -87,13 +87,13 @@ async def held(database: Database, server_id: str) -> list[object]:
 async def test_everything_is_readable_with_both_and_afterwards_with_the_new_one(
     reopen: Open, server: RegistryServer, pending: PendingSignIn
 ) -> None:
-    before = await held(await reopen(), server.id)
+    before = await read_sealed_values(await reopen(), server.id)
     between = await reopen(**BETWEEN)
-    assert await held(between, server.id) == before
+    assert await read_sealed_values(between, server.id) == before
     assert await between.key_rotation.reencrypt_all() == KeyRotationResult(reencrypted=7, unreadable=0)
     assert await between.key_rotation.reencrypt_all() == KeyRotationResult(reencrypted=0, unreadable=0)
     after = await reopen(secret_key=NEW)
-    assert await held(after, server.id) == before
+    assert await read_sealed_values(after, server.id) == before
     assert await after.auth.take_pending(pending.state) == pending
     assert await after.accounts.take_sign_in("d" * 64, 0.0) == b"a sign-in"
     with pytest.raises(WrongKey):

@@ -39,8 +39,8 @@ async def threads() -> AsyncIterator[BoundedThreadPool]:
 
 
 @pytest.fixture
-def looked(leaks: None, tree: WorkspaceFixture, threads: BoundedThreadPool, program: str) -> Grep:
-    """``await looked(pattern, path)``: the lines of an answer."""
+def grep_lines(leaks: None, tree: WorkspaceFixture, threads: BoundedThreadPool, program: str) -> Grep:
+    """``await grep_lines(pattern, path)``: the lines of an answer."""
 
     async def look(
         pattern: str,
@@ -61,8 +61,8 @@ def looked(leaks: None, tree: WorkspaceFixture, threads: BoundedThreadPool, prog
 
 
 @pytest.mark.both_loops
-async def test_matching_lines_come_with_path_and_number_in_order(looked: Grep) -> None:
-    assert await looked("line|def") == [
+async def test_matching_lines_come_with_path_and_number_in_order(grep_lines: Grep) -> None:
+    assert await grep_lines("line|def") == [
         "README.md:2: first line",
         "README.md:3: second line",
         "src/app.py:3: def main():",
@@ -70,68 +70,68 @@ async def test_matching_lines_come_with_path_and_number_in_order(looked: Grep) -
     ]
 
 
-async def test_it_looks_where_it_is_told(looked: Grep) -> None:
-    assert await looked("def", "src/sub") == ["src/sub/deep.py:1: def deep():"]
-    assert await looked("def", "src/app.py") == ["src/app.py:3: def main():"]
-    assert await looked("e", only="*.md", most=1) == [
+async def test_it_looks_where_it_is_told(grep_lines: Grep) -> None:
+    assert await grep_lines("def", "src/sub") == ["src/sub/deep.py:1: def deep():"]
+    assert await grep_lines("def", "src/app.py") == ["src/app.py:3: def main():"]
+    assert await grep_lines("e", only="*.md", most=1) == [
         "README.md:1: # Title",
         "(only the first 1 matches are shown)",
     ]
-    assert await looked("return", only="sub/*.py", path="src") == ["src/sub/deep.py:2:     return 1"]
-    assert await looked("nowhere") == ["no matches in ."]
+    assert await grep_lines("return", only="sub/*.py", path="src") == ["src/sub/deep.py:2:     return 1"]
+    assert await grep_lines("nowhere") == ["no matches in ."]
 
 
-async def test_case_counts_unless_it_is_told_not_to(looked: Grep) -> None:
-    assert await looked("TITLE") == ["no matches in ."]
-    assert await looked("TITLE", ignore_case=True) == ["README.md:1: # Title"]
+async def test_case_counts_unless_it_is_told_not_to(grep_lines: Grep) -> None:
+    assert await grep_lines("TITLE") == ["no matches in ."]
+    assert await grep_lines("TITLE", ignore_case=True) == ["README.md:1: # Title"]
 
 
-async def test_nothing_outside_or_hidden_is_found(looked: Grep, tree: WorkspaceFixture) -> None:
+async def test_nothing_outside_or_hidden_is_found(grep_lines: Grep, tree: WorkspaceFixture) -> None:
     for path in (".", "src", "inside-folder"):
-        assert await looked(tree.canary, path) == [f"no matches in {path}"]
+        assert await grep_lines(tree.canary, path) == [f"no matches in {path}"]
     for path in ("to-folder", "to-file", "..", "state", "/etc", "sideways/secret.txt"):
         with pytest.raises(NativeToolError, match=r"out of the workspace|outside the|not part of the"):
-            await looked("a", path)
+            await grep_lines("a", path)
 
 
-async def test_binary_huge_and_git_are_left_out(looked: Grep, tree: WorkspaceFixture) -> None:
+async def test_binary_huge_and_git_are_left_out(grep_lines: Grep, tree: WorkspaceFixture) -> None:
     tree.write("early.bin", b"needle\n\0")
     tree.write("late.bin", b"needle\n" + b"x\n" * 200_000 + b"\0")
     tree.write("huge.txt", b"needle\n" + b"x" * 8 * 1024 * 1024)
     tree.write("sub/.git/x", b"needle\n")
     tree.write("ok.txt", b"the needle\n")
-    assert await looked("needle") == ["ok.txt:1: the needle"]
+    assert await grep_lines("needle") == ["ok.txt:1: the needle"]
 
 
-async def test_hidden_and_ignored_files_are_looked_at(looked: Grep, tree: WorkspaceFixture) -> None:
+async def test_hidden_and_ignored_files_are_looked_at(grep_lines: Grep, tree: WorkspaceFixture) -> None:
     tree.write(".gitignore", "ignored.txt\n")
     tree.write(".ignore", "ignored.txt\n")
     tree.write(".hidden", "needle\n")
     tree.write("ignored.txt", "needle\n")
-    assert await looked("needle") == [".hidden:1: needle", "ignored.txt:1: needle"]
+    assert await grep_lines("needle") == [".hidden:1: needle", "ignored.txt:1: needle"]
 
 
-async def test_line_ends_of_windows_are_no_part_of_a_line(looked: Grep, tree: WorkspaceFixture) -> None:
+async def test_line_ends_of_windows_are_no_part_of_a_line(grep_lines: Grep, tree: WorkspaceFixture) -> None:
     tree.write("win.txt", "one;\r\ntwo\r\n")
-    assert await looked(";$") == ["win.txt:1: one;"]
+    assert await grep_lines(";$") == ["win.txt:1: one;"]
 
 
-async def test_a_long_line_is_cut(looked: Grep, tree: WorkspaceFixture) -> None:
+async def test_a_long_line_is_cut(grep_lines: Grep, tree: WorkspaceFixture) -> None:
     tree.write("min.js", "x" * 100_000 + "needle\n")
-    assert await looked("needle") == [f"min.js:1: {'x' * 400} … (100,006 characters in this line)"]
+    assert await grep_lines("needle") == [f"min.js:1: {'x' * 400} … (100,006 characters in this line)"]
 
 
-async def test_names_of_odd_bytes_are_shown_in_one_line(looked: Grep, tree: WorkspaceFixture) -> None:
+async def test_names_of_odd_bytes_are_shown_in_one_line(grep_lines: Grep, tree: WorkspaceFixture) -> None:
     Path(os.fsdecode(os.fsencode(tree.root) + b"/a\xff\nb.txt")).write_text("needle\n")
-    assert await looked("needle") == ["a\\xff\\x0ab.txt:1: needle"]
+    assert await grep_lines("needle") == ["a\\xff\\x0ab.txt:1: needle"]
 
 
 @pytest.mark.parametrize(
     "pattern", ["(", "[[:alpha:]]", "a{2,1}", "*x", r"\p{L}", "", "x" * 2000, "(?P<a>x)(?P<a>y)"]
 )
-async def test_what_is_no_pattern_is_refused_in_words(looked: Grep, pattern: str) -> None:
+async def test_what_is_no_pattern_is_refused_in_words(grep_lines: Grep, pattern: str) -> None:
     with pytest.raises(NativeToolError, match="pattern"):
-        await looked(pattern)
+        await grep_lines(pattern)
 
 
 @pytest.mark.parametrize(
@@ -150,33 +150,33 @@ async def test_what_is_no_pattern_is_refused_in_words(looked: Grep, pattern: str
     ],
 )
 async def test_both_engines_read_a_pattern_in_the_same_way(
-    looked: Grep, tree: WorkspaceFixture, pattern: str, lines: list[str]
+    grep_lines: Grep, tree: WorkspaceFixture, pattern: str, lines: list[str]
 ) -> None:
     tree.write("a.txt", "grüße\nbook\na<b\nx{y\n")
-    assert await looked(pattern, "a.txt") == lines
+    assert await grep_lines(pattern, "a.txt") == lines
     tree.write("only/a.txt", "grüße\nbook\na<b\nx{y\n")
     there = [
         line.replace("a.txt", "only/a.txt", 1) if ":" in line else "no matches in only" for line in lines
     ]
-    assert await looked(pattern, "only") == there
+    assert await grep_lines(pattern, "only") == there
 
 
 @pytest.mark.both_loops
-async def test_no_pattern_hangs(looked: Grep, tree: WorkspaceFixture) -> None:
+async def test_no_pattern_hangs(grep_lines: Grep, tree: WorkspaceFixture) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
-    lines = await looked(r"(?=(a+)+b)x", seconds=1.0)
+    lines = await grep_lines(r"(?=(a+)+b)x", seconds=1.0)
     assert lines[-1] == "(stopped after 1 s, so there may be more; narrow the path or the pattern)"
 
 
 @pytest.mark.both_loops
 async def test_whoever_stops_waiting_leaves_nothing_behind(
-    looked: Grep,
+    grep_lines: Grep,
     tree: WorkspaceFixture,
     matchers: Callable[[], int],
     wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
-    task = asyncio.create_task(looked(r"(?=(a+)+b)x", seconds=60))
+    task = asyncio.create_task(grep_lines(r"(?=(a+)+b)x", seconds=60))
     await asyncio.sleep(0)
     await wait_until(lambda: matchers() > 0)
     task.cancel()

@@ -14,7 +14,7 @@ from toolyard.agents.chat.markdown_export import export_markdown
 from toolyard.types.chat import Chat, Kind
 
 
-async def shown(process: ChatProcess, chat: Chat) -> list[str]:
+async def shown_messages(process: ChatProcess, chat: Chat) -> list[str]:
     """Return the messages that a page shows."""
     return [
         each["text"]
@@ -22,7 +22,7 @@ async def shown(process: ChatProcess, chat: Chat) -> list[str]:
     ]
 
 
-async def sent(model: Model) -> list[str]:
+async def sent_messages(model: Model) -> list[str]:
     """Return the user messages of the last request to the model."""
     return [each["content"] for each in (await model.journal())[-1]["messages"] if each["role"] == "user"]
 
@@ -40,19 +40,19 @@ async def test_an_edited_message_starts_a_branch_and_the_earlier_one_is_kept(
     first, second = [(await process.say(chat, text))[0].seq for text in ("one", "two")]
     await process.say(chat, "three")
     edited = await edit(process, chat, second, "two, but better")
-    assert await shown(process, chat) == await sent(model) == ["one", "two, but better"]
+    assert await shown_messages(process, chat) == await sent_messages(model) == ["one", "two, but better"]
     tree = await process.chats.get_turn_tree(ME, chat.id)
     assert (tree.parents[edited], tree.alternatives(edited)) == (first, [second, edited])
     # The branch continues from its current end.
     await process.say(chat, "four")
-    assert await sent(model) == ["one", "two, but better", "four"]
+    assert await sent_messages(model) == ["one", "two, but better", "four"]
     await process.chats.choose(ME, chat.id, second)
-    assert await shown(process, chat) == ["one", "two", "three"]
+    assert await shown_messages(process, chat) == ["one", "two", "three"]
     await process.say(chat, "five")
-    assert await sent(model) == ["one", "two", "three", "five"]
+    assert await sent_messages(model) == ["one", "two", "three", "five"]
     # The first message can be edited as well.
     await edit(process, chat, first, "another")
-    assert await shown(process, chat) == await sent(model) == ["another"]
+    assert await shown_messages(process, chat) == await sent_messages(model) == ["another"]
 
 
 async def test_any_sequence_of_messages_edits_retries_and_switches_shows_and_sends_its_branch(
@@ -83,8 +83,8 @@ async def test_any_sequence_of_messages_edits_retries_and_switches_shows_and_sen
                 last = await process.chats.retry(ME, chat.id, turn)
             await process.over(chat, last)
             paths[last], branches[last] = [*before, text], [*turns, last]
-            assert await sent(model) == paths[last]
-        assert await shown(process, chat) == paths[last]
+            assert await sent_messages(model) == paths[last]
+        assert await shown_messages(process, chat) == paths[last]
         # Another process reads the same from the store.
         stored = await process.chats.get(ME, chat.id)
         assert (await process.chats.get_turn_tree(ME, chat.id)).branch(stored.turn) == branches[last]
@@ -125,7 +125,7 @@ async def test_who_edits_a_message_that_was_replaced_gets_the_newer_version(proc
         with pytest.raises(ChatChanged) as caught:
             await action
         assert (caught.value.turn, caught.value.text) == (other, "one by the first tab")
-    assert await shown(process, chat) == ["one by the first tab"]
+    assert await shown_messages(process, chat) == ["one by the first tab"]
 
 
 async def test_of_two_who_edit_the_same_message_at_once_one_wins(process: ChatProcess) -> None:
@@ -193,5 +193,5 @@ async def test_a_choice_survives_the_process(open_chats: Opening) -> None:
     await process.chats.choose(ME, chat.id, first)
     await process.close()
     again = await open_chats()
-    assert await shown(again, chat) == ["one"]
+    assert await shown_messages(again, chat) == ["one"]
     assert (await again.chats.get(ME, chat.id)).turn == first

@@ -37,7 +37,9 @@ Opening = Callable[..., Awaitable[ChatProcess]]
 PUT = 'call s_put {"text": "a"}'
 
 
-async def asked(process: ChatProcess, *lines: str, **options: Any) -> tuple[Chat, int, list[ChatEvent]]:
+async def start_waiting_turn(
+    process: ChatProcess, *lines: str, **options: Any
+) -> tuple[Chat, int, list[ChatEvent]]:
     """Start a turn that waits for an approval."""
     chat = await process.chat(**options)
     turn = await process.chats.send(ME, chat.id, "\n".join(lines))
@@ -45,7 +47,7 @@ async def asked(process: ChatProcess, *lines: str, **options: Any) -> tuple[Chat
 
 
 async def test_a_call_that_needs_a_yes_waits_and_nobody_works_on_it(process: ChatProcess) -> None:
-    chat, _, events = await asked(process, PUT, 'call s_look {"text": "b"}', "then", "results?")
+    chat, _, events = await start_waiting_turn(process, PUT, 'call s_look {"text": "b"}', "then", "results?")
     assert kinds(events) == ["user", "said", "call", "call", "result", "ask"]
     [ask] = bodies_of_kind(events, Kind.APPROVAL_REQUEST)
     assert ask["id"] == bodies_of_kind(events, Kind.CALL)[0]["id"]
@@ -59,7 +61,7 @@ async def test_a_call_that_needs_a_yes_waits_and_nobody_works_on_it(process: Cha
 
 
 async def test_a_yes_makes_the_call_and_the_turn_goes_on(process: ChatProcess, model: Model) -> None:
-    chat, turn, events = await asked(process, PUT, "then", "results?")
+    chat, turn, events = await start_waiting_turn(process, PUT, "then", "results?")
     await process.chats.answer_approval(
         ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
     )
@@ -81,7 +83,7 @@ async def test_a_yes_makes_the_call_and_the_turn_goes_on(process: ChatProcess, m
 
 
 async def test_a_no_is_told_to_the_model_and_the_turn_goes_on(process: ChatProcess) -> None:
-    chat, turn, events = await asked(process, PUT, "then", "results?")
+    chat, turn, events = await start_waiting_turn(process, PUT, "then", "results?")
     await process.chats.answer_approval(
         ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=False
     )
@@ -94,7 +96,9 @@ async def test_a_no_is_told_to_the_model_and_the_turn_goes_on(process: ChatProce
 
 
 async def test_the_turn_goes_on_with_the_last_answer_that_it_waits_for(process: ChatProcess) -> None:
-    chat, turn, events = await asked(process, PUT, 'call s_put {"text": "b"}', "then", "say Done so.")
+    chat, turn, events = await start_waiting_turn(
+        process, PUT, 'call s_put {"text": "b"}', "then", "say Done so."
+    )
     first, second = (body["approval"] for body in bodies_of_kind(events, Kind.APPROVAL_REQUEST))
     await process.chats.answer_approval(ME, second, yes=False)
     assert (await process.chats.get(ME, chat.id)).state is TurnState.WAITING
@@ -107,7 +111,7 @@ async def test_the_turn_goes_on_with_the_last_answer_that_it_waits_for(process: 
 
 async def test_an_answer_counts_after_a_restart_by_whoever_gets_it(open_chats: Opening) -> None:
     first = await open_chats()
-    chat, turn, events = await asked(first, 'call s_look {"text": "b"}', PUT, "then", "results?")
+    chat, turn, events = await start_waiting_turn(first, 'call s_look {"text": "b"}', PUT, "then", "results?")
     await first.close()
     second = await open_chats()
     assert (await second.chats.get(ME, chat.id)).state is TurnState.WAITING
@@ -120,7 +124,7 @@ async def test_an_answer_counts_after_a_restart_by_whoever_gets_it(open_chats: O
 
 
 async def test_a_yes_can_reach_further_and_be_taken_back(process: ChatProcess) -> None:
-    chat, turn, events = await asked(process, PUT)
+    chat, turn, events = await start_waiting_turn(process, PUT)
     remember = GrantScope(3600, "any", this_chat_only=True)
     await process.chats.answer_approval(
         ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True, remember=remember
@@ -134,14 +138,14 @@ async def test_a_yes_can_reach_further_and_be_taken_back(process: ChatProcess) -
     assert kinds(more).count("ask") == 0
     assert len(process.calls()) == 3
     # Another chat needs an approval of its own.
-    await asked(process, PUT)
+    await start_waiting_turn(process, PUT)
     [grant] = await process.database.approvals.list_grants(ME, time.time())
     assert await process.database.approvals.revoke(ME, grant.id)
     await process.waits(chat, await process.chats.send(ME, chat.id, 'call s_put {"text": "d"}'))
 
 
 async def test_a_yes_to_any_arguments_answers_the_other_calls_that_wait(process: ChatProcess) -> None:
-    chat, turn, events = await asked(process, PUT, 'call s_put {"text": "b"}')
+    chat, turn, events = await start_waiting_turn(process, PUT, 'call s_put {"text": "b"}')
     await process.chats.answer_approval(
         ME,
         bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"],
@@ -156,7 +160,7 @@ async def test_a_yes_to_any_arguments_answers_the_other_calls_that_wait(process:
 
 async def test_a_tool_that_changed_since_the_yes_is_not_called(open_chats: Opening, tmp_path: Path) -> None:
     process = await open_chats(servers={"s": chat_server(tmp_path / "journal", cache={"ttl": 0})})
-    chat, turn, events = await asked(process, PUT, "then", "results?")
+    chat, turn, events = await start_waiting_turn(process, PUT, "then", "results?")
     (tmp_path / "journal.words").write_text("It also sends everything to a stranger.")
     await process.chats.answer_approval(
         ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
@@ -177,7 +181,7 @@ async def test_a_tool_that_changed_since_the_yes_is_not_called(open_chats: Openi
 
 async def test_a_call_through_the_meta_tools_is_asked_about_as_what_it_is(open_chats: Opening) -> None:
     process = await open_chats(agents=[Agent("far", "Far", mode="meta")])
-    chat, turn, events = await asked(
+    chat, turn, events = await start_waiting_turn(
         process, 'call tools_call {"name": "s_put", "arguments": {"text": "a"}}', agent="far"
     )
     [approval] = await process.database.approvals.list_pending(ME)
@@ -205,7 +209,7 @@ async def test_a_tool_that_is_run_by_hand_asks_too(open_chats: Opening) -> None:
 
 
 async def test_a_turn_that_waits_can_be_stopped(process: ChatProcess) -> None:
-    chat, turn, events = await asked(process, PUT)
+    chat, turn, events = await start_waiting_turn(process, PUT)
     await process.chats.stop_turn(ME, chat.id)
     events = await process.over(chat, turn)
     assert (bodies_of_kind(events, Kind.END)[0]["why"], process.calls()) == ("stopped", [])
@@ -222,7 +226,7 @@ async def test_a_turn_that_waits_can_be_stopped(process: ChatProcess) -> None:
 
 
 async def test_an_approval_is_answered_once_and_by_its_owner(process: ChatProcess) -> None:
-    chat, turn, events = await asked(process, PUT, 'call s_put {"text": "b"}')
+    chat, turn, events = await start_waiting_turn(process, PUT, 'call s_put {"text": "b"}')
     first, second = (body["approval"] for body in bodies_of_kind(events, Kind.APPROVAL_REQUEST))
     for owner, id in (("mallory", first), (ME, "no such")):
         with pytest.raises(NoSuchChat):
@@ -241,7 +245,7 @@ async def test_an_approval_is_answered_once_and_by_its_owner(process: ChatProces
 
 async def test_answers_from_several_tabs_at_once_make_one_call(open_chats: Opening) -> None:
     here, there = await open_chats(), await open_chats()
-    chat, turn, events = await asked(here, PUT, "then", "say Well.")
+    chat, turn, events = await start_waiting_turn(here, PUT, "then", "say Well.")
     id = bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"]
     tabs = [here.chats.answer_approval(ME, id, yes=True) for _ in range(5)]
     tabs += [there.chats.answer_approval(ME, id, yes=True) for _ in range(5)]
@@ -253,7 +257,7 @@ async def test_answers_from_several_tabs_at_once_make_one_call(open_chats: Openi
 
 async def test_an_answer_that_the_chat_was_not_told_of_is_told_later(process: ChatProcess) -> None:
     """The process that accepted the answer died before it could publish it."""
-    chat, turn, events = await asked(process, PUT, "then", "say Well.")
+    chat, turn, events = await start_waiting_turn(process, PUT, "then", "say Well.")
     id = bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"]
     assert await process.database.approvals.answer(ME, id, yes=False, at=1.0, grant=None)
     await process.chats.answer_approval(ME, id, yes=True)
@@ -263,7 +267,7 @@ async def test_an_answer_that_the_chat_was_not_told_of_is_told_later(process: Ch
 
 
 async def test_a_turn_whose_owner_is_gone_ends_with_the_answer(process: ChatProcess) -> None:
-    chat, turn, events = await asked(process, PUT)
+    chat, turn, events = await start_waiting_turn(process, PUT)
     process.yard.gone.add(ME)
     await process.chats.answer_approval(
         ME, bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True

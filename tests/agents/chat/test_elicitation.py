@@ -25,7 +25,7 @@ from toolyard.types.chat import Chat, ChatEvent, Kind
 Opening = Callable[..., Awaitable[ChatProcess]]
 
 
-async def asking(process: ChatProcess, *lines: str) -> tuple[Chat, int, list[ChatEvent]]:
+async def start_elicitation(process: ChatProcess, *lines: str) -> tuple[Chat, int, list[ChatEvent]]:
     """Start a turn in which a server sends an elicitation."""
     chat = await process.chat()
     turn = await process.chats.send(ME, chat.id, "\n".join(lines))
@@ -34,7 +34,7 @@ async def asking(process: ChatProcess, *lines: str) -> tuple[Chat, int, list[Cha
 
 
 async def test_a_form_is_put_to_the_person_and_the_server_gets_what_they_say(process: ChatProcess) -> None:
-    chat, turn, events = await asking(process, "call s_ask {}", "then", "results?")
+    chat, turn, events = await start_elicitation(process, "call s_ask {}", "then", "results?")
     [question] = bodies_of_kind(events, Kind.QUESTION)
     assert (question["kind"], question["message"], question["server"]) == ("form", "Who are you?", "s")
     assert question["schema"]["required"] == ["name"]
@@ -51,7 +51,7 @@ async def test_a_form_is_put_to_the_person_and_the_server_gets_what_they_say(pro
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 async def test_a_form_can_be_declined(process: ChatProcess, action: str) -> None:
-    chat, turn, events = await asking(process, "call s_ask {}", "then", "results?")
+    chat, turn, events = await start_elicitation(process, "call s_ask {}", "then", "results?")
     await process.chats.answer_question(
         ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], action, {"name": "Ann"}
     )
@@ -60,7 +60,7 @@ async def test_a_form_can_be_declined(process: ChatProcess, action: str) -> None
 
 
 async def test_a_person_can_be_sent_to_a_page_and_nowhere_else(process: ChatProcess) -> None:
-    chat, turn, events = await asking(
+    chat, turn, events = await start_elicitation(
         process, 'call s_ask {"url": "https://example.com/x"}', "then", "results?"
     )
     [question] = bodies_of_kind(events, Kind.QUESTION)
@@ -125,7 +125,7 @@ async def test_a_remote_server_sends_nobody_to_a_page_of_their_own_network(
         events = await process.say(chat, call, "then", "say Ok.")
         assert not bodies_of_kind(events, Kind.QUESTION), host
         assert '"action": "cancel"' in bodies_of_kind(events, Kind.RESULT)[0]["text"]
-    _, _, events = await asking(process, 'call s_ask {"url": "https://example.com/x"}')
+    _, _, events = await start_elicitation(process, 'call s_ask {"url": "https://example.com/x"}')
     assert bodies_of_kind(events, Kind.QUESTION)[0]["url"] == "https://example.com/x"
 
 
@@ -133,13 +133,13 @@ async def test_a_server_of_this_network_may_send_people_to_its_pages(
     open_chats: Opening, remote: str
 ) -> None:
     process = await open_chats(servers={"s": {"url": remote}})
-    _, _, events = await asking(process, 'call s_ask {"url": "http://localhost:8080/x"}')
+    _, _, events = await start_elicitation(process, 'call s_ask {"url": "http://localhost:8080/x"}')
     assert bodies_of_kind(events, Kind.QUESTION)[0]["url"] == "http://localhost:8080/x"
 
 
 async def test_an_answer_given_elsewhere_arrives(open_chats: Opening) -> None:
     here, there = await open_chats(), await open_chats()
-    chat, turn, events = await asking(here, "call s_ask {}", "then", "results?")
+    chat, turn, events = await start_elicitation(here, "call s_ask {}", "then", "results?")
     await there.chats.answer_question(
         ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "accept", {"name": "Bo"}
     )
@@ -149,14 +149,14 @@ async def test_an_answer_given_elsewhere_arrives(open_chats: Opening) -> None:
 
 async def test_a_question_that_nobody_answers_is_cancelled(open_chats: Opening) -> None:
     process = await open_chats(rules={"question_timeout_seconds": 0.2})
-    chat, turn, _ = await asking(process, "call s_ask {}", "then", "results?")
+    chat, turn, _ = await start_elicitation(process, "call s_ask {}", "then", "results?")
     events = await process.over(chat, turn)
     assert json.loads(bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "cancel"}
     assert bodies_of_kind(events, Kind.QUESTION_ANSWER)[0]["action"] == "cancel"
 
 
 async def test_a_question_ends_with_its_turn(process: ChatProcess) -> None:
-    chat, turn, events = await asking(process, "call s_ask {}")
+    chat, turn, events = await start_elicitation(process, "call s_ask {}")
     await process.chats.stop_turn(ME, chat.id)
     events = await process.over(chat, turn)
     assert kinds(events) == ["user", "said", "call", "question", "answered", "result", "end"]
@@ -172,7 +172,7 @@ async def test_a_question_of_a_call_without_a_chat_is_cancelled(process: ChatPro
 
 
 async def test_answers_are_checked(process: ChatProcess) -> None:
-    chat, turn, events = await asking(process, "call s_ask {}")
+    chat, turn, events = await start_elicitation(process, "call s_ask {}")
     id = bodies_of_kind(events, Kind.QUESTION)[0]["id"]
     with pytest.raises(ChatRefused):
         await process.chats.answer_question(ME, chat.id, id, "perhaps", {})
@@ -206,7 +206,9 @@ async def test_a_server_of_the_modern_era_asks_in_rounds_of_the_call_it_is_about
 
 
 async def test_a_model_answers_a_server_if_the_person_allows_it(process: ChatProcess, model: Model) -> None:
-    chat, turn, events = await asking(process, 'call s_think {"text": "call s_put {}"}', "then", "say Ok.")
+    chat, turn, events = await start_elicitation(
+        process, 'call s_think {"text": "call s_put {}"}', "then", "say Ok."
+    )
     [question] = bodies_of_kind(events, Kind.QUESTION)
     assert question["kind"] == "sampling"
     assert question["request"] == "instructions: Be brief.\n\nserver: call s_put {}"
@@ -222,7 +224,9 @@ async def test_a_model_answers_a_server_if_the_person_allows_it(process: ChatPro
 
 
 async def test_what_the_model_said_reaches_the_server(process: ChatProcess) -> None:
-    chat, turn, events = await asking(process, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
+    chat, turn, events = await start_elicitation(
+        process, 'call s_think {"text": "Hello?"}', "then", "say Ok."
+    )
     await process.chats.answer_question(
         ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "accept", None
     )
@@ -238,7 +242,9 @@ async def test_an_answer_to_a_server_has_the_length_that_it_requests_and_a_limit
     open_chats: Opening, model: Model, limit: int, sent: int
 ) -> None:
     process = await open_chats(rules={"max_sampling_tokens": limit})
-    chat, turn, events = await asking(process, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
+    chat, turn, events = await start_elicitation(
+        process, 'call s_think {"text": "Hello?"}', "then", "say Ok."
+    )
     before = len(await model.journal())
     await process.chats.answer_question(
         ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "accept", None
@@ -254,7 +260,7 @@ async def test_tokens_that_servers_use_count_for_the_limit_of_a_turn(
     # The request of the turn itself has about 21,000 tokens, and each request from the server 10,000.
     process = await open_chats(rules={"token_budget": 25_000})
     calls = [f"call s_think {json.dumps({'text': str(number) + 'x' * 40_000})}" for number in (1, 2)]
-    chat, turn, events = await asking(process, *calls, "then", "say Ok.")
+    chat, turn, events = await start_elicitation(process, *calls, "then", "say Ok.")
     events = await process.until(chat, turn, lambda found: len(bodies_of_kind(found, Kind.QUESTION)) == 2)
     before = len(await model.journal())
     # Over stdio both questions may belong to the second call, and its end would cancel the other question.
@@ -277,7 +283,9 @@ async def test_tokens_that_servers_use_count_for_the_limit_of_a_turn(
 async def test_a_model_that_the_person_does_not_allow_is_not_asked(
     process: ChatProcess, model: Model
 ) -> None:
-    chat, turn, events = await asking(process, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
+    chat, turn, events = await start_elicitation(
+        process, 'call s_think {"text": "Hello?"}', "then", "say Ok."
+    )
     before = len(await model.journal())
     await process.chats.answer_question(
         ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "decline", None

@@ -190,7 +190,9 @@ async def test_a_turn_whose_process_was_killed_is_ended_on_the_next_start(
 ) -> None:
     """The process dies during a call, after a completed step."""
     script = 'say Looking\ncall s_look {"text": "a"}\nthen\nsay Waiting\ncall s_wait {}\nthen\nsay Never.'
-    chat_id = await _killed(tmp_path, model, script, lambda lines: "wait {}" in lines, wait_until)
+    chat_id = await _chat_of_killed_process(
+        tmp_path, model, script, lambda lines: "wait {}" in lines, wait_until
+    )
     process = await open_chats()
     chat = await process.chats.get(ME, chat_id)
     assert chat.state is TurnState.IDLE
@@ -213,7 +215,7 @@ async def test_what_had_arrived_of_an_answer_is_kept_when_its_process_is_killed(
         await watching.close()
         return said(list(found), "Half of it")
 
-    chat_id = await _killed(
+    chat_id = await _chat_of_killed_process(
         tmp_path, model, "think Hm\nsay Half of it\nhold", lambda _: True, wait_until, arrived
     )
     process = await open_chats()
@@ -226,7 +228,7 @@ async def test_what_had_arrived_of_an_answer_is_kept_when_its_process_is_killed(
     assert [m["role"] for m in (await model.journal())[-1]["messages"]] == ["user", "assistant", "user"]
 
 
-async def _killed(
+async def _chat_of_killed_process(
     tmp_path: Path,
     model: Model,
     script: str,

@@ -15,7 +15,7 @@ Opening = Callable[..., Awaitable[ChatProcess]]
 SCRIPT = ('call s_put {"text": "a"}', "then", "results?")
 
 
-async def waiting(process: ChatProcess) -> tuple[Chat, int, str]:
+async def start_waiting_turn(process: ChatProcess) -> tuple[Chat, int, str]:
     """Return a chat with a waiting turn, the turn, and the approval."""
     chat = await process.chat()
     turn = await process.chats.send(ME, chat.id, "\n".join(SCRIPT))
@@ -43,7 +43,7 @@ async def test_a_turn_goes_on_whose_last_answer_nobody_acted_on(
     open_chats: Opening, how_far: str, database_url: str | None
 ) -> None:
     first = await open_chats(url=database_url)
-    chat, turn, approval = await waiting(first)
+    chat, turn, approval = await start_waiting_turn(first)
     await stored(first, approval)
     if how_far == "the chat was told":
         await told(first, chat, approval)
@@ -55,7 +55,7 @@ async def test_a_turn_goes_on_whose_last_answer_nobody_acted_on(
 
 
 async def test_a_turn_that_waits_for_a_person_waits_on(open_chats: Opening) -> None:
-    chat, turn, approval = await waiting(await open_chats())
+    chat, turn, approval = await start_waiting_turn(await open_chats())
     process = await open_chats(everybodys=True)
     assert (await process.chats.get(ME, chat.id)).state is TurnState.WAITING
     await process.chats.resume_if_answered(ME, chat.id)
@@ -66,7 +66,7 @@ async def test_a_turn_that_waits_for_a_person_waits_on(open_chats: Opening) -> N
 
 async def test_a_terminal_leaves_the_chats_of_others_alone_and_takes_up_its_own(open_chats: Opening) -> None:
     first = await open_chats()
-    chat, turn, approval = await waiting(first)
+    chat, turn, approval = await start_waiting_turn(first)
     await stored(first, approval)
     process = await open_chats()
     assert (await process.chats.get(ME, chat.id)).state is TurnState.WAITING

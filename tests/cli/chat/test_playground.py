@@ -48,7 +48,7 @@ class PlaygroundClient:
 
 
 @pytest.fixture
-def talk(request: pytest.FixtureRequest) -> Any:
+def open_chat(request: pytest.FixtureRequest) -> Any:
     made = PlaygroundClient(*getattr(request, "param", ()))
     yield made
     made.close()
@@ -71,17 +71,17 @@ CALLS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
-def test_its_answers_match_the_official_types(talk: PlaygroundClient, name: str) -> None:
-    listed = talk.ask("tools/list", **modern())["result"]
+def test_its_answers_match_the_official_types(open_chat: PlaygroundClient, name: str) -> None:
+    listed = open_chat.ask("tools/list", **modern())["result"]
     methods.validate_server_result("tools/list", "2026-07-28", listed)
     assert name in [each["name"] for each in listed["tools"]]
-    result = talk.ask("tools/call", name=name, arguments=CALLS[name], **modern())["result"]
+    result = open_chat.ask("tools/call", name=name, arguments=CALLS[name], **modern())["result"]
     methods.validate_server_result("tools/call", "2026-07-28", result)
     assert not result.get("isError")
 
 
-def test_a_trip_goes_from_stop_to_stop(talk: PlaygroundClient) -> None:
-    result = talk.ask("tools/call", name="plan_trip", arguments=CALLS["plan_trip"], **modern())["result"]
+def test_a_trip_goes_from_stop_to_stop(open_chat: PlaygroundClient) -> None:
+    result = open_chat.ask("tools/call", name="plan_trip", arguments=CALLS["plan_trip"], **modern())["result"]
     trip = result["structuredContent"]
     assert [(each["city"], each["from"], each["to"]) for each in trip["stops"]] == [
         ("Oslo", "2026-12-24", "2026-12-26"),
@@ -90,23 +90,25 @@ def test_a_trip_goes_from_stop_to_stop(talk: PlaygroundClient) -> None:
     assert trip["stay"] == {"kind": "tent", "fire": True}
 
 
-def test_a_chart_is_a_picture(talk: PlaygroundClient) -> None:
-    result = talk.ask("tools/call", name="chart", arguments=CALLS["chart"], **modern())["result"]
+def test_a_chart_is_a_picture(open_chat: PlaygroundClient) -> None:
+    result = open_chat.ask("tools/call", name="chart", arguments=CALLS["chart"], **modern())["result"]
     picture = base64.b64decode(result["content"][1]["data"])
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     assert result["content"][0]["text"] == "3 bars, the highest is 4."
 
 
-def test_a_modern_client_is_asked_in_a_result_of_its_own(talk: PlaygroundClient) -> None:
-    asked = talk.ask("tools/call", name="greet", **modern(elicitation={}))["result"]
+def test_a_modern_client_is_asked_in_a_result_of_its_own(open_chat: PlaygroundClient) -> None:
+    asked = open_chat.ask("tools/call", name="greet", **modern(elicitation={}))["result"]
     methods.validate_server_result("tools/call", "2026-07-28", asked)
     assert asked["resultType"] == "input_required"
     answer = {"who": {"action": "accept", "content": {"name": "Ada", "language": "no"}}}
-    done = talk.ask("tools/call", name="greet", inputResponses=answer, **modern(elicitation={}))["result"]
+    done = open_chat.ask("tools/call", name="greet", inputResponses=answer, **modern(elicitation={}))[
+        "result"
+    ]
     assert done["content"][0]["text"] == "Hei, Ada!"
 
 
-@pytest.mark.parametrize("talk", [("--legacy",)], indirect=True)
+@pytest.mark.parametrize("open_chat", [("--legacy",)], indirect=True)
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
@@ -115,20 +117,20 @@ def test_a_modern_client_is_asked_in_a_result_of_its_own(talk: PlaygroundClient)
     ],
 )
 def test_an_older_client_is_asked_in_the_middle_of_the_call(
-    talk: PlaygroundClient, reply: dict[str, Any], said: str
+    open_chat: PlaygroundClient, reply: dict[str, Any], said: str
 ) -> None:
-    talk.ask("initialize", protocolVersion="2025-11-25", capabilities={"elicitation": {}})
-    talk.send(id=2, method="tools/call", params={"name": "greet"})
-    asked = talk.take()
+    open_chat.ask("initialize", protocolVersion="2025-11-25", capabilities={"elicitation": {}})
+    open_chat.send(id=2, method="tools/call", params={"name": "greet"})
+    asked = open_chat.take()
     assert asked["method"] == "elicitation/create"
-    talk.send(id=asked["id"], result=reply)
-    assert talk.take()["result"]["content"][0]["text"] == said
+    open_chat.send(id=asked["id"], result=reply)
+    assert open_chat.take()["result"]["content"][0]["text"] == said
 
 
-@pytest.mark.parametrize("talk", [("--legacy",)], indirect=True)
-def test_who_cannot_be_asked_is_greeted_all_the_same(talk: PlaygroundClient) -> None:
-    talk.ask("initialize", protocolVersion="2025-11-25", capabilities={})
-    assert talk.ask("tools/call", name="greet")["result"]["content"][0]["text"] == "Hello, stranger!"
+@pytest.mark.parametrize("open_chat", [("--legacy",)], indirect=True)
+def test_who_cannot_be_asked_is_greeted_all_the_same(open_chat: PlaygroundClient) -> None:
+    open_chat.ask("initialize", protocolVersion="2025-11-25", capabilities={})
+    assert open_chat.ask("tools/call", name="greet")["result"]["content"][0]["text"] == "Hello, stranger!"
 
 
 @pytest.mark.parametrize(
@@ -143,8 +145,10 @@ def test_who_cannot_be_asked_is_greeted_all_the_same(talk: PlaygroundClient) -> 
         ("plan_trip", {"start": "2026-01-01", "stops": 7}),
     ],
 )
-def test_what_cannot_be_done_is_told(talk: PlaygroundClient, name: str, arguments: dict[str, Any]) -> None:
-    assert talk.ask("tools/call", name=name, arguments=arguments, **modern())["result"]["isError"]
+def test_what_cannot_be_done_is_told(
+    open_chat: PlaygroundClient, name: str, arguments: dict[str, Any]
+) -> None:
+    assert open_chat.ask("tools/call", name=name, arguments=arguments, **modern())["result"]["isError"]
 
 
 def test_a_fresh_checkout_begins_with_it() -> None:

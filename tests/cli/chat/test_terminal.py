@@ -55,16 +55,16 @@ class TerminalSession:
 
 
 @pytest.fixture
-def talk(cli_with_chat: CliWithChat, terminal: Any) -> Callable[..., TerminalSession]:
+def open_chat(cli_with_chat: CliWithChat, terminal: Any) -> Callable[..., TerminalSession]:
     return lambda *words, **env: TerminalSession(terminal("chat", *words, **env))
 
 
 # Conversation.
 
 
-def test_a_conversation(cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]) -> None:
+def test_a_conversation(cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]) -> None:
     cli_with_chat.agents("## Looker\n---\ndescription: only looks\ntools: [chat_look]\n---\nLook.\n")
-    here = talk()
+    here = open_chat()
     here.sees("a new chat with fake  (/help; Ctrl-C stops a turn, Ctrl-D quits)")
     here.says("think so", 'call chat_count {"to": 3, "pause": 0.05}', "then", "say Counted.")
     here.sees("so\n")
@@ -110,11 +110,11 @@ def test_a_conversation(cli_with_chat: CliWithChat, talk: Callable[..., Terminal
 
 
 def test_files_are_attached_to_the_next_message(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
     (cli_with_chat.home / "notes.txt").write_text("Oslo\nBergen\n")
     (cli_with_chat.home / "blob.bin").write_bytes(b"\0\1")
-    here = talk()
+    here = open_chat()
     here.says("/attach blob.bin")
     here.sees("error: “blob.bin” is neither a picture nor a text file")
     here.says("/attach missing.txt")
@@ -133,9 +133,9 @@ def test_files_are_attached_to_the_next_message(
 
 
 def test_the_last_message_is_edited_and_both_versions_are_kept(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
-    here = talk()
+    here = open_chat()
     here.says("/edit say Too early.")
     here.sees("error: the chat has no message yet")
     here.says("say One.")
@@ -153,9 +153,9 @@ def test_the_last_message_is_edited_and_both_versions_are_kept(
 
 
 def test_the_first_lines_of_help_and_the_end_of_input(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
-    here = talk()
+    here = open_chat()
     here.says("/help")
     for name in ("/help", "/agent", "/model", "/tools", "/attach", "/new", "/retry", "/export", "/quit"):
         here.sees(f"  {name}")
@@ -168,9 +168,9 @@ def test_the_first_lines_of_help_and_the_end_of_input(
 
 
 def test_a_model_that_fails_leaves_the_conversation_as_it_is(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
-    here = talk()
+    here = open_chat()
     here.says("fault 500")
     here.sees("error: ")
     here.says("say Better now.")
@@ -180,9 +180,9 @@ def test_a_model_that_fails_leaves_the_conversation_as_it_is(
 
 
 def test_words_of_others_cannot_move_the_cursor(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
-    here = talk("-p", "say a\x1b[2Jb\x07c")
+    here = open_chat("-p", "say a\x1b[2Jb\x07c")
     assert here.terminal.end() == 0
     assert "\x1b[2J" not in here.terminal.seen
     assert "a\ufffd[2Jb\ufffdc" in here.terminal.plain
@@ -192,9 +192,9 @@ def test_words_of_others_cannot_move_the_cursor(
 
 
 def test_a_call_that_writes_asks_first(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
-    here = talk(**ASK)
+    here = open_chat(**ASK)
     here.says('call chat_put {"text": "one"}', "then", "say Asked.")
     here.sees("chat_put of chat needs your approval: ")
     here.sees('"text": "one"')
@@ -221,10 +221,10 @@ def test_a_call_that_writes_asks_first(
 
 
 def test_nothing_is_agreed_to_unseen(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
     hidden = "x\\u200b\\u202ey\\udb40\\udc41\\udb40\\udd00z"
-    here = talk("-p", f'call chat_put {{"text": "{hidden}"}}\nthen\nsay Put.', **ASK)
+    here = open_chat("-p", f'call chat_put {{"text": "{hidden}"}}\nthen\nsay Put.', **ASK)
     here.sees("chat_put of chat needs your approval: ")
     here.sees(r'"text": "x\u200b\u202ey\U000e0041\U000e0100z"')
     here.answers("[n] no: ", "n\n")
@@ -233,9 +233,9 @@ def test_nothing_is_agreed_to_unseen(
 
 
 def test_in_one_turn_with_a_person_there_they_are_asked_too(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
-    here = talk("-p", 'call chat_put {"text": "x"}\nthen\nsay Put.', **ASK)
+    here = open_chat("-p", 'call chat_put {"text": "x"}\nthen\nsay Put.', **ASK)
     here.answers("[n] no: ", "y\n")
     assert here.terminal.end() == 0
     assert here.rest.rstrip().splitlines()[-2] == "Put."
@@ -243,15 +243,15 @@ def test_in_one_turn_with_a_person_there_they_are_asked_too(
 
 
 def test_an_approval_waits_for_another_day(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
-    here = talk(**ASK)
+    here = open_chat(**ASK)
     here.says('call chat_put {"text": "x"}', "then", "say At last.")
     here.answers("[n] no: ", "\x04")
     here.sees("`toolyard chat --resume ")
     assert here.terminal.end() == 0
     assert [state for _, state in cli_with_chat.chats] == ["waiting"]
-    again = talk("--resume", **ASK)
+    again = open_chat("--resume", **ASK)
     again.sees("> call chat_put")
     again.sees("chat_put of chat needs your approval: ")
     again.answers("[n] no: ", "y\n")
@@ -262,9 +262,9 @@ def test_an_approval_waits_for_another_day(
 
 
 def test_a_server_asks_a_form_a_page_and_for_the_model(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
-    here = talk()
+    here = open_chat()
     here.says("call chat_ask {}", "then", "results?")
     here.sees("chat asks: Who are you?")
     here.answers("Answer it? [y/n]: ", "y\n")
@@ -292,10 +292,10 @@ def test_a_server_asks_a_form_a_page_and_for_the_model(
 
 
 def test_a_form_of_a_real_server_is_asked_field_by_field(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession], everything_server: str
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession], everything_server: str
 ) -> None:
     cli_with_chat.write({"mcpServers": {"all": {"command": everything_server}}})
-    here = talk(TOOLYARD_WRITE_TOOLS="allow")
+    here = open_chat(TOOLYARD_WRITE_TOOLS="allow")
     here.says("call all_trigger-elicitation-request {}", "then", "results?")
     here.answers("Answer it? [y/n]: ", "y\n")
     for question, answer in (
@@ -346,13 +346,13 @@ def test_a_form_of_a_real_server_is_asked_field_by_field(
 
 
 def test_what_is_answered_elsewhere_is_not_asked_any_more(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
-    here = talk(**ASK)
+    here = open_chat(**ASK)
     here.says('call chat_put {"text": "x"}', "then", "say Done.")
     here.sees("[n] no: ")
     # Another process, like the web app, continues the turn, and both see it.
-    other = talk("--resume", **ASK)
+    other = open_chat("--resume", **ASK)
     other.answers("[n] no: ", "y\n")
     for one in (other, here):
         if one is here:
@@ -367,9 +367,9 @@ def test_what_is_answered_elsewhere_is_not_asked_any_more(
 
 
 def test_ctrl_c_stops_the_model_and_the_conversation_goes_on(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
-    here = talk()
+    here = open_chat()
     here.says("say Begun", "hold")
     here.sees("hold\n")
     here.sees("Begun")
@@ -383,9 +383,9 @@ def test_ctrl_c_stops_the_model_and_the_conversation_goes_on(
 
 
 def test_ctrl_c_stops_the_tools_and_once_more_leaves(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
-    here = talk()
+    here = open_chat()
     here.says("call chat_wait {}", "call chat_wait {}")
     until(lambda: cli_with_chat.noted == ["wait {}"] * 2)
     child = _server_of(here.terminal.process.pid)
@@ -399,9 +399,9 @@ def test_ctrl_c_stops_the_tools_and_once_more_leaves(
 
 
 def test_ctrl_c_at_a_question_stops_the_turn(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
-    here = talk(**ASK)
+    here = open_chat(**ASK)
     here.says('call chat_put {"text": "x"}', "then", "say Never.")
     here.sees("[n] no: ")
     here.terminal.type("\x03")
@@ -413,9 +413,9 @@ def test_ctrl_c_at_a_question_stops_the_turn(
 
 
 def test_a_killed_program_leaves_nothing_behind_and_the_turn_can_be_run_again(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
-    here = talk()
+    here = open_chat()
     here.says("say Half of it", "call chat_wait {}", "then", "say All of it.")
     here.sees("All of it.\n")
     here.sees("Half of it")
@@ -424,7 +424,7 @@ def test_a_killed_program_leaves_nothing_behind_and_the_turn_can_be_run_again(
     os.kill(here.terminal.process.pid, signal.SIGKILL)
     here.terminal.process.wait(30)
     until(lambda: not is_running(child))
-    again = talk("--resume")
+    again = open_chat("--resume")
     again.sees("> say Half of it")
     again.sees("Half of it\n")
     again.sees("● chat_wait")
@@ -441,11 +441,11 @@ def test_a_killed_program_leaves_nothing_behind_and_the_turn_can_be_run_again(
 
 
 def test_the_terminal_is_left_as_it_was(
-    cli_with_chat: CliWithChat, talk: Callable[..., TerminalSession]
+    cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
     import termios
 
-    here = talk()
+    here = open_chat()
     before = termios.tcgetattr(here.terminal.side)
     here.sees("> ")
     here.terminal.type("half a line")

@@ -16,16 +16,16 @@ PROGRAM = "import sys; open(sys.argv[1], 'a').write('x'); sys.stdin.read()"
 
 
 @pytest.fixture
-def hanging(starts_file: Path) -> dict[str, Any]:
+def hanging_entry(starts_file: Path) -> dict[str, Any]:
     """The entry of a server that records its start and never answers."""
     words = ["-I", "-S", "-c", PROGRAM, str(starts_file)]
     return {"command": sys.executable, "args": words, "timeouts": {"connect": 1}}
 
 
 def test_listings_remember_a_timeout_for_a_minute(
-    cli: Cli, demo: dict[str, Any], hanging: dict[str, Any], starts_file: Path
+    cli: Cli, demo: dict[str, Any], hanging_entry: dict[str, Any], starts_file: Path
 ) -> None:
-    cli.write({"mcpServers": {"demo": demo, "hang": hanging}})
+    cli.write({"mcpServers": {"demo": demo, "hang": hanging_entry}})
 
     def started() -> int:
         return len(starts_file.read_text())
@@ -47,15 +47,15 @@ def test_listings_remember_a_timeout_for_a_minute(
     assert started() == 2
     cli("servers", "--fresh")
     assert started() == 3
-    cli.write({"mcpServers": {"demo": demo, "hang": {**hanging, "timeouts": {"connect": 0.9}}}})
+    cli.write({"mcpServers": {"demo": demo, "hang": {**hanging_entry, "timeouts": {"connect": 0.9}}}})
     assert "did not answer within 0.9 s" in cli("tools").err
     assert started() == 4
 
 
 def test_a_misspelt_name_waits_only_for_servers_whose_prefix_begins_it(
-    cli: Cli, demo: dict[str, Any], hanging: dict[str, Any], starts_file: Path
+    cli: Cli, demo: dict[str, Any], hanging_entry: dict[str, Any], starts_file: Path
 ) -> None:
-    cli.write({"mcpServers": {"demo": demo, "hang": hanging}})
+    cli.write({"mcpServers": {"demo": demo, "hang": hanging_entry}})
     ran = cli("call", "demo_wekday")
     assert (ran.code, "did you mean 'demo_weekday'" in ran.err) == (4, True)
     assert not starts_file.exists()
@@ -64,9 +64,9 @@ def test_a_misspelt_name_waits_only_for_servers_whose_prefix_begins_it(
 
 
 def test_tools_that_are_there_are_printed_before_slower_servers(
-    cli: Cli, demo: dict[str, Any], hanging: dict[str, Any]
+    cli: Cli, demo: dict[str, Any], hanging_entry: dict[str, Any]
 ) -> None:
-    cli.write({"mcpServers": {"demo": demo, "hang": {**hanging, "timeouts": {"connect": 60}}}})
+    cli.write({"mcpServers": {"demo": demo, "hang": {**hanging_entry, "timeouts": {"connect": 60}}}})
     running = cli.start("tools")
     try:
         assert running.stdout is not None

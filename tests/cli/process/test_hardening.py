@@ -66,7 +66,7 @@ asyncio.run(main())
 
 
 @pytest.fixture
-def spying(user_folder: Path) -> Path:
+def inspecting_config(user_folder: Path) -> Path:
     """A folder with a configuration of one server, the inspecting one."""
     config = {"mcpServers": {"spy": {"command": "python3", "args": ["spy.py"], "cwd": str(user_folder)}}}
     (user_folder / "spy.py").write_text(SPY)
@@ -74,19 +74,19 @@ def spying(user_folder: Path) -> Path:
     return user_folder
 
 
-def test_a_server_of_the_same_user_reads_neither_environment_nor_memory(spying: Path) -> None:
+def test_a_server_of_the_same_user_reads_neither_environment_nor_memory(inspecting_config: Path) -> None:
     arguments = ("-m", "toolyard", "servers", "--config", "mcp.json", "--data-dir", "data")
-    ran = run_as_user(spying, *arguments, **SECRETS)
+    ran = run_as_user(inspecting_config, *arguments, **SECRETS)
     assert "Traceback" not in ran.stderr
-    found = json.loads((spying / "found.json").read_text())
+    found = json.loads((inspecting_config / "found.json").read_text())
     assert found == dict.fromkeys(("environ", "mem", "maps", "fd"), "PermissionError")
 
 
-def test_the_environment_block_holds_no_values_even_for_root(spying: Path) -> None:
+def test_the_environment_block_holds_no_values_even_for_root(inspecting_config: Path) -> None:
     words = [sys.executable, "-m", "toolyard", "servers", "--config", "mcp.json", "--data-dir", "data"]
-    env = {"PATH": os.environ["PATH"], "HOME": str(spying), "PYTHONPATH": PACKAGE_PATH, **SECRETS}
-    subprocess.run(words, cwd=spying, env=env, timeout=100, capture_output=True)
-    environ = json.loads((spying / "found.json").read_text())["environ"]
+    env = {"PATH": os.environ["PATH"], "HOME": str(inspecting_config), "PYTHONPATH": PACKAGE_PATH, **SECRETS}
+    subprocess.run(words, cwd=inspecting_config, env=env, timeout=100, capture_output=True)
+    environ = json.loads((inspecting_config / "found.json").read_text())["environ"]
     assert environ == "PermissionError" or "TOOLYARD_SECRET_KEY=" in environ
     assert "visible-to-nobody" not in environ
 

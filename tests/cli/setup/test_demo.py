@@ -30,7 +30,7 @@ def test_the_walk_ends_by_itself_and_leaves_nothing(cli: Cli) -> None:
     assert not cli.data.exists()
 
 
-def talk(
+def run_demo(
     entry: dict[str, Any], *messages: dict[str, Any], args: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
     text = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
@@ -40,7 +40,7 @@ def talk(
 
 
 def test_its_server_speaks_the_modern_era(demo: dict[str, Any]) -> None:
-    (offer, listing, refusal) = talk(
+    (offer, listing, refusal) = run_demo(
         demo,
         {"id": 1, "method": "server/discover", "params": {"_meta": {VERSION: "2026-07-28"}}},
         {"id": 2, "method": "tools/list", "params": {"_meta": {VERSION: "2026-07-28"}}},
@@ -55,7 +55,7 @@ def test_its_server_speaks_the_modern_era(demo: dict[str, Any]) -> None:
 def test_its_server_speaks_the_legacy_era(demo: dict[str, Any]) -> None:
     hello = {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}
     probe = {"id": 2, "method": "server/discover", "params": {}}
-    started, ping, refused, unread = talk(
+    started, ping, refused, unread = run_demo(
         demo, hello, {"id": 3, "method": "ping"}, probe, {"id": 4, "method": "nonsense"}, args=("--legacy",)
     )
     assert started["result"]["protocolVersion"] == "2025-06-18"
@@ -80,7 +80,7 @@ def test_its_answers_match_the_official_types(demo: dict[str, Any], revision: st
         "tools/call": {"name": "weekday", "arguments": {"date": "2026-07-28"}, **meta},
     }
     messages = [{"id": id_, "method": method, "params": asked[method]} for id_, method in enumerate(asked)]
-    answers = talk(demo, *messages)
+    answers = run_demo(demo, *messages)
     assert len(answers) == 3
     for answer, method in zip(sorted(answers, key=lambda one: one["id"]), asked, strict=True):
         methods.validate_server_result(method, revision, answer["result"])

@@ -34,7 +34,7 @@ NAME = "Guarded"
 
 
 @pytest.fixture(params=["password", "none"])
-def town(
+def team(
     request: pytest.FixtureRequest, tmp_path: Path, start_program: ProgramStarter
 ) -> Iterator[TeamEnvironment]:
     """Toolyard with one server in its file, which wants a sign-in, and not one for all."""
@@ -61,13 +61,13 @@ def town(
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def people(town: TeamEnvironment, chromium: Browser) -> AsyncIterator[list[BrowserUser]]:
+async def people(team: TeamEnvironment, chromium: Browser) -> AsyncIterator[list[BrowserUser]]:
     """Two people, each in a browser that knows nothing of the other."""
     made: list[BrowserUser] = []
     for _ in range(2):
-        context = await chromium.new_context(base_url=town.url)
+        context = await chromium.new_context(base_url=team.url)
         context.set_default_timeout(60_000)
-        person = BrowserUser(await context.new_page(), context, town)
+        person = BrowserUser(await context.new_page(), context, team)
         person.page.on("console", person.hear)
         made.append(person)
     yield made
@@ -91,17 +91,17 @@ async def sign_in(person: BrowserUser, button: str, account: str) -> None:
     await person.forget_provider()
     page = person.page
     await page.get_by_role("button", name=button, exact=True).click()
-    await expect(page).to_have_url(re.compile(re.escape(person.town.issuer)))
+    await expect(page).to_have_url(re.compile(re.escape(person.team.issuer)))
     await page.get_by_placeholder("Enter any login").fill(account)
     await page.get_by_placeholder("and password").fill("anything")
     await page.get_by_role("button", name="Sign-in").click()
     await page.get_by_role("button", name="Continue").click()
-    await expect(page).to_have_url(f"{person.town.url}/ui/servers/guarded")
+    await expect(page).to_have_url(f"{person.team.url}/ui/servers/guarded")
     await expect(page.locator("[data-live='config:guarded']")).to_have_attribute("data-state", "ready")
 
 
-async def token_of(town: TeamEnvironment, key: str) -> str:
-    database = await Database.open(town.data, url=None, secret_key=None)
+async def token_of(team: TeamEnvironment, key: str) -> str:
+    database = await Database.open(team.data, url=None, secret_key=None)
     try:
         kept = await database.auth.get_grant(key)
     finally:
@@ -110,10 +110,10 @@ async def token_of(town: TeamEnvironment, key: str) -> str:
     return kept.access_token
 
 
-async def is_good(town: TeamEnvironment, token: str) -> bool:
+async def is_good(team: TeamEnvironment, token: str) -> bool:
     """What the provider says of a token."""
     head = {"Authorization": aiohttp.encode_basic_auth("resource", "resource-secret")}
-    asked = f"{town.issuer}/token/introspection"
+    asked = f"{team.issuer}/token/introspection"
     async with (
         aiohttp.ClientSession(headers=head) as session,
         session.post(asked, data={"token": token}) as told,
@@ -121,18 +121,18 @@ async def is_good(town: TeamEnvironment, token: str) -> bool:
         return (await told.json())["active"]
 
 
-async def revoked(town: TeamEnvironment, token: str) -> None:
+async def revoked(team: TeamEnvironment, token: str) -> None:
     async with asyncio.timeout(30):
-        while await is_good(town, token):
+        while await is_good(team, token):
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("town", ["password"], indirect=True)
+@pytest.mark.parametrize("team", ["password"], indirect=True)
 async def test_two_people_sign_in_to_one_server_of_the_file(
-    town: TeamEnvironment, people: list[BrowserUser]
+    team: TeamEnvironment, people: list[BrowserUser]
 ) -> None:
     admin, ann = people
-    await admin.accept_invite(town.invite)
+    await admin.accept_invite(team.invite)
     await admin.page.goto("/ui/admin/people")
     await admin.page.get_by_label("Invite someone").fill("ann")
     await admin.page.get_by_role("button", name="Create invite link").click()
@@ -155,12 +155,12 @@ async def test_two_people_sign_in_to_one_server_of_the_file(
     assert (await call(ann))["text"] == "you are ann-there"
 
     # A restart changes nothing.
-    town.stop()
-    town.start()
+    team.stop()
+    team.start()
     assert (await call(ann))["text"] == "you are ann-there"
 
     # The provider takes one back; signing in again repairs it, and the other goes on.
-    town.revoke("ann-there")
+    team.revoke("ann-there")
     assert (await call(ann))["status"] == 424
     assert (await call(admin))["text"] == "you are admin-there"
     await open_server(ann)
@@ -168,20 +168,20 @@ async def test_two_people_sign_in_to_one_server_of_the_file(
     assert (await call(ann))["text"] == "you are ann-there"
 
     # Who signs out leaves nothing behind, not even at the provider.
-    token = await token_of(town, f"user:{ann_id}:guarded")
-    assert await is_good(town, token)
+    token = await token_of(team, f"user:{ann_id}:guarded")
+    assert await is_good(team, token)
     await ann.page.get_by_role("button", name="Sign out of server").click()
     await expect(ann.page.get_by_role("button", name="Connect", exact=True)).to_be_visible()
     assert (await call(ann))["status"] == 424
     assert (await call(admin))["text"] == "you are admin-there"
-    await revoked(town, token)
+    await revoked(team, token)
     assert ann.complaints == []
     assert admin.complaints == []
 
 
-@pytest.mark.parametrize("town", ["none"], indirect=True)
+@pytest.mark.parametrize("team", ["none"], indirect=True)
 async def test_alone_the_button_does_what_the_command_does(
-    town: TeamEnvironment, people: list[BrowserUser]
+    team: TeamEnvironment, people: list[BrowserUser]
 ) -> None:
     me = people[0]
     await me.page.goto("/ui/")
@@ -190,15 +190,15 @@ async def test_alone_the_button_does_what_the_command_does(
     await sign_in(me, "Connect", "me-there")
     assert (await call(me))["text"] == "you are me-there"
     # The command line has the same sign-in, and gives it back.
-    token = await token_of(town, "user:local:guarded")
+    token = await token_of(team, "user:local:guarded")
     words = [sys.executable, "-m", "toolyard"]
     for command, said in (
         (["call", "guarded_whoami"], "you are me-there"),
         (["logout", "guarded"], "signed out of 'guarded'"),
     ):
         done = await asyncio.to_thread(
-            prefork.run, [*words, *command], env=town.env, cwd=town.data, timeout=120
+            prefork.run, [*words, *command], env=team.env, cwd=team.data, timeout=120
         )
         assert said in done.stdout, done.stderr
-    assert not await is_good(town, token)
+    assert not await is_good(team, token)
     assert me.complaints == []

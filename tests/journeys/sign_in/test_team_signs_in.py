@@ -74,7 +74,7 @@ class TeamEnvironment:
 
 
 @pytest.fixture(params=["dynamic", "entered", "document"])
-def town(request: pytest.FixtureRequest, tmp_path: Path, start_program: object) -> Iterator[TeamEnvironment]:
+def team(request: pytest.FixtureRequest, tmp_path: Path, start_program: object) -> Iterator[TeamEnvironment]:
     registration = str(request.param)
     port, mcp = free_port(), free_port()
     # A metadata document needs https, so there a proxy of TLS alone stands before Toolyard.
@@ -162,7 +162,7 @@ class BrowserUser:
 
     page: Page
     context: BrowserContext
-    town: TeamEnvironment
+    team: TeamEnvironment
     complaints: list[str] = field(default_factory=list[str])
 
     def hear(self, message: ConsoleMessage) -> None:
@@ -171,7 +171,7 @@ class BrowserUser:
         where = message.location["url"] or self.page.url
         if message.type not in ("error", "warning") or NOBODY_ANSWERS.search(message.text):
             return
-        if where.startswith(self.town.url):
+        if where.startswith(self.team.url):
             self.complaints.append(message.text)
 
     async def accept_invite(self, link: str) -> None:
@@ -190,12 +190,12 @@ class BrowserUser:
 
     async def sign_in_at_provider(self, account: str, back: str = "/ui/mcp") -> None:
         """The provider's own pages, in the same window; they lead back."""
-        await expect(self.page).to_have_url(re.compile(re.escape(self.town.issuer)))
+        await expect(self.page).to_have_url(re.compile(re.escape(self.team.issuer)))
         await self.page.get_by_placeholder("Enter any login").fill(account)
         await self.page.get_by_placeholder("and password").fill("anything")
         await self.page.get_by_role("button", name="Sign-in").click()
         await self.page.get_by_role("button", name="Continue").click()
-        await self.page.wait_for_url(re.compile(re.escape(f"{self.town.url}{back}")))
+        await self.page.wait_for_url(re.compile(re.escape(f"{self.team.url}{back}")))
 
     async def forget_provider(self) -> None:
         """As if another account were chosen there."""
@@ -221,13 +221,13 @@ class BrowserUser:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def people(town: TeamEnvironment, chromium: Browser) -> AsyncIterator[list[BrowserUser]]:
+async def people(team: TeamEnvironment, chromium: Browser) -> AsyncIterator[list[BrowserUser]]:
     """Two people, each in a browser that knows nothing of the other."""
     made: list[BrowserUser] = []
     for _ in range(2):
-        context = await chromium.new_context(base_url=town.url, ignore_https_errors=True)
+        context = await chromium.new_context(base_url=team.url, ignore_https_errors=True)
         context.set_default_timeout(60_000)
-        person = BrowserUser(await context.new_page(), context, town)
+        person = BrowserUser(await context.new_page(), context, team)
         person.page.on("console", person.hear)
         made.append(person)
     yield made
@@ -237,20 +237,20 @@ async def people(town: TeamEnvironment, chromium: Browser) -> AsyncIterator[list
 
 
 async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
-    town: TeamEnvironment, people: list[BrowserUser]
+    team: TeamEnvironment, people: list[BrowserUser]
 ) -> None:
     admin, ann = people
 
     # The first admin comes by the link that the start printed.
-    await admin.accept_invite(town.invite)
+    await admin.accept_invite(team.invite)
     await admin.page.goto("/ui/admin/mcp/new")
     await admin.page.get_by_label("Name", exact=True).fill("Guarded")
-    await admin.page.get_by_label("URL", exact=True).fill(town.mcp)
+    await admin.page.get_by_label("URL", exact=True).fill(team.mcp)
     choice = admin.page.locator("fieldset.choice")
     await choice.get_by_label("Kind").select_option("oauth")
-    registration = {"dynamic": "auto", "entered": "entered", "document": "document"}[town.registration]
+    registration = {"dynamic": "auto", "entered": "entered", "document": "document"}[team.registration]
     await choice.get_by_label("Registration").select_option(registration)
-    if town.registration == "entered":
+    if team.registration == "entered":
         await choice.get_by_label("Client id").fill("toolyard")
         await choice.get_by_label("Client secret").fill("entered-by-the-admin")
     await admin.page.get_by_text("More options").click()
@@ -258,11 +258,11 @@ async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
     await admin.page.get_by_role("button", name="Add server").click()
     await expect(admin.page.get_by_role("heading", name="Guarded")).to_be_visible()
     assert "entered-by-the-admin" not in await admin.page.content()
-    if town.registration == "entered":
+    if team.registration == "entered":
         # The secret is sent nowhere before the admin confirms the issuer that the server names.
-        await expect(admin.page.get_by_text(f"This server names {town.issuer}")).to_be_visible()
+        await expect(admin.page.get_by_text(f"This server names {team.issuer}")).to_be_visible()
         await admin.page.get_by_role("button", name="Confirm issuer").click()
-        await expect(admin.page.get_by_text(f"may now be sent to {town.issuer}")).to_be_visible()
+        await expect(admin.page.get_by_text(f"may now be sent to {team.issuer}")).to_be_visible()
 
     # The admin invites somebody, whose link is shown once.
     await admin.page.goto("/ui/admin/people")
@@ -272,7 +272,7 @@ async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
 
     # Two instances of one server, each with an account of its own; that is so however we are registered, and
     # seen once.
-    slugs = ("work", "home") if town.registration == "dynamic" else ("work",)
+    slugs = ("work", "home") if team.registration == "dynamic" else ("work",)
     for slug in slugs:
         await ann.forget_provider()
         await ann.new_instance(slug)
@@ -283,8 +283,8 @@ async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
         assert f"you are ann-at-{slug}" in await ann.call(slug)
 
     # A restart changes nothing.
-    town.stop()
-    town.start()
+    team.stop()
+    team.start()
     assert "you are ann-at-work" in await ann.call("work")
 
     # The admin sees nothing of it.
@@ -292,7 +292,7 @@ async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
     await expect(admin.page.get_by_text("Guarded work")).to_have_count(0)
 
     # The provider takes one back: that instance says so, the other goes on.
-    town.revoke("ann-at-work")
+    team.revoke("ann-at-work")
     answer = await ann.call_again()
     assert "you are" not in answer
     assert "sign" in answer
@@ -309,13 +309,13 @@ async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
     await expect(ann.row("work")).to_contain_text("Ready")
     assert "you are ann-at-work" in await ann.call("work")
 
-    if town.registration == "dynamic":
-        await lose_it_in_a_chat(town, ann)
+    if team.registration == "dynamic":
+        await lose_it_in_a_chat(team, ann)
     assert admin.complaints == []
     assert ann.complaints == []
 
 
-async def lose_it_in_a_chat(town: TeamEnvironment, ann: BrowserUser) -> None:
+async def lose_it_in_a_chat(team: TeamEnvironment, ann: BrowserUser) -> None:
     """The grant is taken back in the middle of a turn: the model sees an error, the person a way out."""
     page, call = ann.page, "call mcp_work__whoami {}"
     # An instance that was never connected is no reason for a word in any chat.
@@ -329,8 +329,8 @@ async def lose_it_in_a_chat(town: TeamEnvironment, ann: BrowserUser) -> None:
     await expect(cards.first).to_contain_text("you are ann-at-work")
     await expect(page.locator(".answer").last).to_contain_text("Now it is held.")
     await expect(page.locator("#reconnect .alert")).to_have_count(0)
-    town.revoke("ann-at-work")
-    urllib.request.urlopen(urllib.request.Request(f"{town.model}/release", method="POST"), timeout=30).close()
+    team.revoke("ann-at-work")
+    urllib.request.urlopen(urllib.request.Request(f"{team.model}/release", method="POST"), timeout=30).close()
     await expect(page.locator("article.turn").last).to_contain_text("I go on.")
     await expect(cards.last).to_contain_text("Failed")
     # One banner, however many calls fail and messages follow.
@@ -350,7 +350,7 @@ async def lose_it_in_a_chat(town: TeamEnvironment, ann: BrowserUser) -> None:
                 await page.screenshot(path=f"{folder}/reconnect-{width}-{scheme}.png")
     # Reconnect leads back to this chat, which goes on.
     await ann.forget_provider()
-    chat = re.sub(r"[#?].*", "", page.url).removeprefix(town.url)
+    chat = re.sub(r"[#?].*", "", page.url).removeprefix(team.url)
     await page.get_by_role("button", name="Reconnect").click()
     await ann.sign_in_at_provider("ann-at-work", chat)
     await expect(page.get_by_text("“Guarded work” is connected.")).to_be_visible()

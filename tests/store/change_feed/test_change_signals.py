@@ -19,8 +19,8 @@ Told = Callable[[str, Awaitable[Any]], Awaitable[list[str]]]
 
 
 @pytest.fixture
-def told(database: Database, wait_until: Callable[..., Awaitable[None]]) -> Told:
-    """``await told(channel, change)``: what is said on a channel while something is changed."""
+def collect_messages(database: Database, wait_until: Callable[..., Awaitable[None]]) -> Told:
+    """``await collect_messages(channel, change)``: what is said on a channel while something is changed."""
 
     async def collect(channel: str, heard: list[str]) -> None:
         async for what in database.signals.listen(channel):
@@ -49,50 +49,66 @@ async def token(database: Database, ann: User) -> ApiToken:
 
 
 async def test_whoever_loses_a_right_is_named(
-    database: Database, ann: User, token: ApiToken, told: Told
+    database: Database, ann: User, token: ApiToken, collect_messages: Told
 ) -> None:
     people = database.accounts
     for number in range(3):
         await people.add_session(f"d{number}", BrowserSession(f"s{number}", ann.id, 1.0, 9e9))
-    assert await told(REVOKED_ACCESS_CHANNEL, people.end_session("d0")) == [ann.id]
-    assert await told(REVOKED_ACCESS_CHANNEL, people.end_session("d0")) == []
-    assert await told(REVOKED_ACCESS_CHANNEL, people.end_sessions(ann.id)) == [ann.id]
-    assert await told(REVOKED_ACCESS_CHANNEL, people.delete_token("somebody", token.id)) == []
-    assert await told(REVOKED_ACCESS_CHANNEL, people.delete_token(ann.id, token.id)) == [ann.id]
-    assert await told(REVOKED_ACCESS_CHANNEL, people.set_role(ann.id, Role.ADMIN)) == [ann.id]
-    assert await told(REVOKED_ACCESS_CHANNEL, people.set_disabled(ann.id, True)) == [ann.id]
-    assert await told(REVOKED_ACCESS_CHANNEL, people.set_disabled(ann.id, False)) == []
-    assert await told(REVOKED_ACCESS_CHANNEL, people.delete_user(ann.id)) == [ann.id]
+    assert await collect_messages(REVOKED_ACCESS_CHANNEL, people.end_session("d0")) == [ann.id]
+    assert await collect_messages(REVOKED_ACCESS_CHANNEL, people.end_session("d0")) == []
+    assert await collect_messages(REVOKED_ACCESS_CHANNEL, people.end_sessions(ann.id)) == [ann.id]
+    assert await collect_messages(REVOKED_ACCESS_CHANNEL, people.delete_token("somebody", token.id)) == []
+    assert await collect_messages(REVOKED_ACCESS_CHANNEL, people.delete_token(ann.id, token.id)) == [ann.id]
+    assert await collect_messages(REVOKED_ACCESS_CHANNEL, people.set_role(ann.id, Role.ADMIN)) == [ann.id]
+    assert await collect_messages(REVOKED_ACCESS_CHANNEL, people.set_disabled(ann.id, True)) == [ann.id]
+    assert await collect_messages(REVOKED_ACCESS_CHANNEL, people.set_disabled(ann.id, False)) == []
+    assert await collect_messages(REVOKED_ACCESS_CHANNEL, people.delete_user(ann.id)) == [ann.id]
 
 
 async def test_what_takes_nothing_away_is_not_told(
-    database: Database, ann: User, token: ApiToken, told: Told
+    database: Database, ann: User, token: ApiToken, collect_messages: Told
 ) -> None:
     people = database.accounts
-    assert await told(REVOKED_ACCESS_CHANNEL, people.touch_user(ann.id, 5.0)) == []
-    assert await told(REVOKED_ACCESS_CHANNEL, people.touch_token(token.id, 5.0)) == []
+    assert await collect_messages(REVOKED_ACCESS_CHANNEL, people.touch_user(ann.id, 5.0)) == []
+    assert await collect_messages(REVOKED_ACCESS_CHANNEL, people.touch_token(token.id, 5.0)) == []
     assert (
-        await told(REVOKED_ACCESS_CHANNEL, people.add_session("d", BrowserSession("s", ann.id, 1.0, 9e9)))
+        await collect_messages(
+            REVOKED_ACCESS_CHANNEL, people.add_session("d", BrowserSession("s", ann.id, 1.0, 9e9))
+        )
         == []
     )
-    assert await told(REVOKED_ACCESS_CHANNEL, people.extend_session("d", 9e9)) == []
+    assert await collect_messages(REVOKED_ACCESS_CHANNEL, people.extend_session("d", 9e9)) == []
 
 
 async def test_every_change_of_the_registry_is_told(
-    database: Database, server: RegistryServer, ann: User, told: Told
+    database: Database, server: RegistryServer, ann: User, collect_messages: Told
 ) -> None:
     registry = database.registry
     one = Instance(server.id, "c-header", "slug", "Name", id="instance-1", user_id=ann.id)
-    assert await told(REGISTRY_CHANNEL, registry.add_server(server)) == [server.id]
-    assert await told(REGISTRY_CHANNEL, registry.save_server(replace(server, name="Other"))) == [server.id]
-    assert await told(REGISTRY_CHANNEL, registry.save_server(replace(server, id="none", name="None"))) == []
-    assert await told(REGISTRY_CHANNEL, registry.add_instance(one)) == [one.id]
-    assert await told(REGISTRY_CHANNEL, registry.save_instance(replace(one, name="Other"))) == [one.id]
-    assert await told(REGISTRY_CHANNEL, registry.set_instance_state(one.id, InstanceState.READY, None)) == [
+    assert await collect_messages(REGISTRY_CHANNEL, registry.add_server(server)) == [server.id]
+    assert await collect_messages(REGISTRY_CHANNEL, registry.save_server(replace(server, name="Other"))) == [
+        server.id
+    ]
+    assert (
+        await collect_messages(
+            REGISTRY_CHANNEL, registry.save_server(replace(server, id="none", name="None"))
+        )
+        == []
+    )
+    assert await collect_messages(REGISTRY_CHANNEL, registry.add_instance(one)) == [one.id]
+    assert await collect_messages(REGISTRY_CHANNEL, registry.save_instance(replace(one, name="Other"))) == [
         one.id
     ]
-    assert await told(REGISTRY_CHANNEL, registry.set_instance_state("none", InstanceState.READY, None)) == []
-    assert await told(REGISTRY_CHANNEL, registry.reset_instances(server.id)) == [server.id]
-    assert await told(REGISTRY_CHANNEL, registry.delete_instance("somebody", one.id)) == []
-    assert await told(REGISTRY_CHANNEL, registry.delete_instance(ann.id, one.id)) == [one.id]
-    assert await told(REGISTRY_CHANNEL, registry.delete_server(server.id)) == [server.id]
+    assert await collect_messages(
+        REGISTRY_CHANNEL, registry.set_instance_state(one.id, InstanceState.READY, None)
+    ) == [one.id]
+    assert (
+        await collect_messages(
+            REGISTRY_CHANNEL, registry.set_instance_state("none", InstanceState.READY, None)
+        )
+        == []
+    )
+    assert await collect_messages(REGISTRY_CHANNEL, registry.reset_instances(server.id)) == [server.id]
+    assert await collect_messages(REGISTRY_CHANNEL, registry.delete_instance("somebody", one.id)) == []
+    assert await collect_messages(REGISTRY_CHANNEL, registry.delete_instance(ann.id, one.id)) == [one.id]
+    assert await collect_messages(REGISTRY_CHANNEL, registry.delete_server(server.id)) == [server.id]

@@ -39,7 +39,7 @@ async def begun(database: Database, chat_id: str = "chat-1") -> None:
     )
 
 
-async def followed(database: Database, chat_id: str = "chat-1") -> list[ChatEvent]:
+async def follow_turn(database: Database, chat_id: str = "chat-1") -> list[ChatEvent]:
     """All events up to the end of the turn, as a page gets them."""
     seen: list[ChatEvent] = []
     while not (seen and seen[-1].kind is Kind.END):
@@ -221,7 +221,7 @@ async def test_a_page_follows_a_turn_that_runs_elsewhere(database: Database, reo
         await begun(database, f"chat-{number}")
     other = await reopen()
     pages = [
-        asyncio.create_task(followed(where, f"chat-{n}")) for n in range(5) for where in (database, other)
+        asyncio.create_task(follow_turn(where, f"chat-{n}")) for n in range(5) for where in (database, other)
     ]
 
     async def turn(number: int) -> None:

@@ -44,7 +44,7 @@ class ChannelListener:
 
 
 @asynccontextmanager
-async def listening(
+async def open_listener(
     database: Database, wait_until: Any, channel: str = "c"
 ) -> AsyncIterator[ChannelListener]:
     """One who listens, and hears others too."""
@@ -64,9 +64,9 @@ async def test_everybody_here_hears_it_once(
     database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     async with (
-        listening(database, wait_until) as one,
-        listening(database, wait_until) as two,
-        listening(database, wait_until, "d") as three,
+        open_listener(database, wait_until) as one,
+        open_listener(database, wait_until) as two,
+        open_listener(database, wait_until, "d") as three,
     ):
         for what in ("a", "½ \ud800", "b c"):
             await database.signals.send("c", what)
@@ -79,7 +79,7 @@ async def test_others_hear_it(
     database: Database, reopen: Open, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     other = await reopen()
-    async with listening(other, wait_until) as there, listening(database, wait_until) as here:
+    async with open_listener(other, wait_until) as there, open_listener(database, wait_until) as here:
         before = len(there.heard)
         await database.signals.send("c", "a")
         await wait_until(lambda: len(there.heard) > before)
@@ -92,7 +92,7 @@ async def test_what_is_too_long_or_cannot_be_sent_means_look_again(
     database: Database, reopen: Open, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     other = await reopen()
-    async with listening(other, wait_until) as there:
+    async with open_listener(other, wait_until) as there:
         for what in ("x" * 9_000, "nul \0", "½" * 5_000):
             before = len(there.heard)
             await database.signals.send("c", what)
@@ -103,7 +103,7 @@ async def test_what_is_too_long_or_cannot_be_sent_means_look_again(
 async def test_what_is_not_kept_is_not_told(
     database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    async with listening(database, wait_until) as listener:
+    async with open_listener(database, wait_until) as listener:
 
         def work(connection: Connection) -> None:
             database.signals.notify(connection, "c", "never")
@@ -119,7 +119,7 @@ async def test_what_is_said_to_others_only_is_not_heard_here(
     database: Database, reopen: Open, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     other = await reopen()
-    async with listening(database, wait_until) as here, listening(other, wait_until) as there:
+    async with open_listener(database, wait_until) as here, open_listener(other, wait_until) as there:
         before = len(there.heard)
         work: Any = lambda connection: database.signals.notify(connection, "c", "a", include_local=False)  # noqa: E731
         await database.executor.write(work)
@@ -147,7 +147,7 @@ async def test_a_slow_listener_is_told_to_look_again(database: Database) -> None
 async def test_equal_texts_that_wait_are_one(
     database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    async with listening(database, wait_until, "ready"):
+    async with open_listener(database, wait_until, "ready"):
         heard = database.signals.listen("c")
         assert await anext(heard) == ""
         for what in ("a", "b", "a", "b"):
@@ -196,11 +196,11 @@ async def test_a_commit_after_the_end_of_the_listeners_loop_harms_nobody(databas
 async def test_the_file_is_looked_at_only_while_somebody_listens(
     database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    async with listening(database, wait_until):
+    async with open_listener(database, wait_until):
         (task,) = (each for each in asyncio.all_tasks() if each.get_name() == "toolyard-signals")
     if is_sqlite(database):
         await wait_until(task.done)
-    async with listening(database, wait_until) as again:
+    async with open_listener(database, wait_until) as again:
         await database.signals.send("c", "a")
         await wait_until(lambda: again.words == ["a"])
 
@@ -218,7 +218,7 @@ async def test_what_we_write_ourselves_is_no_reason_to_look_again(
         return seen
 
     monkeypatch.setattr(database.executor, "file_version", counted)
-    async with listening(database, wait_until) as listener:
+    async with open_listener(database, wait_until) as listener:
         # Once because it begins to listen, and once after the first look.
         await wait_until(lambda: listener.heard == ["", ""])
         for number in range(3):
@@ -249,7 +249,7 @@ async def test_after_a_lost_connection_everybody_looks_again(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE query LIKE 'LISTEN%' AND datname = current_database()"
     )
-    async with listening(other, wait_until) as there:
+    async with open_listener(other, wait_until) as there:
         # One at the beginning, and one when others can be heard: what comes after these is of the loss.
         await wait_until(lambda: there.heard == ["", ""])
         for _ in range(2):
@@ -278,7 +278,7 @@ async def test_a_file_that_cannot_be_looked_at_for_a_while_is_looked_at_again(
         failed.set()
         raise fault
 
-    async with listening(database, wait_until) as listener:
+    async with open_listener(database, wait_until) as listener:
         before = len(listener.heard)
         with monkeypatch.context() as patched:
             patched.setattr(database.executor, "file_version", broken)

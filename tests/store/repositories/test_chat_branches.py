@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, text
-from tests.store.repositories.test_chats import ME, OTHER, begun, chat, numbers, said
+from tests.store.repositories.test_chats import ME, OTHER, begin_chat, chat, numbers, said
 from tests.store.sql.test_migrations import code_of_revision, open_database
 
 from toolyard.agents.chat.errors import ChatChanged
@@ -65,12 +65,12 @@ async def test_a_fork_of_a_branch_that_was_left_is_refused(database: Database) -
     await turn(database, Fork(0, first))
     with pytest.raises(ChatChanged):
         await turn(database, Fork(0, first))
-    await begun(database, chat(2))
+    await begin_chat(database, chat(2))
     await turn(database)
 
 
 async def test_a_chat_with_a_running_turn_is_not_switched(database: Database) -> None:
-    await begun(database)
+    await begin_chat(database)
     assert not await database.chats.switch_branch("chat-1", OTHER, 1)
     await database.chats.append("chat-1", ME, [], next_state=TurnState.WAITING)
     assert not await database.chats.switch_branch("chat-1", ME, 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
-from tests.store.repositories.test_chats import ME, begun, chat, piece, said
+from tests.store.repositories.test_chats import ME, begin_chat, chat, piece, said
 
 from toolyard.agents.chat.errors import ChatQuotaExceeded
 from toolyard.store import Database
@@ -34,7 +34,7 @@ async def stored_bytes(database: Database, owner: str = "local") -> int:
 
 
 async def test_all_alternatives_count(database: Database) -> None:
-    one = await begun(database, text="a" * 1000)
+    one = await begin_chat(database, text="a" * 1000)
     await database.chats.append(one.id, ME, [], next_state=TurnState.IDLE)
     for number in range(3):
         edited = [said("b" * 1000, Kind.USER)]
@@ -53,9 +53,9 @@ async def test_all_alternatives_count(database: Database) -> None:
 
 
 async def test_the_counter_is_what_is_stored(database: Database) -> None:
-    one = await begun(database)
-    other = await begun(database, chat(2))
-    await begun(database, chat(3, "ann"))
+    one = await begin_chat(database)
+    other = await begin_chat(database, chat(2))
+    await begin_chat(database, chat(3, "ann"))
     result = NewChatEvent(Kind.RESULT, {"text": "größer"}, "call-1", b"kept " * 10_000)
     await database.chats.append(one.id, ME, [piece("hel"), piece("lo, wörld")])
     await database.chats.append(one.id, ME, [piece("!"), said("hello, wörld!", part="step-1"), result])
@@ -72,7 +72,7 @@ async def test_the_counter_is_what_is_stored(database: Database) -> None:
 
 async def test_at_the_limit_no_turn_and_no_chat_begins_until_something_is_deleted(database: Database) -> None:
     database.chats.quota = quota = ChatQuota(bytes=10_000)
-    one, other = await begun(database), await begun(database, chat(2))
+    one, other = await begin_chat(database), await begin_chat(database, chat(2))
     assert quota.notice(await database.chats.usage("local")) is None
     await database.chats.append(one.id, ME, [said("x" * 8_500)])
     assert "Your chats use" in str(quota.notice(await database.chats.usage("local")))
@@ -84,14 +84,14 @@ async def test_at_the_limit_no_turn_and_no_chat_begins_until_something_is_delete
     assert "chat_bytes_limit" in str(refused.value.hint)
     with pytest.raises(ChatQuotaExceeded):
         await database.chats.create(chat(3))
-    await begun(database, chat(4, "ann"))
+    await begin_chat(database, chat(4, "ann"))
     await database.chats.delete("local", one.id)
     assert await database.chats.claim(other.id, ME, TurnState.IDLE, [said("m", Kind.USER)], new_turn=True)
 
 
 async def test_one_limit_is_for_everybody_together(database: Database) -> None:
     database.chats.quota = ChatQuota(bytes_in_all=5_000)
-    one = await begun(database)
+    one = await begin_chat(database)
     await database.chats.append(one.id, ME, [said("x" * 6_000)])
     with pytest.raises(ChatQuotaExceeded, match="storage for all chats"):
         await database.chats.create(chat(2, "ann"))
@@ -110,7 +110,7 @@ async def test_the_number_of_chats_is_limited(database: Database) -> None:
 
 
 async def test_an_upgrade_counts_the_chats_that_are_there(database: Database) -> None:
-    one = await begun(database)
+    one = await begin_chat(database)
     await database.chats.append(one.id, ME, [said("größer" * 100)])
     expected = await stored_bytes(database)
     from alembic.migration import MigrationContext

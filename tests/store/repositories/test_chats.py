@@ -51,7 +51,7 @@ def numbers(events: Sequence[ChatEvent] | None) -> list[int]:
     return [event.seq for event in events or ()]
 
 
-async def begun(database: Database, one: Chat | None = None, text: str = "hello") -> Chat:
+async def begin_chat(database: Database, one: Chat | None = None, text: str = "hello") -> Chat:
     """A chat that ME works on, in its first turn."""
     one = one or chat()
     await database.chats.create(one)
@@ -77,7 +77,7 @@ async def test_a_chat_comes_back_as_it_was_stored(database: Database) -> None:
 
 
 async def test_a_change_stores_what_its_owner_may_change_and_nothing_else(database: Database) -> None:
-    one = await begun(database)
+    one = await begin_chat(database)
     changed = replace(
         one, title="New", agent="a", model="m", choice=("x/y",), state=TurnState.WAITING, last=9, turn=9
     )
@@ -111,11 +111,11 @@ async def test_the_chat_that_changed_last_comes_first_and_pages_follow(database:
 
 
 async def test_chats_are_found_by_words_in_titles_and_in_what_was_said(database: Database) -> None:
-    await begun(database, chat(1, title="Straßenbahn 100%"), "Where is the ÄRGER?")
-    await begun(database, chat(2, title="other"), "nothing")
+    await begin_chat(database, chat(1, title="Straßenbahn 100%"), "Where is the ÄRGER?")
+    await begin_chat(database, chat(2, title="other"), "nothing")
     await database.chats.append("chat-2", ME, [said("It is snake_case, see? \0")])
     await database.chats.append("chat-2", ME, [NewChatEvent(Kind.RESULT, {"text": "needle"}), piece("hay")])
-    await begun(database, chat(3, "ann", title="strassenbahn"), "ärger")
+    await begin_chat(database, chat(3, "ann", title="strassenbahn"), "ärger")
 
     async def found(words: str) -> list[str]:
         return sorted(one.id for one in await database.chats.list_chats("local", search_text=words))
@@ -142,7 +142,7 @@ async def test_chats_are_found_by_words_in_titles_and_in_what_was_said(database:
 async def test_deleting_a_chat_takes_all_of_it(
     database: Database, rows: Callable[[str], Awaitable[list[Any]]]
 ) -> None:
-    await begun(database)
+    await begin_chat(database)
     assert not await database.chats.delete("ann", "chat-1")
     assert await database.chats.delete("local", "chat-1")
     assert not await database.chats.delete("local", "chat-1")
@@ -156,8 +156,8 @@ async def test_deleting_a_chat_takes_all_of_it(
 async def test_a_users_chats_go_with_the_user(
     database: Database, ann: User, bob: User, rows: Callable[[str], Awaitable[list[Any]]]
 ) -> None:
-    await begun(database, chat(1, ann.id))
-    await begun(database, chat(2, bob.id))
+    await begin_chat(database, chat(1, ann.id))
+    await begin_chat(database, chat(2, bob.id))
     await database.accounts.delete_user(ann.id)
     assert [row["id"] for row in await rows("chats")] == ["chat-2"]
     assert [row["chat_id"] for row in await rows("chat_events")] == ["chat-2"]
@@ -167,7 +167,7 @@ async def test_a_users_chats_go_with_the_user(
 
 
 async def test_events_are_numbered_and_know_their_turn(database: Database) -> None:
-    await begun(database)
+    await begin_chat(database)
     await database.chats.append(
         "chat-1", ME, [said("a"), NewChatEvent(Kind.END, {"why": "done"})], next_state=TurnState.IDLE
     )
@@ -188,7 +188,7 @@ async def test_events_are_numbered_and_know_their_turn(database: Database) -> No
 
 
 async def test_the_event_that_names_a_part_takes_the_place_of_its_pieces(database: Database) -> None:
-    await begun(database)
+    await begin_chat(database)
     await database.chats.append("chat-1", ME, [piece("a"), piece("x", "step-2"), piece("b")])
     await database.chats.append("chat-1", ME, [NewChatEvent(Kind.REASONING, {"delta": "hm"}, "step-1")])
     done = await database.chats.append("chat-1", ME, [piece("c"), said("abc", part="step-1"), piece("d")])
@@ -208,7 +208,7 @@ async def test_the_event_that_names_a_part_takes_the_place_of_its_pieces(databas
 
 
 async def test_what_is_kept_aside_is_fetched_by_number(database: Database) -> None:
-    await begun(database)
+    await begin_chat(database)
     large = random.Random(1).randbytes(6_000_000)
     await database.chats.append(
         "chat-1", ME, [said("a", payload=large), said("b"), said("c", payload=b"\0\xff")]
@@ -250,7 +250,7 @@ HOSTILE: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("given", "kept"), HOSTILE, ids=[str(number) for number in range(len(HOSTILE))])
 async def test_no_text_of_a_model_or_server_loses_an_event(database: Database, given: Any, kept: Any) -> None:
-    await begun(database)
+    await begin_chat(database)
     body = {"text": given if isinstance(given, str) else "x", "value": given}
     (event,) = await database.chats.append("chat-1", ME, [NewChatEvent(Kind.MODEL_MESSAGE, body)])
     (read,) = await database.chats.list_events("chat-1", after=1)
@@ -260,7 +260,7 @@ async def test_no_text_of_a_model_or_server_loses_an_event(database: Database, g
 
 
 async def test_a_body_may_be_nested_without_end(database: Database) -> None:
-    await begun(database)
+    await begin_chat(database)
     body: dict[str, Any] = {"text": "x"}
     body["again"] = body
     for deep in (body, {"list": _nested(400)}, {"list": _nested(900)}):
@@ -277,7 +277,7 @@ def _nested(depth: int) -> Any:
 
 
 async def test_the_name_of_a_part_may_hold_anything(database: Database) -> None:
-    await begun(database)
+    await begin_chat(database)
     for part in ("call\0\ud800", "x" * 100_000, "' OR 1=1"):
         await database.chats.append("chat-1", ME, [piece("a", part)])
         await database.chats.append("chat-1", ME, [said("b", part=part)])
@@ -339,7 +339,7 @@ async def test_of_many_who_claim_a_chat_one_gets_it(database: Database) -> None:
 
 
 async def test_a_chat_that_waits_is_claimed_from_waiting_only(database: Database) -> None:
-    await begun(database)
+    await begin_chat(database)
     ask = NewChatEvent(Kind.APPROVAL_REQUEST, {"id": "c", "approval": "a", "reason": "r"})
     await database.chats.append("chat-1", ME, [ask], next_state=TurnState.WAITING)
     assert await database.chats.get_runner("chat-1") is None
@@ -354,7 +354,7 @@ async def test_a_chat_that_waits_is_claimed_from_waiting_only(database: Database
 
 
 async def test_only_the_runner_appends_and_only_while_it_holds_the_chat(database: Database) -> None:
-    await begun(database)
+    await begin_chat(database)
     with pytest.raises(NotHeld):
         await database.chats.append("chat-1", OTHER, [said("x")])
     await database.chats.append("chat-1", ME, [said("a")], next_state=TurnState.IDLE)
@@ -366,7 +366,7 @@ async def test_only_the_runner_appends_and_only_while_it_holds_the_chat(database
 
 async def test_one_who_may_not_append_does_not_disturb_the_others(database: Database) -> None:
     for number in range(10):
-        await begun(database, chat(number))
+        await begin_chat(database, chat(number))
     appending = [
         database.chats.append(f"chat-{number}", OTHER if number % 3 == 0 else ME, [said(str(number))])
         for number in range(10)
@@ -383,7 +383,7 @@ async def test_many_who_append_at_once_share_few_writes(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(50):
-        await begun(database, chat(number))
+        await begin_chat(database, chat(number))
     writes = 0
     write = database.executor.write
 
@@ -401,7 +401,7 @@ async def test_the_order_of_appends_is_kept_in_a_storm(database: Database) -> No
     """Many tasks on many chats, with large and small events, answers of people, and callers that give up."""
     chance = random.Random(7)
     for number in range(8):
-        await begun(database, chat(number))
+        await begin_chat(database, chat(number))
 
     async def worker(number: int, name: str) -> None:
         for count in range(25):
@@ -533,10 +533,10 @@ async def test_a_chat_obeys_its_law(database: Database, steps: list[Any], at_onc
 
 
 async def test_runners_are_told_apart_by_their_last_beat(database: Database) -> None:
-    await begun(database, chat(1))
+    await begin_chat(database, chat(1))
     await database.chats.create(chat(2))
     await database.chats.claim("chat-2", OTHER, TurnState.IDLE, [said("x", Kind.USER)], new_turn=True)
-    await begun(database, chat(3))
+    await begin_chat(database, chat(3))
     await database.chats.append("chat-3", ME, [], next_state=TurnState.WAITING)
     ages: dict[str, float] = {}
 
@@ -555,7 +555,7 @@ async def test_runners_are_told_apart_by_their_last_beat(database: Database) -> 
 
 
 async def test_one_of_many_takes_over(database: Database) -> None:
-    await begun(database)
+    await begin_chat(database)
     taking = (database.chats.take_over("chat-1", f"r{number}", ME) for number in range(10))
     took = await asyncio.gather(*taking)
     assert sum(took) == 1
@@ -572,7 +572,7 @@ async def test_one_of_many_takes_over(database: Database) -> None:
 
 async def test_what_was_put_before_closing_is_written(database: Database, reopen: Callable[..., Any]) -> None:
     for number in range(30):
-        await begun(database, chat(number))
+        await begin_chat(database, chat(number))
     appending = [asyncio.create_task(database.chats.append(f"chat-{n}", ME, [said("x")])) for n in range(30)]
     await asyncio.sleep(0)
     await database.close()

@@ -231,8 +231,8 @@ async def test_the_native_server_is_nowhere_else(
 
 
 @pytest.fixture
-async def visiting() -> AsyncIterator[Callable[[str], HttpClient]]:
-    """``visiting(url)``: somebody who asks that Toolyard."""
+async def open_visitor() -> AsyncIterator[Callable[[str], HttpClient]]:
+    """``open_visitor(url)``: somebody who asks that Toolyard."""
     made: list[HttpClient] = []
 
     def visit(url: str) -> HttpClient:
@@ -272,10 +272,10 @@ async def seen(client: Any, agent: str) -> set[str]:
 
 @pytest.mark.slow
 async def test_a_changed_file_is_in_force_at_once_for_every_caller(
-    serve: Starting, visiting: Callable[[str], HttpClient], demo: dict[str, Any]
+    serve: Starting, open_visitor: Callable[[str], HttpClient], demo: dict[str, Any]
 ) -> None:
     served = await serve({"demo": demo})
-    client, file = visiting(served.url), served.data / "AGENTS.md"
+    client, file = open_visitor(served.url), served.data / "AGENTS.md"
     assert (await client.get("/api/v1/agents")).json == {"items": [], "overridden": [], "problems": []}
     file.write_text(GOOD)
     await agents_until(client, lambda found: [each["id"] for each in found["items"]] == ["reader"])
@@ -303,12 +303,12 @@ async def test_a_changed_file_is_in_force_at_once_for_every_caller(
 
 @pytest.mark.slow
 async def test_a_start_with_a_broken_file_has_no_agents_and_says_so(
-    serve: Starting, visiting: Callable[[str], HttpClient], demo: dict[str, Any], tmp_path: Path
+    serve: Starting, open_visitor: Callable[[str], HttpClient], demo: dict[str, Any], tmp_path: Path
 ) -> None:
     file = tmp_path / "elsewhere.md"
     file.write_text(BROKEN)
     served = await serve({"demo": demo}, TOOLYARD_AGENTS_PATH=str(file))
-    client = visiting(served.url)
+    client = open_visitor(served.url)
     found = (await client.get("/api/v1/agents")).json
     assert found["items"] == []
     assert [(each["file"], each["line"]) for each in found["problems"]] == [(str(file), 3)]

@@ -358,7 +358,7 @@ async def test_the_picker_says_what_a_model_sees_and_why_not(yard: Any) -> None:
 # Approvals and questions.
 
 
-async def waiting(person: Any) -> tuple[str, str]:
+async def start_waiting_chat(person: Any) -> tuple[str, str]:
     """A chat that waits for a yes, and the approval."""
     chat = await begin(person)
     await say(person, chat, 'call chat_write {"text": "x"}', "then", "results?")
@@ -373,7 +373,7 @@ async def test_a_call_waits_for_its_answer(
     yard: Any, yes: bool, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     ada = (await yard.person("ada")).token
-    chat, approval = await waiting(ada)
+    chat, approval = await start_waiting_chat(ada)
     listed = (await ada.get("/api/v1/approvals")).json["items"]
     assert [(each["id"], each["chat_id"], each["tool"]) for each in listed] == [
         (approval, chat, "chat/write")
@@ -394,7 +394,7 @@ async def test_a_call_waits_for_its_answer(
 
 async def test_a_yes_that_is_remembered_is_listed_and_can_be_taken_back(yard: Any) -> None:
     ada = (await yard.person("ada")).token
-    chat, approval = await waiting(ada)
+    chat, approval = await start_waiting_chat(ada)
     body = {"yes": True, "remember": {"seconds": 600, "arguments": "any", "here": True}}
     assert (await ada.post(f"/api/v1/approvals/{approval}", body)).status == 204
     await wait_for_end(ada, chat)
@@ -561,7 +561,7 @@ async def test_a_token_that_may_call_sees_nothing(yard: Any) -> None:
 
 async def test_what_may_call_cannot_say_yes_to_itself(yard: Any) -> None:
     ada = await yard.person("ada", scope=TokenScope(frozenset({Right.READ, Right.CALL, Right.MANAGE})))
-    _, approval = await waiting(ada.token)
+    _, approval = await start_waiting_chat(ada.token)
     answer = await ada.token.post(f"/api/v1/approvals/{approval}", {"yes": True})
     assert (answer.status, answer.json["detail"]) == (403, "this token does not have the right 'approve'")
     assert (await ada.browser.post(f"/api/v1/approvals/{approval}", {"yes": False})).status == 204

@@ -62,8 +62,8 @@ class LoopbackClient:
 
 
 @pytest.fixture
-async def bounded(open_site: Opening) -> AsyncIterator[Any]:
-    """``await bounded(limits)``: the port of a server with these limits."""
+async def start_limited_server(open_site: Opening) -> AsyncIterator[Any]:
+    """``await start_limited_server(limits)``: the port of a server with these limits."""
     running: list[HttpServer] = []
 
     async def start(limits: ConnectionLimits) -> int:
@@ -83,8 +83,8 @@ def settings(tmp_path: Any, **chosen: Any) -> Settings:
     return load_settings(tmp_path, env={}, overrides=chosen)
 
 
-async def test_one_address_has_so_many_connections_and_no_more(bounded: Any) -> None:
-    port = await bounded(ConnectionLimits(max_connections=100, max_per_address=3))
+async def test_one_address_has_so_many_connections_and_no_more(start_limited_server: Any) -> None:
+    port = await start_limited_server(ConnectionLimits(max_connections=100, max_per_address=3))
     first = [await LoopbackClient.open(port, "127.0.0.2") for _ in range(3)]
     refused = await LoopbackClient.open(port, "127.0.0.2")
     assert await refused.ask() == 503
@@ -98,8 +98,10 @@ async def test_one_address_has_so_many_connections_and_no_more(bounded: Any) -> 
         peer.close()
 
 
-async def test_where_all_places_are_taken_the_longest_idle_connection_makes_room(bounded: Any) -> None:
-    port = await bounded(ConnectionLimits(max_connections=4, max_per_address=100))
+async def test_where_all_places_are_taken_the_longest_idle_connection_makes_room(
+    start_limited_server: Any,
+) -> None:
+    port = await start_limited_server(ConnectionLimits(max_connections=4, max_per_address=100))
     silent = [await LoopbackClient.open(port) for _ in range(2)]
     served = [await LoopbackClient.open(port) for _ in range(2)]
     assert [await peer.ask() for peer in served] == [200, 200]
@@ -111,8 +113,8 @@ async def test_where_all_places_are_taken_the_longest_idle_connection_makes_room
         peer.close()
 
 
-async def test_busy_connections_make_no_room(bounded: Any) -> None:
-    port = await bounded(ConnectionLimits(max_connections=2, max_per_address=100))
+async def test_busy_connections_make_no_room(start_limited_server: Any) -> None:
+    port = await start_limited_server(ConnectionLimits(max_connections=2, max_per_address=100))
     busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
     events = HEALTH.replace(b"/healthz", b"/api/v1/events")
     upload = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -143,9 +145,11 @@ async def test_busy_connections_make_no_room(bounded: Any) -> None:
     ],
     ids=["one byte", "most of a head", "part of a form", "a response that is not read"],
 )
-async def test_requests_that_strangers_do_not_finish_make_room(bounded: Any, request_part: bytes) -> None:
+async def test_requests_that_strangers_do_not_finish_make_room(
+    start_limited_server: Any, request_part: bytes
+) -> None:
     limits = ConnectionLimits(max_connections=4, max_per_address=100)
-    port = await bounded(limits)
+    port = await start_limited_server(limits)
     stalled = list[socket.socket]()
     for _ in range(4):
         stalled.append(made := socket.socket())

@@ -36,14 +36,14 @@ HEADERS = {
 }
 
 
-async def listed(client: HttpClient) -> int:
+async def list_status(client: HttpClient) -> int:
     """The status of a request to the gateway."""
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
     return (await client.post("/mcp", body, headers=HEADERS)).status
 
 
 @contextlib.asynccontextmanager
-async def listening(local: InProcessApp, token: str) -> AsyncIterator[aiohttp.ClientResponse]:
+async def open_stream(local: InProcessApp, token: str) -> AsyncIterator[aiohttp.ClientResponse]:
     """A stream of the gateway that was opened with a token, and has begun."""
     client = local.client(Authorization=f"Bearer {token}")
     params = {"_meta": META, "notifications": {"toolsListChanged": True}}
@@ -76,7 +76,7 @@ async def elsewhere(password_site: InProcessApp, tmp_path: Path) -> AsyncIterato
 
 async def until_refused(client: HttpClient) -> None:
     async with asyncio.timeout(30):
-        while await listed(client) != 401:
+        while await list_status(client) != 401:
             await asyncio.sleep(0.02)
 
 
@@ -85,7 +85,7 @@ async def test_a_token_that_is_revoked_anywhere_opens_nothing_any_more(
 ) -> None:
     ann, bob = await password_site.person("ann"), await password_site.person("bob")
     for person in (ann, bob, ann, bob):
-        assert await listed(person.token) == 200
+        assert await list_status(person.token) == 200
     assert password_site.part(GatewayMount).admission_count == 2
     for person, database in ((ann, password_site.services.database), (bob, elsewhere)):
         (token,) = await database.accounts.list_tokens(person.user.id)
@@ -106,7 +106,7 @@ async def test_whoever_is_disabled_anywhere_is_refused(
     password_site: InProcessApp, elsewhere: Database
 ) -> None:
     ann = await password_site.person("ann")
-    assert await listed(ann.token) == 200
+    assert await list_status(ann.token) == 200
     await elsewhere.accounts.set_disabled(ann.user.id, True)
     await until_refused(ann.token)
 
@@ -115,7 +115,7 @@ async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_
     password_site: InProcessApp, elsewhere: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     ann = await password_site.person("ann")
-    assert await listed(ann.token) == 200
+    assert await list_status(ann.token) == 200
     await elsewhere.registry.add_server(RegistryServer("S", "https://s.example/mcp", id="s"))
     await wait_until(lambda: password_site.part(GatewayMount).admission_count == 0)
 
@@ -125,7 +125,7 @@ async def test_a_change_of_an_agent_counts_before_its_version_is_read(
 ) -> None:
     ann, reading = await password_site.person("ann"), asyncio.Event()
     made = await ann.token.post("/api/v1/agents", {"name": "Reader", "tools": ["a_*"]})
-    assert await listed(ann.token) == 200
+    assert await list_status(ann.token) == 200
     assert password_site.part(GatewayMount).admission_count == 1
 
     async def never() -> frozenset[tuple[str, int]]:
@@ -152,7 +152,7 @@ async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
         await go_on.wait()
 
     monkeypatch.setattr(password_site.services.instances, "sync", slowly)
-    first = asyncio.create_task(listed(ann.token))
+    first = asyncio.create_task(list_status(ann.token))
     await asyncio.wait_for(looked_up.wait(), 30)
     password_site.part(GatewayMount).clear_admissions()
     go_on.set()
@@ -172,7 +172,7 @@ async def test_who_listens_with_a_token_that_runs_out_is_sent_away(open_site: Op
     scope = TokenScope(frozenset({Right.CALL}))
     _, lasting = await local.services.people.create_token(ann.user, "lasting", scope, None)
     _, brief = await local.services.people.create_token(ann.user, "brief", scope, 3_600.0)
-    async with listening(local, lasting) as kept, listening(local, brief) as ended:
+    async with open_stream(local, lasting) as kept, open_stream(local, brief) as ended:
         now += 3_601.0
         async with asyncio.timeout(30):
             await ended.content.read()

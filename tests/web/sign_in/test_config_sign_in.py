@@ -97,7 +97,7 @@ def program(start_program: ProgramStarter) -> str:
 
 
 @pytest.fixture
-async def town(open_site: Opening, program: str) -> ConfigSignInSite:
+async def site(open_site: Opening, program: str) -> ConfigSignInSite:
     config = {"guarded": {"url": f"{program}/mcp"}}
     return ConfigSignInSite(await open_site(config, people_mode="password"), program)
 
@@ -105,23 +105,23 @@ async def town(open_site: Opening, program: str) -> ConfigSignInSite:
 SIGN_IN = (424, "sign-in-needed")
 
 
-async def test_one_persons_sign_in_never_serves_another(town: ConfigSignInSite) -> None:
-    ann, bob = await town.local.person("ann"), await town.local.person("bob")
+async def test_one_persons_sign_in_never_serves_another(site: ConfigSignInSite) -> None:
+    ann, bob = await site.local.person("ann"), await site.local.person("bob")
     assert await whoami(ann.token) == SIGN_IN
     assert await state(ann.token) == "needs_auth"
-    back = await town.sign_in(ann.browser, "ann-there")
+    back = await site.sign_in(ann.browser, "ann-there")
     assert (back.status, back.headers["location"]) == (303, "/ui/servers/guarded")
     # Without a further call it is known to work.
     assert await state(ann.token) == "ready"
     assert await whoami(ann.token) == (200, "ann-there")
     assert await whoami(bob.token) == SIGN_IN
-    await town.sign_in(bob.browser, "bob-there")
+    await site.sign_in(bob.browser, "bob-there")
     assert await whoami(bob.token) == (200, "bob-there")
     assert await whoami(ann.token) == (200, "ann-there")
 
 
-async def test_the_page_has_the_button_that_fits(town: ConfigSignInSite) -> None:
-    ann, root = await town.local.person("ann"), await town.local.person("root", "admin")
+async def test_the_page_has_the_button_that_fits(site: ConfigSignInSite) -> None:
+    ann, root = await site.local.person("ann"), await site.local.person("root", "admin")
     # Nobody knows yet that it wants one.
     assert buttons(await ann.browser.get("/ui/servers/guarded")) == []
     await whoami(ann.token)
@@ -131,7 +131,7 @@ async def test_the_page_has_the_button_that_fits(town: ConfigSignInSite) -> None
     assert "press connect" in page.text.lower()
     home = await ann.browser.get("/ui/")
     assert 'href="/ui/servers/guarded"' in home.text
-    await town.sign_in(ann.browser, "ann-there")
+    await site.sign_in(ann.browser, "ann-there")
     page = await ann.browser.get("/ui/servers/guarded")
     assert buttons(page) == ["connect", "sign-out"]
     assert ">Reconnect<" in page.text
@@ -141,44 +141,44 @@ async def test_the_page_has_the_button_that_fits(town: ConfigSignInSite) -> None
     assert buttons(await root.browser.get("/ui/admin/mcp/files/guarded")) == ["connect"]
 
 
-async def test_who_signs_out_leaves_nothing_behind(town: ConfigSignInSite) -> None:
-    ann, bob = await town.local.person("ann"), await town.local.person("bob")
-    await town.sign_in(ann.browser, "ann-there")
-    await town.sign_in(bob.browser, "bob-there")
-    gone = await town.press(ann.browser, "/ui/servers/guarded/sign-out")
+async def test_who_signs_out_leaves_nothing_behind(site: ConfigSignInSite) -> None:
+    ann, bob = await site.local.person("ann"), await site.local.person("bob")
+    await site.sign_in(ann.browser, "ann-there")
+    await site.sign_in(bob.browser, "bob-there")
+    gone = await site.press(ann.browser, "/ui/servers/guarded/sign-out")
     assert gone.headers["location"] == "/ui/servers/guarded"
     assert await state(ann.token) == "needs_auth"
     assert await whoami(ann.token) == SIGN_IN
     assert await whoami(bob.token) == (200, "bob-there")
-    await town.revoked(2)
-    entries = await town.local.services.database.audit.entries(before=None, limit=20, action=None, actor=None)
+    await site.revoked(2)
+    entries = await site.local.services.database.audit.entries(before=None, limit=20, action=None, actor=None)
     assert {"server.connect", "server.sign_in", "server.sign_out"} <= {each.action for each in entries}
 
 
 @pytest.mark.parametrize("how", ["delete", "disable"])
-async def test_an_account_that_ends_leaves_nothing_behind_either(town: ConfigSignInSite, how: str) -> None:
-    root, ann = await town.local.person("root", "admin"), await town.local.person("ann")
-    await town.sign_in(ann.browser, "ann-there")
+async def test_an_account_that_ends_leaves_nothing_behind_either(site: ConfigSignInSite, how: str) -> None:
+    root, ann = await site.local.person("root", "admin"), await site.local.person("ann")
+    await site.sign_in(ann.browser, "ann-there")
     place = f"/api/v1/users/{ann.user.id}"
     if how == "delete":
         assert (await root.token.delete(place)).status == 204
     else:
         assert (await root.token.ask("PATCH", place, json={"disabled": True})).status == 200
-    await town.revoked(2)
+    await site.revoked(2)
 
 
-async def test_a_provider_that_does_not_answer_keeps_nobody_from_leaving(town: ConfigSignInSite) -> None:
-    ann = await town.local.person("ann")
-    await town.sign_in(ann.browser, "ann-there")
+async def test_a_provider_that_does_not_answer_keeps_nobody_from_leaving(site: ConfigSignInSite) -> None:
+    ann = await site.local.person("ann")
+    await site.sign_in(ann.browser, "ann-there")
     async with aiohttp.ClientSession() as session:
-        await session.patch(f"{town.program}/control", json={"metadata_status": 500})
-    await town.press(ann.browser, "/ui/servers/guarded/sign-out")
+        await session.patch(f"{site.program}/control", json={"metadata_status": 500})
+    await site.press(ann.browser, "/ui/servers/guarded/sign-out")
     assert await whoami(ann.token) == SIGN_IN
 
 
-async def test_only_the_browser_that_began_can_finish(town: ConfigSignInSite) -> None:
-    ann, bob = await town.local.person("ann"), await town.local.person("bob")
-    path = await town.agree(await town.begin(ann.browser), "ann-there")
+async def test_only_the_browser_that_began_can_finish(site: ConfigSignInSite) -> None:
+    ann, bob = await site.local.person("ann"), await site.local.person("bob")
+    path = await site.agree(await site.begin(ann.browser), "ann-there")
     page = await bob.browser.get(path)
     assert page.status == 400
     assert "started by another user" in page.text
@@ -186,20 +186,20 @@ async def test_only_the_browser_that_began_can_finish(town: ConfigSignInSite) ->
     assert await whoami(ann.token) == await whoami(bob.token) == SIGN_IN
 
 
-async def test_a_sign_in_that_fails_offers_to_try_again(town: ConfigSignInSite) -> None:
-    ann = await town.local.person("ann")
-    url = await town.begin(ann.browser)
+async def test_a_sign_in_that_fails_offers_to_try_again(site: ConfigSignInSite) -> None:
+    ann = await site.local.person("ann")
+    url = await site.begin(ann.browser)
     async with aiohttp.ClientSession() as session:
-        await session.patch(f"{town.program}/control", json={"authorize_error": "access_denied"})
-    page = await ann.browser.get(await town.agree(url, "ann-there"))
+        await session.patch(f"{site.program}/control", json={"authorize_error": "access_denied"})
+    page = await ann.browser.get(await site.agree(url, "ann-there"))
     assert "The provider denied access" in page.text
     assert 'action="/ui/servers/guarded/connect"' in page.text
     assert await whoami(ann.token) == SIGN_IN
 
 
-async def test_an_entry_that_leads_elsewhere_meanwhile_gets_no_sign_in(town: ConfigSignInSite) -> None:
-    ann, services = await town.local.person("ann"), town.local.services
-    path = await town.agree(await town.begin(ann.browser), "ann-there")
+async def test_an_entry_that_leads_elsewhere_meanwhile_gets_no_sign_in(site: ConfigSignInSite) -> None:
+    ann, services = await site.local.person("ann"), site.local.services
+    path = await site.agree(await site.begin(ann.browser), "ann-there")
     server = services.config.configuration.servers["guarded"]
     moved = replace(server, transport=replace(server.transport, url="http://127.0.0.1:9/mcp"))
     await services.configured_servers.apply_configuration(
@@ -211,24 +211,24 @@ async def test_an_entry_that_leads_elsewhere_meanwhile_gets_no_sign_in(town: Con
     assert await services.database.auth.get_grant(f"user:{ann.user.id}:guarded") is None
 
 
-async def test_it_survives_a_restart(open_site: Opening, town: ConfigSignInSite, tmp_path: Path) -> None:
-    ann = await town.local.person("ann")
-    await town.sign_in(ann.browser, "ann-there")
-    kept = await town.local.services.database.auth.get_grant(f"user:{ann.user.id}:guarded")
+async def test_it_survives_a_restart(open_site: Opening, site: ConfigSignInSite, tmp_path: Path) -> None:
+    ann = await site.local.person("ann")
+    await site.sign_in(ann.browser, "ann-there")
+    kept = await site.local.services.database.auth.get_grant(f"user:{ann.user.id}:guarded")
     assert kept is not None
     # Nothing in memory is needed: another connection reads it from the database.
-    await town.local.services.core.manager.close_principal(ann.user.id)
+    await site.local.services.core.manager.close_principal(ann.user.id)
     assert await whoami(ann.token) == (200, "ann-there")
 
 
 async def test_in_the_mode_for_one_the_same_button_signs_in(open_site: Opening, program: str) -> None:
-    town = ConfigSignInSite(await open_site({"guarded": {"url": f"{program}/mcp", "shared": True}}), program)
-    page = await town.local.client().get("/ui/servers/guarded")
-    browser = town.local.client(Cookie=page.headers["set-cookie"].partition(";")[0])
-    await town.sign_in(browser, "me-there")
-    assert await whoami(town.local.client()) == (200, "me-there")
+    site = ConfigSignInSite(await open_site({"guarded": {"url": f"{program}/mcp", "shared": True}}), program)
+    page = await site.local.client().get("/ui/servers/guarded")
+    browser = site.local.client(Cookie=page.headers["set-cookie"].partition(";")[0])
+    await site.sign_in(browser, "me-there")
+    assert await whoami(site.local.client()) == (200, "me-there")
     # It is the one that the command line uses.
-    assert await town.local.services.database.auth.get_grant("user:local:guarded") is not None
+    assert await site.local.services.database.auth.get_grant("user:local:guarded") is not None
 
 
 @pytest.mark.parametrize(
@@ -245,22 +245,22 @@ async def test_a_server_that_nobody_signs_in_to(
     open_site: Opening, program: str, entry: dict[str, Any]
 ) -> None:
     config = {"guarded": {"url": f"{program}/mcp", **entry}}
-    town = ConfigSignInSite(await open_site(config, people_mode="password"), program)
-    ann = await town.local.person("ann")
+    site = ConfigSignInSite(await open_site(config, people_mode="password"), program)
+    ann = await site.local.person("ann")
     await whoami(ann.token)
     assert buttons(await ann.browser.get("/ui/servers/guarded")) == []
-    page = await town.press(ann.browser, "/ui/servers/guarded/connect")
+    page = await site.press(ann.browser, "/ui/servers/guarded/connect")
     assert page.status == 422
-    assert not await town.log("authorize")
+    assert not await site.log("authorize")
 
 
-async def test_scripts_of_pages_begin_and_end_it_by_the_api(town: ConfigSignInSite) -> None:
-    ann = await town.local.person("ann")
+async def test_scripts_of_pages_begin_and_end_it_by_the_api(site: ConfigSignInSite) -> None:
+    ann = await site.local.person("ann")
     refused = await ann.token.post("/api/v1/servers/guarded/sign-in")
     assert refused.status == 403
     begun = await ann.browser.post("/api/v1/servers/guarded/sign-in")
     assert begun.status == 200
-    back = await ann.browser.get(await town.agree(begun.json["url"], "ann-there"))
+    back = await ann.browser.get(await site.agree(begun.json["url"], "ann-there"))
     assert back.status == 303
     assert await whoami(ann.token) == (200, "ann-there")
     ended = await ann.browser.post("/api/v1/servers/guarded/sign-out")
@@ -274,47 +274,47 @@ async def test_scripts_of_pages_begin_and_end_it_by_the_api(town: ConfigSignInSi
 # Instances.
 
 
-async def oauth_instance(town: ConfigSignInSite, person: Any) -> Any:
-    registry = town.local.services.registry
+async def oauth_instance(site: ConfigSignInSite, person: Any) -> Any:
+    registry = site.local.services.registry
     draft = ServerDraft(
-        "Guarded too", f"{town.program}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),)
+        "Guarded too", f"{site.program}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),)
     )
     server = await registry.add_server(draft)
     instance = await registry.create_instance(person.user.id, InstanceDraft(server.id, slug="too"))
     begun = await person.browser.post(f"/api/v1/instances/{instance.id}/connect")
-    await person.browser.get(await town.agree(begun.json["url"], "ann-there"))
+    await person.browser.get(await site.agree(begun.json["url"], "ann-there"))
     return instance
 
 
 @pytest.mark.parametrize("way", ["page", "api"])
-async def test_an_instance_that_is_deleted_gives_its_tokens_back(town: ConfigSignInSite, way: str) -> None:
-    ann = await town.local.person("ann")
-    instance = await oauth_instance(town, ann)
+async def test_an_instance_that_is_deleted_gives_its_tokens_back(site: ConfigSignInSite, way: str) -> None:
+    ann = await site.local.person("ann")
+    instance = await oauth_instance(site, ann)
     if way == "page":
-        assert (await town.press(ann.browser, f"/ui/mcp/{instance.id}/delete")).status == 303
+        assert (await site.press(ann.browser, f"/ui/mcp/{instance.id}/delete")).status == 303
     else:
         assert (await ann.token.delete(f"/api/v1/instances/{instance.id}")).status == 204
-    await town.revoked(2)
+    await site.revoked(2)
 
 
 @pytest.mark.parametrize("way", ["page", "api"])
 async def test_a_server_that_is_deleted_gives_back_the_tokens_of_its_instances(
-    town: ConfigSignInSite, way: str
+    site: ConfigSignInSite, way: str
 ) -> None:
-    ann, root = await town.local.person("ann"), await town.local.person("root", "admin")
-    server = (await oauth_instance(town, ann)).server_id
+    ann, root = await site.local.person("ann"), await site.local.person("root", "admin")
+    server = (await oauth_instance(site, ann)).server_id
     if way == "page":
-        assert (await town.press(root.browser, f"/ui/admin/mcp/{server}/delete")).status == 303
+        assert (await site.press(root.browser, f"/ui/admin/mcp/{server}/delete")).status == 303
     else:
         assert (await root.token.delete(f"/api/v1/servers/{server}")).status == 204
-    await town.revoked(2)
+    await site.revoked(2)
 
 
 async def test_an_instance_that_lacks_scopes_is_not_ready_because_another_tool_works(
-    town: ConfigSignInSite,
+    site: ConfigSignInSite,
 ) -> None:
-    ann = await town.local.person("ann")
-    instance = await oauth_instance(town, ann)
+    ann = await site.local.person("ann")
+    instance = await oauth_instance(site, ann)
 
     async def call(tool: str) -> int:
         return (await ann.token.post(f"/api/v1/tools/mcp_too__{tool}/call", {"arguments": {}})).status
@@ -330,29 +330,29 @@ async def test_an_instance_that_lacks_scopes_is_not_ready_because_another_tool_w
     assert await shown() == InstanceState.NEEDS_REAUTH
     # After the sign-in that asks for them it is.
     begun = await ann.browser.post(f"/api/v1/instances/{instance.id}/connect")
-    await ann.browser.get(await town.agree(begun.json["url"], "ann-there"))
+    await ann.browser.get(await site.agree(begun.json["url"], "ann-there"))
     assert await call("write") == 200
     assert await shown() == InstanceState.READY
 
 
-async def damage(town: ConfigSignInSite) -> None:
+async def damage(site: ConfigSignInSite) -> None:
     """As a disk or a backup does that is not whole."""
     for table in (auth_grants, auth_clients):
         spoiling = update(table).values(body=b"\x01 not what was written")
-        await town.local.services.database.executor.write(lambda c, spoiling=spoiling: c.execute(spoiling))
+        await site.local.services.database.executor.write(lambda c, spoiling=spoiling: c.execute(spoiling))
 
 
 @pytest.mark.parametrize("way", ["again", "out"])
-async def test_a_sign_in_that_cannot_be_read_stands_in_nobodys_way(town: ConfigSignInSite, way: str) -> None:
-    ann = await town.local.person("ann")
-    await town.sign_in(ann.browser, "ann-there")
-    await damage(town)
-    await town.local.services.core.updates.reconnect("guarded", Principal(ann.user.id, ann.user.name))
+async def test_a_sign_in_that_cannot_be_read_stands_in_nobodys_way(site: ConfigSignInSite, way: str) -> None:
+    ann = await site.local.person("ann")
+    await site.sign_in(ann.browser, "ann-there")
+    await damage(site)
+    await site.local.services.core.updates.reconnect("guarded", Principal(ann.user.id, ann.user.name))
     assert await whoami(ann.token) == (502, "unreachable")
     page = await ann.browser.get("/ui/servers/guarded")
     assert (page.status, buttons(page)) == (200, ["connect", "sign-out"])
     if way == "out":
-        await town.press(ann.browser, "/ui/servers/guarded/sign-out")
+        await site.press(ann.browser, "/ui/servers/guarded/sign-out")
         assert await whoami(ann.token) == SIGN_IN
-    await town.sign_in(ann.browser, "ann-again")
+    await site.sign_in(ann.browser, "ann-again")
     assert await whoami(ann.token) == (200, "ann-again")

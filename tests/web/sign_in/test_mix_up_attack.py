@@ -31,7 +31,7 @@ MODULES = ROOT / ".envs/node/node_modules"
 
 
 @dataclass
-class Scene:
+class MixUpSite:
     """One person with an instance at an honest server and another at a hostile one."""
 
     local: Any
@@ -82,7 +82,9 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(open_site: Opening, start_program: ProgramStarter, monkeypatch: pytest.MonkeyPatch) -> Scene:
+async def site(
+    open_site: Opening, start_program: ProgramStarter, monkeypatch: pytest.MonkeyPatch
+) -> MixUpSite:
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
@@ -104,34 +106,36 @@ async def scene(open_site: Opening, start_program: ProgramStarter, monkeypatch: 
 
     honest = await instance("honest", f"http://127.0.0.1:{mcp}/mcp")
     hostile = await instance("hostile", f"{hostile_url}/mcp")
-    return Scene(local, ann, issuer, honest, hostile, hostile_url)
+    return MixUpSite(local, ann, issuer, honest, hostile, hostile_url)
 
 
-async def test_the_code_of_an_honest_authorization_server_is_not_sent_to_a_hostile_one(scene: Scene) -> None:
-    url = await scene.begin(scene.honest)
-    assert (await scene.ann.browser.get(await scene.agree(url))).status == 303
-    await scene.mislead(url)
-    back = await scene.agree(await scene.begin(scene.hostile))
+async def test_the_code_of_an_honest_authorization_server_is_not_sent_to_a_hostile_one(
+    site: MixUpSite,
+) -> None:
+    url = await site.begin(site.honest)
+    assert (await site.ann.browser.get(await site.agree(url))).status == 303
+    await site.mislead(url)
+    back = await site.agree(await site.begin(site.hostile))
     assert "code" in URL(back).query
-    page = await scene.ann.browser.get(back)
-    assert await scene.stolen() == []
+    page = await site.ann.browser.get(back)
+    assert await site.stolen() == []
     assert page.status == 400
     assert "the redirect URI of another authorization server" in unescape(page.text)
 
 
-async def test_the_code_of_an_honest_client_at_the_shared_address_is_not_sent_either(scene: Scene) -> None:
+async def test_the_code_of_an_honest_client_at_the_shared_address_is_not_sent_either(site: MixUpSite) -> None:
     """A registration of an earlier version stays known to the honest server."""
-    url = await scene.begin(scene.honest)
+    url = await site.begin(site.honest)
     shared = str(URL(url).query["redirect_uri"]).rpartition("/")[0]
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{scene.issuer}/reg", json=registration(shared)) as response,
+        session.post(f"{site.issuer}/reg", json=registration(shared)) as response,
     ):
         client_id = (await response.json())["client_id"]
-    await scene.mislead(url, client_id=client_id, redirect_uri=shared)
-    page = await scene.ann.browser.get(await scene.agree(await scene.begin(scene.hostile)))
+    await site.mislead(url, client_id=client_id, redirect_uri=shared)
+    page = await site.ann.browser.get(await site.agree(await site.begin(site.hostile)))
     assert page.status == 400
-    assert await scene.stolen() == []
+    assert await site.stolen() == []
 
 
 def registration(redirect_uri: str) -> dict[str, Any]:
@@ -147,28 +151,28 @@ def registration(redirect_uri: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("promised", [True, False])
 async def test_a_document_presented_at_an_honest_authorization_server_gets_no_code_to_a_hostile_one(
-    scene: Scene, promised: bool, monkeypatch: pytest.MonkeyPatch
+    site: MixUpSite, promised: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The honest one accepts the document of the hostile issuer, as it would that of anybody."""
-    urls = scene.local.part(PublicUrls)
+    urls = site.local.part(PublicUrls)
     ours = replace(
-        urls.build_client_identity(scene.local.url), document_url=f"{scene.local.url}/oauth/client.json"
+        urls.build_client_identity(site.local.url), document_url=f"{site.local.url}/oauth/client.json"
     )
     monkeypatch.setattr(urls, "build_client_identity", lambda base_url: ours)
     metadata = {
         "client_id_metadata_document_supported": True,
         "authorization_response_iss_parameter_supported": promised,
     }
-    await scene.control({"metadata": metadata})
-    url = await scene.begin(scene.hostile)
-    digest = issuer_digest(scene.hostile_url)
-    published = await scene.ann.browser.get(f"/oauth/client/{digest}.json")
+    await site.control({"metadata": metadata})
+    url = await site.begin(site.hostile)
+    digest = issuer_digest(site.hostile_url)
+    published = await site.ann.browser.get(f"/oauth/client/{digest}.json")
     if not promised:
         # Then the hostile issuer has no document that it could present.
         assert published.status == 404
         return
     assert published.json["redirect_uris"] == [URL(url).query["redirect_uri"]]
     back = URL(URL(url).query["redirect_uri"]).update_query(code="honest", state=URL(url).query["state"])
-    page = await scene.ann.browser.get(back.raw_path_qs)
+    page = await site.ann.browser.get(back.raw_path_qs)
     assert page.status == 400
-    assert await scene.stolen() == []
+    assert await site.stolen() == []
