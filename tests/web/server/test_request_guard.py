@@ -254,6 +254,8 @@ CASES: list[tuple[str, Headers, int]] = [
     ("POST", [("Sec-Fetch-Site", "same-site"), *NAVIGATION], 403),
     ("POST", [("Sec-Fetch-Site", "same-origin"), ("Origin", SAME)], 201),
     ("POST", [("Sec-Fetch-Site", "none")], 201),
+    ("POST", [("Origin", EVIL), ("Origin", SAME)], 403),
+    ("POST", [("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Site", "same-origin")], 403),
 ]
 
 

@@ -250,9 +250,12 @@ def _decode_headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
     """
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
     if len(headers) < len(raw):
-        for name in headers:
-            values = (value for each, value in raw if each == name.encode("latin-1"))
-            headers[name] = b", ".join(values).decode("latin-1")
+        values: dict[bytes, list[bytes]] = {}
+        for name, value in raw:
+            values.setdefault(name, []).append(value)
+        headers = {
+            name.decode("latin-1"): b", ".join(each).decode("latin-1") for name, each in values.items()
+        }
     return headers
 
 
