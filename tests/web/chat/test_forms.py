@@ -298,7 +298,8 @@ async def test_a_call_that_writes_waits_for_a_yes(yard: ChatFormSite) -> None:
     page = await yard.settled(page, lambda each: "Needs approval" in each.text)
     assert page.root.one("section", id="chat").attrs["data-state"] == "waiting"
     card = page.root.one("article", class_="tool-card")
-    assert "your approval is needed" in card.text
+    assert "Your approval is needed." in card.text
+    assert "readOnlyHint" not in card.text
     assert '"milk"' in card.one("div", class_="ask").text
     home = await yard.browser.get("/ui/")
     assert "1 chat needs your attention" in home.text
@@ -320,7 +321,7 @@ async def test_an_approval_for_an_hour_says_when_it_ends(yard: ChatFormSite) -> 
     page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
     await yard.settled(page, lambda each: "Needs approval" in each.text)
     after = await yard.press(await yard.browser.get("/ui/approvals"), value="these")
-    assert re.search(r"With exactly .*, in every chat and for programs, ends in 5\d min\.", after.text)
+    assert re.search(r"With exactly .*, in every chat and for programs, ends in (60|5\d) min\.", after.text)
 
 
 async def test_approvals_are_answered_on_their_page_and_taken_back(yard: ChatFormSite) -> None:
