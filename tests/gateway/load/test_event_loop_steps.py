@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from tests.gateway.conftest import LARGE, LONG_LIST_DEADLINE, LegacyClient, ModernClient
 from tests.loop_watch import LoopWatch
+from tests.web.scriptless_browser import ScriptlessBrowser
 
 from toolyard.agents.chat import turn
 from toolyard.agents.chat.tool_set import ToolSet
@@ -39,6 +40,7 @@ from toolyard.web.api import tools as api_tools
 from toolyard.web.gateway_mount import GatewayMount
 from toolyard.web.servers import previews, tool_acceptance
 from toolyard.web.ui.components import responses
+from toolyard.web.ui.tools import results as tool_results
 
 LISTS = """
 import json, sys
@@ -314,6 +316,24 @@ async def test_pages_with_texts_of_servers_are_rendered_in_threads(
     for path in (*paths, "/ui/chat/console", f"/ui/chat/{chat}/tools", f"/ui/chat/{chat}/console"):
         assert (await local.client().get(path)).status == 200
     assert calls == [("render_page", False)] * 8
+
+
+async def test_a_large_result_is_encoded_stored_and_shown_by_threads_on_the_page_of_a_tool(
+    open_site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = await open_site({"large": LARGE})
+    browser, path = ScriptlessBrowser(local.client()), "/ui/admin/mcp/files/large/tool?name=rows"
+    page = await browser.get(path)
+    calls = note_threads(
+        monkeypatch,
+        (tool_results, "iter_encoded_pieces"),
+        (tool_results, "make_handle"),
+        (responses, "render_page"),
+    )
+    [form] = [each for each in page.root.all("form") if each.attrs.get("data-swap") == "#try"]
+    shown = await browser.send(page, form, {"json": '{"size": 20000}'})
+    assert "rows" in shown.text
+    assert calls == [(name, False) for name in ("iter_encoded_pieces", "make_handle", "render_page")]
 
 
 async def test_rows_of_thousands_of_tools_are_built_a_few_at_a_time(

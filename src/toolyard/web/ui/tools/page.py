@@ -103,7 +103,7 @@ class _ToolPages:
 
     async def show(self, place: _ToolLocation, name: str) -> Response:
         """Show a tool."""
-        return self._render(await self._build_page(place, name))
+        return await self._render(await self._build_page(place, name))
 
     async def call(self, place: _ToolLocation, name: str) -> Response:
         """Call a tool with the arguments of the form, and show the result."""
@@ -113,11 +113,11 @@ class _ToolPages:
         page = replace(page, form=page.form.with_submission(form))
         # A button that adds or removes an entry redraws the form without a call.
         if page.form.only_changed:
-            return self._render(page)
+            return await self._render(page)
         try:
             arguments = page.form.arguments()
         except BadArguments as error:
-            return self._render(replace(page, form=page.form.with_errors(error)), 422)
+            return await self._render(replace(page, form=page.form.with_errors(error)), 422)
         began = time.perf_counter()
         try:
             result = await self.user_tools.call(self.me, page.exposed, arguments)
@@ -128,7 +128,7 @@ class _ToolPages:
             attempt = CallAttempt(seconds, result, view)
         except ToolyardError as error:
             attempt = CallAttempt(time.perf_counter() - began, error=error)
-        return self._render(replace(page, tried=attempt))
+        return await self._render(replace(page, tried=attempt))
 
     async def _build_page(self, place: _ToolLocation, name: str) -> ToolPage:
         found = await self.server_tools.find(self.me, place.server, name)
@@ -143,8 +143,8 @@ class _ToolPages:
             review=f"{place.page}/changes" if found.quarantined else "",
         )
 
-    def _render(self, page: ToolPage, status: int = 200) -> Response:
-        return responses.render_page(self.request, "tool.html", status=status, page=page)
+    async def _render(self, page: ToolPage, status: int = 200) -> Response:
+        return await responses.render_large_page(self.request, "tool.html", status=status, page=page)
 
 
 _ToolPagesDep = Annotated[_ToolPages, Depends()]

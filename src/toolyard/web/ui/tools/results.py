@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import orjson
+import asyncio
+
 from fastapi import Request, Response
 from markupsafe import Markup
 
 from toolyard.clients.call_path import CallPath
+from toolyard.protocol.codec import iter_encoded_pieces
 from toolyard.registry.errors import NotFound
 from toolyard.results.result_store import StoredResult, make_handle
 from toolyard.types.account import RequestUser
@@ -84,9 +86,10 @@ async def render_call_result(
     stored = await store.read(result.handle) if result.handle else None
     body = result.text if stored is None or stored.text is None else stored.text
     if result.structured is not None:
-        body = _encode_structured(result.structured) or body
+        # In a thread, because it may take 60 MB.
+        body = await asyncio.to_thread(_encode_structured, result.structured) or body
     kept = StoredResult(body, server.trust, server.id)
-    handle = make_handle(kept)
+    handle = await asyncio.to_thread(make_handle, kept)
     await store.save(handle, kept)
     query = ResultQuery(f"/ui/results/{handle}", handle, body, path_hint=find_path_hint(arguments))
     return await results.render(query)
@@ -94,8 +97,8 @@ async def render_call_result(
 
 def _encode_structured(structured: object) -> str:
     try:
-        return orjson.dumps(structured).decode()
-    except orjson.JSONEncodeError:
+        return "".join(iter_encoded_pieces(structured))
+    except ValueError:
         return ""
 
 
