@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
+import time
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
+from tests.loop_watch import LoopWatch
 
 from toolyard.accounts.errors import NameTaken
+from toolyard.agents.chat.result_event import result_event
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid, Taken
+from toolyard.types.tool import Result
 from toolyard.web.ui.components.formatting import (
     ago,
     code_spans,
@@ -163,6 +168,22 @@ def test_json_of_any_depth_can_be_shown() -> None:
         deep = [deep]
     assert "deeply" in pretty_json(deep)
     assert pretty_json({"a": "\u202e"}) == '{\n  "a": "\\u202e"\n}'
+
+
+async def test_other_tasks_run_while_the_beginning_of_a_large_value_is_formatted() -> None:
+    async with LoopWatch() as watch:
+        shown = await asyncio.to_thread(pretty_json, {"a": "\n" * 50_000_000}, 1_000)
+    assert shown.startswith('{"a": "')
+    assert len(shown) <= 2_000
+    assert watch.longest_seconds < 0.05
+
+
+def test_the_event_of_a_large_structured_result_is_made_at_once() -> None:
+    result = Result({"structuredContent": {"a": "\n" * 100_000_000}}, "text")
+    before = time.process_time()
+    event = result_event("c", result, ok=True, seconds=1.0)
+    assert time.process_time() - before < 0.05
+    assert event.payload == b""
 
 
 def test_addresses_of_files_name_their_contents() -> None:

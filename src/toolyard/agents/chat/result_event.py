@@ -8,6 +8,7 @@ from typing import Any, cast
 import orjson
 
 from toolyard.agents.chat.storable_values import sanitize_text
+from toolyard.results.json_size import estimate_characters
 from toolyard.results.untrusted_text import unfence_text
 from toolyard.types.chat import CallResult, NewChatEvent, ResultMedia
 from toolyard.types.tool import Media, Result
@@ -68,7 +69,9 @@ def read_full_result(result: CallResult, payload: bytes | None) -> FullResult:
 
 def _encode_structured(result: Result) -> str:
     """Return the structured content as JSON; empty if the text has it, too, or if it is too long."""
-    if result.structured is None:
+    # Estimated first, because encoding 60 MB would block the event loop.
+    limit = 2 * _MAX_STRUCTURED_BYTES
+    if result.structured is None or estimate_characters(result.structured, limit) > limit:
         return ""
     try:
         encoded = orjson.dumps(result.structured)

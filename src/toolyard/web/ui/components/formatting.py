@@ -15,6 +15,8 @@ import orjson
 from markupsafe import Markup, escape
 from yarl import URL
 
+from toolyard.results.json_size import is_large
+from toolyard.results.readable_json import to_readable_json
 from toolyard.types.plurals import format_count as count
 from toolyard.types.visible_text import visible
 
@@ -109,7 +111,10 @@ def extract_host(url: str) -> str:
 
 
 def pretty_json(value: object, max_characters: int | None = None) -> str:
-    """Return indented JSON, truncated to ``max_characters``."""
+    """Return indented JSON, truncated to ``max_characters``; a large value then has no indentation."""
+    if max_characters is not None and is_large(value):
+        # In short steps, of which none holds the GIL for long.
+        return visible(to_readable_json(value, max_characters)[:max_characters], spaces=True)
     try:
         # A hundred times as fast as the indenting encoder of the standard library.
         return visible(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()[:max_characters], spaces=True)
