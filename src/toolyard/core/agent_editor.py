@@ -164,13 +164,13 @@ class AgentEditor:
         if shared:
             _require_admin(user)
         await self._require_free_names(user, agents)
-        added: list[StoredAgent] = []
-        for agent in agents:
-            owner = None if shared else user.user.id
-            stored = StoredAgent(f"ag_{secrets.token_hex(10)}", owner, agent, 1, self._clock())
-            await self._storage.add(stored, max_per_owner=self._limit)
+        owner = None if shared else user.user.id
+        added = [
+            StoredAgent(f"ag_{secrets.token_hex(10)}", owner, agent, 1, self._clock()) for agent in agents
+        ]
+        await self._storage.add(*added, max_per_owner=self._limit)
+        for stored in added:
             await self._record(user, action, stored)
-            added.append(stored)
         return added
 
     async def _list(self, user: RequestUser) -> Sequence[StoredAgent]:

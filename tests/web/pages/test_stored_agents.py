@@ -233,6 +233,8 @@ async def test_a_person_has_as_many_agents_as_allowed(open_site: Opening) -> Non
     await create(client)
     imported = await client.post("/api/v1/agents/import", {"text": "## A\n---\n---\n\n## B\n---\n---\n"})
     assert problem(imported) == (409, "limit-reached")
+    # An import that is refused adds nothing.
+    await create(client, name="A")
     assert problem(await client.post("/api/v1/agents", {"name": "C"})) == (409, "limit-reached")
 
 

@@ -56,20 +56,21 @@ class SqlAgentStorage:
         found = await self._read(agents.c.owner.in_([user_id, _SHARED_OWNER]) & (agents.c.id == stored_id))
         return next(iter(found), None)
 
-    async def add(self, stored: StoredAgent, *, max_per_owner: int = 0) -> None:
-        """Add an agent.
+    async def add(self, *added: StoredAgent, max_per_owner: int = 0) -> None:
+        """Add all agents or none.
 
-        Raises Taken if the owner has an agent of this id, and LimitReached if the owner has
-        ``max_per_owner`` agents; 0 means no limit.
+        Raises Taken if an owner has an agent of the same id, and LimitReached if an owner would have more
+        than ``max_per_owner`` agents; 0 means no limit.
         """
 
-        def insert_agent(connection: Connection) -> None:
-            _require_room(connection, stored, max_per_owner)
-            if not insert_if_absent(connection, agents, {"id": stored.id, **_to_row(stored)}):
-                raise _taken_error(stored)
-            self._signals.notify(connection, AGENTS_CHANNEL, stored.id)
+        def insert_agents(connection: Connection) -> None:
+            for stored in added:
+                _require_room(connection, stored, max_per_owner)
+                if not insert_if_absent(connection, agents, {"id": stored.id, **_to_row(stored)}):
+                    raise _taken_error(stored)
+                self._signals.notify(connection, AGENTS_CHANNEL, stored.id)
 
-        await self._executor.write(insert_agent)
+        await self._executor.write(insert_agents)
 
     async def save(
         self, old: StoredAgent, new: StoredAgent, *, moves_chats: bool, max_per_owner: int = 0
