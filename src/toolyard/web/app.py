@@ -57,6 +57,7 @@ from toolyard.web.servers.status import ServerRecords, StatusUpdates
 from toolyard.web.servers.tool_acceptance import ToolAcceptance
 from toolyard.web.servers.tool_savings import ToolSavings
 from toolyard.web.service_lookup import ServiceIndex
+from toolyard.web.tool_search import ToolSearch
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components import responses
 
@@ -242,6 +243,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         live_updates,
         markdown,
         ResultRenderer(rendering),
+        ToolSearch(),
         BrowserCookies(settings, database.cipher.derive_key("csrf")),
         DeviceCookies(database.cipher.derive_key("device cookies")),
         AccountAdmin(

@@ -54,6 +54,7 @@ from toolyard.web.servers.status import ServerRecords, StatusUpdates
 from toolyard.web.servers.tool_acceptance import ToolAcceptance
 from toolyard.web.servers.tool_savings import ToolSavings
 from toolyard.web.service_lookup import SERVICE
+from toolyard.web.tool_search import ToolSearch
 
 __all__ = [
     "AccountAdminDep",
@@ -107,6 +108,7 @@ __all__ = [
     "ToolAcceptanceDep",
     "ToolDirectoryDep",
     "ToolSavingsDep",
+    "ToolSearchDep",
     "UpdatesDep",
     "UrlsDep",
     "UsageDep",
@@ -167,6 +169,7 @@ StopSignalDep = Annotated[StopSignal, SERVICE]
 StreamLimitsDep = Annotated[StreamLimits, SERVICE]
 ToolAcceptanceDep = Annotated[ToolAcceptance, SERVICE]
 ToolDirectoryDep = Annotated[ToolDirectory, SERVICE]
+ToolSearchDep = Annotated[ToolSearch, SERVICE]
 UpdatesDep = Annotated[ServerUpdates, SERVICE]
 UrlsDep = Annotated[PublicUrls, SERVICE]
 UserToolsDep = Annotated[UserTools, SERVICE]

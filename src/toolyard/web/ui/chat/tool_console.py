@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
@@ -12,15 +11,15 @@ from fastapi import Depends, Request, Response
 
 from toolyard.agents.chat.chats import ChatService, ToolView
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
-from toolyard.catalog.search import SearchIndex
 from toolyard.policy.rules import STATE_RULE_TITLE
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import RequestUser
 from toolyard.types.call import summarize_hiding_rules
 from toolyard.types.chat import Chat
-from toolyard.types.tool import Definition, JsonObject
+from toolyard.types.tool import JsonObject
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
+from toolyard.web.tool_search import ToolSearch
 from toolyard.web.ui.components import responses
 from toolyard.web.ui.components.rule_texts import describe_obstacle, summarize_rule
 from toolyard.web.ui.tools.schema_form import ToolForm
@@ -95,12 +94,13 @@ async def show_new_console(
     request: Request,
     me: deps.CurrentUser,
     chats: deps.ChatsDep,
+    tool_search: deps.ToolSearchDep,
     find_icon_path: IconFinderDep,
     find: str = "",
     tool: str = "",
 ) -> Response:
     """Show the tools of a new chat."""
-    console = await _build_console(chats, me, None, find, tool)
+    console = await _build_console(chats, tool_search, me, None, find, tool)
     return await _render_console(request, console, find_icon_path)
 
 
@@ -110,12 +110,14 @@ async def show_console(
     me: deps.CurrentUser,
     chat_id: str,
     chats: deps.ChatsDep,
+    tool_search: deps.ToolSearchDep,
     find_icon_path: IconFinderDep,
     find: str = "",
     tool: str = "",
 ) -> Response:
     """Show the tools of a chat."""
-    console = await _build_console(chats, me, await chats.get(me.user.id, chat_id), find, tool)
+    chat = await chats.get(me.user.id, chat_id)
+    console = await _build_console(chats, tool_search, me, chat, find, tool)
     return await _render_console(request, console, find_icon_path)
 
 
@@ -127,7 +129,7 @@ async def _render_console(
 
 
 async def _build_console(
-    chats: ChatService, me: RequestUser, chat: Chat | None, find: str, tool: str
+    chats: ChatService, tool_search: ToolSearch, me: RequestUser, chat: Chat | None, find: str, tool: str
 ) -> ToolConsole:
     console = ToolConsole(None if chat is None else chat.id, words=find[:200])
     if tool:
@@ -141,8 +143,8 @@ async def _build_console(
     tools = [each for each in listed if each.shown]
     hidden = [each for each in listed if not (each.shown or each.native or each.rule == STATE_RULE_TITLE)]
     if find.strip():
-        tools = await asyncio.to_thread(_search_tools, tools, find)
-        hidden = await asyncio.to_thread(_search_tools, hidden, find)
+        tools = await tool_search.search(me.user.id, tools, find, 2 * _MAX_LISTED_TOOLS)
+        hidden = await tool_search.search(me.user.id, hidden, find, 2 * _MAX_LISTED_TOOLS)
     return replace(
         console,
         groups=group_chat_tools(tools[:_MAX_LISTED_TOOLS]),
@@ -173,18 +175,6 @@ async def _find_last_arguments(chats: ChatService, chat: Chat, tool: str) -> Jso
             if call.request.name == tool and not isinstance(call.request.arguments, str):
                 return call.request.arguments
     return None
-
-
-def _search_tools(tools: Sequence[ToolView], words: str) -> list[ToolView]:
-    """Return the tools that match a query, best first."""
-    # A temporary index over the tools of this chat, whose names depend on the agent and the selection.
-    index, by_name = SearchIndex(), {each.name: each for each in tools}
-    servers: dict[str, dict[str, Definition]] = {}
-    for each in tools:
-        servers.setdefault(each.server, {})[each.name] = each.definition
-    for server, definitions in servers.items():
-        index.put(server, definitions)
-    return [by_name[hit.name] for hit in index.search(words, 2 * _MAX_LISTED_TOOLS)]
 
 
 def group_chat_tools(tools: Iterable[ToolView]) -> tuple[ChatToolGroup, ...]:
