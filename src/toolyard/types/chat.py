@@ -309,6 +309,9 @@ class CallResult:
     handle: str | None = None
     reconnect: str | None = None
     """Id of the instance that needs a new sign-in."""
+    stopped: bool = field(default=False, metadata=_OMITTED_DEFAULT)
+    """The user stopped the turn before the call had a result. Earlier versions did not store it; a
+    TurnSnapshot adds it."""
 
 
 @dataclass(frozen=True, slots=True)

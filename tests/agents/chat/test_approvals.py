@@ -27,6 +27,7 @@ from toolyard.agents.chat.approval_grants import (
     describe_grant_scope,
 )
 from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NoSuchChat
+from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.errors import ToolRefused
 from toolyard.types.agent import Agent
 from toolyard.types.approval import Approval
@@ -216,6 +217,7 @@ async def test_a_turn_that_waits_can_be_stopped(process: ChatProcess) -> None:
     # The outcome of the call is known.
     [result] = bodies_of_kind(events, Kind.RESULT)
     assert result["text"] == "not called: the turn ended before the user approved or denied it"
+    assert [call.state for call in TurnSnapshot.from_events(events).calls] == ["stopped"]
     assert await process.database.approvals.list_pending(ME) == []
     with pytest.raises(ChatRefused):
         await process.chats.answer_approval(

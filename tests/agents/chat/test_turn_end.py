@@ -24,6 +24,8 @@ from tests.agents.chat.chat_harness import (
 )
 
 from toolyard.agents.chat.errors import NoSuchChat
+from toolyard.agents.chat.markdown_export import export_markdown
+from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.agents.chat.turn_supervisor import TurnSupervisor, create_runner_id, is_runner_gone
 from toolyard.store import Database
 from toolyard.types.chat import ChatEvent, Kind, NewChatEvent, TurnState
@@ -87,8 +89,33 @@ async def test_stop_ends_tools_that_run_side_by_side_and_tells_their_server(
     stopped = "stopped by the user; the tool may have taken effect before"
     assert texts == ["look: a", stopped, stopped]
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "stopped"
+    # Earlier versions did not store which results are those of stopped calls.
+    earlier = [
+        replace(each, body={key: value for key, value in each.body.items() if key != "stopped"})
+        for each in events
+    ]
+    for found in (events, earlier):
+        states = [call.state for call in TurnSnapshot.from_events(found).calls]
+        assert sorted(states) == ["done", "stopped", "stopped"]
+    assert [call.state for call in TurnSnapshot.from_events(events[:-1]).calls].count("stopped") == 2
+    exported = "".join(
+        [part async for part in export_markdown(process.chats, await process.chats.get(ME, chat.id))]
+    )
+    assert (exported.count("Stopped:\n"), "Error" in exported) == (2, False)
     await process.say(chat, "go on")
     assert has_one_result_per_call((await model.journal())[-1]["messages"])
+
+
+async def test_a_call_that_failed_before_the_stop_stays_failed(
+    process: ChatProcess, wait_until: Until
+) -> None:
+    chat = await process.chat()
+    turn = await process.chats.send(ME, chat.id, "call s_missing {}\ncall s_wait {}\nthen\nsay Never.")
+    await wait_until(lambda: "wait {}" in process.calls())
+    await process.until(chat, turn, lambda found: any(event.kind is Kind.RESULT for event in found))
+    await process.chats.stop_turn(ME, chat.id)
+    states = [call.state for call in TurnSnapshot.from_events(await process.over(chat, turn)).calls]
+    assert states == ["failed", "stopped"]
 
 
 async def test_a_turn_that_runs_elsewhere_is_stopped_too(open_chats: Opening, wait_until: Until) -> None:

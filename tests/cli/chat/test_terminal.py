@@ -390,6 +390,7 @@ def test_ctrl_c_stops_the_tools_and_once_more_leaves(
     until(lambda: cli_with_chat.noted == ["wait {}"] * 2)
     child = _server_of(here.terminal.process.pid)
     here.terminal.type("\x03")
+    here.sees("■ stopped by the user")
     here.sees("stopped")
     until(lambda: cli_with_chat.noted[2:] == ["cancelled wait"] * 2)
     here.sees("> ")

@@ -317,6 +317,16 @@ async def test_no_is_an_answer(yard: ChatFormSite) -> None:
     assert "Well." in page.text
 
 
+async def test_a_call_of_a_stopped_turn_is_stopped(yard: ChatFormSite) -> None:
+    page = await yard.say('call playground_note {"text": "milk"}')
+    page = await yard.settled(page, lambda each: "Needs approval" in each.text)
+    page = await yard.settled(await yard.press(page, value="stop"))
+    card = page.root.one("article", class_="tool-card")
+    assert card.one("span", class_="pill").text == "Stopped"
+    assert "Not called: the turn ended before" in card.text
+    assert "Error output" not in card.text
+
+
 async def test_an_approval_for_an_hour_says_when_it_ends(yard: ChatFormSite) -> None:
     page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
     await yard.settled(page, lambda each: "Needs approval" in each.text)

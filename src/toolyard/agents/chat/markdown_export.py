@@ -147,6 +147,8 @@ def _render_result(result: CallResult, text: str) -> str:
         f"- {each.kind}, {_format_inline_code(each.mime)}, {each.size:,} bytes\n" for each in result.media
     )
     cause = f"\n{_collapse_whitespace(result.cause)}\n" if result.cause else ""
+    if result.stopped:
+        return f"\nStopped:\n{format_code_fence(text)}"
     return (
         f"\n{heading}, after {result.seconds:.1f} s:\n{cause}{format_code_fence(text)}"
         f"{media and chr(10) + media}"

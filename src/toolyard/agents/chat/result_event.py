@@ -32,7 +32,13 @@ class FullResult:
 
 
 def result_event(
-    call_id: str, result: Result, *, ok: bool, seconds: float, reconnect_instance_id: str | None = None
+    call_id: str,
+    result: Result,
+    *,
+    ok: bool,
+    seconds: float,
+    reconnect_instance_id: str | None = None,
+    stopped: bool = False,
 ) -> NewChatEvent:
     """Return the RESULT event of a call, which replaces its progress events."""
     text, media = sanitize_text(result.text), result.media
@@ -46,6 +52,7 @@ def result_event(
         tuple(ResultMedia(each.kind, each.mime, each.size) for each in media),
         result.handle,
         reconnect_instance_id,
+        stopped,
     )
     structured = _encode_structured(result)
     is_longer = media or structured or len(text) > MAX_PREVIEW_CHARACTERS
@@ -53,9 +60,10 @@ def result_event(
     return NewChatEvent.from_data(data, call_id, payload)
 
 
-def failure_event(call_id: str, message: str) -> NewChatEvent:
+def failure_event(call_id: str, message: str, *, stopped: bool = False) -> NewChatEvent:
     """Return the result of a call that was not made or whose outcome is unknown."""
-    return result_event(call_id, Result(None, message, is_error=True), ok=False, seconds=0.0)
+    result = Result(None, message, is_error=True)
+    return result_event(call_id, result, ok=False, seconds=0.0, stopped=stopped)
 
 
 def read_full_result(result: CallResult, payload: bytes | None) -> FullResult:

@@ -307,4 +307,5 @@ def _close_open_items(snapshot: TurnSnapshot, outcome: str) -> Iterator[NewChatE
         yield failure_event(
             call.request.id,
             _UNAPPROVED_CALL_MESSAGE if is_unanswered else _UNFINISHED_CALL_MESSAGES[outcome],
+            stopped=outcome == TurnOutcome.STOPPED,
         )

@@ -98,6 +98,7 @@ class CallSnapshot:
     questions: tuple[QuestionSnapshot, ...] = ()
     result: CallResult | None = None
     result_seq: int = 0
+    result_at: float = 0.0
     has_payload: bool = False
     """Whether a payload is stored beside the result."""
     over: bool = False
@@ -110,8 +111,11 @@ class CallSnapshot:
 
     @cached_property
     def state(self) -> str:
-        """State: ``done``, ``failed``, ``refused``, ``asks``, ``waits``, ``runs`` or ``ended``."""
+        """State: ``done``, ``failed``, ``stopped``, ``refused``, ``asks``, ``waits``, ``runs`` or
+        ``ended``."""
         if self.result is not None:
+            if self.result.stopped:
+                return "stopped"
             refused = self.approval is not None and not self.approved
             return "done" if self.result.ok else "refused" if refused else "failed"
         if self.over:
@@ -365,6 +369,8 @@ class _TurnFold:
                     if self._deltas:
                         self._flush_deltas()
                     self._items = list(map(_end_item, self._items))
+                    if end.why == TurnOutcome.STOPPED:
+                        self._items = [_mark_stopped(item, event.at) for item in self._items]
                     self._turn = replace(self._turn, end=end)
                 case _:
                     pass
@@ -459,7 +465,12 @@ class _TurnFold:
         if found is not None and found[1].result is None:
             # Stored progress events are deleted once there is a result, so a live snapshot must drop them.
             self._items[found[0]] = replace(
-                found[1], result=result, result_seq=event.seq, has_payload=event.has_payload, progress=None
+                found[1],
+                result=result,
+                result_seq=event.seq,
+                result_at=event.at,
+                has_payload=event.has_payload,
+                progress=None,
             )
 
     def _ask_question(self, event: ChatEvent, question: Question) -> None:
@@ -495,6 +506,18 @@ def _end_item(item: TurnItem) -> TurnItem:
         return replace(item, action="cancel")
     if isinstance(item, AnswerSnapshot) and not item.whole:
         return replace(item, whole=True)
+    return item
+
+
+def _mark_stopped(item: TurnItem, ended_at: float) -> TurnItem:
+    """Mark a call that the end of a stopped turn gave its result, as earlier versions did not.
+
+    Such results are stored together with the end, so they have the same time.
+    """
+    if isinstance(item, CallSnapshot) and item.result_at == ended_at:
+        result = item.result
+        if result is not None and not result.ok and not result.stopped:
+            return replace(item, result=replace(result, stopped=True))
     return item
 
 

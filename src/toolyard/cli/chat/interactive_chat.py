@@ -7,6 +7,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.markdown_export import export_markdown
 from toolyard.agents.chat.tool_set import ToolView
+from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.cli.chat.current_chat import CurrentChat
 from toolyard.cli.chat.screen import Screen
 from toolyard.cli.chat.turn_follower import Interrupts, TurnFollower, UserExited
@@ -355,7 +357,12 @@ class TerminalConversation:
         events = await self._chats.list_latest_events(LOCAL_OWNER_ID, chat.id, limit=_MAX_SHOWN_PAST_EVENTS)
         if events and events[0].turn > 1 and events[0].seq > 1:
             console.show_note("earlier messages are in the web app and in /export")
+        calls = [call for turn in ChatSnapshot.from_events(events).turns for call in turn.calls]
+        # Results of earlier versions do not say that they were stopped; the end of their turn does.
+        stopped_seqs = {call.result_seq for call in calls if call.state == "stopped"}
         for event in events:
+            if event.seq in stopped_seqs:
+                event = replace(event, body={**event.body, "stopped": True})
             self._screen.show_past(event)
             if isinstance(event.data, UserMessage):
                 self._line_editor.add_history(event.data.text)

@@ -58,6 +58,8 @@ def progress_line(name: str, progress: events.CallProgress) -> str:
 
 def result_lines(result: events.CallResult) -> str:
     """Return the text for a result: the beginning of it, or the whole error."""
+    if result.stopped:
+        return f"{_INDENT}■ {console.make_printable(result.text)}"
     took = console.format_duration(result.seconds)
     text = console.make_printable(result.text)
     media = ", ".join(f"[{console.one_line(each.mime, 60)}, {each.size:,} bytes]" for each in result.media)
@@ -110,7 +112,7 @@ class Screen:
             case events.CallProgress() as progress:
                 self._show_progress(progress)
             case events.CallResult() as result:
-                colour = "dim" if result.ok else "red"
+                colour = "dim" if result.ok or result.stopped else "red"
                 self._print_line(console.style_text(result_lines(result), colour, sys.stderr))
             case events.Note(text, hint):
                 self.end_line()

@@ -262,6 +262,7 @@ def _announce_item(old: TurnItem | None, now: TurnItem) -> Iterator[PageChange]:
             "waits": "needs your input",
             "done": "is done",
             "failed": "failed",
+            "stopped": "was stopped",
         }
         if now.state != before and now.state in words:
             yield {"say": f"{one_line(now.request.title or now.request.name, 60)} {words[now.state]}"}
