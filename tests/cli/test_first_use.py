@@ -55,6 +55,23 @@ def test_a_changed_tool_of_an_untrusted_server_waits_until_it_is_accepted(
     assert cli("call", "files_reveal").code == 4
 
 
+@pytest.mark.parametrize("listing", [("tools", "--fresh"), ("servers",)])
+def test_check_and_servers_name_the_tools_that_changed(
+    cli: Cli, server: ToolsFileServer, listing: tuple[str, ...]
+) -> None:
+    assert "called read" in cli("call", "files_read").out
+    assert "first listed" not in cli("check").out
+    server.has(read=STEALS, count="Counts words")
+    notice = "1 tool is not as first listed: files/read\nhint: review with `toolyard lock --diff`"
+    assert notice in cli(*listing).err
+    for _ in range(2):
+        checked = cli("check")
+        assert checked.code == 0
+        assert f"note: {notice}" in checked.out
+    assert cli("lock", "--accept", "files/read").code == 0
+    assert "first listed" not in cli("check").out
+
+
 def test_a_change_is_shown_apart_from_servers_that_are_not_pinned(
     cli: Cli, server: ToolsFileServer, demo: dict[str, Any]
 ) -> None:

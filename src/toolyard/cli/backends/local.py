@@ -193,6 +193,7 @@ class LocalBackend:
         yield from notices.no_servers_notices(yard.configuration, self._data_dir)
         yield from notices.unapproved_file_notices(yard.configuration)
         yield from notices.quarantined_tools_notices(yard.known(), memory=self._memory)
+        yield from notices.unaccepted_tools_notices(yard.known(), yard.locks, self._memory)
         yield from notices.servers_without_tools_notices(yard.known(), yard.hidden(), yard.configuration)
 
     def _summarize_servers(self, has_connected: bool) -> list[ServerSummary]:

@@ -20,7 +20,12 @@ from toolyard.catalog.lock.lock_file import detect_unpinned_package
 from toolyard.cli.database import open_existing_database
 from toolyard.cli.invocation import Command, Options, open_offline_yard, run_async
 from toolyard.cli.output import console
-from toolyard.cli.output.notices import LISTING_HINT, UNTRUSTED_WRITE_HINT, find_servers_without_tools
+from toolyard.cli.output.notices import (
+    LISTING_HINT,
+    UNTRUSTED_WRITE_HINT,
+    find_servers_without_tools,
+    find_unaccepted_tools,
+)
 from toolyard.config.settings.table import Settings
 from toolyard.errors import AgentsError, ConfigError, Problem, ToolyardError
 from toolyard.policy.agent_patterns import compile_patterns
@@ -227,9 +232,13 @@ def command(options: Options) -> int:
     """
     found = check_files(options)
     if found.configuration is not None and found.settings is not None:
-        listing = run_async(_load_stored_listing(found.configuration, found.settings, found.data_dir))
+        tool_listing, hidden, unaccepted = run_async(
+            _load_stored_listing(found.configuration, found.settings, found.data_dir)
+        )
         bound = run_async(_read_database(options, found, found.configuration))
-        check_catalogues(found, *listing)
+        check_catalogues(found, tool_listing, hidden)
+        if unaccepted is not None:
+            found.notes.append(Problem(unaccepted.text, hint=unaccepted.hint))
         examine_issuers(found, bound)
     found.problems.sort(key=_sort_key)
     found.notes.sort(key=_sort_key)
@@ -242,9 +251,10 @@ def command(options: Options) -> int:
 
 async def _load_stored_listing(
     configuration: Configuration, settings: Settings, data_dir: Path
-) -> tuple[ToolListing, list[HiddenTool]]:
+) -> tuple[ToolListing, list[HiddenTool], console.Notice | None]:
     async with open_offline_yard(configuration, settings, data_dir) as yard:
-        return yard.known(), yard.hidden()
+        listing = yard.known()
+        return listing, yard.hidden(), find_unaccepted_tools(listing, yard.locks)
 
 
 async def _read_database(

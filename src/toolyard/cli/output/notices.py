@@ -42,6 +42,7 @@ __all__ = [
     "failure_notices",
     "find_disabled_server",
     "find_servers_without_tools",
+    "find_unaccepted_tools",
     "hidden_tools_notices",
     "no_servers_notices",
     "quarantined_tools_notices",
@@ -139,26 +140,34 @@ def unaccepted_tools_notices(
     tool_listing: ToolListing, locks: CombinedLocks, memory: NoticeMemory
 ) -> Iterator[Notice]:
     """Report the tools that a lock quarantines, once."""
-    lock = locks.file
-    if lock is not None and lock.problem is not None:
-        yield from map(problem_notice, lock.problem.problems)
+    if locks.file is not None and locks.file.problem is not None:
+        yield from map(problem_notice, locks.file.problem.problems)
         return
     if locks.first_use is not None:
         while locks.first_use.notices:
             yield Notice(one_line(locks.first_use.notices.popleft()), "see the setting pin_tools")
+    notice = find_unaccepted_tools(tool_listing, locks)
+    if notice is not None and memory.take_new("unaccepted", [notice.text]):
+        yield notice
+
+
+def find_unaccepted_tools(tool_listing: ToolListing, locks: CombinedLocks) -> Notice | None:
+    """Return a notice of the tools that a valid lock quarantines."""
+    lock = locks.file
+    if lock is not None and lock.problem is not None:
+        return None
     aside = [
         f"{server_id}/{tool}"
         for server_id, catalogue in tool_listing.catalogues.items()
         for tool in locks.quarantine_reasons(catalogue.contents)
     ]
-    if aside:
-        shown = ", ".join(aside[:_MAX_NAMED_TOOLS]) + (", …" if len(aside) > _MAX_NAMED_TOOLS else "")
-        hint = "review with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
-        where = f"accepted in {lock.path}" if lock is not None and lock.exists else "first listed"
-        verb = "is" if len(aside) == 1 else "are"
-        notice = f"{format_count(len(aside), 'tool')} {verb} not as {where}: {shown}"
-        for text in memory.take_new("unaccepted", [notice]):
-            yield Notice(text, hint)
+    if not aside:
+        return None
+    shown = ", ".join(aside[:_MAX_NAMED_TOOLS]) + (", …" if len(aside) > _MAX_NAMED_TOOLS else "")
+    hint = "review with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
+    where = f"accepted in {lock.path}" if lock is not None and lock.exists else "first listed"
+    verb = "is" if len(aside) == 1 else "are"
+    return Notice(f"{format_count(len(aside), 'tool')} {verb} not as {where}: {shown}", hint)
 
 
 def hidden_tools_notices(hidden: Sequence[HiddenTool], *, are_shown: bool = False) -> Iterator[Notice]:
