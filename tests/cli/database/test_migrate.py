@@ -45,11 +45,16 @@ def test_only_migrate_changes_the_tables_of_an_earlier_version(cli: Cli, outdate
         assert refused.code == 2
         assert f"the tables of an earlier version of Toolyard (revision {OLD}" in refused.err
         assert "hint: run `toolyard migrate`" in refused.err
+    diagnosis = cli("doctor")
+    assert diagnosis.code == 0
+    assert "no  database        the database has the tables of an earlier version" in diagnosis.out
+    assert "hint: run `toolyard migrate`" in diagnosis.out
     assert revision(outdated) == OLD
     migrated = cli("migrate", "--json")
     assert json.loads(migrated.out) == {"revision": revision(outdated)}
     assert revision(outdated) > OLD
     assert cli("users", "list").code == 0
+    assert "ok  database        PostgreSQL, can be used" in cli("doctor").out
 
 
 def test_a_tool_that_cannot_be_compared_in_an_outdated_database_says_where_the_cause_is(

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolyard.cli.database import open_existing_database
 from toolyard.cli.input.completion import complete_servers
 from toolyard.cli.invocation import Command, Options, Usage, report_error, run_async
 from toolyard.cli.output import console
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.errors import ConfigError
+from toolyard.errors import ConfigError, ToolyardError
 from toolyard.types.server import Configuration, HttpSpec, Server
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def command(options: Options, servers: tuple[str, ...]) -> int:
 async def _run_doctor(options: Options, server_ids: tuple[str, ...]) -> int:
     from toolyard.cli.doctor_checks import check_machine  # slow to load, and not for the help
 
-    facts = await check_machine(options.resolved_data_dir)
+    facts = [*await check_machine(options.resolved_data_dir), *await _check_shared_database(options)]
     if not options.json:
         _show_machine_checks(facts)
     machine = [asdict(fact) for fact in facts]
@@ -63,6 +64,21 @@ async def _run_doctor(options: Options, server_ids: tuple[str, ...]) -> int:
     else:
         _show_summary(configuration, examined, broken)
     return _UNREACHABLE_EXIT_CODE if broken else 0
+
+
+async def _check_shared_database(options: Options) -> list[MachineCheck]:
+    """Check that the configured PostgreSQL database can be used, if there is one."""
+    from toolyard.cli.doctor_checks import MachineCheck  # loaded with the machine's part
+
+    try:
+        if options.load_settings().database_url is None:
+            return []
+        async with open_existing_database(options):
+            return [MachineCheck("database", "PostgreSQL, can be used")]
+    except ConfigError:
+        return []  # reported with the servers, which need the settings too
+    except ToolyardError as error:
+        return [MachineCheck("database", error.cause, False, error.hint)]
 
 
 def _select_servers(configuration: Configuration, server_ids: Sequence[str]) -> list[Server]:
