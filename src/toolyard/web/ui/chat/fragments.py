@@ -225,7 +225,7 @@ def render_item(
         )
         return responses.get_macros(_TEMPLATE_NAME).answer(item, inner[f"{item.key}-think"], blocks)
     if isinstance(item, snapshot.CallSnapshot):
-        named = {name: inner[f"{item.key}-{name}"] for name in ("head", "progress", "ask", "result")}
+        named = {name: inner[f"{item.key}-{name}"] for name in ("state", "progress", "ask", "result")}
         questions = Markup("").join(inner[each.key] for each in item.questions)
         return responses.get_macros(_TEMPLATE_NAME).card(item, frame, questions=questions, **named)
     return inner[item.key]
@@ -241,7 +241,7 @@ def render_item_fragments(item: snapshot.TurnItem, frame: FragmentContext) -> It
             return {f"{item.key}-think": responses.get_macros(_TEMPLATE_NAME).reasoning(item)}
         case snapshot.CallSnapshot():
             return {
-                f"{item.key}-head": responses.get_macros(_TEMPLATE_NAME).card_head(item, frame),
+                f"{item.key}-state": responses.get_macros(_TEMPLATE_NAME).card_state(item),
                 f"{item.key}-progress": responses.get_macros(_TEMPLATE_NAME).card_progress(item, frame),
                 f"{item.key}-ask": responses.get_macros(_TEMPLATE_NAME).card_approval(item, frame),
                 **{each.key: render_question(each, frame) for each in item.questions},
