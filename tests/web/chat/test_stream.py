@@ -224,6 +224,26 @@ async def test_the_stream_of_a_page_ends_in_order_with_the_sign_in(
     assert [each for each in caplog.records if each.exc_info] == []
 
 
+async def test_a_page_hears_that_a_turn_begins_and_gets_the_entry_of_its_chat_at_the_end(local: Any) -> None:
+    client = local.client()
+    chat = await begin(client, title="Days")
+    async with client.session.get(f"{client.url}/ui/chat/{chat}/stream", headers=client.headers) as response:
+        stream = Stream(response)
+        await run(client, chat, "demo_weekday", date="2026-07-28")
+        while "idle" not in str((await stream.until("changes")).data):
+            pass
+    first, *later = (list_changes(event.data) for event in stream.seen)
+    assert "Working" in first[f"e-{chat}-state"]
+    assert "chat-title" not in first
+    assert "Working" not in later[-1][f"e-{chat}"]
+    assert "Days" in later[-1]["chat-title"]
+
+
+def list_changes(changes: Any) -> dict[str, str]:
+    """The new HTML of a page's parts, by id."""
+    return {each["id"]: each["html"] for each in changes if "html" in each and "id" in each}
+
+
 async def test_who_leaves_is_forgotten_at_once(
     local: Any, wait_until: Callable[..., Awaitable[None]]
 ) -> None:

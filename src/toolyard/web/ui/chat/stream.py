@@ -111,10 +111,12 @@ async def _stream_changes(
             for change, html in zip(changes, filled, strict=True):
                 if html:
                     change["html"] = html
-            # Title and entry in the list can change when a turn begins, waits or ends, or when the title is
-            # written.
+            # Title and entry in the list can change when a turn waits or ends, or when the title is written.
             states = [change["state"] for change in changes if "state" in change]
-            if states or any(event.kind in _LISTED_KINDS for event in events):
+            is_listed_change = any(event.kind in _LISTED_KINDS for event in events)
+            if states == ["running"] and not is_listed_change and not updater.is_waiting:
+                changes.append(_build_running_change(chat_id))
+            elif states or is_listed_change:
                 chat = await chats.get(me.user.id, chat_id)
                 changes += _build_chat_changes(chat, is_waiting=updater.is_waiting)
                 # A sign-in may be lost during a turn.
@@ -146,6 +148,12 @@ async def _switch_branch(
     is_complete = len(shown) == len(branch) - len(kept)
     after = (f"t{kept[-1]}" if kept else "") if is_complete else "missing"
     return await asyncio.to_thread(updater.switch_branch, ChatSnapshot(view.turns, seq), shown, after, tree)
+
+
+def _build_running_change(chat_id: str) -> PageChange:
+    """Return the change of the chat's entry in the list when a turn begins or continues."""
+    html = responses.get_macros("chat_list.html").chat_state(chat_id, "running")
+    return {"id": f"e-{chat_id}-state", "html": html}
 
 
 def _build_chat_changes(chat: Chat, *, is_waiting: bool) -> list[PageChange]:
