@@ -56,18 +56,27 @@ class ReconnectBanner:
         )
 
     async def _list_lost_sign_ins(self, me: RequestUser, chat: Chat | None) -> Sequence[LostSignIn]:
-        instances = await self.instances.sync(me.principal)
+        lost_instances = [
+            (instance, registered)
+            for instance, registered in await self.instances.sync(me.principal)
+            if instance.state is InstanceState.NEEDS_REAUTH and instance.enabled and registered.enabled
+        ]
+        lost_servers = [
+            server
+            for server in self.config.configuration.servers.values()
+            if self.manager.state(server.id, me.principal) is State.NEEDS_AUTH
+        ]
+        if not lost_instances and not lost_servers:
+            return ()
         caller, lost = await self._find_caller(me, chat), list[LostSignIn]()
-        for instance, registered in instances:
-            is_lost = instance.state is InstanceState.NEEDS_REAUTH and instance.enabled and registered.enabled
-            if is_lost and self.call_path.can_reach(instance.core_id, caller):
+        for instance, registered in lost_instances:
+            if self.call_path.can_reach(instance.core_id, caller):
                 choice = registered.find_choice(instance.choice_id)
                 needs_key = choice is None or choice.kind is not AuthKind.OAUTH
                 path = f"/ui/mcp/{instance.id}/{'edit' if needs_key else 'connect'}"
                 lost.append(LostSignIn(instance.name, path, needs_key))
-        for server in self.config.configuration.servers.values():
-            needs_sign_in = self.manager.state(server.id, me.principal) is State.NEEDS_AUTH
-            if needs_sign_in and self.call_path.can_reach(server.id, caller):
+        for server in lost_servers:
+            if self.call_path.can_reach(server.id, caller):
                 _, was_signed_in = await self.server_sign_ins.get_sign_in_action(me, server, "needs_auth")
                 if was_signed_in:
                     path = f"/ui/servers/{quote(server.id, safe='')}/connect"
