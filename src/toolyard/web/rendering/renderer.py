@@ -265,7 +265,9 @@ class DeferredMarkdown:
 
     async def fill(self, pages: Sequence[str]) -> list[str]:
         """Return the pages with all placeholders replaced. Each text is rendered once."""
-        rendered = await self._renderer.render(self._texts) if self._texts else []
+        if not self._texts:
+            return list(pages)
+        rendered = await self._renderer.render(self._texts)
         self._texts = []
         if len(rendered) <= _MAX_INLINE_PLACEHOLDERS:
             return _fill_placeholders(pages, rendered)

@@ -145,7 +145,7 @@ class FragmentContext:
     @staticmethod
     def is_waiting(turn: snapshot.TurnSnapshot) -> bool:
         """Return True if a turn waits for the person."""
-        return bool(turn.open_requests) or any(map(FragmentContext.page_question, turn.calls))
+        return bool(turn.open_requests) or any(map(FragmentContext.page_question, turn.open_calls))
 
     def result(self, card: snapshot.CallSnapshot, outcome: CallResult, *, is_open: bool) -> Markup:
         """Return the view of a result if it is open and short, else a placeholder that is loaded when it
