@@ -265,16 +265,22 @@ async def test_a_slow_reader_costs_no_more_than_what_is_on_its_way(
     chat = await begin(client)
     numbers = await fill(local.services.database.chats, chat, count=4_000, size=10_000)
     fetched = 0
-    store = local.services.database.chats
-    read = store.wait_for_events
+    waiters = local.services.database.chats.event_waiters
+    follow = waiters.follow
 
-    async def watched(chat_id: str, after: int, seconds: float) -> Any:
-        nonlocal fetched
-        found = await read(chat_id, after, seconds)
-        fetched += len(found)
-        return found
+    @contextlib.contextmanager
+    def watched(chat_id: str) -> Any:
+        with follow(chat_id) as wait:
 
-    monkeypatch.setattr(store, "wait_for_events", watched)
+            async def count(after: int, seconds: float) -> Any:
+                nonlocal fetched
+                found = await wait(after, seconds)
+                fetched += len(found)
+                return found
+
+            yield count
+
+    monkeypatch.setattr(waiters, "follow", watched)
     reader, writer = await slow(local.url, f"/api/v1/chats/{chat}/stream")
     stands: list[int] = []
 

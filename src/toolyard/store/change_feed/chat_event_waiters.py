@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection
 
@@ -24,11 +25,13 @@ from toolyard.store.repositories.chat_rows import event_from_row, find_existing_
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent
 
-__all__ = ["ChatEventWaiters", "RecentEventBuffers", "RecentEvents", "SizedEvent"]
+__all__ = ["ChatEventWaiters", "RecentEventBuffers", "RecentEvents", "SizedEvent", "WaitForEvents"]
 
 
 SizedEvent = tuple[ChatEvent, int]
 """An event and its approximate size in bytes."""
+WaitForEvents: TypeAlias = Callable[[int, float], Coroutine[Any, Any, Sequence[ChatEvent]]]
+"""Waits for the events of one chat after a sequence number, for some seconds."""
 
 _MAX_TAIL_EVENTS = 256
 _MAX_TAIL_BYTES = 1_000_000
@@ -208,16 +211,18 @@ class ChatEventWaiters:
         Raises NoSuchChat as soon as the chat does not exist, and StoreError, at once when the database is
         closed.
         """
+        with self.follow(chat_id) as wait:
+            return await wait(after, seconds)
+
+    @contextmanager
+    def follow(self, chat_id: str) -> Generator[WaitForEvents]:
+        """Keep the recent events of a chat, and yield the function that waits for the next ones as ``wait``
+        does."""
         if self._listen_task is None and not self._closed:
             coroutine = self._listen_for_changes()
             self._listen_task = asyncio.get_running_loop().create_task(coroutine, name="toolyard-chats")
         with self.tails.hold(chat_id) as tail:
-            try:
-                async with asyncio.timeout(max(0.0, seconds)):
-                    return await self._next_events(tail, chat_id, after)
-            except TimeoutError:
-                # Read the table once more, since a notification may have been lost.
-                return [event for event, _ in await self._read_events(chat_id, after)]
+            yield partial(self._wait_in, tail, chat_id)
 
     def publish(self, chat_id: str, appended: AppendedEvents) -> None:
         """Deliver events that this process has appended."""
@@ -232,6 +237,16 @@ class ChatEventWaiters:
         if self._listen_task is not None:
             self._listen_task.cancel()
             await asyncio.wait([self._listen_task])
+
+    async def _wait_in(
+        self, tail: RecentEvents, chat_id: str, after: int, seconds: float
+    ) -> Sequence[ChatEvent]:
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                return await self._next_events(tail, chat_id, after)
+        except TimeoutError:
+            # Read the table once more, since a notification may have been lost.
+            return [event for event, _ in await self._read_events(chat_id, after)]
 
     async def _next_events(self, tail: RecentEvents, chat_id: str, after: int) -> Sequence[ChatEvent]:
         while True:

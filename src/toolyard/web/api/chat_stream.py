@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from typing import Annotated, Literal
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
+from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -148,10 +148,8 @@ async def stream_event_batches(
     stopped = asyncio.ensure_future(stop_signal.wait())
     try:
         # Held between the batches, too: a viewer of a chat stays one while it is sent events.
-        with chat_store.event_waiters.tails.hold(chat_id):
-            while (
-                events := await _wait_for_events(chat_store, chat_id, after, heartbeat_seconds, stopped)
-            ) is not None:
+        with chat_store.event_waiters.follow(chat_id) as wait:
+            while (events := await _wait_or_stop(wait(after, heartbeat_seconds), stopped)) is not None:
                 if events:
                     after = events[-1].seq
                 else:
@@ -162,16 +160,12 @@ async def stream_event_batches(
         stopped.cancel()
 
 
-async def _wait_for_events(
-    chat_store: SqlChatStore,
-    chat_id: str,
-    after: int,
-    seconds: float,
-    stopped: asyncio.Future[Literal[True]],
+async def _wait_or_stop(
+    waiting: Coroutine[Any, Any, Sequence[ChatEvent]], stopped: asyncio.Future[Literal[True]]
 ) -> Sequence[ChatEvent] | None:
-    """Return the next events, none after ``seconds``, or None if the server stops before."""
+    """Return the next events, or None if the server stops before."""
     # The owner was checked before and never changes, so the chat is not read again for each batch.
-    next_events = asyncio.ensure_future(chat_store.wait_for_events(chat_id, after, seconds))
+    next_events = asyncio.ensure_future(waiting)
     try:
         await asyncio.wait((next_events, stopped), return_when=asyncio.FIRST_COMPLETED)
         return next_events.result() if next_events.done() and not stopped.done() else None
