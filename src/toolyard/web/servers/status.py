@@ -13,6 +13,7 @@ from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core.instance_sync import InstanceSync
 from toolyard.core.server_updates import ServerUpdates
 from toolyard.policy.rules import scope_covers_server
+from toolyard.types.account import Principal
 from toolyard.types.call import Caller
 from toolyard.types.registry import Instance, InstanceState, RegistryServer
 from toolyard.types.server import Server, ServerProcess, State, Status, TransportName
@@ -144,13 +145,13 @@ class ServerRecords:
         server = self._instances.get_server(instance, registered)
         return _build_icon_path(server, self._get_server_info(caller, server))
 
-    def find_icon_path(self, caller: Caller, server_id: str) -> str:
-        """Return the path of the icon of a server whose tools the caller has listed; empty if there is none.
+    def find_icon_path(self, principal: Principal, server_id: str) -> str:
+        """Return the path of the icon of a server whose tools a person has listed; empty if there is none.
 
         It may be called from a thread.
         """
-        server = self._manager.find(server_id, caller.principal)
-        catalogue = self._tool_directory.known_listing(caller.principal).catalogues.get(server_id)
+        server = self._manager.find(server_id, principal)
+        catalogue = self._tool_directory.known_listing(principal).catalogues.get(server_id)
         if server is None or catalogue is None:
             return ""
         return _build_icon_path(server, catalogue.listing.server_info)

@@ -79,11 +79,9 @@ class ToolConsole:
         return "/ui/chat" if self.chat is None else f"/ui/chat/{self.chat}"
 
 
-async def build_icon_finder(
-    me: deps.CurrentUser, callers: deps.CallersDep, records: deps.ServerRecordsDep
-) -> Callable[[str], str]:
+async def build_icon_finder(me: deps.CurrentUser, records: deps.ServerRecordsDep) -> Callable[[str], str]:
     """Return a function that finds the path of the icon of one of the person's servers."""
-    return partial(records.find_icon_path, callers.get(me))
+    return partial(records.find_icon_path, me.principal)
 
 
 IconFinderDep = Annotated[Callable[[str], str], Depends(build_icon_finder)]

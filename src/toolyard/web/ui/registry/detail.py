@@ -304,7 +304,7 @@ async def show_file_contents(
             capabilities=listing.capabilities,
             protocol_version=listing.protocol_version,
             server_info=listing.server_info,
-            icon=pages.server_records.find_icon_path(pages.callers.get(me), page.server.id),
+            icon=pages.server_records.find_icon_path(me.principal, page.server.id),
             instructions=listing.instructions,
             changes=await pages.tool_acceptance.find_known_file_changes(me, page.server),
         )
