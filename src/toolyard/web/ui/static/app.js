@@ -306,7 +306,10 @@ const filterList = debounce(60, (input) => {
   const words = input.value.toLowerCase().split(/\s+/);
   const items = $$(input.dataset.filter);
   items.forEach((item) => (item.hidden = !words.every((word) => item.textContent.toLowerCase().includes(word))));
-  announce(`${items.filter((item) => !item.hidden).length} shown`);
+  const shown = items.filter((item) => !item.hidden);
+  // Matches in a folded part would be counted, but not seen.
+  if (input.value.trim()) shown.forEach((item) => item.closest("details")?.setAttribute("open", ""));
+  announce(`${shown.length} shown`);
 });
 
 const submitSearch = debounce(200, (form) => form.isConnected && form.requestSubmit());
