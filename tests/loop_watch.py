@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from types import TracebackType
 
@@ -24,6 +25,9 @@ class LoopWatch:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> LoopWatch:
+        # As ``serve`` does once it has started: objects of earlier tests would lengthen each collection.
+        gc.collect()
+        gc.freeze()
         self._task = asyncio.create_task(self._run())
         await asyncio.sleep(0)
         return self
