@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from toolyard.agents.definitions.agent_tools import find_tool_problems
 from toolyard.agents.definitions.agents_md import agent_id, load_agents, read_agents
+from toolyard.agents.definitions.tools_list import find_possible_servers
 from toolyard.auth import AuthProvider
 from toolyard.catalog.lock import Change, LockFile
 from toolyard.catalog.lock.combined_locks import CombinedLocks
@@ -202,7 +203,8 @@ class Toolyard:
 
         With ``provider``, return tool definitions in the format of that API, limited to the tools that a
         model may see. Servers whose listing fails are omitted; ``servers()`` reports the cause. ``fresh``
-        bypasses the cache and lists every server again. A server that timed out is not tried again for a
+        bypasses the cache and lists every server again. Servers whose tools no pattern of the agent can match
+        are not contacted. A server that timed out is not tried again for a
         minute, except with ``fresh``; ``retry`` decides otherwise.
 
         ``mode`` "meta" returns the meta tools, through which all other tools can be searched and called;
@@ -210,8 +212,11 @@ class Toolyard:
         if some tools can be reached only through them.
         """
         caller = self.caller(agent, bundles, model=provider is not None)
-        only = None if server is None else [self._require_server(server)]
         directory = self._core.tool_directory
+        only = None if server is None else [self._require_server(server)]
+        if only is None and caller.agent is not None and caller.agent.tools is not None:
+            prefixes = {id: directory.name_prefix(id) for id in self.configuration.servers}
+            only = find_possible_servers(caller.agent, prefixes)
         with self._open_guard:
             if mode == "meta" and not fresh:
                 # The meta tools do not depend on the listings, so a slow server need not delay them.

@@ -60,6 +60,20 @@ def test_a_failed_server_does_not_hide_that_an_agent_has_no_tools(cli: Cli, demo
     assert "Hopeful: has no tools" not in checked
 
 
+def test_tools_of_an_agent_wait_for_no_server_that_its_patterns_cannot_match(
+    cli: Cli, demo: dict[str, Any]
+) -> None:
+    sleeping = {"command": "sleep", "args": ["60"], "timeouts": {"connect": 3}}
+    cli.write({"mcpServers": {"demo": demo, "asleep": sleeping, "other": sleeping}})
+    tools = {"Exact": "demo_count, nowhere", "Star": "'*_count', 'demo_*'", "One": "demo_count, 'as*p_*'"}
+    cli.agents("\n".join(f"## {name}\n---\ntools: [{each}]\n---\nCount.\n" for name, each in tools.items()))
+    ran = cli("tools", "--agent", "exact", "--json")
+    assert [tool["name"] for tool in ran.json["tools"]] == ["demo_count"]
+    assert ran.json["failures"] == {}
+    assert list(cli("tools", "--agent", "one", "--json").json["failures"]) == ["asleep"]
+    assert set(cli("tools", "--agent", "star", "--json").json["failures"]) == {"asleep", "other"}
+
+
 def test_names_are_checked_while_the_file_has_another_fault(listed: Cli) -> None:
     listed("tools")
     listed.agents(AGENTS + "\n## Third\n---\nmode: unknown\n---\nNo.\n\n## Fourth\ntools: [demo_count]\n")

@@ -19,6 +19,7 @@ __all__ = [
     "ToolListProblem",
     "ToolPatternProblems",
     "check_tool_patterns",
+    "find_possible_servers",
     "is_tools_line",
     "may_allow_unlisted",
     "parse_tool_list",
@@ -235,6 +236,12 @@ def may_allow_unlisted(agent: Agent, unlisted_prefixes: Mapping[str, str]) -> bo
         return bool(unlisted_prefixes)
     allowed = (text for text in agent.tools if text == strip_deny_prefix(text))
     return any(any(_possible_servers(text, unlisted_prefixes)) for text in allowed)
+
+
+def find_possible_servers(agent: Agent, prefixes: Mapping[str, str]) -> list[str]:
+    """Return the servers of which the agent's patterns may allow a tool. ``prefixes`` are those of their
+    tools' names, by server id: several servers may have the same one."""
+    return [server for server, prefix in prefixes.items() if may_allow_unlisted(agent, {prefix: server})]
 
 
 def _possible_servers(text: str, unlisted_prefixes: Mapping[str, str]) -> Iterator[str]:

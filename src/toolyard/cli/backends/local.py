@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from toolyard.agents.definitions.tools_list import find_possible_servers
+from toolyard.catalog.exposed_names import NameAssigner, NameTemplates
 from toolyard.cli.backends.backend import (
     Approve,
     CommandCall,
@@ -78,7 +80,7 @@ class LocalBackend:
                     known = await yard.search(
                         "", limit=sys.maxsize, agent=request.agent, bundles=request.bundles
                     )
-                    on_early(PartialTools(known, self._find_unlisted_servers()))
+                    on_early(PartialTools(known, self._find_awaited_servers(request.agent)))
             tools = await listing
         finally:
             listing.cancel()
@@ -149,6 +151,15 @@ class LocalBackend:
         known = self._yard.known().catalogues
         servers = self._yard.configuration.servers.values()
         return [one.id for one in servers if one.enabled and one.id not in known]
+
+    def _find_awaited_servers(self, agent_id: str | None) -> list[str]:
+        """Return the unlisted servers that may have tools of the agent."""
+        unlisted, agent = self._find_unlisted_servers(), self._yard.caller(agent_id).agent
+        if agent is None:
+            return unlisted
+        settings = self._yard.settings
+        names = NameAssigner(NameTemplates(settings.naming_template, settings.instance_naming_template))
+        return find_possible_servers(agent, {id: names.prefix(id) for id in unlisted})
 
     async def search(self, request: SearchRequest) -> SearchReport:
         """Search the stored listings. No server is started."""
