@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from fastapi import Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from pydantic import ConfigDict, Field
 
 from toolyard.accounts.errors import NotAllowed
-from toolyard.core.audit import AuditRecorder
-from toolyard.core.caller_cache import CallerCache
-from toolyard.core.instance_sync import InstanceSync
 from toolyard.policy.rules import scope_covers_slug
 from toolyard.registry import Registry
 from toolyard.types.registry import Instance, InstanceDraft, RegistryServer
@@ -21,7 +18,6 @@ from toolyard.web.api import base as api
 from toolyard.web.api.record_models import draft_values, output_values, request_model, response_model
 from toolyard.web.api.server_status import ConnectResponse, ServerStatus
 from toolyard.web.api.tools import ToolList, respond_with_tools
-from toolyard.web.servers.status import ServerRecords
 
 __all__ = ["InstanceList", "router"]
 
@@ -75,34 +71,43 @@ class SlugResponse(api.ApiModel, schema="SlugProposed"):
     slug: str = Field(examples=["github"])
 
 
-def _build_instance_model(
-    callers: CallerCache,
-    server_records: ServerRecords,
-    request_user: RequestUser,
-    instance: Instance,
-    server: RegistryServer,
-) -> InstanceResponse:
-    choice = server.find_choice(instance.choice_id)
-    record = server_records.build_instance_record(callers.get(request_user), instance, server)
-    return InstanceResponse(
-        **output_values(instance, is_admin=request_user.is_admin),
-        server_name=server.name,
-        auth=None if choice is None else choice.kind.value,
-        status=ServerStatus.of(record),
-    )
+@dataclass(frozen=True, slots=True)
+class _InstanceServices:
+    """Services that most routes of instances use."""
+
+    audit: deps.AuditDep
+    callers: deps.CallersDep
+    instance_sync: deps.InstanceSyncDep
+    registry: deps.RegistryDep
+    server_records: deps.ServerRecordsDep
+
+    def build_model(
+        self, request_user: RequestUser, instance: Instance, server: RegistryServer
+    ) -> InstanceResponse:
+        """Return an instance with its status."""
+        choice = server.find_choice(instance.choice_id)
+        record = self.server_records.build_instance_record(self.callers.get(request_user), instance, server)
+        return InstanceResponse(
+            **output_values(instance, is_admin=request_user.is_admin),
+            server_name=server.name,
+            auth=None if choice is None else choice.kind.value,
+            status=ServerStatus.of(record),
+        )
+
+    async def load_model(self, request_user: RequestUser, instance_id: str) -> InstanceResponse:
+        """Return the instance after a change, synchronised with the core."""
+        return self.build_model(request_user, *await self.instance_sync.find(request_user, instance_id))
+
+    async def set_enabled(self, request_user: RequestUser, instance_id: str, on: bool) -> InstanceResponse:
+        """Enable or disable an instance."""
+        instance, _ = await self.instance_sync.find(request_user, instance_id)
+        await self.registry.set_instance_enabled(request_user.user.id, instance_id, on)
+        action = "instance.enable" if on else "instance.disable"
+        await self.audit.record_change(request_user, action, instance_id, slug=instance.slug)
+        return await self.load_model(request_user, instance_id)
 
 
-async def _load_instance_model(
-    callers: CallerCache,
-    instance_sync: InstanceSync,
-    server_records: ServerRecords,
-    request_user: RequestUser,
-    instance_id: str,
-) -> InstanceResponse:
-    """Return the instance after a change, synchronised with the core."""
-    return _build_instance_model(
-        callers, server_records, request_user, *await instance_sync.find(request_user, instance_id)
-    )
+_ServicesDep = Annotated[_InstanceServices, Depends()]
 
 
 # Reading.
@@ -110,16 +115,12 @@ async def _load_instance_model(
 
 @router.get("", summary="List your instances")
 async def list_instances(
-    callers: deps.CallersDep,
-    instance_sync: deps.InstanceSyncDep,
-    server_records: deps.ServerRecordsDep,
+    services: _ServicesDep,
     request_user: api.UserWithRead,
 ) -> InstanceList:
     """Return your instances that your token covers, sorted by slug."""
-    instances = await instance_sync.sync_covered(request_user.principal, request_user.scope)
-    return InstanceList(
-        items=[_build_instance_model(callers, server_records, request_user, *each) for each in instances]
-    )
+    instances = await services.instance_sync.sync_covered(request_user.principal, request_user.scope)
+    return InstanceList(items=[services.build_model(request_user, *each) for each in instances])
 
 
 @router.get("/slug", summary="Propose a slug")
@@ -134,14 +135,12 @@ async def propose_slug(
 
 @router.get("/{id}", errors=[404], summary="Get an instance")
 async def get_instance(
-    callers: deps.CallersDep,
-    instance_sync: deps.InstanceSyncDep,
-    server_records: deps.ServerRecordsDep,
+    services: _ServicesDep,
     request_user: api.UserWithRead,
     id: api.PathId,
 ) -> InstanceResponse:
     """Return an instance and its status."""
-    return await _load_instance_model(callers, instance_sync, server_records, request_user, id)
+    return await services.load_model(request_user, id)
 
 
 @router.get(
@@ -151,9 +150,7 @@ async def get_instance(
     summary="List the tools of an instance",
 )
 async def list_instance_tools(
-    callers: deps.CallersDep,
-    instance_sync: deps.InstanceSyncDep,
-    registry: deps.RegistryDep,
+    services: _ServicesDep,
     tool_directory: deps.ToolDirectoryDep,
     call_path: deps.CallPathDep,
     locks: deps.LocksDep,
@@ -162,15 +159,15 @@ async def list_instance_tools(
     id: api.PathId,
 ) -> Response:
     """List the tools of the server now, and return those that the filter and your token allow."""
-    instance, server = await instance_sync.find(request_user, id)
+    instance, server = await services.instance_sync.find(request_user, id)
     return await respond_with_tools(
         tool_directory,
         call_path,
         locks,
         manager,
         request_user,
-        callers.get(request_user),
-        {registry.build_instance_server(instance, server).id},
+        services.callers.get(request_user),
+        {services.registry.build_instance_server(instance, server).id},
         fresh=True,
     )
 
@@ -180,11 +177,7 @@ async def list_instance_tools(
 
 @router.post("", status_code=201, errors=[404, 409, 413, 415], summary="Create an instance")
 async def create_instance(
-    audit: deps.AuditDep,
-    callers: deps.CallersDep,
-    instance_sync: deps.InstanceSyncDep,
-    registry: deps.RegistryDep,
-    server_records: deps.ServerRecordsDep,
+    services: _ServicesDep,
     request_user: api.UserWithManage,
     given: CreateInstanceRequest,
     response: Response,
@@ -193,14 +186,16 @@ async def create_instance(
     draft = given.draft()
     # A token with limits may only create instances that it covers.
     if request_user.scope is not None and request_user.scope.servers is not None:
-        slug = (draft.slug or "").strip() or await _propose_server_slug(registry, request_user, draft)
+        slug = (draft.slug or "").strip() or await _propose_server_slug(
+            services.registry, request_user, draft
+        )
         draft = replace(draft, slug=_require_slug_in_scope(request_user, slug))
-    instance = await registry.create_instance(request_user.user.id, draft)
-    await audit.record_change(
+    instance = await services.registry.create_instance(request_user.user.id, draft)
+    await services.audit.record_change(
         request_user, "instance.create", instance.id, slug=instance.slug, server=instance.server_id
     )
     response.headers["Location"] = f"/api/v1/instances/{instance.id}"
-    return await _load_instance_model(callers, instance_sync, server_records, request_user, instance.id)
+    return await services.load_model(request_user, instance.id)
 
 
 async def _propose_server_slug(registry: Registry, request_user: RequestUser, draft: InstanceDraft) -> str:
@@ -232,109 +227,75 @@ def _require_right_to_rename(request_user: RequestUser, slug: str) -> None:
 
 @router.patch("/{id}", errors=[404, 409, 413, 415], summary="Change an instance")
 async def edit_instance(
-    audit: deps.AuditDep,
-    callers: deps.CallersDep,
-    instance_sync: deps.InstanceSyncDep,
-    registry: deps.RegistryDep,
-    server_records: deps.ServerRecordsDep,
+    services: _ServicesDep,
     request_user: api.UserWithManage,
     id: api.PathId,
     given: UpdateInstanceRequest,
 ) -> InstanceResponse:
     """Change the given fields. After a change of the sign-in choice, a new sign-in or value is needed."""
-    old, _ = await instance_sync.find(request_user, id)
+    old, _ = await services.instance_sync.find(request_user, id)
     draft = given.draft(old)
     slug = (draft.slug or "").strip() or old.slug
     if slug != old.slug:
         _require_right_to_rename(request_user, slug)
-    instance = await registry.edit_instance(request_user.user.id, id, draft)
+    instance = await services.registry.edit_instance(request_user.user.id, id, draft)
     fields_set = sorted(given.model_fields_set)
-    await audit.record_change(request_user, "instance.edit", id, slug=instance.slug, fields=fields_set)
-    return await _load_instance_model(callers, instance_sync, server_records, request_user, id)
+    await services.audit.record_change(
+        request_user, "instance.edit", id, slug=instance.slug, fields=fields_set
+    )
+    return await services.load_model(request_user, id)
 
 
 @router.delete("/{id}", status_code=204, errors=[404], summary="Delete an instance")
 async def delete_instance(
-    audit: deps.AuditDep,
-    instance_sync: deps.InstanceSyncDep,
-    registry: deps.RegistryDep,
+    services: _ServicesDep,
     sign_outs: deps.SignOutsDep,
     request_user: api.UserWithManage,
     id: api.PathId,
 ) -> None:
     """Delete an instance and its sign-in."""
-    instance, _ = await instance_sync.find(request_user, id)
-    await sign_outs.delete_instance(registry, request_user.user.id, id)
-    await instance_sync.sync(request_user.principal)
-    await audit.record_change(request_user, "instance.delete", id, slug=instance.slug)
+    instance, _ = await services.instance_sync.find(request_user, id)
+    await sign_outs.delete_instance(services.registry, request_user.user.id, id)
+    await services.instance_sync.sync(request_user.principal)
+    await services.audit.record_change(request_user, "instance.delete", id, slug=instance.slug)
 
 
 @router.post("/{id}/enable", errors=[404], summary="Enable an instance")
 async def enable_instance(
-    audit: deps.AuditDep,
-    callers: deps.CallersDep,
-    instance_sync: deps.InstanceSyncDep,
-    registry: deps.RegistryDep,
-    server_records: deps.ServerRecordsDep,
+    services: _ServicesDep,
     request_user: api.UserWithManage,
     id: api.PathId,
 ) -> InstanceResponse:
     """Enable an instance, so that its tools can be used."""
-    return await _set_instance_enabled(
-        audit, callers, instance_sync, registry, server_records, request_user, id, True
-    )
+    return await services.set_enabled(request_user, id, True)
 
 
 @router.post("/{id}/disable", errors=[404], summary="Disable an instance")
 async def disable_instance(
-    audit: deps.AuditDep,
-    callers: deps.CallersDep,
-    instance_sync: deps.InstanceSyncDep,
-    registry: deps.RegistryDep,
-    server_records: deps.ServerRecordsDep,
+    services: _ServicesDep,
     request_user: api.UserWithManage,
     id: api.PathId,
 ) -> InstanceResponse:
     """Disable an instance: its tools cannot be used until it is enabled again. Nothing is deleted."""
-    return await _set_instance_enabled(
-        audit, callers, instance_sync, registry, server_records, request_user, id, False
-    )
-
-
-async def _set_instance_enabled(
-    audit: AuditRecorder,
-    callers: CallerCache,
-    instance_sync: InstanceSync,
-    registry: Registry,
-    server_records: ServerRecords,
-    request_user: RequestUser,
-    instance_id: str,
-    on: bool,
-) -> InstanceResponse:
-    instance, _ = await instance_sync.find(request_user, instance_id)
-    await registry.set_instance_enabled(request_user.user.id, instance_id, on)
-    action = "instance.enable" if on else "instance.disable"
-    await audit.record_change(request_user, action, instance_id, slug=instance.slug)
-    return await _load_instance_model(callers, instance_sync, server_records, request_user, instance_id)
+    return await services.set_enabled(request_user, id, False)
 
 
 @router.post("/{id}/test", errors=[404], summary="Test an instance")
 async def test_instance(
-    callers: deps.CallersDep,
-    instance_sync: deps.InstanceSyncDep,
-    server_records: deps.ServerRecordsDep,
+    services: _ServicesDep,
     request_user: api.UserWithManage,
     id: api.PathId,
 ) -> InstanceResponse:
     """Reconnect an instance and list its tools; `status` holds the result."""
-    await instance_sync.reconnect(request_user.principal, *await instance_sync.find(request_user, id))
-    return await _load_instance_model(callers, instance_sync, server_records, request_user, id)
+    await services.instance_sync.reconnect(
+        request_user.principal, *await services.instance_sync.find(request_user, id)
+    )
+    return await services.load_model(request_user, id)
 
 
 @router.post("/{id}/connect", errors=[404, 424, 502, 504], summary="Sign in to an instance")
 async def connect_instance(
-    audit: deps.AuditDep,
-    instance_sync: deps.InstanceSyncDep,
+    services: _ServicesDep,
     urls: deps.UrlsDep,
     sign_ins: deps.SignInsDep,
     request_user: api.UserWithManage,
@@ -343,7 +304,7 @@ async def connect_instance(
 ) -> ConnectResponse:
     """Start an OAuth sign-in. It must be completed in the same browser; programs without a browser session
     are refused."""
-    await instance_sync.find(request_user, id)
+    await services.instance_sync.find(request_user, id)
     if not request_user.browser_id:
         raise NotAllowed(
             "signing in requires a browser, because it leads to the provider's page and back",
@@ -351,5 +312,5 @@ async def connect_instance(
         )
     client_identity = urls.build_client_identity(urls.base_url(request))
     url = await sign_ins.begin(request_user.user.id, id, request_user.browser_id, client_identity)
-    await audit.record_change(request_user, "instance.connect", id)
+    await services.audit.record_change(request_user, "instance.connect", id)
     return ConnectResponse(url=url)
