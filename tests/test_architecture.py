@@ -44,7 +44,6 @@ ENTRY_MODULES = {
     "cli/chat/chat_services.py",
     "gateway/stdio/local_gateway.py",
     "web/app.py",
-    "web/http_server/startup.py",
 }
 """The modules in which an interface receives the services of the composition root."""
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}

@@ -109,7 +109,7 @@ def test_no_command_loads_rich_for_a_pipe_or_the_core_for_its_help() -> None:
     ("module", "later"),
     [
         (
-            "toolyard.web.http_server.startup",
+            "toolyard.web.app",
             {"aiohttp", "alembic", "markdown_it", "prometheus_client", "psycopg", "pydantic_ai"},
         ),
         (

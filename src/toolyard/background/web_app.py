@@ -115,8 +115,8 @@ class BackgroundWebApp:
         return f"{self._url}{_LINK_PREFIX}{token}{path}"
 
     async def _serve(self) -> None:
+        from toolyard.web.app import ServeOptions, serve
         from toolyard.web.http_server.socket import CannotListen, open_listener  # loads the web app
-        from toolyard.web.http_server.startup import ServeOptions, serve
 
         settings = load_settings(self._data_dir)
         configuration = load_config(cwd=self._data_dir, data_dir=self._data_dir)

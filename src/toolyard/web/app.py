@@ -1,23 +1,33 @@
-"""The ASGI application: all routes and the middleware in front of them."""
+"""The entry module of the web app: opens the services, and makes and serves the ASGI application of them.
+
+No other module of the web app holds all services. Routes and background work receive those that they use.
+"""
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-from mimetypes import guess_type
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
-from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
-from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard.accounts.browser_sessions import DeviceCookies
+from toolyard.accounts.startup import create_first_admin_link
+from toolyard.agents.definitions.watch import load_agents
+from toolyard.clients.process_pool import ProcessPool
+from toolyard.config.file_io import remove_stale_temporary_files
+from toolyard.config.settings.table import Settings
 from toolyard.core.services import Services
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.gateway.input_required.request_state import RequestStateSealer
 from toolyard.registry.public_registry import PublicRegistry
+from toolyard.store import Database
+from toolyard.types.audit import AuditEntry
+from toolyard.types.server import Configuration
 from toolyard.types.version import __version__
 from toolyard.web import api, ui
 from toolyard.web.access.authentication import find_user, is_page_request
@@ -27,6 +37,13 @@ from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.api.openapi import build_openapi_document
 from toolyard.web.approval_review import ApprovalExplainer
 from toolyard.web.gateway_mount import GatewayMount
+from toolyard.web.http_server.background_work import (
+    FileChanges,
+    delete_expired_periodically,
+    log_invalid_entries,
+    preload_libraries,
+)
+from toolyard.web.http_server.connection_limits import create_connection_limits, raise_descriptor_limit
 from toolyard.web.http_server.health import router as health
 from toolyard.web.http_server.invalidation import (
     GatewayInstanceSync,
@@ -37,10 +54,12 @@ from toolyard.web.http_server.invalidation import (
     recheck_listeners_periodically,
 )
 from toolyard.web.http_server.metrics import Metrics
+from toolyard.web.http_server.run import run_server
+from toolyard.web.http_server.socket import Listener
 from toolyard.web.middleware.authenticate_first import AuthenticateFirst
 from toolyard.web.middleware.request_body import RequestBodyLimits
 from toolyard.web.middleware.request_guard import RequestGuard
-from toolyard.web.middleware.response_body import ResponseBodies, accepts_gzip
+from toolyard.web.middleware.response_body import ResponseBodies
 from toolyard.web.middleware.tracing import TraceContextMiddleware, TracingMiddleware
 from toolyard.web.problem_details import PROBLEM_TYPE_PREFIX, ProblemDetails, add_error_handlers
 from toolyard.web.protected_resource import GATEWAY_PREFIX, ResourceServer
@@ -57,73 +76,14 @@ from toolyard.web.servers.status import ServerRecords, StatusUpdates
 from toolyard.web.servers.tool_acceptance import ToolAcceptance
 from toolyard.web.servers.tool_savings import ToolSavings
 from toolyard.web.service_lookup import ServiceIndex
+from toolyard.web.static_files import VersionedStaticFiles
 from toolyard.web.tool_search import ToolSearch
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components import responses
 
-__all__ = ["VersionedStaticFiles", "make_app"]
-
-
-class VersionedStaticFiles(StaticFiles):
-    """Static files of the pages, cached for a year if the URL names the current version.
-
-    Such a file is sent from memory, compressed once: a page waits for several of them. Files requested
-    without the right ``?v=`` are revalidated each time, so that an old page never pins an old script.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(directory=responses.STATIC_FOLDER)
-        self._responses: dict[str, Response] = {}
-
-    @property
-    def cached_count(self) -> int:
-        """Number of files in memory."""
-        return len(self._responses)
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        query, headers = scope["query_string"].decode("latin-1"), Headers(scope=scope)
-        url = f"{path}?{query}"
-        is_plain_get = scope["method"] == "GET" and not set(headers) & {"range", "if-none-match"}
-        if url in self._responses and is_plain_get and accepts_gzip(headers):
-            return self._responses[url]
-        if "-" in path:
-            return self._join_files(path, url)
-        response = await super().get_response(path, scope)
-        if response.status_code in (200, 304):
-            is_current = responses.static_url(path).endswith(f"/{url}")
-            response.headers["Cache-Control"] = _CACHED_FOR_A_YEAR if is_current else "no-cache"
-            if is_current and response.status_code == 200:
-                self._cache(path, url, response)
-        return response
-
-    def _join_files(self, path: str, url: str) -> Response:
-        """Return several files as one, which the pages request together."""
-        try:
-            content = responses.read_static_files(path)
-        except FileNotFoundError:
-            raise HTTPException(404) from None
-        is_current = url.endswith(f"?v={hashlib.sha256(content).hexdigest()[:12]}")
-        headers = {"cache-control": _CACHED_FOR_A_YEAR if is_current else "no-cache"}
-        response = Response(content, headers=headers, media_type=guess_type(path)[0])
-        if is_current:
-            self._cache(path, url, response)
-        return response
-
-    def _cache(self, path: str, url: str, response: Response) -> None:
-        # Anybody can join the files in any order.
-        if len(self._responses) < _MAX_CACHED_FILES:
-            self._responses[url] = _compress_file(path, response)
-
+__all__ = ["ServeOptions", "make_app", "serve"]
 
 _GATEWAY_PATHS = f"{GATEWAY_PREFIX}/"
-_MAX_CACHED_FILES = 100
-_CACHED_FOR_A_YEAR = "public, max-age=31536000, immutable"
-
-
-def _compress_file(path: str, response: Response) -> Response:
-    headers = {name: response.headers[name] for name in ("content-type", "cache-control")}
-    headers |= {"content-encoding": "gzip", "vary": "Accept-Encoding"}
-    return Response(gzip.compress(responses.read_static_files(path), mtime=0), headers=headers)
 
 
 class _Application(FastAPI):
@@ -328,3 +288,90 @@ def _is_opened_in_browser(request: Request) -> bool:
     """Return True if a person opened an address outside of the pages, the API excepted."""
     is_api = request.url.path.startswith(("/api/", "/mcp"))
     return request.method == "GET" and not is_api and "text/html" in request.headers.get("accept", "")
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Configuration, settings and data directory to serve."""
+
+    configuration: Configuration
+    settings: Settings
+    data_dir: Path
+    config_path: str | None = None
+    """Configuration file given explicitly, if any."""
+
+
+async def serve(
+    options: ServeOptions,
+    listener: Listener,
+    announce: Callable[[str | None], None],
+    *,
+    wrap_app: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+    handles_signals: bool = True,
+    processes: ProcessPool | None = None,
+    on_open: Callable[[Database, str], None] = lambda database, url: None,
+) -> None:
+    """Serve until a stop signal, or until cancelled.
+
+    ``announce`` is called once requests are accepted, with an invitation link if no admin exists yet.
+    ``processes`` are shared with others, who close them. ``on_open`` gets the database and the address.
+    Raises ToolyardError if the server cannot start.
+    """
+    settings, data_dir = options.settings, options.data_dir
+    async with AsyncExitStack() as closing:
+        closing.callback(listener.close)
+        remove_stale_temporary_files(data_dir)
+        agents = load_agents(settings.agents_path, data_dir)
+        log_invalid_entries(options.configuration, options.configuration.servers)
+        services = await Services.open(
+            options.configuration,
+            settings,
+            data_dir,
+            agents,
+            PublicUrls(settings).build_links(listener.address),
+            processes,
+        )
+        closing.push_async_callback(services.close)
+        core = services.core
+        file_changes = FileChanges(
+            services.config,
+            settings,
+            services.configured_servers,
+            services.apply_agents,
+            core.tool_directory,
+            core.call_path,
+        )
+        file_changes.apply_agents(agents)
+        public = (settings.public_url or listener.address).rstrip("/")
+        on_open(services.database, public)
+        invitation = await create_first_admin_link(services.people, settings, public)
+        if invitation is not None:
+            await services.database.audit.write(
+                AuditEntry(
+                    at=time.time(), action="user.invite", actor="", actor_name="server start", target="admin"
+                )
+            )
+
+        def start_background_work() -> None:
+            announce(invitation)
+            connecting = services.configured_servers.connect_shared_in_background() if settings.warm else None
+            for work in (
+                file_changes.log_agent_problems(connecting),
+                preload_libraries(services.models, services.chats),
+                delete_expired_periodically(services.database.expiry, settings),
+                file_changes.follow_configuration(options.config_path),
+                file_changes.follow_agents(agents),
+            ):
+                services.tasks.spawn(work)
+
+        # Must follow Services.open, which records the original limit for child processes.
+        limits = create_connection_limits(settings, raise_descriptor_limit())
+        await run_server(
+            wrap_app(make_app(services)),
+            listener,
+            on_listening=start_background_work,
+            on_stopping=services.stop,
+            end_work=services.end_work,
+            limits=limits,
+            handles_signals=handles_signals,
+        )

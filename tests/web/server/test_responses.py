@@ -15,7 +15,7 @@ from tests.web.conftest import InProcessApp, Opening
 from tests.web.scriptless_browser import ScriptlessBrowser, read
 
 from toolyard.types.registry import ServerDraft
-from toolyard.web.app import VersionedStaticFiles
+from toolyard.web.static_files import VersionedStaticFiles
 from toolyard.web.ui.components.responses import STATIC_FOLDER, static_url
 
 GZIP = {"Accept-Encoding": "gzip"}

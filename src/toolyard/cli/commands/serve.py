@@ -50,10 +50,10 @@ def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
     warnings = check_startup_settings(settings, settings.host)
     listener = open_listener(settings.host, settings.port)
 
+    from toolyard.web.app import ServeOptions, serve
     from toolyard.web.http_server.logs import (
         start_logging,  # slow to load, and by now others can connect and wait
     )
-    from toolyard.web.http_server.startup import ServeOptions, serve
 
     start_logging(settings.log_level, settings.log_format, verbose=options.verbose)
 

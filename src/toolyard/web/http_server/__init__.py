@@ -1,5 +1,5 @@
-"""The HTTP server process: start-up, listening socket, run loop, health checks, metrics and logs.
+"""The HTTP server process: listening socket, run loop, background work, health checks, metrics and logs.
 
-Only ``startup.py`` and ``health.py`` depend on the application; the rest serves any ASGI app. Start with
-``startup.py``.
+Only ``background_work.py``, ``invalidation.py`` and ``health.py`` depend on the application; the rest serves
+any ASGI app. Start with ``run.py``.
 """
