@@ -12,12 +12,9 @@ from typing import Any, TypeAlias
 from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.connection import Connection, initial_status
+from toolyard.clients.connection_choice import ConnectionChoices, is_shared_process
 from toolyard.clients.connector import AuthProviderFor, ConnectionManagerLimits, Connector
-from toolyard.clients.dedicated_connections import (
-    ClientConnections,
-    DedicatedConnectionKey,
-    DedicatedConnections,
-)
+from toolyard.clients.dedicated_connections import DedicatedConnectionKey, DedicatedConnections
 from toolyard.clients.handshake import EraCache, EraStore
 from toolyard.clients.pagination import PagedList
 from toolyard.clients.process_pool import Launch, OnConnectionNotification, ProcessKey, ProcessPool
@@ -30,7 +27,7 @@ from toolyard.protocol.handshake import HandshakeResult
 from toolyard.tracing.tracer import Tracer
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, Transport
 from toolyard.types.account import LOCAL_PRINCIPAL, Principal
-from toolyard.types.call import Caller, McpRequest, RequestClient
+from toolyard.types.call import Caller, McpRequest
 from toolyard.types.server import Server, ServerProcess, SessionPolicy, State, Status, StdioSpec, Trust
 from toolyard.types.version import __version__
 
@@ -95,7 +92,9 @@ class ConnectionManager:
         self._dedicated_connections = DedicatedConnections()
         """Connections that belong to one chat or gateway client."""
         self._callbacks_for = callbacks_for
-        self._client_connections = ClientConnections(self.dedicated_connection, self.release_connections)
+        self._choices = ConnectionChoices(
+            self.dedicated_connection, self.release_connections, self._make_callbacks
+        )
         self._notification_listeners: list[OnServerNotification] = []
         self._limits = limits
         self._closing_tasks = BackgroundTasks()
@@ -152,22 +151,11 @@ class ConnectionManager:
     def send(self, server_id: str, caller: Caller, request: McpRequest) -> Awaitable[dict[str, Any]]:
         """Return the result of a request, over a connection of the chat or client alone where the server
         needs one. Raise a ServerError, always within the timeouts."""
-        client, chat = request.client, caller.chat
+        chat = caller.chat
         connection = self._connections.get((server_id, caller.principal.id)) if chat is None else None
         if connection is None:
             connection = self.connection(server_id, caller.principal, chat)
-        if client is None:
-            if chat is not None and connection.serves_clients and self._callbacks_for is not None:
-                client = _make_chat_client(chat, self._callbacks_for(caller.principal, chat))
-                request = replace(request, client=client)
-            return connection.request(request)
-        if client.capabilities and connection.server.trust is Trust.UNTRUSTED:
-            # An untrusted server cannot ask questions.
-            client = RequestClient(client.key, client.name, on_progress=client.on_progress)
-            request = replace(request, client=client)
-        if connection.serves_clients:
-            return connection.request(request)
-        return self._client_connections.send(connection, caller.principal, request, client)
+        return self._choices.for_server(connection.server).send(connection, caller, request)
 
     async def list_tools(
         self, server_id: str, *, principal: Principal = LOCAL_PRINCIPAL, chat: str | None = None
@@ -262,10 +250,9 @@ class ConnectionManager:
             else self._limits.idle_seconds
         )
 
-        is_stdio = isinstance(server.transport, StdioSpec)
-        serves_clients = is_stdio and server.sessions is SessionPolicy.SHARED
+        serves_clients = is_shared_process(server)
         callbacks = self._make_callbacks(principal)
-        if callbacks is not None and is_stdio:
+        if callbacks is not None and isinstance(server.transport, StdioSpec):
             if server.shared or server.trust is Trust.UNTRUSTED or not serves_clients:
                 callbacks = Callbacks()
         elif callbacks is not None:
@@ -551,7 +538,7 @@ class ConnectionManager:
         closing += self._dedicated_connections.remove_matching(
             lambda key: key[0] in changes and key not in updated
         )
-        self._client_connections.forget_servers(changes)
+        self._choices.forget_servers(changes)
         await self._close_connections(closing)
         return set(changes)
 
@@ -584,15 +571,6 @@ class ConnectionManager:
 
     def _find_connection_keys(self, server_ids: Collection[str]) -> list[tuple[str, str]]:
         return [key for key in self._connections if key[0] in server_ids]
-
-
-def _make_chat_client(chat: str, callbacks: Callbacks) -> RequestClient:
-    """Return the client for calls of a chat over a connection that it shares."""
-
-    async def ask_client(server_id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await replace(callbacks, shared=None).answer(server_id, method, params)
-
-    return RequestClient(chat, "a chat", callbacks.capabilities(), ask_client)
 
 
 def _server_not_found(server_id: str) -> Unreachable:
