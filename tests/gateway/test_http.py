@@ -309,10 +309,10 @@ async def test_a_session_ends_with_delete(two_server_site: InProcessApp, http: a
     assert begun.result["protocolVersion"] == "2025-11-25"
     await client.call("one_told")
     connection = two_server_site.services.core.manager.connection("one")
-    assert list(connection.users.values()) == ["old 1"]
+    assert list(connection.clients.names_by_key.values()) == ["old 1"]
     async with http.delete(client.url, headers=client.head("")) as response:
         assert response.status == 204
-    assert not connection.users
+    assert not connection.clients.names_by_key
     over = await client.ask("tools/list")
     # Status and code by which clients know that they must begin again.
     assert (over.status, over.error["code"], over.error["message"]) == (404, -32001, "Session not found")

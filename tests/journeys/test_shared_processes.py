@@ -135,7 +135,7 @@ async def test_clients_of_both_eras_and_of_all_capabilities_share_one_process(
         async with http.delete(client.url, headers=client.head("")) as response:
             assert response.status == 204
     assert processes(marker) == [pid]
-    assert site.services.core.manager.connection("one").users == {}
+    assert site.services.core.manager.connection("one").clients.names_by_key == {}
 
 
 async def test_clients_without_a_session_are_users_by_the_names_in_their_requests(

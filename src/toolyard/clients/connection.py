@@ -16,6 +16,7 @@ from typing import Any
 from toolyard.auth import AuthProvider
 from toolyard.clients.backoff import Backoff, IdleTimer
 from toolyard.clients.callbacks import Callbacks
+from toolyard.clients.connection_clients import ConnectionClients
 from toolyard.clients.connector import Connector, connect_timeout_hint, describe_server
 from toolyard.clients.input_required import InputRequiredLoop
 from toolyard.clients.notification_stream import start_listening
@@ -33,7 +34,7 @@ from toolyard.errors import (
     Throttled,
     Unreachable,
 )
-from toolyard.protocol.constants import HEADER_MISMATCH, LOG_LEVELS, UNSUPPORTED_VERSION
+from toolyard.protocol.constants import HEADER_MISMATCH, UNSUPPORTED_VERSION
 from toolyard.protocol.handshake import HandshakeResult
 from toolyard.protocol.mirrored_headers import HeaderParam, build_param_headers
 from toolyard.results.json_size import is_large
@@ -87,12 +88,7 @@ class Connection:
         self._isolated_context = isolated_context
         self.serves_clients = serves_clients
         self._input_required_loop = InputRequiredLoop(server.id, self._callbacks)
-        self.users: dict[str, str] = {}
-        """Clients that have used the connection and not been released: their keys, with their names."""
-        self._last_requests: dict[str, float] = {}
-        """Names of clients without a key, with the time at which their last request ended."""
-        self._log_clients: dict[RequestClient, None] = {}
-        """Clients that get the log messages from the server."""
+        self.clients = ConnectionClients(connector.connection_limits)
         self._has_asked_for_roots = False
         self._log_level: tuple[int, str] | None = None
         """The log level that was set, with the number of the connect after which it was set."""
@@ -163,12 +159,8 @@ class Connection:
                         session.on_lost(Unreachable("was replaced"))
         finally:
             status.in_flight -= 1
-            if client is not None and client.key is None:
-                self._last_requests[client.name] = time.monotonic()
-                if len(self._last_requests) > self._connector.connection_limits.recent_clients:
-                    del self._last_requests[min(self._last_requests, key=self._last_requests.__getitem__)]
-            if self._log_clients and client is not None and client.is_of_one_request:
-                self._log_clients.pop(client, None)
+            if client is not None:
+                self.clients.on_request_end(client)
             if (timer := self._idle_timer) is not None and status.in_flight == 0:
                 timer.idle_since = time.monotonic()
                 if not timer.is_running:
@@ -178,10 +170,9 @@ class Connection:
         self, session: McpSession, request: McpRequest, client: RequestClient
     ) -> McpRequest:
         """Return the request with the client's parameters, and apply the log level of the client."""
-        if client.key is not None:
-            self.users[client.key] = client.name
+        self.clients.add(client)
         if client.log_level is not None and not self.server.shared:
-            self._log_clients[client] = None
+            self.clients.add_log_receiver(client)
             await self._set_log_level(session)
         handshake = session.handshake_result
         if client.round_params and handshake is not None and handshake.era.asks_in_results:
@@ -208,8 +199,7 @@ class Connection:
 
     async def _set_log_level(self, session: McpSession) -> None:
         """Set the finest level that a client wants on a server with sessions, once per session."""
-        wanted = [client.log_level for client in self._log_clients if client.log_level is not None]
-        level = (self._status.connects, min(wanted, key=LOG_LEVELS.index))
+        level = (self._status.connects, self.clients.finest_log_level())
         if self._log_level == level:
             return
         self._log_level = level
@@ -220,29 +210,6 @@ class Connection:
             with contextlib.suppress(ServerError):
                 await session.request(request, self.server.timeouts)
 
-    def _forward_log(self, params: Mapping[str, Any]) -> None:
-        for client in list(self._log_clients):
-            if client.send_log is not None:
-                client.send_log(params)
-
-    def release_client(self, key: str) -> None:
-        """Forget a client that does not use this connection any more."""
-        self.users.pop(key, None)
-        for client in [client for client in self._log_clients if client.key == key]:
-            del self._log_clients[client]
-
-    def list_client_names(self) -> list[str]:
-        """Return the names of the clients that use the connection, sorted.
-
-        Those without a key cannot be told apart: each name is among them once, while a request of it waits
-        and for a while after its last one.
-        """
-        limit = time.monotonic() - self._connector.connection_limits.recent_client_seconds
-        names = {name for name, last in self._last_requests.items() if last > limit}
-        if self._session is not None:
-            names |= {each.name for each in self._session.list_clients() if each.key is None}
-        return sorted([*self.users.values(), *names])
-
     async def ensure_connected(self) -> HandshakeResult:
         """Connect if needed and return the handshake result."""
         session = self._session
@@ -250,6 +217,11 @@ class Connection:
             session = await self._ensure_session()
         assert session.handshake_result is not None
         return session.handshake_result
+
+    def list_client_names(self) -> list[str]:
+        """Return the names of the clients that use the connection, sorted."""
+        session = self._session
+        return self.clients.list_names(() if session is None else session.list_clients())
 
     @property
     def offered_capabilities(self) -> Mapping[str, Any]:
@@ -513,7 +485,7 @@ class Connection:
             session.on_notification = functools.partial(handler, self.server.id)
         session.on_end = self._on_session_lost
         if self.serves_clients:
-            session.on_log = self._forward_log
+            session.on_log = self.clients.forward_log
             session.on_roots_refused = self._on_roots_refused
         self._new_session = session
 

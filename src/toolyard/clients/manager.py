@@ -333,7 +333,7 @@ class ConnectionManager:
         """Close the dedicated connections of a gateway client or chat, and forget it as a user of shared
         ones. A later call creates new ones."""
         for connection in self._connections.values():
-            connection.release_client(holder)
+            connection.clients.release(holder)
         await self._close_connections(
             self._dedicated_connections.remove_matching(lambda key: key[2] == holder)
         )
