@@ -31,6 +31,7 @@ __all__ = [
     "ModelUsage",
     "NewChatEvent",
     "Note",
+    "NoteTopic",
     "Question",
     "QuestionAnswer",
     "ReasoningDelta",
@@ -333,6 +334,15 @@ class ModelUsage:
     """Estimated tokens of the other messages that were sent."""
 
 
+class NoteTopic(StrEnum):
+    """Subject of a note that is shown once, although its text changes."""
+
+    META_TOOLS = "meta_tools"
+    """Why the model finds tools by search."""
+    OMISSIONS = "omissions"
+    """Parts of the chat that are not sent to the model."""
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """Notice for the user."""
@@ -340,6 +350,8 @@ class Note:
     event_kind: ClassVar[Kind] = Kind.NOTE
     text: str = ""
     hint: str | None = None
+    topic: str = field(default="", metadata=_OMITTED_DEFAULT)
+    """A ``NoteTopic``, or empty."""
 
 
 @dataclass(frozen=True, slots=True)

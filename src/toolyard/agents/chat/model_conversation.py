@@ -32,14 +32,13 @@ from toolyard.agents.models.available_models import PickedModel
 from toolyard.catalog.schemas.provider_schema import ProviderApi, build_provider_tool
 from toolyard.catalog.token_costs import estimate_definition_tokens, estimate_tokens
 from toolyard.types.agent import Agent
-from toolyard.types.chat import ModelUsage, NewChatEvent, Note, ReasoningDelta, TextDelta
+from toolyard.types.chat import ModelUsage, NewChatEvent, Note, NoteTopic, ReasoningDelta, TextDelta
 from toolyard.types.tool import Definition
 
 __all__ = ["ModelAnswer", "ModelConversation", "RequestedCall", "answer_sampling_request", "request_title"]
 
 _WINDOW_FILL_RATIO = 0.75
 """Share of a model's context window to fill: token counts are estimates, and the answer needs space."""
-_OMISSION_NOTE_PREFIX = "this chat is longer than the model takes at once"
 _MAX_CALLS_PER_ANSWER = 256
 """Maximum number of calls taken from one answer. An answer with more is considered a malfunction."""
 
@@ -107,11 +106,8 @@ class ModelConversation:
 
     def build_omission_notes(self, turn: TurnSnapshot) -> list[Note]:
         """Return a note for the user if content is omitted and the turn has no such note yet."""
-        # Notes have no subtype; the prefix identifies an earlier note, also after another process resumed the
-        # turn from its stored events.
         is_noted = any(
-            isinstance(item, NoteSnapshot) and item.note.text.startswith(_OMISSION_NOTE_PREFIX)
-            for item in turn.items
+            isinstance(item, NoteSnapshot) and item.note.topic == NoteTopic.OMISSIONS for item in turn.items
         )
         omissions: list[str] = []
         if turns := self._window.omitted_turns:
@@ -122,9 +118,9 @@ class ModelConversation:
             omissions.append("long tool results are shortened")
         if is_noted or not omissions:
             return []
-        text = f"{_OMISSION_NOTE_PREFIX} ({self._window_tokens:,} tokens): {' and '.join(omissions)}"
+        limit = f"this chat is longer than the model takes at once ({self._window_tokens:,} tokens)"
         hint = "start a new chat; if the model supports more, raise its context setting"
-        return [Note(text, hint)]
+        return [Note(f"{limit}: {' and '.join(omissions)}", hint, NoteTopic.OMISSIONS)]
 
     async def ask(
         self,

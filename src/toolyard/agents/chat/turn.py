@@ -58,6 +58,7 @@ from toolyard.types.chat import (
     ModelUsage,
     NewChatEvent,
     Note,
+    NoteTopic,
     TurnEnd,
     TurnOutcome,
     TurnState,
@@ -84,7 +85,6 @@ MODEL_MODULES = ("toolyard.agents.chat.model_conversation",)
 
 _END_WRITE_TIMEOUT_SECONDS = 10.0
 """Maximum duration of a turn's last write."""
-_META_NOTE_PREFIX = "the model finds tools by search"
 _DENIED_MESSAGE = "the user declined this call"
 _UNATTENDED_MESSAGE = "the call was refused: it needs approval, and nobody is here to give it"
 
@@ -469,11 +469,12 @@ async def close_turn(
 
 def _build_tool_notes(offered_tools: OfferedTools, earlier: Sequence[TurnSnapshot]) -> Iterator[Note]:
     """Yield notes for the user about the tools of this turn, except those that an earlier turn shows."""
-    shown = {item.note.text for turn in earlier for item in turn.items if isinstance(item, NoteSnapshot)}
-    # The reason contains numbers that change with the tools.
-    is_meta_noted = any(text.startswith(_META_NOTE_PREFIX) for text in shown)
-    if offered_tools.meta_tools_reason and not is_meta_noted:
-        yield Note(f"{_META_NOTE_PREFIX}: {offered_tools.meta_tools_reason}")
+    notes = [item.note for turn in earlier for item in turn.items if isinstance(item, NoteSnapshot)]
+    shown = {note.text for note in notes}
+    reason = offered_tools.meta_tools_reason
+    # Recognised by the topic, because the reason contains numbers that change with the tools.
+    if reason and not any(note.topic == NoteTopic.META_TOOLS for note in notes):
+        yield Note(f"the model finds tools by search: {reason}", topic=NoteTopic.META_TOOLS)
     for unavailable in offered_tools.unavailable_servers:
         text = f"the tools of {unavailable.server} cannot be listed: {unavailable.cause}"
         if text not in shown:

@@ -98,6 +98,12 @@ def _build_retried_turn(log: _EventFactory) -> Iterator[events.ChatEvent]:
     yield log(events.TurnEnd("failed", "The provider responded with 429.", "Try again in a minute.", 0.8))
     yield log(events.UserMessage("And the week before?", "fast", again=first.seq))
     yield log(events.Note("GitHub can’t be reached, so its tools are missing.", "Check its page."))
+    yield log(
+        events.Note(
+            "The model finds tools by search: 210 tools need 41,000 tokens.",
+            topic=events.NoteTopic.META_TOOLS,
+        )
+    )
     yield _build_call(log, "3", "mcp_github__list_issues", "", "GitHub", state="open")
     yield _build_result(
         log, "3", "MCP server unreachable", 0.4, ok=False, cause="The sign-in expired.", reconnect="i-1"
