@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from toolyard.store.errors import DatabaseUnavailable
-from toolyard.store.sql.dialects import POSTGRESQL_SESSION_SETUP, Engines
+from toolyard.store.sql.dialects import Engines, build_postgresql_session_setup
 from toolyard.store.sql.executor import unavailable_error
 from toolyard.store.sql.stored_values import compute_digest
 
@@ -289,15 +289,15 @@ class AdvisoryLocks:
 
         connection: TimedAsyncConnection | None = None
         try:
-            limit = self._engines.limits.answer
-            connection = await TimedAsyncConnection.open(self._engines.connect_args, limit)
-            await connection.execute(POSTGRESQL_SESSION_SETUP)
+            limits = self._engines.limits
+            connection = await TimedAsyncConnection.open(self._engines.connect_args, limits.answer)
+            await connection.execute(build_postgresql_session_setup(limits))
             # The server ends the wait for the lock with QueryCanceled. The client's own deadline is longer,
             # and only applies if the server is frozen.
             await connection.execute(
                 "SELECT set_config('statement_timeout', %s, false)", (f"{int(seconds * 1000)}",)
             )
-            connection.answer_timeout = limit + seconds
+            connection.answer_timeout = limits.answer + seconds
             # The signed 64-bit number by which PostgreSQL identifies the lock.
             lock_id = int.from_bytes(bytes.fromhex(compute_digest("refresh", key)[:16]), signed=True)
             await connection.execute("SELECT pg_advisory_lock(%s)", (lock_id,))

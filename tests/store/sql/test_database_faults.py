@@ -125,7 +125,7 @@ async def test_a_lock_that_is_held_for_too_long_is_said(
 
 async def test_closing_does_not_wait_for_a_database_that_hangs(postgres_url: str, tmp_path: Path) -> None:
     database = await Database.open(tmp_path, url=postgres_url, secret_key=KEY, limits=TimeLimits(close=0.2))
-    begun = [threading.Event() for _ in range(dialects._POSTGRESQL_POOL_SIZE)]
+    begun = [threading.Event() for _ in range(dialects.POSTGRESQL_POOL_SIZE)]
 
     def hang(connection: Any, begin: threading.Event) -> None:
         connection.execute(text("SELECT set_config('statement_timeout', '0', false)"))

@@ -14,7 +14,8 @@ from sqlalchemy import Connection, inspect, text
 
 from toolyard.store import Database
 from toolyard.store.errors import DatabaseOutdated
-from toolyard.store.sql import dialects, migrate, open
+from toolyard.store.sql import migrate, open
+from toolyard.store.sql.dialects import TimeLimits
 from toolyard.types.account import Invite, Role
 from toolyard.types.audit import AuditEntry
 from toolyard.types.chat import Chat
@@ -157,20 +158,20 @@ async def test_of_many_who_open_it_at_once_one_changes_it(
 
 
 async def test_whoever_comes_while_another_changes_the_tables_waits_however_long_that_takes(
-    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, tmp_path: Path
 ) -> None:
     import psycopg
 
-    monkeypatch.setattr(
-        dialects, "POSTGRESQL_SESSION_SETUP", dialects.POSTGRESQL_SESSION_SETUP.replace("'30s'", "'200ms'")
-    )
     waiting = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         " AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '400 milliseconds'"
     )
     async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
         await other.execute("SELECT pg_advisory_lock(%s)", (migrate.MIGRATION_LOCK_ID,))
-        opening_it = asyncio.create_task(open_database(tmp_path, postgres_url))
+        limits = TimeLimits(statement=0.2)
+        opening_it = asyncio.create_task(
+            Database.open(tmp_path, url=postgres_url, secret_key=KEY, limits=limits)
+        )
         async with asyncio.timeout(60):
             while not opening_it.done() and (await (await other.execute(waiting)).fetchone()) == (0,):
                 await asyncio.sleep(0.05)

@@ -21,7 +21,7 @@ from typing import Protocol
 from sqlalchemy import Connection, Executable, text
 
 from toolyard.store.errors import StoreError
-from toolyard.store.sql.dialects import POSTGRESQL_SESSION_SETUP, Engines
+from toolyard.store.sql.dialects import Engines, build_postgresql_session_setup
 from toolyard.store.sql.executor import DatabaseExecutor, unavailable_error
 
 __all__ = [
@@ -314,7 +314,7 @@ class PostgresChangeListener:
             limits = self._engines.limits
             connection = await TimedAsyncConnection.open(self._engines.connect_args, limits.answer)
             try:
-                await connection.execute(POSTGRESQL_SESSION_SETUP)
+                await connection.execute(build_postgresql_session_setup(limits))
                 # Resynchronise only after LISTEN is in effect. In the other order a change between the two
                 # would be neither read nor notified.
                 await connection.execute(f"LISTEN {POSTGRESQL_CHANNEL}")

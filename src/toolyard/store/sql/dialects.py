@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import ceil
 from pathlib import Path
-from typing import Any, Literal, LiteralString, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 from weakref import WeakSet
 
 from sqlalchemy import (
@@ -36,10 +36,11 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from toolyard.store.errors import DatabaseUnusable
 
 __all__ = [
-    "POSTGRESQL_SESSION_SETUP",
+    "POSTGRESQL_POOL_SIZE",
     "Engines",
     "TimeLimits",
     "build_insert",
+    "build_postgresql_session_setup",
     "create_postgresql_engines",
     "create_sqlite_engines",
     "enable_wal",
@@ -61,26 +62,18 @@ __all__ = [
 Constraint: TypeAlias = Literal["unique", "reference"]
 
 _SQLITE_READ_CONNECTIONS = 4
-_POSTGRESQL_POOL_SIZE = 8
-
-POSTGRESQL_SESSION_SETUP: LiteralString = (
-    "SELECT set_config('statement_timeout', '30s', false),"
-    " set_config('idle_in_transaction_session_timeout', '60s', false),"
-    # A client that vanished without closing its connection loses its locks after half a minute instead of
-    # the two hours that kernels use by default.
-    " set_config('tcp_keepalives_idle', '10', false),"
-    " set_config('tcp_keepalives_interval', '5', false),"
-    " set_config('tcp_keepalives_count', '4', false)"
-)
-"""First query on every PostgreSQL connection. Not connection options, since poolers refuse those."""
+POSTGRESQL_POOL_SIZE = 8
+"""Connections of one process, each with a worker thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
     """Seconds after which a wait for the database ends with DatabaseUnavailable."""
 
+    statement: float = 30.0
+    """For one PostgreSQL statement outside of migrations; enforced by the server."""
     answer: float = 35.0
-    """For one PostgreSQL statement; longer than the ``statement_timeout`` that the server enforces."""
+    """For one PostgreSQL statement, enforced by us; longer than ``statement``."""
     queue: float = 30.0
     """For a free connection."""
     heartbeat: float = 15.0
@@ -268,7 +261,7 @@ def create_postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> En
     driver_args = {name: value for name, value in defaults.items() if name not in url.query}
     engine = create_engine(
         url,
-        pool_size=_POSTGRESQL_POOL_SIZE,
+        pool_size=POSTGRESQL_POOL_SIZE,
         max_overflow=0,
         connect_args=driver_args,
         hide_parameters=True,
@@ -280,8 +273,16 @@ def create_postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> En
         open_connections.add(connection)
         return connection
 
+    session_setup = build_postgresql_session_setup(limits)
+
+    def prepare_session(connection: Any, _record: object) -> None:
+        # Without a transaction, or a rollback of the first one would undo the settings.
+        connection.autocommit = True
+        connection.execute(session_setup)
+        connection.autocommit = False
+
     event.listen(engine, "do_connect", connect)
-    event.listen(engine, "connect", _prepare_session)
+    event.listen(engine, "connect", prepare_session)
     display_name = url.set(password=None, drivername="postgresql", query={}).render_as_string()
     reader = engine.execution_options(isolation_level="AUTOCOMMIT")
     driver_args = {**engine.dialect.create_connect_args(engine.url)[1], **driver_args}
@@ -289,7 +290,7 @@ def create_postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> En
         "postgresql",
         reader,
         engine,
-        _POSTGRESQL_POOL_SIZE,
+        POSTGRESQL_POOL_SIZE,
         None,
         display_name,
         driver_args,
@@ -298,11 +299,21 @@ def create_postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> En
     )
 
 
-def _prepare_session(connection: Any, _record: object) -> None:
-    # Without a transaction, or a rollback of the first one would undo the settings.
-    connection.autocommit = True
-    connection.execute(POSTGRESQL_SESSION_SETUP)
-    connection.autocommit = False
+def build_postgresql_session_setup(limits: TimeLimits) -> bytes:
+    """Return the first query on every PostgreSQL connection.
+
+    These are not connection options, since poolers refuse those.
+    """
+    query = (
+        f"SELECT set_config('statement_timeout', '{limits.statement * 1000:.0f}ms', false),"
+        " set_config('idle_in_transaction_session_timeout', '60s', false),"
+        # A client that vanished without closing its connection loses its locks after half a minute instead of
+        # the two hours that kernels use by default.
+        " set_config('tcp_keepalives_idle', '10', false),"
+        " set_config('tcp_keepalives_interval', '5', false),"
+        " set_config('tcp_keepalives_count', '4', false)"
+    )
+    return query.encode()
 
 
 # Statements and errors.
