@@ -147,7 +147,7 @@ def unit_values(name: str) -> list[str]:
 
 def test_the_service_may_raise_its_limit_of_files_as_far_as_toolyard_does() -> None:
     """The soft limit is for its children, some of which use select()."""
-    assert unit_values("LimitNOFILE") == [f"1024:{connection_limits._MAX_DESCRIPTORS}"]
+    assert unit_values("LimitNOFILE") == [f"1024:{connection_limits.MAX_DESCRIPTORS}"]
 
 
 def test_the_service_keeps_its_data_and_secrets_to_itself() -> None:

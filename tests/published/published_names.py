@@ -89,7 +89,7 @@ def settings() -> Any:
     rows = {
         each.name: [each.variable, plain(shown[each.name]), each.secret, list(each.also)] for each in SETTINGS
     }
-    return {"settings": rows, "model keys": sorted(model_entries._KEY_TYPES)}
+    return {"settings": rows, "model keys": sorted(model_entries.MODEL_KEY_TYPES)}
 
 
 def commands() -> Any:

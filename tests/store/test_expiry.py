@@ -93,7 +93,7 @@ async def test_two_replicas_do_not_sweep_at_once(postgres_url: str, tmp_path: Pa
     loop = asyncio.get_running_loop()
 
     def hold(connection: Connection) -> None:
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": expiry._EXPIRY_LOCK_ID})
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": expiry.EXPIRY_LOCK_ID})
         loop.call_soon_threadsafe(held.set)
         asyncio.run_coroutine_threadsafe(go.wait(), loop).result(60)
 

@@ -19,12 +19,12 @@ from toolyard.store.sql import tables
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.types.audit import UsageGroup
 
-__all__ = ["ExpiredRowCleanup"]
+__all__ = ["EXPIRY_LOCK_ID", "ExpiredRowCleanup"]
 
 _log = logging.getLogger("toolyard.store")
 
 _DAY_SECONDS = 86_400.0
-_EXPIRY_LOCK_ID = 0x746F6F6C79617265
+EXPIRY_LOCK_ID = 0x746F6F6C79617265
 """Id of the PostgreSQL advisory lock held by the process that deletes."""
 
 
@@ -171,5 +171,5 @@ def _try_expiry_lock(connection: Connection) -> Any:
     if connection.dialect.name == "sqlite":
         return True
     return connection.execute(
-        text("SELECT pg_try_advisory_xact_lock(:lock)"), {"lock": _EXPIRY_LOCK_ID}
+        text("SELECT pg_try_advisory_xact_lock(:lock)"), {"lock": EXPIRY_LOCK_ID}
     ).scalar()

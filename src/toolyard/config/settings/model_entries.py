@@ -15,6 +15,7 @@ from toolyard.config.settings.value_types import InvalidValueError, ValueFault, 
 from toolyard.config.suggestions import did_you_mean
 
 __all__ = [
+    "MODEL_KEY_TYPES",
     "MODEL_KEY_VARIABLE_PREFIX",
     "MODEL_NAME_HINT",
     "MODEL_PROVIDERS",
@@ -213,9 +214,9 @@ def _read_model(name: str, value: object, folder: Path, faults: list[ValueFault]
 
 
 def _read_model_key(name: str, key: str, value: object, folder: Path, faults: list[ValueFault]) -> object:
-    expected = _KEY_TYPES.get(key)
+    expected = MODEL_KEY_TYPES.get(key)
     if expected is None:
-        faults.append(ValueFault((name, key), "unknown key", did_you_mean(key, _KEY_TYPES)))
+        faults.append(ValueFault((name, key), "unknown key", did_you_mean(key, MODEL_KEY_TYPES)))
         return None
     try:
         return expected.from_value(value, folder)
@@ -242,7 +243,7 @@ def _model_ref_type() -> ValueType[str]:
     return ValueType(f"provider:name, the provider one of {', '.join(MODEL_PROVIDERS)}", check, check)
 
 
-_KEY_TYPES: Mapping[str, ValueType[object]] = {
+MODEL_KEY_TYPES: Mapping[str, ValueType[object]] = {
     "model": _model_ref_type(),
     "base_url": kind.url(),
     "api_key": kind.text(),

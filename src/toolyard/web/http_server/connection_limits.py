@@ -14,7 +14,13 @@ from typing import Protocol
 from toolyard.accounts.proxy_addresses import TrustedProxies, is_loopback
 from toolyard.config.settings.table import PeopleMode, Settings
 
-__all__ = ["ConnectionLimits", "EvictableConnection", "create_connection_limits", "raise_descriptor_limit"]
+__all__ = [
+    "MAX_DESCRIPTORS",
+    "ConnectionLimits",
+    "EvictableConnection",
+    "create_connection_limits",
+    "raise_descriptor_limit",
+]
 
 
 log = logging.getLogger("toolyard.web")
@@ -133,10 +139,10 @@ def _get_address_group(address: str) -> str:
     return str(ipaddress.ip_network((ip, 64), strict=False))
 
 
-_MAX_DESCRIPTORS = 65_536
+MAX_DESCRIPTORS = 65_536
 
 
-def raise_descriptor_limit(max_descriptors: int = _MAX_DESCRIPTORS) -> int | None:
+def raise_descriptor_limit(max_descriptors: int = MAX_DESCRIPTORS) -> int | None:
     """Raise the soft limit of open files towards the hard limit; return the resulting limit, or None.
 
     Soft limits are low for the sake of programs that use select(), which this one does not.
