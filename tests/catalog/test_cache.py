@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.reachable import find_keys
 
 from toolyard.catalog.cache import CatalogueCache
 from toolyard.catalog.listing_storage import ListingKey, ListingStorage, MemoryListingStorage, StoredListing
@@ -452,9 +453,10 @@ async def test_a_server_that_was_forgotten_leaves_no_trace(
             one = replace(repo, id=f"one{number}", cache_ttl=ttl)
             await catalogues.get(one, ANN)
             await catalogues.list_changed(one.id)
+            assert find_keys(catalogues, "one") == {one.id}
             await catalogues.forget(one.id)
-    kept = vars(catalogues)
-    assert [name for name in ("_generations", "_entry_hashes", "_catalogues") if kept[name]] == []
+            source.calls.clear()
+    assert find_keys(catalogues, "one") == set()
 
 
 async def test_a_copy_from_the_future_is_stale_and_has_no_negative_age(
@@ -686,17 +688,25 @@ async def test_a_load_that_was_under_way_when_it_was_forgotten_is_not_shown(
 
 
 async def test_a_load_does_not_replace_what_was_fetched_meanwhile(
-    slow: SlowStorage, source: Source, clock: ManualClock, repo: Server, listing: Callable[..., RawListing]
+    source: Source, clock: ManualClock, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
+    slow, opened = SlowStorage(), asyncio.Event()
+    held, slow.gate = slow.gate, opened
+    opened.set()
+    source.listing = listing("old", scope=CacheScope.PUBLIC)
+    await CatalogueCache(source, slow, clock=clock).get(repo, ANN)
     catalogues = CatalogueCache(source, slow, clock=clock)
     clock.forward(1)
-    peeking = asyncio.create_task(catalogues.peek(repo, LOCAL_PRINCIPAL))
+    slow.loading.clear()
+    slow.gate = held
+    peeking = asyncio.create_task(catalogues.peek(repo, ANN))
     await slow.loading.wait()
-    source.listing = listing("new")
-    await catalogues._fetch_once(repo, LOCAL_PRINCIPAL)  # pyright: ignore[reportPrivateUsage]
-    slow.gate.set()
+    slow.gate = opened
+    source.listing = listing("new", scope=CacheScope.PUBLIC)
+    await catalogues.get(repo, BOB, fresh=True)
+    held.set()
     await peeking
-    assert names(await catalogues.get(repo, LOCAL_PRINCIPAL)) == ["new"]
+    assert names(await catalogues.get(repo, ANN)) == ["new"]
 
 
 def test_both_storages_fit_the_seam(tmp_path: Path) -> None:

@@ -85,6 +85,15 @@ class Gateway:
         self.shutdown = asyncio.Event()
         self._encoded_tools: dict[tuple[str, str, Era], tuple[Definition, JsonFragment]] = {}
 
+    @property
+    def cache_sizes(self) -> Mapping[str, int]:
+        """Number of entries of each cache."""
+        return {
+            "listings": len(self.listing_cache),
+            "encoded_tools": len(self._encoded_tools),
+            "tools_changed_at": len(self.tools_changed_at),
+        }
+
     def encode_tool(self, name: str, definition: Definition, era: Era) -> JsonFragment:
         """Return a tool as its server published it, except for its name and for parts that clients of this
         era cannot read. Encoded once for all clients."""

@@ -74,6 +74,9 @@ class ListingCache:
         """Fetches in progress that new requests may share."""
         self._running_tasks: set[asyncio.Task[PagedList]] = set()
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     async def get(self, server: Server, method: str, principal: Principal, *, wait: bool = True) -> PagedList:
         """Return the whole list. Raises ServerError.
 
