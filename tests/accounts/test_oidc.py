@@ -21,7 +21,7 @@ from yarl import URL
 from toolyard.accounts import AccountService
 from toolyard.accounts.effective_role import Identity
 from toolyard.accounts.errors import NotAllowed, ProviderFailed, SignInRefused, TooManySignIns
-from toolyard.accounts.oidc.provider import PROVIDER_TIMEOUT_SECONDS
+from toolyard.accounts.oidc.provider import PROVIDER_TIMEOUT_SECONDS, ProviderMetadata
 from toolyard.accounts.oidc.sign_in import OidcSignIn
 from toolyard.accounts.provisioning import find_or_create_account
 from toolyard.accounts.random_secrets import hash_secret, new_secret
@@ -516,16 +516,14 @@ async def test_a_provider_that_does_not_answer_is_waited_for_once(
     await _sign_in(oidc, forger)
 
 
-async def test_an_encrypted_provider_names_no_open_address(net: OutboundHttp, database: Any) -> None:
-    from toolyard.accounts.oidc.provider import OidcProvider
-
+def test_an_encrypted_provider_names_no_open_address() -> None:
     issuer = "https://id.example"
     names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
     about: dict[str, Any] = {"issuer": f"{issuer}/", **{name: f"{issuer}/{name}" for name in names}}
-    provider = OidcProvider(Settings(oidc_issuer=issuer, oidc_client_id="x"), net, time.time)
-    assert provider._parse_metadata(about).issuer == f"{issuer}/", "the name is as the provider writes it"
+    metadata = ProviderMetadata.from_document(about, issuer)
+    assert metadata.issuer == f"{issuer}/", "the name is as the provider writes it"
     with pytest.raises(ProviderFailed, match="token_endpoint"):
-        provider._parse_metadata({**about, "token_endpoint": "http://id.example/token"})
+        ProviderMetadata.from_document({**about, "token_endpoint": "http://id.example/token"}, issuer)
 
 
 async def test_what_waits_for_the_second_step_is_encrypted(

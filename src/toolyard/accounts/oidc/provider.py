@@ -57,6 +57,36 @@ class ProviderMetadata:
     token_auth_methods: tuple[str, ...] | None
     sends_iss_parameter: bool
 
+    @classmethod
+    def from_document(cls, document: JsonDocument, configured_issuer: str) -> ProviderMetadata:
+        """Check the provider's document, and read it. Raises ProviderFailed."""
+        issuer = get_string(document, "issuer") or ""
+        if issuer.rstrip("/") != configured_issuer.rstrip("/"):
+            raise ProviderFailed(
+                f"the identity provider at {configured_issuer} reports another issuer:"
+                f" '{sanitize_error_text(issuer)}'",
+                hint="set oidc_issuer to exactly that issuer, if it is correct",
+            )
+        is_encrypted = urlsplit(configured_issuer).scheme == "https"
+
+        def read_endpoint(name: str) -> str:
+            # Endpoints of an https issuer must not fall back to plain http; they receive codes and secrets.
+            address = get_string(document, name) or ""
+            if url_fault(address) is not None or (is_encrypted and urlsplit(address).scheme != "https"):
+                raise ProviderFailed(f"the identity provider names no usable {name}")
+            return address
+
+        return cls(
+            issuer=issuer,
+            authorization_endpoint=read_endpoint("authorization_endpoint"),
+            token_endpoint=read_endpoint("token_endpoint"),
+            jwks_uri=read_endpoint("jwks_uri"),
+            userinfo_endpoint=read_endpoint("userinfo_endpoint") if "userinfo_endpoint" in document else None,
+            algorithms=get_strings(document, "id_token_signing_alg_values_supported"),
+            token_auth_methods=get_strings(document, "token_endpoint_auth_methods_supported"),
+            sends_iss_parameter=document.get("authorization_response_iss_parameter_supported") is True,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderTokens:
@@ -131,7 +161,7 @@ class OidcProvider:
     async def _fetch_metadata(self) -> ProviderMetadata:
         url = self.issuer.rstrip("/") + _WELL_KNOWN_PATH
         document = await self._get_document(url, "the identity provider")
-        self._metadata = self._parse_metadata(document), self._clock()
+        self._metadata = ProviderMetadata.from_document(document, self.issuer), self._clock()
         return self._metadata[0]
 
     async def _fetch_keys(self, metadata: ProviderMetadata) -> KeySet:
@@ -189,35 +219,6 @@ class OidcProvider:
     ) -> JsonDocument:
         response = await _await_provider(self._http_client.get(url, label, headers=headers))
         return _require_document(response, label)
-
-    def _parse_metadata(self, document: JsonDocument) -> ProviderMetadata:
-        issuer = get_string(document, "issuer") or ""
-        if issuer.rstrip("/") != self.issuer.rstrip("/"):
-            raise ProviderFailed(
-                f"the identity provider at {self.issuer} reports another issuer:"
-                f" '{sanitize_error_text(issuer)}'",
-                hint="set oidc_issuer to exactly that issuer, if it is correct",
-            )
-        return ProviderMetadata(
-            issuer=issuer,
-            authorization_endpoint=self._read_endpoint(document, "authorization_endpoint"),
-            token_endpoint=self._read_endpoint(document, "token_endpoint"),
-            jwks_uri=self._read_endpoint(document, "jwks_uri"),
-            userinfo_endpoint=self._read_endpoint(document, "userinfo_endpoint")
-            if "userinfo_endpoint" in document
-            else None,
-            algorithms=get_strings(document, "id_token_signing_alg_values_supported"),
-            token_auth_methods=get_strings(document, "token_endpoint_auth_methods_supported"),
-            sends_iss_parameter=document.get("authorization_response_iss_parameter_supported") is True,
-        )
-
-    def _read_endpoint(self, document: JsonDocument, name: str) -> str:
-        # Endpoints of an https issuer must not fall back to plain http; they receive codes and secrets.
-        address = get_string(document, name) or ""
-        encrypted = urlsplit(self.issuer).scheme == "https"
-        if url_fault(address) is not None or (encrypted and urlsplit(address).scheme != "https"):
-            raise ProviderFailed(f"the identity provider names no usable {name}")
-        return address
 
     def _authenticate_client(self, form: dict[str, str], metadata: ProviderMetadata) -> dict[str, str]:
         """Add client authentication to the form, or return it as a header; only the id without a secret."""
