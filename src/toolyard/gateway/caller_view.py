@@ -28,7 +28,7 @@ from toolyard.types.server import Bundle, Server, Trust
 from toolyard.types.timestamps import is_future
 from toolyard.types.tool import Catalogue, Definition
 
-__all__ = ["CallerView", "find_agent", "gateway_caller", "limit_scope_to_server"]
+__all__ = ["CallerView", "find_agent", "gateway_caller", "is_current", "limit_scope_to_server"]
 
 
 T = TypeVar("T")
@@ -132,11 +132,9 @@ class CallerView:
                 and time.monotonic() - self._last_listed_at < _LIST_RETRY_SECONDS
             )
         ttl = catalogue.listing.ttl
-        life = server.cache_ttl if not ttl else min(ttl, server.cache_ttl)
-        now, fetched = time.time(), catalogue.fetched_at
-        changed = self.gateway.tools_changed_at.get(server.id, 0.0)
-        # A time in the future was recorded before the clock was set back, and says nothing about the order.
-        return 0 <= now - fetched < life and (changed < fetched or is_future(changed, now))
+        max_age_seconds = server.cache_ttl if not ttl else min(ttl, server.cache_ttl)
+        changed_at = self.gateway.tools_changed_at.get(server.id, 0.0)
+        return is_current(catalogue.fetched_at, max_age_seconds, changed_at, time.time())
 
     def reachable_servers(self) -> list[Server]:
         """Return the servers that this caller reaches, in the order of their ids."""
@@ -269,6 +267,12 @@ class CallerView:
         if self.only_server_id is not None:
             return said[0][1] if said else None
         return "\n\n".join(f"# {name}\n{text[:_MAX_INSTRUCTIONS_CHARACTERS]}" for name, text in said) or None
+
+
+def is_current(fetched_at: float, max_age_seconds: float, changed_at: float, now: float) -> bool:
+    """Return whether a listing is recent and was fetched after the last change that the server announced."""
+    # A time in the future was recorded before the clock was set back, and says nothing about the order.
+    return 0 <= now - fetched_at < max_age_seconds and (changed_at < fetched_at or is_future(changed_at, now))
 
 
 def _collect_tool_patterns(caller: Caller) -> list[ToolPatterns]:
