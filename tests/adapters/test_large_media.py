@@ -7,17 +7,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from anthropic.types import Message, ToolUseBlock
+from openai.types.chat import ChatCompletionMessage
+from openai.types.responses import Response, ResponseFunctionToolCall
 from pydantic_ai.messages import BinaryContent
 from pydantic_ai.models.test import TestModel
 
-from toolyard.adapters.anthropic import _build_tool_result
-from toolyard.adapters.openai import _build_responses_output, _iter_chat_images
-from toolyard.adapters.parallel_calls import ModelToolCall
+from toolyard.adapters.anthropic import MessagesTools
+from toolyard.adapters.openai import ChatTools, ResponsesTools
 from toolyard.adapters.pydantic_ai import YardToolset
-from toolyard.types.tool import Media, Result, TextBlock
+from toolyard.types.tool import ContentBlock, Media, Result, TextBlock
 
 SMALL = Media("image", "image/png", "aGk=", 2)
-CALL = ModelToolCall("1", "t", "{}")
 MEDIA: dict[str, tuple[Media, bool]] = {
     "small": (SMALL, True),
     "large": (replace(SMALL, size=6_000_000, handle="r0", digest="00"), False),
@@ -28,26 +29,35 @@ MEDIA: dict[str, tuple[Media, bool]] = {
 }
 
 
-@pytest.mark.parametrize("which", MEDIA)
-def test_only_what_a_provider_takes_is_sent(which: str) -> None:
-    media, sent = MEDIA[which]
-    result = Result(None, "text", blocks=(TextBlock("text"), media))
-    for told in (str(list(_iter_chat_images(CALL, result))), str(_build_responses_output(result))):
-        assert ("data:image/png;base64,aGk=" in told) is sent
-        assert ("aGk=" in told) is sent
-    blocks: Any = _build_tool_result(CALL, result)["content"]
-    pictures = [block["source"]["media_type"] for block in blocks if block["type"] == "image"]
-    assert pictures == ["image/png"] * sent
-
-
 class SingleResultYard:
     """A yard with one result."""
 
-    def __init__(self, *media: Media) -> None:
-        self.result = Result(None, "text", blocks=media)
+    def __init__(self, *blocks: ContentBlock) -> None:
+        self.result = Result(None, "text", blocks=blocks)
 
     async def answer(self, name: str, arguments: object, **options: object) -> Result:
         return self.result
+
+
+@pytest.mark.parametrize("which", MEDIA)
+async def test_only_what_a_provider_takes_is_sent(which: str) -> None:
+    media, sent = MEDIA[which]
+    yard: Any = SingleResultYard(TextBlock("text"), media)
+    call = {"id": "1", "type": "function", "function": {"name": "t", "arguments": "{}"}}
+    chat = ChatCompletionMessage.model_validate({"role": "assistant", "content": None, "tool_calls": [call]})
+    output = [ResponseFunctionToolCall(type="function_call", call_id="1", name="t", arguments="{}")]
+    for told in (
+        str(await ChatTools(yard).answer(chat)),
+        str(await ResponsesTools(yard).answer(Response.model_construct(output=output))),
+    ):
+        assert "text" in told
+        assert ("data:image/png;base64,aGk=" in told) is sent
+        assert ("aGk=" in told) is sent
+    use = ToolUseBlock(type="tool_use", id="1", name="t", input={})
+    answers: Any = await MessagesTools(yard).answer(Message.model_construct(content=[use]))
+    (result,) = answers[0]["content"]
+    pictures = [block["source"]["media_type"] for block in result["content"] if block["type"] == "image"]
+    assert pictures == ["image/png"] * sent
 
 
 @pytest.mark.parametrize("which", ["small", "large", "of an odd spelling", "drawn", "old"])

@@ -18,7 +18,7 @@ from tests.gateway.conftest import LegacyClient, ModernClient
 
 from toolyard.agents.chat.turn import Turn
 from toolyard.agents.chat.turn_log import TurnLog
-from toolyard.clients.session import McpSession, _PendingCall  # pyright: ignore[reportPrivateUsage]
+from toolyard.clients.session import McpSession, PendingCall
 from toolyard.core.services import Services
 from toolyard.errors import ApprovalNeeded
 from toolyard.gateway.http.exchange import DisconnectWatcher
@@ -39,7 +39,7 @@ OURS = (
     LegacySession,
     Turn,
     DisconnectWatcher,
-    _PendingCall,
+    PendingCall,
 )
 ROUND_COUNT = 3
 WAITS = "s_wait"

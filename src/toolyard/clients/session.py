@@ -66,7 +66,7 @@ from toolyard.transports.transport import NOT_MCP_HINT, Transport
 from toolyard.types.call import McpRequest, RequestClient
 from toolyard.types.server import Timeouts
 
-__all__ = ["McpSession"]
+__all__ = ["McpSession", "PendingCall"]
 
 log = logging.getLogger("toolyard.link")
 
@@ -81,7 +81,7 @@ secrets, so its length must be bounded."""
 
 
 @dataclass(slots=True, eq=False)
-class _PendingCall:
+class PendingCall:
     """One request in flight, with its future and its time limits."""
 
     future: asyncio.Future[dict[str, Any]]
@@ -149,7 +149,7 @@ class McpSession:
         self._list_change_throttles: dict[str, ListChangeThrottle] = {}
         self._callbacks = callbacks
         self._loop = asyncio.get_running_loop()
-        self._pending: PendingRequests[_PendingCall] = PendingRequests()
+        self._pending: PendingRequests[PendingCall] = PendingRequests()
         self._abandoned_calls = AbandonedCalls()
         self._server_requests: dict[RequestId, asyncio.Task[None]] = {}
         self._queued_replies: deque[Message] = deque()
@@ -188,7 +188,7 @@ class McpSession:
             raise Unreachable(self._end_reason.cause, hint=self._end_reason.hint)
         method = request.method
         client = request.client
-        call = _PendingCall(self._loop.create_future(), timeouts.silence, request)
+        call = PendingCall(self._loop.create_future(), timeouts.silence, request)
         id = self._pending.register(call, method)
         # ``initialize`` negotiates the version, so it has none of the ``_meta`` fields that depend on it.
         if method == "initialize":
@@ -228,7 +228,7 @@ class McpSession:
             # the cycle, or both stay in memory until the garbage collector runs.
             del call
 
-    def _timeout_error(self, call: _PendingCall, timeouts: Timeouts, method: str) -> CallTimeout:
+    def _timeout_error(self, call: PendingCall, timeouts: Timeouts, method: str) -> CallTimeout:
         if self._loop.time() >= call.latest_end:
             limit_seconds = timeouts.call
             error = CallTimeout(
@@ -345,7 +345,7 @@ class McpSession:
                 self._abandoned_calls.on_answer(event.response_id)
                 self._skip_message(event)
 
-    def _on_response(self, event: RpcResponse[_PendingCall]) -> None:
+    def _on_response(self, event: RpcResponse[PendingCall]) -> None:
         future = event.token.future
         if future.done():
             return
@@ -363,7 +363,7 @@ class McpSession:
         else:
             future.set_exception(_build_rpc_error(event.failure))
 
-    def _on_progress(self, call: _PendingCall, params: dict[str, Any]) -> None:
+    def _on_progress(self, call: PendingCall, params: dict[str, Any]) -> None:
         # Progress restarts the silence limit, but not the total one: the specification (Timeouts) asks for a
         # maximum regardless of progress.
         call.reschedule(self._loop.time() + call.silence)
@@ -524,7 +524,7 @@ class McpSession:
             ),
         ]
 
-    def _report_wait(self, call: _PendingCall, message: str) -> None:
+    def _report_wait(self, call: PendingCall, message: str) -> None:
         """Report progress of our own for a call that waits. The specification requires that it increases."""
         if call.request.on_progress is not None and not call.future.done():
             call.last_progress += 0.001

@@ -77,22 +77,23 @@ _LATIN_1_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x100)}
 """Escapes of characters that the codec's error handler would write as ``\\x00``."""
 
 
-def visible(text: object, *, spaces: bool = False) -> str:
+def visible(text: object, *, spaces: bool = False, step_characters: int = _STEP_CHARACTERS) -> str:
     r"""Return the text with invisible characters replaced by escapes (``\u200b``).
 
     Line feeds and tabs remain.
 
     With ``spaces``, spaces that look like U+0020 are escaped, too, for text in which every character counts.
+    Other threads can run after each ``step_characters``.
     """
     plain = str(text).replace("\r\n", "\n")
     pattern = _ASCII_HIDDEN if plain.isascii() else hidden_or_space() if spaces else hidden_characters()
-    if len(plain) <= _STEP_CHARACTERS:
+    if len(plain) <= step_characters:
         return pattern.sub(lambda match: _escape_run(match[0]), plain)
     # ``re`` holds the interpreter lock. In steps, a thread that does this lets other threads run.
     return "".join(
         part
-        for start in range(0, len(plain), _STEP_CHARACTERS)
-        for part in _escape_part(pattern, plain, start, min(start + _STEP_CHARACTERS, len(plain)))
+        for start in range(0, len(plain), step_characters)
+        for part in _escape_part(pattern, plain, start, min(start + step_characters, len(plain)))
     )
 
 

@@ -17,12 +17,10 @@ from toolyard.config import load_settings
 from toolyard.types.account import LOCAL_PRINCIPAL
 
 
-def access(models: Models, wanted: str | None = None) -> tuple[str | None, str | None]:
+async def access(models: Models, wanted: str | None = None) -> tuple[str | None, str | None]:
     """Return the address and the key with which a model would be called."""
-    name = wanted or models.default_for(LOCAL_PRINCIPAL) or ""
-    entry = models._configured.get(name) or models._entry_for_unlisted(name, LOCAL_PRINCIPAL)
-    found = models._resolve_access(entry)
-    return found.base_url, found.api_key
+    _, model_ref = await models.pick(wanted, LOCAL_PRINCIPAL).get_model()
+    return model_ref.access.base_url, model_ref.access.api_key
 
 
 def of(tmp_path: Path, toml: str = "", **env: str) -> Models:
@@ -85,8 +83,8 @@ async def test_the_setting_model_is_the_default_and_stands_first(tmp_path: Path)
     models = of(tmp_path, toml)
     assert [choice.id for choice in models.choices_for(LOCAL_PRINCIPAL)] == ["anthropic:claude-x", "other"]
     assert models.default_for(LOCAL_PRINCIPAL) == "anthropic:claude-x"
-    assert access(models) == (None, "mine")
-    assert access(models, "anthropic:claude-y") == (None, "mine")
+    assert await access(models) == (None, "mine")
+    assert await access(models, "anthropic:claude-y") == (None, "mine")
 
 
 async def test_the_setting_model_may_name_a_listed_one(tmp_path: Path) -> None:
@@ -99,7 +97,7 @@ async def test_the_setting_model_may_name_a_listed_one(tmp_path: Path) -> None:
 async def test_models_from_the_environment_alone(tmp_path: Path) -> None:
     text = '{"house": {"model": "openai:llama", "base_url": "http://10.0.0.5/v1", "api_key": "abcd"}}'
     models = of(tmp_path, TOOLYARD_MODELS=text, TOOLYARD_MODEL="house")
-    assert access(models) == ("http://10.0.0.5/v1", "abcd")
+    assert await access(models) == ("http://10.0.0.5/v1", "abcd")
 
 
 # The selected model.
@@ -118,7 +116,7 @@ async def test_models_from_the_environment_alone(tmp_path: Path) -> None:
 )
 async def test_a_provider_with_a_key_needs_no_entry(tmp_path: Path, variable: str, wanted: str) -> None:
     models = of(tmp_path, **{variable: KEY})
-    assert access(models, wanted) == (None, KEY)
+    assert await access(models, wanted) == (None, KEY)
     assert models.pick(wanted, LOCAL_PRINCIPAL).choice.id == wanted
     with pytest.raises(NoSuchModel, match="no API key is set for its provider") as caught:
         of(tmp_path).pick(wanted, LOCAL_PRINCIPAL)
@@ -156,21 +154,21 @@ model = "anthropic:a"
 base_url = "https://elsewhere.example"
 """
     models = of(tmp_path, toml, OPENAI_API_KEY=KEY, ANTHROPIC_API_KEY=KEY)
-    assert access(models, "own") == access(models, "same") == (None, KEY)
-    assert access(models, "elsewhere") == ("https://elsewhere.example/v1", None)
-    assert access(models, "claude") == ("https://elsewhere.example", None)
+    assert await access(models, "own") == await access(models, "same") == (None, KEY)
+    assert await access(models, "elsewhere") == ("https://elsewhere.example/v1", None)
+    assert await access(models, "claude") == ("https://elsewhere.example", None)
 
 
 async def test_an_address_that_stands_for_the_providers_gets_its_key(tmp_path: Path) -> None:
     models = of(tmp_path, OPENAI_API_KEY=KEY, OPENAI_BASE_URL="https://proxy.example/v1")
-    assert access(models, "openai:x") == ("https://proxy.example/v1", KEY)
+    assert await access(models, "openai:x") == ("https://proxy.example/v1", KEY)
 
 
 async def test_the_setting_for_an_address_takes_no_key_of_others(tmp_path: Path) -> None:
     toml = 'model = "openai:x"\nmodel_base_url = "http://10.0.0.5/v1"\n'
     models = of(tmp_path, toml, OPENAI_API_KEY=KEY)
-    assert access(models) == ("http://10.0.0.5/v1", None)
-    assert access(models, "openai:y") == ("http://10.0.0.5/v1", None)
+    assert await access(models) == ("http://10.0.0.5/v1", None)
+    assert await access(models, "openai:y") == ("http://10.0.0.5/v1", None)
 
 
 async def test_no_key_is_in_any_words(tmp_path: Path) -> None:
@@ -179,7 +177,10 @@ async def test_no_key_is_in_any_words(tmp_path: Path) -> None:
     picked = models.pick(None, LOCAL_PRINCIPAL)
     assert isinstance(picked, PickedModel)
     shown = models.choices_for(LOCAL_PRINCIPAL)
-    assert KEY not in f"{shown!r} {picked!r} {models._configured!r} {models._accesses!r}"
+    _, model_ref = await picked.get_model()
+    assert model_ref.access.api_key == KEY
+    settings = load_settings(tmp_path, env={})
+    assert KEY not in f"{shown!r} {picked!r} {model_ref!r} {model_ref.access!r} {settings.models!r}"
 
 
 # Input types of models.

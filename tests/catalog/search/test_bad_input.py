@@ -156,7 +156,7 @@ def test_a_server_adds_so_many_terms_and_its_tools_are_still_found() -> None:
         "bad", {f"bad_t{n}": Definition("bad", f"t{n}", description=text) for n, text in enumerate(texts)}
     )
     index.put("good", {"good_read": Definition("good", "read", description="Photographs of zebras")})
-    assert len(index._postings.terms) < 1_200
+    assert index.term_count < 1_200
     assert index.search("bad_t199")[0].name == "bad_t199"
     assert len(index.search("common", 300)) == 200
     assert index.search("photographs")[0].name == "good_read"
@@ -168,4 +168,4 @@ def test_terms_of_removed_tools_count_until_the_index_is_rebuilt() -> None:
     index = SearchIndex(max_server_terms=1_000)
     for version in range(200):
         index.put("bad", {"bad_t": Definition("bad", "t", description=unique_words(version))})
-    assert len(index._postings.terms) < 1_200
+    assert index.term_count < 1_200

@@ -161,7 +161,7 @@ async def test_requests_that_strangers_do_not_finish_make_room(
     # The responses are being made.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(30):
-            while len(vars(limits)["_idle_connections"]) < 4:
+            while limits.idle_count < 4:
                 await asyncio.sleep(0.01)
     newcomers = [await LoopbackClient.open(port) for _ in range(4)]
     assert [await each.ask() for each in newcomers] == [200] * 4

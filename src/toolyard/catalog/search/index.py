@@ -80,6 +80,11 @@ class SearchIndex:
         """Number of removed tools that still take up space."""
         return self._postings.removed_count
 
+    @property
+    def term_count(self) -> int:
+        """Number of different terms in memory, including those of removed tools."""
+        return len(self._postings.terms)
+
     def put(self, server_id: str, tools: Mapping[str, Definition], description: str = "") -> None:
         """Index a server's tools under their exposed names, replacing the tools indexed for it before.
 

@@ -65,6 +65,11 @@ class ConnectionLimits:
     def __len__(self) -> int:
         return len(self._open_connections)
 
+    @property
+    def idle_count(self) -> int:
+        """Number of open connections that new ones may replace."""
+        return len(self._idle_connections)
+
     def add(self, connection: EvictableConnection, address: str) -> bool:
         """Count a new connection as idle. Return False if it must be refused."""
         group = _get_address_group(address)
