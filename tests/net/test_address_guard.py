@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -161,10 +162,17 @@ class ScriptedResolver(AbstractResolver):
         pass
 
 
-def resolve_with(net: OutboundHttp, guarded: bool, resolver: ScriptedResolver) -> None:
-    connector = net.session(guarded=guarded).connector
-    assert isinstance(connector, aiohttp.TCPConnector)
-    connector._resolver = resolver
+@pytest.fixture
+def resolver() -> ScriptedResolver:
+    return ScriptedResolver()
+
+
+@pytest.fixture
+async def scripted_net(resolver: ScriptedResolver) -> AsyncIterator[OutboundHttp]:
+    """A network in which the test chooses the addresses of names."""
+    net = OutboundHttp(resolver=resolver)
+    yield net
+    await net.close()
 
 
 async def get(net: OutboundHttp, url: Any, *, guarded: bool) -> str:
@@ -216,13 +224,12 @@ async def test_the_guard_refuses_private_literals_without_dialling(
 
 @pytest.mark.both_loops
 async def test_a_name_that_leads_to_a_private_address_is_refused(
-    server: LoopbackHttpServer, net: OutboundHttp
+    server: LoopbackHttpServer, scripted_net: OutboundHttp, resolver: ScriptedResolver
 ) -> None:
-    for guarded in (True, False):
-        resolve_with(net, guarded, ScriptedResolver(["127.0.0.1"]))
+    resolver.answers = [["127.0.0.1"]]
     url = server.at("innocent.example")
-    assert await get(net, url, guarded=False) == "hello"
-    assert await refused(net, url) == "the address 127.0.0.1 is private"
+    assert await get(scripted_net, url, guarded=False) == "hello"
+    assert await refused(scripted_net, url) == "the address 127.0.0.1 is private"
     assert len(server.seen) == 1
 
 
@@ -243,27 +250,31 @@ async def dialled_addresses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_a_name_that_was_public_when_it_was_looked_up_is_refused_when_it_is_private_at_the_socket(
-    server: LoopbackHttpServer, net: OutboundHttp, dialled_addresses: list[str]
+    server: LoopbackHttpServer,
+    scripted_net: OutboundHttp,
+    resolver: ScriptedResolver,
+    dialled_addresses: list[str],
 ) -> None:
-    resolver = ScriptedResolver(["93.184.216.34"], ["127.0.0.1"])
-    resolve_with(net, True, resolver)
+    resolver.answers = [["93.184.216.34"], ["127.0.0.1"]]
     url = server.at("rebinding.example")
     with pytest.raises(aiohttp.ClientConnectorError) as caught:
-        await get(net, url, guarded=True)
+        await get(scripted_net, url, guarded=True)
     assert not isinstance(caught.value.os_error, AddressRefused)
-    assert await refused(net, url) == "the address 127.0.0.1 is private"
+    assert await refused(scripted_net, url) == "the address 127.0.0.1 is private"
     assert (dialled_addresses, server.seen) == (["93.184.216.34"], [])
     assert resolver.asked == ["rebinding.example"] * 2
 
 
 async def test_a_check_before_the_request_is_not_what_protects(
-    server: LoopbackHttpServer, net: OutboundHttp, dialled_addresses: list[str]
+    server: LoopbackHttpServer,
+    scripted_net: OutboundHttp,
+    resolver: ScriptedResolver,
+    dialled_addresses: list[str],
 ) -> None:
-    resolver = ScriptedResolver(["93.184.216.34"], ["127.0.0.1"])
-    resolve_with(net, True, resolver)
+    resolver.answers = [["93.184.216.34"], ["127.0.0.1"]]
     (checked,) = await resolver.resolve("rebinding.example")
     assert not is_private(checked["host"])
-    assert "is private" in await refused(net, server.at("rebinding.example"))
+    assert "is private" in await refused(scripted_net, server.at("rebinding.example"))
     assert (dialled_addresses, server.seen) == ([], [])
 
 
@@ -272,18 +283,24 @@ async def test_a_check_before_the_request_is_not_what_protects(
     [["93.184.216.34", "127.0.0.1"], ["127.0.0.1", "93.184.216.34"], ["::1", "93.184.216.34", "127.0.0.1"]],
 )
 async def test_of_several_addresses_the_private_ones_are_never_dialled(
-    server: LoopbackHttpServer, net: OutboundHttp, dialled_addresses: list[str], addresses: list[str]
+    server: LoopbackHttpServer,
+    scripted_net: OutboundHttp,
+    resolver: ScriptedResolver,
+    dialled_addresses: list[str],
+    addresses: list[str],
 ) -> None:
-    resolve_with(net, True, ScriptedResolver(addresses))
-    assert "the address" in await refused(net, server.at("mixed.example"))
+    resolver.answers = [addresses]
+    assert "the address" in await refused(scripted_net, server.at("mixed.example"))
     assert set(dialled_addresses) == {"93.184.216.34"}
     assert server.seen == []
 
 
-async def test_the_guard_lets_public_addresses_pass(net: OutboundHttp, dialled_addresses: list[str]) -> None:
-    resolve_with(net, True, ScriptedResolver(["93.184.216.34"]))
+async def test_the_guard_lets_public_addresses_pass(
+    scripted_net: OutboundHttp, resolver: ScriptedResolver, dialled_addresses: list[str]
+) -> None:
+    resolver.answers = [["93.184.216.34"]]
     with pytest.raises(aiohttp.ClientConnectorError) as caught:
-        await get(net, aiohttp.client.URL("http://public.example:8080/"), guarded=True)
+        await get(scripted_net, aiohttp.client.URL("http://public.example:8080/"), guarded=True)
     assert caught.value.os_error.errno == 111
     assert dialled_addresses == ["93.184.216.34"]
 
