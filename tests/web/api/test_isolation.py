@@ -248,6 +248,7 @@ async def two_user_site(
 
 async def operations(client: Any) -> list[tuple[str, str, str]]:
     document = (await client.get("/api/v1/openapi.json")).json
+    assert document["paths"]
     return [
         (operation["operationId"], method.upper(), path)
         for path, methods in document["paths"].items()

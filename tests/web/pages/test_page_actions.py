@@ -245,5 +245,7 @@ async def test_where_one_is_can_be_seen_in_forced_colours(windows: Windows) -> N
     page = windows.page
     await page.emulate_media(forced_colors="active")
     await page.goto("/ui/chat")
-    for here in await page.locator("a[aria-current]").all():
+    links = page.locator("a[aria-current]")
+    await expect(links.first).to_be_visible()
+    for here in await links.all():
         assert await here.evaluate("(link) => getComputedStyle(link).outlineStyle") == "solid"
