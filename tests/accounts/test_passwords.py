@@ -96,17 +96,18 @@ async def test_a_password_costs_enough_to_protect_it() -> None:
 
 
 async def test_the_loop_goes_on_while_a_password_is_hashed() -> None:
-    beats = threading.Event()
+    loop, entered, beats = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     class BlockingPasswordHasher(PasswordHasher):
         def hash(self, password: str | bytes, *, salt: bytes | None = None) -> str:
+            loop.call_soon_threadsafe(entered.set)
             assert beats.wait(30), "the loop stands still"
             return super().hash(password, salt=salt)
 
     hashing = asyncio.ensure_future(
         AsyncPasswordHasher(BlockingPasswordHasher(1, 8, 1)).hash("correct horse")
     )
-    await asyncio.sleep(0.05)
+    await entered.wait()
     assert not hashing.done()
     beats.set()
     assert await hashing

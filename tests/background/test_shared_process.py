@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -524,8 +523,15 @@ os.setuid(12345)
 connection = socket.socket()
 connection.connect(("127.0.0.1", int(sys.argv[1])))
 connection.sendall(f"GET {sys.argv[2]} HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\n\\r\\n".encode())
+print(connection.getsockname()[1])
 connection.close()
 """
+
+
+def is_user_of_port_known(port: int) -> bool:
+    """Return whether the kernel still shows who opened the connection from a local port."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[1].endswith(f":{port:04X}") and row[7] != "0" for row in rows)
 
 
 def test_a_request_of_another_user_who_does_not_wait_for_its_response_is_refused(machine: Machine) -> None:
@@ -539,8 +545,8 @@ def test_a_request_of_another_user_who_does_not_wait_for_its_response_is_refused
     owner.suspend()
     try:
         words = [sys.executable, "-c", CLOSED_REQUEST, str(parts.port), parts.path]
-        subprocess.run(words, check=True)
-        time.sleep(0.5)  # Until the kernel has forgotten the client's socket.
+        port = int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+        wait_until(lambda: not is_user_of_port_known(port))
     finally:
         owner.resume()
     # The link was not used.

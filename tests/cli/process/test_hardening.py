@@ -48,15 +48,25 @@ OTHER = (
     "print('seen' if os.path.exists(f'/proc/{os.getppid()}') else 'hidden', is_runner_gone(sys.argv[1], 0))"
 )
 
+class Echo:
+    def __init__(self):
+        self.first = asyncio.get_running_loop().create_future()
+
+    def on_message(self, message, size=0):
+        self.first.set_result(message["method"])
+
+    def on_lost(self, error):
+        self.first.set_result(error)
+
 async def main():
     protect_process()
-    supervisor = ProcessSupervisor()
-    transport = StdioTransport(StdioSpec("/bin/sleep", ("600",)), supervisor)
-    await transport.open(None)
+    supervisor, echo = ProcessSupervisor(), Echo()
+    transport = StdioTransport(StdioSpec("/bin/cat"), supervisor)
+    await transport.open(echo)
     words = [sys.executable, "-c", OTHER, create_runner_id()]
     print(subprocess.check_output(words, text=True).strip())
-    await asyncio.sleep(0.5)
-    print(transport._child.returncode)
+    await transport.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+    print(await echo.first)
     await transport.close()
     await supervisor.close()
 
@@ -120,4 +130,4 @@ def test_a_toolyard_that_others_do_not_see_in_proc_is_not_taken_for_dead(user_fo
     """The service unit in the documentation has ``ProtectProc=invisible``."""
     (user_folder / "owner.py").write_text(OWNER)
     ran = run_with_hidden_processes(user_folder, "owner.py")
-    assert ran.stdout.split("\n")[:2] == ["hidden False", "None"], ran.stderr
+    assert ran.stdout.split("\n")[:2] == ["hidden False", "ping"], ran.stderr
