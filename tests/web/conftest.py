@@ -29,7 +29,7 @@ from toolyard.core.services import Services
 from toolyard.types.account import Right, Role, TokenScope, User
 from toolyard.types.agent import Agent
 from toolyard.web.access.cookies import cookie_name
-from toolyard.web.app import make_app
+from toolyard.web.app import AppTimeouts, make_app
 from toolyard.web.http_server.run import HttpServer
 from toolyard.web.http_server.socket import open_listener
 from toolyard.web.public_urls import PublicUrls
@@ -270,6 +270,7 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
         *,
         data: Path | None = None,
         agents: Sequence[Agent] = (),
+        timeouts: AppTimeouts = AppTimeouts(),  # noqa: B008 - frozen
         **settings: Any,
     ) -> InProcessApp:
         folder = data or tmp_path / f"local{time.monotonic_ns()}"
@@ -285,7 +286,7 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
         loaded = LoadedAgents(chosen.agents_path or folder / "AGENTS.md", tuple(agents))
         services = await Services.open(configuration, chosen, folder, loaded, links)
         stack.push_async_callback(services.close)
-        app = make_app(services)
+        app = make_app(services, timeouts)
         running = HttpServer(app, listener)
         await running.start()
         local = InProcessApp(services, app, listener.address)

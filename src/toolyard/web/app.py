@@ -22,7 +22,7 @@ from toolyard.config.file_io import remove_stale_temporary_files
 from toolyard.config.settings.table import Settings
 from toolyard.core.services import Services
 from toolyard.gateway.gateway import Gateway
-from toolyard.gateway.http.event_streams import StreamLimits
+from toolyard.gateway.http.event_streams import HEARTBEAT_SECONDS, StreamLimits
 from toolyard.gateway.input_required.request_state import RequestStateSealer
 from toolyard.registry.public_registry import PublicRegistry
 from toolyard.store import Database
@@ -36,7 +36,7 @@ from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.api.openapi import build_openapi_document
 from toolyard.web.approval_review import ApprovalExplainer
-from toolyard.web.gateway_mount import GatewayMount
+from toolyard.web.gateway_mount import ADMISSION_CACHE_SECONDS, GatewayMount
 from toolyard.web.http_server.background_work import (
     FileChanges,
     delete_expired_periodically,
@@ -57,7 +57,7 @@ from toolyard.web.http_server.metrics import Metrics
 from toolyard.web.http_server.run import run_server
 from toolyard.web.http_server.socket import Listener
 from toolyard.web.middleware.authenticate_first import AuthenticateFirst
-from toolyard.web.middleware.request_body import RequestBodyLimits
+from toolyard.web.middleware.request_body import BODY_TIMEOUT_SECONDS, RequestBodyLimits
 from toolyard.web.middleware.request_guard import RequestGuard
 from toolyard.web.middleware.response_body import ResponseBodies
 from toolyard.web.middleware.tracing import TraceContextMiddleware, TracingMiddleware
@@ -81,7 +81,7 @@ from toolyard.web.tool_search import ToolSearch
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components import responses
 
-__all__ = ["ServeOptions", "make_app", "serve"]
+__all__ = ["AppTimeouts", "ServeOptions", "make_app", "serve"]
 
 _GATEWAY_PATHS = f"{GATEWAY_PREFIX}/"
 
@@ -103,12 +103,24 @@ class _Application(FastAPI):
             await super().__call__(scope, receive, send)
 
 
-def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -> FastAPI:
+@dataclass(frozen=True, slots=True)
+class AppTimeouts:
+    """Times in seconds that no setting changes."""
+
+    body: float = BODY_TIMEOUT_SECONDS
+    """For the arrival of a request's body."""
+    heartbeat: float = HEARTBEAT_SECONDS
+    """Between two heartbeats of an event stream, each with a check of the sign-in."""
+    admission: float = ADMISSION_CACHE_SECONDS
+    """For which the gateway does not look up a token and its owner's instances again."""
+
+
+def make_app(services: Services, timeouts: AppTimeouts = AppTimeouts()) -> FastAPI:  # noqa: B008 - frozen
     """Create the application on services that the caller opens and closes."""
     core, settings, database = services.core, services.settings, services.database
     urls = PublicUrls(settings)
-    body_limits = body_limits or RequestBodyLimits(settings)
-    stream_limits = StreamLimits(settings.max_streams_per_person, settings.max_streams)
+    body_limits = RequestBodyLimits(settings, timeout_seconds=timeouts.body)
+    stream_limits = StreamLimits(settings.max_streams_per_person, settings.max_streams, timeouts.heartbeat)
     metrics = Metrics(core.manager.statuses)
     core.call_path.observers.append(metrics.record_call)
     gateway = Gateway(
@@ -137,6 +149,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         services.people,
         body_limits,
         stream_limits,
+        timeouts.admission,
     )
     gateway_instances = GatewayInstanceSync(
         gateway, services.instances, core.manager, core.tool_directory, core.locks

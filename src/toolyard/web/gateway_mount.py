@@ -42,13 +42,13 @@ from toolyard.web.middleware import request_body
 from toolyard.web.problem_details import build_refusal_response
 from toolyard.web.protected_resource import GATEWAY_PREFIX, ResourceServer
 
-__all__ = ["GatewayMount"]
+__all__ = ["ADMISSION_CACHE_SECONDS", "GatewayMount"]
 
 _ENDPOINT_CACHE_ENTRIES = 1024
 _ADMISSION_CACHE_ENTRIES = 4096
 _MAX_CACHE_KEY_CHARACTERS = 8_192
 """Maximum length of a cache key (token, path, query). Longer requests are authenticated every time."""
-_ADMISSION_CACHE_SECONDS = 1.0
+ADMISSION_CACHE_SECONDS = 1.0
 DATABASE_UNAVAILABLE_MESSAGE = "Toolyard's database is not available. Try again later."
 """Message for callers that are not authenticated yet. The details are only logged."""
 log = logging.getLogger("toolyard.web")
@@ -92,7 +92,7 @@ class GatewayMount:
         people: AccountService,
         body_limits: request_body.RequestBodyLimits,
         stream_limits: StreamLimits,
-        admission_cache_seconds: float = _ADMISSION_CACHE_SECONDS,
+        admission_cache_seconds: float = ADMISSION_CACHE_SECONDS,
     ) -> None:
         self.gateway = gateway
         self.admission_cache_seconds = admission_cache_seconds

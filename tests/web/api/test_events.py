@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from toolyard.gateway.http.event_streams import StreamLimits
+from toolyard.web.app import AppTimeouts
 from toolyard.web.servers.status import StatusUpdates
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tests.conftest import ListeningProgram
-    from tests.web.conftest import InProcessApp
+    from tests.web.conftest import InProcessApp, Opening
 
 
 @asynccontextmanager
@@ -80,8 +80,9 @@ async def test_a_stream_is_for_those_who_are_signed_in(password_site: InProcessA
     assert (await password_site.client().get("/api/v1/events")).status == 401
 
 
-async def test_a_stream_ends_with_the_sign_in(password_site: InProcessApp) -> None:
-    password_site.part(StreamLimits).heartbeat_seconds = 0.1
+async def test_a_stream_ends_with_the_sign_in(open_site: Opening, demo: dict[str, Any]) -> None:
+    timeouts = AppTimeouts(heartbeat=0.1)
+    password_site = await open_site({"demo": demo}, people_mode="password", timeouts=timeouts)
     ada, bob = await password_site.person("ada"), await password_site.person("bob")
     for person in (ada, bob):
         async with person.token.session.get(

@@ -27,8 +27,8 @@ from tests.web.chat.chat_client import (
     say,
 )
 
-from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.types.chat import Kind, NewChatEvent, TurnState
+from toolyard.web.app import AppTimeouts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -152,9 +152,9 @@ async def test_a_chat_that_there_is_not_has_no_stream(local: Any) -> None:
     assert (answer.status, answer.json["type"]) == (404, "urn:toolyard:problem:not-found")
 
 
-async def test_a_stream_ends_with_its_chat(local: Any) -> None:
+async def test_a_stream_ends_with_its_chat(open_site: Opening, demo: dict[str, Any]) -> None:
     # At once, and not when it is next looked for.
-    local.part(StreamLimits).heartbeat_seconds = 600.0
+    local = await open_site({"demo": demo}, timeouts=AppTimeouts(heartbeat=600.0))
     client = local.client()
     chat = await begin(client)
     async with open_stream(client, chat) as stream:
@@ -194,8 +194,7 @@ async def test_a_stream_ends_in_order_when_the_database_does(
 async def test_a_stream_ends_with_the_sign_in_and_beats_until_then(
     open_site: Opening,
 ) -> None:
-    team = await open_site(people_mode="password")
-    team.part(StreamLimits).heartbeat_seconds = 0.1
+    team = await open_site(people_mode="password", timeouts=AppTimeouts(heartbeat=0.1))
     ada = await team.person("ada")
     chat = await begin(ada.token)
     async with open_stream(ada.token, chat) as stream:
@@ -210,8 +209,7 @@ async def test_a_stream_ends_with_the_sign_in_and_beats_until_then(
 async def test_the_stream_of_a_page_ends_in_order_with_the_sign_in(
     open_site: Opening, caplog: pytest.LogCaptureFixture
 ) -> None:
-    team = await open_site(people_mode="password")
-    team.part(StreamLimits).heartbeat_seconds = 0.1
+    team = await open_site(people_mode="password", timeouts=AppTimeouts(heartbeat=0.1))
     ada = await team.person("ada")
     chat = await begin(ada.token)
     address, headers = f"{team.url}/ui/chat/{chat}/stream", ada.browser.headers

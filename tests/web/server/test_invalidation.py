@@ -17,6 +17,7 @@ from toolyard.gateway.http.exchange import HttpRequestRejected, ListenRequests
 from toolyard.store import Database
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.registry import RegistryServer
+from toolyard.web.app import AppTimeouts
 from toolyard.web.gateway_mount import GatewayMount
 from toolyard.web.http_server.invalidation import recheck_listeners_periodically
 from toolyard.web.servers.live_updates import LiveUpdate, LiveUpdates
@@ -58,8 +59,8 @@ async def open_stream(local: InProcessApp, token: str) -> AsyncIterator[aiohttp.
 @pytest.fixture
 async def password_site(open_site: Opening, tmp_path: Path) -> InProcessApp:
     """It would believe a token for an hour, if it did not hear."""
-    local = await open_site({}, data=tmp_path / "data", people_mode="password")
-    local.part(GatewayMount).admission_cache_seconds = 3_600.0
+    timeouts = AppTimeouts(admission=3_600.0)
+    local = await open_site({}, data=tmp_path / "data", people_mode="password", timeouts=timeouts)
     async with asyncio.timeout(30):
         while not local.services.database.signals.is_listening:
             await asyncio.sleep(0.01)

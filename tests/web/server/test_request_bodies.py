@@ -14,6 +14,7 @@ import pytest
 from tests.loop_watch import LoopWatch
 from tests.web.conftest import InProcessApp, SignedInUser
 
+from toolyard.web.app import AppTimeouts
 from toolyard.web.middleware.request_body import RequestBodyLimits
 
 if TYPE_CHECKING:
@@ -295,9 +296,8 @@ async def test_a_request_that_expects_to_be_asked_for_its_body_is_asked_only_whe
 
 
 async def test_the_clock_of_a_body_runs_for_known_users_too(open_site: Opening) -> None:
-    local: InProcessApp = await open_site(people_mode="password")
+    local: InProcessApp = await open_site(people_mode="password", timeouts=AppTimeouts(body=0.2))
     ann = await local.person("ann")
-    local.part(RequestBodyLimits).timeout_seconds = 0.2
     for path in ("/api/v1/chats", "/mcp"):
         upload = await Upload(local, path, 100, as_token(ann)).open()
         assert await upload.status() == 408

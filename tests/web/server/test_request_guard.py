@@ -393,15 +393,13 @@ def _told(port: int | None, begun: bytes) -> bytes:
 
 async def test_a_body_that_never_comes_is_not_waited_for_for_ever(open_site: Opening) -> None:
     """The HTTP server would wait; the application has its own clock."""
-    from toolyard.web.app import make_app
+    from toolyard.web.app import AppTimeouts, make_app
     from toolyard.web.http_server.run import HttpServer
     from toolyard.web.http_server.socket import open_listener
-    from toolyard.web.middleware.request_body import RequestBodyLimits
 
     local = await open_site()
-    limits = RequestBodyLimits(local.services.settings, timeout_seconds=0.3)
     listener = open_listener("127.0.0.1", 0)
-    running = HttpServer(make_app(local.services, limits), listener)
+    running = HttpServer(make_app(local.services, AppTimeouts(body=0.3)), listener)
     await running.start()
     head = (
         b"POST /api/v1/tokens HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -14,7 +14,7 @@ from toolyard.protocol.codec import encode
 from toolyard.protocol.jsonrpc import Message
 from toolyard.types.plurals import format_count
 
-__all__ = ["EventStream", "Send", "StreamLimits"]
+__all__ = ["HEARTBEAT_SECONDS", "EventStream", "Send", "StreamLimits"]
 
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -24,7 +24,7 @@ _MAX_REPLAY_MESSAGES = 256
 """Maximum number of messages that a returning client can get again."""
 _MAX_KEPT_BYTES = 2 * 1024 * 1024
 """Maximum size of the unsent and replayable messages. Beyond it, everything but responses is dropped."""
-_KEEPALIVE_SECONDS = 15.0
+HEARTBEAT_SECONDS = 15.0
 _RETRY_MILLISECONDS = 1000
 """Delay after which a client should reconnect when its stream has ended."""
 _STREAM_HEADERS = [
@@ -39,7 +39,7 @@ class StreamLimits:
     """Limits the open event streams of one process, per user and in total."""
 
     def __init__(
-        self, max_per_user: int, max_total: int, heartbeat_seconds: float = _KEEPALIVE_SECONDS
+        self, max_per_user: int, max_total: int, heartbeat_seconds: float = HEARTBEAT_SECONDS
     ) -> None:
         self.heartbeat_seconds = heartbeat_seconds
         """Interval between heartbeats: proxies close silent connections. Also the interval at which the
@@ -189,7 +189,7 @@ class EventStream:
                 break
             else:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_KEEPALIVE_SECONDS):
+                    async with asyncio.timeout(HEARTBEAT_SECONDS):
                         await self._wakeup.wait()
                     continue
                 await send({"type": "http.response.body", "body": b":\n\n", "more_body": True})

@@ -18,6 +18,7 @@ from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY, RequestCont
 from toolyard.web.problem_details import ProblemDetails, build_problem
 
 __all__ = [
+    "BODY_TIMEOUT_SECONDS",
     "MAX_API_BYTES",
     "MAX_FORM_FIELDS",
     "UPLOAD_PATH",
@@ -59,7 +60,7 @@ _FORM_SPOOL_BYTES = 16 * 1024
 """Part of each file of a form that is held in memory. The rest is in a temporary file without a name."""
 MAX_API_BYTES = 8 * 1024 * 1024
 """Limit for the API and the gateway. Tool arguments may contain a file."""
-_BODY_TIMEOUT_SECONDS = 60.0
+BODY_TIMEOUT_SECONDS = 60.0
 _MAX_ANONYMOUS_BYTES_PER_ADDRESS = 1024 * 1024
 _MAX_ANONYMOUS_BYTES = 16 * 1024 * 1024
 """Limit for public forms in transit, counted apart so that they do not use up the memory of users."""
@@ -148,7 +149,7 @@ class RequestBodyLimits:
         self,
         settings: Settings,
         *,
-        timeout_seconds: float = _BODY_TIMEOUT_SECONDS,
+        timeout_seconds: float = BODY_TIMEOUT_SECONDS,
         anonymous_bytes_per_address: int = _MAX_ANONYMOUS_BYTES_PER_ADDRESS,
         anonymous_bytes: int = _MAX_ANONYMOUS_BYTES,
     ) -> None:
