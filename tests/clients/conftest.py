@@ -131,9 +131,10 @@ def good(hostile_stdio: str) -> Server:
 
 
 @pytest.fixture
-async def processes() -> AsyncIterator[ProcessPool]:
-    """A pool for ``open_manager(…, processes=processes)`` whose supervisor the test may configure."""
-    pool = ProcessPool()
+async def processes(request: pytest.FixtureRequest) -> AsyncIterator[ProcessPool]:
+    """A pool for ``open_manager(…, processes=processes)``. Its parameter is the number of seconds for which
+    processes may go on after SIGTERM."""
+    pool = ProcessPool(sigterm_grace_seconds=request.param)
     yield pool
     await pool.close()
 

@@ -354,6 +354,7 @@ async def test_an_answer_with_neither_result_nor_error_is_none(bad: Bad, open_ma
         ("exits-but-output-is-held", "exited with code 4"),
     ],
 )
+@pytest.mark.parametrize("processes", [0.3], indirect=True)
 async def test_a_server_that_ends_in_the_middle_of_calls_leaves_their_outcome_unknown(
     mode: str,
     words: str,
@@ -363,7 +364,6 @@ async def test_a_server_that_ends_in_the_middle_of_calls_leaves_their_outcome_un
     assert_cause: Says,
     processes: ProcessPool,
 ) -> None:
-    processes.supervisor.sigterm_grace_seconds = 0.3
     async with open_manager(bad(mode), processes=processes) as manager:
         await manager.list_tools("bad")
         with max_duration(3):
@@ -592,6 +592,7 @@ async def test_a_server_that_will_not_go_is_killed_within_bounds(
         assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.parametrize("processes", [0.3], indirect=True)
 async def test_what_a_server_started_goes_with_it(
     bad: Bad,
     journal: Journal,
@@ -600,7 +601,6 @@ async def test_what_a_server_started_goes_with_it(
     wait_until: Until,
     processes: ProcessPool,
 ) -> None:
-    processes.supervisor.sigterm_grace_seconds = 0.3
     async with open_manager(bad("family"), processes=processes) as manager:
         await call_tool(manager, "bad", "echo")
         family = [*journal.starts(), *journal.processes()]
@@ -611,10 +611,10 @@ async def test_what_a_server_started_goes_with_it(
         await wait_until(lambda: not any(is_running(pid) for pid in family))
 
 
+@pytest.mark.parametrize("processes", [4], indirect=True)
 async def test_callers_are_told_in_time_however_long_the_server_takes_to_go(
     bad: Bad, open_manager: Beside, max_duration: Within, assert_cause: Says, processes: ProcessPool
 ) -> None:
-    processes.supervisor.sigterm_grace_seconds = 4
     stubborn = bad("stubborn-and-silent", timeouts=Timeouts(0.5, 1, 1))
     async with open_manager(stubborn, processes=processes) as manager:
         before = own_descendants()

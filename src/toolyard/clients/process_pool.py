@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from toolyard.clients.connection import Connection
-from toolyard.transports.stdio.supervisor import ProcessSupervisor, build_child_environment
+from toolyard.transports.stdio.supervisor import (
+    SIGTERM_GRACE_SECONDS,
+    ProcessSupervisor,
+    build_child_environment,
+)
 from toolyard.types.server import StdioSpec, Trust
 
 __all__ = ["Launch", "OnConnectionNotification", "ProcessKey", "ProcessPool"]
@@ -91,9 +95,11 @@ class ProcessPool:
     releases it.
     """
 
-    def __init__(self, max_processes: int | None = None) -> None:
+    def __init__(
+        self, max_processes: int | None = None, *, sigterm_grace_seconds: float = SIGTERM_GRACE_SECONDS
+    ) -> None:
         """``max_processes`` is the maximum number of child processes; None means no limit."""
-        self.supervisor = ProcessSupervisor(max_processes)
+        self.supervisor = ProcessSupervisor(max_processes, sigterm_grace_seconds)
         self._processes: dict[ProcessKey, _PooledProcess] = {}
         self._keys: dict[Connection, ProcessKey] = {}
         self._managers: dict[object, Callable[[], Iterable[Connection]]] = {}

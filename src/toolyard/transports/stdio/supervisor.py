@@ -16,7 +16,12 @@ from collections.abc import Generator, Mapping
 from toolyard.errors import Unreachable
 from toolyard.transports.stdio import watchdog
 
-__all__ = ["INHERITED_VARIABLES", "ProcessSupervisor", "build_child_environment"]
+__all__ = [
+    "INHERITED_VARIABLES",
+    "SIGTERM_GRACE_SECONDS",
+    "ProcessSupervisor",
+    "build_child_environment",
+]
 
 log = logging.getLogger("toolyard.children")
 
@@ -31,7 +36,7 @@ INHERITED_VARIABLES = (
 )
 # fmt: on
 """Environment variables that a child inherits. Others are not passed on; a server's ``env`` is added."""
-_SIGTERM_GRACE_SECONDS = 5.0
+SIGTERM_GRACE_SECONDS = 5.0
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 _OWN_LIMIT_LOCK = threading.Lock()
 
@@ -60,7 +65,7 @@ class ProcessSupervisor:
     """
 
     def __init__(
-        self, max_children: int | None = None, sigterm_grace_seconds: float = _SIGTERM_GRACE_SECONDS
+        self, max_children: int | None = None, sigterm_grace_seconds: float = SIGTERM_GRACE_SECONDS
     ) -> None:
         """``max_children`` is the maximum number of concurrent children; None means no limit."""
         self.sigterm_grace_seconds = sigterm_grace_seconds
