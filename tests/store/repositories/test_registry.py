@@ -9,12 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, text
 
 from toolyard.auth.storage import OAuthGrant, PendingSignIn
 from toolyard.registry.errors import NotFound, Taken
 from toolyard.store import Database
-from toolyard.store.repositories import registry as stored
 from toolyard.types.account import User
 from toolyard.types.approval import Approval, Grant
 from toolyard.types.registry import Instance, InstanceState, RegistryServer
@@ -295,16 +294,16 @@ async def test_of_many_who_take_a_slug_at_once_one_gets_it(database: Database, i
 
 
 async def test_no_instance_gets_a_choice_that_is_being_removed(
-    database: Database, server: RegistryServer, instance: Instance, monkeypatch: pytest.MonkeyPatch
+    database: Database, server: RegistryServer, instance: Instance
 ) -> None:
-    reset, entered, go_on = stored._reset_sign_ins, threading.Event(), threading.Event()
+    entered, go_on, writer = threading.Event(), threading.Event(), database.executor.engines.writer
 
-    def slowly(*words: Any) -> None:
-        entered.set()
-        assert go_on.wait(30)
-        reset(*words)
+    def wait_before_reset(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("UPDATE instances"):
+            entered.set()
+            assert go_on.wait(60)
 
-    monkeypatch.setattr(stored, "_reset_sign_ins", slowly)
+    event.listen(writer, "before_cursor_execute", wait_before_reset)
     registry = database.registry
     saving = asyncio.create_task(registry.save_server(replace(server, choices=server.choices[1:])))
     assert await asyncio.to_thread(entered.wait, 20)
@@ -314,11 +313,24 @@ async def test_no_instance_gets_a_choice_that_is_being_removed(
         asyncio.create_task(registry.add_instance(late)),
         asyncio.create_task(registry.save_instance(changed)),
     ]
-    await asyncio.sleep(0.3)
+    # SQLite has one writer, so that nothing else can be waited for.
+    if database.executor.engines.kind == "postgresql":
+        await _wait_for_lock_waiters(database, len(attempts))
     go_on.set()
     assert await saving
     for outcome in await asyncio.gather(*attempts, return_exceptions=True):
         assert isinstance(outcome, NotFound)
+    event.remove(writer, "before_cursor_execute", wait_before_reset)
+
+
+async def _wait_for_lock_waiters(database: Database, count: int) -> None:
+    waiters = text(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    async with asyncio.timeout(30):
+        while await database.executor.fetch_value(waiters) != count:
+            await asyncio.sleep(0.01)
 
 
 async def test_listing_survives_servers_that_are_deleted_meanwhile(
