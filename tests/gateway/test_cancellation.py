@@ -93,6 +93,7 @@ async def test_a_flood_fills_nothing_and_what_is_old_does_not_count() -> None:
     with pytest.raises(asyncio.CancelledError):
         held.begin(9_999, task)
     assert not task.cancelled()
-    held.early_cancellation_seconds = 0.0
-    held.begin(9_998, task)
+    impatient = CancellableRequests(early_cancellation_seconds=0.0)
+    impatient.cancel(9_998)
+    impatient.begin(9_998, task)
     await task

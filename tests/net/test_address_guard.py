@@ -11,6 +11,7 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from yarl import URL
 
 from toolyard.errors import ConfigError
 from toolyard.net import AddressGuard, AddressRefused, OutboundHttp, is_private
@@ -300,7 +301,7 @@ async def test_the_guard_lets_public_addresses_pass(
 ) -> None:
     resolver.answers = [["93.184.216.34"]]
     with pytest.raises(aiohttp.ClientConnectorError) as caught:
-        await get(scripted_net, aiohttp.client.URL("http://public.example:8080/"), guarded=True)
+        await get(scripted_net, URL("http://public.example:8080/"), guarded=True)
     assert caught.value.os_error.errno == 111
     assert dialled_addresses == ["93.184.216.34"]
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from toolyard.gateway.surface.result_limits import is_text_equivalent
 from toolyard.results import MemoryResultStore, ResultLimits, model_result, shape_and_store
-from toolyard.results import readable_json as readable_module
 from toolyard.results.content_blocks import decode_base64, normalize_base64
 from toolyard.results.json_size import is_large
 from toolyard.results.partial_read import ResultReadError, has_more_values, read_path
@@ -29,9 +28,14 @@ VALUES = st.recursive(
 )
 
 
+LONG_TEXT = "x" * 1_000_000
+
+
 @given(VALUES)
 def test_a_large_value_is_written_as_a_small_one(value: Any) -> None:
-    assert "".join(readable_module._dump_in_pieces(value, None)) == json.dumps(value, ensure_ascii=False)
+    large = [value, LONG_TEXT]
+    assert is_large(large)
+    assert to_readable_json(large) == json.dumps(large, ensure_ascii=False)
 
 
 @given(VALUES, st.integers(1, 30))

@@ -167,9 +167,11 @@ async def test_over_stdio_a_connection_closes_while_a_large_message_is_decoded(
 ) -> None:
     transport = StdioTransport(StdioSpec(sys.executable, ("-c", STDIO)), process_supervisor)
     await transport.open(recorder)
+    before = asyncio.all_tasks()
     await transport.send(call(1))
     async with asyncio.timeout(30):
-        while transport._decode_task is None:
+        # A task is started for the large message.
+        while asyncio.all_tasks() == before:
             await asyncio.sleep(0)
         await transport.close()
     assert recorder.messages == []

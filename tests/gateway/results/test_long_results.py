@@ -21,6 +21,7 @@ from tests.gateway.large_results_server import data, words
 from tests.web.conftest import InProcessApp
 
 from toolyard.meta_tools.meta_tools import missing_result_message
+from toolyard.store.sql.tables import results
 from toolyard.types.account import Right, TokenScope
 
 LONG_RESULT_CHARACTERS = 150_000
@@ -290,8 +291,8 @@ async def test_what_is_anothers_expired_or_made_up_is_like_any_unknown_resource(
     assert await refused(bobs, f"{uri}?offset=5") == unknown
     assert await refused(bobs, MADE_UP) == unknown
     assert await refused(bobs, f"{uri}/../x") == unknown
-    for handles in services.services.core.call_path._result_stores.values():
-        handles._results._stores.clock = lambda: 2**33
+    executor = services.services.database.executor
+    await executor.write(lambda connection: connection.execute(results.update().values(expires_at=1.0)))
     assert await refused(anns, uri) == await refused(anns, "toolyard://nothing")
 
 

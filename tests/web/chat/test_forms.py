@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy import event
+from tests.reachable import find_keys
 from tests.web.chat.chat_client import ROOT, models_at
 from tests.web.conftest import InProcessApp, Opening
 from tests.web.pages.test_render import check
@@ -450,25 +453,34 @@ async def test_a_server_that_wants_the_model_is_allowed_or_not(
 # Cost.
 
 
-def reads(yard: ChatFormSite) -> int:
-    """How often the instances of the one person were read for the core."""
-    return vars(yard.local.services.instances)["_synced_read_by_user"].get("local", 0)
+@contextlib.contextmanager
+def instance_queries(yard: ChatFormSite) -> Iterator[list[str]]:
+    """Collect the queries for instances."""
+    queries, reader = list[str](), yard.local.services.database.executor.engines.reader
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "FROM instances" in statement:
+            queries.append(statement)
+
+    event.listen(reader, "before_cursor_execute", note)
+    yield queries
+    event.remove(reader, "before_cursor_execute", note)
 
 
 async def test_a_message_that_begins_a_chat_reads_the_instances_once(yard: ChatFormSite) -> None:
     page = await yard.browser.get("/ui/chat")
-    before = reads(yard)
-    sent = await yard.say("say Hello.", page)
-    # Once for the request, and once for the banner of the page that follows it.
-    assert reads(yard) == before + 2
+    with instance_queries(yard) as queries:
+        sent = await yard.say("say Hello.", page)
+        # Once for the request, and once for the banner of the page that follows it.
+        assert len(queries) == 2
     await yard.settled(sent)
 
 
 async def test_a_tool_that_begins_a_chat_reads_the_instances_once(console: ChatFormSite) -> None:
     tool = await console.browser.get("/ui/chat/console?tool=demo_weekday")
-    before = reads(console)
-    sent = await console.browser.send(tool, tool.form_with("tool"), {"arg-0": "2026-07-28"})
-    assert reads(console) == before + 2
+    with instance_queries(console) as queries:
+        sent = await console.browser.send(tool, tool.form_with("tool"), {"arg-0": "2026-07-28"})
+        assert len(queries) == 2
     assert "2026-07-28 is a Tuesday." in (await console.settled(sent)).text
 
 
@@ -489,11 +501,12 @@ async def test_the_tokens_of_a_turn_are_in_the_usage(yard: ChatFormSite) -> None
 async def test_each_request_of_the_api_that_begins_a_chat_reads_the_instances_once(
     yard: ChatFormSite,
 ) -> None:
-    client, before = yard.local.client(), reads(yard)
-    chat = (await client.post("/api/v1/chats", {})).json["id"]
-    assert reads(yard) == before + 1
-    assert (await client.post(f"/api/v1/chats/{chat}/messages", {"text": "say Hello."})).status == 202
-    assert reads(yard) == before + 2
+    client = yard.local.client()
+    with instance_queries(yard) as queries:
+        chat = (await client.post("/api/v1/chats", {})).json["id"]
+        assert len(queries) == 1
+        assert (await client.post(f"/api/v1/chats/{chat}/messages", {"text": "say Hello."})).status == 202
+        assert len(queries) == 2
 
 
 async def test_a_form_that_begins_no_chat_leaves_none_behind(console: ChatFormSite) -> None:
@@ -501,8 +514,9 @@ async def test_a_form_that_begins_no_chat_leaves_none_behind(console: ChatFormSi
     page = await console.browser.send(tool, tool.form_with("tool"), {})
     assert page.status == 422
     assert not await console.local.services.chats.list("local")
-    backend = vars(console.local.services.chats)["_tool_sets"]
-    assert [key[0] for key in vars(backend)["_callers"]] == [None]
+    # Nothing in memory is kept for the id of a chat.
+    keys = find_keys(console.local.app.state, "")
+    assert [key for key in keys if re.fullmatch("[0-9a-f]{24}", key)] == []
 
 
 # The console.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from html.parser import HTMLParser
 from itertools import count
 from pathlib import Path
@@ -277,8 +278,9 @@ def test_code_that_was_made_to_take_long_is_shown_in_one_colour(language: str, p
 @pytest.mark.parametrize("language", ["c", "cpp"])
 def test_no_single_piece_of_c_takes_minutes(language: str) -> None:
     code, looks = "a" + "\n" * 19_000, count()
+    before = time.thread_time()
     assert highlight_code(code, language, clock=lambda: next(looks) / 10) == code
-    assert next(looks) < 60
+    assert time.thread_time() - before < 5
 
 
 @pytest.mark.parametrize("language", ["c", "cpp"])
