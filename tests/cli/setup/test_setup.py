@@ -141,7 +141,8 @@ def test_a_file_with_literal_secrets_is_readable_by_its_owner_only(cli: Cli, tmp
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert cli("add", "two", "https://x.example", "--literal", *added).code == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert all(stat.S_IMODE(each.stat().st_mode) == 0o600 for each in tmp_path.glob("shared.json.bak-*"))
+    backups = list(tmp_path.glob("shared.json.bak-*"))
+    assert {stat.S_IMODE(each.stat().st_mode) for each in backups} == {0o600}
 
 
 @pytest.mark.parametrize(
