@@ -240,7 +240,11 @@ def test_a_page_that_stays_open_holds_one_turn() -> None:
     for _ in range(50):
         begun = log.add(Kind.USER, text="Go", model=None, agent=None)
         said = log.add(Kind.MODEL_MESSAGE, "step-1", text="words " * 50, reasoning="", model="", calls=0)
-        following.changes([begun, said, log.add(Kind.END, why="done", error=None, hint=None, seconds=0.1)])
+        following.changes([begun, said])
+        # A second answer is stopped in the middle.
+        for _ in range(10):
+            following.changes([log.add(Kind.TEXT, "step-2", delta="words ")])
+        following.changes([log.add(Kind.END, why="stopped", error=None, hint=None, seconds=0.1)])
         sizes.append(sum(1 for _ in reachable_objects(following)))
     assert max(sizes) <= sizes[0] + 10
 
