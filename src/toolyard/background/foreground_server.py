@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolyard.background.link import BackgroundLink, NotAttached, read_line
 from toolyard.background.listener import ClientListener, open_listener
 from toolyard.background.runtime_dir import RuntimeDirError, RuntimePaths, lock_file
 from toolyard.background.server import BackgroundServer, OperationServer
 from toolyard.background.shared_cores import SharedCores
-from toolyard.background.shim import BackgroundLink, NotAttached, read_line
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.store import Database

@@ -12,8 +12,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from typing import Any
 
+from toolyard.background.link import STANDALONE_VARIABLE, BackgroundLink, NotAttached
 from toolyard.background.runtime_dir import RuntimeDirError
-from toolyard.background.shim import STANDALONE_VARIABLE, BackgroundLink, NotAttached
 from toolyard.cli.backends.backend import (
     Approve,
     Backend,

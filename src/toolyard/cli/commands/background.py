@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from toolyard.background.link import BackgroundLink, NotAttached, read_line
 from toolyard.background.runtime_dir import LOG_FILE_NAME, RuntimeDirError
-from toolyard.background.shim import BackgroundLink, NotAttached, read_line
 from toolyard.cli.invocation import Command, Options, Usage
 from toolyard.cli.output.console import Column, format_count, print_json, show_table
 from toolyard.cli.output.servers import describe_process
@@ -158,8 +158,7 @@ def _open(options: Options, no_browser: bool) -> int:
 def _ask(options: Options, command: str, *, start: bool = False) -> bytes | None:
     """Return the answer of the background process, or None if none runs. Raises Unreachable."""
     try:
-        attachment = BackgroundLink(str(options.resolved_data_dir), {})
-        connection = attachment.connect(start=start)
+        connection = BackgroundLink(str(options.resolved_data_dir), {}).connect(start=start)
     except NotAttached as reason:
         if reason.is_absent:
             return None
