@@ -542,6 +542,9 @@ def _load_agents(agents: AgentSource, settings: Settings, data_dir: Path) -> Seq
     return agents
 
 
+_NOT_OPEN = "Toolyard is not open: use it in a with statement"
+
+
 class SyncToolyard:
     """Blocking variant of ``Toolyard`` with the same methods. Use it in a ``with`` statement.
 
@@ -565,7 +568,7 @@ class SyncToolyard:
         self._thread.start()
         started.wait()
         try:
-            self._yard = self._run_and_wait(self._open_yard())
+            self._yard = self._run_and_wait(self._open_yard)
         except BaseException:
             self._stop_loop()
             raise
@@ -584,7 +587,7 @@ class SyncToolyard:
         """
         self._forbid_own_thread()
         if server is not None:
-            self._run_and_wait(self._require_yard().close(server))
+            self._call(lambda yard: yard.close(server))
             return
         if os.getpid() != self._owner_pid:
             # A forked child has a copy of this object without the thread; the connections are its parent's.
@@ -593,88 +596,91 @@ class SyncToolyard:
             yard, self._yard = self._yard, None
             try:
                 if yard is not None:
-                    self._run_and_wait(yard.close())
+                    self._run_and_wait(yard.close)
             finally:
                 self._stop_loop()
 
     def tools(self, **options: Any) -> list[Any]:
         """Return the tools that the caller may see; takes the options of ``Toolyard.tools``."""
-        return self._run_and_wait(_list_tools(self._require_yard(), options))
+        return self._call(lambda yard: yard.tools(**options))
 
     def search(self, query: str, **options: Any) -> list[Tool]:
         """Return the stored tools that match a query, best first."""
-        return self._run_and_wait(self._require_yard().search(query, **options))
+        return self._call(lambda yard: yard.search(query, **options))
 
     def call(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Result:
         """Call a tool by its exposed name. ``on_progress`` is called in the background thread."""
-        return self._run_and_wait(self._require_yard().call(name, arguments, **options))
+        return self._call(lambda yard: yard.call(name, arguments, **options))
 
     def answer(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Result:
         """Call a tool, and return errors as results."""
-        return self._run_and_wait(self._require_yard().answer(name, arguments, **options))
+        return self._call(lambda yard: yard.answer(name, arguments, **options))
 
     def why(self, name: str, **options: Any) -> Decision:
         """Return the policy decision on a tool, with each rule's verdict."""
-        return self._run_and_wait(_call_in_loop(lambda yard: yard.why(name, **options), self._require_yard()))
+        return self._read(lambda yard: yard.why(name, **options))
 
     def hidden(self, **options: Any) -> list[HiddenTool]:
         """Return the known tools that policy hides from the caller, with the reasons."""
-        return self._run_and_wait(_call_in_loop(lambda yard: yard.hidden(**options), self._require_yard()))
+        return self._read(lambda yard: yard.hidden(**options))
 
     def find(self, name: str, **options: Any) -> Tool:
         """Return one tool that the caller may see, by its exposed name."""
-        return self._run_and_wait(self._require_yard().find(name, **options))
+        return self._call(lambda yard: yard.find(name, **options))
 
     def agent_problems(self, agent: str) -> list[Problem]:
         """Return what is wrong with the tools of an agent."""
-        return self._run_and_wait(
-            _call_in_loop(lambda yard: yard.agent_problems(agent), self._require_yard())
-        )
+        return self._read(lambda yard: yard.agent_problems(agent))
 
     def known(self) -> ToolListing:
         """Return the current listing without contacting any server."""
-        return self._run_and_wait(_call_in_loop(lambda yard: yard.known(), self._require_yard()))
+        return self._read(lambda yard: yard.known())
 
     def changes(self, server: str | None = None) -> list[Change]:
         """Return the changes of servers that need acceptance."""
-        return self._run_and_wait(self._require_yard().changes(server))
+        return self._call(lambda yard: yard.changes(server))
 
     def accept(self, changes: list[Change]) -> list[Change]:
         """Accept changes returned by ``changes()``, and return the accepted ones."""
-        return self._run_and_wait(self._require_yard().accept(changes))
+        return self._call(lambda yard: yard.accept(changes))
 
     def servers(self) -> list[Status]:
         """Return one status per server."""
-        return self._run_and_wait(_call_in_loop(lambda yard: yard.servers(), self._require_yard()))
+        return self._read(lambda yard: yard.servers())
 
     def connect(self, servers: list[str] | None = None) -> list[Status]:
         """Connect now instead of at the first call; failures are reported in the statuses."""
-        return self._run_and_wait(self._require_yard().connect(servers))
+        return self._call(lambda yard: yard.connect(servers))
 
     def restart(self, server: str) -> None:
         """Close a server's connection and clear its failure; the next call connects again."""
-        self._run_and_wait(self._require_yard().restart(server))
+        self._call(lambda yard: yard.restart(server))
 
     async def _open_yard(self) -> Toolyard:
         return await self._open_factory().__aenter__()
 
-    def _require_yard(self) -> Toolyard:
-        if self._yard is None:
-            raise RuntimeError("Toolyard is not open: use it in a with statement")
-        return self._yard
+    def _call(self, work: Callable[[Toolyard], Coroutine[Any, Any, T]]) -> T:
+        yard = self._yard
+        if yard is None:
+            raise RuntimeError(_NOT_OPEN)
+        return self._run_and_wait(lambda: work(yard))
 
-    def _run_and_wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        try:
-            self._forbid_own_thread()
-            if os.getpid() != self._owner_pid:
-                raise RuntimeError("this Toolyard was opened in another process: open one in this process")
-            with self._loop_lock:
-                if self._loop is None:
-                    raise RuntimeError("Toolyard is not open: use it in a with statement")
-                future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError:
-            coroutine.close()
-            raise
+    def _read(self, read: Callable[[Toolyard], T]) -> T:
+        """Return what a method of the yard returns that must run in the thread of its loop."""
+
+        async def read_in_loop(yard: Toolyard) -> T:
+            return read(yard)
+
+        return self._call(read_in_loop)
+
+    def _run_and_wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        self._forbid_own_thread()
+        if os.getpid() != self._owner_pid:
+            raise RuntimeError("this Toolyard was opened in another process: open one in this process")
+        with self._loop_lock:
+            if self._loop is None:
+                raise RuntimeError(_NOT_OPEN)
+            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
         try:
             return future.result()
         except concurrent.futures.CancelledError:
@@ -705,11 +711,3 @@ class SyncToolyard:
         if loop is not None and self._thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join(10)
-
-
-async def _list_tools(yard: Toolyard, options: dict[str, Any]) -> list[Any]:
-    return [*await yard.tools(**options)]
-
-
-async def _call_in_loop(work: Callable[[Toolyard], T], yard: Toolyard) -> T:
-    return work(yard)
