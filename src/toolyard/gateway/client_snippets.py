@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -121,15 +122,18 @@ def _build_add_command(client: str, method: ConnectionMethod) -> str | None:
     return f"claude mcp add --transport http {ENTRY_NAME} {shlex.quote(method.url)}{headers}"
 
 
-def _make_plain_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
+def _make_entry(
+    method: ConnectionMethod, *, types: tuple[str, str] | None = None, url_key: str = "url"
+) -> dict[str, JsonValue]:
+    """Build the usual entry. ``types`` are the values of its key ``type``, for a command and for a URL."""
+    entry: dict[str, JsonValue] = {} if types is None else {"type": types[method.url is not None]}
     if method.url is None:
-        return {"command": method.command[0], "args": list(method.command[1:])}
-    headers: dict[str, JsonValue] = {"headers": method.headers} if method.headers else {}
-    return {"url": method.url, **headers}
+        return {**entry, "command": method.command[0], "args": list(method.command[1:])}
+    return {**entry, url_key: method.url, **_make_headers(method)}
 
 
-def _make_typed_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
-    return {"type": "stdio" if method.url is None else "http", **_make_plain_entry(method)}
+def _make_headers(method: ConnectionMethod) -> dict[str, JsonValue]:
+    return {"headers": method.headers} if method.headers else {}
 
 
 def _make_claude_desktop_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
@@ -137,42 +141,29 @@ def _make_claude_desktop_entry(method: ConnectionMethod) -> dict[str, JsonValue]
         raise ValueError(
             "Claude Desktop's config file supports local commands only; add the URL in its settings"
         )
-    return _make_plain_entry(method)
+    return _make_entry(method)
 
 
 def _make_opencode_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
     if method.url is None:
         return {"type": "local", "command": list(method.command), "enabled": True}
-    headers: dict[str, JsonValue] = {"headers": method.headers} if method.headers else {}
-    return {"type": "remote", "url": method.url, "enabled": True, **headers}
+    return {"type": "remote", "url": method.url, "enabled": True, **_make_headers(method)}
 
 
 def _make_codex_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
     if method.url is None:
-        return _make_plain_entry(method)
+        return _make_entry(method)
     if method.token is not None:
         return {"url": method.url, "http_headers": method.headers}
     return {"url": method.url, **({"bearer_token_env_var": _TOKEN_VARIABLE} if method.needs_token else {})}
 
 
-def _make_gemini_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
-    entry = _make_plain_entry(method)
-    # "url" is for the older transport there.
-    return {("httpUrl" if key == "url" else key): value for key, value in entry.items()}
-
-
 def _make_copilot_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
-    return {"type": "local" if method.url is None else "http", **_make_plain_entry(method), "tools": ["*"]}
+    return {**_make_entry(method, types=("local", "http")), "tools": ["*"]}
 
 
-def _make_cline_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
-    return {"type": "stdio" if method.url is None else "streamableHttp", **_make_plain_entry(method)}
-
-
-def _make_windsurf_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
-    entry = _make_plain_entry(method)
-    return {("serverUrl" if key == "url" else key): value for key, value in entry.items()}
-
+_make_typed_entry = partial(_make_entry, types=("stdio", "http"))
+_make_gemini_entry = partial(_make_entry, url_key="httpUrl")  # There, "url" is for the older transport.
 
 CLIENT_FORMATS: Mapping[str, ClientFormat] = {
     "claude-code": ClientFormat("Claude Code", ".mcp.json", "mcpServers", _make_typed_entry),
@@ -183,14 +174,14 @@ CLIENT_FORMATS: Mapping[str, ClientFormat] = {
         "cline",
         "~/.cline/data/settings/cline_mcp_settings.json",
         "mcpServers",
-        _make_cline_entry,
+        partial(_make_entry, types=("stdio", "streamableHttp")),
         ("disabled", True),
     ),
     "codex": ClientFormat(
         "Codex", "~/.codex/config.toml", "mcp_servers", _make_codex_entry, ("enabled", False)
     ),
     "copilot": ClientFormat("Copilot CLI", "~/.copilot/mcp-config.json", "mcpServers", _make_copilot_entry),
-    "cursor": ClientFormat("Cursor", ".cursor/mcp.json", "mcpServers", _make_plain_entry),
+    "cursor": ClientFormat("Cursor", ".cursor/mcp.json", "mcpServers", _make_entry),
     "gemini": ClientFormat("Gemini CLI", ".gemini/settings.json", "mcpServers", _make_gemini_entry),
     "opencode": ClientFormat("opencode", "opencode.json", "mcp", _make_opencode_entry, ("enabled", False)),
     "qwen": ClientFormat("Qwen Code", ".qwen/settings.json", "mcpServers", _make_gemini_entry),
@@ -199,11 +190,9 @@ CLIENT_FORMATS: Mapping[str, ClientFormat] = {
         "Windsurf",
         "~/.codeium/windsurf/mcp_config.json",
         "mcpServers",
-        _make_windsurf_entry,
+        partial(_make_entry, url_key="serverUrl"),
         ("disabled", True),
     ),
-    "zed": ClientFormat(
-        "Zed", ".zed/settings.json", "context_servers", _make_plain_entry, ("enabled", False)
-    ),
+    "zed": ClientFormat("Zed", ".zed/settings.json", "context_servers", _make_entry, ("enabled", False)),
 }
 """Client formats by the name used on the command line."""
