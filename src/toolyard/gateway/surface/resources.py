@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -55,29 +55,15 @@ class ResourceMap:
         """Build the map for the resources of many servers."""
         servers = {server.id: server for server, _ in (*resources, *templates)}
         prefixes = _build_prefixes(servers.values())
-        once = Counter(uri for _, listed in resources for uri in {_get_text(each, "uri") for each in listed})
-        exact: dict[str, tuple[str, str]] = {}
-        shown: list[Mapping[str, Any]] = []
-        for server, listed in resources:
-            for each in listed:
-                if uri := _get_text(each, "uri"):
-                    name = uri if _is_unambiguous(uri, once) else prefixes[server.id] + uri
-                    exact[name] = (server.id, uri)
-                    shown.append(each if name == uri else {**each, "uri": name})
-        once = Counter(
-            uri for _, listed in templates for uri in {_get_text(each, "uriTemplate") for each in listed}
+        resource_uris = list(_expose_uris(resources, "uri", prefixes))
+        template_uris = list(_expose_uris(templates, "uriTemplate", prefixes))
+        return cls(
+            {name: (server_id, uri) for server_id, uri, name, _ in resource_uris},
+            prefixes,
+            [(server_id, _split_template(uri), uri, name) for server_id, uri, name, _ in template_uris],
+            [shown for *_, shown in resource_uris],
+            [shown for *_, shown in template_uris],
         )
-        ways: list[tuple[str, Sequence[str], str, str]] = []
-        shown_templates: list[Mapping[str, Any]] = []
-        for server, listed in templates:
-            for each in listed:
-                if uri := _get_text(each, "uriTemplate"):
-                    name = uri if _is_unambiguous(uri, once) else prefixes[server.id] + uri
-                    is_short = len(uri) <= _MAX_TEMPLATE_CHARACTERS
-                    pieces = _TEMPLATE_VARIABLE.split(uri) if is_short else [uri]
-                    ways.append((server.id, pieces, uri, name))
-                    shown_templates.append(each if name == uri else {**each, "uriTemplate": name})
-        return cls(exact, prefixes, ways, shown, shown_templates)
 
     def find(self, uri: str) -> tuple[str, str] | None:
         """Return the server and its own URI, or None if no server or several could have it."""
@@ -99,10 +85,26 @@ class ResourceMap:
         return None
 
 
-def _is_unambiguous(uri: str, once: Counter[str | None]) -> bool:
-    """Return whether a URI can stay unprefixed: no other server has it, and it does not look like one of
-    ours."""
-    return once[uri] == 1 and not uri.startswith(_TOOLYARD_SCHEME)
+def _expose_uris(
+    listings: Sequence[tuple[Server, Sequence[Mapping[str, Any]]]], key: str, prefixes: Mapping[str, str]
+) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
+    """Yield the server of each item with a URI at ``key``, that URI, the exposed one, and the item with it.
+
+    A URI stays unprefixed if no other server has it, and it does not look like one of ours.
+    """
+    counts = Counter(uri for _, listed in listings for uri in {_get_text(each, key) for each in listed})
+    for server, listed in listings:
+        for each in listed:
+            if uri := _get_text(each, key):
+                is_plain = counts[uri] == 1 and not uri.startswith(_TOOLYARD_SCHEME)
+                name = uri if is_plain else prefixes[server.id] + uri
+                yield server.id, uri, name, each if name == uri else {**each, key: name}
+
+
+def _split_template(template: str) -> Sequence[str]:
+    """Return the literal pieces between the variables."""
+    is_short = len(template) <= _MAX_TEMPLATE_CHARACTERS
+    return _TEMPLATE_VARIABLE.split(template) if is_short else [template]
 
 
 def _build_prefixes(servers: Iterable[Server]) -> dict[str, str]:
@@ -156,22 +158,18 @@ class ResourceHandlers:
     async def list(self, request: ClientRequest) -> dict[str, Any]:
         """Handle ``resources/list``; the resources of each server keep their order."""
         if self._view.only_server_id is None:
-            return paginate_items(
-                "resources", (await self._fetch_resource_map()).exposed_resources, request.params
-            )
-        found = await self._list_from_servers("resources/list")
-        return paginate_items("resources", [each for _, listed in found for each in listed], request.params)
+            items = (await self._fetch_resource_map()).exposed_resources
+        else:
+            items = await self._list_from_only_server("resources/list")
+        return paginate_items("resources", items, request.params)
 
     async def list_templates(self, request: ClientRequest) -> dict[str, Any]:
         """Handle ``resources/templates/list``."""
         if self._view.only_server_id is None:
-            return paginate_items(
-                "resourceTemplates", (await self._fetch_resource_map()).exposed_templates, request.params
-            )
-        found = await self._list_from_servers("resources/templates/list")
-        return paginate_items(
-            "resourceTemplates", [each for _, listed in found for each in listed], request.params
-        )
+            items = (await self._fetch_resource_map()).exposed_templates
+        else:
+            items = await self._list_from_only_server("resources/templates/list")
+        return paginate_items("resourceTemplates", items, request.params)
 
     async def read(self, request: ClientRequest) -> dict[str, Any]:
         """Handle ``resources/read``. The result keeps the server's own URIs."""
@@ -266,6 +264,9 @@ class ResourceHandlers:
         return await offering.query_servers(
             await self._servers_with_resources(wait_for_all=wait_for_all), list_items
         )
+
+    async def _list_from_only_server(self, method: str) -> list[dict[str, Any]]:
+        return [each for _, listed in await self._list_from_servers(method) for each in listed]
 
     async def _servers_with_resources(self, *, wait_for_all: bool = False) -> list[Server]:
         """Return the servers with resources. At the address of one server there may be none, since stored
