@@ -222,40 +222,34 @@ class BackgroundServer:
             else:
                 await self._run_operation(hello, reader, writer)
         elif command == "status":
-            writer.write(json.dumps(self.describe()).encode() + b"\n")
-            await writer.drain()
+            await _send_line(writer, json.dumps(self.describe()))
         elif command == "open":
-            writer.write(await self._open_pages() + b"\n")
-            await writer.drain()
+            await _send_line(writer, await self._open_pages())
         elif command == "replace":
             self._is_outdated = True
         elif command in ("stop", "leave"):
             if self._is_background:
                 (self.stop if command == "stop" else self.hand_over_clients)()
-            writer.write(b"ok\n" if self._is_background else b"no it is `toolyard serve`\n")
-            await writer.drain()
+            await _send_line(writer, "ok" if self._is_background else "no it is `toolyard serve`")
 
-    async def _open_pages(self) -> bytes:
+    async def _open_pages(self) -> str:
         if self._web_app is None:
-            return b"no its address is in the output of `toolyard serve`"
+            return "no its address is in the output of `toolyard serve`"
         try:
-            return f"ok {await self._web_app.open()}".encode()
+            return f"ok {await self._web_app.open()}"
         except (ToolyardError, OSError) as error:
-            return f"no {error}".replace("\n", " ").encode()
+            return f"no {error}".replace("\n", " ")
 
     async def _run_operation(
         self, hello: attach_protocol.AttachRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        answer = self._find_refusal(hello)
-        core = None
-        if answer is None:
-            try:
-                core = await self._shared_cores.find_core(hello, is_current=True)
-            except (ToolyardError, OSError):
-                answer = "no the command reports why its configuration is not valid"
-        if core is None:
-            writer.write(f"{answer}\n".encode())
-            await writer.drain()
+        if (refusal := self._find_refusal(hello)) is not None:
+            await _send_line(writer, refusal)
+            return
+        try:
+            core = await self._shared_cores.find_core(hello, is_current=True)
+        except (ToolyardError, OSError):
+            await _send_line(writer, "no the command reports why its configuration is not valid")
             return
         writer.write(b"ok\n")
         core.client_count += 1
@@ -275,22 +269,18 @@ class BackgroundServer:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        refusal = self._find_refusal(hello)
-        if refusal is not None:
-            writer.write(refusal.encode() + b"\n")
-            await writer.drain()
+        if (refusal := self._find_refusal(hello)) is not None:
+            await _send_line(writer, refusal)
             return
         try:
             core = await self._shared_cores.find_core(hello)
             endpoint = await core.make_endpoint(hello.arguments)
         except (ToolyardError, OSError) as error:
             log.info("a client in %s was not attached: %s", hello.cwd, error)
-            writer.write(b"no its configuration or its options are not valid\n")
-            await writer.drain()
+            await _send_line(writer, "no its configuration or its options are not valid")
             return
         if not self._listener.is_open:  # It began to end meanwhile.
-            writer.write(b"gone\n")
-            await writer.drain()
+            await _send_line(writer, "gone")
             return
         record_local_client(self._data_dir)
         line_count_file = attach_protocol.open_line_count()
@@ -376,6 +366,11 @@ class BackgroundServer:
                 for core in self._shared_cores.cores
             ],
         }
+
+
+async def _send_line(writer: asyncio.StreamWriter, text: str) -> None:
+    writer.write(text.encode() + b"\n")
+    await writer.drain()
 
 
 def _call_in_loop(
