@@ -602,7 +602,11 @@ class SyncToolyard:
 
     def tools(self, **options: Any) -> list[Any]:
         """Return the tools that the caller may see; takes the options of ``Toolyard.tools``."""
-        return self._call(lambda yard: yard.tools(**options))
+
+        async def list_tools(yard: Toolyard) -> list[Any]:
+            return [*await yard.tools(**options)]
+
+        return self._call(list_tools)
 
     def search(self, query: str, **options: Any) -> list[Tool]:
         """Return the stored tools that match a query, best first."""
