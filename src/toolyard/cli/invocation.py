@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Iterable
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from math import isnan
@@ -39,6 +39,7 @@ __all__ = [
     "report_usage_error",
     "run_async",
     "shared_params",
+    "unknown_server_error",
 ]
 
 T = TypeVar("T")
@@ -199,6 +200,12 @@ class Usage(ToolyardError):
     exit_code = 2
 
 
+def unknown_server_error(server_id: str, servers: Iterable[str]) -> Usage:
+    """Return the error for a server that is not configured; ``servers`` are the ids of those that are."""
+    known = ", ".join(servers) or "none"
+    return Usage(f"unknown server '{server_id}'", hint=f"configured servers: {known}")
+
+
 @contextmanager
 def explain_write_error(file: Path | str) -> Generator[None]:
     """Raise Usage for a file that cannot be written."""
@@ -304,14 +311,14 @@ def _start_garbage_collection() -> None:
 
 
 def open_yard(
-    options: Options, configuration: Configuration | None = None, **yard_options: Any
+    options: Options, configuration: Configuration | None = None
 ) -> AbstractAsyncContextManager[Toolyard]:
     """Open a Toolyard for this command line. ``configuration`` is used in place of the files. Raises
     ConfigError or AgentsError."""
     from toolyard.library import Toolyard  # slow to load, as the whole core is
 
     source = configuration or options.config
-    return Toolyard.open(source, data_dir=options.resolved_data_dir, **yard_options)
+    return Toolyard.open(source, data_dir=options.resolved_data_dir)
 
 
 def open_offline_yard(

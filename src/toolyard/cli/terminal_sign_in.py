@@ -30,7 +30,7 @@ from toolyard.auth.sign_in_flow import (
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage, LazyAuthStorage, OAuthGrant
 from toolyard.cli.input.prompts import ask_yes_no_async, read_line_async
-from toolyard.cli.invocation import Usage
+from toolyard.cli.invocation import Usage, unknown_server_error
 from toolyard.cli.output.console import is_terminal, one_line, show_error, show_note, style_text
 from toolyard.config.settings.table import Settings
 from toolyard.errors import ServerError
@@ -62,8 +62,7 @@ def find_sign_in_server(configuration: Configuration, server_id: str) -> SignInC
     """Return the server with this id. Raises Usage if it does not exist or needs no sign-in."""
     server = configuration.servers.get(server_id)
     if server is None:
-        there = ", ".join(configuration.servers) or "none"
-        raise Usage(f"unknown server '{server_id}'", hint=f"configured servers: {there}")
+        raise unknown_server_error(server_id, configuration.servers)
     spec = server.transport
     if not isinstance(spec, HttpSpec):
         raise Usage(

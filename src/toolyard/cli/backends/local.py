@@ -25,7 +25,7 @@ from toolyard.cli.backends.backend import (
     ToolsRequest,
 )
 from toolyard.cli.input.arguments import coerce_key_values
-from toolyard.cli.invocation import Usage
+from toolyard.cli.invocation import unknown_server_error
 from toolyard.cli.output import notices
 from toolyard.cli.output.console import Notice, format_age
 from toolyard.cli.output.progress import EARLY_OUTPUT_SECONDS
@@ -138,9 +138,7 @@ class LocalBackend:
         servers = self._yard.configuration.servers
         server = servers.get(server_id)
         if server is None:
-            raise Usage(
-                f"unknown server '{server_id}'", hint=f"configured servers: {', '.join(servers) or 'none'}"
-            )
+            raise unknown_server_error(server_id, servers)
         if not server.enabled:
             if server.problems:
                 raise Unreachable(server.problem_text, server=server_id, hint=server.problem_hint)

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
@@ -55,9 +54,7 @@ class RemoteClient:
     async def __aenter__(self) -> RemoteClient:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
     async def get(self, path: str, **query: str | list[str] | None) -> Any:

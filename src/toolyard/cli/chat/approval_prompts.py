@@ -19,7 +19,7 @@ from toolyard.catalog.schemas.form_fields import (
     read_schema_fields,
 )
 from toolyard.cli.input.prompts import format_arguments_for_approval, read_line_async
-from toolyard.cli.output.console import make_printable, one_line, show_error, style_text
+from toolyard.cli.output.console import make_printable, one_line, print_to_stderr, show_error, style_text
 from toolyard.types.chat import CallRequest, Question
 from toolyard.types.visible_text import visible
 
@@ -61,18 +61,18 @@ class QuestionReply:
 async def ask_approval(call: CallRequest, reason: str) -> ApprovalReply:
     """Ask for approval of a call. Raises InputEnded."""
     name, server = one_line(call.name, 80), one_line(call.server, 60)
-    _print_message(
+    print_to_stderr(
         f"{style_text(name, 'bold', sys.stderr)} of {server} needs your approval: {one_line(reason, 300)}"
     )
     shown = format_arguments_for_approval(call.arguments, indent=2)
     if shown is None:
-        _print_message(
+        print_to_stderr(
             "The arguments are too long to show here, so the call cannot be approved in a terminal."
         )
         while (await _read_line("Type n to decline: ")).casefold() not in ("n", "no"):
             pass
         return ApprovalReply(False)
-    _print_message(shown)
+    print_to_stderr(shown)
     while True:
         answer = (
             await _read_line(
@@ -90,19 +90,19 @@ async def ask_approval(call: CallRequest, reason: str) -> ApprovalReply:
 async def ask_question(question: Question) -> QuestionReply:
     """Ask a server's question. Raises InputEnded."""
     server = style_text(one_line(question.server, 60), "bold", sys.stderr)
-    _print_message(f"{server} asks: {make_printable(question.message)}")
+    print_to_stderr(f"{server} asks: {make_printable(question.message)}")
     if question.kind == "url":
-        _print_message(f"\n{visible(question.url or '', spaces=True)}\n")
+        print_to_stderr(f"\n{visible(question.url or '', spaces=True)}\n")
         return await _ask_yes_or_no("Open this address, then confirm here. Done? [y/n]: ")
     if question.kind == "sampling":
-        _print_message(visible(question.request or "", spaces=True))
+        print_to_stderr(visible(question.request or "", spaces=True))
         return await _ask_yes_or_no("Send this request to your model? [y/n]: ")
     return await _ask_form(read_schema_fields(question.schema))
 
 
 async def _ask_form(fields: Sequence[SchemaField]) -> QuestionReply:
     if fields:
-        _print_message("Your answer goes to the server. Do not enter passwords or keys.")
+        print_to_stderr("Your answer goes to the server. Do not enter passwords or keys.")
     if fields and (await _ask_yes_or_no("Answer it? [y/n]: ")).action != "accept":
         return QuestionReply("decline")
     content: dict[str, Any] = {}
@@ -112,7 +112,7 @@ async def _ask_form(fields: Sequence[SchemaField]) -> QuestionReply:
             content[field.name] = value
     if not fields:
         return await _ask_yes_or_no("Agree? [y/n]: ")
-    _print_message(visible(json.dumps(content, ensure_ascii=False, indent=2, default=str), spaces=True))
+    print_to_stderr(visible(json.dumps(content, ensure_ascii=False, indent=2, default=str), spaces=True))
     reply = await _ask_yes_or_no("Send this? [y/n]: ")
     return replace(reply, content=content) if reply.action == "accept" else reply
 
@@ -121,11 +121,11 @@ async def _ask_field_value(field: SchemaField) -> Any:
     if field.kind == "fixed":
         return parse_text(field, "")
     if field.help:
-        _print_message(style_text(f"  {one_line(field.help, 300)}", "dim", sys.stderr))
+        print_to_stderr(style_text(f"  {one_line(field.help, 300)}", "dim", sys.stderr))
     for number, option in enumerate(field.options[:_MAX_SHOWN_CHOICES], 1):
-        _print_message(f"  {number}) {one_line(option.label, 80)}")
+        print_to_stderr(f"  {number}) {one_line(option.label, 80)}")
     if len(field.options) > _MAX_SHOWN_CHOICES:
-        _print_message(f"  … and {len(field.options) - _MAX_SHOWN_CHOICES} more, by name")
+        print_to_stderr(f"  … and {len(field.options) - _MAX_SHOWN_CHOICES} more, by name")
     while True:
         try:
             return parse_field_input(field, await _read_line(format_field_prompt(field)))
@@ -202,7 +202,3 @@ async def _read_line(prompt: str) -> str:
         sys.stderr.write("\n")
         raise InputEnded
     return line.strip()
-
-
-def _print_message(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

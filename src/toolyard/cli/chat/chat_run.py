@@ -15,7 +15,7 @@ from toolyard.cli.chat.chat_services import no_model_error, open_chat_app
 from toolyard.cli.chat.current_chat import CurrentChat, find_chat, find_last_chat
 from toolyard.cli.chat.screen import Screen
 from toolyard.cli.chat.turn_follower import Interrupts, TurnFollower, TurnResult, UserExited
-from toolyard.cli.invocation import Options, Usage
+from toolyard.cli.invocation import INTERRUPT_EXIT_CODE, Options, Usage
 from toolyard.cli.output.console import (
     format_count,
     format_timestamp,
@@ -103,12 +103,11 @@ EXIT_CODES: Mapping[str, int] = {
     TurnOutcome.FAILED: 3,
     TurnOutcome.INTERRUPTED: 3,
     TurnOutcome.LIMIT: 6,
-    TurnOutcome.STOPPED: 130,
+    TurnOutcome.STOPPED: INTERRUPT_EXIT_CODE,
 }
 """Exit codes by the outcome of the turn; 4 if something was refused because nobody could be asked."""
 _REFUSED_EXIT_CODE = 4
 _NOTICE_KIND = "chat"
-_INTERRUPTED_EXIT_CODE = 130
 
 
 @dataclass(slots=True)
@@ -171,7 +170,7 @@ async def _run_single_turn(
         try:
             return _choose_exit_code(await turn.follow(begun))
         except UserExited as left:
-            return _INTERRUPTED_EXIT_CODE if left.by_interrupt else _REFUSED_EXIT_CODE
+            return INTERRUPT_EXIT_CODE if left.by_interrupt else _REFUSED_EXIT_CODE
 
 
 def _choose_exit_code(turn_result: TurnResult) -> int:

@@ -9,7 +9,6 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from toolyard.agents.chat.chats import ChatService
@@ -20,7 +19,7 @@ from toolyard.cli.chat.current_chat import CurrentChat
 from toolyard.cli.chat.screen import Screen
 from toolyard.cli.chat.turn_follower import Interrupts, TurnFollower, UserExited
 from toolyard.cli.input.prompts import read_line_async
-from toolyard.cli.invocation import Usage, explain_write_error
+from toolyard.cli.invocation import INTERRUPT_EXIT_CODE, Usage, explain_write_error
 from toolyard.cli.output import console
 from toolyard.errors import AgentsError, ConfigError, ToolyardError
 from toolyard.types.account import LOCAL_OWNER_ID
@@ -70,7 +69,7 @@ class SlashCommands:
                 await self._attach_file(argument)
             case "/new":
                 self._current_chat.start_new()
-                _print_message(self._current_chat.describe())
+                console.print_to_stderr(self._current_chat.describe())
             case "/retry":
                 chat = await self._current_chat.get_or_create()
                 await self._follow_turn(await self._chats.retry(LOCAL_OWNER_ID, chat.id))
@@ -90,14 +89,14 @@ class SlashCommands:
             )
             return
         await self._current_chat.choose(agent=None if name == _NO_AGENT else name)
-        _print_message(self._current_chat.describe())
+        console.print_to_stderr(self._current_chat.describe())
 
     async def _change_model(self, name: str) -> None:
         if not name:
             _print_rows(self._current_chat.list_models(), self._current_chat.model or "")
             return
         await self._current_chat.choose(model=name)
-        _print_message(self._current_chat.describe())
+        console.print_to_stderr(self._current_chat.describe())
 
     async def _print_tools(self) -> None:
         tools = await self._chats.list_tools(LOCAL_OWNER_ID, (await self._current_chat.get_or_create()).id)
@@ -105,7 +104,7 @@ class SlashCommands:
         _print_rows([(_format_tool_name(tool), _format_tool_summary(tool)) for tool in shown])
         hidden = [tool for tool in tools if not tool.shown]
         if hidden:
-            _print_message(f"{console.format_count(len(hidden), 'tool')} hidden:")
+            console.print_to_stderr(f"{console.format_count(len(hidden), 'tool')} hidden:")
             _print_rows([(_format_tool_name(tool), console.one_line(tool.why, 100)) for tool in hidden])
         if not tools:
             console.show_note("no tools available", "check your servers with `toolyard servers`")
@@ -117,7 +116,7 @@ class SlashCommands:
         else:
             attachments.append(await self._chats.attachments.upload(LOCAL_OWNER_ID, file, _read_pieces(file)))
         names = ", ".join(console.one_line(each.name, 60) for each in attachments) or "no files"
-        _print_message(f"the next message has {names}")
+        console.print_to_stderr(f"the next message has {names}")
 
     async def _export_chat(self, file: str) -> None:
         chat = await self._current_chat.get_or_create()
@@ -142,7 +141,7 @@ async def _read_pieces(file: str) -> AsyncIterator[bytes]:
 def _write_export(file: str, text: str) -> None:
     with explain_write_error(file):
         Path(file).expanduser().write_text(text, "utf-8")
-    _print_message(f"wrote {file}")
+    console.print_to_stderr(f"wrote {file}")
 
 
 def _format_tool_name(tool: ToolView) -> str:
@@ -160,11 +159,7 @@ def _print_rows(rows: Sequence[tuple[str, str]], current: str | None = None) -> 
     for name, line in rows:
         mark = "* " if name == current else "  "
         cell = console.style_text(console.one_line(name).ljust(width), "cyan", sys.stderr)
-        _print_message(f"{mark}{cell}  {console.one_line(line, 120)}".rstrip())
-
-
-def _print_message(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+        console.print_to_stderr(f"{mark}{cell}  {console.one_line(line, 120)}".rstrip())
 
 
 _PROMPT_TEXT = "> "
@@ -187,9 +182,7 @@ class LineEditor:
                 self._saved_terminal_attributes = termios.tcgetattr(sys.stdin.fileno())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._saved_terminal_attributes is not None:
             import termios
 
@@ -256,7 +249,6 @@ def _import_readline() -> Any:
 
 _MAX_SHOWN_PAST_EVENTS = 100
 """Minimum number of past events to show when a chat is resumed, extended to the start of a turn."""
-_INTERRUPTED_EXIT_CODE = 130
 
 
 class TerminalConversation:
@@ -282,19 +274,19 @@ class TerminalConversation:
             while True:
                 await self._handle_input(await self._read_input())
         except UserExited as left:
-            return self._print_resume_hint(_INTERRUPTED_EXIT_CODE if left.by_interrupt else 0)
+            return self._print_resume_hint(INTERRUPT_EXIT_CODE if left.by_interrupt else 0)
         finally:
             warming.cancel()
 
     def _print_greeting(self) -> None:
         line = f"{self._current_chat.describe()}  (/help; Ctrl-C stops a turn, Ctrl-D quits)"
-        print(console.style_text(line, "dim", sys.stderr), file=sys.stderr, flush=True)
+        console.print_to_stderr(console.style_text(line, "dim", sys.stderr))
 
     def _print_resume_hint(self, code: int) -> int:
         chat = self._current_chat.chat
         if chat is not None and chat.turn:
             words = f"`toolyard chat --resume {chat.id[:8]}` resumes this chat"
-            print(console.style_text(words, "dim", sys.stderr), file=sys.stderr)
+            console.print_to_stderr(console.style_text(words, "dim", sys.stderr))
         return code
 
     async def _read_input(self) -> str:

@@ -194,7 +194,7 @@ class Screen:
 
     def _print_line(self, text: str) -> None:
         self.end_line()
-        print(text, file=sys.stderr, flush=True)
+        console.print_to_stderr(text)
 
 
 def _write_text(text: str, stream: TextIO) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Protocol, TypeAlias
 
 from toolyard.agents.chat.chats import ChatService
@@ -262,9 +261,7 @@ class Interrupts:
             self._loop.add_signal_handler(signal.SIGINT, self._interrupt_event.set)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(*_UNSUPPORTED_SIGNAL_ERRORS):
             self._loop.remove_signal_handler(signal.SIGINT)
 

@@ -22,7 +22,6 @@ __all__ = ["commands"]
 
 _ANSWER_TIMEOUT_SECONDS = 60.0
 _STOP_TIMEOUT_SECONDS = 15.0
-_NOT_RUNNING_EXIT_CODE = 3
 
 
 @click.command("status", cls=Command)
@@ -41,7 +40,7 @@ def _status(options: Options) -> int:
             print("No Toolyard is running in the background. `toolyard stdio` starts one when needed.")
             if log_file.exists():
                 print(f"Log of the last one: {log_file}")
-        return _NOT_RUNNING_EXIT_CODE
+        return Unreachable.exit_code
     status = json.loads(answer)
     if options.json:
         print_json({"running": True, **status})

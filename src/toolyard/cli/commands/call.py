@@ -94,7 +94,7 @@ async def _ask_approval(tool_name: str, arguments: Mapping[str, Any]) -> bool:
         console.show_note("the arguments are too long to show here, so the call cannot be approved")
         return False
     if len(text) > _MAX_INLINE_ARGUMENT_CHARACTERS or "\n" in text:
-        print(text, file=sys.stderr, flush=True)
+        console.print_to_stderr(text)
         text = "these arguments"
     return await ask_yes_no_async(f"{tool_name} can change data. Call it with {text}?")
 

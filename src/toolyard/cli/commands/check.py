@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -337,8 +337,8 @@ def _report_json(report: CheckReport) -> dict[str, Any]:
     configuration = report.configuration
     return {
         "ok": not report.problems,
-        "problems": [console.problem_json(problem) for problem in report.problems],
-        "notes": [console.problem_json(problem) for problem in report.notes],
+        "problems": [asdict(problem) for problem in report.problems],
+        "notes": [asdict(problem) for problem in report.notes],
         "configuration": None
         if configuration is None
         else {

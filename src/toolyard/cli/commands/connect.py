@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from toolyard.cli.invocation import Command, Options, Usage, explain_write_error
-from toolyard.cli.output.console import print_json, show_note, style_text
+from toolyard.cli.output.console import print_json, print_written_file, show_note
 from toolyard.config.file_edits.client_records import (
     plan_undo,
     read_client_records,
@@ -275,7 +274,5 @@ def _print_outcome(snippet: Snippet, change: str, file: Path, backup: Path | Non
     if change in ("same", "absent"):
         print(words[change])
         return
-    print(f"{style_text('wrote', 'green', sys.stdout)} {file}")
-    if backup is not None:
-        print(f"the previous version is in {backup}")
+    print_written_file(file, backup)
     print(f"{words[change]} after it is restarted")

@@ -12,10 +12,10 @@ import click
 
 from toolyard.cli.database import open_existing_database
 from toolyard.cli.input.completion import complete_servers
-from toolyard.cli.invocation import Command, Options, Usage, report_error, run_async
+from toolyard.cli.invocation import Command, Options, Usage, report_error, run_async, unknown_server_error
 from toolyard.cli.output import console
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.errors import ConfigError, ToolyardError
+from toolyard.errors import ConfigError, ToolyardError, Unreachable
 from toolyard.types.server import Configuration, HttpSpec, Server
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from toolyard.cli.doctor_checks import ConnectionStep, MachineCheck, ServerCheck
 
 __all__ = ["command"]
-
-_UNREACHABLE_EXIT_CODE = 3
 
 
 @click.command("doctor", cls=Command)
@@ -63,7 +61,7 @@ async def _run_doctor(options: Options, server_ids: tuple[str, ...]) -> int:
         )
     else:
         _show_summary(configuration, examined, broken)
-    return _UNREACHABLE_EXIT_CODE if broken else 0
+    return Unreachable.exit_code if broken else 0
 
 
 async def _check_shared_database(options: Options) -> list[MachineCheck]:
@@ -85,9 +83,7 @@ def _select_servers(configuration: Configuration, server_ids: Sequence[str]) -> 
     servers = configuration.servers
     for server_id in server_ids:
         if server_id not in servers:
-            raise Usage(
-                f"unknown server '{server_id}'", hint=f"configured servers: {', '.join(servers) or 'none'}"
-            )
+            raise unknown_server_error(server_id, servers)
     return [server for server in servers.values() if not server_ids or server.id in server_ids]
 
 

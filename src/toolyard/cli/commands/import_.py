@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,7 @@ def command(options: Options, sources: tuple[str, ...], write: bool | None, to: 
     if options.json:
         console.print_json(_plan_json(plan, files, backup, written))
     elif written:
-        print(f"{console.style_text('wrote', 'green', sys.stdout)} {plan.target}")
-        if backup is not None:
-            print(f"the previous version is in {backup}")
+        console.print_written_file(plan.target, backup)
         print("`toolyard servers` shows whether they work")
     return 0
 
@@ -172,7 +171,7 @@ def _plan_json(plan: ImportPlan, files: list[Path], backup: Path | None, written
         "files": [str(file) for file in files],
         "added": [shown(one) for one in plan.added],
         "same": [shown(one) for one in plan.same],
-        "notes": [console.problem_json(hint) for hint in plan.hints],
+        "notes": [asdict(hint) for hint in plan.hints],
         "written": written,
         "backup": None if backup is None else str(backup),
     }

@@ -19,7 +19,7 @@ from toolyard.cli.invocation import Options, RemoteCommand, Usage, open_yard, ru
 from toolyard.cli.output import console
 from toolyard.cli.output.notices import clean_server_text
 from toolyard.cli.output.progress import ProgressIndicator
-from toolyard.errors import ToolRefused
+from toolyard.errors import ToolRefused, Unreachable
 
 if TYPE_CHECKING:
     from toolyard.catalog.lock import Change, PinsByServer, ServerPins
@@ -29,7 +29,6 @@ __all__ = ["command", "lock_remotely"]
 
 
 _DIFFERENT_EXIT_CODE = 1
-_UNREACHABLE_EXIT_CODE = 3
 
 
 @click.command("lock", cls=RemoteCommand)
@@ -111,7 +110,7 @@ async def _run_lock(options: Options, task: str, names: tuple[str, ...]) -> int:
     left = [change for change in found.changes if id(change) not in taken]
     _show_outcome(options, task, found, wanted, left, written)
     if found.failures:
-        return _UNREACHABLE_EXIT_CODE
+        return Unreachable.exit_code
     missing = task == "check" and found.lock is None
     different = bool(left or found.removed_servers) if task == "check" else bool(left)
     return _DIFFERENT_EXIT_CODE if (different or missing) and task in ("check", "write") else 0
@@ -365,7 +364,7 @@ async def lock_remotely(options: Options, task: str, names: tuple[str, ...]) -> 
     for failure in failures:
         console.show_error(f"server '{failure['server']}': {console.one_line(failure['problem']['detail'])}")
     if failures:
-        return _UNREACHABLE_EXIT_CODE
+        return Unreachable.exit_code
     return _DIFFERENT_EXIT_CODE if left and task in ("check", "write") else 0
 
 

@@ -10,10 +10,9 @@ from toolyard.cli.invocation import Options, RemoteCommand, Usage, run_async
 from toolyard.cli.output.console import print_json, show_notices
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.cli.output.servers import servers_json, show_processes, show_server_hints, show_servers
+from toolyard.errors import Unreachable
 
 __all__ = ["commands"]
-
-_UNREACHABLE_EXIT_CODE = 3
 
 
 @click.command("servers", cls=RemoteCommand)
@@ -50,7 +49,7 @@ async def _list_servers(options: Options, request: ServersRequest, *, fail: bool
                 show_processes(report.servers)
             show_notices(report.notices)
             show_server_hints(report.servers)
-    return _UNREACHABLE_EXIT_CODE if fail and any(line.is_broken for line in report.servers) else 0
+    return Unreachable.exit_code if fail and any(line.is_broken for line in report.servers) else 0
 
 
 @click.command("restart", cls=RemoteCommand)
@@ -79,7 +78,7 @@ async def _restart_server(options: Options, server: str) -> int:
     else:
         show_servers([line])
         show_server_hints([line])
-    return _UNREACHABLE_EXIT_CODE if line.is_broken else 0
+    return Unreachable.exit_code if line.is_broken else 0
 
 
 commands = {"servers": _servers, "restart": _restart}

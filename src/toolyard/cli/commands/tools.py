@@ -16,6 +16,7 @@ from toolyard.cli.input.completion import agent_option, bundles_option, complete
 from toolyard.cli.invocation import Options, RemoteCommand, run_async
 from toolyard.cli.output import console
 from toolyard.cli.output.progress import ProgressIndicator
+from toolyard.errors import Unreachable
 from toolyard.types.call import HiddenTool
 from toolyard.types.tool import Tool
 
@@ -23,7 +24,6 @@ __all__ = ["commands"]
 
 _COLUMNS = (console.Column("tool", style="cyan", never_truncate=True), console.Column("what it does"))
 _PROVIDERS = ("openai", "openai-strict", "openai-responses", "anthropic", "gemini")
-_UNREACHABLE_EXIT_CODE = 3
 
 
 @click.command("tools", cls=RemoteCommand)
@@ -82,7 +82,7 @@ async def _list_tools(options: Options, request: ToolsRequest) -> int:
                 _show_tools(rest, report.hidden if request.shows_hidden else ())
         console.show_notices(report.notices)
     has_tools = bool(report.tools or report.provider_tools)
-    return _UNREACHABLE_EXIT_CODE if report.failures and (not has_tools or request.server) else 0
+    return Unreachable.exit_code if report.failures and (not has_tools or request.server) else 0
 
 
 def _listing_json(report: ToolsReport) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 from toolyard.errors import AgentsError, ConfigError, Problem, RpcError, ServerError, ToolyardError
@@ -31,7 +32,8 @@ __all__ = [
     "make_printable",
     "one_line",
     "print_json",
-    "problem_json",
+    "print_to_stderr",
+    "print_written_file",
     "problem_notice",
     "show_error",
     "show_message",
@@ -168,14 +170,21 @@ def show_message(kind: str, text: str, hint: str | None, stream: TextIO) -> None
         print(f"{style_text('hint:', 'cyan', stream)} {make_printable(hint)}", file=stream)
 
 
+def print_to_stderr(text: str) -> None:
+    """Print a line that is not part of the output on standard error, at once."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_written_file(file: Path | str, backup: Path | None, change: str = "") -> None:
+    """Print that a file was written, with a description of the change, and where its previous version is."""
+    print(f"{style_text('wrote', 'green', sys.stdout)} {file}{change}")
+    if backup is not None:
+        print(f"the previous version is in {backup}")
+
+
 def format_problem(problem: Problem) -> str:
     """Return a problem as one line, without its hint: file, line, path, message."""
     return one_line(problem.headline)
-
-
-def problem_json(problem: Problem) -> dict[str, Any]:
-    """Return a problem as a JSON object."""
-    return asdict(problem)
 
 
 def error_json(error: ToolyardError) -> dict[str, Any]:
@@ -191,7 +200,7 @@ def error_json(error: ToolyardError) -> dict[str, Any]:
     if isinstance(error, RpcError):
         found["code"], found["data"] = error.code, error.data
     if isinstance(error, ConfigError | AgentsError):
-        found["problems"] = [problem_json(problem) for problem in error.problems]
+        found["problems"] = [asdict(problem) for problem in error.problems]
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from toolyard.cli.output.console import has_colour, is_terminal, one_line, show_note
@@ -43,9 +42,7 @@ class ProgressIndicator:
             self._show_timer = asyncio.get_running_loop().call_later(_SHOW_AFTER_SECONDS, self._start_display)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:

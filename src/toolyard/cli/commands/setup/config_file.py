@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -97,9 +96,7 @@ def _show_outcome(
     if not plan.has_changes:
         print(f"nothing to do: {plan.file} is up to date")
         return
-    print(f"{console.style_text('wrote', 'green', sys.stdout)} {plan.file}: {console.one_line(done)}")
-    if backup is not None:
-        print(f"the previous version is in {backup}")
+    console.print_written_file(plan.file, backup, f": {console.one_line(done)}")
     if needs_approval:
         hint = f"review it with `toolyard approve {shlex.quote(str(plan.file))}`"
         console.show_note("the file needs your approval before it is used", hint)
