@@ -43,10 +43,10 @@ from toolyard.types.server import Configuration, HttpSpec, Server
 __all__ = [
     "PastedRedirectError",
     "SignInCandidate",
-    "TerminalSignIn",
     "find_sign_in_server",
     "open_browser",
     "parse_pasted_redirect",
+    "sign_in_at_terminal",
 ]
 
 
@@ -148,56 +148,52 @@ _FIRST_DYNAMIC_PORT = 49_152
 """The first port of the dynamic range, which is not assigned to any service."""
 
 
-class TerminalSignIn:
-    """Signs in the person at this terminal, and stores the grant. ``quiet`` prints only the address."""
+async def sign_in_at_terminal(
+    settings: Settings,
+    data_dir: Path,
+    candidate: SignInCandidate,
+    *,
+    paste: bool,
+    browser: bool,
+    timeout_seconds: float,
+    quiet: bool,
+) -> OAuthGrant:
+    """Sign in the person at this terminal, and store the grant. ``quiet`` prints only the address.
 
-    def __init__(self, settings: Settings, data_dir: Path, *, quiet: bool = False) -> None:
-        self._settings = settings
-        self._data_dir = data_dir
-        self._quiet = quiet
+    Raises AuthError, AuthUnavailable or StoreError, and then stores nothing.
+    """
+    name = candidate.server.id
+    database = await Database.open_from_settings(settings, data_dir)
+    net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
+    try:
+        target = build_config_target(candidate.server, candidate.spec)
+        storage = LazyAuthStorage.wrap(database.auth)
+        key = config_grant_key(candidate.server, LOCAL_PRINCIPAL)
+        if target.oauth.grant == "client_credentials":
+            flow = SignInFlow(net, storage, ClientIdentity("http://127.0.0.1/callback"))
+            return await _sign_in_as_client(flow, storage, key, target, name)
+        port = target.oauth.callback_port or _choose_callback_port(target.url)
+        async with _open_redirect_endpoint(port, paste=paste) as back:
+            flow = SignInFlow(net, storage, ClientIdentity(back.redirect_uri))
+            person = _SignInPrompt(name, back, browser=browser, timeout_seconds=timeout_seconds, quiet=quiet)
+            return await _run_flow(flow, storage, key, target, person)
+    except ServerError as error:
+        error.server = name
+        raise
+    finally:
+        await net.close()
+        await database.close()
 
-    async def sign_in(
-        self, sign_in_server: SignInCandidate, *, paste: bool, browser: bool, timeout_seconds: float
-    ) -> OAuthGrant:
-        """Sign in. Raises AuthError, AuthUnavailable or StoreError, and then stores nothing."""
-        name = sign_in_server.server.id
-        settings = self._settings
-        database = await Database.open_from_settings(settings, self._data_dir)
-        net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
-        try:
-            target = build_config_target(sign_in_server.server, sign_in_server.spec)
-            storage = LazyAuthStorage.wrap(database.auth)
-            if target.oauth.grant == "client_credentials":
-                flow = SignInFlow(net, storage, ClientIdentity("http://127.0.0.1/callback"))
-                return await self._sign_in_as_client(
-                    flow, storage, config_grant_key(sign_in_server.server, LOCAL_PRINCIPAL), target, name
-                )
-            async with _open_redirect_endpoint(
-                target.oauth.callback_port or _choose_callback_port(target.url), paste=paste
-            ) as back:
-                flow = SignInFlow(net, storage, ClientIdentity(back.redirect_uri))
-                person = _SignInPrompt(
-                    name, back, browser=browser, timeout_seconds=timeout_seconds, quiet=self._quiet
-                )
-                return await _run_flow(
-                    flow, storage, config_grant_key(sign_in_server.server, LOCAL_PRINCIPAL), target, person
-                )
-        except ServerError as error:
-            error.server = name
-            raise
-        finally:
-            await net.close()
-            await database.close()
 
-    async def _sign_in_as_client(
-        self, flow: SignInFlow, storage: AuthStorage, key: str, target: SignInTarget, name: str
-    ) -> OAuthGrant:
-        """Obtain tokens with the client's own credentials, once the issuer is confirmed."""
-        try:
-            return await flow.sign_in_as_client(key, target)
-        except IssuerUnconfirmed as error:
-            await _confirm(storage, target, name, error)
+async def _sign_in_as_client(
+    flow: SignInFlow, storage: AuthStorage, key: str, target: SignInTarget, name: str
+) -> OAuthGrant:
+    """Obtain tokens with the client's own credentials, once the issuer is confirmed."""
+    try:
         return await flow.sign_in_as_client(key, target)
+    except IssuerUnconfirmed as error:
+        await _confirm(storage, target, name, error)
+    return await flow.sign_in_as_client(key, target)
 
 
 async def _confirm(storage: AuthStorage, target: SignInTarget, name: str, error: IssuerUnconfirmed) -> None:

@@ -18,8 +18,8 @@ from toolyard.config.file_edits.client_records import (
     write_client_edits,
     write_undo,
 )
-from toolyard.config.file_edits.entry_edits import EntryEdit, find_target_file, plan_edits, resolve_entry_path
-from toolyard.config.importers.locations import project_client_files, user_client_files
+from toolyard.config.file_edits.entry_edits import EntryEdit, plan_edits, resolve_entry_path
+from toolyard.config.importers.locations import find_target_file, project_client_files, user_client_files
 
 if TYPE_CHECKING:
     from toolyard.gateway.client_snippets import ConnectionMethod, Snippet

@@ -113,12 +113,17 @@ async def sign_in(
 ) -> int:
     """Sign in to a server, check that it works, and report both. Returns an exit code."""
     from toolyard.auth.errors import DiscoveryFailed, SignInNotNeeded  # slow to load, as the whole core is
-    from toolyard.cli.terminal_sign_in import TerminalSignIn
+    from toolyard.cli.terminal_sign_in import sign_in_at_terminal
 
-    flow = TerminalSignIn(options.load_settings(), options.resolved_data_dir, quiet=options.json)
     try:
-        grant = await flow.sign_in(
-            sign_in_server, paste=paste, browser=browser, timeout_seconds=timeout_seconds
+        grant = await sign_in_at_terminal(
+            options.load_settings(),
+            options.resolved_data_dir,
+            sign_in_server,
+            paste=paste,
+            browser=browser,
+            timeout_seconds=timeout_seconds,
+            quiet=options.json,
         )
     except (DiscoveryFailed, SignInNotNeeded) as error:
         # A server that needs no sign-in does not report one either. One that fails does not ask for it.
@@ -127,7 +132,10 @@ async def sign_in(
             if failure is not None and isinstance(error, SignInNotNeeded):
                 raise failure from None
             raise
-        return _show_no_sign_in_needed(options, sign_in_server.server.id)
+        name = sign_in_server.server.id
+        text = f"server '{one_line(name)}' works without a sign-in"
+        print_outcome(options, text, server=name, signed_in=False, state=State.READY.value, tools=None)
+        return 0
     return await _show_sign_in(options, sign_in_server, grant)
 
 
@@ -154,12 +162,6 @@ async def _show_sign_in(options: Options, sign_in_server: SignInCandidate, grant
 
 def _format_tool_count(state: State | None, tools: int | None) -> str:
     return f": {format_count(tools, 'tool')}" if state is State.READY and tools is not None else ""
-
-
-def _show_no_sign_in_needed(options: Options, name: str) -> int:
-    text = f"server '{one_line(name)}' works without a sign-in"
-    print_outcome(options, text, server=name, signed_in=False, state=State.READY.value, tools=None)
-    return 0
 
 
 async def check_server(

@@ -21,7 +21,6 @@ from toolyard.config.file_io import (
     read_regular_file,
     replace_unchanged_file,
 )
-from toolyard.config.importers.locations import ClientFile
 from toolyard.config.sources.json_document import JsonValue, read_json
 from toolyard.errors import ConfigError, Problem
 
@@ -29,8 +28,8 @@ __all__ = [
     "EditEffect",
     "EntryEdit",
     "FileEditPlan",
-    "find_target_file",
     "plan_edits",
+    "read_value",
     "read_values",
     "resolve_entry_path",
     "write_entry",
@@ -47,6 +46,11 @@ class EditEffect(StrEnum):
     """The file already contains exactly this entry."""
     ABSENT = "absent"
     """The entry to remove does not exist."""
+
+    @property
+    def changes_file(self) -> bool:
+        """Return whether there is something to write."""
+        return self not in (EditEffect.SAME, EditEffect.ABSENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class FileEditPlan:
     @property
     def has_changes(self) -> bool:
         """Return whether there is something to write."""
-        return any(change not in (EditEffect.SAME, EditEffect.ABSENT) for change in self.changes)
+        return any(change.changes_file for change in self.changes)
 
 
 def plan_edits(
@@ -97,7 +101,7 @@ def plan_edits(
             root = _parse_text(text or ("" if toml else "{}"), toml)
             change = _classify_change(_value_at(root, edit.path), edit.value)
             changes.append(change)
-            if change in (EditEffect.SAME, EditEffect.ABSENT):
+            if not change.changes_file:
                 continue
             after = _edit_text(text, toml, edit, drop_comments, _value_at(root, edit.path))
             dropped = (
@@ -124,6 +128,12 @@ def read_values(file: Path, content: bytes | None, paths: Iterable[Sequence[str]
         return [None for _ in paths]
     root = _parse_text(decode_utf8(content, str(file)), file.suffix == ".toml")
     return [_value_at(root, path) for path in paths]
+
+
+def read_value(file: Path, path: Sequence[str]) -> JsonValue:
+    """Return the value at a path of a file, None if it does not exist. Raises ConfigError."""
+    content = read_regular_file(file, max_bytes=MAX_CLIENT_FILE_BYTES)
+    return read_values(file, content, [path])[0]
 
 
 def write_entry(plan: FileEditPlan, *, private: bool, now: datetime | None = None) -> Path | None:
@@ -219,12 +229,6 @@ def _check_edit(before: str, after: str, toml: bool, expected: dict[str, JsonVal
 
 def _drop_empty_tables(root: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return {key: value for key, value in root.items() if value != {}}
-
-
-def find_target_file(client: str, places: Iterable[ClientFile]) -> Path | None:
-    """Return the existing file of a client, else its first possible location; None for an unknown client."""
-    paths = [place.path for place in places if place.client == client]
-    return next((path for path in paths if path.is_file()), paths[0] if paths else None)
 
 
 def resolve_entry_path(file: Path, path: Sequence[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from toolyard.config.sources.json_document import (
 from toolyard.errors import ConfigError, Problem
 
 __all__ = [
+    "EMPTY_CONFIG",
     "EditRefused",
     "detect_newline",
     "find_comments",
@@ -30,6 +31,10 @@ __all__ = [
     "set_table",
     "value_text",
 ]
+
+
+EMPTY_CONFIG = '{\n  "mcpServers": {}\n}\n'
+"""Text of a configuration file without servers."""
 
 
 class EditRefused(ConfigError):

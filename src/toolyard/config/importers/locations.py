@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-__all__ = ["ClientFile", "find_user_files", "project_client_files", "user_client_files"]
+__all__ = ["ClientFile", "find_target_file", "find_user_files", "project_client_files", "user_client_files"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +81,9 @@ def find_user_files(home: str | os.PathLike[str], *, env: Mapping[str, str]) -> 
         if is_better or (earlier is None and folder != root and folder.is_dir()):
             found[place.client] = place
     return tuple(found.values())
+
+
+def find_target_file(client: str, places: Iterable[ClientFile]) -> Path | None:
+    """Return the existing file of a client, else its first possible location; None for an unknown client."""
+    paths = [place.path for place in places if place.client == client]
+    return next((path for path in paths if path.is_file()), paths[0] if paths else None)

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from toolyard.config.entries.identifiers import MAX_ID_CHARACTERS, sanitize_id
-from toolyard.config.file_edits.text_edits import detect_newline
+from toolyard.config.file_edits.text_edits import EMPTY_CONFIG, detect_newline
 from toolyard.config.file_io import decode_utf8, encode_like, read_if_exists, replace_unchanged_file
 from toolyard.config.importers.formats import ForeignFile, ForeignServer, read_foreign_file
 from toolyard.config.self_reference import starts_toolyard
@@ -57,9 +57,6 @@ def _format_member(key: str, value: JsonValue, indent: str) -> str:
     return f"{indent}{json.dumps(key, ensure_ascii=False)}: {body}"
 
 
-_EMPTY_CONFIG = '{\n  "mcpServers": {}\n}\n'
-
-
 @dataclass(frozen=True, slots=True)
 class ImportedServer:
     """A server of another client: its new id, and its original client, file and name."""
@@ -100,7 +97,7 @@ def plan_import(
     """
     target_path = Path(os.path.abspath(target))
     before = read_if_exists(target_path)
-    text = decode_utf8(before, str(target_path)) if before is not None else _EMPTY_CONFIG
+    text = decode_utf8(before, str(target_path)) if before is not None else EMPTY_CONFIG
     merge = _ServerMerge(_parse_servers(text, str(target_path)))
     for file in files:
         path = Path(os.path.abspath(file))

@@ -21,8 +21,7 @@ from toolyard.cli.output import console
 from toolyard.cli.output.notices import failure_notices
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.config.file_edits.client_records import write_client_edits
-from toolyard.config.file_edits.entry_edits import EntryEdit, plan_edits, read_values, resolve_entry_path
-from toolyard.config.file_io import MAX_CLIENT_FILE_BYTES, read_regular_file
+from toolyard.config.file_edits.entry_edits import EntryEdit, plan_edits, read_value, resolve_entry_path
 from toolyard.config.importers.locations import find_user_files
 from toolyard.config.server_entry_edits import build_denial, plan_server_edits
 from toolyard.config.sources.json_document import JsonValue
@@ -171,8 +170,7 @@ def _find_connected_clients() -> Iterable[ConnectedClient]:
             continue
         try:
             path = resolve_entry_path(file, (known.key, ENTRY_NAME))
-            content = read_regular_file(file, max_bytes=MAX_CLIENT_FILE_BYTES)
-            (entry,) = read_values(file, content, [path])
+            entry = read_value(file, path)
         except ConfigError:  # `connect` and `import` report it.
             continue
         if isinstance(entry, dict):

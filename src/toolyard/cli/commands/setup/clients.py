@@ -27,10 +27,9 @@ from toolyard.config.file_edits.entry_edits import (
     EntryEdit,
     FileEditPlan,
     plan_edits,
-    read_values,
+    read_value,
     resolve_entry_path,
 )
-from toolyard.config.file_io import MAX_CLIENT_FILE_BYTES, read_regular_file
 from toolyard.config.importers.locations import find_user_files, user_client_files
 from toolyard.config.importers.merge import ImportPlan, plan_import, write_import
 from toolyard.errors import ConfigError, Problem
@@ -136,7 +135,7 @@ def _plan_clients(
             failures.append(error)
         else:
             turned_off = [
-                name for name, change in zip(names, plan.changes[1:], strict=True) if _changes_file(change)
+                name for name, change in zip(names, plan.changes[1:], strict=True) if change.changes_file
             ]
             plans.append(ClientPlan(client, known.title, plan, tuple(edits), tuple(turned_off)))
     return plans, failures
@@ -146,8 +145,7 @@ def _list_own_servers(file: Path, path: Sequence[str], imported: ImportPlan) -> 
     """Return the names of the client's servers that came over, as far as they are beside our entry."""
     if not file.is_file():
         return []
-    content = read_regular_file(file, max_bytes=MAX_CLIENT_FILE_BYTES)
-    (table,) = read_values(file, content, [path[:-1]])
+    table = read_value(file, path[:-1])
     moved = {each.name for each in (*imported.added, *imported.same) if Path(each.file) == file}
     return [name for name in table if name in moved] if isinstance(table, dict) else []
 
@@ -155,10 +153,6 @@ def _list_own_servers(file: Path, path: Sequence[str], imported: ImportPlan) -> 
 def _make_disabling_edit(path: tuple[str, ...], disabling: tuple[str, bool] | None) -> EntryEdit:
     """Turn a server off by the client's own key; a client without one loses the entry until `disconnect`."""
     return EntryEdit(path, None) if disabling is None else EntryEdit((*path, disabling[0]), disabling[1])
-
-
-def _changes_file(change: EditEffect) -> bool:
-    return change not in (EditEffect.SAME, EditEffect.ABSENT)
 
 
 def _confirm(options: Options, yes: bool, files: int) -> bool:

@@ -19,7 +19,7 @@ from toolyard.cli.invocation import Command, Options, Usage, explain_write_error
 from toolyard.cli.output import console
 from toolyard.config.file_approvals import hash_content
 from toolyard.config.file_edits.entry_edits import EditEffect, EntryEdit, FileEditPlan
-from toolyard.config.file_edits.text_edits import detect_newline
+from toolyard.config.file_edits.text_edits import EMPTY_CONFIG, detect_newline
 from toolyard.config.file_io import decode_utf8, encode_like, read_regular_file
 from toolyard.config.server_entry_edits import (
     ConfigTarget,
@@ -117,9 +117,6 @@ def _record_approval(options: Options, plan: FileEditPlan) -> None:
         run_async(record_if_database_exists(options, "config.approve", {str(plan.file): details}))
 
 
-_EMPTY_CONFIG = '{\n  "mcpServers": {}\n}\n'
-
-
 @click.command("remove", cls=Command)
 @click.argument("servers", metavar="SERVER...", nargs=-1, required=True, shell_complete=complete_servers)
 @target_options
@@ -201,7 +198,7 @@ def _parse_change(path: tuple[str, ...], change: str) -> EntryEdit:
 
 def _edit_in_editor(file: Path) -> FileEditPlan:
     before = read_regular_file(file) if file.exists() else None
-    text = _EMPTY_CONFIG if before is None else decode_utf8(before, str(file))
+    text = EMPTY_CONFIG if before is None else decode_utf8(before, str(file))
     unchanged = FileEditPlan(file, (EditEffect.SAME,), before, before or b"")
     if not console.is_interactive():
         raise Usage("an editor needs a terminal", hint="use `toolyard edit SERVER KEY=VALUE`")
