@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolyard.cli.invocation import Options
+from toolyard.cli.invocation import Options, run_async
 
 if TYPE_CHECKING:
     from toolyard.accounts import AccountService
@@ -24,7 +24,10 @@ __all__ = [
     "record_audit_entry",
     "record_if_database_exists",
     "require_user",
+    "run_with_database",
 ]
+
+T = TypeVar("T")
 
 AUDIT_ACTOR_NAME = "command line"
 """Actor of audit entries; the operator of the command line has no account."""
@@ -41,6 +44,16 @@ async def open_database(options: Options, *, migrates: bool = False) -> AsyncGen
         yield database
     finally:
         await database.close()
+
+
+def run_with_database(options: Options, operation: Callable[[Database], Coroutine[Any, Any, T]]) -> T:
+    """Run an operation with the database open. Raises StoreError."""
+
+    async def run_operation() -> T:
+        async with open_database(options) as database:
+            return await operation(database)
+
+    return run_async(run_operation())
 
 
 @asynccontextmanager

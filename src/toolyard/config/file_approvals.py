@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 
-from toolyard.config.file_io import decode_utf8, lock_for_editing, read_regular_file, write_private_file
+from toolyard.config.file_io import decode_utf8, lock_for_editing, read_text_file, write_private_file
 from toolyard.config.sources.json_document import JsonValue, read_json
 from toolyard.errors import ConfigError, Problem
 
@@ -76,10 +76,7 @@ def read_approvals(data_dir: Path) -> FileApprovals:
     if not path.exists():
         return FileApprovals()
     try:
-        root = read_json(
-            decode_utf8(read_regular_file(path, max_bytes=_MAX_APPROVALS_FILE_BYTES), str(path)),
-            file=str(path),
-        ).root
+        root = read_json(read_text_file(path, max_bytes=_MAX_APPROVALS_FILE_BYTES), file=str(path)).root
         return FileApprovals(MappingProxyType(_parse_approvals(root)))
     except (ConfigError, OSError) as error:
         reason = error.problems[0].message if isinstance(error, ConfigError) else str(error)

@@ -29,6 +29,7 @@ __all__ = [
     "lock_for_editing",
     "read_if_exists",
     "read_regular_file",
+    "read_text_file",
     "remove_stale_temporary_files",
     "replace_unchanged_file",
     "write_atomically",
@@ -87,6 +88,11 @@ def decode_utf8(content: bytes, name: str | None = None) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         problem = Problem("the text is not valid UTF-8", file=name, line=line, hint="save it as UTF-8")
         raise ConfigError([problem]) from error
+
+
+def read_text_file(path: Path, *, max_bytes: int = MAX_CONFIG_BYTES) -> str:
+    """Return the text of a regular file of at most ``max_bytes``. Raises ConfigError."""
+    return decode_utf8(read_regular_file(path, max_bytes=max_bytes), str(path))
 
 
 def is_exposed(path: Path) -> bool:

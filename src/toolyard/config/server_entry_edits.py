@@ -11,7 +11,7 @@ from pathlib import Path
 from toolyard.config.entries.identifiers import assign_valid_ids
 from toolyard.config.file_approvals import hash_content, read_approvals, record_approval
 from toolyard.config.file_edits.entry_edits import EntryEdit, FileEditPlan, plan_edits, write_entry
-from toolyard.config.file_io import decode_utf8, read_regular_file
+from toolyard.config.file_io import decode_utf8, read_text_file
 from toolyard.config.sources.json_document import JsonValue, read_json
 from toolyard.config.sources.layers import all_problems, layer_from_text, merge_layers
 from toolyard.config.sources.load import choose_config_file, discover_config_path
@@ -71,7 +71,7 @@ def read_entries(file: Path) -> dict[str, StoredEntry]:
     """
     if not os.path.lexists(file):
         return {}
-    root = read_json(decode_utf8(read_regular_file(file), str(file)), file=str(file)).root
+    root = read_json(read_text_file(file), file=str(file)).root
     found: dict[str, StoredEntry] = {}
     for section in _SECTIONS:
         table = root.get(section) if isinstance(root, dict) else None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from toolyard.agents.definitions.front_matter import FrontMatter, parse_front_matter
 from toolyard.agents.definitions.sections import AgentSection, split_sections
-from toolyard.config.file_io import decode_utf8, read_regular_file
+from toolyard.config.file_io import read_text_file
 from toolyard.errors import AgentsError, ConfigError, Problem
 from toolyard.types.agent import Agent
 
@@ -91,7 +91,7 @@ def load_agents(configured_path: Path | None, data_dir: Path) -> tuple[Agent, ..
 def read_agents_leniently(path: Path) -> AgentsFile:
     """Return the agents of a file together with its problems. Raises AgentsError if it cannot be read."""
     try:
-        text = decode_utf8(read_regular_file(path), str(path))
+        text = read_text_file(path)
     except ConfigError as error:
         raise AgentsError([Problem(f"cannot be read: {error.problems[0].message}", str(path))]) from None
     return _parse_leniently(text, str(path))

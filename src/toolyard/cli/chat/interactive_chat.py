@@ -23,7 +23,7 @@ from toolyard.cli.invocation import INTERRUPT_EXIT_CODE, Usage, explain_write_er
 from toolyard.cli.output import console
 from toolyard.errors import AgentsError, ConfigError, ToolyardError
 from toolyard.types.account import LOCAL_OWNER_ID
-from toolyard.types.chat import TurnState, UserMessage
+from toolyard.types.chat import Chat, TurnState, UserMessage
 
 __all__ = ["COMMAND_NAMES", "LineEditor", "SlashCommands", "TerminalConversation"]
 
@@ -335,11 +335,12 @@ class TerminalConversation:
 
     async def _follow_turn(self, turn: int) -> None:
         """Follow a running turn to its end."""
-        chat = await self._current_chat.refresh()
-        await TurnFollower(
-            self._chats, chat, self._screen, self._interrupts, can_ask=console.is_interactive()
-        ).follow(turn)
+        await self._make_follower(await self._current_chat.refresh()).follow(turn)
         await self._current_chat.refresh()
+
+    def _make_follower(self, chat: Chat) -> TurnFollower:
+        can_ask = console.is_interactive()
+        return TurnFollower(self._chats, chat, self._screen, self._interrupts, can_ask=can_ask)
 
     async def _resume_chat(self) -> None:
         """Show the past of a chat, and follow its running turn."""
@@ -361,8 +362,6 @@ class TerminalConversation:
         self._screen.end_line()
         if chat.state is not TurnState.IDLE:
             await self._chats.resume_if_answered(LOCAL_OWNER_ID, chat.id)
-            turn = TurnFollower(
-                self._chats, chat, self._screen, self._interrupts, can_ask=console.is_interactive()
-            )
+            turn = self._make_follower(chat)
             turn.catch_up([event for event in events if event.turn == chat.turn])
             await turn.follow(events[-1].seq if events else 0)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from toolyard.cli.database import open_database, record_audit_entry, require_user
-from toolyard.cli.invocation import Command, Options, Usage, print_outcome, run_async, shared_params
+from toolyard.cli.database import record_audit_entry, require_user, run_with_database
+from toolyard.cli.invocation import Command, Options, Usage, print_outcome, shared_params
 from toolyard.cli.output.console import Column, print_json, show_note, show_table
 from toolyard.types.account import LOCAL_PRINCIPAL
 
@@ -91,15 +91,14 @@ def _run_with_owner(
     """Run an operation on the database, for the person with this name."""
     from toolyard.accounts import AccountService  # slow to load, as the whole store is
 
-    async def run_operation() -> T:
-        async with open_database(options) as database:
-            owner = LOCAL_PRINCIPAL.id
-            if name is not None:
-                people = AccountService(database.accounts, options.load_settings())
-                owner = (await require_user(people, name)).id
-            return await operation(database, owner)
+    async def run_operation(database: Database) -> T:
+        owner = LOCAL_PRINCIPAL.id
+        if name is not None:
+            people = AccountService(database.accounts, options.load_settings())
+            owner = (await require_user(people, name)).id
+        return await operation(database, owner)
 
-    return run_async(run_operation())
+    return run_with_database(options, run_operation)
 
 
 def _describe_reach(grant: Grant) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from toolyard.cli.database import open_database, record_audit_entry
+from toolyard.cli.database import open_database, record_audit_entry, run_with_database
 from toolyard.cli.invocation import Command, Options, Usage, print_outcome, run_async
 from toolyard.cli.output.console import format_count, print_json, show_note
+
+if TYPE_CHECKING:
+    from toolyard.store import Database
 
 __all__ = ["commands"]
 
@@ -43,7 +48,7 @@ def _rekey(options: Options) -> None:
             "nothing to do: no former key is set",
             hint="set secret_key_former to the current key, and secret_key to the new one",
         )
-    sealed, lost = run_async(_encrypt_again(options))
+    sealed, lost = run_with_database(options, _encrypt_again)
     if options.json:
         print_json({"encrypted": sealed, "lost": lost})
         return
@@ -56,11 +61,10 @@ def _rekey(options: Options) -> None:
         )
 
 
-async def _encrypt_again(options: Options) -> tuple[int, int]:
+async def _encrypt_again(database: Database) -> tuple[int, int]:
     """Return the numbers of values that were encrypted, and of those that cannot be decrypted."""
-    async with open_database(options) as database:
-        done = await database.key_rotation.reencrypt_all()
-        await record_audit_entry(database, "database.rekey", encrypted=done.reencrypted, lost=done.unreadable)
+    done = await database.key_rotation.reencrypt_all()
+    await record_audit_entry(database, "database.rekey", encrypted=done.reencrypted, lost=done.unreadable)
     return done.reencrypted, done.unreadable
 
 

@@ -6,21 +6,21 @@ Deleting an account or signing it out also revokes its tokens at the providers.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from toolyard.cli.database import (
     AUDIT_ACTOR_NAME,
-    open_database,
     open_sign_out_service,
     record_audit_entry,
     require_user,
+    run_with_database,
 )
 from toolyard.cli.input.prompts import ask_yes_no
-from toolyard.cli.invocation import Command, Options, Usage, print_outcome, run_async, shared_params
+from toolyard.cli.invocation import Command, Options, Usage, print_outcome, shared_params
 from toolyard.cli.output import console
 from toolyard.errors import ConfigError
 from toolyard.types.account import Role
@@ -216,14 +216,8 @@ class _AccountAdmin:
             return ()
 
 
-def _run_with_accounts(options: Options, operation: Callable[[_AccountAdmin], Awaitable[T]]) -> T:
-    """Run an operation with the database open."""
-
-    async def run_operation() -> T:
-        async with open_database(options) as database:
-            return await operation(_AccountAdmin(options, database))
-
-    return run_async(run_operation())
+def _run_with_accounts(options: Options, operation: Callable[[_AccountAdmin], Coroutine[Any, Any, T]]) -> T:
+    return run_with_database(options, lambda database: operation(_AccountAdmin(options, database)))
 
 
 def _show_link(options: Options, name: str, link: str) -> None:

@@ -20,9 +20,9 @@ from toolyard.config.file_edits.entry_edits import (
 )
 from toolyard.config.file_io import (
     MAX_CLIENT_FILE_BYTES,
-    decode_utf8,
     lock_for_editing,
     read_regular_file,
+    read_text_file,
     write_private_file,
 )
 from toolyard.config.sources.json_document import JsonValue
@@ -64,7 +64,7 @@ def read_client_records(data_dir: Path) -> dict[str, ClientRecord]:
     path = data_dir / RECORD_FILE_NAME
     if not path.exists():
         return {}
-    content = decode_utf8(read_regular_file(path, max_bytes=_MAX_RECORD_BYTES), str(path))
+    content = read_text_file(path, max_bytes=_MAX_RECORD_BYTES)
     try:
         files = cast("dict[str, dict[str, Any]]", json.loads(content)["files"])
         return {

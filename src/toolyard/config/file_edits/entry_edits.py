@@ -19,6 +19,7 @@ from toolyard.config.file_io import (
     encode_like,
     read_if_exists,
     read_regular_file,
+    read_text_file,
     replace_unchanged_file,
 )
 from toolyard.config.sources.json_document import JsonValue, read_json
@@ -238,8 +239,7 @@ def resolve_entry_path(file: Path, path: Sequence[str]) -> tuple[str, ...]:
     """
     if path[0] != "mcp" or not file.is_file():
         return tuple(path)
-    text = decode_utf8(read_regular_file(file, max_bytes=MAX_CLIENT_FILE_BYTES), str(file))
-    root = read_json(text, file=str(file)).root
+    root = read_json(read_text_file(file, max_bytes=MAX_CLIENT_FILE_BYTES), file=str(file)).root
     table = root.get("mcp") if isinstance(root, dict) else None
     inner = table.get("servers") if isinstance(table, dict) else None
     # In the older format, "servers" could be the name of a server, whose entry has a "type".

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
 
-from toolyard.config.file_io import MAX_CLIENT_FILE_BYTES, decode_utf8, read_regular_file
+from toolyard.config.file_io import MAX_CLIENT_FILE_BYTES, read_text_file
 from toolyard.config.sources.json_document import JsonValue, map_texts, read_json
 from toolyard.errors import ConfigError, Problem
 
@@ -359,9 +359,7 @@ def read_foreign_file(path: Path) -> ForeignFile:
     """
     if path.suffix in (".yaml", ".yml"):
         raise _unknown_format_error(path)
-    root, notes = _parse_root(
-        path, decode_utf8(read_regular_file(path, max_bytes=MAX_CLIENT_FILE_BYTES), str(path))
-    )
+    root, notes = _parse_root(path, read_text_file(path, max_bytes=MAX_CLIENT_FILE_BYTES))
     if not isinstance(root, dict):
         raise _unknown_format_error(path)
     client, servers = _recognise_client(path, root)

@@ -17,7 +17,7 @@ from toolyard.config.data_dir import (
     owner_hint,
     world_writable_problem,
 )
-from toolyard.config.file_io import decode_utf8, is_exposed, read_regular_file
+from toolyard.config.file_io import is_exposed, read_text_file
 from toolyard.config.settings.model_entries import MODEL_KEY_VARIABLE_PREFIX, model_ref_fault
 from toolyard.config.settings.table import SETTINGS, Setting, Settings
 from toolyard.config.settings.value_types import InvalidValueError, ValueFault
@@ -87,7 +87,7 @@ class _SettingsCollector:
         if not os.path.lexists(path):
             return
         try:
-            text = decode_utf8(read_regular_file(path), str(path))
+            text = read_text_file(path)
         except ConfigError as error:
             self.problems += error.problems
             return
@@ -135,9 +135,8 @@ class _SettingsCollector:
 
     def _read_secret_file(self, row: Setting, path: Path, cwd: Path) -> None:
         try:
-            text = decode_utf8(read_regular_file(path), str(path)).rstrip("\r\n")
-            self.values[row.name] = row.kind.from_text(text, cwd)
-            self._record_origin(row.name, str(path))
+            text = read_text_file(path).rstrip("\r\n")
+            self._store(row, row.kind.from_text(text, cwd), str(path))
         except ConfigError as error:
             self.problems += error.problems
         except InvalidValueError as error:
@@ -192,20 +191,18 @@ class _SettingsCollector:
         self, row: Setting, value: object, folder: Path, *, origin: str, file: str, text: str = ""
     ) -> None:
         try:
-            self.values[row.name] = row.kind.from_value(value, folder)
-            self._record_origin(row.name, origin)
+            self._store(row, row.kind.from_value(value, folder), origin)
         except InvalidValueError as error:
             self._add_problems(row, value, error, file=file, text=text)
 
-    def _record_origin(self, name: str, origin: str) -> None:
-        for key in [each for each in self.origins if each.startswith(f"{name}.")]:
+    def _store(self, row: Setting, value: object, origin: str) -> None:
+        for key in [each for each in self.origins if each.startswith(f"{row.name}.")]:
             del self.origins[key]  # An earlier source had these entries.
-        self.origins[name] = origin
+        self.values[row.name], self.origins[row.name] = value, origin
 
     def _set_from_text(self, row: Setting, text: str, folder: Path, variable: str) -> None:
         try:
-            self.values[row.name] = row.kind.from_text(text, folder)
-            self._record_origin(row.name, variable)
+            self._store(row, row.kind.from_text(text, folder), variable)
         except InvalidValueError as error:
             if variable == row.variable:
                 self._add_problems(row, text, error, file=variable)
