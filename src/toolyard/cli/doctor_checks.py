@@ -68,11 +68,13 @@ class ConnectionStep:
 class TracedTransport:
     """Wraps a transport and records each step, without changing anything."""
 
+    _receiver: Receiver
+    """Set before the transport is opened, so before anything is received."""
+
     def __init__(self, inner: Transport, steps: list[ConnectionStep], open_step_name: str | None) -> None:
         self._inner = inner
         self._steps = steps
         self._open_step_name = open_step_name
-        self._receiver: Receiver | None = None
         self._pending_steps: dict[object, ConnectionStep] = {}
 
     @property
@@ -100,23 +102,20 @@ class TracedTransport:
         await self._inner.send(message, headers)
 
     def should_decode(self, undecoded: Line) -> bool:
-        return self._receiver is not None and self._receiver.should_decode(undecoded)
+        return self._receiver.should_decode(undecoded)
 
     def on_stray_lines(self, number: int, size: int, kind: Literal["line", "stderr"] = "line") -> None:
-        if self._receiver is not None:
-            self._receiver.on_stray_lines(number, size, kind)
+        self._receiver.on_stray_lines(number, size, kind)
 
     def on_message(self, message: object, size: int = 0) -> None:
-        if self._receiver is not None:
-            self._receiver.on_message(message, size)
+        self._receiver.on_message(message, size)
         if isinstance(message, dict):
             self._on_response(cast("dict[str, Any]", message))
 
     def on_lost(self, error: ServerError) -> None:
         for step in self._pending_steps.values():
             step.detail = error.cause
-        if self._receiver is not None:
-            self._receiver.on_lost(error)
+        self._receiver.on_lost(error)
 
     def set_protocol_version(self, version: str) -> None:
         self._inner.set_protocol_version(version)

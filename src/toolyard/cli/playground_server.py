@@ -170,9 +170,7 @@ class PlaygroundServer(DemoServer):
             "requestedSchema": _GREET_FORM_SCHEMA,
         }
         if not modern:
-            return _build_greeting(
-                self._request_client("elicitation/create", question, stop) if self._has_elicitation else {}
-            )
+            return _build_greeting(self._ask_client(question, stop) if self._has_elicitation else {})
         answers = params.get("inputResponses")
         if answers is not None:
             return _build_greeting(json_object(json_object(answers).get(_GREET_INPUT_NAME)))
@@ -182,11 +180,11 @@ class PlaygroundServer(DemoServer):
         asked = {"method": "elicitation/create", "params": question}
         return {"resultType": "input_required", "inputRequests": {_GREET_INPUT_NAME: asked}}
 
-    def _request_client(self, method: str, params: JsonObject, stop: threading.Event) -> JsonObject:
+    def _ask_client(self, question: JsonObject, stop: threading.Event) -> JsonObject:
         """Ask a legacy client, and wait until it answers or the call is cancelled."""
         id_ = f"ask-{len(self._pending_requests)}-{id(stop)}"
         came, answer = self._pending_requests[id_] = (threading.Event(), {})
-        self.send({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
+        self.send({"jsonrpc": "2.0", "id": id_, "method": "elicitation/create", "params": question})
         while not came.wait(0.1) and not stop.is_set():
             pass
         del self._pending_requests[id_]
