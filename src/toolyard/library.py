@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from toolyard.agents.definitions.agent_tools import find_tool_problems
-from toolyard.agents.definitions.agents_md import agent_id, load_agents, read_agents
+from toolyard.agents.definitions.agents_md import find_agent, load_agents, read_agents
 from toolyard.agents.definitions.tools_list import find_possible_servers
 from toolyard.auth import AuthProvider
 from toolyard.catalog.lock import Change, LockFile
@@ -436,7 +436,7 @@ class Toolyard:
         surface = Surface.MODEL_DIRECT if model else Surface.OPERATOR
         if agent is None:
             return Caller(surface=surface, bundles=select_bundles(bundles, self.configuration.bundles))
-        definition = self.agents.get(agent) or self.agents.get(agent_id(agent))
+        definition = find_agent(self.agents, agent)
         if definition is None:
             available = ", ".join(self.agents) or "none"
             raise AgentsError([Problem(f"unknown agent '{agent}'", hint=f"available agents: {available}")])

@@ -176,7 +176,7 @@ class SharedCore:
         agents = await add_stored_agents(file_agents, agent, self.key.settings, self.data_dir)
         caller = resolve_caller(
             self.configuration,
-            list(agents.values()),
+            agents,
             agent=agent,
             bundle=arguments.get("bundle"),
             server=server,

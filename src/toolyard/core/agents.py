@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from toolyard.agents.definitions.agents_md import agent_id
+from toolyard.agents.definitions.agents_md import agent_id, find_agent
 from toolyard.errors import AgentsError, Problem
 from toolyard.store.lazy_database import LazyDatabase
 from toolyard.types.account import LOCAL_PRINCIPAL
@@ -50,7 +50,7 @@ class AgentRoster:
     async def find(self, user_id: str, name: str) -> Agent:
         """Return the agent with this id or name. Raises AgentsError, also for another user's agent."""
         agents = self._config.agents
-        found = agents.get(name) or agents.get(agent_id(name))
+        found = find_agent(agents, name)
         if found is not None:
             return found
         stored = await self.storage.find(user_id, agent_id(name))

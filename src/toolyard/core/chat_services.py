@@ -19,7 +19,7 @@ from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.tool_set import ToolSet, ToolSetSource
 from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.definitions.agent_tools import find_tool_problems
-from toolyard.agents.definitions.agents_md import agent_id
+from toolyard.agents.definitions.agents_md import find_agent
 from toolyard.agents.models.available_models import Models
 from toolyard.catalog.listing_storage import ListingStorage
 from toolyard.catalog.lock.storage import PinEntryStorage, RegistryPinStorage
@@ -229,7 +229,7 @@ class _LocalToolSets:
         return self._callers[key]
 
     def _find_agent(self, name: str) -> Agent:
-        agent = self.agents.get(name) or self.agents.get(agent_id(name))
+        agent = find_agent(self.agents, name)
         if agent is None:
             there = ", ".join(self.agents) or "none"
             raise ChatRefused(f"unknown agent '{name}'", hint=f"available agents: {there}")

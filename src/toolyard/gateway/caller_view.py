@@ -12,9 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from toolyard.agents.definitions.agents_md import agent_id
 from toolyard.catalog.tool_listing import ToolListing
-from toolyard.errors import AgentsError, Problem, ServerError, ToolyardError
+from toolyard.errors import ServerError, ToolyardError
 from toolyard.gateway.error_responses import method_not_found
 from toolyard.gateway.gateway import SERVER_INFO, Gateway
 from toolyard.gateway.surface.list_repair import repair_server_info
@@ -28,7 +27,7 @@ from toolyard.types.server import Bundle, Server, Trust
 from toolyard.types.timestamps import is_future
 from toolyard.types.tool import Catalogue, Definition
 
-__all__ = ["CallerView", "find_agent", "gateway_caller", "is_current", "limit_scope_to_server"]
+__all__ = ["CallerView", "gateway_caller", "is_current", "limit_scope_to_server"]
 
 
 T = TypeVar("T")
@@ -298,20 +297,18 @@ def _supported_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def gateway_caller(
-    agents: Mapping[str, Agent],
     known_bundles: Mapping[str, Bundle],
     *,
     principal: Principal = LOCAL_PRINCIPAL,
     scope: TokenScope | None = None,
-    agent: str | None = None,
+    agent: Agent | None = None,
     bundles: Iterable[str] = (),
 ) -> Caller:
-    """Build a caller of the gateway, which always counts as a model. Raises AgentsError or ConfigError for
-    unknown names."""
-    known = None if agent is None else find_agent(agents, agent)
-    selected = (*(() if known is None else known.bundles), *bundles)
+    """Build a caller of the gateway, which always counts as a model. Raises ConfigError for an unknown
+    bundle."""
+    selected = (*(() if agent is None else agent.bundles), *bundles)
     return Caller(
-        principal, Surface.MODEL_DIRECT, known, select_bundles(selected, known_bundles), scope=scope
+        principal, Surface.MODEL_DIRECT, agent, select_bundles(selected, known_bundles), scope=scope
     )
 
 
@@ -321,14 +318,3 @@ def limit_scope_to_server(scope: TokenScope | None, server: Server) -> TokenScop
     if scope is None:
         return TokenScope(frozenset(Right), servers=(name,))
     return replace(scope, servers=(name,))
-
-
-def find_agent(agents: Mapping[str, Agent], name: str) -> Agent:
-    """Return the agent with this id or name. Raises AgentsError."""
-    known = agents.get(name) or agents.get(agent_id(name))
-    if known is None:
-        there = ", ".join(agents) or "none"
-        raise AgentsError(
-            [Problem(f"unknown agent '{name}'", path="agent", hint=f"available agents: {there}")]
-        )
-    return known

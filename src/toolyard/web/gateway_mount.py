@@ -237,11 +237,10 @@ class GatewayMount:
             scope = limit_scope_to_server(scope, server)
         try:
             caller = gateway_caller(
-                {} if agent is None else {agent.id: agent},
                 self._config.configuration.bundles,
                 principal=principal,
                 scope=scope,
-                agent=None if agent is None else agent.id,
+                agent=agent,
                 bundles=(name,) if kind == "bundles" else (),
             )
         except ConfigError:

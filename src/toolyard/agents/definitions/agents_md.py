@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from toolyard.types.agent import Agent
 __all__ = [
     "AgentsFile",
     "agent_id",
+    "find_agent",
     "find_agents_file",
     "format_agent",
     "load_agents",
@@ -104,6 +105,11 @@ def agent_id(name: str) -> str:
     letters = unicodedata.normalize("NFC", name.lower())
     words = "".join(letter if letter.isalnum() else " " for letter in letters)
     return "-".join(words.split())
+
+
+def find_agent(agents: Mapping[str, Agent], name: str) -> Agent | None:
+    """Return the agent with this id or name, if there is one."""
+    return agents.get(name) or agents.get(agent_id(name))
 
 
 def _build_agent(section: AgentSection, front_matter: FrontMatter, file: str | None) -> Agent:

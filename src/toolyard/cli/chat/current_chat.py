@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from toolyard.agents.chat.chats import UNCHANGED, ChatService, Unchanged
 from toolyard.agents.chat.errors import NoSuchChat
-from toolyard.agents.definitions.agents_md import agent_id
+from toolyard.agents.definitions.agents_md import find_agent
 from toolyard.cli.invocation import Usage
 from toolyard.cli.output.console import one_line
 from toolyard.types.account import LOCAL_OWNER_ID, LOCAL_PRINCIPAL
@@ -98,11 +98,11 @@ class CurrentChat:
         return [(each.id, each.base_url or each.provider) for each in choices]
 
     def _resolve_agent_id(self, agent: str) -> str:
-        found = next((each for each in (agent, agent_id(agent)) if each in self._agents), None)
+        found = find_agent(self._agents, agent)
         if found is None:
             there = ", ".join(self._agents) or "none"
             raise Usage(f"unknown agent '{agent}'", hint=f"available agents: {there}")
-        return found
+        return found.id
 
 
 _MAX_SEARCHED_CHATS = 1_000

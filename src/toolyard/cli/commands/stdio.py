@@ -58,9 +58,7 @@ def command(
 
     async def serve() -> None:
         known = await add_stored_agents({each.id: each for each in agents}, agent, settings, folder)
-        caller = resolve_caller(
-            configuration, list(known.values()), agent=agent, bundle=bundle, server=server
-        )
+        caller = resolve_caller(configuration, known, agent=agent, bundle=bundle, server=server)
         await serve_local(configuration, settings, folder, caller, server, mode, source, sink)
 
     run_async(serve())

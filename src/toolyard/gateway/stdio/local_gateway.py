@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import select
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from toolyard.agents.definitions.agents_md import find_agent
 from toolyard.catalog.lock.storage import RegistryPinStorage
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.config.settings.table import Settings
+from toolyard.core.agents import unknown_agent_error
 from toolyard.core.call_approvals import CallApprovals, MemoryApprovalStore
 from toolyard.core.composition import SharedQuestionHandler, build_core, make_shared_callbacks
 from toolyard.core.local_client_marker import record_local_client
@@ -151,7 +153,7 @@ def _is_hung_up(source: BinaryIO) -> bool:
 
 def resolve_caller(
     configuration: Configuration,
-    agents: Sequence[Agent],
+    agents: Mapping[str, Agent],
     *,
     agent: str | None = None,
     bundle: str | None = None,
@@ -162,10 +164,12 @@ def resolve_caller(
     if server is not None and server not in configuration.servers:
         there = ", ".join(configuration.servers) or "none"
         raise Unreachable("not configured", server=server, hint=f"configured servers: {there}")
-    known: Mapping[str, Agent] = {each.id: each for each in agents}
+    found = None if agent is None else find_agent(agents, agent)
+    if agent is not None and found is None:
+        raise unknown_agent_error(agent, agents.values())
     bundles = () if bundle is None else (bundle,)
     scope = None if server is None else limit_scope_to_server(None, configuration.servers[server])
-    return gateway_caller(known, configuration.bundles, agent=agent, bundles=bundles, scope=scope)
+    return gateway_caller(configuration.bundles, agent=found, bundles=bundles, scope=scope)
 
 
 class LocalGateway:
