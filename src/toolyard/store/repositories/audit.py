@@ -40,6 +40,7 @@ _INSTANCE_ACTIONS = ("instance.",)
 _SERVER_ACTIONS = ("tool.", "server.", "lock.", "config.", *_INSTANCE_ACTIONS)
 """Actions whose target is a server, an instance, or a tool of either."""
 _FREQUENT_ACTIONS = (TOOL_CALL_ACTION, f"{TOOL_CALL_ACTION}.start", MODEL_REQUEST_ACTION)
+_COLUMN_NAMES = ("at", "action", "actor", "actor_name", "target", "outcome", "address", "details", "server")
 
 _log = logging.getLogger("toolyard.store.audit")
 
@@ -220,19 +221,21 @@ class SqlAuditLog:
         return len(batch)
 
     async def _insert_entries(self, entries: Sequence[AuditEntry]) -> None:
-        rows = [_entry_values(entry) for entry in entries]
-        if rows:
-            await self._executor.write(lambda connection: _insert_rows(connection, rows, entries))
+        if entries:
+            await self._executor.write(lambda connection: _insert_rows(connection, entries))
             self._failure = None
             self._warning.clear("the audit log can be written again")
 
 
-def _insert_rows(
-    connection: Connection, rows: Sequence[dict[str, Any]], entries: Sequence[AuditEntry]
-) -> None:
+def _insert_rows(connection: Connection, entries: Sequence[AuditEntry]) -> None:
     servers = _find_servers(connection, entries)
-    connection.execute(
-        audit.insert(), [{**row, "server": server} for row, server in zip(rows, servers, strict=True)]
+    # Plain SQL, because there is an entry for each call: SQLAlchemy would take twice as long for its handling
+    # of each value, and would check texts that were made storable just before.
+    placeholder = "?" if connection.dialect.paramstyle == "qmark" else "%s"
+    connection.exec_driver_sql(
+        f"INSERT INTO {audit.name} ({', '.join(_COLUMN_NAMES)})"
+        f" VALUES ({', '.join([placeholder] * len(_COLUMN_NAMES))})",
+        [_build_row(entry, server) for entry, server in zip(entries, servers, strict=True)],
     )
     add_usage(connection, entries)
 
@@ -243,17 +246,19 @@ def _build_lost_entry(count: int) -> list[AuditEntry]:
     return [AuditEntry(time.time(), "audit.lost", "", outcome="lost", details={"count": count})]
 
 
-def _entry_values(entry: AuditEntry) -> dict[str, Any]:
-    return {
-        "at": entry.at,
-        "action": clean_text(entry.action, 100),
-        "actor": clean_text(entry.actor, 500),
-        "actor_name": clean_text(entry.actor_name, 500),
-        "target": clean_text(entry.target, 2_000),
-        "outcome": clean_text(entry.outcome, 500),
-        "address": clean_text(entry.address, 200),
-        "details": _details_json(entry),
-    }
+def _build_row(entry: AuditEntry, server: str) -> tuple[object, ...]:
+    """Return the values of ``_COLUMN_NAMES``."""
+    return (
+        entry.at,
+        clean_text(entry.action, 100),
+        clean_text(entry.actor, MAX_INDEXED_CHARACTERS),
+        clean_text(entry.actor_name, 500),
+        clean_text(entry.target, 2_000),
+        clean_text(entry.outcome, 500),
+        clean_text(entry.address, 200),
+        _details_json(entry),
+        server,
+    )
 
 
 def _details_json(entry: AuditEntry) -> str:

@@ -113,11 +113,10 @@ def add_usage(connection: Connection, entries: Iterable[AuditEntry]) -> None:
         entries_by_labels.setdefault(key, []).append(entry)
     sums_by_labels: dict[tuple[str, ...], dict[str, Any]] = {}
     for alike in entries_by_labels.values():
-        counted = [sums for entry in alike if (sums := _usage_of(entry)) is not None]
-        if counted:
+        added = _sum_usage(alike)
+        if added is not None:
             known = sums_by_labels.setdefault(_read_labels(alike[0]), dict.fromkeys(_SUM_NAMES, 0))
-            for sums in counted:
-                _merge_sums(known, sums)
+            _merge_sums(known, added)
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for labels, sums in sums_by_labels.items():
         row = {**dict(zip(_LABEL_NAMES, labels, strict=True)), **sums, "digest": compute_digest(*labels[1:])}
@@ -175,21 +174,24 @@ def _build_totals(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], di
     return built
 
 
-def _usage_of(entry: AuditEntry) -> dict[str, Any] | None:
-    """Return what an entry adds to sums, or None if it does not count."""
-    details = entry.details
-    if entry.action == MODEL_REQUEST_ACTION:
+def _sum_usage(alike: Sequence[AuditEntry]) -> dict[str, Any] | None:
+    """Return what entries of one action add to sums, or None if none of them counts."""
+    action = alike[0].action
+    if action == MODEL_REQUEST_ACTION:
+        details = [entry.details for entry in alike]
         return {
-            "requests": 1,
-            "input_tokens": int(details.get("input_tokens") or 0),
-            "output_tokens": int(details.get("output_tokens") or 0),
-            "cost": float(details.get("cost") or 0.0),
+            "requests": len(details),
+            "input_tokens": sum(int(each.get("input_tokens") or 0) for each in details),
+            "output_tokens": sum(int(each.get("output_tokens") or 0) for each in details),
+            "cost": sum(float(each.get("cost") or 0.0) for each in details),
         }
-    if entry.action == TOOL_CALL_ACTION and _is_known_tool(entry):
-        seconds = float(details.get("seconds") or 0.0)
-        failures = int(entry.outcome not in ("ok", "cancelled"))
-        return {"calls": 1, "failures": failures, "seconds": seconds, "slowest_seconds": seconds}
-    return None
+    calls = [entry for entry in alike if action == TOOL_CALL_ACTION and _is_known_tool(entry)]
+    if not calls:
+        return None
+    seconds = [float(entry.details.get("seconds") or 0.0) for entry in calls]
+    failures = sum(entry.outcome not in ("ok", "cancelled") for entry in calls)
+    slowest = max(seconds)
+    return {"calls": len(calls), "failures": failures, "seconds": sum(seconds), "slowest_seconds": slowest}
 
 
 def _read_labels(entry: AuditEntry) -> tuple[str, ...]:
