@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from typing import Any, cast
+from urllib.parse import unquote
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
 
 from toolyard.web.http_server.connection_limits import ConnectionLimits
+from toolyard.web.http_server.response_cycle import ResponseCycle
 
 __all__ = ["MAX_REQUEST_HEAD_BYTES", "REQUEST_HEAD_TIMEOUT_SECONDS", "BoundedHttpProtocol"]
 
@@ -122,10 +125,46 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._in_head, self._in_body = False, True
         if self._timer is not None:
             self._cancel_timer()
-        super().on_headers_complete()
-        if self.expect_100_continue:
-            # The client may or may not send the body, so the next request could not be told from it.
-            self.cycle.keep_alive = False
+        self._begin_cycle()
+
+    def _begin_cycle(self) -> None:
+        """Start the application, or queue a pipelined request, as uvicorn does it, with our own cycle."""
+        scope = self.scope
+        parser: Any = self.parser
+        app = cast("Any", self.app)  # pyright: ignore[reportUnknownMemberType]
+        http_version: str = parser.get_http_version()
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        scope["method"] = parser.get_method().decode("ascii")
+        scope["http_version"] = http_version
+        scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
+        scope["raw_path"] = self.root_path.encode("ascii") + url.path
+        scope["query_string"] = url.query or b""
+        # After "Expect: 100-continue" the client may or may not send the body, so the next request could not
+        # be told from it.
+        keep_alive = http_version != "1.0" and parser.should_keep_alive() and not self.expect_100_continue
+        is_answered = self._is_answered
+        self.cycle = ResponseCycle(
+            scope,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.access_logger,
+            self.access_log,
+            self.server_state.default_headers,
+            asyncio.Event(),
+            self.expect_100_continue,
+            keep_alive,
+            self.on_response_complete,
+        )
+        if is_answered:
+            self._start_asgi_task(self.cycle, app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, app))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cast("ResponseCycle", cycle).start(app, self.loop, self.tasks)
 
     def on_message_complete(self) -> None:
         """Note the end of the body."""
