@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from toolyard.concurrency.shared_timer import SharedTimer
 from toolyard.errors import ToolyardError
 from toolyard.gateway.http.event_streams import Send
 from toolyard.protocol.codec import encode
@@ -92,22 +93,27 @@ class DisconnectWatcher:
     """Context manager that cancels its body when the client disconnects, and suppresses that cancellation."""
 
     _receive: Receive
+    _timer: SharedTimer
     gone: bool = False
     primed: bool = False
     """Whether the client knows how to resume the stream."""
     writing: asyncio.Future[bool] | None = None
     _watching: asyncio.Task[None] | None = None
     _task: asyncio.Task[Any] | None = None
-    _timer: asyncio.TimerHandle = field(init=False)
+    due: float = 0.0
+    """Time of the first check."""
 
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.current_task()
+    def __enter__(self) -> Self:
+        loop = self._timer.loop
+        self._task = asyncio.current_task(loop)
         # Started late: most requests are answered before, and need no second task.
-        self._timer = asyncio.get_running_loop().call_later(_DISCONNECT_CHECK_SECONDS, self._start_watch)
+        self.due = loop.time() + _DISCONNECT_CHECK_SECONDS
+        self._timer.add(self)
         return self
 
-    def _start_watch(self) -> None:
-        self._watching = asyncio.get_running_loop().create_task(self._watch_disconnect())
+    def expire(self) -> None:
+        """Begin to watch the connection. Called by the timer."""
+        self._watching = self._timer.loop.create_task(self._watch_disconnect())
 
     async def _watch_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -116,10 +122,10 @@ class DisconnectWatcher:
         if self._task is not None:
             self._task.cancel()
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self._timer.cancel()
+        self._timer.discard(self)
         if self._watching is not None:
             self._watching.cancel()
         if self.writing is not None:
