@@ -167,13 +167,13 @@ async def answer_approval(
     request: Request,
     me: deps.CurrentUser,
     approval_id: str,
+    form: forms.FormDep,
     audit: deps.AuditDep,
     approvals: deps.ApprovalsDep,
     chats: deps.ChatsDep,
     settings: deps.SettingsDep,
 ) -> Response:
     """Approve or decline a call."""
-    form = await forms.read_form(request)
     answer = form.text("answer")
     remember = _choose_scope(answer, form.text(f"days-{approval_id}")[:6], settings.approval_days)
     # The audit log names its tool and chat.
@@ -206,14 +206,13 @@ def _render_open_question(
 
 @router.post("/ui/approvals/questions/{question_id}")
 async def answer_page_question(
-    request: Request,
     me: deps.CurrentUser,
     question_id: str,
+    form: forms.FormDep,
     audit: deps.AuditDep,
     pages: _ApprovalsDep,
 ) -> Response:
     """Answer a question from a server that several clients share."""
-    form = await forms.read_form(request)
     open_questions = await pages.questions.list_open(me.user.id, time.time())
     asked = next((each for each in open_questions if each.id == question_id), None)
     action = form.text("reply") if form.text("reply") in _ANSWER_ACTIONS else "cancel"

@@ -139,14 +139,14 @@ async def show_snippets(pages: _ConnectPagesDep, client: str = "", offer: str = 
 
 @router.post("/ui/connect")
 async def make_token(
-    request: Request,
     me: deps.BrowserUser,
+    form: forms.FormDep,
     pages: _ConnectPagesDep,
     audit: deps.AuditDep,
     people: deps.PeopleDep,
 ) -> Response:
     """Create a token for this client and include it in the snippets. It is shown only in this response."""
-    form, offers = await forms.read_form(request), await pages.list_offers()
+    offers = await pages.list_offers()
     client, offer = _resolve_client(form.text("client")), _find_offer(offers, form.text("offer"))
     name = snippets.CLIENT_FORMATS[client].title
     try:

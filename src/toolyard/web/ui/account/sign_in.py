@@ -195,10 +195,9 @@ async def show_sign_in(pages: _SignInPagesDep, next: str = "") -> Response:
 
 
 @router.post("/ui/sign-in")
-async def sign_in_with_password(request: Request, pages: _SignInPagesDep) -> Response:
+async def sign_in_with_password(request: Request, pages: _SignInPagesDep, form: forms.FormDep) -> Response:
     """Sign in with name and password."""
-    form, people = await forms.read_form(request), pages.people
-    name, to = form.text("name"), form.next_path(_HOME_PATH)
+    people, name, to = pages.people, form.text("name"), form.next_path(_HOME_PATH)
     try:
         await check_csrf(request, cookies.find_browser(request))
     except account_errors.NotAllowed:
@@ -294,13 +293,16 @@ async def show_invite(pages: _SignInPagesDep, token: str) -> Response:
 
 @router.post("/ui/invite/{token}")
 async def accept_invite(
-    request: Request, pages: _SignInPagesDep, account_admin: deps.AccountAdminDep, token: str
+    request: Request,
+    pages: _SignInPagesDep,
+    form: forms.FormDep,
+    account_admin: deps.AccountAdminDep,
+    token: str,
 ) -> Response:
     """Set the password, use up the link, and sign in its owner."""
     await check_csrf(request, cookies.find_browser(request))
-    form, people = await forms.read_form(request), pages.people
     revoke_tokens = bool(form.text("revoke_tokens"))
-    invited = await people.find_invited_user(token)
+    invited = await pages.people.find_invited_user(token)
     if invited is None:
         return pages.render_invalid_invite()
     # Compared before the link is used up.
@@ -335,14 +337,17 @@ async def show_account(me: deps.BrowserUser, pages: _SignInPagesDep) -> Response
 
 
 @router.post("/ui/account/password")
-async def change_password(request: Request, me: deps.BrowserUser, pages: _SignInPagesDep) -> Response:
+async def change_password(
+    request: Request, me: deps.BrowserUser, form: forms.FormDep, pages: _SignInPagesDep
+) -> Response:
     """Change the password and sign out all other browsers."""
-    form, people = await forms.read_form(request), pages.people
     old, new = form.text("old_password"), form.text("new_password")
     if new != form.text("again"):
         return await pages.render_account(me, {"again": "The passwords don’t match."})
     try:
-        cookie = await people.change_password(me.user, old, new, me.address, user_agent=pages.user_agent)
+        cookie = await pages.people.change_password(
+            me.user, old, new, me.address, user_agent=pages.user_agent
+        )
     except account_errors.Invalid as error:
         return await pages.render_account(me, forms.field_errors(error, _FIELD_LABELS))
     except (account_errors.SignInRefused, account_errors.TooManySignIns) as error:
@@ -373,10 +378,10 @@ async def sign_out_session(me: deps.BrowserUser, pages: _SignInPagesDep, session
 
 
 @router.post("/ui/account/notice")
-async def dismiss_notice(request: Request, me: deps.BrowserUser, pages: _SignInPagesDep) -> Response:
+async def dismiss_notice(me: deps.BrowserUser, form: forms.FormDep, people: deps.PeopleDep) -> Response:
     """Dismiss the notice about a password reset link."""
-    await pages.people.dismiss_notice(me.user)
-    return responses.redirect_to((await forms.read_form(request)).next_path(_HOME_PATH))
+    await people.dismiss_notice(me.user)
+    return responses.redirect_to(form.next_path(_HOME_PATH))
 
 
 def _set_retry_after(page: Response, error: ToolyardError) -> Response:

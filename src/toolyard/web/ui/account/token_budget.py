@@ -15,7 +15,7 @@ from toolyard.errors import ToolyardError
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.servers.tool_savings import USAGE_SECONDS
-from toolyard.web.ui.components import forms, responses
+from toolyard.web.ui.components import responses
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.server_names import ServerNamesReaderDep
 
@@ -133,11 +133,8 @@ async def confirm_savings(
 
 
 @router.post("/ui/budget/tools")
-async def apply_savings(
-    request: Request, me: deps.CurrentUser, tool_savings: deps.ToolSavingsDep
-) -> Response:
+async def apply_savings(me: deps.CurrentUser, tool_savings: deps.ToolSavingsDep) -> Response:
     """Turn off the unused tools that are proposed now."""
-    await forms.read_form(request)
     proposal = await tool_savings.propose(me)
     if proposal is None:
         return responses.redirect_to("/ui/budget", "There is nothing to turn off.")

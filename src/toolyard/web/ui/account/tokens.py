@@ -128,14 +128,13 @@ async def list_tokens(page: _TokensPageDep) -> Response:
 
 @router.post("/ui/tokens")
 async def make_token(
-    request: Request,
     me: deps.BrowserUser,
+    form: forms.FormDep,
     page: _TokensPageDep,
     audit: deps.AuditDep,
     people: deps.PeopleDep,
 ) -> Response:
     """Create a token. Its text is shown only in this response, because only its hash is stored."""
-    form = await forms.read_form(request)
     entered = _read_token_form(form, page.default_lifetime)
     tools = tuple(form.words("tools")) or None
     rights = frozenset(right for right in Right if right.value in entered.rights)

@@ -109,12 +109,13 @@ async def show_new_form(request: Request, me: deps.AdminUser) -> Response:
 async def add_model(
     request: Request,
     me: deps.AdminUser,
+    form: forms.FormDep,
     audit: deps.AuditDep,
     accounts: deps.AccountsDep,
     model_registry: deps.ModelRegistryDep,
 ) -> Response:
     """Add the model, or test it without adding it."""
-    page = await _read_form(request, accounts, None)
+    page = await _read_form(form, accounts, None)
     if page.errors:
         return await _render_all_errors(request, model_registry, page)
     try:
@@ -145,12 +146,13 @@ async def save_model(
     request: Request,
     me: deps.AdminUser,
     name: str,
+    form: forms.FormDep,
     audit: deps.AuditDep,
     accounts: deps.AccountsDep,
     model_registry: deps.ModelRegistryDep,
 ) -> Response:
     """Save the model, or test it without saving. An empty key keeps the stored one."""
-    page = await _read_form(request, accounts, await model_registry.get_model(name))
+    page = await _read_form(form, accounts, await model_registry.get_model(name))
     if page.errors:
         return await _render_all_errors(request, model_registry, page)
     try:
@@ -269,9 +271,10 @@ async def _build_form(stored: StoredModel, accounts: SqlAccountStorage) -> Model
     return ModelForm(stored.to_draft(), kind, {**texts, "people": "\n".join(names)}, stored)
 
 
-async def _read_form(request: Request, accounts: SqlAccountStorage, stored: StoredModel | None) -> ModelForm:
+async def _read_form(
+    form: forms.SubmittedForm, accounts: SqlAccountStorage, stored: StoredModel | None
+) -> ModelForm:
     """Return the submitted form, with the errors of invalid fields."""
-    form = await forms.read_form(request)
     values = form.read_fields(StoredModel)
     errors: dict[str, str] = {}
     kind = values["provider"]

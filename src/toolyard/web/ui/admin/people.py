@@ -87,12 +87,12 @@ async def list_people(people: _PeopleDep, q: str = "", page: str = "1") -> Respo
 
 
 @router.post(_PEOPLE_PATH)
-async def invite_person(people: _PeopleDep, urls: deps.UrlsDep) -> Response:
+async def invite_person(people: _PeopleDep, form: forms.FormDep, urls: deps.UrlsDep) -> Response:
     """Create an account with an invite link, or a new link for an existing account.
 
     The link is shown only in this response, because only its hash is stored.
     """
-    form, admin, me = await forms.read_form(people.request), people.account_admin, people.me
+    admin, me = people.account_admin, people.me
     base_url = urls.base_url(people.request)
     if form.text("again"):
         return await people.render(invitation=await admin.invite_user(me, form.text("again"), base_url))
@@ -105,9 +105,9 @@ async def invite_person(people: _PeopleDep, urls: deps.UrlsDep) -> Response:
 
 
 @router.post(_PEOPLE_PATH + "/{user_id}/role")
-async def change_role(people: _PeopleDep, user_id: str) -> Response:
+async def change_role(people: _PeopleDep, user_id: str, form: forms.FormDep) -> Response:
     """Change the role of an account."""
-    role = _read_role(await forms.read_form(people.request))
+    role = _read_role(form)
     return await people.change(
         user_id, f"is now {'an admin' if role is Role.ADMIN else 'a user'}.", role=role
     )

@@ -189,18 +189,16 @@ async def show_new_form(form: _AgentFormsDep) -> Response:
 
 
 @router.post("/ui/agents/_preview")
-async def show_preview(request: Request, form: _AgentFormsDep) -> Response:
+async def show_preview(form: _AgentFormsDep, submitted: forms.FormDep) -> Response:
     """Show the tools that the agent in the form would get, as a fragment for the script."""
-    entered = _read_form(await forms.read_form(request))
-    return await form.render(entered, template="agent_preview.html")
+    return await form.render(_read_form(submitted), template="agent_preview.html")
 
 
 @router.post("/ui/agents/_new")
 async def create_agent(
-    request: Request, me: deps.BrowserUser, form: _AgentFormsDep, editor: deps.AgentEditorDep
+    me: deps.BrowserUser, submitted: forms.FormDep, form: _AgentFormsDep, editor: deps.AgentEditorDep
 ) -> Response:
     """Create the agent."""
-    submitted = await forms.read_form(request)
     entered = _read_form(submitted)
     if submitted.text("do") == "preview":
         return await form.render(entered)
@@ -223,10 +221,13 @@ async def show_edit_form(
 
 @router.post("/ui/agents/{ref}/edit")
 async def save_agent(
-    request: Request, me: deps.BrowserUser, ref: str, form: _AgentFormsDep, editor: deps.AgentEditorDep
+    me: deps.BrowserUser,
+    ref: str,
+    submitted: forms.FormDep,
+    form: _AgentFormsDep,
+    editor: deps.AgentEditorDep,
 ) -> Response:
     """Save the agent. If it was changed meanwhile, the form is shown again, and saves when sent once more."""
-    submitted = await forms.read_form(request)
     entered, old = _read_form(submitted), await editor.get_editable(me, ref)
     if submitted.text("do") == "preview":
         return await form.render(entered, old)

@@ -140,10 +140,13 @@ async def show_import_form(request: Request, me: deps.BrowserUser, settings: dep
 
 @router.post("/ui/agents/_import")
 async def import_agents(
-    request: Request, me: deps.BrowserUser, settings: deps.SettingsDep, editor: deps.AgentEditorDep
+    request: Request,
+    me: deps.BrowserUser,
+    form: forms.FormDep,
+    settings: deps.SettingsDep,
+    editor: deps.AgentEditorDep,
 ) -> Response:
     """Create the agents of a pasted text."""
-    form = await forms.read_form(request)
     text, shared = form.text("text"), form.is_checked("shared")
     try:
         imported, notes = await editor.import_agents(me, text, shared=shared)

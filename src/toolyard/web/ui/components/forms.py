@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Depends, Request
 from starlette.datastructures import UploadFile
 
 from toolyard.accounts import errors as people
@@ -19,6 +19,7 @@ from toolyard.web.ui.components.responses import safe_redirect_path
 
 __all__ = [
     "FORM_ERRORS",
+    "FormDep",
     "SubmittedForm",
     "field_errors",
     "form_specs",
@@ -110,6 +111,14 @@ async def read_form(
     finally:
         await form.close()
     return SubmittedForm(fields)
+
+
+async def _read_texts(request: Request) -> SubmittedForm:
+    return await read_form(request)
+
+
+FormDep = Annotated[SubmittedForm, Depends(_read_texts)]
+"""The form of the request. As a parameter it follows the user, so that the form of a stranger is not read."""
 
 
 def field_errors(error: ToolyardError, labels: Mapping[str, str]) -> dict[str, str]:

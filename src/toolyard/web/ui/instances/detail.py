@@ -110,15 +110,14 @@ async def show_instance_tools(
 
 @router.post("/ui/mcp/{instance_id}/tools")
 async def save_tool_filter(
-    request: Request,
     me: deps.CurrentUser,
     instance_id: str,
+    form: forms.FormDep,
     audit: deps.AuditDep,
     instance_sync: deps.InstanceSyncDep,
     registry: deps.RegistryDep,
 ) -> Response:
     """Save the tool selection."""
-    form = await forms.read_form(request)
     instance, _ = await instance_sync.find(me, instance_id)
     kind = form.text("filter")
     selection = None if kind == "all" else () if kind == "none" else form.all_values("tool")

@@ -112,6 +112,7 @@ async def _render_server_choice(
 async def create_instance(
     request: Request,
     me: deps.CurrentUser,
+    form: forms.FormDep,
     audit: deps.AuditDep,
     instance_sync: deps.InstanceSyncDep,
     registry: deps.RegistryDep,
@@ -119,7 +120,6 @@ async def create_instance(
     server: str = "",
 ) -> Response:
     """Create an instance and redirect to its page, where it can be connected."""
-    form = await forms.read_form(request)
     chosen = await registry.get_server(server)
     draft = _read_draft(form, chosen, None)
     try:
@@ -171,13 +171,13 @@ async def save_instance(
     request: Request,
     me: deps.CurrentUser,
     instance_id: str,
+    form: forms.FormDep,
     audit: deps.AuditDep,
     instance_sync: deps.InstanceSyncDep,
     registry: deps.RegistryDep,
     settings: deps.SettingsDep,
 ) -> Response:
     """Save an instance. An empty value keeps the stored one."""
-    form = await forms.read_form(request)
     instance, server = await registry.get_instance(me.user.id, instance_id)
     draft = _read_draft(form, server, instance)
     try:

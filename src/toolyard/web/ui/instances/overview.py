@@ -119,9 +119,9 @@ def _describe(pair: tuple[Instance, RegistryServer]) -> str:
 
 @router.post("/ui/mcp/{instance_id}/test")
 async def check_connection(
-    request: Request,
     me: deps.CurrentUser,
     instance_id: str,
+    form: forms.FormDep,
     instance_sync: deps.InstanceSyncDep,
     instance_rows: InstanceRowsDep,
 ) -> Response:
@@ -130,7 +130,7 @@ async def check_connection(
     await instance_sync.reconnect(me.principal, *await instance_sync.find(me, instance_id))
     seconds = time.perf_counter() - began
     record = instance_rows.build(*await instance_sync.find(me, instance_id)).record
-    back = (await forms.read_form(request)).next_path(f"/ui/mcp/{instance_id}")
+    back = form.next_path(f"/ui/mcp/{instance_id}")
     if record.state == "ready":
         summary = f"{count(record.tool_count or 0, 'tool')} in {seconds:.1f} s"
         return responses.redirect_to(back, f"“{record.label}” is working: {summary}.")
@@ -144,6 +144,7 @@ async def set_instance_enabled(
     request: Request,
     me: deps.CurrentUser,
     instance_id: str,
+    form: forms.FormDep,
     audit: deps.AuditDep,
     registry: deps.RegistryDep,
 ) -> Response:
@@ -151,7 +152,7 @@ async def set_instance_enabled(
     verb = request.url.path.rpartition("/")[2]
     instance = await registry.set_instance_enabled(me.user.id, instance_id, verb == "enable")
     await audit.record_change(me, f"instance.{verb}", instance.id, slug=instance.slug)
-    back = (await forms.read_form(request)).next_path(f"/ui/mcp/{instance_id}")
+    back = form.next_path(f"/ui/mcp/{instance_id}")
     return responses.redirect_to(back, f"“{instance.name}” is {verb}d.")
 
 

@@ -242,16 +242,15 @@ async def allow_private_addresses(
 
 @router.post("/ui/admin/mcp/{server_id}/choices/{choice_id}/issuer")
 async def confirm_issuer(
-    request: Request,
     me: deps.AdminUser,
     server_id: str,
     choice_id: str,
+    form: forms.FormDep,
     audit: deps.AuditDep,
     issuers: deps.IssuersDep,
 ) -> Response:
     """Confirm the issuer that the page showed, if the server still names it."""
-    issuer = (await forms.read_form(request)).text("issuer")
-    at = f"/ui/admin/mcp/{server_id}"
+    issuer, at = form.text("issuer"), f"/ui/admin/mcp/{server_id}"
     try:
         server = await issuers.confirm(server_id, choice_id, issuer)
     except Invalid as error:

@@ -272,9 +272,8 @@ async def show_new_server_form(
 
 
 @router.post("/ui/admin/mcp/new")
-async def add_server(request: Request, me: deps.AdminUser, new_server: NewServerFormDep) -> Response:
+async def add_server(me: deps.AdminUser, form: forms.FormDep, new_server: NewServerFormDep) -> Response:
     """Add the server of the form."""
-    form = await forms.read_form(request)
     carried = {name: form.text(name) for name in _CARRIED_FIELDS if form.text(name)}
     return await new_server.submit(_read_draft(form), carried, form.text("do", "save"))
 
@@ -293,16 +292,15 @@ async def show_edit_form(
 
 @router.post("/ui/admin/mcp/{server_id}/edit")
 async def save_server(
-    request: Request,
     me: deps.AdminUser,
     server_id: str,
+    form: forms.FormDep,
     audit: deps.AuditDep,
     registry: deps.RegistryDep,
     server_forms: _ServerFormsDep,
 ) -> Response:
     """Save the server. An empty client secret keeps the stored one."""
-    form, old = await forms.read_form(request), await registry.get_server(server_id)
-    draft = _read_draft(form)
+    draft, old = _read_draft(form), await registry.get_server(server_id)
     try:
         draft, shown = await server_forms.apply_button(me, form.text("do", "save"), draft, old)
         if shown is not None:

@@ -62,13 +62,13 @@ async def show_catalog(
 async def add_pasted_server(
     request: Request,
     me: deps.AdminUser,
+    form: forms.FormDep,
     catalog: deps.ServerCatalogDep,
     config: deps.ConfigDep,
     new_server: NewServerFormDep,
 ) -> Response:
     """Add the server of a pasted URL or entry."""
-    text = (await forms.read_form(request)).text("text")
-    carried = {OWN_INSTANCE: "yes"}
+    text, carried = form.text("text"), {OWN_INSTANCE: "yes"}
     try:
         found = read_pasted_draft(text)
     except Invalid as error:
@@ -114,10 +114,14 @@ def _build_add_command(program: Sequence[str], known_id: str) -> str:
 
 @router.post("/ui/catalog/_public")
 async def search_public_registry(
-    request: Request, me: deps.AdminUser, catalog: deps.ServerCatalogDep, config: deps.ConfigDep
+    request: Request,
+    me: deps.AdminUser,
+    form: forms.FormDep,
+    catalog: deps.ServerCatalogDep,
+    config: deps.ConfigDep,
 ) -> Response:
     """Show the servers that match the search, with those of the public registry."""
-    query = (await forms.read_form(request)).text("q")[:_MAX_QUERY_CHARACTERS].strip()
+    query = form.text("q")[:_MAX_QUERY_CHARACTERS].strip()
     public = PublicSearch()
     if catalog.public_registry is not None and query:
         try:
@@ -131,12 +135,13 @@ async def search_public_registry(
 async def show_public_server(
     request: Request,
     me: deps.AdminUser,
+    form: forms.FormDep,
     catalog: deps.ServerCatalogDep,
     config: deps.ConfigDep,
     new_server: NewServerFormDep,
 ) -> Response:
     """Show the form of a new server, filled with what the public registry says about one."""
-    name = (await forms.read_form(request)).text("name")
+    name = form.text("name")
     try:
         found = await catalog.find_public_server(name)
     except ServerError as error:
@@ -151,14 +156,13 @@ async def show_public_server(
 
 @router.post("/ui/catalog/{known_id}")
 async def add_known_server(
-    request: Request,
     me: deps.AdminUser,
     known_id: str,
+    form: forms.FormDep,
     catalog: deps.ServerCatalogDep,
     new_server: NewServerFormDep,
 ) -> Response:
     """Add a server of the catalogue, with the values that its address needs."""
-    form = await forms.read_form(request)
     values = {name.removeprefix(_VALUE_PREFIX): form.text(name) for name in form.names()}
     draft = catalog.build_draft(catalog.get(known_id), values)
     return await new_server.submit(draft, {OWN_INSTANCE: "yes"})

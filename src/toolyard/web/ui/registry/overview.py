@@ -65,14 +65,18 @@ async def list_servers(
 @router.post("/ui/admin/mcp/{server_id}/enable")
 @router.post("/ui/admin/mcp/{server_id}/disable")
 async def set_server_enabled(
-    request: Request, me: deps.AdminUser, server_id: str, audit: deps.AuditDep, registry: deps.RegistryDep
+    request: Request,
+    me: deps.AdminUser,
+    server_id: str,
+    form: forms.FormDep,
+    audit: deps.AuditDep,
+    registry: deps.RegistryDep,
 ) -> Response:
     """Enable or disable a server, and with it all its instances."""
     verb = request.url.path.rpartition("/")[2]
     server = await registry.set_server_enabled(server_id, verb == "enable")
     await audit.record_change(me, f"server.{verb}", server.id, name=server.name)
-    back = (await forms.read_form(request)).next_path("/ui/admin/mcp")
-    return responses.redirect_to(back, f"“{server.name}” is {verb}d.")
+    return responses.redirect_to(form.next_path("/ui/admin/mcp"), f"“{server.name}” is {verb}d.")
 
 
 @router.get("/ui/admin/mcp/{server_id}/delete")
@@ -110,9 +114,9 @@ async def delete_server(
 
 @router.post("/ui/admin/mcp/files/{server_id}/restart")
 async def restart_server(
-    request: Request,
     me: deps.AdminUser,
     server_id: str,
+    form: forms.FormDep,
     audit: deps.AuditDep,
     config: deps.ConfigDep,
     manager: deps.ManagerDep,
@@ -124,5 +128,4 @@ async def restart_server(
     # Connect in the background: the page shows the progress through its live status.
     configured_servers.connect_shared_in_background([server_id])
     await audit.record_change(me, "server.restart", server_id)
-    back = responses.safe_redirect_path((await forms.read_form(request)).text("next"), "/ui/admin/mcp")
-    return responses.redirect_to(back, f"“{server_id}” is being restarted.")
+    return responses.redirect_to(form.next_path("/ui/admin/mcp"), f"“{server_id}” is being restarted.")

@@ -50,12 +50,12 @@ async def show_proposal_form(
 async def propose_server(
     request: Request,
     me: deps.BrowserUser,
+    form: forms.FormDep,
     audit: deps.AuditDep,
     proposals: deps.ProposalsDep,
     catalog: deps.ServerCatalogDep,
 ) -> Response:
     """Store a proposal. Its address is not contacted."""
-    form = await forms.read_form(request)
     known, text, reason = catalog.known.get(form.text("known")), form.text("text"), form.text("reason")
     notes: Sequence[str] = ()
     try:
@@ -119,12 +119,15 @@ async def accept_local_proposal(
 
 @router.post("/ui/admin/proposals/{proposal_id}/decline")
 async def decline_proposal(
-    request: Request, me: deps.AdminUser, proposal_id: str, audit: deps.AuditDep, proposals: deps.ProposalsDep
+    me: deps.AdminUser,
+    proposal_id: str,
+    form: forms.FormDep,
+    audit: deps.AuditDep,
+    proposals: deps.ProposalsDep,
 ) -> Response:
     """Close a proposal with an answer for the person."""
-    answer = (await forms.read_form(request)).text("answer")
     proposal = await proposals.get_open(proposal_id)
-    await proposals.decline(proposal_id, me.user.name, answer)
+    await proposals.decline(proposal_id, me.user.name, form.text("answer"))
     await audit.record_change(me, "proposal.decline", proposal_id, name=proposal.name)
     return responses.redirect_to("/ui/admin/proposals", f"“{proposal.name}” was declined.")
 

@@ -105,10 +105,8 @@ class _ToolPages:
         """Show a tool."""
         return await self._render(await self._build_page(place, name))
 
-    async def call(self, place: _ToolLocation, name: str) -> Response:
+    async def call(self, place: _ToolLocation, name: str, form: forms.SubmittedForm) -> Response:
         """Call a tool with the arguments of the form, and show the result."""
-        # Read first: a request without a valid form must not make us connect to the server.
-        form = await forms.read_form(self.request)
         page = await self._build_page(place, name)
         page = replace(page, form=page.form.with_submission(form))
         # A button that adds or removes an entry redraws the form without a call.
@@ -157,9 +155,11 @@ async def show_instance_tool(place: _InstanceLocation, pages: _ToolPagesDep, nam
 
 
 @router.post("/ui/mcp/{instance_id}/tool")
-async def try_instance_tool(place: _InstanceLocation, pages: _ToolPagesDep, name: str = "") -> Response:
+async def try_instance_tool(
+    place: _InstanceLocation, pages: _ToolPagesDep, form: forms.FormDep, name: str = ""
+) -> Response:
     """Call a tool of an instance and show the result."""
-    return await pages.call(place, name)
+    return await pages.call(place, name, form)
 
 
 @router.get("/ui/admin/mcp/files/{server_id}/tool")
@@ -169,6 +169,8 @@ async def show_config_tool(place: _FileLocation, pages: _ToolPagesDep, name: str
 
 
 @router.post("/ui/admin/mcp/files/{server_id}/tool")
-async def try_config_tool(place: _FileLocation, pages: _ToolPagesDep, name: str = "") -> Response:
+async def try_config_tool(
+    place: _FileLocation, pages: _ToolPagesDep, form: forms.FormDep, name: str = ""
+) -> Response:
     """Call a tool of a server from a file and show the result."""
-    return await pages.call(place, name)
+    return await pages.call(place, name, form)
