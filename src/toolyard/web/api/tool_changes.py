@@ -8,6 +8,10 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from toolyard.catalog.lock import Change
+from toolyard.core.current_config import CurrentConfig
+from toolyard.registry import Registry
+from toolyard.types.registry import RegistryServer
+from toolyard.types.server import Server
 from toolyard.web import service_dependencies as deps
 from toolyard.web.api import base as api
 
@@ -59,10 +63,8 @@ async def list_server_changes(
 ) -> ChangeList:
     """Return the unaccepted changes of a server. For a configured server, its last listing is compared with
     `mcp.lock`; for a registry server, the listings of all users with the definitions accepted for all."""
-    server = config.configuration.servers.get(id)
-    if server is not None:
-        return _build_change_list(await tool_acceptance.find_file_changes(request_user, server))
-    return _build_change_list(await tool_acceptance.find_registry_changes(await registry.get_server(id)))
+    server = await _find_server(config, registry, id)
+    return _build_change_list(await tool_acceptance.find_changes(request_user, server))
 
 
 @router.post(
@@ -81,15 +83,8 @@ async def accept_server_changes(
 ) -> ChangeList:
     """Accept exactly the given changes for everyone, and return them. If one has changed since it was listed,
     nothing is accepted (409)."""
-    server = config.configuration.servers.get(id)
-    if server is not None:
-        return _build_change_list(
-            await tool_acceptance.accept_changes_in_file(request_user, server, given.keys)
-        )
-    registered = await registry.get_server(id)
-    return _build_change_list(
-        await tool_acceptance.accept_changes_for_everyone(request_user, registered, given.keys)
-    )
+    server = await _find_server(config, registry, id)
+    return _build_change_list(await tool_acceptance.accept_changes(request_user, server, given.keys))
 
 
 @router.get(
@@ -106,7 +101,7 @@ async def list_instance_changes(
 ) -> ChangeList:
     """Return the changes in the last listing of your instance that neither you nor an admin accepted."""
     instance, _ = await instance_sync.find(request_user, id)
-    return _build_change_list(await tool_acceptance.find_instance_changes(instance))
+    return _build_change_list(await tool_acceptance.find_changes(request_user, instance))
 
 
 @router.post(
@@ -125,9 +120,12 @@ async def accept_instance_changes(
     """Accept exactly the given changes for this instance only, and return them. If one has changed since it
     was listed, nothing is accepted (409)."""
     instance, _ = await instance_sync.find(request_user, id)
-    return _build_change_list(
-        await tool_acceptance.accept_changes_in_instance(request_user, instance, given.keys)
-    )
+    return _build_change_list(await tool_acceptance.accept_changes(request_user, instance, given.keys))
+
+
+async def _find_server(config: CurrentConfig, registry: Registry, server_id: str) -> Server | RegistryServer:
+    """Return a configured server or a registry server. Raises NotFound."""
+    return config.configuration.servers.get(server_id) or await registry.get_server(server_id)
 
 
 def _build_change_list(changes: Sequence[Change]) -> ChangeList:

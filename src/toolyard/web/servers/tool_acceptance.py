@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
+from typing import TypeAlias
 
 from toolyard.catalog.lock import Change, build_pins
 from toolyard.catalog.lock.combined_locks import CombinedLocks
@@ -24,7 +25,10 @@ from toolyard.types.server import Server
 from toolyard.types.tool import RawListing, ValidatedListing
 from toolyard.web.servers.previews import ServerPreview
 
-__all__ = ["ToolAcceptance"]
+__all__ = ["ReviewedServer", "ToolAcceptance"]
+
+ReviewedServer: TypeAlias = Server | RegistryServer | Instance
+"""A configured server, a registry server with all its instances, or one instance only."""
 
 
 class ToolAcceptance:
@@ -46,14 +50,21 @@ class ToolAcceptance:
         self._notifier = notifier
         self._audit = audit
 
-    async def find_file_changes(self, request_user: RequestUser, server: Server) -> list[Change]:
-        """Return the unaccepted changes in the user's current listing of a server.
+    async def find_changes(self, request_user: RequestUser, reviewed: ReviewedServer) -> list[Change]:
+        """Return the changes that are not accepted.
 
-        Raises LockBroken, StoreError, or ServerError if the server was never listed and cannot be listed now.
+        For a configured server, these are the changes in the user's current listing; for a registry server,
+        those seen in any user's listing; for an instance, those in its last listing. Raises LockBroken,
+        StoreError, or ServerError if a configured server was never listed and cannot be listed now.
         """
-        if not self._locks.has_lock(server):
+        if not isinstance(reviewed, Server):
+            return await self._find_stored_changes(reviewed)
+        if not self._locks.has_lock(reviewed):
             return []
-        return await self._locks.changes(server, await self._fetch_contents(request_user, server))
+        return await self._locks.changes(reviewed, await self._fetch_contents(request_user, reviewed))
+
+    async def _find_stored_changes(self, reviewed: RegistryServer | Instance) -> list[Change]:
+        return await self._get_registry_lock().list_unaccepted_changes(*_find_pins(reviewed))
 
     async def find_known_file_changes(self, request_user: RequestUser, server: Server) -> list[Change]:
         """Return the unaccepted changes in the cached listing, without contacting the server.
@@ -66,17 +77,27 @@ class ToolAcceptance:
             return []
         return await locks.changes(server, catalogue.contents)
 
-    async def accept_changes_in_file(
-        self, request_user: RequestUser, server: Server, keys: Collection[str]
+    async def accept_changes(
+        self, request_user: RequestUser, reviewed: ReviewedServer, keys: Collection[str]
     ) -> list[Change]:
-        """Accept the changes with these keys for everyone.
+        """Accept and return the changes with these keys: of an instance for its owner, else for everyone.
 
-        Raises Outdated, LockUnwritable, and the errors of ``find_file_changes``.
+        Clients are notified that the tool list changed. Raises Outdated, LockUnwritable, and the errors of
+        ``find_changes``.
         """
-        contents = await self._fetch_contents(request_user, server)
-        done = await self._locks.accept(server, contents, keys)
-        await self._record_acceptance(request_user, server.id, server.label or server.id, done)
-        return done
+        if isinstance(reviewed, Server):
+            contents = await self._fetch_contents(request_user, reviewed)
+            accepted = await self._locks.accept(reviewed, contents, keys)
+            name = reviewed.label or reviewed.id
+        else:
+            accepted = await self._get_registry_lock().accept(*_find_pins(reviewed), keys)
+            name = reviewed.slug if isinstance(reviewed, Instance) else reviewed.name
+        tools = [change.tool or change.kind.value for change in accepted]
+        await self._audit.record_change(
+            request_user, "lock.accept", reviewed.id, name=name, accepted=tools[:100], count=len(accepted)
+        )
+        self._notifier.notify_tools_changed()
+        return accepted
 
     async def _fetch_contents(self, request_user: RequestUser, server: Server) -> ValidatedListing:
         listing = await self._tool_directory.refresh(request_user.principal, only=[server.id])
@@ -90,41 +111,11 @@ class ToolAcceptance:
             )
         return catalogue.contents
 
-    async def find_instance_changes(self, instance: Instance) -> list[Change]:
-        """Return the changes in the last listing of an instance that are not accepted. Raises StoreError."""
-        return await self._get_registry_lock().list_unaccepted_changes(
-            PinKey(instance.server_id, instance.id), instance.core_id
-        )
-
-    async def accept_changes_in_instance(
-        self, request_user: RequestUser, instance: Instance, keys: Collection[str]
-    ) -> list[Change]:
-        """Accept changes for one instance only. Raises Outdated or StoreError."""
-        pin_key = PinKey(instance.server_id, instance.id)
-        done = await self._get_registry_lock().accept(pin_key, instance.core_id, keys)
-        await self._record_acceptance(request_user, instance.id, instance.slug, done)
-        return done
-
-    async def find_registry_changes(self, server: RegistryServer) -> list[Change]:
-        """Return the changes seen in any user's listing that are not accepted for everyone.
-
-        Raises StoreError.
-        """
-        return await self._get_registry_lock().list_unaccepted_changes(PinKey(server.id), server.name)
-
-    async def accept_changes_for_everyone(
-        self, request_user: RequestUser, server: RegistryServer, keys: Collection[str]
-    ) -> list[Change]:
-        """Accept changes for all instances of a server. Raises Outdated or StoreError."""
-        done = await self._get_registry_lock().accept(PinKey(server.id), server.name, keys)
-        await self._record_acceptance(request_user, server.id, server.name, done)
-        return done
-
     async def count_unaccepted_tools(self, servers: Iterable[RegistryServer]) -> dict[str, int]:
         """Return the number of unaccepted tools by server id, without zeros. Raises StoreError."""
         changed_ids = set(await self._pins.servers_with_unaccepted_listings())
         counts = {
-            server.id: sum(change.blocks for change in await self.find_registry_changes(server))
+            server.id: sum(change.blocks for change in await self._find_stored_changes(server))
             for server in servers
             if server.id in changed_ids
         }
@@ -151,7 +142,7 @@ class ToolAcceptance:
         for instance, server in instances:
             if server.id not in changed_ids:
                 continue
-            if number := sum(change.blocks for change in await self.find_instance_changes(instance)):
+            if number := sum(change.blocks for change in await self._find_stored_changes(instance)):
                 counts[instance.core_id] = number
         return counts
 
@@ -170,12 +161,9 @@ class ToolAcceptance:
         assert lock is not None, "services with a database have a registry lock"
         return lock
 
-    async def _record_acceptance(
-        self, request_user: RequestUser, target: str, name: str, accepted_changes: list[Change]
-    ) -> None:
-        """Write an audit entry, and notify clients that the tool list changed."""
-        tools = [change.tool or change.kind.value for change in accepted_changes]
-        await self._audit.record_change(
-            request_user, "lock.accept", target, name=name, accepted=tools[:100], count=len(accepted_changes)
-        )
-        self._notifier.notify_tools_changed()
+
+def _find_pins(reviewed: RegistryServer | Instance) -> tuple[PinKey, str]:
+    """Return the key of the accepted definitions, and the name of the server in errors about them."""
+    if isinstance(reviewed, Instance):
+        return PinKey(reviewed.server_id, reviewed.id), reviewed.core_id
+    return PinKey(reviewed.id), reviewed.name

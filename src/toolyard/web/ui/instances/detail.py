@@ -101,7 +101,7 @@ async def show_instance_tools(
         fetched = await server_tools.fetch(me.principal, registry.build_instance_server(instance, server))
         # Listing may have changed the state, for example to needs_reauth.
         instance, server = await instance_sync.find(me, instance_id)
-        changes = await tool_acceptance.find_instance_changes(instance)
+        changes = await tool_acceptance.find_changes(me, instance)
         tools = await _build_tools(server_tools, me, instance, fetched, changes)
         page = InstancePage(instance_rows.build(instance, server), instance, server, tools)
     template = "instance_tools.html" if responses.is_fragment_request(request) else "instance.html"

@@ -126,7 +126,7 @@ class _ServerPages:
         """Return the page of a registry server."""
         server = await self.registry.get_server(server_id)
         used = (await self.registry.count_instances()).get(server.id, 0)
-        changes = await self.tool_acceptance.find_registry_changes(server)
+        changes = await self.tool_acceptance.find_changes(self.me, server)
         return RegistryServerPage(server, used, f"/ui/admin/mcp/{server.id}", changes)
 
     async def build_for_file(self, server_id: str) -> FileServerPage:
@@ -193,7 +193,7 @@ async def show_contents(
         preview.server_info,
         preview.instructions,
         preview.error,
-        await tool_acceptance.find_registry_changes(page.server),
+        await tool_acceptance.find_changes(me, page.server),
         unconfirmed,
         preview.offered_issuer,
         icon=(await registry_icons.list_paths(me, [page.server]))[page.server.id],

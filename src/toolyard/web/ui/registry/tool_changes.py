@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,8 +13,10 @@ from toolyard.catalog.lock import Change
 from toolyard.catalog.lock.changes import common_end_lengths
 from toolyard.catalog.lock.errors import LockBroken, LockUnwritable, Outdated
 from toolyard.errors import ToolyardError
+from toolyard.types.account import RequestUser
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
+from toolyard.web.servers.tool_acceptance import ReviewedServer, ToolAcceptance
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import count, one_line
 from toolyard.web.ui.tools.server_tools import ServerToolsDep, find_file_server
@@ -92,7 +94,7 @@ async def show_file_changes(
     changes: list[Change] = []
     try:
         problem = (await server_tools.fetch(me.principal, server)).error
-        changes = await tool_acceptance.find_file_changes(me, server)
+        changes = await tool_acceptance.find_changes(me, server)
     except ToolyardError as error:
         problem = error
     where = locks.file
@@ -104,20 +106,15 @@ async def show_file_changes(
 
 @router.post("/ui/admin/mcp/files/{server_id}/changes")
 async def accept_file_changes(
-    request: Request,
     me: deps.AdminUser,
     server_id: str,
+    form: forms.FormDep,
     config: deps.ConfigDep,
     tool_acceptance: deps.ToolAcceptanceDep,
 ) -> Response:
     """Accept changes in the lock file."""
     server = find_file_server(config, server_id)
-    return await _accept_changes(
-        request,
-        f"/ui/admin/mcp/files/{server.id}",
-        lambda keys: tool_acceptance.accept_changes_in_file(me, server, keys),
-        lambda: tool_acceptance.find_file_changes(me, server),
-    )
+    return await _accept_changes(tool_acceptance, me, server, form, f"/ui/admin/mcp/files/{server.id}")
 
 
 # Servers of the registry.
@@ -133,7 +130,7 @@ async def show_server_changes(
 ) -> Response:
     """Show all changes of the server that no admin has accepted, as listed by any instance."""
     server = await registry.get_server(server_id)
-    changes = await tool_acceptance.find_registry_changes(server)
+    changes = await tool_acceptance.find_changes(me, server)
     return await _render_changes_page(
         request, server.name, f"/ui/admin/mcp/{server.id}", "all instances of this server", changes
     )
@@ -141,20 +138,15 @@ async def show_server_changes(
 
 @router.post("/ui/admin/mcp/{server_id}/changes")
 async def accept_server_changes(
-    request: Request,
     me: deps.AdminUser,
     server_id: str,
+    form: forms.FormDep,
     registry: deps.RegistryDep,
     tool_acceptance: deps.ToolAcceptanceDep,
 ) -> Response:
     """Accept changes for all instances."""
     server = await registry.get_server(server_id)
-    return await _accept_changes(
-        request,
-        f"/ui/admin/mcp/{server.id}",
-        lambda keys: tool_acceptance.accept_changes_for_everyone(me, server, keys),
-        lambda: tool_acceptance.find_registry_changes(server),
-    )
+    return await _accept_changes(tool_acceptance, me, server, form, f"/ui/admin/mcp/{server.id}")
 
 
 # Instances.
@@ -173,7 +165,7 @@ async def show_instance_changes(
     """Show how a fresh listing of an instance differs from the accepted definitions."""
     instance, registered = await instance_sync.find(me, instance_id)
     fetched = await server_tools.fetch(me.principal, registry.build_instance_server(instance, registered))
-    changes = await tool_acceptance.find_instance_changes(instance)
+    changes = await tool_acceptance.find_changes(me, instance)
     whom = "this instance only"
     everyone = f"/ui/admin/mcp/{registered.id}/changes" if me.is_admin else ""
     return await _render_changes_page(
@@ -183,20 +175,15 @@ async def show_instance_changes(
 
 @router.post("/ui/mcp/{instance_id}/changes")
 async def accept_instance_changes(
-    request: Request,
     me: deps.CurrentUser,
     instance_id: str,
+    form: forms.FormDep,
     instance_sync: deps.InstanceSyncDep,
     tool_acceptance: deps.ToolAcceptanceDep,
 ) -> Response:
     """Accept changes for this instance only."""
     instance, _ = await instance_sync.find(me, instance_id)
-    return await _accept_changes(
-        request,
-        f"/ui/mcp/{instance.id}",
-        lambda keys: tool_acceptance.accept_changes_in_instance(me, instance, keys),
-        lambda: tool_acceptance.find_instance_changes(instance),
-    )
+    return await _accept_changes(tool_acceptance, me, instance, form, f"/ui/mcp/{instance.id}")
 
 
 # Rendering.
@@ -223,16 +210,16 @@ async def _render_changes_page(
 
 
 async def _accept_changes(
-    request: Request,
+    tool_acceptance: ToolAcceptance,
+    me: RequestUser,
+    reviewed: ReviewedServer,
+    form: forms.SubmittedForm,
     path: str,
-    accept: Callable[[Sequence[str]], Awaitable[Sequence[Change]]],
-    find_remaining: Callable[[], Awaitable[Sequence[Change]]],
 ) -> Response:
     """Accept the chosen changes, and redirect to the remaining ones, or back to the server at ``path``."""
-    keys = (await forms.read_form(request)).all_values("change")
     try:
-        accepted = await accept(keys)
-        remaining = await find_remaining()
+        accepted = await tool_acceptance.accept_changes(me, reviewed, form.all_values("change"))
+        remaining = await tool_acceptance.find_changes(me, reviewed)
     except (Outdated, LockUnwritable, LockBroken) as error:
         return responses.redirect_to(f"{path}/changes", error.cause, kind="bad", hint=error.hint)
     summary = (
