@@ -197,10 +197,10 @@ def test_addresses_of_files_name_their_contents() -> None:
 @given(st.integers(0, 1000), st.text(max_size=12))
 def test_every_entry_is_on_one_page(entries: int, wanted: str) -> None:
     everything = list(range(entries))
-    shown, pages = paginate(everything, wanted, "/x", {})
+    shown, pages = paginate(everything, str, "/x", "", wanted)
     assert 1 <= pages.number <= pages.last
     assert bool(shown) == bool(entries)
-    numbers = [paginate(everything, str(number + 1), "/x", {})[0] for number in range(pages.last)]
+    numbers = [paginate(everything, str, "/x", "", str(number + 1))[0] for number in range(pages.last)]
     assert [each for part in numbers for each in part] == everything
 
 

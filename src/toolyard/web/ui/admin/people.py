@@ -15,7 +15,7 @@ from toolyard.web import service_dependencies as deps
 from toolyard.web.account_admin import Invitation
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import forms, responses
-from toolyard.web.ui.components.lists import filter_by_words, paginate
+from toolyard.web.ui.components.lists import paginate
 
 __all__ = ["router"]
 
@@ -46,8 +46,8 @@ class _PeoplePage:
     ) -> Response:
         """Render the page. ``invitation`` is shown once, right after it was created; ``name``, ``role`` and
         ``errors`` are those of the form."""
-        users = filter_by_words(await self.account_admin.list_users(), query, lambda user: user.name)
-        shown, pages = paginate(users, page, _PEOPLE_PATH, {"q": query})
+        users = await self.account_admin.list_users()
+        shown, pages = paginate(users, lambda user: user.name, _PEOPLE_PATH, query, page)
         return responses.render_page(
             self.request,
             "people.html",

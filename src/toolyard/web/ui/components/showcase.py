@@ -90,7 +90,7 @@ async def show_showcase(request: Request, me: deps.CurrentUser) -> Response:
         states=SERVER_STATES,
         hostile=HOSTILE_TEXT,
         moments=(now, now - 75, now - 7300, now + 86400 * 3, now - 86400 * 400),
-        pages=Pagination(3, 12, 1150, "/ui/dev/parts", {}),
+        pages=Pagination(3, 12, 1150, "/ui/dev/parts"),
         decisions=(
             Decision.from_chain("files/write", "files_write", _REFUSED_STEPS),
             Decision.from_chain("files/move", "files_move", _APPROVAL_STEPS),

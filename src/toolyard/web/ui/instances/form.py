@@ -19,7 +19,7 @@ from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.servers.previews import RegistryIcons
 from toolyard.web.ui.components import forms, responses
-from toolyard.web.ui.components.lists import filter_by_words, paginate
+from toolyard.web.ui.components.lists import paginate
 
 __all__ = ["router"]
 
@@ -91,10 +91,14 @@ async def _render_server_choice(
     page: str,
 ) -> Response:
     offered = [server for server in await registry.list_servers() if server.enabled]
-    matches = filter_by_words(
-        offered, query, lambda server: f"{server.name}\n{server.url}\n{server.description}"
+    shown, pages = paginate(
+        offered,
+        lambda server: f"{server.name}\n{server.url}\n{server.description}",
+        "/ui/mcp/new",
+        query,
+        page,
+        per_page=_SERVERS_PER_PAGE,
     )
-    shown, pages = paginate(matches, page, "/ui/mcp/new", {"q": query}, per_page=_SERVERS_PER_PAGE)
     return responses.render_page(
         request,
         "instance_new.html",

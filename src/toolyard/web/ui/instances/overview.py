@@ -14,7 +14,7 @@ from toolyard.web.routes import Routes
 from toolyard.web.servers.status import ServerRecord
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import count
-from toolyard.web.ui.components.lists import filter_by_words, paginate
+from toolyard.web.ui.components.lists import paginate
 
 __all__ = ["InstanceRow", "InstanceRows", "InstanceRowsDep", "router"]
 
@@ -95,7 +95,7 @@ async def list_instances(
 ) -> Response:
     """Show one page of the person's instances."""
     instances = await instance_sync.sync(me.principal)
-    shown, pages = paginate(filter_by_words(instances, q, _describe), page, "/ui/mcp", {"q": q})
+    shown, pages = paginate(instances, _describe, "/ui/mcp", q, page)
     changed = await tool_acceptance.count_quarantined_tools(me, shown)
     return responses.render_page(
         request,

@@ -9,7 +9,7 @@ from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import count
-from toolyard.web.ui.components.lists import filter_by_words, paginate
+from toolyard.web.ui.components.lists import paginate
 from toolyard.web.ui.tools.server_tools import find_file_server
 
 __all__ = ["router"]
@@ -32,8 +32,9 @@ async def list_servers(
 ) -> Response:
     """Show one page of the registry."""
     servers, configuration = await registry.list_servers(), config.configuration
-    matches = filter_by_words(servers, q, lambda each: f"{each.name}\n{each.url}\n{each.description}")
-    shown, pages = paginate(matches, page, "/ui/admin/mcp", {"q": q})
+    shown, pages = paginate(
+        servers, lambda each: f"{each.name}\n{each.url}\n{each.description}", "/ui/admin/mcp", q, page
+    )
     caller, file_servers = callers.get(me), configuration.servers.values()
     return responses.render_page(
         request,
