@@ -27,11 +27,11 @@ async def cancel_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def iterate_in_steps(items: Iterable[_T]) -> AsyncGenerator[_T]:
+async def iterate_in_steps(items: Iterable[_T], items_per_step: int = _ITEMS_PER_STEP) -> AsyncGenerator[_T]:
     """Yield the items of a long list, and let other tasks run in between."""
     for number, item in enumerate(items, 1):
         yield item
-        if number % _ITEMS_PER_STEP == 0:
+        if number % items_per_step == 0:
             await asyncio.sleep(0)
 
 

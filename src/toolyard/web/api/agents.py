@@ -10,13 +10,12 @@ from pydantic import Field
 
 from toolyard.agents.definitions.front_matter import MAX_STEPS, MAX_TEMPERATURE
 from toolyard.agents.definitions.validation import MAX_STARTERS
-from toolyard.concurrency.tasks import iterate_in_steps
-from toolyard.protocol.codec import encode, encode_fragment
 from toolyard.types.agent import Agent, StoredAgent
 from toolyard.web import service_dependencies as deps
 from toolyard.web.access.authentication import RequestUser
 from toolyard.web.agent_tools import AgentEntry
 from toolyard.web.api import base as api
+from toolyard.web.api.chat_models import VisibleTool
 from toolyard.web.api.tools import ServerFailure
 from toolyard.web.problem_details import describe_error
 
@@ -128,22 +127,12 @@ class AgentList(api.ItemList[AgentResponse]):
     )
 
 
-class AgentToolResponse(api.ApiModel, schema="AgentToolShown"):
+class AgentToolResponse(VisibleTool, schema="AgentToolShown"):
     """A tool and the access that the agent has to it in a chat."""
 
-    name: str = Field(examples=["github_search"])
-    id: str = Field(examples=["github/search"])
-    server: str
-    server_label: str
-    native: bool = Field(description="Whether it is a built-in tool of Toolyard.")
-    title: str | None
-    description: str
-    shown: bool = Field(description="Whether the model can use the tool.")
     through: Literal["direct", "meta"] | None = Field(
         description="Access by its own definition (`direct`) or through the meta tools; null if hidden."
     )
-    asks: bool = Field(description="Whether each call needs approval.")
-    why: str = Field(description="Reason why the tool is hidden or needs approval; empty if neither applies.")
 
 
 class AgentToolList(api.ItemList[AgentToolResponse]):
@@ -248,13 +237,8 @@ async def list_agent_tools(
             for each in resolved.failures
         ],
     )
-    # Encoded in steps, because a server may have ten thousand tools.
-    tools = [
-        encode_fragment(AgentToolResponse.values_of(each, shown=each.through is not None))
-        async for each in iterate_in_steps(resolved.tools)
-    ]
-    body = {**listed.model_dump(mode="json", by_alias=True), "items": tools}
-    return Response(encode(body), media_type=api.JSON_CONTENT_TYPE)
+    tools = (AgentToolResponse.values_of(each, shown=each.through is not None) for each in resolved.tools)
+    return await api.respond_with_items(tools, listed)
 
 
 def _read_fields(given: AgentFields) -> dict[str, Any]:

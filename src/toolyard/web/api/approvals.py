@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable
 from datetime import datetime
@@ -13,7 +12,6 @@ from pydantic import ConfigDict, Field
 
 from toolyard.agents.chat.approval_grants import GrantScope
 from toolyard.errors import Problem
-from toolyard.protocol.codec import JsonFragment, encode, encode_fragment
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.types.approval import MAX_ANSWER_CHARACTERS, Grant, PendingKind
 from toolyard.web import service_dependencies as deps
@@ -157,11 +155,8 @@ def _build_grant_model(grant: Grant, state: GrantState) -> GrantResponse:
 async def list_grants(grants: Annotated[Iterable[GrantResponse], Depends(load_grants)]) -> Response:
     """Return your standing approvals that have not ended. After a change of its definition, a tool needs
     approval again."""
-    items: list[JsonFragment] = []
-    for each in grants:
-        items.append(encode_fragment(each.model_dump(mode="json")))
-        await asyncio.sleep(0)  # Each has up to 256 KB of arguments.
-    return Response(encode({"items": items}), media_type=api.JSON_CONTENT_TYPE)
+    # Each has up to 256 KB of arguments.
+    return await api.respond_with_items((each.model_dump(mode="json") for each in grants), items_per_step=1)
 
 
 @router.delete("/grants/{id}", status_code=204, errors=[404], summary="Revoke a standing approval")

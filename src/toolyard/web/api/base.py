@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from math import isfinite
 from typing import Annotated, Any, Generic, Self, TypeVar, cast
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 
 from toolyard.accounts.errors import NotAllowed
+from toolyard.concurrency.tasks import iterate_in_steps
+from toolyard.protocol.codec import encode, encode_fragment
 from toolyard.types.account import Right
 from toolyard.web import routes
 from toolyard.web.access.authentication import RequestUser, require_admin, require_browser_user, require_right
@@ -34,6 +36,7 @@ __all__ = [
     "UserWithCall",
     "UserWithManage",
     "UserWithRead",
+    "respond_with_items",
 ]
 
 
@@ -78,6 +81,18 @@ class ItemList(ApiModel, Generic[_Item]):
     """Base class of lists."""
 
     items: list[_Item]
+
+
+async def respond_with_items(
+    items: Iterable[dict[str, Any]], others: ItemList[Any] | None = None, *, items_per_step: int = 200
+) -> Response:
+    """Return a list whose items are made and encoded in steps, because there may be ten thousand of them.
+
+    ``others`` has the other fields of the list.
+    """
+    fields = {} if others is None else others.model_dump(mode="json", exclude={"items"})
+    encoded = [encode_fragment(each) async for each in iterate_in_steps(items, items_per_step)]
+    return Response(encode({"items": encoded, **fields}), media_type=JSON_CONTENT_TYPE)
 
 
 _MAX_REPORTED_ERRORS = 100

@@ -27,6 +27,7 @@ __all__ = [
     "RunToolRequest",
     "TurnResponse",
     "UpdateChatRequest",
+    "VisibleTool",
 ]
 
 _NO_NUL_PATTERN = r"^[^\x00]*$"
@@ -72,19 +73,12 @@ class CreateChatRequest(api.RequestModel, schema="ChatGiven"):
     )
 
 
-class UpdateChatRequest(api.RequestModel, schema="ChatChanges"):
+class UpdateChatRequest(CreateChatRequest, schema="ChatChanges"):
     """Changes to a chat; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"title": "Retries", "choice": None}]})
 
     title: ChatTitle | None = Field(default=None, description="New title; null leaves it unchanged.")
-    agent: AgentId | None = Field(default=None, description="Agent id; null for no agent and all tools.")
-    model: ModelId | None = Field(
-        default=None, description="Model id; null for the model of the agent, or the default."
-    )
-    choice: ToolChoice | None = Field(
-        default=None, description="Ids of the tools to use; null for all tools."
-    )
 
 
 class MessageRequest(api.RequestModel, schema="MessageGiven"):
@@ -203,20 +197,25 @@ class EventPage(api.ItemList[EventResponse]):
     next_after: int | None = Field(description="Value of `after` for the next page; null on the last page.")
 
 
-class ChatTool(api.ApiModel):
-    """A tool and its visibility to the model of a chat."""
+class VisibleTool(api.ApiModel):
+    """A tool and its visibility to a model. Base class of the tools of chats and agents."""
 
-    name: str
-    id: str
+    name: str = Field(examples=["github_search"])
+    id: str = Field(examples=["github/search"])
     server: str
     server_label: str
     native: bool = Field(description="Whether it is a built-in tool of Toolyard.")
     title: str | None
     description: str
-    input_schema: dict[str, Any]
-    shown: bool
-    why: str = Field(description="Reason why the tool is hidden; empty if it is visible.")
+    shown: bool = Field(description="Whether the model can use the tool.")
     asks: bool = Field(description="Whether each call needs approval.")
+    why: str = Field(description="Reason why the tool is hidden or needs approval; empty if neither applies.")
+
+
+class ChatTool(VisibleTool):
+    """A tool and its visibility to the model of a chat."""
+
+    input_schema: dict[str, Any]
 
 
 class ChatTools(api.ItemList[ChatTool]):

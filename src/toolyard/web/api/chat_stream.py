@@ -14,7 +14,6 @@ from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.core.interface_links import StopSignal
 from toolyard.errors import ToolyardError
-from toolyard.protocol.codec import JsonFragment, encode, encode_fragment
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.chat import ChatEvent
 from toolyard.web import service_dependencies as deps
@@ -58,12 +57,10 @@ async def list_chat_events(
 ) -> Response:
     """Return the events of a chat in order."""
     events = await chats.list_events(request_user.user.id, id, after=after, limit=limit + 1)
-    items: list[JsonFragment] = []
-    for each in events[:limit]:
-        items.append(encode_fragment(EventResponse.of(each).model_dump(mode="json")))
-        await asyncio.sleep(0)  # Each has up to 256 KB of arguments or results.
-    next_after = events[limit - 1].seq if len(events) > limit else None
-    return Response(encode({"items": items, "next_after": next_after}), media_type=api.JSON_CONTENT_TYPE)
+    page = EventPage(items=[], next_after=events[limit - 1].seq if len(events) > limit else None)
+    items = (EventResponse.of(each).model_dump(mode="json") for each in events[:limit])
+    # Each has up to 256 KB of arguments or results.
+    return await api.respond_with_items(items, page, items_per_step=1)
 
 
 @router.get(

@@ -7,9 +7,7 @@ from typing import Annotated
 from fastapi import Path, Query, Response
 
 from toolyard.agents.chat.chats import UNCHANGED
-from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.core.caller_cache import CallerCache
-from toolyard.protocol.codec import encode, encode_fragment
 from toolyard.types.chat import Chat
 from toolyard.web import service_dependencies as deps
 from toolyard.web.access.authentication import RequestUser
@@ -147,9 +145,7 @@ async def delete_chat(
 async def list_chat_tools(chats: deps.ChatsDep, request_user: api.ChatReader, id: api.PathId) -> Response:
     """Return all your tools, whether the model of the chat can use them, and the reason for hidden ones."""
     tools = await chats.list_tools(request_user.user.id, id)
-    # Encoded in steps, because a server may have ten thousand tools.
-    items = [encode_fragment(ChatTool.values_of(each)) async for each in iterate_in_steps(tools)]
-    return Response(encode({"items": items}), media_type=api.JSON_CONTENT_TYPE)
+    return await api.respond_with_items(map(ChatTool.values_of, tools))
 
 
 # Turns.

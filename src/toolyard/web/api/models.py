@@ -10,11 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.agents.models.available_models import ListedModel
 from toolyard.errors import Outdated
-from toolyard.types.registry import record_fields
 from toolyard.types.stored_model import ModelDraft, StoredModel
 from toolyard.web import service_dependencies as deps
 from toolyard.web.api import base as api
-from toolyard.web.api.record_models import draft_values, output_values, request_model, response_model
+from toolyard.web.api.record_models import (
+    changed_values,
+    draft_values,
+    output_values,
+    request_model,
+    response_model,
+)
 
 __all__ = ["router"]
 
@@ -88,12 +93,10 @@ class UpdateModelRequest(
 
     def draft(self, old: StoredModel) -> ModelDraft:
         """Return the input of the registry: the old model with the changes applied."""
-        removable = {each.name for each in record_fields(StoredModel) if each.optional}
-        changes = self.model_dump(exclude_unset=True, exclude={"revision"}).items()
-        changes = {name: value for name, value in changes if value is not None or name in removable}
+        changes = changed_values(self, StoredModel)
         if changes.get("api_key"):
             changes.setdefault("key_variable", None)
-        return replace(old.to_draft(), **draft_values(changes))
+        return replace(old.to_draft(), **changes)
 
 
 class ModelEntryResponse(response_model(StoredModel), schema="ModelEntryShown"):

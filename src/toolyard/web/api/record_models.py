@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, create_model
 from toolyard.types.registry import Audience, ChoiceDraft, RecordField, record_fields
 from toolyard.web.api import base as api
 
-__all__ = ["draft_values", "output_values", "request_model", "response_model"]
+__all__ = ["changed_values", "draft_values", "output_values", "request_model", "response_model"]
 
 
 def request_model(
@@ -70,6 +70,16 @@ def _list_type(item_type: Any, record_field: RecordField) -> Any:
     spec = record_field.spec
     extra: Any = None if spec.min_entries is None else {"minItems": spec.min_entries}
     return Annotated[list[item_type], Field(max_length=spec.max_entries, json_schema_extra=extra)]
+
+
+def changed_values(changes: BaseModel, record: type[Any]) -> dict[str, Any]:
+    """Return the fields that a partial model changes, as a draft has them.
+
+    Null removes an optional value. For other fields it means no change.
+    """
+    fields = {each.name: each for each in record_fields(record)}
+    values = draft_values(changes.model_dump(exclude_unset=True, include=set(fields)))
+    return {name: value for name, value in values.items() if value is not None or fields[name].optional}
 
 
 def draft_values(values: Mapping[str, Any]) -> dict[str, Any]:

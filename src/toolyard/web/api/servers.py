@@ -12,11 +12,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.protocol.codec import JsonFragment, encode, encode_fragment
 from toolyard.registry import Registry
-from toolyard.types.registry import AuthChoice, RegistryServer, ServerDraft, record_fields
+from toolyard.types.registry import AuthChoice, RegistryServer, ServerDraft
 from toolyard.web import service_dependencies as deps
 from toolyard.web.access.authentication import RequestUser
 from toolyard.web.api import base as api
-from toolyard.web.api.record_models import draft_values, output_values, request_model, response_model
+from toolyard.web.api.record_models import (
+    changed_values,
+    draft_values,
+    output_values,
+    request_model,
+    response_model,
+)
 from toolyard.web.problem_details import ProblemDetails, describe_error
 from toolyard.web.servers.previews import ServerPreview
 
@@ -150,11 +156,7 @@ class UpdateServerRequest(
 
     def draft(self, old: RegistryServer) -> ServerDraft:
         """Return the input of the registry: the old server with the changes applied."""
-        # Null removes the list of allowed tools; for other fields it means no change.
-        removable = {each.name for each in record_fields(RegistryServer) if each.optional}
-        changes = self.model_dump(exclude_unset=True).items()
-        changes = {name: value for name, value in changes if value is not None or name in removable}
-        return replace(old.to_draft(), **draft_values(changes))
+        return replace(old.to_draft(), **changed_values(self, RegistryServer))
 
 
 class ConfirmIssuerRequest(api.RequestModel, schema="IssuerGiven"):

@@ -16,10 +16,9 @@ from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
-from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.errors import ServerError
 from toolyard.policy.rules import scope_covers_server
-from toolyard.protocol.codec import encode, encode_fragment, encode_large_members
+from toolyard.protocol.codec import encode, encode_large_members
 from toolyard.registry.errors import NotFound
 from toolyard.types.call import Caller
 from toolyard.types.tool import Definition
@@ -296,14 +295,8 @@ async def respond_with_tools(
             if each.server in covered
         ],
     )
-    # Encoded in steps, because a server may have ten thousand tools.
-    tools = [
-        encode_fragment(dict(_build_tool_model(name, each)))
-        async for name, each in iterate_in_steps(shown.items())
-        if each.server_id in covered
-    ]
-    body = {**listed.model_dump(mode="json", by_alias=True), "items": tools}
-    return Response(encode(body), media_type=api.JSON_CONTENT_TYPE)
+    tools = (dict(_build_tool_model(name, each)) for name, each in shown.items() if each.server_id in covered)
+    return await api.respond_with_items(tools, listed)
 
 
 def _describe_quarantined_tools(

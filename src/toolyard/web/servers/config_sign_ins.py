@@ -107,12 +107,9 @@ class ConfigServerSignIns:
     async def _reconnect_server(self, request_user: RequestUser, server: Server) -> None:
         """Drop the connection and listing made with the old credentials, and list the server again."""
         await self._updates.reconnect(server.id, request_user.principal)
-
-        async def refresh_listing() -> None:
-            await self._tool_directory.refresh(request_user.principal, fresh=True, only=[server.id])
-
-        # The listing goes on in the background if it takes longer.
-        await asyncio.wait([self._tasks.spawn(refresh_listing())], timeout=_CONNECT_WAIT_SECONDS)
+        listing = self._tool_directory.refresh(request_user.principal, fresh=True, only=[server.id])
+        # It goes on in the background if it takes longer.
+        await asyncio.wait([self._tasks.spawn(listing)], timeout=_CONNECT_WAIT_SECONDS)
 
 
 def is_config_sign_in(pending: PendingSignIn, request_user: RequestUser) -> bool:

@@ -207,10 +207,11 @@ class RegistryIcons:
             registered.id: self._records.find_instance_icon_path(caller, instance, registered)
             for instance, registered in await self._instances.sync(me.principal)
         }
-        return {each.id: own.get(each.id) or self._find_preview_path(each) for each in servers}
-
-    def _find_preview_path(self, server: RegistryServer) -> str:
-        return f"/ui/registry/{server.id}/icon" if self._previews.find_icon_urls(server) else ""
+        return {
+            each.id: own.get(each.id)
+            or (f"/ui/registry/{each.id}/icon" if self._previews.find_icon_urls(each) else "")
+            for each in servers
+        }
 
     async def fetch(self, server_id: str) -> Icon | None:
         """Return the icon that a server published in a preview, or None. Raises NotFound."""

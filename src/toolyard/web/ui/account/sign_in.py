@@ -29,7 +29,6 @@ from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY
 from toolyard.web.routes import Routes
 from toolyard.web.service_lookup import get_service
 from toolyard.web.ui.components import forms, responses
-from toolyard.web.ui.components.formatting import sentence
 
 if TYPE_CHECKING:
     from toolyard.accounts.oidc.sign_in import OidcSignIn
@@ -351,7 +350,9 @@ async def change_password(
     except account_errors.Invalid as error:
         return await pages.render_account(me, forms.field_errors(error, _FIELD_LABELS))
     except (account_errors.SignInRefused, account_errors.TooManySignIns) as error:
-        return await pages.render_account(me, {"old_password": _format_error(error)})
+        return await pages.render_account(
+            me, {"old_password": forms.format_sentence(error.cause, error.hint)}
+        )
     cookies.set_session_cookie(request, cookie)
     pages.record("password.change", me.user, target=me.user.name)
     return responses.redirect_to(
@@ -401,7 +402,3 @@ def _get_oidc(pages: _SignInPages) -> OidcSignIn:
         http = get_service(pages.request, OutboundHttp)
         state.oidc = OidcSignIn(pages.settings, pages.accounts, http)
     return state.oidc
-
-
-def _format_error(error: ToolyardError) -> str:
-    return " ".join(sentence(part) for part in (error.cause, error.hint) if part)

@@ -24,6 +24,7 @@ __all__ = [
     "field_errors",
     "form_specs",
     "format_field_error",
+    "format_sentence",
     "parse_number",
     "read_form",
 ]
@@ -128,15 +129,15 @@ def field_errors(error: ToolyardError, labels: Mapping[str, str]) -> dict[str, s
     """
     if isinstance(error, registry.Taken):
         # The error knows which of its fields must be unique.
-        return {error.field: _format_sentence(error.cause, error.hint)}
+        return {error.field: format_sentence(error.cause, error.hint)}
     if isinstance(error, people.NameTaken):
-        return {"name": _format_sentence(error.cause, error.hint)}
+        return {"name": format_sentence(error.cause, error.hint)}
     messages: dict[str, str] = {}
     if isinstance(error, registry.Invalid | people.Invalid):
         for problem in error.problems:
             name, text = _format_problem(problem, labels)
             messages[name] = f"{messages[name]}\n{text}" if name in messages else text
-    return messages or {"": _format_sentence(error.cause, error.hint)}
+    return messages or {"": format_sentence(error.cause, error.hint)}
 
 
 def _format_problem(problem: Problem, labels: Mapping[str, str]) -> tuple[str, str]:
@@ -149,7 +150,7 @@ def _format_problem(problem: Problem, labels: Mapping[str, str]) -> tuple[str, s
     label = labels.get(name)
     # The problem has no field in this form, so it is shown above the form with its path.
     if label is None:
-        return "", _format_sentence(f"{problem.path}: {problem.message}", problem.hint)
+        return "", format_sentence(f"{problem.path}: {problem.message}", problem.hint)
     return name, format_field_error(f"{label}{entry}", problem.message, problem.hint)
 
 
@@ -158,14 +159,15 @@ def format_field_error(label: str, message: str, hint: str | None = None) -> str
 
     A message that is a predicate (``is required``) gets ``label`` as its subject. Others are sentences.
     """
-    return _format_sentence(f"{label} {message}" if _is_predicate(message) else message, hint)
+    return format_sentence(f"{label} {message}" if _is_predicate(message) else message, hint)
 
 
 def _is_predicate(message: str) -> bool:
     return message.split(" ", 1)[0] in ("is", "holds", "has", "must", "names", "does")
 
 
-def _format_sentence(text: str, hint: str | None) -> str:
+def format_sentence(text: str, hint: str | None) -> str:
+    """Return a message and its hint, if there is one, as sentences."""
     return " ".join(sentence(part) for part in (text, hint) if part)
 
 

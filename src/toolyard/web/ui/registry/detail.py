@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from fastapi import Depends, Request, Response
 
 from toolyard.auth.errors import AuthError, AuthUnavailable
 from toolyard.catalog.lock import Change
 from toolyard.config.value_checks import mask_url_secrets
-from toolyard.errors import PrivateAddress, ServerError
+from toolyard.errors import PrivateAddress
 from toolyard.registry.auth_provider_factory import can_sign_in
 from toolyard.registry.errors import Invalid
 from toolyard.registry.issuer_confirmation import ClientIssuer
@@ -21,6 +21,7 @@ from toolyard.types.registry import AuthKind, RegistryServer
 from toolyard.types.server import HttpSpec, Server
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
+from toolyard.web.servers.previews import ServerPreview
 from toolyard.web.servers.status import ServerRecord
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.instances.oauth import InstanceSignInPagesDep
@@ -36,27 +37,16 @@ _CONFIRM_LABELS = {"issuer": "The issuer shown", "choice_id": "This sign-in meth
 
 @dataclass(frozen=True, slots=True)
 class ServerContents:
-    """Capabilities of a server from a fresh listing. With ``error``, those received before it."""
+    """Capabilities of a server from a fresh listing, those of a registry server in its preview."""
 
     at: str
     """Path of the server's page."""
-    seconds: float
-    tools: list[ToolRow] = field(default_factory=list[ToolRow])
-    set_aside: tuple[str, ...] = ()
-    resources: tuple[Mapping[str, Any], ...] = ()
-    templates: tuple[Mapping[str, Any], ...] = ()
-    prompts: tuple[Mapping[str, Any], ...] = ()
-    capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    protocol_version: str | None = None
-    server_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    instructions: str | None = None
-    error: ServerError | None = None
+    preview: ServerPreview
+    tools: Sequence[ToolRow] = ()
     changes: Sequence[Change] = ()
     """Changes that are not accepted."""
     unconfirmed: Sequence[ClientIssuer] = ()
     """Issuers for client secrets that no admin has confirmed yet."""
-    offered_issuer: ClientIssuer | None = None
-    """Issuer that the server names in its challenge to clients without credentials."""
     file_issuer: ClientIssuer | None = None
     """Issuer of the client id in an entry of a file."""
     redirect_uri: str = ""
@@ -75,7 +65,7 @@ class ServerContents:
     @property
     def is_private(self) -> bool:
         """True if the server is at a private address, which is not allowed for it."""
-        return isinstance(self.error, PrivateAddress)
+        return isinstance(self.preview.error, PrivateAddress)
 
     @property
     def tokens(self) -> int:
@@ -177,25 +167,15 @@ async def show_contents(
     schemas = len(preview.tools) <= _MAX_TOOLS_WITH_SCHEMAS
     contents = ServerContents(
         page.at,
-        preview.seconds,
+        preview,
         [
             build_plain_row(
                 each, cost, include_schema=schemas, reason=aside.get(each.name), review_path=review
             )
             for each, cost in preview.tools
         ],
-        preview.set_aside,
-        preview.resources,
-        preview.resource_templates,
-        preview.prompts,
-        preview.capabilities,
-        preview.protocol_version,
-        preview.server_info,
-        preview.instructions,
-        preview.error,
         await tool_acceptance.find_changes(me, page.server),
         unconfirmed,
-        preview.offered_issuer,
         icon=(await registry_icons.list_paths(me, [page.server]))[page.server.id],
     )
     if responses.is_fragment_request(request):
@@ -292,19 +272,21 @@ async def show_file_contents(
         server_tools.fetch(me.principal, page.server),
         issuers.find_config_issuer(page.server, me.principal),
     )
-    contents = ServerContents(page.at, fetched.seconds, error=fetched.error)
+    contents = ServerContents(page.at, ServerPreview(fetched.seconds, error=fetched.error))
     if fetched.catalogue is not None:
         listing = fetched.catalogue.listing
         contents = ServerContents(
             page.at,
-            fetched.seconds,
+            ServerPreview(
+                fetched.seconds,
+                listing.protocol_version,
+                listing.server_info,
+                listing.capabilities,
+                listing.instructions,
+                set_aside=tuple(str(each) for each in fetched.catalogue.quarantined),
+            ),
             await server_tools.build_rows(me, fetched.tool_listing, page.server.id, page.at),
-            tuple(str(each) for each in fetched.catalogue.quarantined),
-            capabilities=listing.capabilities,
-            protocol_version=listing.protocol_version,
-            server_info=listing.server_info,
             icon=pages.server_records.find_icon_path(me.principal, page.server.id),
-            instructions=listing.instructions,
             changes=await pages.tool_acceptance.find_known_file_changes(me, page.server),
         )
     if issuer is not None:
