@@ -29,13 +29,12 @@ from toolyard.web.ui.components.formatting import (
     pretty_json,
     visible,
 )
-from toolyard.web.ui.components.forms import field_errors
+from toolyard.web.ui.components.forms import field_errors, safe_redirect_path
 from toolyard.web.ui.components.lists import paginate
 from toolyard.web.ui.components.responses import (
     STATIC_FOLDER,
     read_flash,
     redirect_to,
-    safe_redirect_path,
     static_url,
 )
 

@@ -17,7 +17,7 @@ from toolyard.types.chat import Attachment
 from toolyard.web import service_dependencies as deps
 from toolyard.web.access.authentication import RequestUser
 from toolyard.web.api import base as api
-from toolyard.web.api.results import SANDBOX_POLICY
+from toolyard.web.api.results import build_sandbox_headers
 from toolyard.web.middleware.request_body import UPLOAD_PATH
 from toolyard.web.servers.content import ContentKind, ServerContent, attach_content
 
@@ -87,12 +87,8 @@ async def get_attachment(
         attachment = await chats.attachments.get(request_user.user.id, id)
     except AttachmentRefused:
         raise _build_not_found_error() from None
-    headers = {
-        "Content-Disposition": _build_disposition(attachment),
-        "Content-Length": str(attachment.size),
-        "Content-Security-Policy": SANDBOX_POLICY,
-        "X-Content-Type-Options": "nosniff",
-    }
+    headers = build_sandbox_headers(_build_disposition(attachment))
+    headers["Content-Length"] = str(attachment.size)
     mime = attachment.mime if attachment.is_picture else f"{attachment.mime}; charset=utf-8"
     return StreamingResponse(chats.attachments.read(attachment), headers=headers, media_type=mime)
 

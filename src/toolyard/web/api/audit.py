@@ -54,7 +54,7 @@ class AuditPage(api.ItemList[AuditEntryResponse]):
 )
 async def list_audit(
     audit_log: deps.AuditLogDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     before: Annotated[
         int | None, Query(ge=1, le=2**62, description="Return entries older than this id.")
     ] = None,
@@ -88,7 +88,7 @@ async def list_audit(
 async def export_audit(
     audit: deps.AuditDep,
     audit_log: deps.AuditLogDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     form: Annotated[Literal["jsonl", "csv"], Query(alias="format")] = "jsonl",
 ) -> StreamingResponse:
     """Stream all entries, oldest first, as one JSON object per line or as CSV."""

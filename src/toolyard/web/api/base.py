@@ -16,16 +16,14 @@ from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.protocol.codec import encode, encode_fragment
 from toolyard.types.account import Right
 from toolyard.web import routes
-from toolyard.web.access.authentication import RequestUser, require_admin, require_browser_user, require_right
+from toolyard.web.access.authentication import RequestUser, require_right
 from toolyard.web.problem_details import PROBLEM_JSON
 
 __all__ = [
     "JSON_CONTENT_TYPE",
-    "AdminUser",
     "AgentWriter",
     "ApiModel",
     "ApiRoutes",
-    "BrowserUser",
     "ChatApprover",
     "ChatReader",
     "ChatWriter",
@@ -43,9 +41,6 @@ __all__ = [
 UserWithRead = Annotated[RequestUser, Depends(require_right(Right.READ))]
 UserWithCall = Annotated[RequestUser, Depends(require_right(Right.CALL))]
 UserWithManage = Annotated[RequestUser, Depends(require_right(Right.MANAGE))]
-AdminUser = Annotated[RequestUser, Depends(require_admin)]
-BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
-"""User in a browser or the local user; API tokens are refused."""
 
 _Item = TypeVar("_Item")
 

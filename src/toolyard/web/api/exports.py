@@ -27,7 +27,7 @@ from toolyard.web.api.audit import export_person_entries
 from toolyard.web.api.chat_models import EventResponse
 from toolyard.web.api.instances import InstanceList, list_instances
 from toolyard.web.api.proposals import list_proposals
-from toolyard.web.api.results import SANDBOX_POLICY, load_full_text
+from toolyard.web.api.results import build_sandbox_headers, load_full_text
 from toolyard.web.api.tokens import TokenList, list_tokens
 from toolyard.web.api.usage import get_usage
 from toolyard.web.api.users import MeResponse, get_me
@@ -60,7 +60,7 @@ async def export_chat(
     """Return a chat as Markdown: all messages, all calls with their arguments, and all results in full."""
     chat = await chats.get(request_user.user.id, id)
     parts = _export_chat(call_path, chats, request_user, chat)
-    headers = _build_headers(export_file_name(chat))
+    headers = build_sandbox_headers(f'attachment; filename="{export_file_name(chat)}"')
     return StreamingResponse(parts, media_type=MARKDOWN_CONTENT_TYPE, headers=headers)
 
 
@@ -80,7 +80,8 @@ async def export_agent(
 ) -> PlainTextResponse:
     """Return an agent as a file in the format of AGENTS.md."""
     agent = (await agent_directory.find_entry(request_user, id)).agent
-    headers = _build_headers(f"{agent.id.encode('ascii', 'ignore').decode().strip('-') or 'agent'}.md")
+    name = agent.id.encode("ascii", "ignore").decode().strip("-") or "agent"
+    headers = build_sandbox_headers(f'attachment; filename="{name}.md"')
     return PlainTextResponse(format_agent(agent), media_type=MARKDOWN_CONTENT_TYPE, headers=headers)
 
 
@@ -137,15 +138,9 @@ async def export_my_data(
             for each in await chats.attachments.list_sent(request_user.user.id, chat.id):
                 yield f"{name}/{each.id}-{each.name}", chats.attachments.read(each)
 
-    headers = _build_headers(f"toolyard-data-{datetime.now(UTC):%Y-%m-%d}.zip")
+    name = f"toolyard-data-{datetime.now(UTC):%Y-%m-%d}.zip"
+    headers = build_sandbox_headers(f'attachment; filename="{name}"')
     return StreamingResponse(_stream_zip(list_files()), media_type=ZIP_CONTENT_TYPE, headers=headers)
-
-
-def _build_headers(file_name: str) -> dict[str, str]:
-    return {
-        "Content-Disposition": f'attachment; filename="{file_name}"',
-        "Content-Security-Policy": SANDBOX_POLICY,
-    }
 
 
 def _export_chat(

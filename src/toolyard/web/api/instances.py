@@ -17,7 +17,7 @@ from toolyard.web.access.authentication import RequestUser
 from toolyard.web.api import base as api
 from toolyard.web.api.record_models import draft_values, output_values, request_model, response_model
 from toolyard.web.api.server_status import ConnectResponse, ServerStatus
-from toolyard.web.api.tools import ToolList, respond_with_tools
+from toolyard.web.api.tools import ToolList, ToolListsDep
 
 __all__ = ["InstanceList", "router"]
 
@@ -150,26 +150,12 @@ async def get_instance(
     summary="List the tools of an instance",
 )
 async def list_instance_tools(
-    services: _ServicesDep,
-    tool_directory: deps.ToolDirectoryDep,
-    call_path: deps.CallPathDep,
-    locks: deps.LocksDep,
-    manager: deps.ManagerDep,
-    request_user: api.UserWithRead,
-    id: api.PathId,
+    services: _ServicesDep, tool_lists: ToolListsDep, request_user: api.UserWithRead, id: api.PathId
 ) -> Response:
     """List the tools of the server now, and return those that the filter and your token allow."""
     instance, server = await services.instance_sync.find(request_user, id)
-    return await respond_with_tools(
-        tool_directory,
-        call_path,
-        locks,
-        manager,
-        request_user,
-        services.callers.get(request_user),
-        {services.registry.build_instance_server(instance, server).id},
-        fresh=True,
-    )
+    server_id = services.registry.build_instance_server(instance, server).id
+    return await tool_lists.respond(request_user, services.callers.get(request_user), {server_id}, fresh=True)
 
 
 # Changing.

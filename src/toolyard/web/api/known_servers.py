@@ -90,7 +90,7 @@ async def list_catalog(
 async def add_known_server(
     catalog: deps.ServerCatalogDep,
     new_servers: deps.NewServersDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     id: api.PathId,
     given: AddKnownServerRequest,
     response: Response,

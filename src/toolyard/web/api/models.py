@@ -122,7 +122,7 @@ class ModelTestResponse(api.ApiModel, schema="ModelTestShown"):
 
 @router.get("/model-entries", tags=["models"], summary="List model entries")
 async def list_model_entries(
-    model_registry: deps.ModelRegistryDep, request_user: api.AdminUser
+    model_registry: deps.ModelRegistryDep, request_user: deps.AdminUser
 ) -> ModelEntryList:
     """Return the models of files and variables, then the stored ones by name, then the local one."""
     return ModelEntryList(items=[_build_response(each) for each in await model_registry.list_models()])
@@ -138,7 +138,7 @@ async def list_model_entries(
 async def add_model(
     audit: deps.AuditDep,
     model_registry: deps.ModelRegistryDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     given: CreateModelRequest,
     response: Response,
 ) -> ModelEntryResponse:
@@ -151,7 +151,7 @@ async def add_model(
 
 @router.get("/model-entries/{name}", tags=["models"], errors=[404], summary="Get a stored model")
 async def get_model(
-    model_registry: deps.ModelRegistryDep, request_user: api.AdminUser, name: api.PathId
+    model_registry: deps.ModelRegistryDep, request_user: deps.AdminUser, name: api.PathId
 ) -> ModelEntryResponse:
     """Return a stored model."""
     return _build_response(ListedModel(await model_registry.get_model(name)))
@@ -166,7 +166,7 @@ async def get_model(
 async def edit_model(
     audit: deps.AuditDep,
     model_registry: deps.ModelRegistryDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     name: api.PathId,
     given: UpdateModelRequest,
 ) -> ModelEntryResponse:
@@ -193,7 +193,10 @@ async def edit_model(
     summary="Delete a stored model",
 )
 async def delete_model(
-    audit: deps.AuditDep, model_registry: deps.ModelRegistryDep, request_user: api.AdminUser, name: api.PathId
+    audit: deps.AuditDep,
+    model_registry: deps.ModelRegistryDep,
+    request_user: deps.AdminUser,
+    name: api.PathId,
 ) -> None:
     """Delete a stored model with its key. Chats that use it need another model."""
     await model_registry.delete_model(name)
@@ -207,7 +210,10 @@ async def delete_model(
     summary="Test a model",
 )
 async def test_model(
-    audit: deps.AuditDep, model_registry: deps.ModelRegistryDep, request_user: api.AdminUser, name: api.PathId
+    audit: deps.AuditDep,
+    model_registry: deps.ModelRegistryDep,
+    request_user: deps.AdminUser,
+    name: api.PathId,
 ) -> ModelTestResponse:
     """Send a short request to the model, which may cost a fraction of a cent, and return its answer."""
     await audit.record_change(request_user, "model.test", name)

@@ -121,7 +121,7 @@ async def accept_proposal(
     audit: deps.AuditDep,
     proposals: deps.ProposalsDep,
     registry: deps.RegistryDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     id: api.PathId,
     given: AcceptProposalRequest,
 ) -> None:
@@ -137,7 +137,7 @@ async def accept_proposal(
 async def decline_proposal(
     audit: deps.AuditDep,
     proposals: deps.ProposalsDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     id: api.PathId,
     given: DeclineProposalRequest,
 ) -> None:

@@ -11,7 +11,6 @@ from typing import Annotated
 from fastapi import Path, Response
 
 from toolyard.agents.chat.chats import ChatService
-from toolyard.agents.chat.result_event import FullResult
 from toolyard.clients.call_path import CallPath
 from toolyard.registry.errors import NotFound
 from toolyard.types.chat import CallResult
@@ -19,13 +18,11 @@ from toolyard.web import service_dependencies as deps
 from toolyard.web.access.authentication import RequestUser
 from toolyard.web.api import base as api
 
-__all__ = ["SANDBOX_POLICY", "load_full_text", "router"]
+__all__ = ["build_sandbox_headers", "load_full_text", "router"]
 
 router = api.ApiRoutes(prefix="/chats", tags=["chats"])
 
 _TEXT_CONTENT_TYPE = "text/plain; charset=utf-8"
-SANDBOX_POLICY = "sandbox; default-src 'none'"
-"""Content security policy for untrusted content: no scripts, no loading of other resources."""
 _SUFFIX_BY_INLINE_TYPE = {
     "image/png": ".png",
     "image/jpeg": ".jpg",
@@ -98,7 +95,10 @@ async def get_chat_media(
     n: Annotated[int, Path(ge=0, le=10_000, description="Index in the list of the event, from 0.")],
 ) -> Response:
     """Return the content. Images and sounds keep their type; content that could run is a download."""
-    media = (await _load_stored_result(chats, request_user, id, seq)).media
+    result = await chats.get_full_result(request_user.user.id, id, seq)
+    if result is None:
+        raise _build_no_result_error()
+    media = result.media
     if n >= len(media):
         raise NotFound(
             "the result has no such image, sound or file", hint="the chat event lists all media of the result"
@@ -132,23 +132,18 @@ async def load_full_text(
     return result.text if full is None else full.text
 
 
-async def _load_stored_result(
-    chats: ChatService, request_user: RequestUser, chat_id: str, seq: int
-) -> FullResult:
-    result = await chats.get_full_result(request_user.user.id, chat_id, seq)
-    if result is None:
-        raise _build_no_result_error()
-    return result
-
-
 def _build_no_result_error() -> NotFound:
     return NotFound("this event is not a result", hint="use an event of the kind result of this chat")
 
 
 def _build_sandboxed_response(body: bytes, kind: str, disposition: str) -> Response:
-    headers = {
+    return Response(body, headers=build_sandbox_headers(disposition), media_type=kind)
+
+
+def build_sandbox_headers(disposition: str) -> dict[str, str]:
+    """Return headers for untrusted content: no scripts, no loading of other resources, no guessed type."""
+    return {
         "Content-Disposition": disposition,
-        "Content-Security-Policy": SANDBOX_POLICY,
+        "Content-Security-Policy": "sandbox; default-src 'none'",
         "X-Content-Type-Options": "nosniff",
     }
-    return Response(body, headers=headers, media_type=kind)

@@ -146,7 +146,7 @@ async def restart_server(
     config: deps.ConfigDep,
     configured_servers: deps.ConfiguredServersDep,
     server_records: deps.ServerRecordsDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     id: api.PathId,
 ) -> ServerStatus:
     """Close all connections of a server and clear its failure. A shared server is connected again at once,

@@ -229,7 +229,7 @@ async def get_server(
 
 @router.get("/{id}/preview", response_model=PreviewResponse, errors=[404], summary="Preview a server")
 async def preview_server(
-    registry: deps.RegistryDep, previews: deps.PreviewsDep, request_user: api.AdminUser, id: api.PathId
+    registry: deps.RegistryDep, previews: deps.PreviewsDep, request_user: deps.AdminUser, id: api.PathId
 ) -> Response:
     """Connect and list tools, resources and prompts now, with your own sign-in if you have an instance that
     is ready. If that fails, `error` holds the problem."""
@@ -240,7 +240,7 @@ async def preview_server(
 
 @router.get("/{id}/issuer", errors=[404], summary="List unconfirmed issuers")
 async def list_issuers(
-    registry: deps.RegistryDep, issuers: deps.IssuersDep, request_user: api.AdminUser, id: api.PathId
+    registry: deps.RegistryDep, issuers: deps.IssuersDep, request_user: deps.AdminUser, id: api.PathId
 ) -> IssuerList:
     """Discover the issuer for each client secret without a confirmed one. No credentials are sent to the
     server."""
@@ -275,7 +275,7 @@ async def add_server(
     audit: deps.AuditDep,
     registry: deps.RegistryDep,
     previews: deps.PreviewsDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     given: CreateServerRequest,
     with_preview: WithPreview = False,
 ) -> Response:
@@ -294,7 +294,7 @@ async def add_server(
 async def edit_server(
     audit: deps.AuditDep,
     registry: deps.RegistryDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     id: api.PathId,
     given: UpdateServerRequest,
 ) -> ServerResponse:
@@ -311,7 +311,7 @@ async def delete_server(
     audit: deps.AuditDep,
     registry: deps.RegistryDep,
     sign_outs: deps.SignOutsDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     id: api.PathId,
 ) -> None:
     """Delete a server with the instances of all users and their sign-ins."""
@@ -321,7 +321,7 @@ async def delete_server(
 
 @router.post("/{id}/enable", errors=[404], summary="Enable a server")
 async def enable_server(
-    audit: deps.AuditDep, registry: deps.RegistryDep, request_user: api.AdminUser, id: api.PathId
+    audit: deps.AuditDep, registry: deps.RegistryDep, request_user: deps.AdminUser, id: api.PathId
 ) -> ServerResponse:
     """Enable a server, so that its instances can be used."""
     server = await registry.set_server_enabled(id, True)
@@ -331,7 +331,7 @@ async def enable_server(
 
 @router.post("/{id}/disable", errors=[404], summary="Disable a server")
 async def disable_server(
-    audit: deps.AuditDep, registry: deps.RegistryDep, request_user: api.AdminUser, id: api.PathId
+    audit: deps.AuditDep, registry: deps.RegistryDep, request_user: deps.AdminUser, id: api.PathId
 ) -> ServerResponse:
     """Disable a server: nobody can use it until it is enabled again. Nothing is deleted."""
     server = await registry.set_server_enabled(id, False)
@@ -348,7 +348,7 @@ async def confirm_server_issuer(
     audit: deps.AuditDep,
     registry: deps.RegistryDep,
     issuers: deps.IssuersDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     id: api.PathId,
     given: ConfirmIssuerRequest,
 ) -> ServerResponse:

@@ -105,7 +105,7 @@ async def list_tokens(accounts: deps.AccountsDep, request_user: api.UserWithRead
 
 @router.post("", status_code=201, errors=[413, 415], summary="Create a token")
 async def make_token(
-    audit: deps.AuditDep, people: deps.PeopleDep, request_user: api.BrowserUser, given: CreateTokenRequest
+    audit: deps.AuditDep, people: deps.PeopleDep, request_user: deps.BrowserUser, given: CreateTokenRequest
 ) -> CreatedTokenResponse:
     """Create a token. Its secret is in this response only. Tokens cannot create other tokens."""
     scope = TokenScope(
@@ -123,7 +123,7 @@ async def make_token(
 
 @router.delete("/{id}", status_code=204, errors=[404], summary="Delete a token")
 async def delete_token(
-    audit: deps.AuditDep, accounts: deps.AccountsDep, request_user: api.BrowserUser, id: api.PathId
+    audit: deps.AuditDep, accounts: deps.AccountsDep, request_user: deps.BrowserUser, id: api.PathId
 ) -> None:
     """Delete a token, which becomes invalid at once."""
     if not await accounts.delete_token(request_user.user.id, id):

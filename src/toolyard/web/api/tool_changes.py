@@ -58,7 +58,7 @@ async def list_server_changes(
     config: deps.ConfigDep,
     registry: deps.RegistryDep,
     tool_acceptance: deps.ToolAcceptanceDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     id: api.PathId,
 ) -> ChangeList:
     """Return the unaccepted changes of a server. For a configured server, its last listing is compared with
@@ -77,7 +77,7 @@ async def accept_server_changes(
     config: deps.ConfigDep,
     registry: deps.RegistryDep,
     tool_acceptance: deps.ToolAcceptanceDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     id: api.PathId,
     given: AcceptChangesRequest,
 ) -> ChangeList:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Set
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import Path, Query, Request, Response
+from fastapi import Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
@@ -15,7 +15,6 @@ from toolyard.catalog.lock.combined_locks import CombinedLocks
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath
-from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.errors import ServerError
 from toolyard.policy.rules import scope_covers_server
 from toolyard.protocol.codec import encode, encode_large_members
@@ -27,19 +26,19 @@ from toolyard.web.access.authentication import RequestUser
 from toolyard.web.api import base as api
 from toolyard.web.problem_details import ProblemDetails, describe_error
 
-__all__ = ["ToolList", "respond_with_tools", "router"]
+__all__ = ["ToolList", "ToolListsDep", "router"]
 
 T = TypeVar("T")
 
 router = api.ApiRoutes(prefix="/tools", tags=["tools"])
 
-ToolName = Annotated[
-    str, Path(min_length=1, max_length=64, description="Name of the tool, as returned by the list.")
-]
 AgentQuery = Annotated[
     str | None, Query(min_length=1, max_length=200, description="Apply the rules of this agent.")
 ]
 BundlesQuery = Annotated[list[str], Query(alias="bundle", max_length=50, description="Apply these bundles.")]
+ToolName = Annotated[
+    str, Path(min_length=1, max_length=64, description="Name of the tool, as returned by the list.")
+]
 
 
 class ToolResponse(api.ApiModel, schema="ToolShown"):
@@ -136,17 +135,81 @@ class WhyResponse(api.ApiModel, schema="Why"):
 # Reading.
 
 
+@dataclass(frozen=True, slots=True)
+class ToolLists:
+    """Lists tools, and explains what is missing in the list."""
+
+    tool_directory: deps.ToolDirectoryDep
+    call_path: deps.CallPathDep
+    locks: deps.LocksDep
+    manager: deps.ManagerDep
+
+    async def respond(
+        self, request_user: RequestUser, caller: Caller, server_ids: Set[str] | None, *, fresh: bool
+    ) -> Response:
+        """Return the tools of these servers, or of all, that the caller may use."""
+        listing = await self.tool_directory.refresh(caller.principal, fresh=fresh, only=server_ids)
+        covered = {
+            id_
+            for id_, server in self.manager.visible_servers(caller.principal).items()
+            if scope_covers_server(caller.scope, server) and (server_ids is None or id_ in server_ids)
+        }
+        shown = self.call_path.visible_tools(listing, caller)
+        listed = ToolList(
+            items=[],
+            failures=[
+                _build_server_failure(self.call_path, id_, error)
+                for id_, error in listing.failures.items()
+                if id_ in covered
+            ],
+            listed_seconds_ago={
+                id_: round(each.age, 3) for id_, each in listing.catalogues.items() if id_ in covered
+            },
+            set_aside=[
+                *(
+                    str(each)
+                    for each in listing.quarantined()
+                    if request_user.is_admin and each.server_id in covered
+                ),
+                *_describe_quarantined_tools(self.locks, request_user, listing, covered),
+            ],
+            hidden=[
+                HiddenToolResponse(**asdict(each))
+                for each in self.call_path.hidden_tools(listing, caller)
+                if each.server in covered
+            ],
+        )
+        tools = (
+            dict(_build_tool_model(name, each)) for name, each in shown.items() if each.server_id in covered
+        )
+        return await api.respond_with_items(tools, listed)
+
+
+ToolListsDep = Annotated[ToolLists, Depends()]
+
+
+async def _find_caller(
+    callers: deps.CallersDep,
+    instance_sync: deps.InstanceSyncDep,
+    request_user: api.UserWithRead,
+    agent: AgentQuery = None,
+    bundles: BundlesQuery = [],  # noqa: B006 - never changed
+) -> Caller:
+    await instance_sync.sync(request_user.principal)
+    return await callers.find(request_user, agent, bundles)
+
+
+_CallerDep = Annotated[Caller, Depends(_find_caller)]
+
+
 @router.get("", response_model=ToolList, errors=[404], summary="List tools")
 async def list_tools(
     callers: deps.CallersDep,
     instance_sync: deps.InstanceSyncDep,
-    tool_directory: deps.ToolDirectoryDep,
-    call_path: deps.CallPathDep,
-    locks: deps.LocksDep,
-    manager: deps.ManagerDep,
+    tool_lists: ToolListsDep,
     request_user: api.UserWithRead,
     agent: AgentQuery = None,
-    bundles: BundlesQuery = [],  # noqa: B006 - never changed
+    bundles: BundlesQuery = [],  # noqa: B006
     server: Annotated[
         str | None, Query(max_length=200, description="Only tools of this server id or instance slug.")
     ] = None,
@@ -156,45 +219,27 @@ async def list_tools(
 ) -> Response:
     """Return the tools that you may use, of configured servers and of your instances, sorted by name. Servers
     that cannot be listed are among the failures."""
-    await instance_sync.sync(request_user.principal)
-    caller = await callers.find(request_user, agent, bundles)
-    server_ids = None if server is None else _find_server_ids(manager, request_user, server)
-    return await respond_with_tools(
-        tool_directory, call_path, locks, manager, request_user, caller, server_ids, fresh=fresh
-    )
+    # Not a dependency, so that the parameters keep their published order.
+    caller = await _find_caller(callers, instance_sync, request_user, agent, bundles)
+    server_ids = None if server is None else _find_server_ids(tool_lists.manager, request_user, server)
+    return await tool_lists.respond(request_user, caller, server_ids, fresh=fresh)
 
 
 @router.get("/{name}", errors=[404, 424, 502, 504], summary="Get a tool")
-async def get_tool(
-    callers: deps.CallersDep,
-    instance_sync: deps.InstanceSyncDep,
-    call_path: deps.CallPathDep,
-    request_user: api.UserWithRead,
-    name: ToolName,
-    agent: AgentQuery = None,
-    bundles: BundlesQuery = [],  # noqa: B006
-) -> ToolResponse:
+async def get_tool(caller: _CallerDep, call_path: deps.CallPathDep, name: ToolName) -> ToolResponse:
     """Return a tool that you may use, by its name."""
-    await instance_sync.sync(request_user.principal)
-    caller = await callers.find(request_user, agent, bundles)
     return _build_tool_model(name, await call_path.find_tool(name, caller))
 
 
 @router.get("/{name}/why", errors=[404], summary="Explain access to a tool")
 async def explain_tool(
-    callers: deps.CallersDep,
-    instance_sync: deps.InstanceSyncDep,
+    caller: _CallerDep,
     tool_directory: deps.ToolDirectoryDep,
     call_path: deps.CallPathDep,
-    request_user: api.UserWithRead,
     name: ToolName,
-    agent: AgentQuery = None,
-    bundles: BundlesQuery = [],  # noqa: B006
 ) -> WhyResponse:
     """Explain by which rules you may or may not see and call a tool. Servers that were listed before are not
     listed again."""
-    await instance_sync.sync(request_user.principal)
-    caller = await callers.find(request_user, agent, bundles)
     await tool_directory.refresh(caller.principal)
     return WhyResponse.of(call_path.explain(name, caller))
 
@@ -250,53 +295,6 @@ async def _cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) 
 async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-async def respond_with_tools(
-    tool_directory: ToolDirectory,
-    call_path: CallPath,
-    locks: CombinedLocks,
-    manager: ConnectionManager,
-    request_user: RequestUser,
-    caller: Caller,
-    server_ids: Set[str] | None,
-    *,
-    fresh: bool,
-) -> Response:
-    """Return the tools of these servers, or of all, that the caller may use."""
-    listing = await tool_directory.refresh(caller.principal, fresh=fresh, only=server_ids)
-    covered = {
-        id_
-        for id_, server in manager.visible_servers(caller.principal).items()
-        if scope_covers_server(caller.scope, server) and (server_ids is None or id_ in server_ids)
-    }
-    shown = call_path.visible_tools(listing, caller)
-    listed = ToolList(
-        items=[],
-        failures=[
-            _build_server_failure(call_path, id_, error)
-            for id_, error in listing.failures.items()
-            if id_ in covered
-        ],
-        listed_seconds_ago={
-            id_: round(each.age, 3) for id_, each in listing.catalogues.items() if id_ in covered
-        },
-        set_aside=[
-            *(
-                str(each)
-                for each in listing.quarantined()
-                if request_user.is_admin and each.server_id in covered
-            ),
-            *_describe_quarantined_tools(locks, request_user, listing, covered),
-        ],
-        hidden=[
-            HiddenToolResponse(**asdict(each))
-            for each in call_path.hidden_tools(listing, caller)
-            if each.server in covered
-        ],
-    )
-    tools = (dict(_build_tool_model(name, each)) for name, each in shown.items() if each.server_id in covered)
-    return await api.respond_with_items(tools, listed)
 
 
 def _describe_quarantined_tools(

@@ -100,7 +100,7 @@ async def get_me(settings: deps.SettingsDep, request_user: api.UserWithRead) -> 
 
 
 @router.get("/users", summary="List users")
-async def list_users(account_admin: deps.AccountAdminDep, request_user: api.AdminUser) -> UserList:
+async def list_users(account_admin: deps.AccountAdminDep, request_user: deps.AdminUser) -> UserList:
     """Return all users, sorted by name."""
     return UserList(items=[UserResponse.of(each) for each in await account_admin.list_users()])
 
@@ -109,7 +109,7 @@ async def list_users(account_admin: deps.AccountAdminDep, request_user: api.Admi
 async def add_user(
     urls: deps.UrlsDep,
     account_admin: deps.AccountAdminDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     given: CreateUserRequest,
     request: Request,
     response: Response,
@@ -125,7 +125,7 @@ async def add_user(
 
 @router.get("/users/{id}", errors=[404], summary="Get a user")
 async def get_user(
-    account_admin: deps.AccountAdminDep, request_user: api.AdminUser, id: api.PathId
+    account_admin: deps.AccountAdminDep, request_user: deps.AdminUser, id: api.PathId
 ) -> UserResponse:
     """Return a user account."""
     return UserResponse.of(await account_admin.find_user(id))
@@ -135,7 +135,7 @@ async def get_user(
 async def invite_user(
     urls: deps.UrlsDep,
     account_admin: deps.AccountAdminDep,
-    request_user: api.AdminUser,
+    request_user: deps.AdminUser,
     id: api.PathId,
     request: Request,
 ) -> InviteResponse:
@@ -145,7 +145,10 @@ async def invite_user(
 
 @router.patch("/users/{id}", errors=[404, 409, 413, 415], summary="Change a user")
 async def edit_user(
-    account_admin: deps.AccountAdminDep, request_user: api.AdminUser, id: api.PathId, given: UpdateUserRequest
+    account_admin: deps.AccountAdminDep,
+    request_user: deps.AdminUser,
+    id: api.PathId,
+    given: UpdateUserRequest,
 ) -> UserResponse:
     """Rename a user, change their role, or disable them. Disabling signs the user out, also of servers, and
     invalidates their tokens."""
@@ -158,7 +161,7 @@ async def edit_user(
 
 @router.delete("/users/{id}", status_code=204, errors=[404], summary="Delete a user")
 async def delete_user(
-    account_admin: deps.AccountAdminDep, request_user: api.AdminUser, id: api.PathId
+    account_admin: deps.AccountAdminDep, request_user: deps.AdminUser, id: api.PathId
 ) -> None:
     """Delete a user with their sessions, tokens, instances and sign-ins."""
     await account_admin.delete_user(request_user, id)
@@ -185,7 +188,7 @@ class SessionList(api.ItemList[SessionResponse]):
 
 @router.get("/sessions", summary="List your sessions")
 async def list_sessions(
-    people: deps.PeopleDep, request_user: api.BrowserUser, request: Request
+    people: deps.PeopleDep, request_user: deps.BrowserUser, request: Request
 ) -> SessionList:
     """Return your signed-in browsers. Empty in the modes `none` and `proxy`, which have no sessions."""
     if not request_user.signed_in:
@@ -202,7 +205,7 @@ async def list_sessions(
 
 @router.delete("/sessions/{id}", status_code=204, errors=[404], summary="Sign out a browser")
 async def end_session(
-    audit: deps.AuditDep, people: deps.PeopleDep, request_user: api.BrowserUser, id: api.PathId
+    audit: deps.AuditDep, people: deps.PeopleDep, request_user: deps.BrowserUser, id: api.PathId
 ) -> None:
     """Sign out one browser."""
     if not await people.end_session(request_user.user, id):
@@ -211,7 +214,7 @@ async def end_session(
 
 
 @router.delete("/sessions", status_code=204, summary="Sign out everywhere")
-async def end_sessions(audit: deps.AuditDep, people: deps.PeopleDep, request_user: api.BrowserUser) -> None:
+async def end_sessions(audit: deps.AuditDep, people: deps.PeopleDep, request_user: deps.BrowserUser) -> None:
     """Sign out all browsers, including the current one. API tokens stay valid."""
     await people.sign_out_everywhere(request_user.user)
     await audit.record_change(request_user, "sign_out", "everywhere")

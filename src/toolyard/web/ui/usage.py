@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from typing import Annotated
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 
 from toolyard.agents.chat.title_writer import TITLE_AGENT
-from toolyard.agents.models.available_models import Models
-from toolyard.clients.call_path import CallPath
-from toolyard.clients.tool_directory import ToolDirectory
-from toolyard.core.agents import AgentRoster
-from toolyard.store.repositories.usage import SqlUsage
 from toolyard.types.account import User
 from toolyard.types.audit import UsageGroup, UsageSums, server_of_tool
-from toolyard.types.call import Caller
 from toolyard.types.tool import Definition
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
@@ -24,7 +19,6 @@ from toolyard.web.ui.components import responses
 from toolyard.web.ui.components.formatting import count, money
 from toolyard.web.ui.components.server_names import (
     ServerNames,
-    ServerNamesReader,
     ServerNamesReaderDep,
     find_owners,
 )
@@ -124,81 +118,32 @@ class UnusedTools:
     """Whether none of its tools was called."""
 
 
-@router.get("/ui/usage")
-async def show_own_usage(
-    request: Request,
-    me: deps.CurrentUser,
-    usage: deps.UsageDep,
-    callers: deps.CallersDep,
-    call_path: deps.CallPathDep,
-    tool_directory: deps.ToolDirectoryDep,
-    server_names: ServerNamesReaderDep,
-    roster: deps.AgentRosterDep,
-    chats: deps.ChatsDep,
-    days: str = "",
-) -> Response:
-    """Show the usage of the signed-in person."""
-    reader = _UsageReader(usage, server_names, roster, chats.models, days, me.user.id)
-    tools = _list_visible_tools(call_path, tool_directory, callers.get(me))
-    return await reader.render(request, (), tools)
+@dataclass(frozen=True, slots=True)
+class _UsagePages:
+    """The page of one period. ``days`` is its length in the query."""
 
+    request: Request
+    me: deps.CurrentUser
+    usage: deps.UsageDep
+    callers: deps.CallersDep
+    call_path: deps.CallPathDep
+    tool_directory: deps.ToolDirectoryDep
+    server_names: ServerNamesReaderDep
+    roster: deps.AgentRosterDep
+    chats: deps.ChatsDep
+    days: str = ""
 
-@router.get("/ui/admin/usage")
-async def show_usage(
-    request: Request,
-    me: deps.AdminUser,
-    usage: deps.UsageDep,
-    accounts: deps.AccountsDep,
-    callers: deps.CallersDep,
-    call_path: deps.CallPathDep,
-    tool_directory: deps.ToolDirectoryDep,
-    server_names: ServerNamesReaderDep,
-    roster: deps.AgentRosterDep,
-    chats: deps.ChatsDep,
-    days: str = "",
-    person: str = "",
-) -> Response:
-    """Show the usage of everybody, or of one person."""
-    reader = _UsageReader(usage, server_names, roster, chats.models, days, person or None)
-    tools = _list_visible_tools(call_path, tool_directory, callers.get(me))
-    return await reader.render(request, await accounts.list_users(), tools)
-
-
-def _list_visible_tools(
-    call_path: CallPath, tool_directory: ToolDirectory, caller: Caller
-) -> Mapping[str, Definition]:
-    """Return the tools that were listed before and that the caller may use, by exposed name."""
-    return call_path.visible_tools(tool_directory.known_listing(caller.principal), caller)
-
-
-class _UsageReader:
-    """Reads the sums of one period."""
-
-    def __init__(
-        self,
-        usage: SqlUsage,
-        server_names: ServerNamesReader,
-        roster: AgentRoster,
-        models: Models,
-        days: str,
-        person: str | None,
-    ) -> None:
-        self._usage = usage
-        self._server_names = server_names
-        self._roster = roster
-        self._models = models
-        self._person = person
-        self._days = int(days) if days in map(str, _PERIOD_DAYS) else _DEFAULT_DAYS
-        self._last_day = datetime.now(UTC).date()
-        self._first_day = self._last_day - timedelta(self._days - 1)
-
-    async def render(
-        self, request: Request, people: Sequence[User], tools: Mapping[str, Definition]
-    ) -> Response:
-        """Render the page. ``people`` can be chosen on it; ``tools`` are those that may be unused."""
-        with_people = bool(people) and self._person is None
+    async def render(self, person: str | None, people: Sequence[User] = ()) -> Response:
+        """Render the usage of one person, or of everybody. ``people`` can be chosen on the page."""
+        days = int(self.days) if self.days in map(str, _PERIOD_DAYS) else _DEFAULT_DAYS
+        last_day = datetime.now(UTC).date()
+        first_day = last_day - timedelta(days - 1)
+        # Tools that were listed before, and may be unused.
+        caller = self.callers.get(self.me)
+        tools = self.call_path.visible_tools(self.tool_directory.known_listing(caller.principal), caller)
+        with_people = bool(people) and person is None
         groups = [group for group in UsageGroup if group is not UsageGroup.PERSON or with_people]
-        sums = {group: await self._read(group) for group in groups}
+        sums = {group: await self.usage.sum_by(group, first_day, last_day, person=person) for group in groups}
         by_day, people_names = sums[UsageGroup.DAY], {user.id: user.name for user in people}
         shown = [
             each.key
@@ -206,9 +151,9 @@ class _UsageReader:
             for each in sums[group][:_MAX_TABLE_ROWS]
         ]
         owners = find_owners([*shown, *(each.id for each in tools.values())])
-        names = await self._server_names.read(owners, people_names)
+        names = await self.server_names.read(owners, people_names)
         agents = [each.key for each in sums[UsageGroup.AGENT][:_MAX_TABLE_ROWS]]
-        agent_names = {**await self._roster.list_names(agents, self._person), **_PSEUDO_AGENT_NAMES}
+        agent_names = {**await self.roster.list_names(agents, person), **_PSEUDO_AGENT_NAMES}
         tables = [
             _build_table("Servers", "Server", sums[UsageGroup.SERVER], names.name_server),
             _build_table("Tools", "Tool", sums[UsageGroup.TOOL], names.name_tool),
@@ -220,7 +165,12 @@ class _UsageReader:
                 tokens=True,
             ),
             _build_table(
-                "Models", "Model", sums[UsageGroup.MODEL], self._models.find_title, calls=False, tokens=True
+                "Models",
+                "Model",
+                sums[UsageGroup.MODEL],
+                self.chats.models.find_title,
+                calls=False,
+                tokens=True,
             ),
         ]
         if with_people:
@@ -233,37 +183,52 @@ class _UsageReader:
             )
         calls = [
             (f"{day}: {count(one.calls, 'call')}, {one.failures:,} failed", one.calls, one.failures)
-            for day, one in self._list_days(by_day)
+            for day, one in _list_days(by_day, first_day, days)
         ]
         tokens = [
             (f"{day}: {count(one.tokens, 'token')}, {money(one.cost)}", one.tokens, 0)
-            for day, one in self._list_days(by_day)
+            for day, one in _list_days(by_day, first_day, days)
         ]
         return responses.render_page(
-            request,
+            self.request,
             "usage.html",
             periods=_PERIOD_DAYS,
-            chosen_days=self._days,
-            person=self._person or "",
+            chosen_days=days,
+            person=person or "",
             people=people,
             total=_add_up(by_day),
             calls=BarChart.build("Calls per day", calls),
             tokens=BarChart.build("Tokens per day", tokens),
             by_day=list(reversed(by_day)),
             tables=[table for table in tables if table.rows],
-            first_day=_format_day(self._first_day),
-            last_day=_format_day(self._last_day),
+            first_day=f"{first_day:%d %b %Y}",
+            last_day=f"{last_day:%d %b %Y}",
             unused=_find_unused(tools, {each.key for each in sums[UsageGroup.TOOL]}, names),
         )
 
-    async def _read(self, group: UsageGroup) -> Sequence[UsageSums]:
-        return await self._usage.sum_by(group, self._first_day, self._last_day, person=self._person)
 
-    def _list_days(self, by_day: Sequence[UsageSums]) -> list[tuple[str, UsageSums]]:
-        """Return all days of the period with their sums, also days without any."""
-        sums = {each.key: each for each in by_day}
-        days = [(self._first_day + timedelta(index)).isoformat() for index in range(self._days)]
-        return [(day, sums.get(day) or UsageSums("")) for day in days]
+_UsagePagesDep = Annotated[_UsagePages, Depends()]
+
+
+@router.get("/ui/usage")
+async def show_own_usage(me: deps.CurrentUser, pages: _UsagePagesDep) -> Response:
+    """Show the usage of the signed-in person."""
+    return await pages.render(me.user.id)
+
+
+@router.get("/ui/admin/usage")
+async def show_usage(
+    me: deps.AdminUser, pages: _UsagePagesDep, accounts: deps.AccountsDep, person: str = ""
+) -> Response:
+    """Show the usage of everybody, or of one person."""
+    return await pages.render(person or None, await accounts.list_users())
+
+
+def _list_days(by_day: Sequence[UsageSums], first_day: date, days: int) -> list[tuple[str, UsageSums]]:
+    """Return all days of the period with their sums, also days without any."""
+    sums = {each.key: each for each in by_day}
+    names = [(first_day + timedelta(index)).isoformat() for index in range(days)]
+    return [(day, sums.get(day) or UsageSums("")) for day in names]
 
 
 def _build_table(
@@ -277,10 +242,6 @@ def _build_table(
 ) -> UsageTable:
     rows = [(name_key(each.key) or "Unknown", each) for each in sums[:_MAX_TABLE_ROWS]]
     return UsageTable(title, heading, rows, max(len(sums) - _MAX_TABLE_ROWS, 0), calls, tokens)
-
-
-def _format_day(day: date) -> str:
-    return day.strftime("%d %b %Y")
 
 
 def _add_up(sums: Sequence[UsageSums]) -> UsageSums:

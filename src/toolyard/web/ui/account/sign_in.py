@@ -187,7 +187,7 @@ _SignInPagesDep = Annotated[_SignInPages, Depends()]
 @router.get("/ui/sign-in")
 async def show_sign_in(pages: _SignInPagesDep, next: str = "") -> Response:
     """Show the form for name and password, or the link to the identity provider."""
-    to = responses.safe_redirect_path(next, _HOME_PATH)
+    to = forms.safe_redirect_path(next, _HOME_PATH)
     if not pages.has_sign_in or await pages.is_signed_in():
         return RedirectResponse(to, 303)
     return pages.render_sign_in(to)
@@ -235,7 +235,7 @@ async def begin_oidc_sign_in(
     redirect_uri = urls.base_url(request) + OIDC_CALLBACK_PATH
     try:
         url = await oidc.begin(
-            responses.safe_redirect_path(next, _HOME_PATH),
+            forms.safe_redirect_path(next, _HOME_PATH),
             browser=cookies.ensure_browser(request).text,
             redirect_uri=redirect_uri,
             address=pages.address,
@@ -263,7 +263,7 @@ async def finish_oidc_sign_in(request: Request, pages: _SignInPagesDep) -> Respo
         return pages.render_failure(error)
     cookie = await pages.people.begin_session(user, pages.address, pages.user_agent)
     await pages.start_session(user, cookie)
-    return RedirectResponse(responses.safe_redirect_path(to, _HOME_PATH), 303)
+    return RedirectResponse(forms.safe_redirect_path(to, _HOME_PATH), 303)
 
 
 @router.post("/ui/sign-out")

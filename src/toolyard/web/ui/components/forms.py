@@ -15,7 +15,6 @@ from toolyard.registry import errors as registry
 from toolyard.types.registry import FieldSpec, record_fields
 from toolyard.web.access.form_data import parse_form
 from toolyard.web.ui.components.formatting import sentence
-from toolyard.web.ui.components.responses import safe_redirect_path
 
 __all__ = [
     "FORM_ERRORS",
@@ -27,6 +26,7 @@ __all__ = [
     "format_sentence",
     "parse_number",
     "read_form",
+    "safe_redirect_path",
 ]
 
 
@@ -87,6 +87,16 @@ class SubmittedForm:
     def fields_with_prefix(self, prefix: str) -> dict[str, Sequence[str]]:
         """Return the values of all fields whose names start with ``prefix``."""
         return {name: values for name, values in self._fields.items() if name.startswith(prefix)}
+
+
+def safe_redirect_path(requested: str, default: str) -> str:
+    """Return ``requested`` if it is a page of this app, else ``default``.
+
+    Control characters and backslashes are rejected, because browsers normalise them: ``/\\evil.test`` would
+    lead to another site (open redirect).
+    """
+    has_unsafe_character = any(ord(char) < 0x21 or char == "\\" for char in requested)
+    return requested if requested.startswith("/ui/") and not has_unsafe_character else default
 
 
 def form_specs(record: type[Any]) -> dict[str, FieldSpec]:

@@ -21,16 +21,15 @@ from typing import Any, Literal, TypeAlias, cast
 
 from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from starlette.datastructures import FormData
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from toolyard.types.account import RequestUser
 from toolyard.types.server import URL_TRANSPORT_LABELS
 from toolyard.web import service_dependencies as deps
-from toolyard.web.access.form_data import parse_form
 from toolyard.web.problem_details import ProblemDetails
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components.formatting import TEMPLATE_FILTERS
+from toolyard.web.ui.components.forms import FormDep
 from toolyard.web.ui.components.navigation import HELP_TOPICS, build_navigation
 from toolyard.web.ui.components.rule_texts import RULE_FILTERS
 
@@ -51,7 +50,6 @@ __all__ = [
     "render_large_page",
     "render_page",
     "router",
-    "safe_redirect_path",
     "static_url",
 ]
 
@@ -316,16 +314,6 @@ def _truncate_text(text: str, max_characters: int) -> str:
     return text if len(text) <= max_characters else f"{text[: max_characters - 2]} …"
 
 
-def safe_redirect_path(requested: str, default: str) -> str:
-    """Return ``requested`` if it is a page of this app, else ``default``.
-
-    Control characters and backslashes are rejected, because browsers normalise them: ``/\\evil.test`` would
-    lead to another site (open redirect).
-    """
-    has_unsafe_character = any(ord(char) < 0x21 or char == "\\" for char in requested)
-    return requested if requested.startswith("/ui/") and not has_unsafe_character else default
-
-
 # Theme and panels.
 
 router = Routes()
@@ -344,21 +332,14 @@ def _read_theme(request: Request) -> str:
 
 
 @router.post("/ui/theme")
-async def choose_theme(request: Request) -> Response:
+async def choose_theme(form: FormDep) -> Response:
     """Store the chosen theme, for browsers without JavaScript."""
     # Available without sign-in: the choice affects only the browser that makes it.
-    form = await parse_form(request)
-    response = redirect_to(safe_redirect_path(_get_form_text(form, "next"), "/ui/"))
+    response = redirect_to(form.next_path("/ui/"))
     # Not HttpOnly, because the script sets the same cookie.
-    theme = _get_form_text(form, "theme")
-    chosen = theme if theme in _THEMES else "auto"
+    chosen = form.text("theme") if form.text("theme") in _THEMES else "auto"
     response.set_cookie(_THEME_COOKIE_NAME, chosen, max_age=_PREFERENCE_SECONDS, path="/", samesite="lax")
     return response
-
-
-def _get_form_text(form: FormData, name: str) -> str:
-    value = form.get(name)
-    return value if isinstance(value, str) else ""
 
 
 def _read_panel(request: Request, cookie: str) -> str:
@@ -367,11 +348,10 @@ def _read_panel(request: Request, cookie: str) -> str:
 
 
 @router.post("/ui/panels")
-async def set_panels(request: Request, me: deps.CurrentUser) -> Response:
+async def set_panels(me: deps.CurrentUser, form: FormDep) -> Response:
     """Collapse or expand the navigation or the list of chats, for browsers without JavaScript."""
-    form = await parse_form(request)
-    response = redirect_to(safe_redirect_path(_get_form_text(form, "next"), "/ui/"))
+    response = redirect_to(form.next_path("/ui/"))
     for field, cookie in _PANEL_COOKIES.items():
-        if (state := _get_form_text(form, field)) in _PANEL_STATES:
+        if (state := form.text(field)) in _PANEL_STATES:
             response.set_cookie(cookie, state, max_age=_PREFERENCE_SECONDS, path="/", samesite="lax")
     return response

@@ -209,7 +209,7 @@ def _build_form(
     return InstanceForm(
         server=server,
         action=f"{path}?server={server.id}" if instance is None else f"{path}/edit",
-        back=responses.safe_redirect_path(back, path),
+        back=forms.safe_redirect_path(back, path),
         slug=draft.slug or "",
         name=draft.name or "",
         choice_id=draft.choice_id or ("" if instance is None else instance.choice_id),

@@ -237,7 +237,7 @@ def render_sign_in_problem(
 
 def _set_return_path(response: Response, requested: str) -> None:
     """Remember the chat page to return to. Any other page makes an earlier one forgotten."""
-    path = responses.safe_redirect_path(requested, "")
+    path = forms.safe_redirect_path(requested, "")
     if not path.startswith(_RETURN_PREFIX) or len(path) > 200:
         _clear_return_path(response)
         return
@@ -253,7 +253,7 @@ def _set_return_path(response: Response, requested: str) -> None:
 
 def _read_return_path(request: Request, default: str) -> str:
     """Return the remembered chat page, else ``default``."""
-    path = responses.safe_redirect_path(request.cookies.get(_RETURN_COOKIE_NAME, ""), "")
+    path = forms.safe_redirect_path(request.cookies.get(_RETURN_COOKIE_NAME, ""), "")
     return path if path.startswith(_RETURN_PREFIX) else default
 
 

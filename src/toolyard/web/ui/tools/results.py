@@ -16,7 +16,7 @@ from toolyard.types.chat import CallResult
 from toolyard.types.server import Server
 from toolyard.types.tool import Result
 from toolyard.web import service_dependencies as deps
-from toolyard.web.api.results import SANDBOX_POLICY, load_full_text
+from toolyard.web.api.results import build_sandbox_headers, load_full_text
 from toolyard.web.rendering.renderer import ResultRenderer
 from toolyard.web.rendering.result_view import ResultQuery, find_path_hint
 from toolyard.web.routes import Routes
@@ -150,10 +150,6 @@ async def _respond(
 
 
 def _respond_with_file(content: bytes, kind: str, name: str) -> Response:
-    headers = {
-        "Content-Disposition": f'attachment; filename="result-{name}"',
-        "Content-Security-Policy": SANDBOX_POLICY,
-        "X-Content-Type-Options": "nosniff",
-        "Cache-Control": "no-store",
-    }
+    headers = build_sandbox_headers(f'attachment; filename="result-{name}"')
+    headers["Cache-Control"] = "no-store"
     return Response(content, headers=headers, media_type=f"{kind}; charset=utf-8")
