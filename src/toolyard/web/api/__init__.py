@@ -9,14 +9,13 @@ from toolyard.web.api import (
     approvals,
     attachments,
     audit,
+    catalog,
     chat_stream,
     chats,
     exports,
     instances,
-    known_servers,
     models,
     openapi,
-    proposals,
     results,
     server_status,
     servers,
@@ -31,7 +30,7 @@ from toolyard.web.routes import Routes
 __all__ = ["router"]
 
 router = Routes("/api/v1")
-_SERVER_MODULES = (server_status, known_servers, proposals, servers, instances, tool_changes, tools)
+_SERVER_MODULES = (server_status, catalog, servers, instances, tool_changes, tools)
 _CHAT_MODULES = (agents, chats, attachments, chat_stream, results, exports, models)
 _ACCOUNT_MODULES = (approvals, tokens, users, audit, usage, openapi)
 for _each in (*_SERVER_MODULES, *_CHAT_MODULES, *_ACCOUNT_MODULES):

@@ -24,9 +24,9 @@ from toolyard.web import service_dependencies as deps
 from toolyard.web.api import base as api
 from toolyard.web.api.approvals import GrantResponse, load_grants
 from toolyard.web.api.audit import export_person_entries
+from toolyard.web.api.catalog import list_proposals
 from toolyard.web.api.chat_models import EventResponse
 from toolyard.web.api.instances import InstanceList, list_instances
-from toolyard.web.api.proposals import list_proposals
 from toolyard.web.api.results import build_sandbox_headers, load_full_text
 from toolyard.web.api.tokens import TokenList, list_tokens
 from toolyard.web.api.usage import get_usage
