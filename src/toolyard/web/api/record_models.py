@@ -77,7 +77,7 @@ def changed_values(changes: BaseModel, record: type[Any]) -> dict[str, Any]:
 
     Null removes an optional value. For other fields it means no change.
     """
-    fields = {each.name: each for each in record_fields(record)}
+    fields = {each.name: each for each in record_fields(record) if each.settable}
     values = draft_values(changes.model_dump(exclude_unset=True, include=set(fields)))
     return {name: value for name, value in values.items() if value is not None or fields[name].optional}
 

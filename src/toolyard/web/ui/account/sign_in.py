@@ -137,13 +137,12 @@ class _SignInPages:
         return responses.render_page(
             self.request,
             "people/invite.html",
-            status=422 if errors else 200,
             form_csrf=cookies.ensure_browser(self.request).csrf,
             name=user.name,
             is_reset=user.has_password,
             tokens=len(await self.accounts.list_tokens(user.id)),
             revoke_tokens=revoke_tokens,
-            errors=errors or {},
+            errors=errors,
             shortest=MIN_PASSWORD_CHARACTERS,
         )
 
@@ -163,11 +162,10 @@ class _SignInPages:
         return responses.render_page(
             self.request,
             "people/account.html",
-            status=422 if errors else 200,
             sessions=await self.people.list_sessions(me.user) if me.signed_in else (),
             this_session=derive_session_id(browser.text) if browser is not None else "",
             mode=self.settings.people_mode.value,
-            errors=errors or {},
+            errors=errors,
             shortest=MIN_PASSWORD_CHARACTERS,
         )
 

@@ -91,7 +91,6 @@ class _TokensPage:
         return responses.render_page(
             self.request,
             "tokens.html",
-            status=422 if errors else 200,
             tokens=await self.accounts.list_tokens(self.me.user.id),
             # Servers and instances to choose from: id or slug, and label.
             offered=[
@@ -110,7 +109,7 @@ class _TokensPage:
             expires_soon=expires_soon,
             now=time.time(),
             form=form,
-            errors=errors or {},
+            errors=errors,
             labels=_FIELD_LABELS,
             made=made,
             secret=secret,

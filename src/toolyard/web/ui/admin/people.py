@@ -51,7 +51,6 @@ class _PeoplePage:
         return responses.render_page(
             self.request,
             "people.html",
-            status=422 if errors else 200,
             users=shown,
             pages=pages,
             query=query,
@@ -61,7 +60,7 @@ class _PeoplePage:
             me=self.me.user.id,
             name=name,
             role=role.value,
-            errors=errors or {},
+            errors=errors,
             labels=_FIELD_LABELS,
             invitation=invitation,
         )

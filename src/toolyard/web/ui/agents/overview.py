@@ -173,11 +173,10 @@ def _render_import_form(
     return responses.render_page(
         request,
         "agent_import.html",
-        status=422 if error else 200,
         can_share=may_share,
         text=text,
         shared=shared,
-        errors={"text": error} if error else {},
+        errors={"text": error} if error else None,
         labels=_IMPORT_LABELS,
     )
 

@@ -12,7 +12,7 @@ import binascii
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from http.client import responses as REASON_PHRASES
@@ -83,9 +83,20 @@ FRAGMENT_HEADER = "toolyard-part"
 """Request header by which the script asks for a fragment instead of a whole page."""
 
 
-def render_page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
+def render_page(
+    request: Request,
+    template: str,
+    *,
+    status: int | None = None,
+    errors: Mapping[str, str] | None = None,
+    **context: Any,
+) -> HTMLResponse:
     """Render a template with ``request_user``, ``csrf``, ``flash``, ``theme``, ``panels``, ``navigation``,
-    ``status``, ``path``, ``here`` (the path with the query) and ``help_topic`` in its context."""
+    ``status``, ``errors``, ``path``, ``here`` (the path with the query) and ``help_topic`` in its context.
+
+    ``errors`` are those of a form, by field. With any, the status is 422.
+    """
+    status = status or (422 if errors else 200)
     request_user: RequestUser | None = getattr(request.state, "request_user", None)
     # Fragments have no place for the message, so they leave the cookie for the next page.
     flash = None if is_fragment_request(request) else read_flash(request)
@@ -98,6 +109,7 @@ def render_page(request: Request, template: str, *, status: int = 200, **context
         panels={name: _read_panel(request, cookie) for name, cookie in _PANEL_COOKIES.items()},
         navigation={} if request_user is None else build_navigation(request_user),
         status=status,
+        errors=errors or {},
         path=request.url.path,
         here=_get_return_path(request),
         help_topic=HELP_TOPICS.get(template, ""),

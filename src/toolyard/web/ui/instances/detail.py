@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fastapi import Request, Response
 
 from toolyard.catalog.lock import Change
-from toolyard.errors import ServerError
-from toolyard.types.account import RequestUser
 from toolyard.types.registry import Instance, InstanceDraft, RegistryServer
-from toolyard.types.tool import QuarantinedTool
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.instances.overview import InstanceRow, InstanceRowsDep
-from toolyard.web.ui.tools.server_tools import ServerListing, ServerTools, ServerToolsDep, ToolRow
+from toolyard.web.ui.tools.server_tools import ServerListing, ServerToolsDep, ToolRow
 
 __all__ = ["router"]
 
@@ -28,12 +25,10 @@ router = Routes()
 class InstanceTools:
     """Tools from a fresh listing, and the tool selection."""
 
-    rows: list[ToolRow] = field(default_factory=list[ToolRow])
-    quarantined: tuple[QuarantinedTool, ...] = ()
-    gone: tuple[str, ...] = ()
+    listing: ServerListing
+    rows: Sequence[ToolRow] = ()
+    gone: Sequence[str] = ()
     """Selected tools that the server no longer offers."""
-    error: ServerError | None = None
-    seconds: float = 0.0
     changes: Sequence[Change] = ()
     """Changes that are not accepted."""
 
@@ -102,7 +97,15 @@ async def show_instance_tools(
         # Listing may have changed the state, for example to needs_reauth.
         instance, server = await instance_sync.find(me, instance_id)
         changes = await tool_acceptance.find_changes(me, instance)
-        tools = await _build_tools(server_tools, me, instance, fetched, changes)
+        tools = InstanceTools(fetched)
+        if fetched.catalogue is not None:
+            selection = instance.tool_filter
+            rows = await server_tools.build_rows(
+                me, fetched.tool_listing, instance.core_id, f"/ui/mcp/{instance.id}", selection
+            )
+            offered = {row.name for row in rows}
+            gone = [name for name in selection or () if name not in offered]
+            tools = InstanceTools(fetched, rows, gone, changes)
         page = InstancePage(instance_rows.build(instance, server), instance, server, tools)
     template = "instance_tools.html" if responses.is_fragment_request(request) else "instance.html"
     return await responses.render_large_page(request, template, page=page)
@@ -130,21 +133,3 @@ async def save_tool_filter(
     await audit.record_change(me, "instance.filter", saved.id, slug=saved.slug)
     enabled = "All tools" if selection is None else count(len(selection), "tool") if selection else "No tools"
     return responses.redirect_to(f"/ui/mcp/{saved.id}", f"“{saved.name}”: {enabled} enabled.")
-
-
-async def _build_tools(
-    server_tools: ServerTools,
-    me: RequestUser,
-    instance: Instance,
-    fetched: ServerListing,
-    changes: Sequence[Change],
-) -> InstanceTools:
-    if fetched.catalogue is None:
-        return InstanceTools(error=fetched.error, seconds=fetched.seconds)
-    selection = instance.tool_filter
-    rows = await server_tools.build_rows(
-        me, fetched.tool_listing, instance.core_id, f"/ui/mcp/{instance.id}", selection
-    )
-    offered = {row.name for row in rows}
-    gone = tuple(name for name in selection or () if name not in offered)
-    return InstanceTools(rows, fetched.catalogue.quarantined, gone, None, fetched.seconds, changes)

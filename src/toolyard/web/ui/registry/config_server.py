@@ -16,18 +16,19 @@ from toolyard.web.servers.status import ServerRecord
 from toolyard.web.ui.components import responses
 from toolyard.web.ui.instances.oauth import render_leave_page, render_sign_in_problem
 
-__all__ = ["router"]
+__all__ = ["ConfigServerPage", "router"]
 
 router = Routes()
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigServerPage:
-    """Content of the page. ``sign_in`` is the text of the sign-in button, or empty."""
+    """Content of the page."""
 
     server: Server
     record: ServerRecord
     sign_in: str
+    """Text of the sign-in button, or empty."""
     signed_in: bool
     at: str
 

@@ -18,13 +18,13 @@ from toolyard.registry.auth_provider_factory import can_sign_in
 from toolyard.registry.errors import Invalid
 from toolyard.registry.issuer_confirmation import ClientIssuer
 from toolyard.types.registry import AuthKind, RegistryServer
-from toolyard.types.server import HttpSpec, Server
+from toolyard.types.server import HttpSpec
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.servers.previews import ServerPreview
-from toolyard.web.servers.status import ServerRecord
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.instances.oauth import InstanceSignInPagesDep
+from toolyard.web.ui.registry.config_server import ConfigServerPage
 from toolyard.web.ui.tools.server_tools import ServerToolsDep, ToolRow, build_plain_row, find_file_server
 
 __all__ = ["router"]
@@ -86,16 +86,10 @@ class RegistryServerPage:
 
 
 @dataclass(frozen=True, slots=True)
-class FileServerPage:
-    """Content of the page of a server from a file."""
+class FileServerPage(ConfigServerPage):
+    """Content of the page of a server from a file for admins."""
 
-    server: Server
-    record: ServerRecord
     address: str
-    at: str
-    sign_in: str
-    """Text of the sign-in button, or empty."""
-    signed_in: bool
     changes: Sequence[Change]
     contents: ServerContents | None = None
 
@@ -129,7 +123,7 @@ class _ServerPages:
         sign_in, signed_in = await self.server_sign_ins.get_sign_in_action(self.me, server, record.state)
         changes = await self.tool_acceptance.find_known_file_changes(self.me, server)
         path = f"/ui/admin/mcp/files/{server.id}"
-        return FileServerPage(server, record, address, path, sign_in, signed_in, changes)
+        return FileServerPage(server, record, sign_in, signed_in, path, address, changes)
 
 
 _ServerPagesDep = Annotated[_ServerPages, Depends()]

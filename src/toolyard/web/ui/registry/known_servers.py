@@ -91,14 +91,13 @@ async def _render_catalog(
     return responses.render_page(
         request,
         "catalog.html",
-        status=422 if errors else 200,
         servers=catalog.search(query),
         query=query,
         # Servers that are there already, by their id in the catalogue.
         added_servers=await catalog.find_added(),
         add_command=partial(_build_add_command, build_program_words(config)),
         pasted=pasted,
-        errors=errors or {},
+        errors=errors,
         labels=PASTED_TEXT_LABELS,
         has_public_registry=catalog.public_registry is not None,
         public=public,

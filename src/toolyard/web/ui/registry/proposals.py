@@ -143,11 +143,10 @@ def _render_proposal_form(
     return responses.render_page(
         request,
         "proposal_form.html",
-        status=422 if errors else 200,
         known=known,
         text=text,
         reason=reason,
-        errors=errors or {},
+        errors=errors,
         labels=PASTED_TEXT_LABELS,
         max_reason=MAX_REASON_CHARACTERS,
     )
