@@ -29,6 +29,7 @@ from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import ModelError
 from toolyard.errors import ToolyardError
 from toolyard.types.account import LOCAL_PRINCIPAL, User
+from toolyard.types.approval import Approval
 from toolyard.types.call import Caller
 from toolyard.types.chat import (
     CallResult,
@@ -484,13 +485,13 @@ class ChatService:
         yes: bool,
         remember: GrantScope | None = None,
         unattended: bool = False,
-    ) -> None:
-        """Approve or deny a pending call; the last missing answer resumes the turn.
+    ) -> Approval:
+        """Approve or deny a pending call, and return it; the last missing answer resumes the turn.
 
         ``unattended`` says that a call is denied because nobody could be asked.
         Raises NoSuchChat for an unknown approval, ChatRefused if it was already answered.
         """
-        await self._user_answers.answer_approval(owner, approval_id, yes, remember, unattended)
+        return await self._user_answers.answer_approval(owner, approval_id, yes, remember, unattended)
 
     async def resume_if_answered(self, owner: str, chat_id: str) -> None:
         """Resume a waiting turn whose approvals are all answered, if the process that stored the answers has

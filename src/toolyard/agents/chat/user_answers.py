@@ -68,17 +68,18 @@ class UserAnswers:
 
     async def answer_approval(
         self, owner: str, approval_id: str, yes: bool, remember: GrantScope | None, unattended: bool = False
-    ) -> None:
+    ) -> Approval:
         """Store an answer, append it to the chat, and resume the turn if it was the last missing one.
 
-        Raises NoSuchChat for an unknown approval, ChatRefused if it was already answered.
+        Returns the approval as it was before. Raises NoSuchChat for an unknown approval, ChatRefused if it
+        was already answered.
         """
         approval = await self._context.approvals.find(owner, approval_id)
         if approval is None:
             raise NoSuchChat("approval not found", hint="its chat may have been deleted")
         if approval.chat_id is None:
             await self._store_answer(approval, yes, remember)
-            return
+            return approval
         chat = await self._context.store.get(owner, approval.chat_id)
         snapshot = await self._read_snapshot(chat)
         if chat is None or approval_id not in snapshot.pending_approval_ids:
@@ -103,6 +104,7 @@ class UserAnswers:
         # the turn. If both do, the claim lets one of them through.
         if not (await self._read_snapshot(chat)).pending_approval_ids:
             await self.turn_supervisor.resume(chat)
+        return approval
 
     async def resume_if_answered(self, chat: Chat) -> None:
         """Resume a waiting turn if all its approvals were answered some time ago."""

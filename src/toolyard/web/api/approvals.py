@@ -119,7 +119,6 @@ async def list_approvals(
 )
 async def answer_approval(
     audit: deps.AuditDep,
-    approvals: deps.ApprovalsDep,
     chats: deps.ChatsDep,
     settings: deps.SettingsDep,
     request_user: api.ChatApprover,
@@ -128,12 +127,16 @@ async def answer_approval(
 ) -> None:
     """Approve or decline a call. Each can be answered once. The turn continues when all its calls are
     answered."""
-    approval = await approvals.find(request_user.user.id, id)
     remember = None if given.remember is None else _create_remember(given.remember, settings.approval_days)
-    await chats.answer_approval(request_user.user.id, id, yes=given.yes, remember=remember)
-    details = {} if approval is None else {"tool": approval.tool, "chat": approval.chat_id}
+    approval = await chats.answer_approval(request_user.user.id, id, yes=given.yes, remember=remember)
     await audit.record_change(
-        request_user, "approval.answer", id, yes=given.yes, remembered=remember is not None, **details
+        request_user,
+        "approval.answer",
+        id,
+        yes=given.yes,
+        remembered=remember is not None,
+        tool=approval.tool,
+        chat=approval.chat_id,
     )
 
 

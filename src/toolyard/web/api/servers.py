@@ -272,16 +272,14 @@ WithPreview = Annotated[
     "", response_model=ServerResponse, status_code=201, errors=[409, 413, 415], summary="Add a server"
 )
 async def add_server(
-    audit: deps.AuditDep,
-    registry: deps.RegistryDep,
+    new_servers: deps.NewServersDep,
     previews: deps.PreviewsDep,
     request_user: deps.AdminUser,
     given: CreateServerRequest,
     with_preview: WithPreview = False,
 ) -> Response:
     """Add a server. Toolyard does not connect to it unless `preview=true`."""
-    server = await registry.add_server(given.draft())
-    await audit.record_change(request_user, "server.add", server.id, name=server.name, url=server.url)
+    server = await new_servers.add(request_user, given.draft())
     body: dict[str, Any] = _build_server_model(server, request_user, 0).model_dump(mode="json")
     if with_preview:
         preview = await previews.fetch_server_preview(request_user, server)

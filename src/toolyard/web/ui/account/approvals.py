@@ -169,23 +169,25 @@ async def answer_approval(
     approval_id: str,
     form: forms.FormDep,
     audit: deps.AuditDep,
-    approvals: deps.ApprovalsDep,
     chats: deps.ChatsDep,
     settings: deps.SettingsDep,
 ) -> Response:
     """Approve or decline a call."""
     answer = form.text("answer")
     remember = _choose_scope(answer, form.text(f"days-{approval_id}")[:6], settings.approval_days)
-    # The audit log names its tool and chat.
-    approval = await approvals.find(me.user.id, approval_id)
     audit.set_current_user(me)
     try:
-        await chats.answer_approval(me.user.id, approval_id, yes=answer != "no", remember=remember)
+        approval = await chats.answer_approval(me.user.id, approval_id, yes=answer != "no", remember=remember)
     except ToolyardError as error:
         return _render_failure(request, form, error)
-    details = {} if approval is None else {"tool": approval.tool, "chat": approval.chat_id}
     await audit.record_change(
-        me, "approval.answer", approval_id, yes=answer != "no", remembered=remember is not None, **details
+        me,
+        "approval.answer",
+        approval_id,
+        yes=answer != "no",
+        remembered=remember is not None,
+        tool=approval.tool,
+        chat=approval.chat_id,
     )
     if responses.is_fragment_request(request):
         return Response(status_code=204)
