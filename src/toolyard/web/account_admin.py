@@ -39,30 +39,19 @@ class Invitation:
     expires_at: float
 
 
+@dataclass(frozen=True, slots=True)
 class AccountAdmin:
     """Administers the accounts of users."""
 
-    def __init__(
-        self,
-        people: AccountService,
-        accounts: SqlAccountStorage,
-        settings: Settings,
-        config: CurrentConfig,
-        registry: Registry,
-        sign_outs: SignOutService,
-        chats: ChatService,
-        updates: ServerUpdates,
-        audit: AuditRecorder,
-    ) -> None:
-        self._people = people
-        self._accounts = accounts
-        self._settings = settings
-        self._config = config
-        self._registry = registry
-        self._sign_outs = sign_outs
-        self._chats = chats
-        self._updates = updates
-        self._audit = audit
+    _people: AccountService
+    _accounts: SqlAccountStorage
+    _settings: Settings
+    _config: CurrentConfig
+    _registry: Registry
+    _sign_outs: SignOutService
+    _chats: ChatService
+    _updates: ServerUpdates
+    _audit: AuditRecorder
 
     async def list_users(self) -> Sequence[User]:
         """Return all accounts, sorted by name, with their effective roles."""

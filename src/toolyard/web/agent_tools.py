@@ -104,28 +104,18 @@ class AgentTools:
     """Tool patterns of the agent that match no tool."""
 
 
+@dataclass(frozen=True, slots=True)
 class AgentDirectory:
     """Finds the agents that a user may use, and the tools of each."""
 
-    def __init__(
-        self,
-        config: CurrentConfig,
-        roster: AgentRoster,
-        callers: CallerCache,
-        instances: InstanceSync,
-        manager: ConnectionManager,
-        tool_directory: ToolDirectory,
-        call_path: CallPath,
-        meta_tools: MetaTools,
-    ) -> None:
-        self._config = config
-        self._roster = roster
-        self._callers = callers
-        self._instances = instances
-        self._manager = manager
-        self._tool_directory = tool_directory
-        self._call_path = call_path
-        self._meta_tools = meta_tools
+    _config: CurrentConfig
+    _roster: AgentRoster
+    _callers: CallerCache
+    _instances: InstanceSync
+    _manager: ConnectionManager
+    _tool_directory: ToolDirectory
+    _call_path: CallPath
+    _meta_tools: MetaTools
 
     async def list_usable_agents(self, request_user: RequestUser) -> list[Agent]:
         """Return the agents that the user's token covers: those of AGENTS.md in file order, then stored ones

@@ -87,15 +87,13 @@ class GrantState:
     review: str = ""
 
 
+@dataclass(frozen=True, slots=True)
 class ApprovalExplainer:
     """Explains calls and standing approvals by the definitions that are known, without connecting."""
 
-    def __init__(
-        self, approvals: SqlApprovalStore, tool_directory: ToolDirectory, manager: ConnectionManager
-    ) -> None:
-        self._approvals = approvals
-        self._tool_directory = tool_directory
-        self._manager = manager
+    _approvals: SqlApprovalStore
+    _tool_directory: ToolDirectory
+    _manager: ConnectionManager
 
     async def explain(self, principal: Principal, approvals: Iterable[Approval]) -> list[ApprovalReview]:
         """Return what to read before answering each approval."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from starlette.requests import Request
 
@@ -31,28 +32,18 @@ _CONNECT_WAIT_SECONDS = 10.0
 """Maximum wait for the server to be listed again after a sign-in or sign-out, in seconds."""
 
 
+@dataclass(frozen=True, slots=True)
 class ConfigServerSignIns:
     """Signs users in to servers of the configuration, and out of them."""
 
-    def __init__(
-        self,
-        config: CurrentConfig,
-        config_sign_ins: ConfigSignIns,
-        sign_outs: SignOutService,
-        urls: PublicUrls,
-        tool_directory: ToolDirectory,
-        updates: ServerUpdates,
-        audit: AuditRecorder,
-        tasks: BackgroundTasks,
-    ) -> None:
-        self._config = config
-        self._config_sign_ins = config_sign_ins
-        self._sign_outs = sign_outs
-        self._urls = urls
-        self._tool_directory = tool_directory
-        self._updates = updates
-        self._audit = audit
-        self._tasks = tasks
+    _config: CurrentConfig
+    _config_sign_ins: ConfigSignIns
+    _sign_outs: SignOutService
+    _urls: PublicUrls
+    _tool_directory: ToolDirectory
+    _updates: ServerUpdates
+    _audit: AuditRecorder
+    _tasks: BackgroundTasks
 
     def find_config_server(self, request_user: RequestUser, server_id: str) -> Server:
         """Return a configured server. Raises NotFound, also if the user's token does not cover it."""

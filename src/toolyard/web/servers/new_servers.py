@@ -74,13 +74,13 @@ class Obstacle:
     error: ServerError
 
 
+@dataclass(frozen=True, slots=True)
 class NewServers:
     """Adds servers for admins."""
 
-    def __init__(self, registry: Registry, previews: ServerPreviews, audit: AuditRecorder) -> None:
-        self._registry = registry
-        self._previews = previews
-        self._audit = audit
+    _registry: Registry
+    _previews: ServerPreviews
+    _audit: AuditRecorder
 
     async def find_sign_in(
         self, me: RequestUser, draft: ServerDraft, old: RegistryServer | None = None

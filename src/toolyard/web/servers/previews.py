@@ -181,24 +181,16 @@ async def _list_entries(
 _METHOD_NOT_FOUND = -32601
 
 
+@dataclass(frozen=True, slots=True)
 class RegistryIcons:
     """Finds icons of registry servers without contacting the servers."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        instances: InstanceSync,
-        callers: CallerCache,
-        records: ServerRecords,
-        previews: ServerPreviews,
-        icons: ServerIcons,
-    ) -> None:
-        self._registry = registry
-        self._instances = instances
-        self._callers = callers
-        self._records = records
-        self._previews = previews
-        self._icons = icons
+    _registry: Registry
+    _instances: InstanceSync
+    _callers: CallerCache
+    _records: ServerRecords
+    _previews: ServerPreviews
+    _icons: ServerIcons
 
     async def list_paths(self, me: RequestUser, servers: Iterable[RegistryServer]) -> dict[str, str]:
         """Return the path of the icon of each server, by its id; empty if none is known."""

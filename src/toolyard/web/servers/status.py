@@ -72,20 +72,14 @@ class ServerRecord:
     """
 
 
+@dataclass(frozen=True, slots=True)
 class ServerRecords:
     """Builds status records of servers."""
 
-    def __init__(
-        self,
-        instances: InstanceSync,
-        manager: ConnectionManager,
-        tool_directory: ToolDirectory,
-        updates: ServerUpdates,
-    ) -> None:
-        self._instances = instances
-        self._manager = manager
-        self._tool_directory = tool_directory
-        self._updates = updates
+    _instances: InstanceSync
+    _manager: ConnectionManager
+    _tool_directory: ToolDirectory
+    _updates: ServerUpdates
 
     async def list_server_records(self, caller: Caller) -> list[ServerRecord]:
         """Return the configured servers, then the caller's instances, as far as their token covers them."""

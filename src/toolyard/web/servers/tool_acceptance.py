@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from toolyard.catalog.lock import Change, build_pins
@@ -31,24 +32,16 @@ ReviewedServer: TypeAlias = Server | RegistryServer | Instance
 """A configured server, a registry server with all its instances, or one instance only."""
 
 
+@dataclass(frozen=True, slots=True)
 class ToolAcceptance:
     """Finds and accepts changes of tools."""
 
-    def __init__(
-        self,
-        locks: CombinedLocks,
-        tool_directory: ToolDirectory,
-        pins: SqlPinStorage,
-        config: CurrentConfig,
-        notifier: ChangeNotifier,
-        audit: AuditRecorder,
-    ) -> None:
-        self._locks = locks
-        self._tool_directory = tool_directory
-        self._pins = pins
-        self._config = config
-        self._notifier = notifier
-        self._audit = audit
+    _locks: CombinedLocks
+    _tool_directory: ToolDirectory
+    _pins: SqlPinStorage
+    _config: CurrentConfig
+    _notifier: ChangeNotifier
+    _audit: AuditRecorder
 
     async def find_changes(self, request_user: RequestUser, reviewed: ReviewedServer) -> list[Change]:
         """Return the changes that are not accepted.

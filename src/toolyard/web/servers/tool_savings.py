@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from toolyard.catalog.token_costs import (
@@ -41,32 +42,21 @@ USAGE_SECONDS = 4 * 7 * 86_400.0
 """Time in which a tool must have been called to count as used."""
 
 
+@dataclass(frozen=True, slots=True)
 class ToolSavings:
     """Proposes which tools to turn off, and does it: in a person's own instances, and for admins in the
     configuration file. For servers of that file, the calls of everybody count.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        config: CurrentConfig,
-        callers: CallerCache,
-        instances: InstanceSync,
-        tool_directory: ToolDirectory,
-        call_path: CallPath,
-        registry: Registry,
-        usage: SqlUsage,
-        audit: AuditRecorder,
-    ) -> None:
-        self._settings = settings
-        self._config = config
-        self._callers = callers
-        self._instances = instances
-        self._tool_directory = tool_directory
-        self._call_path = call_path
-        self._registry = registry
-        self._usage = usage
-        self._audit = audit
+    _settings: Settings
+    _config: CurrentConfig
+    _callers: CallerCache
+    _instances: InstanceSync
+    _tool_directory: ToolDirectory
+    _call_path: CallPath
+    _registry: Registry
+    _usage: SqlUsage
+    _audit: AuditRecorder
 
     async def propose(self, me: RequestUser) -> SavingProposal | None:
         """Return the unused tools to turn off, by server; None within the budget, or if there are none."""
