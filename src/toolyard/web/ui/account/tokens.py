@@ -13,8 +13,7 @@ from toolyard.accounts.errors import Invalid, NotAllowed
 from toolyard.accounts.random_secrets import expires_soon
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
-from toolyard.store.repositories.accounts import SqlAccountStorage
-from toolyard.types.account import ApiToken, RequestUser, Right, TokenScope
+from toolyard.types.account import ApiToken, Right, TokenScope
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import forms, responses
@@ -148,12 +147,19 @@ async def make_token(
     return await page.render(made=made, secret=secret)
 
 
+async def _find_token(me: deps.BrowserUser, token_id: str, accounts: deps.AccountsDep) -> ApiToken:
+    for token in await accounts.list_tokens(me.user.id):
+        if token.id == token_id:
+            return token
+    raise NotFound("token not found", hint="it may have been revoked")
+
+
+_TokenDep = Annotated[ApiToken, Depends(_find_token)]
+
+
 @router.get("/ui/tokens/{token_id}/delete")
-async def show_revoke_confirmation(
-    request: Request, me: deps.BrowserUser, token_id: str, accounts: deps.AccountsDep
-) -> Response:
+async def show_revoke_confirmation(request: Request, me: deps.BrowserUser, token: _TokenDep) -> Response:
     """Show the confirmation page."""
-    token = await _find_token(accounts, me, token_id)
     return responses.render_confirmation(
         request,
         title=f"Revoke “{token.name}”?",
@@ -166,20 +172,12 @@ async def show_revoke_confirmation(
 
 @router.post("/ui/tokens/{token_id}/delete")
 async def revoke_token(
-    me: deps.BrowserUser, token_id: str, audit: deps.AuditDep, accounts: deps.AccountsDep
+    me: deps.BrowserUser, token: _TokenDep, audit: deps.AuditDep, accounts: deps.AccountsDep
 ) -> Response:
     """Revoke a token."""
-    token = await _find_token(accounts, me, token_id)
     await accounts.delete_token(me.user.id, token.id)
     await audit.record_change(me, "token.delete", token.id, name=token.name)
     return responses.redirect_to("/ui/tokens", f"“{token.name}” was revoked.")
-
-
-async def _find_token(accounts: SqlAccountStorage, me: RequestUser, token_id: str) -> ApiToken:
-    for token in await accounts.list_tokens(me.user.id):
-        if token.id == token_id:
-            return token
-    raise NotFound("token not found", hint="it may have been revoked")
 
 
 def _read_token_form(form: forms.SubmittedForm, default: str) -> TokenForm:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 
-from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.models.errors import NoSuchModel
 from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.core.agent_editor import describe_import_problem
@@ -181,32 +181,48 @@ def _render_import_form(
     )
 
 
-@router.get("/ui/agents/{ref}")
-async def show_agent(
-    request: Request,
-    me: deps.CurrentUser,
-    ref: str,
-    agent_directory: deps.AgentDirectoryDep,
-    chats: deps.ChatsDep,
-) -> Response:
-    """Show one agent without its tools, which the page loads separately."""
+async def _find_entry(agent_directory: AgentDirectory, me: RequestUser, ref: str) -> AgentEntry:
+    try:
+        return await agent_directory.find_entry(me, ref)
+    except AgentsError:
+        # On a page, a missing agent is a 404, not an error of the configuration.
+        raise NotFound(f"agent '{ref}' not found", hint="it may have been deleted") from None
+
+
+async def _load_page(
+    me: deps.CurrentUser, ref: str, agent_directory: deps.AgentDirectoryDep, chats: deps.ChatsDep
+) -> AgentPage:
+    """Return the page of an agent without its tools. Raises NotFound."""
     entry = await _find_entry(agent_directory, me, ref)
-    return responses.render_page(request, "agent.html", page=_build_page(agent_directory, chats, me, entry))
+    agent = entry.agent
+    place = f"{agent.file}:{agent.line}" if agent.file and agent.line else agent.file
+    problems = agent_directory.find_bundle_problems(agent)
+    warnings = [] if problems else [*agent_directory.find_agent_problems(me, agent)]
+    if agent.model is not None:
+        try:
+            chats.models.pick(agent.model, me.user.principal)
+        except NoSuchModel as error:
+            warnings.append(Problem(error.cause, hint=error.hint))
+    model = chats.models.find_title(agent.model, me.user.principal) if agent.model else None
+    return AgentPage(entry, problems, warnings, place if me.is_admin else None, model)
+
+
+_AgentPageDep = Annotated[AgentPage, Depends(_load_page)]
+
+
+@router.get("/ui/agents/{ref}")
+async def show_agent(request: Request, me: deps.CurrentUser, page: _AgentPageDep) -> Response:
+    """Show one agent without its tools, which the page loads separately."""
+    return responses.render_page(request, "agent.html", page=page)
 
 
 @router.get("/ui/agents/{ref}/tools")
 async def show_agent_tools(
-    request: Request,
-    me: deps.CurrentUser,
-    ref: str,
-    agent_directory: deps.AgentDirectoryDep,
-    chats: deps.ChatsDep,
+    request: Request, me: deps.CurrentUser, page: _AgentPageDep, agent_directory: deps.AgentDirectoryDep
 ) -> Response:
     """Show one agent with its tools, or only the tools as a fragment for the script."""
-    entry = await _find_entry(agent_directory, me, ref)
-    page = _build_page(agent_directory, chats, me, entry)
     if not page.problems:
-        page = replace(page, tools=await agent_directory.resolve_agent_tools(me, entry.agent))
+        page = replace(page, tools=await agent_directory.resolve_agent_tools(me, page.entry.agent))
     return await responses.render_large_page(
         request, "agent_tools.html" if responses.is_fragment_request(request) else "agent.html", page=page
     )
@@ -254,30 +270,3 @@ async def delete_agent(me: deps.BrowserUser, ref: str, editor: deps.AgentEditorD
 def can_share(me: RequestUser, settings: Settings) -> bool:
     """Return whether the user may share agents, and there are people to share them with."""
     return me.is_admin and settings.people_mode is not PeopleMode.NONE
-
-
-async def _find_entry(agent_directory: AgentDirectory, me: RequestUser, ref: str) -> AgentEntry:
-    try:
-        return await agent_directory.find_entry(me, ref)
-    except AgentsError:
-        # On a page, a missing agent is a 404, not an error of the configuration.
-        raise NotFound(f"agent '{ref}' not found", hint="it may have been deleted") from None
-
-
-def _build_page(
-    agent_directory: AgentDirectory,
-    chats: ChatService,
-    me: RequestUser,
-    entry: AgentEntry,
-) -> AgentPage:
-    agent = entry.agent
-    place = f"{agent.file}:{agent.line}" if agent.file and agent.line else agent.file
-    problems = agent_directory.find_bundle_problems(agent)
-    warnings = [] if problems else [*agent_directory.find_agent_problems(me, agent)]
-    if agent.model is not None:
-        try:
-            chats.models.pick(agent.model, me.user.principal)
-        except NoSuchModel as error:
-            warnings.append(Problem(error.cause, hint=error.hint))
-    model = chats.models.find_title(agent.model, me.user.principal) if agent.model else None
-    return AgentPage(entry, problems, warnings, place if me.is_admin else None, model)

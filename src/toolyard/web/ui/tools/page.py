@@ -11,15 +11,14 @@ from markupsafe import Markup
 
 from toolyard.catalog.token_costs import estimate_definition_tokens
 from toolyard.errors import ToolyardError
-from toolyard.types.call import Decision
 from toolyard.types.server import Server
-from toolyard.types.tool import Definition, Media, Result
+from toolyard.types.tool import Media, Result
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.tools.results import INLINE_IMAGE_TYPES, render_call_result
 from toolyard.web.ui.tools.schema_form import BadArguments, ToolForm
-from toolyard.web.ui.tools.server_tools import ServerToolsDep, find_file_server
+from toolyard.web.ui.tools.server_tools import FoundTool, ServerToolsDep, find_file_server
 
 __all__ = ["router"]
 
@@ -44,28 +43,7 @@ class CallAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolPage:
-    """Content of a tool's page."""
-
-    definition: Definition
-    exposed: str
-    decision: Decision
-    tokens: int
-    form: ToolForm
-    back: str
-    back_text: str
-    tried: CallAttempt | None = None
-    review: str = ""
-    """URL of the page where its change can be accepted, or empty."""
-
-    @property
-    def callable(self) -> bool:
-        """True if the person may call the tool."""
-        return self.decision.verdict.is_visible
-
-
-@dataclass(frozen=True, slots=True)
-class _ToolLocation:
+class ToolLocation:
     """Server of a tool, and the path and title of the page that lists it."""
 
     server: Server
@@ -73,21 +51,41 @@ class _ToolLocation:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class ToolPage:
+    """Content of a tool's page."""
+
+    place: ToolLocation
+    found: FoundTool
+    form: ToolForm
+    tried: CallAttempt | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Estimated tokens of the definition."""
+        return estimate_definition_tokens(self.found.definition)
+
+    @property
+    def callable(self) -> bool:
+        """True if the person may call the tool."""
+        return self.found.decision.verdict.is_visible
+
+
 async def _locate_in_instance(
     me: deps.CurrentUser, instance_id: str, instance_sync: deps.InstanceSyncDep, registry: deps.RegistryDep
-) -> _ToolLocation:
+) -> ToolLocation:
     instance, registered = await instance_sync.find(me, instance_id)
     server = registry.build_instance_server(instance, registered)
-    return _ToolLocation(server, f"/ui/mcp/{instance.id}", instance.name)
+    return ToolLocation(server, f"/ui/mcp/{instance.id}", instance.name)
 
 
-async def _locate_in_file(me: deps.AdminUser, server_id: str, config: deps.ConfigDep) -> _ToolLocation:
+async def _locate_in_file(me: deps.AdminUser, server_id: str, config: deps.ConfigDep) -> ToolLocation:
     server = find_file_server(config, server_id)
-    return _ToolLocation(server, f"/ui/admin/mcp/files/{server.id}", server.label or server.id)
+    return ToolLocation(server, f"/ui/admin/mcp/files/{server.id}", server.label or server.id)
 
 
-_InstanceLocation = Annotated[_ToolLocation, Depends(_locate_in_instance)]
-_FileLocation = Annotated[_ToolLocation, Depends(_locate_in_file)]
+_InstanceLocation = Annotated[ToolLocation, Depends(_locate_in_instance)]
+_FileLocation = Annotated[ToolLocation, Depends(_locate_in_file)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +99,11 @@ class _ToolPages:
     call_path: deps.CallPathDep
     results: deps.ResultRendererDep
 
-    async def show(self, place: _ToolLocation, name: str) -> Response:
+    async def show(self, place: ToolLocation, name: str) -> Response:
         """Show a tool."""
         return await self._render(await self._build_page(place, name))
 
-    async def call(self, place: _ToolLocation, name: str, form: forms.SubmittedForm) -> Response:
+    async def call(self, place: ToolLocation, name: str, form: forms.SubmittedForm) -> Response:
         """Call a tool with the arguments of the form, and show the result."""
         page = await self._build_page(place, name)
         page = replace(page, form=page.form.with_submission(form))
@@ -118,7 +116,7 @@ class _ToolPages:
             return await self._render(replace(page, form=page.form.with_errors(error)), 422)
         began = time.perf_counter()
         try:
-            result = await self.user_tools.call(self.me, page.exposed, arguments)
+            result = await self.user_tools.call(self.me, page.found.exposed, arguments)
             seconds = time.perf_counter() - began
             view = await render_call_result(
                 self.call_path, self.results, self.me, place.server, result, arguments
@@ -128,18 +126,9 @@ class _ToolPages:
             attempt = CallAttempt(time.perf_counter() - began, error=error)
         return await self._render(replace(page, tried=attempt))
 
-    async def _build_page(self, place: _ToolLocation, name: str) -> ToolPage:
+    async def _build_page(self, place: ToolLocation, name: str) -> ToolPage:
         found = await self.server_tools.find(self.me, place.server, name)
-        return ToolPage(
-            found.definition,
-            found.exposed,
-            found.decision,
-            estimate_definition_tokens(found.definition),
-            ToolForm.from_schema(found.definition.input_schema),
-            back=place.page,
-            back_text=place.text,
-            review=f"{place.page}/changes" if found.quarantined else "",
-        )
+        return ToolPage(place, found, ToolForm.from_schema(found.definition.input_schema))
 
     async def _render(self, page: ToolPage, status: int = 200) -> Response:
         return await responses.render_large_page(self.request, "tool.html", status=status, page=page)
