@@ -13,9 +13,9 @@ from toolyard.web.ui.agents import overview as agents
 from toolyard.web.ui.chat import content_insertion, management, pages, stream, tool_console
 from toolyard.web.ui.components import responses, showcase
 from toolyard.web.ui.instances import detail, form, icons, oauth, overview
-from toolyard.web.ui.registry import config_server, known_servers, proposals, tool_changes
 from toolyard.web.ui.registry import detail as registry_view
 from toolyard.web.ui.registry import form as registry_form
+from toolyard.web.ui.registry import known_servers, proposals, tool_changes
 from toolyard.web.ui.registry import overview as registry_list
 from toolyard.web.ui.tools import page, results
 
@@ -35,7 +35,6 @@ for _each in (
     approvals,
     sign_in,
     oauth,
-    config_server,
     agent_form,
     agents,
     overview,

@@ -1,4 +1,6 @@
-"""Page of one server, from the registry or a file. Its capabilities are loaded after the page."""
+"""Pages of one server: from the registry or a file for admins, and from a file for people who sign in to it.
+
+Its capabilities are loaded after the page."""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import Depends, Request, Response
 
@@ -18,13 +21,17 @@ from toolyard.registry.auth_provider_factory import can_sign_in
 from toolyard.registry.errors import Invalid
 from toolyard.registry.issuer_confirmation import ClientIssuer
 from toolyard.types.registry import AuthKind, RegistryServer
-from toolyard.types.server import HttpSpec
+from toolyard.types.server import HttpSpec, Server
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
 from toolyard.web.servers.previews import ServerPreview
+from toolyard.web.servers.status import ServerRecord
 from toolyard.web.ui.components import forms, responses
-from toolyard.web.ui.instances.oauth import InstanceSignInPagesDep
-from toolyard.web.ui.registry.config_server import ConfigServerPage
+from toolyard.web.ui.instances.oauth import (
+    InstanceSignInPagesDep,
+    render_leave_page,
+    render_sign_in_problem,
+)
 from toolyard.web.ui.tools.server_tools import ServerToolsDep, ToolRow, build_plain_row, find_file_server
 
 __all__ = ["router"]
@@ -83,6 +90,18 @@ class RegistryServerPage:
     changes: Sequence[Change]
     """Stored changes that are not accepted, without contacting the server."""
     contents: ServerContents | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigServerPage:
+    """Content of the page."""
+
+    server: Server
+    record: ServerRecord
+    sign_in: str
+    """Text of the sign-in button, or empty."""
+    signed_in: bool
+    at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,3 +313,51 @@ async def show_file_contents(
         )
     page = replace(await pages.build_for_file(server_id), contents=contents, changes=())
     return await responses.render_large_page(request, "file_server.html", page=page)
+
+
+# A server from a file, for a person who may sign in to it.
+
+
+@router.get("/ui/servers/{server_id}")
+async def show_config_server(
+    request: Request,
+    me: deps.BrowserUser,
+    server_id: str,
+    callers: deps.CallersDep,
+    server_sign_ins: deps.ServerSignInsDep,
+    server_records: deps.ServerRecordsDep,
+) -> Response:
+    """Show the server's status without contacting it."""
+    server = server_sign_ins.find_config_server(me, server_id)
+    record = server_records.build_config_record(callers.get(me), server)
+    sign_in, signed_in = await server_sign_ins.get_sign_in_action(me, server, record.state)
+    page = ConfigServerPage(server, record, sign_in, signed_in, _build_server_path(server))
+    return responses.render_page(request, "config_server.html", page=page)
+
+
+@router.post("/ui/servers/{server_id}/connect")
+async def connect_server(
+    request: Request, me: deps.BrowserUser, server_id: str, server_sign_ins: deps.ServerSignInsDep
+) -> Response:
+    """Begin the sign-in and show the page that leads to the provider."""
+    server = server_sign_ins.find_config_server(me, server_id)
+    try:
+        url = await server_sign_ins.begin_config_sign_in(me, server, request)
+    except (AuthError, AuthUnavailable, Invalid) as error:
+        return render_sign_in_problem(request, error, f"{_build_server_path(server)}/connect")
+    return await render_leave_page(request, server.label or server.id, url, _build_server_path(server))
+
+
+@router.post("/ui/servers/{server_id}/sign-out")
+async def sign_out_of_server(
+    me: deps.BrowserUser, server_id: str, server_sign_ins: deps.ServerSignInsDep
+) -> Response:
+    """Remove the person's sign-in."""
+    server = server_sign_ins.find_config_server(me, server_id)
+    was_signed_in = await server_sign_ins.sign_out_of_config_server(me, server)
+    words = "You are signed out of" if was_signed_in else "You were not signed in to"
+    return responses.redirect_to(_build_server_path(server), f"{words} “{server.label or server.id}”.")
+
+
+def _build_server_path(server: Server) -> str:
+    return f"/ui/servers/{quote(server.id, safe='')}"
