@@ -87,10 +87,11 @@ async def search_everything(
     query = " ".join(q[:_MAX_QUERY_CHARACTERS].replace("\0", "").split())
     caller = callers.get(me)
     actions = [each for each in _ACTIONS if each.people_mode in (None, settings.people_mode)]
+    pages = [PaletteEntry(each.search_title or each.title, each.href, each.icon) for each in list_pages(me)]
     groups = [
         PaletteGroup("Actions", _match_entries(actions, query, me)),
         PaletteGroup("Chats", await _find_chats(chats, me, query)),
-        PaletteGroup("Pages", _match_entries(_list_page_entries(me), query, me)),
+        PaletteGroup("Pages", _match_entries(pages, query, me)),
     ]
     if query:
         records = await server_records.list_server_records(caller)
@@ -119,11 +120,6 @@ def _match_entries(entries: Iterable[PaletteEntry], query: str, me: RequestUser)
     ]
     found.sort(key=lambda each: (not each.title.casefold().startswith(folded), len(each.title)))
     return found[:_MAX_ENTRIES]
-
-
-def _list_page_entries(me: RequestUser) -> Iterator[PaletteEntry]:
-    for page in list_pages(me):
-        yield PaletteEntry(page.search_title or page.title, page.href, page.icon)
 
 
 async def _find_chats(chats: ChatService, me: RequestUser, query: str) -> list[PaletteEntry]:

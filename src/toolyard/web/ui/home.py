@@ -324,7 +324,14 @@ def _build_next_steps(
         ]
     else:
         steps += [
-            _build_sign_in_step(each) for each in files if each.state == "needs_auth" and not each.shared
+            NextStep(
+                f"“{each.label}” needs sign-in",
+                each.cause or "",
+                f"/ui/servers/{quote(each.id, safe='')}",
+                "Details",
+            )
+            for each in files
+            if each.state == "needs_auth" and not each.shared
         ]
     if not any_instances and registered:
         text = f"The registry has {count(registered, 'server')}. An instance is your connection to one."
@@ -333,11 +340,6 @@ def _build_next_steps(
         text = "Choose one from the catalogue or paste its URL; then you and others can connect to it."
         steps.append(NextStep("Add your first server", text, "/ui/catalog", "Open catalogue"))
     return steps[:_MAX_HOME_ENTRIES]
-
-
-def _build_sign_in_step(record: ServerRecord) -> NextStep:
-    at = f"/ui/servers/{quote(record.id, safe='')}"
-    return NextStep(f"“{record.label}” needs sign-in", record.cause or "", at, "Details")
 
 
 def _build_repair_step(row: InstanceRow) -> NextStep:
