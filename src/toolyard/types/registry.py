@@ -156,11 +156,12 @@ class RecordField:
 def record_fields(record: type[Any]) -> tuple[RecordField, ...]:
     """Return the fields of a record, such as ``RegistryServer`` or ``Instance``."""
     draft: Any = record.__base__
-    draft_defaults = {each.name: each.default for each in dataclasses.fields(draft)}
+    drafts = (draft,) if dataclasses.is_dataclass(draft) else ()
+    draft_defaults = {each.name: each.default for cls in drafts for each in dataclasses.fields(cls)}
     # A field that the record narrows has its spec in the draft.
     specs = {
         each.name: each.metadata["spec"]
-        for cls in (draft, record)
+        for cls in (*drafts, record)
         for each in dataclasses.fields(cls)
         if "spec" in each.metadata
     }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from datetime import datetime
-from typing import Literal
 
 import orjson
 from fastapi import Request
@@ -12,10 +10,10 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from toolyard.accounts.errors import NotAllowed
-from toolyard.types.server import TransportName
 from toolyard.web import service_dependencies as deps
 from toolyard.web.api import base as api
 from toolyard.web.api import event_stream
+from toolyard.web.api.record_models import response_model
 from toolyard.web.servers.live_updates import LiveUpdate
 from toolyard.web.servers.status import ServerRecord
 
@@ -65,54 +63,10 @@ class ProcessStatus(BaseModel):
     launch: str | None = Field(description="How it was started, if processes were started in different ways.")
 
 
-class ServerStatus(api.ApiModel):
+class ServerStatus(response_model(ServerRecord, processes=ProcessStatus)):
     """Status of a server."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_STATUS_EXAMPLE]})
-
-    kind: Literal["config", "instance"] = Field(description="Configured server, or one of your instances.")
-    id: str = Field(description="Id of the configured server or of the instance.")
-    label: str
-    description: str
-    transport: TransportName
-    trust: Literal["trusted", "untrusted"]
-    enabled: bool
-    state: Literal[
-        "disabled",
-        "idle",
-        "connecting",
-        "ready",
-        "needs_auth",
-        "failed",
-        "closed",
-        "pending",
-        "needs_reauth",
-    ] = Field(description="State. Instances are pending, ready, needs_reauth, failed or disabled.")
-    reason: str | None = Field(description="Reason for the state, as a stable identifier.")
-    cause: str | None = Field(description="Reason for the state, in one sentence.")
-    hint: str | None = Field(description="Suggested next step.")
-    since: datetime | None
-    protocol_version: str | None
-    server_name: str | None
-    server_version: str | None
-    tool_count: int | None = Field(description="Number of tools; null if they were never listed.")
-    token_cost: int | None = Field(description="Estimated size of all tool definitions, in tokens.")
-    provenance: str | None = Field(description="Source of the entry; for admins with file and line.")
-    shared: bool
-    restarts: int
-    next_retry: datetime | None
-    last_call: datetime | None = Field(
-        description="Time of the last request to the server. A change of it alone sends no event."
-    )
-    pid: int | None = Field(description="Process id. Shown to admins only.")
-    processes: list[ProcessStatus] = Field(
-        description="All processes of a stdio server for you. Shown to admins only."
-    )
-    stderr: list[str] = Field(
-        description="Last lines of standard error after a failure. Shown to admins only."
-    )
-    slug: str | None = Field(description="Slug of the instance.")
-    registry_id: str | None = Field(description="Registry server of the instance.")
 
 
 class StatusList(api.ItemList[ServerStatus]):

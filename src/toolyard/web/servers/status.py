@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote
 
 from toolyard.catalog.token_costs import estimate_definition_tokens
@@ -15,8 +16,8 @@ from toolyard.core.server_updates import ServerUpdates
 from toolyard.policy.rules import scope_covers_server
 from toolyard.types.account import Principal
 from toolyard.types.call import Caller
-from toolyard.types.registry import Instance, InstanceState, RegistryServer
-from toolyard.types.server import Server, ServerProcess, State, Status, TransportName
+from toolyard.types.registry import Audience, Instance, InstanceState, RegistryServer, spec
+from toolyard.types.server import Server, ServerProcess, State, Status, TransportName, Trust
 from toolyard.web.servers.icons import find_icon_urls
 from toolyard.web.servers.live_updates import LiveUpdates
 
@@ -27,46 +28,72 @@ __all__ = [
 ]
 
 _MAX_STDERR_LINES = 5
+_shown = partial(spec, shown_to=Audience.USERS)
+"""Facts about a field that the API shows."""
+
+ServerState: TypeAlias = Literal[
+    "disabled", "idle", "connecting", "ready", "needs_auth", "failed", "closed", "pending", "needs_reauth"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerRecord:
     """Status of one server for one user. ``id`` identifies a configured server or an instance."""
 
-    kind: Literal["config", "instance"]
-    id: str
-    label: str
-    description: str
-    transport: TransportName
-    trust: str
-    enabled: bool
-    state: str
-    """State of the connection; for an instance pending, ready, needs_reauth, failed or disabled."""
-    reason: str | None
-    """Reason for the state, as a stable identifier."""
-    cause: str | None
-    """Reason for the state, in one sentence."""
-    hint: str | None
-    since: float | None
-    protocol_version: str | None
-    server_name: str | None
-    server_version: str | None
-    tool_count: int | None
-    token_cost: int | None
-    provenance: str | None
-    shared: bool
-    restarts: int = 0
-    next_retry: float | None = None
-    pid: int | None = None
-    processes: tuple[ServerProcess, ...] = ()
-    stderr: tuple[str, ...] = ()
-    slug: str | None = None
-    registry_id: str | None = None
-    """Registry server of an instance."""
+    kind: Literal["config", "instance"] = field(
+        metadata=_shown(description="Configured server, or one of your instances.")
+    )
+    id: str = field(metadata=_shown(description="Id of the configured server or of the instance."))
+    label: str = field(metadata=_shown())
+    description: str = field(metadata=_shown())
+    transport: TransportName = field(metadata=_shown())
+    trust: Trust = field(metadata=_shown())
+    enabled: bool = field(metadata=_shown())
+    state: ServerState = field(
+        metadata=_shown(description="State. Instances are pending, ready, needs_reauth, failed or disabled.")
+    )
+    reason: str | None = field(metadata=_shown(description="Reason for the state, as a stable identifier."))
+    cause: str | None = field(metadata=_shown(description="Reason for the state, in one sentence."))
+    hint: str | None = field(metadata=_shown(description="Suggested next step."))
+    since: float | None = field(metadata=_shown())
+    protocol_version: str | None = field(metadata=_shown())
+    server_name: str | None = field(metadata=_shown())
+    server_version: str | None = field(metadata=_shown())
+    tool_count: int | None = field(
+        metadata=_shown(description="Number of tools; null if they were never listed.")
+    )
+    token_cost: int | None = field(
+        metadata=_shown(description="Estimated size of all tool definitions, in tokens.")
+    )
+    provenance: str | None = field(
+        metadata=_shown(description="Source of the entry; for admins with file and line.")
+    )
+    shared: bool = field(metadata=_shown())
+    restarts: int = field(default=0, metadata=_shown())
+    next_retry: float | None = field(default=None, metadata=_shown())
+    pid: int | None = field(default=None, metadata=_shown(description="Process id. Shown to admins only."))
+    processes: tuple[ServerProcess, ...] = field(
+        default=(),
+        metadata=_shown(description="All processes of a stdio server for you. Shown to admins only."),
+    )
+    stderr: tuple[str, ...] = field(
+        default=(),
+        metadata=_shown(description="Last lines of standard error after a failure. Shown to admins only."),
+    )
+    slug: str | None = field(default=None, metadata=_shown(description="Slug of the instance."))
+    registry_id: str | None = field(
+        default=None, metadata=_shown(description="Registry server of the instance.")
+    )
     icon: str = ""
-    """Path of the icon that the server publishes, or empty."""
-    last_call: float | None = field(default=None, compare=False)
-    """Time of the last request to the server. Not compared, because a request does not change the status.
+    """Path of the icon that the server publishes, or empty. The API does not show it."""
+    last_call: float | None = field(
+        default=None,
+        compare=False,
+        metadata=_shown(
+            description="Time of the last request to the server. A change of it alone sends no event."
+        ),
+    )
+    """Not compared, because a request does not change the status.
 
     Shown for shared servers to admins only, because it reveals the activity of other users.
     """
@@ -183,9 +210,9 @@ class ServerRecords:
         return ServerRecord(
             description=server.description or "",
             transport=server.transport.type,
-            trust=server.trust.value,
+            trust=server.trust,
             enabled=server.enabled,
-            state=str(state),
+            state=cast("ServerState", str(state)),
             reason=reason.reason,
             cause=reason.cause,
             hint=reason.hint,
