@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fastapi import Request, Response
 
@@ -87,7 +88,6 @@ async def _render_catalog(
     errors: Mapping[str, str] | None = None,
     public: PublicSearch | None = None,
 ) -> Response:
-    program = build_program_words(config)
     return responses.render_page(
         request,
         "catalog.html",
@@ -95,13 +95,17 @@ async def _render_catalog(
         query=query,
         # Servers that are there already, by their id in the catalogue.
         added_servers=await catalog.find_added(),
-        add_command=lambda known_id: shlex.join([*program, "add", known_id]),
+        add_command=partial(_build_add_command, build_program_words(config)),
         pasted=pasted,
         errors=errors,
         labels=PASTED_TEXT_LABELS,
         has_public_registry=catalog.public_registry is not None,
         public=public,
     )
+
+
+def _build_add_command(program: Sequence[str], known_id: str) -> str:
+    return shlex.join([*program, "add", known_id])
 
 
 # No server of the catalogue has an id with an underscore at its start.
