@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from toolyard.auth.storage import AuthStorage
 from toolyard.clients import ConnectionManager
 from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.core.server_updates import ServerUpdates
 from toolyard.policy.rules import scope_covers_server
 from toolyard.registry import Registry
@@ -25,6 +28,21 @@ InstanceWithServer: TypeAlias = tuple[Instance, RegistryServer]
 _STORED_STATES = frozenset({State.READY, State.FAILED, State.NEEDS_AUTH})
 """Connection states that are stored as the state of the instance."""
 _MAX_REMEMBERED_INSTANCES = 20_000
+_MAX_RECENT_READS = 1_000
+_MAX_READ_AGE_SECONDS = 10.0
+"""Time for which a person's instances are not read again unless a change is reported. It bounds the effect of
+a lost notification."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RecentRead:
+    """A person's instances, which the core has."""
+
+    revision: object | None
+    """Revision of the registry before the read."""
+    valid_until: float
+    """On the monotonic clock."""
+    instances: Sequence[InstanceWithServer]
 
 
 class InstanceSync:
@@ -38,11 +56,13 @@ class InstanceSync:
         updates: ServerUpdates,
         auth_storage: AuthStorage | None = None,
         on_servers_changed: Callable[[Principal, Collection[str]], None] | None = None,
+        get_revision: Callable[[], object | None] = lambda: None,
     ) -> None:
         """Create the synchroniser.
 
         ``auth_storage`` holds the sign-ins of instances. ``on_servers_changed`` is called with a principal
-        and the ids of their instances whose definitions changed.
+        and the ids of their instances whose definitions changed. ``get_revision`` returns a value that
+        differs after each change of the registry by any replica, or None while changes may be missed.
         """
         self._registry = registry
         self._manager = manager
@@ -50,6 +70,9 @@ class InstanceSync:
         self._updates = updates
         self._auth_storage = auth_storage
         self._on_servers_changed = on_servers_changed
+        self._get_revision = get_revision
+        self._recent_reads: LruCache[str, _RecentRead] = LruCache(_MAX_RECENT_READS)
+        """By user id."""
         self._read_numbers = itertools.count(1)
         self._synced_read_by_user: dict[str, int] = {}
         """By user id: number of the read whose result the core has."""
@@ -58,7 +81,18 @@ class InstanceSync:
 
     async def sync(self, principal: Principal) -> Sequence[InstanceWithServer]:
         """Make the core use the principal's current instances, and return them with fresh states."""
-        instances = await self._refresh_core_instances(principal)
+        recent, revision = self._recent_reads.peek(principal.id), self._get_revision()
+        if (
+            recent is not None
+            and revision is not None
+            and recent.revision == revision
+            and time.monotonic() < recent.valid_until
+            # The core forgets the instances of a principal whose credentials were removed.
+            and (not recent.instances or self._manager.has_instances(principal.id))
+        ):
+            instances = recent.instances
+        else:
+            instances = await self._refresh_core_instances(principal)
         # Stored states are part of the instances, so they are read again after a change.
         if instances and await self._store_connection_states(instances, principal):
             return await self._refresh_core_instances(principal)
@@ -99,19 +133,25 @@ class InstanceSync:
         Reads may overlap. The one that began last has the newest data, so an older one, even if it
         completes later, must not overwrite its result.
         """
-        number = next(self._read_numbers)
+        number, revision = next(self._read_numbers), self._get_revision()
         instances = await self._registry.list_instances(principal.id)
         if number > self._synced_read_by_user.get(principal.id, 0):
             self._synced_read_by_user[principal.id] = number
-            if not instances and not self._manager.has_instances(principal.id):
-                return instances
-            servers = [self._registry.build_instance_server(*each) for each in instances]
-            touched = await self._updates.sync_instances(principal.id, servers)
-            for removed_id in touched - {server.id for server in servers}:
-                self._stored_since_by_server.pop(removed_id, None)
-            if touched and self._on_servers_changed is not None:
-                self._on_servers_changed(principal, touched)
+            if instances or self._manager.has_instances(principal.id):
+                await self._update_core(principal, instances)
+            # Only now, when the core has them.
+            if number == self._synced_read_by_user[principal.id]:
+                valid_until = time.monotonic() + _MAX_READ_AGE_SECONDS
+                self._recent_reads[principal.id] = _RecentRead(revision, valid_until, instances)
         return instances
+
+    async def _update_core(self, principal: Principal, instances: Iterable[InstanceWithServer]) -> None:
+        servers = [self._registry.build_instance_server(*each) for each in instances]
+        touched = await self._updates.sync_instances(principal.id, servers)
+        for removed_id in touched - {server.id for server in servers}:
+            self._stored_since_by_server.pop(removed_id, None)
+        if touched and self._on_servers_changed is not None:
+            self._on_servers_changed(principal, touched)
 
     async def _store_connection_states(
         self, instances: Iterable[InstanceWithServer], principal: Principal

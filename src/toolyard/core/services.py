@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from toolyard.accounts import AccountService
@@ -28,6 +29,7 @@ from toolyard.registry.sign_in import ConfigSignIns, InstanceSignIns
 from toolyard.registry.sign_out import SignOutService
 from toolyard.results.result_store import Retention
 from toolyard.store import Database
+from toolyard.store.change_feed.signals import REGISTRY_CHANNEL
 from toolyard.types.server import Configuration
 
 __all__ = ["Services"]
@@ -83,6 +85,7 @@ class Services(ChatServices):
             core.updates,
             database.auth,
             self.notifier.notify_servers_changed,
+            partial(database.signals.revision, REGISTRY_CHANNEL),
         )
         self.agent_roster = AgentRoster(self.config, database.agents)
         self.agent_editor = AgentEditor(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from toolyard.types.registry import InstanceDraft, ServerDraft
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from tests.conftest import ListeningProgram
     from tests.web.conftest import InProcessApp
 
@@ -35,6 +38,44 @@ async def test_a_read_that_began_earlier_does_not_undo_a_later_one(
     held.set()
     assert await early == []
     assert services.core.manager.find(made.core_id, me) is not None, "the later read counts"
+
+
+async def test_instances_are_read_again_only_after_a_change(
+    local_site: InProcessApp, monkeypatch: Any, wait_until: Callable[..., Awaitable[None]]
+) -> None:
+    services, reads = local_site.services, Counter[str]()
+    signals, read = services.database.signals, services.registry.list_instances
+    await wait_until(lambda: signals.is_listening)
+    me = (await services.people.local_user()).principal
+    server = await services.registry.add_server(ServerDraft("S", "https://s.example/mcp"))
+
+    async def count_and_read(user_id: str) -> Any:
+        reads[user_id] += 1
+        return await read(user_id)
+
+    monkeypatch.setattr(services.registry, "list_instances", count_and_read)
+    assert await services.instances.sync(me) == await services.instances.sync(me) == []
+    assert reads[me.id] == 1
+    made = await services.registry.create_instance(me.id, InstanceDraft(server.id, slug="one"))
+    for _ in range(2):
+        assert [each.id for each, _ in await services.instances.sync(me)] == [made.id]
+    assert reads[me.id] == 2
+    monkeypatch.setattr(signals, "is_listening", False)
+    for _ in range(2):
+        await services.instances.sync(me)
+    assert reads[me.id] == 4, "a change by another process may have been missed"
+
+
+async def test_instances_that_the_core_has_forgotten_are_read_again(local_site: InProcessApp) -> None:
+    services = local_site.services
+    me = (await services.people.local_user()).principal
+    server = await services.registry.add_server(ServerDraft("S", "https://s.example/mcp"))
+    made = await services.registry.create_instance(me.id, InstanceDraft(server.id, slug="one"))
+    await services.instances.sync(me)
+    await services.core.updates.forget_principal(me.id)
+    assert services.core.manager.find(made.core_id, me) is None
+    await services.instances.sync(me)
+    assert services.core.manager.find(made.core_id, me) is not None
 
 
 async def test_many_at_once_end_with_what_is_stored(

@@ -16,7 +16,7 @@ from tests.web.conftest import HttpClient, InProcessApp, Opening
 from toolyard.gateway.http.exchange import HttpRequestRejected, ListenRequests
 from toolyard.store import Database
 from toolyard.types.account import Right, TokenScope
-from toolyard.types.registry import RegistryServer
+from toolyard.types.registry import InstanceDraft, RegistryServer, ServerDraft
 from toolyard.web.app import AppTimeouts
 from toolyard.web.gateway_mount import GatewayMount
 from toolyard.web.http_server.invalidation import recheck_listeners_periodically
@@ -119,6 +119,20 @@ async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_
     assert await list_status(ann.token) == 200
     await elsewhere.registry.add_server(RegistryServer("S", "https://s.example/mcp", id="s"))
     await wait_until(lambda: password_site.part(GatewayMount).admission_count == 0)
+
+
+async def test_an_instance_that_another_process_deletes_is_gone_here(
+    password_site: InProcessApp, elsewhere: Database
+) -> None:
+    services, ann = password_site.services, (await password_site.person("ann")).user.principal
+    server = await services.registry.add_server(ServerDraft("S", "https://s.example/mcp"))
+    made = await services.registry.create_instance(ann.id, InstanceDraft(server.id, slug="one"))
+    assert await services.instances.sync(ann)
+    assert await elsewhere.registry.delete_instance(ann.id, made.id)
+    async with asyncio.timeout(5):
+        while await services.instances.sync(ann):
+            await asyncio.sleep(0.02)
+    assert services.core.manager.find(made.core_id, ann) is None
 
 
 async def test_a_change_of_an_agent_counts_before_its_version_is_read(

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
@@ -98,6 +99,8 @@ class Signals:
         self._closed = False
         self.is_listening = False
         """Whether notifications from other processes are being received."""
+        self._revisions: Counter[str] = Counter()
+        self._resync_count = 0
         executor.on_commit = self._on_commit
 
     def notify(
@@ -160,6 +163,14 @@ class Signals:
             if not self._listeners[channel]:
                 del self._listeners[channel]
 
+    def revision(self, channel: str) -> tuple[int, int] | None:
+        """Return a value that differs after each change that a channel tells about, so that what was read
+        before can be used again; None while changes by other processes may be missed.
+
+        A change of this process counts before its transaction returns to the caller.
+        """
+        return (self._resync_count, self._revisions[channel]) if self.is_listening else None
+
     @property
     def has_listeners(self) -> bool:
         """Return whether any channel has listeners."""
@@ -215,6 +226,7 @@ class Signals:
 
     def _on_resync(self) -> None:
         self.is_listening = True
+        self._resync_count += 1
         self._deliver([(channel, "") for channel in self._listeners])
 
     def _on_commit(self, signals: Sequence[tuple[str, str]]) -> None:
@@ -226,6 +238,7 @@ class Signals:
 
     def _deliver(self, signals: Sequence[tuple[str, str]]) -> None:
         for channel, message in signals:
+            self._revisions[channel] += 1
             for listener in self._listeners.get(channel, ()):
                 listener.enqueue(message)
 
