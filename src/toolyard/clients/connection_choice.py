@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.connection import Connection
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import ServerError
 from toolyard.protocol.codec import encode
 from toolyard.types.account import Principal
@@ -23,6 +24,12 @@ __all__ = ["ConnectionChoice", "ConnectionChoices", "is_shared_process"]
 _NO_CAPABILITIES_KEY = "silent"
 """Holder of the connections that declared no capabilities."""
 
+_MAX_CHATS = 1024
+"""Maximum number of chats whose capabilities are remembered."""
+_ChatAnswers: TypeAlias = tuple[
+    dict[str, Any], Callable[[str, str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+]
+"""Capabilities of a chat, and the function that returns its answer to a server."""
 _PoolKey: TypeAlias = tuple[str, str, bytes]
 """Server id, principal id, and the encoded capabilities that were declared to the server."""
 
@@ -76,6 +83,10 @@ class ConnectionChoices:
             choice = self._per_client
         return _WithoutQuestions(choice) if server.trust is Trust.UNTRUSTED else choice
 
+    def forget_chats(self, chat: str | None = None) -> None:
+        """Find out again what a chat can answer, or what each of them can."""
+        self._shared_process.forget_chats(chat)
+
     def forget_servers(self, server_ids: Collection[str]) -> None:
         """Drop the strategies and idle connections of changed or removed servers."""
         for server_id in server_ids:
@@ -83,18 +94,33 @@ class ConnectionChoices:
         self._single_calls.forget_servers(server_ids)
 
 
-@dataclass(frozen=True, slots=True)
 class _SharedProcess:
     """All chats and clients of a principal share one process."""
 
-    callbacks_for_chat: Callable[[Principal, str], Callbacks | None]
+    def __init__(self, callbacks_for_chat: Callable[[Principal, str], Callbacks | None]) -> None:
+        self._callbacks_for_chat = callbacks_for_chat
+        self._chat_answers: LruCache[tuple[Principal, str], _ChatAnswers] = LruCache(_MAX_CHATS)
+        """Capabilities and answers of chats, by principal and chat."""
 
     def send(self, default: Connection, caller: Caller, request: McpRequest) -> Awaitable[dict[str, Any]]:
         if request.client is None and caller.chat is not None and default.serves_clients:
-            callbacks = self.callbacks_for_chat(caller.principal, caller.chat)
-            if callbacks is not None:
-                request = replace(request, client=_make_chat_client(caller.chat, callbacks))
+            request = replace(request, client=self._make_chat_client(caller.principal, caller.chat))
         return default.request(request)
+
+    def _make_chat_client(self, principal: Principal, chat: str) -> RequestClient | None:
+        """Return the client for a call of a chat; None if chats cannot answer servers."""
+        key = (principal, chat)
+        if (known := self._chat_answers.peek(key)) is None:
+            if (callbacks := self._callbacks_for_chat(principal, chat)) is None:
+                return None
+            answer = replace(callbacks, shared=None).answer
+            known = self._chat_answers[key] = (callbacks.capabilities(), answer)
+        # A client for each call: it is known to have ended when nothing refers to it any more.
+        return RequestClient(chat, "a chat", *known)
+
+    def forget_chats(self, chat: str | None) -> None:
+        for key in [key for key in self._chat_answers if chat in (None, key[1])]:
+            del self._chat_answers[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +189,6 @@ class _WithoutQuestions:
             client = RequestClient(client.key, client.name, on_progress=client.on_progress)
             request = replace(request, client=client)
         return self.choice.send(default, caller, request)
-
-
-def _make_chat_client(chat: str, callbacks: Callbacks) -> RequestClient:
-    """Return the client for calls of a chat over a connection that it shares."""
-
-    async def ask_client(server_id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await replace(callbacks, shared=None).answer(server_id, method, params)
-
-    return RequestClient(chat, "a chat", callbacks.capabilities(), ask_client)
 
 
 @dataclass(slots=True, eq=False)

@@ -152,8 +152,8 @@ class ConnectionManager:
         """Return the result of a request, over a connection of the chat or client alone where the server
         needs one. Raise a ServerError, always within the timeouts."""
         chat = caller.chat
-        connection = self._connections.get((server_id, caller.principal.id)) if chat is None else None
-        if connection is None:
+        connection = self._connections.get((server_id, caller.principal.id))
+        if connection is None or (chat is not None and not _is_shared_by_chats(connection.server)):
             connection = self.connection(server_id, caller.principal, chat)
         return self._choices.for_server(connection.server).send(connection, caller, request)
 
@@ -221,7 +221,7 @@ class ConnectionManager:
         if (existing := self._dedicated_connections.find(key)) is not None:
             return existing
         server = self.find(server_id, principal)
-        if server is None or (server.instance is None and server.sessions is SessionPolicy.SHARED):
+        if server is None or _is_shared_by_chats(server):
             return None
         self._close_in_background(self._dedicated_connections.prune(self._limits.chat_connections))
         connection = self._make_dedicated_connection(
@@ -229,6 +229,10 @@ class ConnectionManager:
         )
         self._dedicated_connections.put(key, connection, transient=True)
         return connection
+
+    def forget_chat_capabilities(self) -> None:
+        """Find out again what each chat can answer: the models of its owner may have changed."""
+        self._choices.forget_chats()
 
     def _make_callbacks(self, principal: Principal, chat: str | None = None) -> Callbacks | None:
         return None if self._callbacks_for is None else self._callbacks_for(principal, chat)
@@ -334,6 +338,7 @@ class ConnectionManager:
         ones. A later call creates new ones."""
         for connection in self._connections.values():
             connection.clients.release(holder)
+        self._choices.forget_chats(holder)
         await self._close_connections(
             self._dedicated_connections.remove_matching(lambda key: key[2] == holder)
         )
@@ -571,6 +576,10 @@ class ConnectionManager:
 
     def _find_connection_keys(self, server_ids: Collection[str]) -> list[tuple[str, str]]:
         return [key for key in self._connections if key[0] in server_ids]
+
+
+def _is_shared_by_chats(server: Server) -> bool:
+    return server.instance is None and server.sessions is SessionPolicy.SHARED
 
 
 def _server_not_found(server_id: str) -> Unreachable:

@@ -78,6 +78,7 @@ class Services(ChatServices):
             before_call=self.audit.before_call,
             processes=processes,
         )
+        self.models.on_change = core.manager.forget_chat_capabilities
         self.instances = InstanceSync(
             self.registry,
             core.manager,

@@ -166,6 +166,8 @@ class Models:
         self._origins = origins or {}
         self._env = os.environ if env is None else env
         self._stored: dict[str, StoredModel] = {}
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when a person may have got a first model, or lost the last one."""
         self.tracer = tracer
         """Tracer of turns and model requests."""
         self.loader = LibraryLoader()
@@ -211,6 +213,7 @@ class Models:
         """
         former = self._stored_accesses()
         self._stored = {each.name: each for each in models}
+        self.on_change()
         await self.provider_clients.close_accesses(former - self._stored_accesses())
 
     def choices_for(self, principal: Principal) -> Sequence[ModelChoice]:
