@@ -42,7 +42,7 @@ from toolyard.types.call import (
     Verdict,
     WriteTools,
 )
-from toolyard.types.server import NATIVE_SERVER_ID, Server, Status, Trust
+from toolyard.types.server import NATIVE_SERVER_ID, Server, State, Status, Trust
 from toolyard.types.tool import Definition, Result
 
 __all__ = [
@@ -200,9 +200,13 @@ class CallPath:
         """Return a known tool if it is visible to this caller, with the verdict: ALLOW or ASK."""
         listing = self._tool_directory.known_listing(caller.principal)
         definition = listing.tools.get(name)
-        policy = None if definition is None else self._find_server_policy(caller, definition.server_id)
-        if definition is None or policy is None:
+        server = None if definition is None else self._manager.find(definition.server_id, caller.principal)
+        if definition is None or server is None:
             return None
+        state = self._manager.state(server.id, caller.principal)
+        if self._is_known_allowed(name, definition, server, state, caller):
+            return definition, Verdict.ALLOW
+        policy = self._policy_cache(caller).for_server(server, state)
         verdict = policy.verdict(self._make_candidate(definition, name, listing))
         return (definition, verdict) if verdict in _VISIBLE_VERDICTS else None
 
@@ -382,7 +386,9 @@ class CallPath:
                 call.client,
             )
             raw = await self._manager.send(server.id, caller, request)
-            outcome = _describe_outcome(raw)
+            outcome = "tool error" if raw.get("isError") is True else "ok"
+            if raw.get("resultType") == "input_required":
+                outcome = "input required"
             return server, definition, raw
         except ToolyardError as error:
             # Redact before recording, because the cause goes into the call record.
@@ -431,17 +437,7 @@ class CallPath:
     ) -> None:
         name = call.name
         state = self._manager.state(server.id, caller.principal)
-        known, lock_file = self._policy_cache.by_caller.peek(caller), self._locks.file
-        # Nearly every call is like an earlier one that was allowed. Compared by identity, because 0 equals
-        # False: a definition whose read-only hint is 0 has none.
-        if (
-            known is not None
-            and (allowed := known.allowed_tools.get(name)) is not None
-            and allowed[0] is definition
-            and allowed[1] is server
-            and allowed[2] is state
-            and (lock_file is None or time.monotonic() < lock_file.absent_until)
-        ):
+        if self._is_known_allowed(name, definition, server, state, caller):
             return
         policies = self._policy_cache(caller)
         policy = policies.for_server(server, state)
@@ -464,6 +460,21 @@ class CallPath:
         # Compared with True: a handler that returns text, such as a typed "no", must not approve the call.
         if await approve(ApprovalRequest(decision, call.arguments, caller, definition)) is not True:
             raise ToolRefused(f"the call to '{name}' was not approved")
+
+    def _is_known_allowed(
+        self, name: str, definition: Definition, server: Server, state: State, caller: Caller
+    ) -> bool:
+        """Return True if an equal call was allowed without approval. Nearly every call is like one."""
+        known, lock_file = self._policy_cache.by_caller.peek(caller), self._locks.file
+        allowed = None if known is None else known.allowed_tools.get(name)
+        # Compared by identity, because 0 equals False: a definition whose read-only hint is 0 has none.
+        return (
+            allowed is not None
+            and allowed[0] is definition
+            and allowed[1] is server
+            and allowed[2] is state
+            and (lock_file is None or time.monotonic() < lock_file.absent_until)
+        )
 
     def _build_quarantine_refusal(
         self, policy: ServerPolicy, candidate: Candidate, listing: ToolListing, caller: Caller
@@ -613,12 +624,6 @@ def _make_memory_store(principal: Principal) -> ResultStore:
         if principal.id == LOCAL_PRINCIPAL.id
         else MemoryResultStore(_MAX_RESULT_STORE_CHARACTERS)
     )
-
-
-def _describe_outcome(raw: Mapping[str, Any]) -> str:
-    if raw.get("resultType") == "input_required":
-        return "input required"
-    return "tool error" if raw.get("isError") is True else "ok"
 
 
 def _is_repeatable(server: Server, definition: Definition) -> bool:
