@@ -61,7 +61,8 @@ class ActiveCall:
     request: CallRequest
     tool_set: ToolSet
     log: TurnLog
-    sampling_handler: SamplingHandler | None = None
+    find_sampling_handler: Callable[[], SamplingHandler | None]
+    """Returns None if the owner of the chat has no model. Looked up when a server asks, which few do."""
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     open_question_ids: set[str] = field(default_factory=set[str])
     """Questions without an answer yet."""
@@ -136,7 +137,8 @@ class ServerQuestions:
         The model gets no tools. Raises Declined, or a ModelError.
         """
         active_call, call_id = self._find_active_call(principal_id, server_id, chat_id)
-        if active_call is None or active_call.sampling_handler is None:
+        sampling_handler = None if active_call is None else active_call.find_sampling_handler()
+        if active_call is None or sampling_handler is None:
             raise Declined("no user is available to allow a model request")
         if SamplingRequest.is_too_long(params):
             raise Declined("the request has more than 10 MB")
@@ -152,7 +154,7 @@ class ServerQuestions:
         answer = await self._ask_within_limits(active_call, call_id, question)
         if answer["action"] != "accept":
             raise Declined("the user did not allow this request to the model")
-        return await active_call.sampling_handler(request)
+        return await sampling_handler(request)
 
     def _find_active_call(
         self, principal_id: str, server_id: str, chat_id: str | None

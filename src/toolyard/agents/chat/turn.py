@@ -18,7 +18,7 @@ from toolyard.agents.chat.approval_grants import ApprovalStore, grant_covers
 from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.agents.chat.result_event import failure_event, result_event
-from toolyard.agents.chat.server_questions import ActiveCall, Declined, ServerQuestions
+from toolyard.agents.chat.server_questions import ActiveCall, Declined, SamplingHandler, ServerQuestions
 from toolyard.agents.chat.server_request_parsing import SamplingRequest
 from toolyard.agents.chat.tool_set import OfferedTools, ToolSet
 from toolyard.agents.chat.turn_limits import (
@@ -224,7 +224,7 @@ class Turn:
         end = TurnEnd(TurnOutcome.DONE)
         is_done = await self._run_open_calls(end)
         # Mostly the end is stored together with the result.
-        return end if is_done and self._log.snapshot.end is None else None
+        return end if is_done and not self._log.is_released else None
 
     async def _run_traced(self) -> TurnEnd | None:
         agent = self._tool_set.agent
@@ -308,6 +308,10 @@ class Turn:
             window_tokens,
             attached,
         )
+
+    def _find_sampling_handler(self) -> SamplingHandler | None:
+        """Return None if the person may not use any model."""
+        return self._answer_sampling if self._context.models.choices_for(self._principal) else None
 
     async def _answer_sampling(self, request: SamplingRequest) -> Mapping[str, Any]:
         limits, used_tokens = self._context.limits, self._log.snapshot.usage.tokens
@@ -404,8 +408,7 @@ class Turn:
         assert not isinstance(call.arguments, str)
         tool_set = self._tool_set
         async with self._call_slots:
-            has_models = self._context.models.choices_for(self._principal)
-            active_call = ActiveCall(call, tool_set, self._log, self._answer_sampling if has_models else None)
+            active_call = ActiveCall(call, tool_set, self._log, self._find_sampling_handler)
             started_at = time.monotonic()
             with self._context.questions.track_call(active_call):
                 outcome = await tool_set.call(

@@ -84,7 +84,9 @@ class TurnLog:
         state of the turn, if it is known; else ``load`` reads it."""
         self.chat_id = chat_id
         self.snapshot = snapshot or TurnSnapshot()
-        """State of the turn, without streamed pieces and progress."""
+        """State of the turn while the runner holds it, without streamed pieces and progress."""
+        self.is_released = False
+        """True once the runner no longer holds the chat: the turn has ended, or waits for approvals."""
         self.payload_by_seq: dict[int, bytes] = {}
         self._store = store
         self._runner = runner
@@ -155,6 +157,9 @@ class TurnLog:
         # Cancelling the caller must not abort a started write: its outcome would be unknown, and later writes
         # could overtake it.
         written = (await asyncio.shield(write_task))[len(pieces) :]
+        if next_state is not TurnState.RUNNING:
+            self.is_released = True
+            return written
         self.snapshot = self.snapshot.apply(written)
         self.payload_by_seq |= {
             done.seq: new.payload for new, done in zip(events, written, strict=True) if new.payload
