@@ -109,7 +109,7 @@ class UserToolSets:
             core.call_path,
             core.meta_tools,
             caller,
-            before_call=set_current_user,
+            attribute_to_owner=set_current_user,
             # Chat pages show one banner for them (``ReconnectBanner``).
             reports_sign_ins=False,
         )

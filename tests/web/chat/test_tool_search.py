@@ -12,7 +12,7 @@ from toolyard.web.tool_search import ToolSearch
 
 def tool(name: str, description: str) -> ToolView:
     definition = Definition("docs", name, description)
-    return ToolView(name, definition, "docs", shown=True, why="", rule="", asks=False)
+    return ToolView(name, definition, "docs")
 
 
 async def test_searches_of_one_person_occupy_one_thread_also_if_they_are_cancelled() -> None:

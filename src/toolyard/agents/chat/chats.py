@@ -104,7 +104,7 @@ class ChatService:
         )
         self._title_writer = TitleWriter(context)
         self.turn_supervisor = TurnSupervisor(
-            context, tool_sets, on_turn_done=self._title_writer.begin if writes_titles else None
+            context, tool_sets, on_first_turn_done=self._title_writer.begin if writes_titles else None
         )
         self._user_answers = UserAnswers(context, self.turn_supervisor)
 

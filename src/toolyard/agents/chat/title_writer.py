@@ -37,9 +37,7 @@ class TitleWriter:
 
     def begin(self, chat: Chat, turn: int, tool_set: ToolSet) -> None:
         """Write the title in the background, after the turn ``turn``."""
-        # Only the first turn has the number 1: edited messages and retries begin later ones.
-        if turn == 1:
-            self._tasks.spawn(self._write(chat, turn, tool_set))
+        self._tasks.spawn(self._write(chat, turn, tool_set))
 
     async def close(self) -> None:
         """Abandon titles that are being written."""

@@ -96,10 +96,10 @@ class ToolSet:
         meta_tools: MetaTools,
         caller: Caller,
         *,
-        before_call: Callable[[], None] | None = None,
+        attribute_to_owner: Callable[[], None] = lambda: None,
         reports_sign_ins: bool = True,
     ) -> None:
-        """``before_call`` runs before each call, in the task that makes it.
+        """``attribute_to_owner`` runs before each call, in the task that makes it.
 
         ``reports_sign_ins`` includes servers that need a sign-in in the unavailable ones; an interface that
         shows them elsewhere sets it to False.
@@ -109,7 +109,8 @@ class ToolSet:
         self._tool_directory = tool_directory
         self._call_path = call_path
         self._meta_tools = meta_tools
-        self._before_call = before_call
+        self.attribute_to_owner = attribute_to_owner
+        """Attributes the further work of the running task to the chat's owner, for the audit log."""
         self._reports_sign_ins = reports_sign_ins
 
     @property
@@ -183,7 +184,7 @@ class ToolSet:
         """Return a server's display name."""
         if server_id in (NATIVE_SERVER_ID, META_SERVER_ID):
             return "Toolyard"
-        server = self.find_server(server_id)
+        server = self._manager.find(server_id, self.caller.principal)
         return server_id if server is None else server.label or server_id
 
     def build_call_request(
@@ -285,11 +286,6 @@ class ToolSet:
 
     # Calling.
 
-    def attribute_to_owner(self) -> None:
-        """Attribute the further work of the running task to the chat's owner, for the audit log."""
-        if self._before_call is not None:
-            self._before_call()
-
     async def call(self, call: ToolCall) -> CallOutcome:
         """Call a tool. Failures are returned as results that can be sent to a model, not raised."""
         self.attribute_to_owner()
@@ -345,13 +341,24 @@ class ToolView:
     name: str
     definition: Definition
     server_label: str
-    shown: bool
-    why: str
-    """Reason given by the rule that hides the tool; empty if it is shown."""
-    rule: str
-    """Name of the rule that hides the tool; empty if it is shown."""
-    asks: bool
+    hiding: DecisionStep | None = None
+    """Step of the rule that hides the tool; None if it is shown."""
+    asks: bool = False
     """Each call needs an approval."""
+
+    @property
+    def shown(self) -> bool:
+        return self.hiding is None
+
+    @property
+    def why(self) -> str:
+        """Reason given by the rule that hides the tool; empty if it is shown."""
+        return "" if self.hiding is None else self.hiding.reason
+
+    @property
+    def rule(self) -> str:
+        """Name of the rule that hides the tool; empty if it is shown."""
+        return "" if self.hiding is None else self.hiding.rule
 
     @property
     def id(self) -> str:
@@ -382,8 +389,9 @@ class ToolView:
 async def list_tool_views(tool_set: ToolSet) -> list[ToolView]:
     """Return all tools sorted by name. ``tool_set`` must belong to a chat without a selection."""
     listing = await tool_set.fetch_listing()
-    listed = [each async for each in iterate_in_steps(_view_listed_tools(tool_set, listing.tools))]
-    views = [*listed, *_view_quarantined_tools(tool_set, listing)]
+    listed = (_view_listed_tool(tool_set, name, each) for name, each in listing.tools.items())
+    views = [each async for each in iterate_in_steps(listed) if each is not None]
+    views += _view_quarantined_tools(tool_set, listing)
     return sorted(views, key=lambda each: (each.name, each.id))
 
 
@@ -391,21 +399,18 @@ async def find_tool_view(tool_set: ToolSet, name: str) -> ToolView | None:
     """Return the tool with a name, contacting as few servers as possible; None if there is none."""
     listing = await tool_set.locate(name)
     if name in listing.tools:
-        return next(_view_listed_tools(tool_set, {name: listing.tools[name]}), None)
+        return _view_listed_tool(tool_set, name, listing.tools[name])
     return next((each for each in _view_quarantined_tools(tool_set, listing) if each.name == name), None)
 
 
-def _view_listed_tools(tool_set: ToolSet, tools: Mapping[str, Definition]) -> Iterator[ToolView]:
-    for name, definition in tools.items():
-        if (found := tool_set.find_visible(name)) is not None:
-            asks = found[1] is Verdict.ASK
-            yield _build_tool_view(tool_set, name, definition, hiding=None, asks=asks)
-            continue
-        try:
-            hiding = tool_set.explain(name).decisive
-        except ToolRefused:
-            continue
-        yield _build_tool_view(tool_set, name, definition, hiding=hiding, asks=False)
+def _view_listed_tool(tool_set: ToolSet, name: str, definition: Definition) -> ToolView | None:
+    server_label = tool_set.server_label(definition.server_id)
+    if (found := tool_set.find_visible(name)) is not None:
+        return ToolView(name, definition, server_label, asks=found[1] is Verdict.ASK)
+    try:
+        return ToolView(name, definition, server_label, tool_set.explain(name).decisive)
+    except ToolRefused:
+        return None
 
 
 def _view_quarantined_tools(tool_set: ToolSet, listing: ToolListing) -> Iterator[ToolView]:
@@ -414,21 +419,7 @@ def _view_quarantined_tools(tool_set: ToolSet, listing: ToolListing) -> Iterator
         if rejected.name is not None:
             definition = Definition(rejected.server_id, rejected.name)
             hiding = DecisionStep(DEFINITION_RULE_TITLE, RuleOutcome.REFUSE, rejected.reason)
-            yield _build_tool_view(tool_set, definition.id, definition, hiding=hiding, asks=False)
-
-
-def _build_tool_view(
-    tool_set: ToolSet, name: str, definition: Definition, *, hiding: DecisionStep | None, asks: bool
-) -> ToolView:
-    return ToolView(
-        name,
-        definition,
-        tool_set.server_label(definition.server_id),
-        hiding is None,
-        "" if hiding is None else hiding.reason,
-        "" if hiding is None else hiding.rule,
-        asks,
-    )
+            yield ToolView(definition.id, definition, tool_set.server_label(definition.server_id), hiding)
 
 
 class ToolSetSource(Protocol):

@@ -66,14 +66,14 @@ class TurnSupervisor:
         tool_sets: ToolSetSource,
         *,
         heartbeat_interval_seconds: float = 10.0,
-        on_turn_done: Callable[[Chat, int, ToolSet], None] | None = None,
+        on_first_turn_done: Callable[[Chat, int, ToolSet], None] | None = None,
     ) -> None:
         """The interval is the time between two heartbeats, and between two searches for abandoned turns.
 
-        ``on_turn_done`` is called with the number of a turn that has ended or waits, unless the process
-        shuts down.
+        ``on_first_turn_done`` is called with the number of a chat's first turn when it has ended or waits,
+        unless the process shuts down.
         """
-        self._on_turn_done = on_turn_done
+        self._on_first_turn_done = on_first_turn_done
         self.context = context
         self._tool_sets = tool_sets
         self._active_turns: dict[str, tuple[Turn, asyncio.Task[None]]] = {}
@@ -196,8 +196,9 @@ class TurnSupervisor:
             del self._active_turns[chat.id]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("chat %s: a turn failed", chat.id, exc_info=error)
-        elif self._on_turn_done is not None and not self._closed:
-            self._on_turn_done(chat, number, tool_set)
+        # Only the first turn has the number 1: edited messages and retries begin later ones.
+        elif number == 1 and self._on_first_turn_done is not None and not self._closed:
+            self._on_first_turn_done(chat, number, tool_set)
 
     # Stopping.
 
