@@ -237,6 +237,19 @@ async def test_a_page_hears_that_a_turn_begins_and_gets_the_entry_of_its_chat_at
     assert "Days" in later[-1]["chat-title"]
 
 
+async def test_a_page_shows_a_new_title_at_the_end_of_the_next_turn(local: Any) -> None:
+    client = local.client()
+    chat = await begin(client, title="Days")
+    async with client.session.get(f"{client.url}/ui/chat/{chat}/stream", headers=client.headers) as response:
+        stream = Stream(response)
+        for title in ("Days", "Weeks", "Weeks"):
+            assert (await client.patch(f"/api/v1/chats/{chat}", {"title": title})).status == 200
+            await run(client, chat, "demo_weekday", date="2026-07-28")
+            while "idle" not in str((await stream.until("changes")).data):
+                pass
+            assert f"<bdi>{title}</bdi>" in list_changes(stream.seen[-1].data)["chat-title"]
+
+
 def list_changes(changes: Any) -> dict[str, str]:
     """The new HTML of a page's parts, by id."""
     return {each["id"]: each["html"] for each in changes if "html" in each and "id" in each}

@@ -243,34 +243,33 @@ class ChatEventWaiters:
     ) -> Sequence[ChatEvent]:
         try:
             async with asyncio.timeout(max(0.0, seconds)):
-                return await self._next_events(tail, chat_id, after)
+                while True:
+                    if self._closed:
+                        raise StoreClosed()
+                    events = tail.events_after(after)
+                    if events is None:
+                        events = await self._read_into_tail(tail, chat_id, after)
+                    if events:
+                        return events
+                    if events is not None:
+                        await tail.wait_for_change()
         except TimeoutError:
             # Read the table once more, since a notification may have been lost.
             return [event for event, _ in await self._read_events(chat_id, after)]
 
-    async def _next_events(self, tail: RecentEvents, chat_id: str, after: int) -> Sequence[ChatEvent]:
-        while True:
-            if self._closed:
-                raise StoreClosed()
-            events = tail.events_after(after)
-            if events is None:
-                # The tail cannot answer, so read the table. If the tail changes during the query, the result
-                # may be outdated: it must not fill the tail, and an empty result must be read again.
-                change_count = tail.change_count
-                read = await self._read_events(chat_id, after)
-                # Only an empty answer may mean that the chat was deleted; others need no second query.
-                if not read:
-                    await self._require_chat(chat_id)
-                # A full page may not be the end of the chat, and a tail must have no gap up to its last
-                # event.
-                if len(read) < _MAX_EVENTS_PER_READ:
-                    tail.fill_if_unchanged(after, read, change_count)
-                events = [event for event, _ in read]
-                if not events and tail.change_count != change_count:
-                    continue
-            if events:
-                return events
-            await tail.wait_for_change()
+    async def _read_into_tail(self, tail: RecentEvents, chat_id: str, after: int) -> list[ChatEvent] | None:
+        """Return the events of the table; None if there are none, and the tail changed during the query."""
+        # If the tail changes during the query, the result may be outdated: it must not fill the tail, and an
+        # empty result must be read again.
+        change_count = tail.change_count
+        read = await self._read_events(chat_id, after)
+        # Only an empty answer may mean that the chat was deleted; others need no second query.
+        if not read:
+            await self._require_chat(chat_id)
+        # A full page may not be the end of the chat, and a tail must have no gap up to its last event.
+        if len(read) < _MAX_EVENTS_PER_READ:
+            tail.fill_if_unchanged(after, read, change_count)
+        return [event for event, _ in read] or (None if tail.change_count != change_count else [])
 
     async def _read_events(self, chat_id: str, after: int) -> list[SizedEvent]:
         rows = await self._executor.read_or_default(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -76,6 +77,9 @@ class SqlChatStore:
         self._executor = executor
         self._signals = signals
         self._clock = clock
+        self.get_revision = partial(signals.revision, CHATS_CHANNEL)
+        """Returns a value that differs after each change of a chat, apart from events that this process
+        appends; None while changes may be missed."""
         self.event_waiters = ChatEventWaiters(executor, signals)
         self.wait_for_events = self.event_waiters.wait
         self._append_batcher: WriteBatcher[AppendRequest, AppendedEvents | ChatError | None] = WriteBatcher(
@@ -151,7 +155,14 @@ class SqlChatStore:
         Return False if there is no such chat.
         """
         statement = update(chats).where(_owner_condition(chat.owner, chat.id)).values(**chat_values(chat))
-        return await self._executor.execute(statement) > 0
+
+        def change_chat(connection: Connection) -> bool:
+            is_changed = connection.execute(statement).rowcount > 0
+            if is_changed:
+                self._signals.notify(connection, CHATS_CHANNEL, chat.id)
+            return is_changed
+
+        return await self._executor.write(change_chat)
 
     async def delete(self, owner: str, chat_id: str) -> bool:
         statement = delete(chats).where(_owner_condition(owner, chat_id))
@@ -285,9 +296,11 @@ class SqlChatStore:
 
         def append_batch(connection: Connection) -> list[AppendedEvents | ChatError | None]:
             outcomes = append_events(connection, requests, now, self.quota)
-            for ids in _pack_changed_ids(requests, outcomes):
-                # Not to this process: its waiters get the events themselves below, without reading the table.
-                self._signals.notify(connection, CHATS_CHANNEL, ids, include_local=False)
+            # Not to this process: its waiters get the events themselves below, without reading the table.
+            # With SQLite, other processes notice that the file changed.
+            if connection.dialect.name == "postgresql":
+                for ids in _pack_changed_ids(requests, outcomes):
+                    self._signals.notify(connection, CHATS_CHANNEL, ids, include_local=False)
             return outcomes
 
         outcomes = await self._executor.write(append_batch)

@@ -73,6 +73,11 @@ class ChatPageUpdater:
         return self._view.last
 
     @property
+    def state(self) -> str:
+        """State of the last turn: ``idle``, ``running`` or ``waiting``."""
+        return self._view.state
+
+    @property
     def is_waiting(self) -> bool:
         """True if the last turn waits for an approval or an answer."""
         return bool(self._view.turns and self._view.turns[-1].open_requests)
@@ -126,9 +131,10 @@ class ChatPageUpdater:
             # Views are immutable and shared: an identical object means that nothing changed.
             elif old is not turn:
                 changes += self._turn_changes(old, turn)
-        usage = parts.find_context_usage(now.turns)
-        if usage is not None and usage != parts.find_context_usage(before.turns):
-            changes.append(_replace_element(parts.CONTEXT_ELEMENT_ID, parts.render_context_bar(usage)))
+        if any(event.kind is Kind.USAGE for event in events):
+            usage = parts.find_context_usage(now.turns)
+            if usage is not None and usage != parts.find_context_usage(before.turns):
+                changes.append(_replace_element(parts.CONTEXT_ELEMENT_ID, parts.render_context_bar(usage)))
         state = now.state
         if state != before.state:
             changes.append({"state": state})
@@ -155,7 +161,9 @@ class ChatPageUpdater:
             elif before is not item:
                 yield from self._item_changes(before, item, now)
                 yield from _announce_item(before, item)
-        if _footer_inputs(old) != _footer_inputs(now):
+        # Most changes of the footer are those of its own facts, and need no look at the calls.
+        is_other = (old.end, old.usage, old.title_usage) != (now.end, now.usage, now.title_usage)
+        if is_other or _is_footer_active(old) != _is_footer_active(now):
             yield _replace_element(f"{now.key}-foot", parts.render_turn_footer(now, self._frame))
 
     def _item_changes(self, old: TurnItem, now: TurnItem, turn: TurnSnapshot) -> Iterator[PageChange]:
@@ -244,8 +252,8 @@ class _AnswerUpdater:
         return {**change, "done": True} if is_finished else change
 
 
-def _footer_inputs(turn: TurnSnapshot) -> tuple[object, ...]:
-    return turn.end, turn.usage, turn.state, parts.FragmentContext.is_waiting(turn), turn.title_usage
+def _is_footer_active(turn: TurnSnapshot) -> tuple[str, bool]:
+    return turn.state, parts.FragmentContext.is_waiting(turn)
 
 
 def _replace_element(id_: str, html: str, into: str = "") -> PageChange:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import orjson
@@ -15,7 +16,7 @@ from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.core.interface_links import StopSignal
 from toolyard.types.account import RequestUser
-from toolyard.types.chat import TRANSIENT_KINDS, Chat, Kind
+from toolyard.types.chat import TRANSIENT_KINDS, Chat, Kind, TurnState
 from toolyard.web import service_dependencies as deps
 from toolyard.web.api.chat_stream import stream_event_batches
 from toolyard.web.api.event_stream import EventStreamResponse, while_authorized
@@ -68,6 +69,27 @@ async def stream_page(
     return EventStreamResponse(stream_limits, me, changes)
 
 
+@dataclass(slots=True)
+class _ListedChat:
+    """The chat of a page, as the list of chats shows it."""
+
+    pages: ChatPages
+    chat_id: str
+    _known: tuple[object, Chat] | None = None
+    """The chat, with the revision of all chats before it was read."""
+
+    async def get(self, state: str, updated_at: float) -> Chat:
+        """Return the chat after an event. Raises NoSuchChat.
+
+        It is read again only if more than its events may have changed, as by a new title.
+        """
+        revision = self.pages.chat_store.get_revision()
+        if self._known is None or revision is None or self._known[0] != revision:
+            self._known = revision, await self.pages.chats.get(self.pages.me.user.id, self.chat_id)
+            return self._known[1]
+        return replace(self._known[1], state=TurnState(state), updated_at=updated_at)
+
+
 async def _stream_changes(
     pages: ChatPages,
     stop_signal: StopSignal,
@@ -79,6 +101,7 @@ async def _stream_changes(
     wait: bool,
 ) -> AsyncGenerator[bytes]:
     request, me, chats = pages.request, pages.me, pages.chats
+    listed_chat = _ListedChat(pages, chat_id)
     state: State = request.app.state
     state.open_chats = getattr(state, "open_chats", 0) + 1
     batches = stream_event_batches(
@@ -117,7 +140,7 @@ async def _stream_changes(
             if states == ["running"] and not is_listed_change and not updater.is_waiting:
                 changes.append(_build_running_change(chat_id))
             elif states or is_listed_change:
-                chat = await chats.get(me.user.id, chat_id)
+                chat = await listed_chat.get(updater.state, events[-1].at)
                 changes += _build_chat_changes(chat, is_waiting=updater.is_waiting)
                 # A sign-in may be lost during a turn.
                 if states and states[-1] != "running":
