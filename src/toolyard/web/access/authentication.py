@@ -117,7 +117,7 @@ async def authenticate_request(request: Request) -> RequestUser:
     user: RequestUser | None = getattr(request.state, "request_user", None)
     if user is not None:
         return user
-    user = await authenticate_by_headers(request)
+    user = getattr(request.state, "identity", None) or await authenticate_by_headers(request)
     # Tokens need no check, because a browser does not attach them by itself.
     if user.scope is None and request.method not in _SAFE_METHODS:
         # Checked here for all unsafe methods, so that no route can forget it.

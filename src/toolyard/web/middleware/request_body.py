@@ -96,10 +96,10 @@ def get_body_limit(path: str) -> int:
     """Return the maximum body size for a path, in bytes."""
     if path.startswith(("/api/", "/mcp")):
         return MAX_API_BYTES
-    if is_public_form(path):
-        return _MAX_PUBLIC_FORM_BYTES
     if path.startswith(_CHAT_PATH):
         return _MAX_CHAT_FORM_BYTES
+    if is_public_form(path):
+        return _MAX_PUBLIC_FORM_BYTES
     return _MAX_TOOL_FORM_BYTES if path.startswith(("/ui/mcp/", "/ui/agents")) else _MAX_FORM_BYTES
 
 

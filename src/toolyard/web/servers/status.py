@@ -171,11 +171,11 @@ class ServerRecords:
 
         It may be called from a thread.
         """
-        server = self._manager.find(server_id, principal)
         catalogue = self._tool_directory.known_listing(principal).catalogues.get(server_id)
-        if server is None or catalogue is None:
+        if catalogue is None or "icons" not in catalogue.listing.server_info:
             return ""
-        return _build_icon_path(server, catalogue.listing.server_info)
+        server = self._manager.find(server_id, principal)
+        return "" if server is None else _build_icon_path(server, catalogue.listing.server_info)
 
     def _get_server_info(self, caller: Caller, server: Server) -> Mapping[str, Any]:
         catalogue = self._tool_directory.known_listing(caller.principal).catalogues.get(server.id)

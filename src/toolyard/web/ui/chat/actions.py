@@ -120,7 +120,6 @@ class ChatForm:
 
     async def send_message(self) -> Outcome:
         """Send a message and its attachments."""
-        self.audit.set_current_user(self.me)
         # A button with a starter prompt sends it in place of the text.
         text = (self.form.text("starter") or self.form.text("text")).replace("\r\n", "\n")
         async with self._open_chat() as opened:
@@ -129,7 +128,6 @@ class ChatForm:
 
     async def run_tool(self) -> Outcome:
         """Run a tool with the arguments of the console."""
-        self.audit.set_current_user(self.me)
         async with self._open_chat() as opened:
             console, tool, filled = await self._read_console(opened)
             if filled.only_changed:
@@ -149,13 +147,11 @@ class ChatForm:
 
     async def retry_turn(self) -> Outcome:
         """Ask the model again."""
-        self.audit.set_current_user(self.me)
         await self.chats.retry(self.me.user.id, self._existing_chat.id, self._turn or None)
         return ActionRedirect(self._existing_chat)
 
     async def edit_message(self) -> Outcome:
         """Replace a message, which starts another branch."""
-        self.audit.set_current_user(self.me)
         chat, text = self._existing_chat, self.form.text("text").replace("\r\n", "\n")
         try:
             await self.chats.edit(
@@ -216,7 +212,6 @@ class ChatForm:
                 content = filled.arguments()
             except BadArguments as error:
                 return ChatFormState(question=question, form=filled.with_errors(error))
-        self.audit.set_current_user(self.me)
         question_id = question.question.id
         await self.chats.answer_question(self.me.user.id, chat.id, question_id, action or "cancel", content)
         return ActionRedirect(chat)
@@ -274,7 +269,8 @@ class ChatForm:
         """Return the console, its tool, and the form with the entered arguments."""
         wanted, user_id = self.form.text("tool"), self.me.user.id
         tool = require_shown(await self.chats.find_tool(user_id, opened, wanted), wanted)
-        filled = ToolForm.from_schema(tool.definition.input_schema).with_submission(self.form)
+        empty = ToolForm.from_schema(tool.definition.input_schema, with_defaults=False)
+        filled = empty.with_submission(self.form)
         chat_id = None if self.chat is None else self.chat.id
         return ToolConsole(chat_id, tool.name, tool=tool, form=filled), tool, filled
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -25,7 +26,7 @@ from toolyard.web.service_lookup import SERVICE
 from toolyard.web.ui.chat import fragments
 from toolyard.web.ui.chat.actions import ChatFormState
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
-from toolyard.web.ui.chat.tool_console import IconFinderDep, ToolConsole
+from toolyard.web.ui.chat.tool_console import ToolConsole
 from toolyard.web.ui.components import forms, responses
 from toolyard.web.ui.tools.schema_form import ToolForm
 
@@ -127,7 +128,12 @@ class ChatPages:
     pending: deps.PendingItemsDep
     banner: Annotated[ReconnectBanner, SERVICE]
     audit: deps.AuditDep
-    find_icon_path: IconFinderDep
+    server_records: deps.ServerRecordsDep
+
+    @property
+    def find_icon_path(self) -> Callable[[str], str]:
+        """A function that finds the path of the icon of one of the person's servers."""
+        return partial(self.server_records.find_icon_path, self.me.principal)
 
     async def render(
         self, chat: Chat | None, form_state: ChatFormState | None = None, status: int = 200

@@ -95,14 +95,18 @@ class ToolForm:
     """True if a button was pressed that only changes the form, such as one that adds an entry."""
 
     @classmethod
-    def from_schema(cls, schema: JsonObject, previous_arguments: JsonObject | None = None) -> ToolForm:
+    def from_schema(
+        cls, schema: JsonObject, previous_arguments: JsonObject | None = None, *, with_defaults: bool = True
+    ) -> ToolForm:
         """Return the form of a tool, filled with the defaults of its schema or with previous arguments.
 
-        Previous arguments that the fields cannot represent are shown as JSON.
+        Previous arguments that the fields cannot represent are shown as JSON. A form whose values were
+        submitted needs no defaults.
         """
         fields = _read_fields(schema)
         takes_any = bool(schema.get("properties")) or schema.get("additionalProperties") not in (None, False)
-        form = cls(fields, build_form_texts(fields, previous_arguments), takes_any=takes_any)
+        texts = build_form_texts(fields, previous_arguments) if with_defaults else {}
+        form = cls(fields, texts, takes_any=takes_any)
         if previous_arguments is None or form._can_represent(previous_arguments):
             return form
         return replace(form, written=json.dumps(previous_arguments, indent=2, ensure_ascii=False))
