@@ -77,6 +77,7 @@ class AccountService:
     ) -> None:
         self._storage = storage
         self._settings = settings
+        self.people_mode = settings.people_mode
         self.clock = clock
         """Returns the time in seconds since 1970."""
         self._passwords = passwords or AsyncPasswordHasher()

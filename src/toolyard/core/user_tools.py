@@ -98,7 +98,7 @@ class UserToolSets:
         Raises ChatRefused if the owner, the agent or a bundle no longer exists.
         """
         request_user = RequestUser(user or await self._find_owner(owner))
-        principal = request_user.principal
+        principal = request_user.user.principal
         caller = await self._get_caller(chat, principal, agent)
         await self._instances.sync(principal)
         core = self._core

@@ -78,7 +78,7 @@ from toolyard.web.servers.tool_savings import ToolSavings
 from toolyard.web.service_lookup import ServiceIndex
 from toolyard.web.static_files import VersionedStaticFiles
 from toolyard.web.tool_search import ToolSearch
-from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
+from toolyard.web.ui.chat.page_context import ReconnectBanner
 from toolyard.web.ui.components import responses
 
 __all__ = ["AppTimeouts", "ServeOptions", "make_app", "serve"]

@@ -20,7 +20,7 @@ from toolyard.agents.chat.result_event import FullResult, read_full_result
 from toolyard.agents.chat.server_questions import ServerQuestions
 from toolyard.agents.chat.storable_values import is_storable_json, sanitize_text
 from toolyard.agents.chat.title_writer import MAX_DERIVED_TITLE_CHARACTERS, TitleWriter, make_title
-from toolyard.agents.chat.tool_set import ToolSet, ToolSetSource, ToolView, find_tool_view, list_tool_views
+from toolyard.agents.chat.tool_set import ToolSet, ToolSetSource, ToolView
 from toolyard.agents.chat.turn import MODEL_MODULES, ModelUsageCallback, TurnServices, resolve_model_id
 from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.chat.turn_supervisor import STOPPED_BY_USER, TurnSupervisor, create_runner_id
@@ -585,7 +585,7 @@ class ChatService:
         tool_set = await self._tool_sets.load_tool_set(owner, stored)
         if for_person or not self.models.choices_for(tool_set.caller.principal):
             tool_set = tool_set.for_operator(ignores_choice=True)
-        return await list_tool_views(tool_set)
+        return await tool_set.list_views()
 
     async def find_tool(self, owner: str, opened: OpenChat | None, name: str) -> ToolView | None:
         """Return a tool for calls by the owner as ``list_tools`` does, or None if there is no such tool.
@@ -593,7 +593,7 @@ class ChatService:
         ``opened`` is a chat, or None for the tools that a chat without an agent would have.
         """
         tool_set = await self._tool_sets.load_tool_set(owner, None) if opened is None else opened.tool_set
-        return await find_tool_view(tool_set.for_operator(ignores_choice=True), name)
+        return await tool_set.for_operator(ignores_choice=True).find_view(name)
 
 
 def _check_message(text: str) -> str:

@@ -37,8 +37,6 @@ __all__ = [
     "ToolSetSource",
     "ToolView",
     "UnavailableServer",
-    "find_tool_view",
-    "list_tool_views",
 ]
 
 log = logging.getLogger("toolyard.chat")
@@ -204,7 +202,7 @@ class ToolSet:
             return CallRequest(id, name, META_TOOLS[name].id, label, native=True, arguments=arguments)
         if tool is not None:
             definition, server_label = tool.definition, tool.server_label
-        elif (found := self.find_visible(name)) is not None:
+        elif (found := self._call_path.find_visible_tool(name, self.caller)) is not None:
             definition, server_label = found[0], self.server_label(found[0].server_id)
         else:
             return CallRequest(id, name, arguments=arguments)
@@ -247,11 +245,41 @@ class ToolSet:
         except InvalidToolArgument:
             return None
 
-    # Decisions.
+    # Views. The tool set must belong to a chat without a selection of tools.
 
-    def find_visible(self, name: str) -> tuple[Definition, Verdict] | None:
-        """Return a known tool if it is visible, with the verdict: ALLOW or ASK."""
-        return self._call_path.find_visible_tool(name, self.caller)
+    async def list_views(self) -> list[ToolView]:
+        """Return all tools sorted by name."""
+        listing = await self.fetch_listing()
+        listed = (self._view_tool(name, each) for name, each in listing.tools.items())
+        views = [each async for each in iterate_in_steps(listed) if each is not None]
+        views += self._view_quarantined_tools(listing)
+        return sorted(views, key=lambda each: (each.name, each.id))
+
+    async def find_view(self, name: str) -> ToolView | None:
+        """Return the tool with a name, contacting as few servers as possible; None if there is none."""
+        listing = await self.locate(name)
+        if name in listing.tools:
+            return self._view_tool(name, listing.tools[name])
+        return next((each for each in self._view_quarantined_tools(listing) if each.name == name), None)
+
+    def _view_tool(self, name: str, definition: Definition) -> ToolView | None:
+        server_label = self.server_label(definition.server_id)
+        if (found := self._call_path.find_visible_tool(name, self.caller)) is not None:
+            return ToolView(name, definition, server_label, asks=found[1] is Verdict.ASK)
+        try:
+            return ToolView(name, definition, server_label, self.explain(name).decisive)
+        except ToolRefused:
+            return None
+
+    def _view_quarantined_tools(self, listing: ToolListing) -> Iterator[ToolView]:
+        """Yield rejected definitions, under their ids because they have no exposed name."""
+        for rejected in listing.quarantined():
+            if rejected.name is not None:
+                definition = Definition(rejected.server_id, rejected.name)
+                hiding = DecisionStep(DEFINITION_RULE_TITLE, RuleOutcome.REFUSE, rejected.reason)
+                yield ToolView(definition.id, definition, self.server_label(definition.server_id), hiding)
+
+    # Decisions.
 
     def explain(self, name: str) -> Decision:
         """Return the decision about a known tool. Raises ToolRefused for an unknown one."""
@@ -384,42 +412,6 @@ class ToolView:
     @property
     def input_schema(self) -> JsonObject:
         return self.definition.input_schema
-
-
-async def list_tool_views(tool_set: ToolSet) -> list[ToolView]:
-    """Return all tools sorted by name. ``tool_set`` must belong to a chat without a selection."""
-    listing = await tool_set.fetch_listing()
-    listed = (_view_listed_tool(tool_set, name, each) for name, each in listing.tools.items())
-    views = [each async for each in iterate_in_steps(listed) if each is not None]
-    views += _view_quarantined_tools(tool_set, listing)
-    return sorted(views, key=lambda each: (each.name, each.id))
-
-
-async def find_tool_view(tool_set: ToolSet, name: str) -> ToolView | None:
-    """Return the tool with a name, contacting as few servers as possible; None if there is none."""
-    listing = await tool_set.locate(name)
-    if name in listing.tools:
-        return _view_listed_tool(tool_set, name, listing.tools[name])
-    return next((each for each in _view_quarantined_tools(tool_set, listing) if each.name == name), None)
-
-
-def _view_listed_tool(tool_set: ToolSet, name: str, definition: Definition) -> ToolView | None:
-    server_label = tool_set.server_label(definition.server_id)
-    if (found := tool_set.find_visible(name)) is not None:
-        return ToolView(name, definition, server_label, asks=found[1] is Verdict.ASK)
-    try:
-        return ToolView(name, definition, server_label, tool_set.explain(name).decisive)
-    except ToolRefused:
-        return None
-
-
-def _view_quarantined_tools(tool_set: ToolSet, listing: ToolListing) -> Iterator[ToolView]:
-    """Yield rejected definitions, under their ids because they have no exposed name."""
-    for rejected in listing.quarantined():
-        if rejected.name is not None:
-            definition = Definition(rejected.server_id, rejected.name)
-            hiding = DecisionStep(DEFINITION_RULE_TITLE, RuleOutcome.REFUSE, rejected.reason)
-            yield ToolView(definition.id, definition, tool_set.server_label(definition.server_id), hiding)
 
 
 class ToolSetSource(Protocol):

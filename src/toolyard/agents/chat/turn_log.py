@@ -107,7 +107,8 @@ class TurnLog:
 
     def add_piece(self, piece: TextDelta | ReasoningDelta, part: str) -> None:
         """Queue streamed text or reasoning of a model. Raises the error of an earlier write."""
-        self._raise_earlier_failure()
+        if self._failure is not None:
+            raise self._failure
         delta = sanitize_text(piece.delta)
         last = self._pending_pieces[-1] if self._pending_pieces else None
         # Joined while they wait, so that a fast model costs one row for each write, not for each token.
@@ -140,7 +141,8 @@ class TurnLog:
             # The end of the turn adds the missing events from the stored ones; a late append would duplicate
             # them.
             raise NotHeld("the turn is ending")
-        self._raise_earlier_failure()
+        if self._failure is not None:
+            raise self._failure
         for event in events:
             # A report that was stored after the result would belong to a call that has ended.
             if event.kind is Kind.RESULT:
@@ -191,7 +193,8 @@ class TurnLog:
                 self._batch_task.cancel()
                 self._batch_task = None
             self._pending_progress.clear()
-        self._raise_earlier_failure()
+        if self._failure is not None:
+            raise self._failure
         if pieces := self._take_pieces():
             await self._write_events(pieces, TurnState.RUNNING)
 
@@ -201,10 +204,6 @@ class TurnLog:
             # The caller may be cancelled and never read the exception. Reading it here avoids asyncio's
             # warning; the error is stored in ``_failure`` and raised by the next call.
             task.exception()
-
-    def _raise_earlier_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
 
     async def _write_events(
         self, events: Sequence[NewChatEvent], next_state: TurnState

@@ -145,7 +145,7 @@ async def authenticate_by_headers(request: Request) -> RequestUser:
     """
     user: RequestUser | None = getattr(request.state, "identity", None)
     if user is None:
-        token = read_bearer_token(request)
+        token = parse_bearer_token(request.headers.get("authorization", ""))
         user = request.state.identity = await (
             _authenticate_without_token(request) if token is None else _authenticate_token(request, token)
         )
@@ -161,7 +161,8 @@ async def find_user(request: Request) -> RequestUser | None:
 
 
 async def _authenticate_without_token(request: Request) -> RequestUser:
-    people, mode = get_service(request, AccountService), get_service(request, Settings).people_mode
+    people = get_service(request, AccountService)
+    mode = people.people_mode
     address = request.scope[REQUEST_CONTEXT_KEY].address
     if mode in (PeopleMode.PASSWORD, PeopleMode.OIDC):
         browser = find_browser(request)

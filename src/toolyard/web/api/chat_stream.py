@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -146,7 +146,16 @@ async def stream_event_batches(
     try:
         # Held between the batches, too: a viewer of a chat stays one while it is sent events.
         with chat_store.event_waiters.follow(chat_id) as wait:
-            while (events := await _wait_or_stop(wait(after, heartbeat_seconds), stopped)) is not None:
+            while True:
+                # The owner was checked before and never changes: the chat is not read again for each batch.
+                waiting = asyncio.ensure_future(wait(after, heartbeat_seconds))
+                try:
+                    await asyncio.wait((waiting, stopped), return_when=asyncio.FIRST_COMPLETED)
+                    if stopped.done():
+                        return
+                    events = waiting.result()
+                finally:
+                    waiting.cancel()
                 if events:
                     after = events[-1].seq
                 else:
@@ -155,19 +164,6 @@ async def stream_event_batches(
                 yield events
     finally:
         stopped.cancel()
-
-
-async def _wait_or_stop(
-    waiting: Coroutine[Any, Any, Sequence[ChatEvent]], stopped: asyncio.Future[Literal[True]]
-) -> Sequence[ChatEvent] | None:
-    """Return the next events, or None if the server stops before."""
-    # The owner was checked before and never changes, so the chat is not read again for each batch.
-    next_events = asyncio.ensure_future(waiting)
-    try:
-        await asyncio.wait((next_events, stopped), return_when=asyncio.FIRST_COMPLETED)
-        return next_events.result() if next_events.done() and not stopped.done() else None
-    finally:
-        next_events.cancel()
 
 
 def _encode_chunks(events: Sequence[ChatEvent]) -> Iterator[bytes]:
