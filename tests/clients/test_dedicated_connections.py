@@ -251,3 +251,25 @@ async def test_a_question_over_one_channel_for_all_is_heard_in_nobodys_context(f
         result = await call_tool(manager, "asking", "ask", {})
         assert result["content"][0]["text"] == '{"action": "cancel"}'
         assert heard == [None]
+
+
+async def test_what_a_chat_can_answer_is_found_out_once_and_again_after_a_change() -> None:
+    asked: list[str | None] = []
+
+    def callbacks_for(principal: Principal, chat: str | None) -> Callbacks:
+        asked.append(chat)
+        return Callbacks()
+
+    server = Server("asking", StdioSpec(sys.executable, ("-I", "-S", ASKING)))
+    async with ConnectionManager([server], callbacks_for=callbacks_for) as manager:
+
+        async def call_twice() -> int:
+            for _ in range(2):
+                await manager.send("asking", Caller(chat="one"), McpRequest("tools/list", {}))
+            return asked.count("one")
+
+        assert await call_twice() == 1
+        manager.forget_chat_capabilities()
+        assert await call_twice() == 2
+        await manager.release_connections("one")
+        assert await call_twice() == 3

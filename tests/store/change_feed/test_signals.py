@@ -88,6 +88,23 @@ async def test_others_hear_it(
         assert here.words == ["a"]
 
 
+async def test_the_revision_of_a_channel_differs_after_each_change(
+    database: Database, reopen: Open, wait_until: Callable[..., Awaitable[None]]
+) -> None:
+    other, signals = await reopen(), database.signals
+    assert signals.revision("c") is None, "nothing is received before somebody listens"
+    async with open_listener(database, wait_until, "d"):
+        first = signals.revision("c")
+        assert first is not None
+        assert signals.revision("c") == first
+        await signals.send("c", "a")
+        second = signals.revision("c")
+        assert second not in (None, first), "before the change returns"
+        await other.signals.send("c", "b")
+        await wait_until(lambda: signals.revision("c") != second)
+    assert signals.revision("c") is None
+
+
 async def test_what_is_too_long_or_cannot_be_sent_means_look_again(
     database: Database, reopen: Open, wait_until: Callable[..., Awaitable[None]]
 ) -> None:

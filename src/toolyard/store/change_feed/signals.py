@@ -169,7 +169,8 @@ class Signals:
 
         A change of this process counts before its transaction returns to the caller.
         """
-        return (self._resync_count, self._revisions[channel]) if self.is_listening else None
+        is_complete = self.is_listening and self._listeners
+        return (self._resync_count, self._revisions[channel]) if is_complete else None
 
     @property
     def has_listeners(self) -> bool:
