@@ -30,8 +30,7 @@ _STORED_STATES = frozenset({State.READY, State.FAILED, State.NEEDS_AUTH})
 _MAX_REMEMBERED_INSTANCES = 20_000
 _MAX_RECENT_READS = 1_000
 _MAX_READ_AGE_SECONDS = 10.0
-"""Time for which a person's instances are not read again unless a change is reported. It bounds the effect of
-a lost notification."""
+"""Bounds the effect of a lost notification about a change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +56,7 @@ class InstanceSync:
         auth_storage: AuthStorage | None = None,
         on_servers_changed: Callable[[Principal, Collection[str]], None] | None = None,
         get_revision: Callable[[], object | None] = lambda: None,
+        max_read_age_seconds: float = _MAX_READ_AGE_SECONDS,
     ) -> None:
         """Create the synchroniser.
 
@@ -71,6 +71,8 @@ class InstanceSync:
         self._auth_storage = auth_storage
         self._on_servers_changed = on_servers_changed
         self._get_revision = get_revision
+        self.max_read_age_seconds = max_read_age_seconds
+        """Time for which instances are not read again unless a change is reported."""
         self._recent_reads: LruCache[str, _RecentRead] = LruCache(_MAX_RECENT_READS)
         """By user id."""
         self._read_numbers = itertools.count(1)
@@ -141,7 +143,7 @@ class InstanceSync:
                 await self._update_core(principal, instances)
             # Only now, when the core has them.
             if number == self._synced_read_by_user[principal.id]:
-                valid_until = time.monotonic() + _MAX_READ_AGE_SECONDS
+                valid_until = time.monotonic() + self.max_read_age_seconds
                 self._recent_reads[principal.id] = _RecentRead(revision, valid_until, instances)
         return instances
 

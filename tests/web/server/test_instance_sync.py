@@ -44,6 +44,7 @@ async def test_instances_are_read_again_only_after_a_change(
     local_site: InProcessApp, monkeypatch: Any, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     services, reads = local_site.services, Counter[str]()
+    services.instances.max_read_age_seconds = 3_600.0
     signals, read = services.database.signals, services.registry.list_instances
     await wait_until(lambda: signals.is_listening)
     me = (await services.people.local_user()).principal
