@@ -9,7 +9,7 @@ import re
 import zlib
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
@@ -21,14 +21,12 @@ __all__ = [
     "MemoryResultStore",
     "PrincipalResultStores",
     "ResultRow",
-    "ResultRows",
     "ResultStore",
     "Retention",
     "StoredResult",
     "make_handle",
     "pack_body",
     "parse_stored_result",
-    "put_and_evict",
     "unpack_body",
 ]
 
@@ -178,46 +176,6 @@ class ResultRow:
         return len(self.body)
 
 
-class ResultRows(Protocol):
-    """Access to the stored rows within one transaction."""
-
-    def delete_expired(self, now: float) -> None:
-        """Delete the rows that have expired by ``now``."""
-        ...
-
-    def put(self, row: ResultRow) -> None:
-        """Store a row as the newest, replacing one of the same principal and handle."""
-        ...
-
-    def sum_bytes(self, principal: str | None) -> int:
-        """Return the total size of one principal's rows, or of all."""
-        ...
-
-    def list_oldest_first(self, principal: str | None) -> Sequence[tuple[str, str, int]]:
-        """Return principal, handle and size of one principal's rows, or of all."""
-        ...
-
-    def delete(self, principal: str, handle: str) -> None:
-        """Delete one row."""
-        ...
-
-
-def put_and_evict(rows: ResultRows, row: ResultRow, retention: Retention, now: float) -> None:
-    """Store a row, delete expired rows, and delete the oldest others until the rest is within the limits."""
-    rows.delete_expired(now)
-    rows.put(row)
-    # The principal's limit first: one who stores much should lose own results before those of others.
-    limits = ((row.principal, retention.max_principal_bytes), (None, retention.max_total_bytes))
-    for owner, max_bytes in limits:
-        total = rows.sum_bytes(owner)
-        for principal, handle, size in rows.list_oldest_first(owner) if total > max_bytes else ():
-            if total <= max_bytes:
-                break
-            if (principal, handle) != (row.principal, row.handle):
-                rows.delete(principal, handle)
-                total -= size
-
-
 def parse_stored_result(trust: str, server: str, body: bytes) -> StoredResult:
     """Return the result in a stored row. Raise ValueError if the row is invalid."""
     try:
@@ -246,7 +204,10 @@ class PrincipalResultStores(ABC):
 
     @abstractmethod
     async def put(self, row: ResultRow) -> bool:
-        """Store a row with ``put_and_evict``. Return False if the storage cannot be used."""
+        """Store a row as the newest, and delete expired rows and those beyond the limits of ``retention``.
+
+        Return False if the storage cannot be used.
+        """
 
     @abstractmethod
     async def find(self, principal: str, handle: str) -> StoredResult | None:

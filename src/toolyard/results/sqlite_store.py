@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from toolyard.config.sqlite_file import SqliteFile, SqliteSchema, write_transaction
@@ -15,7 +15,6 @@ from toolyard.results.result_store import (
     Retention,
     StoredResult,
     parse_stored_result,
-    put_and_evict,
 )
 
 __all__ = ["RESULTS_FILE_NAME", "SqliteResultStore"]
@@ -64,7 +63,12 @@ class SqliteResultStore(PrincipalResultStores):
     async def put(self, row: ResultRow) -> bool:
         def write_row(db: sqlite3.Connection) -> bool:
             with write_transaction(db):
-                put_and_evict(_SqliteResultRows(db), row, self.retention, self.clock())
+                db.execute("DELETE FROM result WHERE expires <= ?", (self.clock(),))
+                _put_row(db, row)
+                # The principal's limit first: one who stores much should lose own results before those of
+                # others.
+                _delete_oldest(db, "principal = :principal", self.retention.max_principal_bytes, row)
+                _delete_oldest(db, "TRUE", self.retention.max_total_bytes, row)
             db.execute("PRAGMA incremental_vacuum")
             return True
 
@@ -93,30 +97,18 @@ def _delete_corrupt_file(broken: Path, error: sqlite3.DatabaseError) -> None:
     _log.warning("the results file was corrupt (%s) and has been replaced by an empty one", error)
 
 
-class _SqliteResultRows:
-    """Rows of the ``result`` table, as ``ResultRows``."""
+def _put_row(db: sqlite3.Connection, row: ResultRow) -> None:
+    # A counter instead of a time: it orders rows even if the clock is set back.
+    (used,) = db.execute("SELECT coalesce(max(used), 0) + 1 FROM result").fetchone()
+    values = (row.principal, row.handle, row.trust, row.server, row.expires_at, used, row.size, row.body)
+    db.execute("INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
 
-    def delete_expired(self, now: float) -> None:
-        self._db.execute("DELETE FROM result WHERE expires <= ?", (now,))
-
-    def put(self, row: ResultRow) -> None:
-        # A counter instead of a time: it orders rows even if the clock is set back.
-        (used,) = self._db.execute("SELECT coalesce(max(used), 0) + 1 FROM result").fetchone()
-        values = (row.principal, row.handle, row.trust, row.server, row.expires_at, used, row.size, row.body)
-        self._db.execute("INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-
-    def sum_bytes(self, principal: str | None) -> int:
-        query = "SELECT coalesce(sum(size), 0) FROM result WHERE :owner IS NULL OR principal = :owner"
-        (total,) = self._db.execute(query, {"owner": principal}).fetchone()
-        return total
-
-    def list_oldest_first(self, principal: str | None) -> Sequence[tuple[str, str, int]]:
-        chosen = "WHERE :owner IS NULL OR principal = :owner"
-        query = f"SELECT principal, handle, size FROM result {chosen} ORDER BY used"
-        return self._db.execute(query, {"owner": principal}).fetchall()
-
-    def delete(self, principal: str, handle: str) -> None:
-        self._db.execute("DELETE FROM result WHERE principal = ? AND handle = ?", (principal, handle))
+def _delete_oldest(db: sqlite3.Connection, condition: str, max_bytes: int, newest: ResultRow) -> None:
+    """Delete the oldest matching rows until the rest is within a limit, but never the newest."""
+    db.execute(
+        "DELETE FROM result WHERE (principal, handle) IN (SELECT principal, handle FROM (SELECT principal, "
+        f"handle, sum(size) OVER (ORDER BY used DESC) AS total FROM result WHERE {condition}) "
+        "WHERE total > :max_bytes) AND (principal, handle) <> (:principal, :handle)",
+        {"max_bytes": max_bytes, "principal": newest.principal, "handle": newest.handle},
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, delete, func, select
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, select, true, tuple_
 
 from toolyard.results.result_store import (
     PrincipalResultStores,
@@ -15,7 +15,6 @@ from toolyard.results.result_store import (
     Retention,
     StoredResult,
     parse_stored_result,
-    put_and_evict,
 )
 from toolyard.store.errors import StoreError
 from toolyard.store.sql.dialects import upsert
@@ -46,7 +45,12 @@ class DatabaseResultStore(PrincipalResultStores):
 
     async def put(self, row: ResultRow) -> bool:
         def insert_result(connection: Connection) -> None:
-            put_and_evict(_DatabaseResultRows(connection), row, self.retention, self.clock())
+            connection.execute(delete(results).where(results.c.expires_at <= self.clock()))
+            upsert(connection, results, {**asdict(row), "size": row.size}, key=("principal", "handle"))
+            # The principal's limit first: one who stores much should lose own results before those of others.
+            own = results.c.principal == row.principal
+            _delete_oldest(connection, own, self.retention.max_principal_bytes, row)
+            _delete_oldest(connection, true(), self.retention.max_total_bytes, row)
 
         try:
             await self._executor.write(insert_result)
@@ -79,33 +83,20 @@ class DatabaseResultStore(PrincipalResultStores):
             return None
 
 
-class _DatabaseResultRows:
-    """ResultRows within one transaction."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def delete_expired(self, now: float) -> None:
-        self._connection.execute(delete(results).where(results.c.expires_at <= now))
-
-    def put(self, row: ResultRow) -> None:
-        values = {**asdict(row), "size": row.size}
-        upsert(self._connection, results, values, key=("principal", "handle"))
-
-    def sum_bytes(self, principal: str | None) -> int:
-        query = select(func.coalesce(func.sum(results.c.size), 0))
-        return int(self._connection.execute(_filter_by_principal(query, principal)).scalar_one())
-
-    def list_oldest_first(self, principal: str | None) -> Sequence[tuple[str, str, int]]:
-        query = _filter_by_principal(select(results.c.principal, results.c.handle, results.c.size), principal)
-        rows = self._connection.execute(query.order_by(results.c.expires_at, results.c.handle)).all()
-        return [(row.principal, row.handle, row.size) for row in rows]
-
-    def delete(self, principal: str, handle: str) -> None:
-        self._connection.execute(
-            delete(results).where(results.c.principal == principal, results.c.handle == handle)
-        )
-
-
-def _filter_by_principal(query: Select[*tuple[Any, ...]], principal: str | None) -> Select[*tuple[Any, ...]]:
-    return query if principal is None else query.where(results.c.principal == principal)
+def _delete_oldest(
+    connection: Connection, condition: ColumnElement[bool], max_bytes: int, newest: ResultRow
+) -> None:
+    """Delete the oldest matching rows until the rest is within a limit, but never the newest."""
+    key = tuple_(results.c.principal, results.c.handle)
+    is_newest = key == (newest.principal, newest.handle)
+    # First by ``is_newest``: another process may have stored results with a clock that is ahead.
+    newest_first = (
+        is_newest.desc(),
+        results.c.expires_at.desc(),
+        results.c.handle.desc(),
+        results.c.principal,
+    )
+    total = func.sum(results.c.size).over(order_by=newest_first).label("total")
+    totals = select(results.c.principal, results.c.handle, total).where(condition).subquery()
+    excess = select(totals.c.principal, totals.c.handle).where(totals.c.total > max_bytes)
+    connection.execute(delete(results).where(key.in_(excess), ~is_newest))
