@@ -9,9 +9,9 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 from toolyard.catalog.hashes import entry_hash
@@ -70,31 +70,16 @@ _SLOW_FAILURE_SECONDS = 5.0
 """Duration from which a failed fetch is remembered; less if the server's connect timeout is shorter."""
 
 
-class ListingFetcher(Protocol):
-    """Fetches the listing of a server, connecting to it if necessary."""
+ListingFetcher: TypeAlias = Callable[[str, Principal, str | None], Awaitable[RawListing]]
+"""Returns the complete listing of a server, all pages, and connects to it if necessary; raises ServerError.
 
-    async def __call__(self, server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
-        """Return the complete listing, all pages. Raise ServerError if that fails.
-
-        Uses the connection dedicated to ``chat``, if it has one.
-        """
-        ...
-
-
-class InputSchemaCheck(Protocol):
-    """Additional check of a tool's input schema that depends on its server, e.g. on its transport."""
-
-    def __call__(self, server: Server, input_schema: JsonObject) -> str | None:
-        """Return the reason to quarantine the tool, or None. Must not raise."""
-        ...
-
-
-class ListingObserver(Protocol):
-    """Callback for each listing, awaited before the listing is returned to any caller."""
-
-    async def __call__(self, server: Server, contents: ValidatedListing) -> None:
-        """Inspect the listing. An exception is raised to the caller, who then does not get the listing."""
-        ...
+The last argument is a chat: its dedicated connection is used, if it has one."""
+InputSchemaCheck: TypeAlias = Callable[[Server, JsonObject], str | None]
+"""Additional check of a tool's input schema that depends on its server, e.g. on its transport. Returns the
+reason to quarantine the tool, or None. Must not raise."""
+ListingObserver: TypeAlias = Callable[[Server, ValidatedListing], Awaitable[None]]
+"""Callback for each listing, awaited before the listing is returned to any caller. An exception is raised to
+the caller, who then does not get the listing."""
 
 
 class _Generation(NamedTuple):

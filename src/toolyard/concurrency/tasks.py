@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Itera
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-__all__ = ["BackgroundTasks", "SingleFlight", "cancel_tasks", "iterate_in_steps"]
+__all__ = ["BackgroundTasks", "SingleFlight", "cancel_tasks", "iterate_in_steps", "run_in_locked_thread"]
 
 _K = TypeVar("_K", bound=Hashable)
 _T = TypeVar("_T")
@@ -33,6 +33,17 @@ async def iterate_in_steps(items: Iterable[_T], items_per_step: int = _ITEMS_PER
         yield item
         if number % items_per_step == 0:
             await asyncio.sleep(0)
+
+
+async def run_in_locked_thread(lock: asyncio.Lock, work: Callable[[], _T]) -> _T:
+    """Run work in a thread that holds a lock. If the caller is cancelled, the thread keeps it until it ends.
+
+    Callers that wait for the lock occupy no thread.
+    """
+    await lock.acquire()
+    result = asyncio.get_running_loop().run_in_executor(None, work)
+    result.add_done_callback(lambda _: lock.release())
+    return await asyncio.shield(result)
 
 
 class BackgroundTasks:

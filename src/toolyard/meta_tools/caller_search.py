@@ -11,6 +11,7 @@ from toolyard.catalog.search import Hit, SearchIndex
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.call_path import CallPath
 from toolyard.concurrency.lru_cache import LruCache
+from toolyard.concurrency.tasks import run_in_locked_thread
 from toolyard.types.call import Caller
 from toolyard.types.tool import Definition
 
@@ -55,13 +56,9 @@ class CallerSearch:
         entry = self._indexes.get(caller.principal.id) or _PrincipalIndex()
         self._indexes[caller.principal.id] = entry
         allowed = self._visible_names(listing, caller)
-        # In a thread, because to index even a few tools takes seconds if their texts are long. Searches that
-        # wait occupy no thread, and the thread of a cancelled one keeps the lock until it is done.
-        await entry.lock.acquire()
+        # In a thread, because to index even a few tools takes seconds if their texts are long.
         work = partial(entry.update_and_search, listing, query, limit, allowed)
-        hits = asyncio.get_running_loop().run_in_executor(None, work)
-        hits.add_done_callback(lambda _: entry.lock.release())
-        return await asyncio.shield(hits)
+        return await run_in_locked_thread(entry.lock, work)
 
     def forget_principal(self, principal_id: str) -> None:
         """Drop the index and the cached names of a principal."""

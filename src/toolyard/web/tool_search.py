@@ -9,6 +9,7 @@ from functools import partial
 from toolyard.agents.chat.chats import ToolView
 from toolyard.catalog.search import SearchIndex
 from toolyard.concurrency.lru_cache import LruCache
+from toolyard.concurrency.tasks import run_in_locked_thread
 from toolyard.types.tool import Definition
 
 __all__ = ["ToolSearch"]
@@ -29,11 +30,7 @@ class ToolSearch:
         """Return the tools that match a query, best first."""
         lock = self._lock_by_user.get(user_id) or asyncio.Lock()
         self._lock_by_user[user_id] = lock
-        await lock.acquire()
-        # The thread of a cancelled search keeps the lock until it is done.
-        found = asyncio.get_running_loop().run_in_executor(None, partial(_search, tools, words, limit))
-        found.add_done_callback(lambda _: lock.release())
-        return await asyncio.shield(found)
+        return await run_in_locked_thread(lock, partial(_search, tools, words, limit))
 
 
 def _search(tools: Sequence[ToolView], words: str, limit: int) -> list[ToolView]:
