@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from toolyard.accounts.errors import TooManySignIns
 from toolyard.accounts.provisioning import normalize_name
 from toolyard.accounts.random_secrets import hash_secret
+from toolyard.net import parse_ip_address
 from toolyard.store.sql.stored_values import fold_case
 
 if TYPE_CHECKING:
@@ -161,12 +162,7 @@ def address_network(address: str) -> str:
 
     An IPv6 client usually has a whole /64 network at its disposal.
     """
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
+    ip = parse_ip_address(address)
+    if ip is None:
         return address[:64]
-    if isinstance(ip, ipaddress.IPv6Address):
-        if ip.ipv4_mapped is not None:
-            return str(ip.ipv4_mapped)
-        return str(ipaddress.ip_network((ip, 64), strict=False))
-    return str(ip)
+    return str(ipaddress.ip_network((ip, 64), strict=False) if ip.version == 6 else ip)

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from toolyard.accounts.errors import StartRefused
+from toolyard.net import is_in_networks, parse_ip_address
 
 __all__ = ["TrustedProxies", "is_loopback"]
 
 _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
-_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class TrustedProxies:
@@ -24,10 +24,8 @@ class TrustedProxies:
 
     def __contains__(self, peer: str) -> bool:
         """Return whether a socket's peer is a trusted proxy. False for an invalid address."""
-        ip = _parse_address(peer) if self._networks else None
-        return ip is not None and any(
-            ip in network for network in self._networks if network.version == ip.version
-        )
+        ip = parse_ip_address(peer) if self._networks else None
+        return ip is not None and is_in_networks(ip, self._networks)
 
     def client_address(self, peer: str, forwarded_for: str) -> str:
         """Return the client address: the last one in ``X-Forwarded-For`` that is not a trusted proxy.
@@ -39,7 +37,7 @@ class TrustedProxies:
             return peer
         client = peer
         for hop in reversed(forwarded_for.split(",")):
-            ip = _parse_address(_strip_port(hop.strip()))
+            ip = parse_ip_address(_strip_port(hop.strip()))
             if ip is None:
                 return client
             client = str(ip)
@@ -53,7 +51,7 @@ def is_loopback(host: str) -> bool:
     name = host.strip("[]").lower()
     if name in _LOOPBACK_HOSTS:
         return True
-    ip = _parse_address(name)
+    ip = parse_ip_address(name)
     return ip is not None and ip.is_loopback
 
 
@@ -65,15 +63,6 @@ def _parse_network(entry: str) -> _Network:
             f"trusted_proxies: '{entry}' is neither an address nor a network",
             hint="write addresses such as 10.0.0.5, or networks such as 10.0.0.0/24",
         ) from None
-
-
-def _parse_address(text: str) -> _Address | None:
-    try:
-        ip = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
-    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
-    return mapped or ip
 
 
 def _strip_port(hop: str) -> str:

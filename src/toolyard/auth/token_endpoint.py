@@ -6,17 +6,14 @@ A client authenticates with its secret, or with a signed JWT (RFC 7523) instead 
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
-
-import orjson
 
 from toolyard.auth.discovery import fetch_server_metadata, get_string
 from toolyard.auth.errors import AuthError, AuthUnavailable, ClientForgotten, RegistrationFailed, TokenRefused
@@ -32,6 +29,9 @@ from toolyard.auth.sign_in_target import SignInTarget, with_current_secret
 from toolyard.auth.storage import OAuthClient, OAuthGrant
 from toolyard.net import OutboundHttp
 from toolyard.tracing.tracer import Attributes, describe_address
+
+if TYPE_CHECKING:
+    from joserfc.jwk import ECKey, RSAKey
 
 __all__ = [
     "TokenResponse",
@@ -64,50 +64,30 @@ def build_client_assertion(private_key: str, client_id: str, audience: str, now:
         "iat": int(now),
         "exp": int(now) + _ASSERTION_LIFETIME_SECONDS,
     }
-    algorithm, sign = _load_signer(private_key)
-    signed = b".".join((_encode_json({"alg": algorithm, "typ": "JWT"}), _encode_json(claims)))
-    return (signed + b"." + _encode_base64url(sign(signed))).decode()
-
-
-def _load_signer(private_key: str) -> tuple[str, Callable[[bytes], bytes]]:
     # Imported here because it is slow to import and only this authentication method needs it.
-    try:
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
-    except ImportError:
-        raise RegistrationFailed(
-            "private keys need the package cryptography, which is not installed",
-            hint="install it: pip install cryptography",
-        ) from None
+    from joserfc import jwt
+
+    key = _load_private_key(private_key)
+    algorithm = "ES256" if key.key_type == "EC" else "RS256"
+    return jwt.encode({"alg": algorithm, "typ": "JWT"}, claims, key)
+
+
+def _load_private_key(pem: str) -> ECKey | RSAKey:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+    from joserfc.jwk import ECKey, RSAKey
 
     hint = "it must be a PEM file with an EC key on P-256 or an RSA key of at least 2048 bits, no password"
     try:
-        private = serialization.load_pem_private_key(private_key.encode(), password=None)
+        key = serialization.load_pem_private_key(pem.encode(), password=None)
     except (ValueError, TypeError):
         # Do not include the parser's message: it may quote the key file.
         raise RegistrationFailed("the private key cannot be read", hint=hint) from None
-    if isinstance(private, ec.EllipticCurvePrivateKey) and isinstance(private.curve, ec.SECP256R1):
-        # JWS needs the plain concatenation of r and s (RFC 7518, section 3.4), not DER.
-        def sign_ec(data: bytes) -> bytes:
-            r, s = utils.decode_dss_signature(private.sign(data, ec.ECDSA(hashes.SHA256())))
-            return r.to_bytes(32, "big") + s.to_bytes(32, "big")
-
-        return "ES256", sign_ec
-    if isinstance(private, rsa.RSAPrivateKey) and private.key_size >= 2048:
-
-        def sign_rsa(data: bytes) -> bytes:
-            return private.sign(data, padding.PKCS1v15(), hashes.SHA256())
-
-        return "RS256", sign_rsa
+    if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1):
+        return ECKey.import_key(pem)
+    if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= 2048:
+        return RSAKey.import_key(pem)
     raise RegistrationFailed("the type of the private key is not supported", hint=hint)
-
-
-def _encode_json(value: dict[str, Any]) -> bytes:
-    return _encode_base64url(orjson.dumps(value))
-
-
-def _encode_base64url(data: bytes) -> bytes:
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
 _FORM_CONTENT_TYPE = "application/x-www-form-urlencoded"

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolyard.net.address_guard import AddressGuard, AddressRefused, is_private
+from toolyard.net.address_guard import (
+    AddressGuard,
+    AddressRefused,
+    is_in_networks,
+    is_private,
+    parse_ip_address,
+)
 from toolyard.net.outbound import OutboundHttp, is_same_origin
 
 if TYPE_CHECKING:
@@ -20,8 +26,10 @@ __all__ = [
     "HttpProtocolError",
     "HttpResponse",
     "OutboundHttp",
+    "is_in_networks",
     "is_private",
     "is_same_origin",
+    "parse_ip_address",
 ]
 
 

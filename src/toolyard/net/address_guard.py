@@ -16,7 +16,15 @@ from typing import Any, TypeAlias
 
 from toolyard.errors import ConfigError, Problem
 
-__all__ = ["AddressGuard", "AddressRefused", "SocketFactory", "collect_refusals", "is_private"]
+__all__ = [
+    "AddressGuard",
+    "AddressRefused",
+    "SocketFactory",
+    "collect_refusals",
+    "is_in_networks",
+    "is_private",
+    "parse_ip_address",
+]
 
 # Special-purpose blocks that the flags of the ipaddress module omit, or classify differently by version.
 _SPECIAL_BLOCKS = (
@@ -26,6 +34,7 @@ _SPECIAL_BLOCKS = (
 _SPECIAL_NETWORKS = tuple(ipaddress.ip_network(block) for block in _SPECIAL_BLOCKS.split())
 
 SocketFactory: TypeAlias = Callable[[int, int, int], socket.socket]
+IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -54,10 +63,10 @@ def collect_refusals() -> Generator[list[AddressRefused], None, None]:
 
 def is_private(address: str) -> bool:
     """Return True for anything but a public unicast IP address. An unparsable address counts as private."""
-    ip = _parse_address(address)
+    ip = parse_ip_address(address)
     if ip is None or not ip.is_global or ip.is_multicast or ip.is_reserved or ip.is_unspecified:
         return True
-    return _is_in_networks(ip, _SPECIAL_NETWORKS)
+    return is_in_networks(ip, _SPECIAL_NETWORKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +92,10 @@ class AddressGuard:
 
     def find_refusal(self, address: str) -> AddressRefused | None:
         """Return the refusal for an IP address, or None if it may be connected to."""
-        ip = _parse_address(address)
-        if ip is not None and _is_in_networks(ip, self.deny):
+        ip = parse_ip_address(address)
+        if ip is not None and is_in_networks(ip, self.deny):
             return AddressRefused(address, is_denied=True)
-        if is_private(address) and not (ip is not None and _is_in_networks(ip, self.allow)):
+        if is_private(address) and not (ip is not None and is_in_networks(ip, self.allow)):
             return AddressRefused(address, is_denied=False)
         return None
 
@@ -100,7 +109,7 @@ class AddressGuard:
         return self.socket_factory(family, kind, proto)
 
 
-def _parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def parse_ip_address(address: str) -> IpAddress | None:
     """Parse an address; an IPv4-mapped IPv6 address counts as the IPv4 address that it contains."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
@@ -109,7 +118,8 @@ def _parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Addres
     return ip.ipv4_mapped or ip if isinstance(ip, ipaddress.IPv6Address) else ip
 
 
-def _is_in_networks(ip: ipaddress.IPv4Address | ipaddress.IPv6Address, blocks: tuple[IpNetwork, ...]) -> bool:
+def is_in_networks(ip: IpAddress, blocks: Iterable[IpNetwork]) -> bool:
+    """Return True if one of the networks contains the address."""
     return any(ip in block for block in blocks if block.version == ip.version)
 
 

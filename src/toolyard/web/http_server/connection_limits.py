@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import logging
 import sys
 import time
@@ -11,6 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from toolyard.accounts.attempt_limits import address_network
 from toolyard.accounts.proxy_addresses import TrustedProxies, is_loopback
 from toolyard.config.settings.table import PeopleMode, Settings
 
@@ -72,7 +72,7 @@ class ConnectionLimits:
 
     def add(self, connection: EvictableConnection, address: str) -> bool:
         """Count a new connection as idle. Return False if it must be refused."""
-        group = _get_address_group(address)
+        group = address_network(address)
         if self._count_by_address[group] >= self._max_per_address and not self._is_exempt(address):
             self._log_refusal("refusing connections: %d from %s are open", group)
             return False
@@ -128,20 +128,6 @@ def create_connection_limits(settings: Settings, max_descriptors: int | None) ->
         settings.max_connections_per_address,
         is_exempt=lambda address: address in proxies or (is_single_user and is_loopback(address)),
     )
-
-
-def _get_address_group(address: str) -> str:
-    """Return the key that connections of an address are counted under.
-
-    For IPv6 this is the /64 network, because a single customer usually controls all its addresses.
-    """
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if ip.version == 4 or ip.ipv4_mapped is not None:
-        return address
-    return str(ipaddress.ip_network((ip, 64), strict=False))
 
 
 MAX_DESCRIPTORS = 65_536
