@@ -16,11 +16,11 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from toolyard.store.errors import DatabaseUnavailable
 from toolyard.store.sql.dialects import Engines, build_postgresql_session_setup
@@ -203,10 +203,8 @@ def _lock_timeout_error(path: Path, seconds: float) -> DatabaseUnavailable:
 _LOCK_FOLDER_NAME = "locks"
 
 
-class ProcessLocks(Protocol):
-    """Locks by key between processes, which end with the process that holds them."""
-
-    def hold(self, key: str, seconds: float) -> AbstractAsyncContextManager[None]: ...
+HoldProcessLock: TypeAlias = Callable[[str, float], AbstractAsyncContextManager[None]]
+"""Holds the lock of a key between processes, which ends with the process, after a wait of so many seconds."""
 
 
 class RefreshLocks:
@@ -216,9 +214,9 @@ class RefreshLocks:
     processes, so a queue of tasks costs one connection or one polling loop.
     """
 
-    def __init__(self, process_locks: ProcessLocks, timeout_seconds: float) -> None:
+    def __init__(self, hold_process_lock: HoldProcessLock, timeout_seconds: float) -> None:
         """``timeout_seconds`` is the maximum wait for another process."""
-        self._process_locks = process_locks
+        self._hold_process_lock = hold_process_lock
         self._timeout_seconds = timeout_seconds
         self._queues: dict[str, _KeyQueue] = {}
 
@@ -228,7 +226,7 @@ class RefreshLocks:
         queue = self._queues.setdefault(key, _KeyQueue())
         queue.length += 1
         try:
-            async with queue.lock, self._process_locks.hold(key, self._timeout_seconds):
+            async with queue.lock, self._hold_process_lock(key, self._timeout_seconds):
                 yield
         finally:
             queue.length -= 1
@@ -249,8 +247,8 @@ class _KeyQueue:
 def create_refresh_locks(engines: Engines, data_dir: Path) -> RefreshLocks:
     """Return locks for the type of database."""
     if engines.kind == "sqlite":
-        return RefreshLocks(FileLocks(data_dir / _LOCK_FOLDER_NAME), engines.limits.lock)
-    return RefreshLocks(AdvisoryLocks(engines), engines.limits.lock)
+        return RefreshLocks(FileLocks(data_dir / _LOCK_FOLDER_NAME).hold, engines.limits.lock)
+    return RefreshLocks(AdvisoryLocks(engines).hold, engines.limits.lock)
 
 
 _MAX_LOCK_CONNECTIONS = 10

@@ -17,7 +17,6 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Protocol
 
 from sqlalchemy import Connection, Executable, text
 
@@ -36,10 +35,7 @@ __all__ = [
     "REGISTRY_CHANNEL",
     "REMOVED_CREDENTIALS_CHANNEL",
     "REVOKED_ACCESS_CHANNEL",
-    "ChangeListener",
-    "PostgresChangeListener",
     "Signals",
-    "SqliteChangeListener",
 ]
 
 
@@ -67,21 +63,11 @@ MAILBOX_CHANNEL = "letters"
 _MAX_MESSAGE_BYTES = 7_000
 """Maximum size of a message; PostgreSQL allows 8,000 bytes including our prefix."""
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.2, 5.0
+_POLL_INTERVAL_SECONDS = 0.2
+"""Interval between two checks of a SQLite file."""
 
 _NOTIFY_STATEMENT = text("SELECT pg_notify(:channel, :payload)")
 _log = logging.getLogger("toolyard.store.signals")
-
-
-class ChangeListener(Protocol):
-    """Receives notifications from other processes."""
-
-    async def run(self, on_message: Callable[[str], None], on_resync: Callable[[], None]) -> None:
-        """Pass each message to ``on_message``.
-
-        Calls ``on_resync`` once it receives all further messages, since earlier ones may have been missed.
-        Returns when the last listener is removed. Raises StoreError when the connection is lost.
-        """
-        ...
 
 
 class Signals:
@@ -197,10 +183,13 @@ class Signals:
             self._task = self._loop.create_task(self._run_listener(), name="toolyard-signals")
 
     async def _run_listener(self) -> None:
-        listener, pause = self._create_listener(self._executor.engines), _FIRST_RETRY_SECONDS
+        engines, pause = self._executor.engines, _FIRST_RETRY_SECONDS
         while self.has_listeners:
             try:
-                await listener.run(self._on_message, self._on_resync)
+                if engines.kind == "sqlite":
+                    await self._poll_sqlite()
+                else:
+                    await _listen_to_postgresql(engines, self._on_message, self._on_resync)
             except StoreError as error:
                 _log.warning("cannot receive notifications from other processes: %s", error.cause)
             except Exception:  # noqa: BLE001 - top of a task, which must go on receiving after any error
@@ -213,10 +202,20 @@ class Signals:
                 await asyncio.sleep(pause)
         self.is_listening = False
 
-    def _create_listener(self, engines: Engines) -> ChangeListener:
-        if engines.kind == "sqlite":
-            return SqliteChangeListener(self._executor, lambda: self.has_listeners)
-        return PostgresChangeListener(engines)
+    async def _poll_sqlite(self) -> None:
+        """Make all listeners check everything when the file changes, while there are listeners.
+
+        SQLite has no notifications between processes. ``PRAGMA data_version`` tells that the file changed but
+        not which rows. The version is read on the writer's connection, where it changes with commits of other
+        connections but not with our own. Raises StoreError.
+        """
+        last_version: object = None
+        while self.has_listeners:
+            version = await self._executor.file_version()
+            if version != last_version:
+                self._on_resync()
+            last_version = version
+            await asyncio.sleep(_POLL_INTERVAL_SECONDS)
 
     def _on_message(self, payload: str) -> None:
         sender_id, _, rest = payload.partition(" ")
@@ -283,64 +282,35 @@ class _SubscriberQueue:
         return messages
 
 
-_POLL_INTERVAL_SECONDS = 0.2
-"""Interval between two checks of the file."""
+async def _listen_to_postgresql(
+    engines: Engines, on_message: Callable[[str], None], on_resync: Callable[[], None]
+) -> None:
+    """Pass each notification to ``on_message``, until cancelled. Raises StoreError for a lost connection.
 
-
-class SqliteChangeListener:
-    """ChangeListener for SQLite, which polls the file. Runs while there are listeners.
-
-    SQLite has no notifications between processes. ``PRAGMA data_version`` tells that the file changed but not
-    which rows, so every change makes all listeners check everything. The version is read on the writer's
-    connection, where it changes with commits of other connections but not with our own.
+    ``on_resync`` is called once all further notifications are received. The connection is asynchronous and
+    outside the pool: a worker thread that waits for hours would be missing for other work.
     """
+    import psycopg  # imported late: slow to load, and not needed with SQLite
 
-    def __init__(self, executor: DatabaseExecutor, has_listeners: Callable[[], bool]) -> None:
-        self._executor = executor
-        self._has_listeners = has_listeners
+    from toolyard.store.sql.postgres_connections import TimedAsyncConnection  # loads psycopg
 
-    async def run(self, on_message: Callable[[str], None], on_resync: Callable[[], None]) -> None:
-        last_version: object = None
-        while self._has_listeners():
-            version = await self._executor.file_version()
-            if version != last_version:
-                on_resync()
-            last_version = version
-            await asyncio.sleep(_POLL_INTERVAL_SECONDS)
-
-
-class PostgresChangeListener:
-    """ChangeListener for PostgreSQL. Runs until it is cancelled or the connection is lost.
-
-    The connection is asynchronous and outside the pool: a worker thread that waits for hours would be missing
-    for other work.
-    """
-
-    def __init__(self, engines: Engines) -> None:
-        self._engines = engines
-
-    async def run(self, on_message: Callable[[str], None], on_resync: Callable[[], None]) -> None:
-        import psycopg  # imported late: slow to load, and not needed with SQLite
-
-        from toolyard.store.sql.postgres_connections import TimedAsyncConnection  # loads psycopg
-
+    try:
+        limits = engines.limits
+        connection = await TimedAsyncConnection.open(engines.connect_args, limits.answer)
         try:
-            limits = self._engines.limits
-            connection = await TimedAsyncConnection.open(self._engines.connect_args, limits.answer)
-            try:
-                await connection.execute(build_postgresql_session_setup(limits))
-                # Resynchronise only after LISTEN is in effect. In the other order a change between the two
-                # would be neither read nor notified.
-                await connection.execute(f"LISTEN {POSTGRESQL_CHANNEL}")
-                on_resync()
-                while True:
-                    connection.answer_timeout = None
-                    async for notification in connection.notifies(timeout=limits.heartbeat):
-                        on_message(notification.payload)
-                    # No notification for a while may mean a frozen server, so check that it answers.
-                    connection.answer_timeout = limits.answer
-                    await connection.execute("SELECT 1")
-            finally:
-                await connection.close()
-        except psycopg.Error as error:
-            raise unavailable_error(self._engines, error) from error
+            await connection.execute(build_postgresql_session_setup(limits))
+            # Resynchronise only after LISTEN is in effect. In the other order a change between the two would
+            # be neither read nor notified.
+            await connection.execute(f"LISTEN {POSTGRESQL_CHANNEL}")
+            on_resync()
+            while True:
+                connection.answer_timeout = None
+                async for notification in connection.notifies(timeout=limits.heartbeat):
+                    on_message(notification.payload)
+                # No notification for a while may mean a frozen server, so check that it answers.
+                connection.answer_timeout = limits.answer
+                await connection.execute("SELECT 1")
+        finally:
+            await connection.close()
+    except psycopg.Error as error:
+        raise unavailable_error(engines, error) from error
