@@ -119,7 +119,7 @@ def _build_agent(section: AgentSection, front_matter: FrontMatter, file: str | N
         name,
         front_matter.description,
         section.prompt,
-        front_matter.model,
+        front_matter.model or None,
         front_matter.temperature,
         front_matter.tools,
         front_matter.bundles,

@@ -192,21 +192,23 @@ class _FrontMatterReader:
             self._apply_entry(entry)
 
     def _apply_entry(self, entry: YamlEntry) -> None:
-        key, setter = entry.key, _SETTER_BY_KEY.get(entry.key)
+        key, reader = entry.key, _READER_BY_KEY.get(entry.key)
         if key == NAME_KEY and self._has_heading_name:
             self._add_hint(entry.line, key, "the heading names the agent, so this name is ignored")
         elif key == "tools":
             self._add_problem(entry.line, key, "the key 'tools' must start at the beginning of a line")
-        elif setter is None:
+        elif reader is None:
             similar = get_close_matches(key, FRONT_MATTER_KEYS, n=1, cutoff=0.5)
             hint = (
                 f"did you mean '{similar[0]}'?" if similar else f"known keys: {', '.join(FRONT_MATTER_KEYS)}"
             )
             self._add_hint(entry.line, key, "unknown key, which is ignored", hint)
         else:
-            expected = setter(self.front_matter, entry.value)
-            if expected is not None:
+            read, expected = reader
+            if (found := read(entry.value)) is None:
                 self._add_problem(entry.value.line, key, f"expected {expected}, found {entry.value}")
+            else:
+                setattr(self.front_matter, key, found)
 
     def _check_duplicate(self, key: str, at: int) -> None:
         if key in self._first_line_by_key:
@@ -221,72 +223,36 @@ class _FrontMatterReader:
         self.front_matter.hints.append(Problem(message, self._file, self._first_line + at, key, hint))
 
 
-# Each setter stores its value, or returns a description of the value it expects.
+# Each reader returns the value of a key, or None for a value of another form.
 
 
-def _set_name(matter: FrontMatter, value: YamlValue) -> str | None:
-    matter.name = value.text or None
-    return None if value.text else "a name"
-
-
-def _set_description(matter: FrontMatter, value: YamlValue) -> str | None:
-    matter.description = value.text or ""
-    return "a text" if value.text is None else None
-
-
-def _set_model(matter: FrontMatter, value: YamlValue) -> str | None:
-    matter.model = value.text or None
-    return "the name of a model" if value.text is None else None
-
-
-def _set_temperature(matter: FrontMatter, value: YamlValue) -> str | None:
+def _read_temperature(value: YamlValue) -> float | None:
     if value.text and not value.is_quoted and _NUMBER_PATTERN.fullmatch(value.text):
         number = float(value.text)
-        if 0 <= number <= MAX_TEMPERATURE:
-            matter.temperature = number
-            return None
-    return f"a number from 0 to {MAX_TEMPERATURE:g}"
+        return number if 0 <= number <= MAX_TEMPERATURE else None
+    return None
 
 
-def _set_max_steps(matter: FrontMatter, value: YamlValue) -> str | None:
-    if value.text and not value.is_quoted and _COUNT_PATTERN.fullmatch(value.text) and int(value.text) > 0:
-        matter.max_steps = int(value.text)
-        return None
-    return "a whole number of at least 1"
-
-
-def _set_mode(matter: FrontMatter, value: YamlValue) -> str | None:
-    if value.text == "direct" or value.text == "meta":
-        matter.mode = value.text
-        return None
-    return "direct or meta"
-
-
-def _set_bundles(matter: FrontMatter, value: YamlValue) -> str | None:
-    texts = _read_texts(value)
-    matter.bundles = texts or ()
-    return "a list of bundle ids" if texts is None else None
-
-
-def _set_starters(matter: FrontMatter, value: YamlValue) -> str | None:
-    texts = _read_texts(value)
-    matter.starters = texts or ()
-    return "a list of messages" if texts is None else None
+def _read_max_steps(value: YamlValue) -> int | None:
+    if value.text and not value.is_quoted and _COUNT_PATTERN.fullmatch(value.text):
+        return int(value.text) or None
+    return None
 
 
 def _read_texts(value: YamlValue) -> tuple[str, ...] | None:
-    """Return the texts of a list; None for another value, or if an item is not a text."""
+    """Return the texts of a list; None also if an item is not a text."""
     texts = tuple(item.text for item in value.items or () if item.text)
     return texts if value.items is not None and len(texts) == len(value.items) else None
 
 
-_SETTER_BY_KEY: dict[str, Callable[[FrontMatter, YamlValue], str | None]] = {
-    NAME_KEY: _set_name,
-    "description": _set_description,
-    "model": _set_model,
-    "temperature": _set_temperature,
-    "max_steps": _set_max_steps,
-    "mode": _set_mode,
-    "bundles": _set_bundles,
-    "starters": _set_starters,
+_READER_BY_KEY: dict[str, tuple[Callable[[YamlValue], Any], str]] = {
+    NAME_KEY: (lambda value: value.text or None, "a name"),
+    "description": (lambda value: value.text, "a text"),
+    "model": (lambda value: value.text, "the name of a model"),
+    "temperature": (_read_temperature, f"a number from 0 to {MAX_TEMPERATURE:g}"),
+    "max_steps": (_read_max_steps, "a whole number of at least 1"),
+    "mode": (lambda value: value.text if value.text in ("direct", "meta") else None, "direct or meta"),
+    "bundles": (_read_texts, "a list of bundle ids"),
+    "starters": (_read_texts, "a list of messages"),
 }
+"""By key: the reader of its value, and a description of the values that it expects."""
