@@ -98,7 +98,15 @@ class RegistryFixture:
 
     async def sign_in(self, instance: Instance, browser: str = "b") -> Instance:
         url = await self.sign_ins.begin(self.ann.id, instance.id, browser)
-        return await self.sign_ins.finish(await self.program.agree(url), self.ann.id, browser)
+        return await self.finish(await self.program.agree(url), browser=browser)
+
+    async def finish(
+        self, response: AuthorizationResponse, user_id: str | None = None, browser: str = "b"
+    ) -> Instance:
+        """The browser comes back, by default Ann's."""
+        user_id = user_id or self.ann.id
+        pending = await self.sign_ins.take_pending(response.params, user_id, browser)
+        return await self.sign_ins.complete(pending, response, user_id)
 
     async def run_out(self, seconds: float) -> None:
         """So much time passes that access tokens have run out, for us and for the server."""

@@ -181,7 +181,8 @@ class RegistryWithInstance:
         url = URL(await self.sign_ins.begin(self.user.id, self.instance.id, "b"))
         params = {"state": url.query["state"], "code": "c"}
         response = AuthorizationResponse(url.query["redirect_uri"], params)
-        await self.sign_ins.finish(response, self.user.id, "b")
+        pending = await self.sign_ins.take_pending(response.params, self.user.id, "b")
+        await self.sign_ins.complete(pending, response, self.user.id)
 
     async def call(self) -> str:
         pair = await self.registry.get_instance(self.user.id, self.instance.id)

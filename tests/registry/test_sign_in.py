@@ -46,7 +46,7 @@ async def failure(
     registry_fixture: Any, response: AuthorizationResponse, browser: str = "b", user: str | None = None
 ) -> Any:
     with pytest.raises((AuthError, AuthUnavailable, NotFound)) as caught:
-        await registry_fixture.sign_ins.finish(response, user or registry_fixture.ann.id, browser)
+        await registry_fixture.finish(response, user, browser)
     return caught.value
 
 
@@ -70,7 +70,7 @@ async def test_the_redirect_is_where_the_browser_reached_us(registry_fixture: Re
     url = await registry_fixture.sign_ins.begin(registry_fixture.ann.id, instance.id, "b", local)
     assert URL(url).query["redirect_uri"] == local.redirect_uri_for(registry_fixture.program.origins["as1"])
     response = await registry_fixture.program.agree(url)
-    assert (await registry_fixture.sign_ins.finish(response, registry_fixture.ann.id, "b")).state is READY
+    assert (await registry_fixture.finish(response)).state is READY
 
 
 # Who may.
@@ -102,7 +102,7 @@ async def test_only_the_same_user_in_the_same_browser_can_finish(registry_fixtur
 async def test_a_state_works_once(registry_fixture: RegistryFixture) -> None:
     instance = await registry_fixture.instance()
     response = await begin_sign_in(registry_fixture, instance)
-    await registry_fixture.sign_ins.finish(response, registry_fixture.ann.id, "b")
+    await registry_fixture.finish(response)
     kept = await registry_fixture.database.auth.get_grant(instance.grant_key)
     assert isinstance(await failure(registry_fixture, response), AnswerRejected)
     assert await registry_fixture.database.auth.get_grant(instance.grant_key) == kept
@@ -144,13 +144,10 @@ async def test_two_tabs_at_once_both_work_and_the_last_counts(registry_fixture: 
     await registry_fixture.program.change(person="second")
     two = await begin_sign_in(registry_fixture, instance)
     for response in (two, one):
-        assert (await registry_fixture.sign_ins.finish(response, registry_fixture.ann.id, "b")).state is READY
+        assert (await registry_fixture.finish(response)).state is READY
     last = (await registry_fixture.database.auth.get_grant(instance.grant_key)).access_token
     results = await asyncio.gather(
-        *(
-            registry_fixture.sign_ins.finish(response, registry_fixture.ann.id, "b")
-            for response in (one, two)
-        ),
+        *(registry_fixture.finish(response) for response in (one, two)),
         return_exceptions=True,
     )
     assert all(isinstance(each, AnswerRejected) for each in results)
@@ -161,7 +158,7 @@ async def test_of_two_who_bring_the_same_answer_one_is_served(registry_fixture: 
     instance = await registry_fixture.instance()
     response = await begin_sign_in(registry_fixture, instance)
     results = await asyncio.gather(
-        *(registry_fixture.sign_ins.finish(response, registry_fixture.ann.id, "b") for _ in range(5)),
+        *(registry_fixture.finish(response) for _ in range(5)),
         return_exceptions=True,
     )
     assert sorted(type(each).__name__ for each in results) == ["AnswerRejected"] * 4 + ["Instance"]

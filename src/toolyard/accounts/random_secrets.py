@@ -64,9 +64,9 @@ def is_token(text: str) -> bool:
     return text.startswith(TOKEN_PREFIX) and is_secret(text.removeprefix(TOKEN_PREFIX))
 
 
-def expires_soon(token: ApiToken, now: float, *, seconds: float = 14 * 86_400.0) -> bool:
-    """Return whether a valid token expires within ``seconds``."""
-    return token.expires_at is not None and now < token.expires_at < now + seconds
+def expires_soon(token: ApiToken, now: float) -> bool:
+    """Return whether a valid token expires within two weeks."""
+    return token.expires_at is not None and now < token.expires_at < now + 14 * 86_400.0
 
 
 def check_scope(scope: TokenScope) -> None:

@@ -27,7 +27,7 @@ from toolyard.types.server import HttpSpec, OAuthSpec, Server
 
 __all__ = ["ClientIssuer", "IssuerConfirmation"]
 
-DISCOVERY_SECONDS = 20.0
+_DISCOVERY_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,10 @@ class IssuerConfirmation:
         flow: SignInFlow,
         registry: Registry,
         storage: AuthStorage,
-        *,
-        discovery_seconds: float = DISCOVERY_SECONDS,
     ) -> None:
         self._flow = flow
         self._registry = registry
         self._storage = storage
-        self._discovery_seconds = discovery_seconds
 
     async def unconfirmed(self, server: RegistryServer) -> list[ClientIssuer]:
         """Return the issuer that the server names for each choice whose secret has no confirmed issuer."""
@@ -139,11 +136,11 @@ class IssuerConfirmation:
 
     async def _find_issuer(self, key: str, target: SignInTarget, challenge: Challenge | None = None) -> str:
         try:
-            async with asyncio.timeout(self._discovery_seconds):
+            async with asyncio.timeout(_DISCOVERY_SECONDS):
                 issuer = await self._flow.find_issuer(key, target, challenge)
         except TimeoutError:
             raise AuthUnavailable(
-                f"the authorization server was not found within {self._discovery_seconds:g} s",
+                f"the authorization server was not found within {_DISCOVERY_SECONDS:g} s",
                 hint="try again later",
             ) from None
         # Some letters of other alphabets look like Latin ones, so an admin could not compare the addresses.

@@ -68,16 +68,6 @@ class InstanceSignIns:
             raise
         return request.url
 
-    async def finish(self, response: AuthorizationResponse, user_id: str, browser: str) -> Instance:
-        """Complete a sign-in with its authorization response, and return the ready instance.
-
-        A failed sign-in stores nothing and keeps an earlier grant. Raises NotFound if the instance no longer
-        exists, and the errors of ``SignInFlow.finish``, whose ``server`` is the instance if that is known.
-        """
-        return await self.complete(
-            await self.take_pending(response.params, user_id, browser), response, user_id
-        )
-
     async def take_pending(self, params: Mapping[str, str], user_id: str, browser: str) -> PendingSignIn:
         """Remove and return the pending sign-in of this user and browser. Raises AnswerRejected."""
         return await self._flow.take_pending(params, owner=format_sign_in_owner(user_id, browser))
@@ -85,7 +75,11 @@ class InstanceSignIns:
     async def complete(
         self, pending: PendingSignIn, response: AuthorizationResponse, user_id: str
     ) -> Instance:
-        """Complete a sign-in returned by ``take_pending``. Raises the errors of ``finish``."""
+        """Complete a sign-in returned by ``take_pending``, and return the ready instance.
+
+        A failed sign-in stores nothing and keeps an earlier grant. Raises NotFound if the instance no longer
+        exists, and the errors of ``SignInFlow.finish``, whose ``server`` is the instance.
+        """
         # Before the code is exchanged: it must not be used for an instance that was deleted, or whose server
         # has another address now.
         instance, _ = await self._require_instance(pending, user_id)

@@ -172,14 +172,12 @@ class NativeTools:
         workspace: Workspace | None,
         fetcher: PageFetcher,
         limits: NativeLimits = NativeLimits(),  # noqa: B008 - frozen
-        *,
-        ripgrep: str | None = None,
     ) -> None:
-        """``ripgrep`` is the path of the program; None searches for it on first use."""
         self._fetcher = fetcher
         self._limits = limits
         self._threads = BoundedThreadPool()
-        self._ripgrep = ripgrep
+        self._ripgrep: str | None = None
+        """Path of the program, empty if there is none; None until it is searched for."""
         self._handlers: dict[str, Callable[[ToolArguments], Awaitable[ContentBlocks]]] = {
             "web_fetch": self._fetch_page
         }

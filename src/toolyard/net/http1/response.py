@@ -13,8 +13,6 @@ from multidict import CIMultiDict
 
 __all__ = [
     "MAX_BUFFERED_BYTES",
-    "MAX_COMPRESSION_RATIO",
-    "RATIO_EXEMPT_BYTES",
     "GzipDecoder",
     "HttpProtocolError",
     "HttpResponse",
@@ -23,8 +21,8 @@ __all__ = [
 
 
 _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
-MAX_COMPRESSION_RATIO = 100
-RATIO_EXEMPT_BYTES = 1024 * 1024
+_MAX_COMPRESSION_RATIO = 100
+_RATIO_EXEMPT_BYTES = 1024 * 1024
 """Number of decompressed bytes up to which no compression ratio is enforced."""
 _WINDOW_BYTES = 8 * 1024
 """Number of compressed bytes processed in one step. zlib copies all input after the end of a gzip member, and
@@ -38,17 +36,7 @@ class RatioExceeded(Exception):
 class GzipDecoder:
     """Decompressor of one body, which may consist of several gzip members (RFC 1952)."""
 
-    def __init__(
-        self,
-        max_chunk_bytes: int,
-        *,
-        max_ratio: int = MAX_COMPRESSION_RATIO,
-        ratio_exempt_bytes: int = RATIO_EXEMPT_BYTES,
-    ) -> None:
-        """``max_ratio`` limits decompressed to compressed bytes of the body beyond ``ratio_exempt_bytes``."""
-        self._max_chunk_bytes = max_chunk_bytes
-        self._max_ratio = max_ratio
-        self._ratio_exempt_bytes = ratio_exempt_bytes
+    def __init__(self) -> None:
         self._compressed_bytes = 0
         self._decompressed_bytes = 0
         self._member = zlib.decompressobj(_GZIP_WINDOW_BITS)
@@ -67,12 +55,14 @@ class GzipDecoder:
         self._chunk, self._position = chunk, 0
 
     def decompress(self) -> bytes:
-        """Return the next decompressed bytes, at most ``max_chunk_bytes``, possibly none. Raise zlib.error or
-        RatioExceeded."""
+        """Return the next decompressed bytes, at most ``MAX_BUFFERED_BYTES``, possibly none.
+
+        Raise zlib.error or RatioExceeded.
+        """
         if self._member.eof:
             self._member = zlib.decompressobj(_GZIP_WINDOW_BITS)
         window = self._chunk[self._position : self._position + _WINDOW_BYTES]
-        data = self._member.decompress(window, self._max_chunk_bytes)
+        data = self._member.decompress(window, MAX_BUFFERED_BYTES)
         self.is_complete = self._member.eof
         # zlib reports the rest of the input in one of two places: after the end of a member as unused,
         # otherwise, if the output is full, as unconsumed.
@@ -80,8 +70,10 @@ class GzipDecoder:
         self._position += used
         self._compressed_bytes += used
         self._decompressed_bytes += len(data)
-        if self._decompressed_bytes > max(self._ratio_exempt_bytes, self._compressed_bytes * self._max_ratio):
-            raise RatioExceeded(f"its body decompresses to more than {self._max_ratio} times its size")
+        if self._decompressed_bytes > max(
+            _RATIO_EXEMPT_BYTES, self._compressed_bytes * _MAX_COMPRESSION_RATIO
+        ):
+            raise RatioExceeded(f"its body decompresses to more than {_MAX_COMPRESSION_RATIO} times its size")
         return data
 
 
@@ -189,7 +181,7 @@ class HttpResponse:
         was not requested."""
         encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding in ("gzip", "x-gzip"):
-            self._gzip = GzipDecoder(MAX_BUFFERED_BYTES)
+            self._gzip = GzipDecoder()
         elif encoding not in ("identity", ""):
             raise HttpProtocolError(
                 f"its body has the content encoding {encoding[:40]!r}, which was not requested"

@@ -240,7 +240,7 @@ class SqlAccountStorage:
             connection.execute(update(users).where(users.c.id == user_id).values(**values))
             for table in (sessions, invites, *((api_tokens,) if revoke_tokens else ())):
                 connection.execute(delete(table).where(table.c.user_id == user_id))
-            delete_credential_rows(connection, user_id, "your password was reset with a link")
+            delete_credential_rows(connection, user_id)
             for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL, REGISTRY_CHANNEL):
                 self._signals.notify(connection, channel, user_id)
 

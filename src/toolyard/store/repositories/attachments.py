@@ -49,13 +49,8 @@ class StoredAttachment:
 class SqlAttachmentStore:
     """Attachments of all users. Methods that take an owner ignore the attachments of other users."""
 
-    def __init__(
-        self,
-        executor: DatabaseExecutor,
-        clock: Callable[[], float],
-        limits: AttachmentLimits = AttachmentLimits(),  # noqa: B008 - frozen
-    ) -> None:
-        self.limits = limits
+    def __init__(self, executor: DatabaseExecutor, clock: Callable[[], float]) -> None:
+        self.limits = AttachmentLimits()
         self._executor = executor
         self._clock = clock
 

@@ -72,8 +72,8 @@ def delete_server_rows(connection: Connection, server_id: str) -> bool:
     return connection.execute(delete(servers).where(servers.c.id == server_id)).rowcount > 0
 
 
-def delete_credential_rows(connection: Connection, user_id: str, reason: str) -> None:
-    """Delete the API keys and sign-ins of a user. The instances stay, with a reason to sign in again."""
+def delete_credential_rows(connection: Connection, user_id: str) -> None:
+    """Delete the API keys and sign-ins of a user. The instances stay, with the reason."""
     _delete_sign_in_rows(connection, user_id)
     is_users = instances.c.user_id == user_id
     never_connected = InstanceState.PENDING.value
@@ -83,7 +83,10 @@ def delete_credential_rows(connection: Connection, user_id: str, reason: str) ->
         .where(auth_choices.c.kind == AuthKind.PUBLIC.value)
     )
     had_credentials = is_users & (instances.c.state != never_connected) & ~exists(public_choice)
-    needs_sign_in = {"state": InstanceState.NEEDS_REAUTH.value, "reason": reason}
+    needs_sign_in = {
+        "state": InstanceState.NEEDS_REAUTH.value,
+        "reason": "your password was reset with a link",
+    }
     # Instances that never connected stay pending, and public ones keep working without credentials.
     connection.execute(update(instances).where(had_credentials).values(**needs_sign_in))
     connection.execute(update(instances).where(is_users).values(value=None))

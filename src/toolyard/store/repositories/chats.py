@@ -65,14 +65,8 @@ class SqlChatStore:
     runner that lost its chat cannot write to it, whatever it assumes.
     """
 
-    def __init__(
-        self,
-        executor: DatabaseExecutor,
-        signals: Signals,
-        clock: Callable[[], float],
-        quota: ChatQuota = ChatQuota(),  # noqa: B008 - frozen
-    ) -> None:
-        self.quota = quota
+    def __init__(self, executor: DatabaseExecutor, signals: Signals, clock: Callable[[], float]) -> None:
+        self.quota = ChatQuota()
         self.attachments = SqlAttachmentStore(executor, clock)
         self._executor = executor
         self._signals = signals

@@ -158,10 +158,7 @@ class DatabaseExecutor:
             row = connection.execute(query, params).one_or_none()
             return None if row is None else convert(row)
 
-        try:
-            return await self._run_in_pool(self._read_pool, self.engines.reader, fetch)
-        except Unstorable:
-            return None
+        return await self.read_or_default(fetch, None)
 
     async def fetch_value(self, query: Executable) -> Any | None:
         """Return the first column of the first row; None if there is none. Raises StoreError."""
