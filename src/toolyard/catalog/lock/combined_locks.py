@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from toolyard.catalog.lock.changes import Change
 from toolyard.catalog.lock.first_use import FirstUseLock
 from toolyard.catalog.lock.lock_file import LockFile
 from toolyard.catalog.lock.registry_lock import RegistryLock
+from toolyard.catalog.lock.storage import NOTHING_QUARANTINED, ListingLock, LockVerdict
 from toolyard.types.server import NATIVE_SERVER_ID, Server
 from toolyard.types.tool import ValidatedListing
 
 __all__ = ["CombinedLocks"]
 
-_NO_REASONS: Mapping[str, str] = {}
-
 
 @dataclass(frozen=True, slots=True)
-class CombinedLocks:
+class CombinedLocks(ListingLock):
     """All locks of one process.
 
     Configured servers are compared with ``mcp.lock``, or without that file with their first-use pins;
@@ -39,24 +38,13 @@ class CombinedLocks:
         is_quarantined = server.trust in self.first_use.quarantined_trusts
         return is_quarantined or (self.file is not None and self.file.exists)
 
-    def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
-        """Return the reasons why tools are quarantined, by the tools' names on the server."""
+    def find_verdict(self, contents: ValidatedListing) -> LockVerdict:
         lock = self._lock_for(contents)
-        return _NO_REASONS if lock is None else lock.quarantine_reasons(contents)
-
-    def change(self, contents: ValidatedListing, tool: str) -> Change | None:
-        """Return the change for which a tool is quarantined, None if it is not."""
-        lock = self._lock_for(contents)
-        return None if lock is None else lock.change(contents, tool)
+        return NOTHING_QUARANTINED if lock is None else lock.find_verdict(contents)
 
     def instructions(self, contents: ValidatedListing) -> str | None:
         """Return the server's instructions; None if they are not the accepted ones."""
-        lock = self._lock_for(contents)
-        return (
-            contents.listing.instructions
-            if lock is None or lock.has_accepted_instructions(contents)
-            else None
-        )
+        return contents.listing.instructions if self.has_accepted_instructions(contents) else None
 
     async def check_listing(self, server: Server, contents: ValidatedListing) -> None:
         """Compare a listing, fetched or loaded from storage, with the server's lock. Raise StoreError."""
@@ -93,7 +81,7 @@ class CombinedLocks:
             return accepted
         return [] if self.file is None else await asyncio.to_thread(self.file.accept, server, contents, keys)
 
-    def _lock_for(self, contents: ValidatedListing) -> LockFile | RegistryLock | FirstUseLock | None:
+    def _lock_for(self, contents: ValidatedListing) -> ListingLock | None:
         # Built-in tools are part of this program, so no server can change them.
         if contents.server_id == NATIVE_SERVER_ID:
             return None

@@ -21,6 +21,7 @@ from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.pins import ServerPins, pack_pins
 from toolyard.catalog.lock.storage import (
     MAX_SAVE_ATTEMPTS,
+    NOTHING_QUARANTINED,
     LockVerdict,
     PinEntry,
     PinEntryStorage,
@@ -49,7 +50,6 @@ _QUARANTINED_TRUSTS: Mapping[PinTools, frozenset[Trust]] = {
     PinTools.UNTRUSTED: frozenset({Trust.UNTRUSTED}),
     PinTools.ALL: frozenset(Trust),
 }
-_NOTHING_QUARANTINED = LockVerdict()
 
 
 def first_use_pin_key(server: Server) -> PinKey:
@@ -159,7 +159,7 @@ class FirstUseLock(StoredLock):
     def _uncompared_verdict(self, contents: ValidatedListing) -> LockVerdict:
         # Verdicts are evicted. The next check, at the latest that of the next call, compares again.
         if self._mode is PinTools.OFF or contents.server_id in self._exempt_servers:
-            return _NOTHING_QUARANTINED
+            return NOTHING_QUARANTINED
         return super()._uncompared_verdict(contents)
 
     async def _is_outdated(self, verdict: LockVerdict) -> bool:

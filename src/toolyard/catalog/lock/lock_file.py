@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 from threading import Lock, Thread
@@ -28,7 +28,7 @@ from toolyard.catalog.lock.pins import (
     raise_broken_lock,
     require_object,
 )
-from toolyard.catalog.lock.storage import LockVerdict
+from toolyard.catalog.lock.storage import NOTHING_QUARANTINED, ListingLock, LockVerdict
 from toolyard.config.file_io import decode_utf8, lock_for_editing, read_regular_file, write_atomically
 from toolyard.errors import ConfigError
 from toolyard.types.server import Server, StdioSpec
@@ -156,7 +156,6 @@ _MAX_INLINE_BYTES = 256 * 1024
 """Size up to which a changed file is loaded at once."""
 _FileStamp: TypeAlias = tuple[int, int, int] | str
 """Time, size and number of the file, or the name of the error."""
-_NO_REASONS: Mapping[str, str] = {}
 
 
 def pin_server_contents(server: Server, contents: ValidatedListing) -> ServerPins:
@@ -165,7 +164,7 @@ def pin_server_contents(server: Server, contents: ValidatedListing) -> ServerPin
     return build_pins(contents, None if package is None else package[0])
 
 
-class LockFile:
+class LockFile(ListingLock):
     """Compares servers with ``mcp.lock``. Without a file all tools are accepted, with a broken file none."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -195,28 +194,12 @@ class LockFile:
         """True if there is a lock file, valid or broken."""
         return self._get_loaded().exists
 
-    def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
-        """Return the reasons why tools are quarantined, by the tools' names on the server.
-
-        Return the same object as long as nothing changes. Instances are not covered by the file.
-        """
+    def find_verdict(self, contents: ValidatedListing) -> LockVerdict:
         loaded = self._get_loaded()
+        # Instances are not covered by the file.
         if contents.server_id.startswith("@") or not loaded.exists:
-            return _NO_REASONS
-        return loaded.compare(contents).reasons
-
-    def change(self, contents: ValidatedListing, tool: str) -> Change | None:
-        """Return the change for which a tool is quarantined, None if it is not."""
-        loaded = self._get_loaded()
-        return None if loaded.pins is None else loaded.compare(contents).changes.get(tool)
-
-    def has_accepted_instructions(self, contents: ValidatedListing) -> bool:
-        """Return True if the server's instructions are the accepted ones."""
-        loaded = self._get_loaded()
-        if loaded.pins is None:
-            return loaded.problem is None
-        pins = loaded.pins.get(contents.server_id)
-        return pins is not None and (pins.instructions or "") == (contents.listing.instructions or "")
+            return NOTHING_QUARANTINED
+        return loaded.compare(contents)
 
     def changes(self, server: Server, contents: ValidatedListing) -> list[Change]:
         """Return all changes of a server, none without a lock. Raise LockBroken."""
@@ -337,6 +320,9 @@ class _LoadedLock:
         if self.pins is None:
             first_line = str(self.problem.problems[0] if self.problem else "").split("\n", 1)[0]
             reason = f"the lock cannot be used: {first_line}"
-            return LockVerdict({}, {definition.name: reason for definition in contents.definitions})
-        changes = compare_pins(contents.server_id, build_pins(contents), self.pins.get(contents.server_id))
-        return LockVerdict.from_changes(changes)
+            reasons = {definition.name: reason for definition in contents.definitions}
+            return LockVerdict({}, reasons, instructions_accepted=False)
+        pins = self.pins.get(contents.server_id)
+        verdict = LockVerdict.from_changes(compare_pins(contents.server_id, build_pins(contents), pins))
+        # None of a server without pins are accepted.
+        return verdict if pins is not None else replace(verdict, instructions_accepted=False)

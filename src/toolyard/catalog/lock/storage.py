@@ -5,6 +5,7 @@ that use it.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -18,6 +19,8 @@ from toolyard.types.tool import ValidatedListing
 
 __all__ = [
     "MAX_SAVE_ATTEMPTS",
+    "NOTHING_QUARANTINED",
+    "ListingLock",
     "LockVerdict",
     "MemoryPinEntryStorage",
     "PinEntry",
@@ -145,26 +148,39 @@ class LockVerdict:
         return cls({}, reasons, False, pin_keys, (), checked_at)
 
 
-class StoredLock:
+NOTHING_QUARANTINED = LockVerdict()
+
+
+class ListingLock(ABC):
+    """Lock that has a verdict about each listing."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def find_verdict(self, contents: ValidatedListing) -> LockVerdict:
+        """Return the verdict about a listing: the same object as long as nothing changes."""
+
+    def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
+        """Return the reasons why tools are quarantined, by the tools' names on the server."""
+        return self.find_verdict(contents).reasons
+
+    def change(self, contents: ValidatedListing, tool: str) -> Change | None:
+        """Return the change for which a tool is quarantined, None if it is not."""
+        return self.find_verdict(contents).changes.get(tool)
+
+    def has_accepted_instructions(self, contents: ValidatedListing) -> bool:
+        """Return True if the server's instructions are the accepted ones."""
+        return self.find_verdict(contents).instructions_accepted
+
+
+class StoredLock(ListingLock):
     """Lock with pins in a storage. Listings are compared when they are fetched, and their verdicts kept."""
 
     def __init__(self, max_verdicts: int) -> None:
         self._verdicts: LruCache[tuple[str, str], LockVerdict] = LruCache(max_verdicts)
         """Verdicts by server and content of the listing."""
 
-    def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
-        """Return the reasons why tools are quarantined, by the tools' names on the server."""
-        return self._find_verdict(contents).reasons
-
-    def change(self, contents: ValidatedListing, tool: str) -> Change | None:
-        """Return the change for which a tool is quarantined, None if it is not."""
-        return self._find_verdict(contents).changes.get(tool)
-
-    def has_accepted_instructions(self, contents: ValidatedListing) -> bool:
-        """Return True if the server's instructions are the accepted ones."""
-        return self._find_verdict(contents).instructions_accepted
-
-    def _find_verdict(self, contents: ValidatedListing) -> LockVerdict:
+    def find_verdict(self, contents: ValidatedListing) -> LockVerdict:
         verdict = self._verdicts.get((contents.server_id, contents.content_hash))
         return self._uncompared_verdict(contents) if verdict is None else verdict
 
