@@ -18,7 +18,7 @@ from toolyard.config.known_servers import KnownServer, KnownVariable, SignInMeth
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.errors import BadAnswer
 from toolyard.net import OutboundHttp
-from toolyard.types.json_values import list_or_empty, object_or_empty
+from toolyard.types.json_values import list_or_empty, object_or_empty, text_or_empty
 from toolyard.types.server import URL_TRANSPORT_LABELS
 
 __all__ = ["PublicRegistry"]
@@ -69,7 +69,7 @@ class PublicRegistry:
 
 def _read_server(raw: dict[str, Any]) -> KnownServer | None:
     """Return a server of the registry, or None without an address or a package that we can start."""
-    name = _text(raw.get("name"))
+    name = text_or_empty(raw.get("name"))
     entries = chain(_read_remotes(name, raw.get("remotes")), _read_packages(name, raw.get("packages")))
     found = next(entries, None)
     if not name or found is None:
@@ -78,12 +78,12 @@ def _read_server(raw: dict[str, Any]) -> KnownServer | None:
     repository = object_or_empty(raw.get("repository")).get("url")
     return KnownServer(
         name,
-        _text(raw.get("title")) or name,
-        _text(raw.get("description")),
+        text_or_empty(raw.get("title")) or name,
+        text_or_empty(raw.get("description")),
         entry,
         SignInMethod.KEY if any(each.secret for each in variables) else SignInMethod.NONE,
         tuple({each.name: each for each in variables}.values()),
-        _text(repository) or None,
+        text_or_empty(repository) or None,
     )
 
 
@@ -92,7 +92,10 @@ _Entry = tuple[dict[str, JsonValue], list[KnownVariable]]
 
 def _read_remotes(name: str, remotes: Any) -> Iterator[_Entry]:
     for remote in _objects(remotes):
-        url, kind = _text(remote.get("url")), _text(remote.get("type")).removeprefix("streamable-")
+        url, kind = (
+            text_or_empty(remote.get("url")),
+            text_or_empty(remote.get("type")).removeprefix("streamable-"),
+        )
         # User information is not offered: "https://good.example@evil.example" leads to evil.example.
         if kind not in URL_TRANSPORT_LABELS or not _HTTPS_URL.match(url):
             continue
@@ -105,9 +108,9 @@ def _read_remotes(name: str, remotes: Any) -> Iterator[_Entry]:
 
 def _read_packages(name: str, packages: Any) -> Iterator[_Entry]:
     for package in _objects(packages):
-        runner = _RUNNERS.get(_text(package.get("registryType")))
-        identifier, version = _text(package.get("identifier")), _text(package.get("version"))
-        is_stdio = _text(object_or_empty(package.get("transport")).get("type")) == "stdio"
+        runner = _RUNNERS.get(text_or_empty(package.get("registryType")))
+        identifier, version = text_or_empty(package.get("identifier")), text_or_empty(package.get("version"))
+        is_stdio = text_or_empty(object_or_empty(package.get("transport")).get("type")) == "stdio"
         if runner is None or not is_stdio or not _PACKAGE_NAME.fullmatch(identifier):
             continue
         values = _InputTranslator(name)
@@ -142,7 +145,7 @@ class _InputTranslator:
         """Return headers or environment variables: fixed values, defaults, and required inputs."""
         texts: dict[str, JsonValue] = {}
         for each in inputs:
-            name = _text(each.get("name"))
+            name = text_or_empty(each.get("name"))
             text = self._read_value(each, name)
             if name and text is not None:
                 texts[name] = text
@@ -150,8 +153,8 @@ class _InputTranslator:
 
     def read_argument(self, argument: dict[str, Any]) -> list[JsonValue]:
         """Return the words of one argument of the command."""
-        name = _text(argument.get("name"))
-        hint = _text(argument.get("valueHint")) or name.lstrip("-")
+        name = text_or_empty(argument.get("name"))
+        hint = text_or_empty(argument.get("valueHint")) or name.lstrip("-")
         text = self._read_value(argument, hint)
         words: list[JsonValue] = [] if text is None else [text]
         if argument.get("type") == "named" and (text is not None or argument.get("isRequired") is True):
@@ -165,16 +168,16 @@ class _InputTranslator:
             if match[1] is None:
                 return "$${"  # It must not refer to a variable of the person's environment.
             found = object_or_empty(declared.get(match[1]))
-            default = _text(found.get("value")) or _text(found.get("default"))
+            default = text_or_empty(found.get("value")) or text_or_empty(found.get("default"))
             return default.replace("${", "$${") or self._add(match[1], found)
 
         return _PLACEHOLDER.sub(replace, text)
 
     def _read_value(self, raw: dict[str, Any], name: str) -> str | None:
-        value = _text(raw.get("value"))
+        value = text_or_empty(raw.get("value"))
         if value:
             return self.expand(value, object_or_empty(raw.get("variables")))
-        default = _text(raw.get("default"))
+        default = text_or_empty(raw.get("default"))
         if raw.get("isRequired") is not True or default:
             return default.replace("${", "$${") or None
         return self._add(name, raw)
@@ -182,14 +185,10 @@ class _InputTranslator:
     def _add(self, name: str, raw: dict[str, Any]) -> str:
         rest = _NOT_IN_VARIABLES.sub("_", f"{self._server}_{name}").strip("_")
         variable = f"MCP_{self._publisher}__{rest}".upper()
-        purpose = _text(raw.get("description")) or name
+        purpose = text_or_empty(raw.get("description")) or name
         self.variables.append(KnownVariable(variable, purpose, raw.get("isSecret") is True))
         return f"${{{variable}}}"
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
     return [object_or_empty(each) for each in list_or_empty(value)]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""

@@ -15,7 +15,7 @@ from toolyard.auth.errors import AddressNotAllowed
 from toolyard.config.value_checks import normalize_host, url_fault
 from toolyard.results.json_size import estimate_characters
 from toolyard.types.chat import Question
-from toolyard.types.json_values import list_or_empty, object_or_empty
+from toolyard.types.json_values import list_or_empty, object_or_empty, text_or_empty
 from toolyard.types.server import HttpSpec, Server
 from toolyard.types.tool import JsonObject
 from toolyard.types.visible_text import hidden_or_space
@@ -42,9 +42,9 @@ _MAX_SAMPLING_TOKENS = 2**31
 
 def parse_elicitation(params: JsonObject) -> Question | None:
     """Return the question of an elicitation; None if it cannot be displayed."""
-    message = sanitize_text(_text_or_empty(params.get("message"))[:_MAX_MESSAGE_CHARACTERS])
+    message = sanitize_text(text_or_empty(params.get("message"))[:_MAX_MESSAGE_CHARACTERS])
     if params.get("mode", "form") == "url":
-        url = normalize_web_url(_text_or_empty(params.get("url")))
+        url = normalize_web_url(text_or_empty(params.get("url")))
         return None if url is None else Question(kind="url", message=message, url=url)
     schema = object_or_empty(params.get("requestedSchema"))
     # Counted first: to encode a schema of many megabytes takes long.
@@ -72,7 +72,7 @@ class SamplingRequest:
         temperature, max_tokens = (_number_or_none(params.get(key)) for key in ("temperature", "maxTokens"))
         return cls(
             tuple(_parse_messages(params.get("messages"))),
-            _text_or_empty(params.get("systemPrompt")) or None,
+            text_or_empty(params.get("systemPrompt")) or None,
             None if temperature is None else float(temperature),
             None if max_tokens is None else min(max(1, int(max_tokens)), _MAX_SAMPLING_TOKENS),
         )
@@ -111,7 +111,7 @@ def _read_content_text(content: object) -> str:
 
 def _read_block_text(content: object) -> str:
     block = object_or_empty(content)
-    return _text_or_empty(block.get("text")) or f"({_text_or_empty(block.get('type'))[:40] or 'nothing'})"
+    return text_or_empty(block.get("text")) or f"({text_or_empty(block.get('type'))[:40] or 'nothing'})"
 
 
 def normalize_web_url(url: str) -> str | None:
@@ -165,7 +165,3 @@ def _number_or_none(value: object) -> int | float | None:
         return value if math.isfinite(value) else None
     except OverflowError:  # an integer that no float can represent
         return None
-
-
-def _text_or_empty(value: object) -> str:
-    return value if isinstance(value, str) else ""

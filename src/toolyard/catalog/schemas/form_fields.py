@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from toolyard.catalog.schemas.normalize import resolve_reference
 from toolyard.catalog.schemas.schema_merge import JSON_TYPES
-from toolyard.types.json_values import list_or_empty, object_or_empty
+from toolyard.types.json_values import list_or_empty, object_or_empty, text_or_empty
 from toolyard.types.tool import JsonObject
 
 __all__ = [
@@ -281,10 +281,10 @@ class _FieldReader:
             found,
             name=name,
             required=required,
-            title=_get_text(schema, "title") or found.title,
-            help=_get_text(schema, "description") or found.help,
+            title=text_or_empty(schema.get("title")) or found.title,
+            help=text_or_empty(schema.get("description")) or found.help,
             default=schema.get("default", found.default),
-            format=_get_text(schema, "format") or found.format,
+            format=text_or_empty(schema.get("format")) or found.format,
             limits=_read_limits(schema) or found.limits,
             kind="choice" if found.kind == "fixed" and not required else found.kind,
         )
@@ -363,7 +363,11 @@ def _choose_plain_kind(schema: JsonObject, name: str) -> FieldKind:
 
 def _read_options(schema: JsonObject) -> tuple[FieldOption, ...]:
     if "const" in schema:
-        return (FieldOption(schema["const"], _get_text(schema, "title") or _format_value(schema["const"])),)
+        return (
+            FieldOption(
+                schema["const"], text_or_empty(schema.get("title")) or _format_value(schema["const"])
+            ),
+        )
     values, names = list_or_empty(schema.get("enum")), list_or_empty(schema.get("enumNames"))
     labels = names if len(names) == len(values) else [None] * len(values)
     return tuple(
@@ -536,8 +540,3 @@ _FORMAT_CHECKS: Mapping[str, tuple[Callable[[str], bool], str]] = {
         "a date and time such as 2026-07-28T12:00:00Z",
     ),
 }
-
-
-def _get_text(schema: JsonObject, name: str) -> str:
-    value = schema.get(name)
-    return value if isinstance(value, str) else ""

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.protocol.codec import JsonFragment, encode, encode_fragment
 from toolyard.registry import Registry
+from toolyard.types.json_values import text_or_empty
 from toolyard.types.registry import AuthChoice, RegistryServer, ServerDraft
 from toolyard.web import service_dependencies as deps
 from toolyard.web.access.authentication import RequestUser
@@ -94,7 +95,9 @@ def _build_preview_model(preview: ServerPreview) -> PreviewResponse:
             _build_resource_model(each, "uriTemplate") for each in preview.resource_templates
         ],
         prompts=[
-            PreviewPrompt(name=_get_text(each, "name"), description=_get_text(each, "description"))
+            PreviewPrompt(
+                name=text_or_empty(each.get("name")), description=text_or_empty(each.get("description"))
+            )
             for each in preview.prompts
         ],
     )
@@ -113,14 +116,10 @@ def _encode_preview(preview: ServerPreview) -> JsonFragment:
 
 def _build_resource_model(raw: Mapping[str, Any], uri_key: str) -> PreviewResource:
     return PreviewResource(
-        uri=_get_text(raw, uri_key), name=_get_text(raw, "name"), description=_get_text(raw, "description")
+        uri=text_or_empty(raw.get(uri_key)),
+        name=text_or_empty(raw.get("name")),
+        description=text_or_empty(raw.get("description")),
     )
-
-
-def _get_text(raw: Mapping[str, Any], key: str) -> str:
-    """Return a string field, or an empty string if the server sent another type."""
-    value = raw.get(key)
-    return value if isinstance(value, str) else ""
 
 
 class ChoiceRequest(request_model(AuthChoice), schema="ChoiceGiven"):
