@@ -525,7 +525,7 @@ async def test_a_broken_tool_is_quarantined_after_loading_as_after_fetching(
     assert loaded is not None
     assert loaded.contents == fetched.contents
     assert len(loaded.quarantined) == 2
-    assert len(loaded.remarks) == 1
+    assert len(loaded.contents.remarks) == 1
 
 
 async def test_a_listing_that_cannot_be_written_is_used_but_not_stored(

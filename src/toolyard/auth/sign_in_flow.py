@@ -41,7 +41,6 @@ __all__ = [
     "SignInFlow",
     "choose_scopes",
     "scopes_in_challenge",
-    "scopes_to_request_again",
 ]
 
 
@@ -130,7 +129,7 @@ def scopes_in_challenge(challenge: Challenge | None) -> tuple[str, ...]:
     return () if challenge is None else tuple(challenge.params.get("scope", "").split())
 
 
-def scopes_to_request_again(grant: OAuthGrant | None, configured: tuple[str, ...]) -> tuple[str, ...]:
+def _scopes_to_request_again(grant: OAuthGrant | None, configured: tuple[str, ...]) -> tuple[str, ...]:
     """Return the scopes of a grant to request again, and those that the server has demanded since.
 
     If scopes are configured, the previously requested ones are not repeated: otherwise a scope that no
@@ -198,21 +197,24 @@ class SignInFlow:
         target: SignInTarget,
         *,
         challenge: Challenge | None = None,
-        more_scopes: tuple[str, ...] = (),
+        more_scopes: tuple[str, ...] | None = None,
         owner: str = "",
         client_identity: ClientIdentity | None = None,
     ) -> AuthorizationRequest:
         """Start a sign-in: return the authorization request, and store the data for the second step.
 
-        ``challenge`` is the server's challenge, if it was received already. ``owner`` identifies the user and
-        must be the same in ``finish``. ``client_identity`` replaces ours if it depends on the address that
-        the user's browser used. Raises AuthError or AuthUnavailable.
+        ``challenge`` is the server's challenge, if it was received already. ``more_scopes`` are requested
+        beside the usual ones; None: those of the earlier sign-in, and those demanded since. ``owner``
+        identifies the user and must be the same in ``finish``. ``client_identity`` replaces ours if it
+        depends on the address that the user's browser used. Raises AuthError or AuthUnavailable.
         """
         identity = client_identity or self._client_identity
         http_client = OAuthHttpClient(self._net, target.address_policy)
         challenge = challenge or await probe_for_challenge(http_client, target)
         discovery = await self._discover_server(http_client, key, target, challenge)
         endpoint = _require_authorization_endpoint(discovery, legacy=target.oauth.legacy_discovery)
+        if more_scopes is None:
+            more_scopes = _scopes_to_request_again(await self._find_grant(key), target.oauth.scopes)
         scopes = choose_scopes(target.oauth.scopes, challenge, discovery, more_scopes)
         client = await get_or_register_client(
             http_client, self._storage, target, identity, discovery, scopes, self._clock()
@@ -319,10 +321,13 @@ class SignInFlow:
     async def _discover_server(
         self, http_client: OAuthHttpClient, key: str, target: SignInTarget, challenge: Challenge | None
     ) -> DiscoveryResult:
-        # get_grants omits an unreadable grant instead of raising: this sign-in will replace it.
-        stored = (await self._storage.get_grants((key,))).get(key)
+        stored = await self._find_grant(key)
         preferred = target.oauth.issuer or (stored.issuer if stored is not None else None)
         return await discover_authorization_server(http_client, target, challenge, preferred_issuer=preferred)
+
+    async def _find_grant(self, key: str) -> OAuthGrant | None:
+        # get_grants omits an unreadable grant instead of raising: this sign-in will replace it.
+        return (await self._storage.get_grants((key,))).get(key)
 
     async def _exchange_code(self, pending: PendingSignIn, code: str) -> OAuthGrant:
         # From the stored sign-in and not from the current definition: the code goes only to the token

@@ -25,7 +25,6 @@ from toolyard.auth.sign_in_flow import (
     AuthorizationRequest,
     AuthorizationResponse,
     SignInFlow,
-    scopes_to_request_again,
 )
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage, LazyAuthStorage, OAuthGrant
@@ -214,13 +213,11 @@ async def _run_flow(
     flow: SignInFlow, storage: AuthStorage, key: str, target: SignInTarget, prompt: _SignInPrompt
 ) -> OAuthGrant:
     for last in (False, True):
-        kept = (await storage.get_grants((key,))).get(key)
-        more = scopes_to_request_again(kept, target.oauth.scopes)
         try:
-            started = await flow.begin(key, target, more_scopes=more)
+            started = await flow.begin(key, target)
         except IssuerUnconfirmed as error:
             await _confirm(storage, target, prompt.server, error)
-            started = await flow.begin(key, target, more_scopes=more)
+            started = await flow.begin(key, target)
         try:
             answer = await prompt.wait_for_response(started)
         except BaseException:

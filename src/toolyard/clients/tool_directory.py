@@ -457,7 +457,11 @@ class ToolDirectory:
 
 
 def _reuse_equal_contents(now: Catalogue, before: Catalogue | None) -> Catalogue:
-    if before is None or now.contents is before.contents or now.content_hash != before.content_hash:
+    if (
+        before is None
+        or now.contents is before.contents
+        or now.contents.content_hash != before.contents.content_hash
+    ):
         return now
     return replace(now, contents=before.contents)
 

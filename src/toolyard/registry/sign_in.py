@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from toolyard.auth.errors import AnswerRejected, AuthError, AuthorizationDenied, AuthUnavailable
-from toolyard.auth.sign_in_flow import AuthorizationResponse, SignInFlow, scopes_to_request_again
+from toolyard.auth.sign_in_flow import AuthorizationResponse, SignInFlow
 from toolyard.auth.sign_in_target import ClientIdentity
 from toolyard.auth.storage import AuthStorage, OAuthGrant, PendingSignIn
 from toolyard.errors import Problem, ToolyardError
@@ -53,13 +53,10 @@ class InstanceSignIns:
         """
         instance, server = await self._registry.get_instance(user_id, instance_id)
         choice = _require_oauth_choice(instance, server)
-        key = instance.grant_key
-        grant = (await self._storage.get_grants((key,))).get(key)
         try:
             request = await self._flow.begin(
-                key,
+                instance.grant_key,
                 choice_target(server, choice),
-                more_scopes=scopes_to_request_again(grant, choice.scopes),
                 owner=format_sign_in_owner(user_id, browser),
                 client_identity=client_identity,
             )
@@ -195,14 +192,10 @@ class ConfigSignIns:
         server's id.
         """
         spec = _require_sign_in_spec(server, principal)
-        key = config_grant_key(server, principal)
-        grant = (await self._storage.get_grants((key,))).get(key)
         try:
-            target = build_config_target(server, spec)
             request = await self._flow.begin(
-                key,
-                target,
-                more_scopes=scopes_to_request_again(grant, target.oauth.scopes),
+                config_grant_key(server, principal),
+                build_config_target(server, spec),
                 owner=format_sign_in_owner(principal.id, browser),
                 client_identity=client_identity,
             )

@@ -11,6 +11,7 @@ from sqlalchemy import Column, Connection, Table, and_, select, update
 
 from toolyard.store.change_feed.signals import KEY_CHANNEL, Signals
 from toolyard.store.errors import Unreadable
+from toolyard.store.repositories.rows import secret_location
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import upsert
 from toolyard.store.sql.executor import DatabaseExecutor
@@ -115,7 +116,7 @@ class KeyRotation:
                 new = (
                     None
                     if old is None
-                    else self._cipher.reencrypt(bytes(old), _associated_data(column, key_values))
+                    else self._cipher.reencrypt(bytes(old), secret_location(column, *key_values))
                 )
             except Unreadable:
                 unreadable += 1
@@ -133,7 +134,3 @@ class KeyRotation:
             connection.execute(update(keys).where(is_canary).values(body=new))
             upsert(connection, keys, {"id": RETIRED_CANARY_ID, "body": old}, key=("id",))
         self._signals.notify(connection, KEY_CHANNEL, "")
-
-
-def _associated_data(column: Column[Any], key_values: Sequence[str]) -> str:
-    return f"{column.table.name}.{column.name}:{':'.join(key_values)}"

@@ -171,11 +171,6 @@ class Catalogue:
         return self.contents.server_id
 
     @property
-    def content_hash(self) -> str:
-        """Hash that is equal if and only if the listings are equal byte for byte."""
-        return self.contents.content_hash
-
-    @property
     def listing(self) -> RawListing:
         """Unchanged response of the server: prompts, resources, server info, instructions."""
         return self.contents.listing
@@ -189,11 +184,6 @@ class Catalogue:
     def quarantined(self) -> tuple[QuarantinedTool, ...]:
         """Tools with invalid definitions, each with the reason."""
         return self.contents.quarantined
-
-    @property
-    def remarks(self) -> tuple[ToolRemark, ...]:
-        """Warnings about valid tools."""
-        return self.contents.remarks
 
     def find(self, tool: str) -> Definition | None:
         """Return the definition with this name (the server's own, not the exposed one), or None."""

@@ -71,7 +71,7 @@ async def test_their_tools_are_all_sound(catalogues: CatalogueCache, listings: d
         found = await catalogues.get(server(name), LOCAL_PRINCIPAL)
         assert len(found.definitions) == len(listings[name].tools) > 0
         assert found.quarantined == ()
-        assert found.remarks == ()
+        assert found.contents.remarks == ()
 
 
 async def test_their_tools_have_plain_names(catalogues: CatalogueCache) -> None:

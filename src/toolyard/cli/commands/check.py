@@ -149,7 +149,7 @@ def check_catalogues(
     for catalogue in tool_listing.catalogues.values():
         server = servers[catalogue.server_id]
         # Their texts name the server.
-        texts = map(str, (*catalogue.quarantined, *catalogue.remarks))
+        texts = map(str, (*catalogue.quarantined, *catalogue.contents.remarks))
         report.notes += [replace(_make_problem(server, text), path=None) for text in texts]
         names = [definition.name for definition in catalogue.definitions]
         report.notes += _find_unused_patterns(server, names)

@@ -18,7 +18,7 @@ from toolyard.store.change_feed.signals import (
     Signals,
 )
 from toolyard.store.repositories.cascades import delete_credential_rows, delete_user_rows
-from toolyard.store.repositories.rows import delete_all_but_newest
+from toolyard.store.repositories.rows import delete_all_but_newest, secret_location
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import insert_if_absent, raise_if_violated, upsert
 from toolyard.store.sql.executor import DatabaseExecutor
@@ -433,7 +433,7 @@ class SqlAccountStorage:
 
         Deletes those started more than a day ago, and the oldest ones beyond a limit.
         """
-        sealed = self._cipher.encrypt(body, _sign_in_associated_data(digest))
+        sealed = self._cipher.encrypt(body, secret_location(sign_ins.c.body, digest))
 
         def insert_sign_in(connection: Connection) -> None:
             connection.execute(delete(sign_ins).where(sign_ins.c.at < now - _DAY_SECONDS))
@@ -450,15 +450,11 @@ class SqlAccountStorage:
         row = await self._delete_returning(statement)
         if row is None or row.at <= newer_than:
             return None
-        return self._cipher.decrypt(row.body, _sign_in_associated_data(digest))
+        return self._cipher.decrypt(row.body, secret_location(sign_ins.c.body, digest))
 
 
 def _notice_text(notice: AccountNotice | None) -> str | None:
     return None if notice is None else orjson.dumps(asdict(notice)).decode()
-
-
-def _sign_in_associated_data(digest: str) -> str:
-    return f"sign_ins.body:{digest}"
 
 
 def _name_taken_error(name: str) -> NameTaken:

@@ -7,20 +7,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Connection, Table, delete, func, select
+from sqlalchemy import Column, Connection, Table, delete, func, select
 
 from toolyard.errors import LimitReached
 from toolyard.store.sql.cipher import Cipher
 from toolyard.types.plurals import format_count
 from toolyard.types.registry import record_fields
 
-__all__ = ["RecordMapper", "batches", "delete_all_but_newest", "require_below_limit"]
+__all__ = ["RecordMapper", "batches", "delete_all_but_newest", "require_below_limit", "secret_location"]
 
 
 def batches(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
     """Yield the items in parts, each small enough for the parameters of one query."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+def secret_location(column: Column[Any], *key: str) -> str:
+    """Return the associated data that binds a secret to its column and row."""
+    return f"{column.table.name}.{column.name}:{':'.join(key)}"
 
 
 def delete_all_but_newest(
@@ -75,7 +80,7 @@ class RecordMapper(Generic[R]):
             columns[name] = members[columns[name]]
         for name in self._secrets:
             if columns[name] is not None:
-                columns[name] = cipher.decrypt_text(columns[name], self._associated_data(name, columns))
+                columns[name] = cipher.decrypt_text(columns[name], self._secret_location(name, columns))
         return self._record(**{name: columns[name] for name in self._names}, **more)
 
     def values(self, record: R, cipher: Cipher, **more: Any) -> dict[str, Any]:
@@ -84,9 +89,8 @@ class RecordMapper(Generic[R]):
         for name in self._members:
             columns[name] = columns[name].value
         for name in self._secrets:
-            columns[name] = cipher.encrypt_text(columns[name], self._associated_data(name, columns))
+            columns[name] = cipher.encrypt_text(columns[name], self._secret_location(name, columns))
         return columns
 
-    def _associated_data(self, name: str, columns: Mapping[str, Any]) -> str:
-        """Return the text that binds a secret to its column and row, as ``key_rotation`` expects it."""
-        return f"{self._table.name}.{name}:{':'.join(columns[key] for key in self._keys)}"
+    def _secret_location(self, name: str, columns: Mapping[str, Any]) -> str:
+        return secret_location(self._table.c[name], *(columns[key] for key in self._keys))

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Table, delete, select, update
 from toolyard.auth.storage import OAuthClient, OAuthGrant, PendingSignIn, issuer_digest
 from toolyard.store.errors import Unreadable, Unstorable
 from toolyard.store.locks import RefreshLocks
-from toolyard.store.repositories.rows import batches, delete_all_but_newest
+from toolyard.store.repositories.rows import batches, delete_all_but_newest, secret_location
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import upsert
 from toolyard.store.sql.executor import DatabaseExecutor
@@ -201,20 +201,16 @@ class SqlAuthStorage:
             body = orjson.dumps(asdict(record), default=sorted)
         except TypeError as error:
             raise Unstorable(f"a sign-in cannot be stored: {error}") from None
-        return self._cipher.encrypt(body, _associated_data(table, row_digest))
+        return self._cipher.encrypt(body, secret_location(table.c.body, row_digest))
 
     def _decrypt_record(self, record_type: type[_R], table: Table, row_digest: str, body: bytes) -> _R:
-        decrypted = self._cipher.decrypt(bytes(body), _associated_data(table, row_digest))
+        decrypted = self._cipher.decrypt(bytes(body), secret_location(table.c.body, row_digest))
         return _record_from_json(record_type, orjson.loads(decrypted))
 
 
 def _binding_digest(server_url: str, client_id: str, *, for_secret: bool) -> str:
     # A binding of an earlier version counts for the secret.
     return compute_digest(server_url, client_id, *(() if for_secret else ("without secret",)))
-
-
-def _associated_data(table: Table, row_digest: str) -> str:
-    return f"{table.name}.body:{row_digest}"
 
 
 def _record_from_json(record_type: type[_R], stored: dict[str, Any]) -> _R:
