@@ -11,7 +11,7 @@ from typing import Any
 from toolyard.types.server import HttpSpec, Server
 from toolyard.types.tool import Definition
 
-__all__ = ["definition_hash", "entry_hash"]
+__all__ = ["definition_hash", "entry_hash", "hashed_fields"]
 
 
 def definition_hash(definition: Definition) -> str:
@@ -20,17 +20,19 @@ def definition_hash(definition: Definition) -> str:
     Covers name, title, description, both schemas and annotations. The order of object keys does not matter,
     the order of arrays does; integers of any size are exact. Equal in every process, version and platform.
     """
-    text = _canonical(
-        {
-            "name": definition.name,
-            "title": definition.title,
-            "description": definition.description,
-            "inputSchema": definition.input_schema,
-            "outputSchema": definition.output_schema,
-            "annotations": definition.annotations,
-        }
-    )
-    return sha256(text).hexdigest()
+    return sha256(_canonical(hashed_fields(definition))).hexdigest()
+
+
+def hashed_fields(definition: Definition) -> dict[str, Any]:
+    """Return the fields of a definition that its hash covers, as servers name them."""
+    return {
+        "name": definition.name,
+        "title": definition.title,
+        "description": definition.description,
+        "inputSchema": definition.input_schema,
+        "outputSchema": definition.output_schema,
+        "annotations": definition.annotations,
+    }
 
 
 def entry_hash(server: Server, key: bytes = b"") -> str:

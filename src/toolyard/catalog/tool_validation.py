@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 import orjson
 
@@ -21,6 +21,7 @@ __all__ = [
     "validate_tools",
 ]
 
+_T = TypeVar("_T")
 MAX_TOOL_NAME_CHARS = 256
 """MCP recommends at most 128 characters. Longer names work too, under a shortened exposed name."""
 MAX_NESTING_LEVELS = 252
@@ -103,37 +104,27 @@ def _parse_definition(server_id: str, tool: object, remarks: list[ToolRemark]) -
     if reason is not None:
         return reason
 
-    # Optional fields of a wrong type are ignored with a remark: the tool is usable without them.
-    title, description = raw.get("title"), raw.get("description")
-    output_schema, annotations = raw.get("outputSchema"), raw.get("annotations")
-    if title is not None and not isinstance(title, str):
-        title = _add_ignored_remark(server_id, name, "title", title, "a string", remarks)
-    if description is not None and not isinstance(description, str):
-        description = _add_ignored_remark(server_id, name, "description", description, "a string", remarks)
-    if output_schema is not None and not isinstance(output_schema, dict):
-        output_schema = _add_ignored_remark(
-            server_id, name, "outputSchema", output_schema, "an object", remarks
-        )
-    if annotations is not None and not isinstance(annotations, dict):
-        annotations = _add_ignored_remark(server_id, name, "annotations", annotations, "an object", remarks)
-    hints = cast("JsonObject", annotations or {})
+    def read_optional(key: str, kind: type[_T], label: str) -> _T | None:
+        # Optional fields of a wrong type are ignored with a remark: the tool is usable without them.
+        value = raw.get(key)
+        if value is None or isinstance(value, kind):
+            return value
+        problem = f"{key} is {_describe_json_type(value)}, not {label}, and was ignored"
+        remarks.append(ToolRemark(server_id, name, problem))
+        return None
+
+    title = read_optional("title", str, "a string")
+    description = read_optional("description", str, "a string") or ""
+    output_schema = cast("JsonObject | None", read_optional("outputSchema", dict, "an object"))
+    hints = cast("JsonObject", read_optional("annotations", dict, "an object") or {})
     if title is None and isinstance(hint := hints.get("title"), str):
         title = hint
     if "inputSchema" not in raw:
         remarks.append(ToolRemark(server_id, name, "it has no inputSchema, which counts as {}"))
     input_schema = cast("JsonObject", raw.get("inputSchema", {}))
-    shape = cast("JsonObject | None", output_schema)
     # Estimated here, where long lists are in a thread: ten thousand long definitions take half a second.
-    tokens = estimate_tool_tokens(name, description or "", input_schema)
-    return Definition(server_id, name, title, description or "", input_schema, shape, hints, raw, tokens)
-
-
-def _add_ignored_remark(
-    server_id: str, tool: str, key: str, value: object, what: str, remarks: list[ToolRemark]
-) -> None:
-    remarks.append(
-        ToolRemark(server_id, tool, f"{key} is {_describe_json_type(value)}, not {what}, and was ignored")
-    )
+    tokens = estimate_tool_tokens(name, description, input_schema)
+    return Definition(server_id, name, title, description, input_schema, output_schema, hints, raw, tokens)
 
 
 def _name_problem(name: str) -> str | None:

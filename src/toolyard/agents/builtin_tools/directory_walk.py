@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -70,9 +70,14 @@ class DirectoryWalk:
             if self._cancellation.should_stop:
                 self.is_incomplete = True
                 return
-            is_folder = _is_folder(each)
+            is_folder = _check_type(each.is_dir)
             entry = WalkEntry(
-                each.name, path + each.name, relative_path + each.name, folder_fd, is_folder, _is_file(each)
+                each.name,
+                path + each.name,
+                relative_path + each.name,
+                folder_fd,
+                is_folder,
+                _check_type(each.is_file),
             )
             if not is_folder:
                 yield entry
@@ -121,15 +126,9 @@ class DirectoryWalk:
         return None
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _check_type(has_type: Callable[..., bool]) -> bool:
+    """Return the answer of a method of DirEntry; False for an entry that cannot be read."""
     try:
-        return entry.is_dir(follow_symlinks=False)
-    except OSError:
-        return False
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file(follow_symlinks=False)
+        return has_type(follow_symlinks=False)
     except OSError:
         return False

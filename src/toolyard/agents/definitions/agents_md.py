@@ -113,22 +113,10 @@ def find_agent(agents: Mapping[str, Agent], name: str) -> Agent | None:
 
 
 def _build_agent(section: AgentSection, front_matter: FrontMatter, file: str | None) -> Agent:
-    name = section.name or front_matter.name or ""
-    return Agent(
-        agent_id(name),
-        name,
-        front_matter.description,
-        section.prompt,
-        front_matter.model or None,
-        front_matter.temperature,
-        front_matter.tools,
-        front_matter.bundles,
-        front_matter.mode,
-        front_matter.max_steps,
-        file,
-        section.line,
-        front_matter.starters,
-    )
+    values = dict(front_matter.values)
+    own_name = values.pop("name", "")
+    name = section.name or own_name
+    return Agent(agent_id(name), name, prompt=section.prompt, file=file, line=section.line, **values)
 
 
 def _prefix_agent_name(problems: list[Problem], agent: Agent) -> list[Problem]:
@@ -139,7 +127,8 @@ def _prefix_agent_name(problems: list[Problem], agent: Agent) -> list[Problem]:
 
 
 def _missing_name_problem(section: AgentSection, front_matter: FrontMatter, file: str | None) -> Problem:
-    if section.name is None and front_matter.name is None:
+    name = section.name or front_matter.values.get("name")
+    if name is None:
         hint = "add a name: key, or put a ## heading before the front matter"
         return Problem(
             "a file that starts with front matter defines one agent and needs a name",
@@ -147,7 +136,6 @@ def _missing_name_problem(section: AgentSection, front_matter: FrontMatter, file
             section.line,
             hint=hint,
         )
-    name = section.name or front_matter.name
     return Problem(f"the name '{name}' contains no letter or digit", file, section.line)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from toolyard.agents.definitions.tools_list import is_tools_line, parse_tool_list
 from toolyard.errors import Problem
@@ -125,17 +125,9 @@ _COUNT_PATTERN = re.compile(r"[0-9]{1,9}")
 
 @dataclass(slots=True)
 class FrontMatter:
-    """Values of the keys, with problems and hints about them."""
+    """Values of the keys, which are named as the fields of ``Agent``, with problems and hints about them."""
 
-    name: str | None = None
-    description: str = ""
-    model: str | None = None
-    temperature: float | None = None
-    tools: tuple[str, ...] | None = None
-    bundles: tuple[str, ...] = ()
-    mode: Literal["direct", "meta"] | None = None
-    max_steps: int | None = None
-    starters: tuple[str, ...] = ()
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
     problems: list[Problem] = field(default_factory=list[Problem])
     hints: list[Problem] = field(default_factory=list[Problem])
 
@@ -174,7 +166,7 @@ class _FrontMatterReader:
             tool_list = parse_tool_list(lines, at)
             for each in tool_list.problems:
                 self._add_problem(each.line_index, "tools", each.message, each.hint)
-            self.front_matter.tools = tuple(tool_list.items)
+            self.front_matter.values["tools"] = tuple(tool_list.items)
             yaml_lines[at : tool_list.end] = [""] * (tool_list.end - at)
             at = tool_list.end
         return "\n".join(yaml_lines)
@@ -207,8 +199,8 @@ class _FrontMatterReader:
             read, expected = reader
             if (found := read(entry.value)) is None:
                 self._add_problem(entry.value.line, key, f"expected {expected}, found {entry.value}")
-            else:
-                setattr(self.front_matter, key, found)
+            elif found != "":  # An empty text is the default.
+                self.front_matter.values[key] = found
 
     def _check_duplicate(self, key: str, at: int) -> None:
         if key in self._first_line_by_key:

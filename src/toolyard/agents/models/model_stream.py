@@ -82,12 +82,13 @@ class ModelStream:
                 raise event
             if event is None:
                 raise self._finish_answer() or StopAsyncIteration
-            self._answer_size += _event_size(event)
+            kind, text = _read_event(event)
+            # Plus one: an endless sequence of empty events must be stopped, too.
+            self._answer_size += 1 + len(text)
             if self._answer_size > _MAX_ANSWER_CHARACTERS:
                 raise provider_errors.endless_answer_error(self._model_ref, _MAX_ANSWER_CHARACTERS)
-            delta = _delta_from_event(event)
-            if delta is not None:
-                return delta
+            if text and kind != "other":
+                return AnswerDelta(kind, text)
 
     def response(self) -> ModelResponse:
         """Return the answer so far, in the form that the provider expects in later requests."""
@@ -166,37 +167,23 @@ def _build_settings(model_ref: ModelRef, model_request: ModelRequest) -> ModelSe
     return settings
 
 
-def _delta_from_event(event: ModelResponseStreamEvent) -> AnswerDelta | None:
-    if isinstance(event, PartDeltaEvent):
-        delta = event.delta
-        if isinstance(delta, TextPartDelta) and delta.content_delta:
-            return AnswerDelta("text", delta.content_delta)
-        if isinstance(delta, ThinkingPartDelta) and delta.content_delta:
-            return AnswerDelta("reasoning", delta.content_delta)
-    elif isinstance(event, PartStartEvent):
-        part = event.part
-        if isinstance(part, TextPart) and part.content:
-            return AnswerDelta("text", part.content)
-        if isinstance(part, ThinkingPart) and part.content:
-            return AnswerDelta("reasoning", part.content)
-    return None
-
-
-def _event_size(event: ModelResponseStreamEvent) -> int:
-    """Return the characters that an event adds, plus one: an endless sequence of empty events must be
-    stopped, too.
-    """
-    added_text: object = None
-    if isinstance(event, PartDeltaEvent):
-        delta = event.delta
-        if isinstance(delta, ToolCallPartDelta):
-            added_text = delta.args_delta
-        elif isinstance(delta, TextPartDelta | ThinkingPartDelta):
-            added_text = delta.content_delta
-    elif isinstance(event, PartStartEvent):
-        part = event.part
-        added_text = part.content if isinstance(part, TextPart | ThinkingPart) else None
-    return 1 + (len(added_text) if isinstance(added_text, str) else 0)
+def _read_event(event: ModelResponseStreamEvent) -> tuple[Literal["text", "reasoning", "other"], str]:
+    """Return the text that an event adds, and its kind."""
+    match event:
+        case (
+            PartDeltaEvent(delta=TextPartDelta(content_delta=str(text)))
+            | PartStartEvent(part=TextPart(content=str(text)))
+        ):
+            return "text", text
+        case (
+            PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text)))
+            | PartStartEvent(part=ThinkingPart(content=str(text)))
+        ):
+            return "reasoning", text
+        case PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(text))):
+            return "other", text
+        case _:
+            return "other", ""
 
 
 def _find_answer_error(response: ModelResponse, model_ref: ModelRef) -> ModelError | None:

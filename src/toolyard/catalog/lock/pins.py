@@ -13,7 +13,7 @@ from hashlib import sha256
 from itertools import chain, repeat
 from typing import Any, NoReturn, TypeAlias, cast
 
-from toolyard.catalog.hashes import definition_hash
+from toolyard.catalog.hashes import definition_hash, hashed_fields
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.tool import Definition, JsonObject
 
@@ -43,14 +43,7 @@ class Pin:
     @classmethod
     def from_definition(cls, definition: Definition) -> Pin:
         """Return the pin of a definition."""
-        fields = {
-            "name": definition.name,
-            "title": definition.title,
-            "description": definition.description,
-            "inputSchema": definition.input_schema,
-            "outputSchema": definition.output_schema,
-            "annotations": definition.annotations or None,
-        }
+        fields = {**hashed_fields(definition), "annotations": definition.annotations or None}
         return cls(
             definition_hash(definition), {key: value for key, value in fields.items() if value is not None}
         )

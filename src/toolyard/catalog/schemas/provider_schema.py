@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from toolyard.catalog.schemas.gemini import gemini_schema
@@ -128,12 +129,8 @@ def _responses_tool(name: str, description: str, schema: Schema) -> dict[str, An
     }
 
 
-def _anthropic_tool(name: str, description: str, schema: Schema) -> dict[str, Any]:
-    return {"name": name, "description": description, "input_schema": schema}
-
-
-def _gemini_tool(name: str, description: str, schema: Schema) -> dict[str, Any]:
-    return {"name": name, "description": description, "parameters": schema}
+def _plain_tool(name: str, description: str, schema: Schema, *, schema_key: str) -> dict[str, Any]:
+    return {"name": name, "description": description, schema_key: schema}
 
 
 _CONVERTERS_BY_PROVIDER: Mapping[
@@ -142,6 +139,6 @@ _CONVERTERS_BY_PROVIDER: Mapping[
 ] = {
     ProviderApi.OPENAI: (_chat_completions_tool, openai_schema),
     ProviderApi.OPENAI_RESPONSES: (_responses_tool, openai_schema),
-    ProviderApi.ANTHROPIC: (_anthropic_tool, anthropic_schema),
-    ProviderApi.GEMINI: (_gemini_tool, gemini_schema),
+    ProviderApi.ANTHROPIC: (partial(_plain_tool, schema_key="input_schema"), anthropic_schema),
+    ProviderApi.GEMINI: (partial(_plain_tool, schema_key="parameters"), gemini_schema),
 }

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, LargeBinary, bindparam, cast, delete, func, or_, select, update
+from sqlalchemy import Connection, LargeBinary, Select, bindparam, cast, delete, func, or_, select, update
 
 from toolyard.errors import ChatChanged, ChatError, ChatQuotaExceeded, NoSuchChat, NotHeld
 from toolyard.store.repositories.chat_rows import ChatQuota, PreparedEvent, chat_usage
@@ -119,37 +120,26 @@ _IS_REPLACED = (
     chat_events.c.part == bindparam("of_part"),
     or_(*(chat_events.c.kind == kind.value for kind in sorted(TRANSIENT_KINDS))),
 )
-_DELETE_REPLACED_EVENTS = delete(chat_events).where(*_IS_REPLACED)
-# Transient events have only a body, so the column ``kept`` need not be measured.
-_SUM_REPLACED_BYTES = select(
-    func.coalesce(func.sum(func.length(cast(chat_events.c.body, LargeBinary))), 0)
-).where(*_IS_REPLACED)
-_SUM_REPLACED_BYTES_POSTGRESQL = select(
-    func.coalesce(func.sum(func.octet_length(chat_events.c.body)), 0)
-).where(*_IS_REPLACED)
-
 _IS_DELETED = (
     chat_events.c.chat_id == bindparam("of"),
     chat_events.c.turn.in_(bindparam("turns", expanding=True)),
 )
+_DELETE_REPLACED_EVENTS = delete(chat_events).where(*_IS_REPLACED)
 _DELETE_TURNS = delete(chat_events).where(*_IS_DELETED)
-_SUM_DELETED_BYTES = select(
-    func.coalesce(
-        func.sum(
-            func.length(cast(chat_events.c.body, LargeBinary))
-            + func.coalesce(func.length(chat_events.c.kept), 0)
-        ),
-        0,
-    )
-).where(*_IS_DELETED)
-_SUM_DELETED_BYTES_POSTGRESQL = select(
-    func.coalesce(
-        func.sum(
-            func.octet_length(chat_events.c.body) + func.coalesce(func.octet_length(chat_events.c.kept), 0)
-        ),
-        0,
-    )
-).where(*_IS_DELETED)
+
+
+@cache
+def _build_byte_sums(dialect_name: str) -> tuple[Select[int], Select[int]]:
+    """Return the queries for the bytes of replaced events, and of deleted turns."""
+    body, kept = chat_events.c.body, chat_events.c.kept
+    if dialect_name == "sqlite":
+        body_bytes, kept_bytes = func.length(cast(body, LargeBinary)), func.length(kept)
+    else:
+        body_bytes, kept_bytes = func.octet_length(body), func.octet_length(kept)
+    # Transient events have only a body, so the column ``kept`` need not be measured.
+    replaced = select(func.coalesce(func.sum(body_bytes), 0)).where(*_IS_REPLACED)
+    event_bytes = body_bytes + func.coalesce(kept_bytes, 0)
+    return replaced, select(func.coalesce(func.sum(event_bytes), 0)).where(*_IS_DELETED)
 
 
 def database_time(connection: Connection, local_time: float) -> Any:
@@ -184,15 +174,13 @@ def append_events(
         insert_many(connection, chat_events, batch.new_event_rows)
     # Measure the replaced events before they are deleted, to keep the byte counter right. Most calls have no
     # progress that their result replaces.
-    is_sqlite = connection.dialect.name == "sqlite"
+    sum_replaced, sum_deleted = _build_byte_sums(connection.dialect.name)
     for replaced in batch.replacements:
-        query = _SUM_REPLACED_BYTES if is_sqlite else _SUM_REPLACED_BYTES_POSTGRESQL
-        if replaced_bytes := int(connection.execute(query, replaced).scalar_one()):
+        if replaced_bytes := int(connection.execute(sum_replaced, replaced).scalar_one()):
             batch.rows[replaced["of"]].bytes -= replaced_bytes
             connection.execute(_DELETE_REPLACED_EVENTS, replaced)
     for deleted in batch.deletions:
-        query = _SUM_DELETED_BYTES if is_sqlite else _SUM_DELETED_BYTES_POSTGRESQL
-        batch.rows[deleted["of"]].bytes -= int(connection.execute(query, deleted).scalar_one())
+        batch.rows[deleted["of"]].bytes -= int(connection.execute(sum_deleted, deleted).scalar_one())
         connection.execute(_DELETE_TURNS, deleted)
     if batch.changed_rows:
         update_many(connection, chats, "id", [row.values() for row in batch.changed_rows.values()])
