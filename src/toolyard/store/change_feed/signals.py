@@ -23,6 +23,7 @@ from sqlalchemy import Connection, Executable, text
 from toolyard.store.errors import StoreError
 from toolyard.store.sql.dialects import Engines, build_postgresql_session_setup
 from toolyard.store.sql.executor import DatabaseExecutor, unavailable_error
+from toolyard.store.sql.repository import Repository, transaction, transaction_by_key
 
 __all__ = [
     "AGENTS_CHANNEL",
@@ -70,13 +71,13 @@ _NOTIFY_STATEMENT = text("SELECT pg_notify(:channel, :payload)")
 _log = logging.getLogger("toolyard.store.signals")
 
 
-class Signals:
+class Signals(Repository):
     """Sends and receives notifications by channel. One background task receives those of other processes."""
 
     def __init__(self, executor: DatabaseExecutor, *, max_pending: int = 1_000) -> None:
         """``max_pending`` is the maximum number of queued messages for one listener. Beyond it the listener
         must check everything."""
-        self._executor = executor
+        super().__init__(executor)
         self._max_pending = max_pending
         self._sender_id = secrets.token_hex(4)
         self._listeners: dict[str, set[_SubscriberQueue]] = {}
@@ -100,31 +101,25 @@ class Signals:
             payload = f"{self._sender_id} {channel} {message if _fits_in_notification(message) else ''}"
             connection.execute(_NOTIFY_STATEMENT, {"channel": POSTGRESQL_CHANNEL, "payload": payload})
 
-    async def execute(self, statement: Executable, channel: str, message: str) -> int:
+    @transaction_by_key(0)
+    def execute(self, connection: Connection, statement: Executable, channel: str, message: str) -> int:
         """Run a statement for a key from outside, and send a message if it changes any rows.
 
         Return the number of changed rows. Raises StoreError.
         """
-
-        def execute_and_notify(connection: Connection) -> int:
-            changed = connection.execute(statement).rowcount
-            if changed:
-                self.notify(connection, channel, message)
-            return changed
-
-        return await self._executor.write_or_default(execute_and_notify, 0)
-
-    async def send(self, channel: str, message: str) -> None:
-        """Send a message in a separate transaction. Raises StoreError."""
-
-        def notify_listeners(connection: Connection) -> None:
-            if connection.dialect.name == "sqlite":
-                # Other processes notice any write to the file. ``user_version`` has no other use here.
-                count = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-                connection.exec_driver_sql(f"PRAGMA user_version = {(count + 1) % 2**31}")
+        changed = connection.execute(statement).rowcount
+        if changed:
             self.notify(connection, channel, message)
+        return changed
 
-        await self._executor.write(notify_listeners)
+    @transaction
+    def send(self, connection: Connection, channel: str, message: str) -> None:
+        """Send a message in a separate transaction. Raises StoreError."""
+        if connection.dialect.name == "sqlite":
+            # Other processes notice any write to the file. ``user_version`` has no other use here.
+            count = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+            connection.exec_driver_sql(f"PRAGMA user_version = {(count + 1) % 2**31}")
+        self.notify(connection, channel, message)
 
     async def listen(self, channel: str) -> AsyncGenerator[str]:
         """Yield the messages of a channel. Equal messages that are queued are yielded once.

@@ -22,6 +22,7 @@ from toolyard.store.repositories.rows import delete_all_but_newest, secret_locat
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import insert_if_absent, raise_if_violated, upsert
 from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.repository import Repository, transaction, transaction_by_key
 from toolyard.store.sql.stored_values import compute_digest, fold_case
 from toolyard.store.sql.tables import api_tokens, attempts, invites, sessions, sign_ins, users
 from toolyard.types.account import (
@@ -90,7 +91,7 @@ _SELECT_BY_TOKEN = (
 )
 
 
-class SqlAccountStorage:
+class SqlAccountStorage(Repository):
     """Storage of users, sessions, tokens, invites and failed sign-ins, shared by all replicas.
 
     All replicas are notified about users who lose access through a change. ``digest`` is always the hash of a
@@ -108,7 +109,7 @@ class SqlAccountStorage:
         max_sessions_per_user: int = _MAX_SESSIONS_PER_USER,
         max_pending_sign_ins: int = _MAX_PENDING_SIGN_INS,
     ) -> None:
-        self._executor = executor
+        super().__init__(executor)
         self._max_sessions_per_user = max_sessions_per_user
         self._max_pending_sign_ins = max_pending_sign_ins
         self._max_attempts = max_attempts
@@ -133,26 +134,29 @@ class SqlAccountStorage:
         all_users = await self._executor.fetch_all(select(*_USER_COLUMNS), _user_from_row)
         return sorted(all_users, key=lambda user: (fold_case(user.name), user.name))
 
-    async def add_user(
-        self, name: str, role: Role, *, user_id: str | None = None, subject: str | None = None
+    @transaction
+    def add_user(
+        self,
+        connection: Connection,
+        name: str,
+        role: Role,
+        *,
+        user_id: str | None = None,
+        subject: str | None = None,
     ) -> User:
         """Add a user; ``user_id`` None generates an id. Raises NameTaken if the name or subject is in use."""
         user = User(user_id or secrets.token_hex(12), name, role, self._clock(), subject=subject)
-
-        def insert_user(connection: Connection) -> None:
-            values = {
-                "id": user.id,
-                "name": name,
-                "name_key": fold_case(name),
-                "role": role.value,
-                "created_at": user.created_at,
-                "disabled": False,
-                "subject": subject,
-            }
-            if not insert_if_absent(connection, users, values):
-                raise _name_taken_error(name)
-
-        await self._executor.write(insert_user)
+        values = {
+            "id": user.id,
+            "name": name,
+            "name_key": fold_case(name),
+            "role": role.value,
+            "created_at": user.created_at,
+            "disabled": False,
+            "subject": subject,
+        }
+        if not insert_if_absent(connection, users, values):
+            raise _name_taken_error(name)
         return user
 
     async def set_role(self, user_id: str, role: Role) -> None:
@@ -160,55 +164,43 @@ class SqlAccountStorage:
             update(users).where(users.c.id == user_id).values(role=role.value), user_id
         )
 
-    async def set_verified_email(self, user_id: str, email: str | None) -> None:
+    @transaction
+    def set_verified_email(self, connection: Connection, user_id: str, email: str | None) -> None:
         """Store the address in lower case, and remove it from any other account."""
+        # An address belongs to one account. An account that loses it may also lose a role that the
+        # setting ``admins`` gives by address, so its cached access must be dropped in all replicas.
+        others = update(users).where(users.c.verified_email == email, users.c.id != user_id)
+        if email is not None:
+            former_owners = connection.execute(others.values(verified_email=None).returning(users.c.id))
+            for other_id in former_owners.scalars().all():
+                self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, other_id)
+        connection.execute(update(users).where(users.c.id == user_id).values(verified_email=email))
+        self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, user_id)
 
-        def move_email(connection: Connection) -> None:
-            # An address belongs to one account. An account that loses it may also lose a role that the
-            # setting ``admins`` gives by address, so its cached access must be dropped in all replicas.
-            others = update(users).where(users.c.verified_email == email, users.c.id != user_id)
-            if email is not None:
-                former_owners = connection.execute(others.values(verified_email=None).returning(users.c.id))
-                for other_id in former_owners.scalars().all():
-                    self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, other_id)
-            connection.execute(update(users).where(users.c.id == user_id).values(verified_email=email))
-            self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, user_id)
-
-        await self._executor.write(move_email)
-
-    async def rename_user(self, user_id: str, name: str) -> None:
+    @transaction
+    def rename_user(self, connection: Connection, user_id: str, name: str) -> None:
         """Rename the user, and void their invite. Raises NameTaken."""
+        statement = update(users).where(users.c.id == user_id).values(name=name, name_key=fold_case(name))
+        with raise_if_violated("unique", _name_taken_error(name)):
+            connection.execute(statement)
+        connection.execute(delete(invites).where(invites.c.user_id == user_id))
 
-        def update_name(connection: Connection) -> None:
-            statement = update(users).where(users.c.id == user_id).values(name=name, name_key=fold_case(name))
-            with raise_if_violated("unique", _name_taken_error(name)):
-                connection.execute(statement)
-            connection.execute(delete(invites).where(invites.c.user_id == user_id))
-
-        await self._executor.write(update_name)
-
-    async def set_disabled(self, user_id: str, disabled: bool) -> None:
+    @transaction_by_key(None)
+    def set_disabled(self, connection: Connection, user_id: str, disabled: bool) -> None:
         """Disable or enable the user. Disabling also ends their sessions and voids their invite."""
-
-        def update_disabled(connection: Connection) -> None:
-            connection.execute(update(users).where(users.c.id == user_id).values(disabled=disabled))
-            if disabled:
-                for table in (sessions, invites):
-                    connection.execute(delete(table).where(table.c.user_id == user_id))
-                for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL):
-                    self._signals.notify(connection, channel, user_id)
-
-        await self._executor.write_or_default(update_disabled, None)
-
-    async def delete_user(self, user_id: str) -> None:
-        """Delete the user with their sessions, tokens, and instances including sign-ins."""
-
-        def delete_user(connection: Connection) -> None:
-            delete_user_rows(connection, user_id)
+        connection.execute(update(users).where(users.c.id == user_id).values(disabled=disabled))
+        if disabled:
+            for table in (sessions, invites):
+                connection.execute(delete(table).where(table.c.user_id == user_id))
             for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL):
                 self._signals.notify(connection, channel, user_id)
 
-        await self._executor.write_or_default(delete_user, None)
+    @transaction_by_key(None)
+    def delete_user(self, connection: Connection, user_id: str) -> None:
+        """Delete the user with their sessions, tokens, and instances including sign-ins."""
+        delete_user_rows(connection, user_id)
+        for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL):
+            self._signals.notify(connection, channel, user_id)
 
     async def touch_user(self, user_id: str, now: float) -> None:
         await self._update_user(user_id, last_seen=now)
@@ -217,17 +209,21 @@ class SqlAccountStorage:
         query = select(users.c.password_hash).where(users.c.id == user_id)
         return await self._executor.fetch_value(query)
 
-    async def set_password_hash(self, user_id: str, password_hash: str | None) -> None:
+    @transaction_by_key(None)
+    def set_password_hash(self, connection: Connection, user_id: str, password_hash: str | None) -> None:
         """Store the hash, and void the user's invite."""
+        connection.execute(update(users).where(users.c.id == user_id).values(password_hash=password_hash))
+        connection.execute(delete(invites).where(invites.c.user_id == user_id))
 
-        def update_password(connection: Connection) -> None:
-            connection.execute(update(users).where(users.c.id == user_id).values(password_hash=password_hash))
-            connection.execute(delete(invites).where(invites.c.user_id == user_id))
-
-        await self._executor.write_or_default(update_password, None)
-
-    async def reset_password(
-        self, user_id: str, password_hash: str, notice: AccountNotice | None, *, revoke_tokens: bool
+    @transaction_by_key(None)
+    def reset_password(
+        self,
+        connection: Connection,
+        user_id: str,
+        password_hash: str,
+        notice: AccountNotice | None,
+        *,
+        revoke_tokens: bool,
     ) -> None:
         """Set the password for the holder of an invite link, who may not be the account's owner.
 
@@ -235,16 +231,12 @@ class SqlAccountStorage:
         notice and, with ``revoke_tokens``, deletes the API tokens.
         """
         values = {"password_hash": password_hash, "notice": _notice_text(notice)}
-
-        def replace_password(connection: Connection) -> None:
-            connection.execute(update(users).where(users.c.id == user_id).values(**values))
-            for table in (sessions, invites, *((api_tokens,) if revoke_tokens else ())):
-                connection.execute(delete(table).where(table.c.user_id == user_id))
-            delete_credential_rows(connection, user_id)
-            for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL, REGISTRY_CHANNEL):
-                self._signals.notify(connection, channel, user_id)
-
-        await self._executor.write_or_default(replace_password, None)
+        connection.execute(update(users).where(users.c.id == user_id).values(**values))
+        for table in (sessions, invites, *((api_tokens,) if revoke_tokens else ())):
+            connection.execute(delete(table).where(table.c.user_id == user_id))
+        delete_credential_rows(connection, user_id)
+        for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL, REGISTRY_CHANNEL):
+            self._signals.notify(connection, channel, user_id)
 
     async def set_notice(self, user_id: str, notice: AccountNotice | None) -> None:
         await self._update_user(user_id, notice=_notice_text(notice))
@@ -270,20 +262,17 @@ class SqlAccountStorage:
 
     # Browser sessions.
 
-    async def add_session(self, digest: str, session: BrowserSession) -> None:
+    @transaction
+    def add_session(self, connection: Connection, digest: str, session: BrowserSession) -> None:
         """Add a session, and delete expired ones and the user's least recently used ones beyond a limit."""
-
-        def insert_session(connection: Connection) -> None:
-            connection.execute(delete(sessions).where(sessions.c.expires_at < self._clock()))
-            connection.execute(sessions.insert().values(digest=digest, **asdict(session)))
-            own, last_used = (
-                sessions.c.user_id == session.user_id,
-                func.coalesce(sessions.c.last_seen, sessions.c.created_at),
-            )
-            if delete_all_but_newest(connection, sessions, own, last_used, self._max_sessions_per_user):
-                self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, session.user_id)
-
-        await self._executor.write(insert_session)
+        connection.execute(delete(sessions).where(sessions.c.expires_at < self._clock()))
+        connection.execute(sessions.insert().values(digest=digest, **asdict(session)))
+        own, last_used = (
+            sessions.c.user_id == session.user_id,
+            func.coalesce(sessions.c.last_seen, sessions.c.created_at),
+        )
+        if delete_all_but_newest(connection, sessions, own, last_used, self._max_sessions_per_user):
+            self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, session.user_id)
 
     async def find_session(self, digest: str, now: float) -> tuple[BrowserSession, User] | None:
         """Return a session that has not expired, and its user, who is not disabled."""
@@ -299,14 +288,11 @@ class SqlAccountStorage:
             update(sessions).where(sessions.c.digest == digest).values(expires_at=expires_at)
         )
 
-    async def end_session(self, digest: str) -> None:
+    @transaction_by_key(None)
+    def end_session(self, connection: Connection, digest: str) -> None:
         statement = delete(sessions).where(sessions.c.digest == digest).returning(sessions.c.user_id)
-
-        def delete_session(connection: Connection) -> None:
-            if (user_id := connection.execute(statement).scalar()) is not None:
-                self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, user_id)
-
-        await self._executor.write_or_default(delete_session, None)
+        if (user_id := connection.execute(statement).scalar()) is not None:
+            self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, user_id)
 
     async def list_sessions(self, user_id: str, now: float) -> Sequence[BrowserSession]:
         """Return the sessions that have not ended, most recently used first."""
@@ -370,14 +356,11 @@ class SqlAccountStorage:
 
     # Invites.
 
-    async def put_invite(self, digest: str, invite: Invite) -> None:
+    @transaction
+    def put_invite(self, connection: Connection, digest: str, invite: Invite) -> None:
         """Store an invite in place of the user's earlier one, and delete expired ones."""
-
-        def replace_invites(connection: Connection) -> None:
-            connection.execute(delete(invites).where(invites.c.expires_at < self._clock()))
-            upsert(connection, invites, {"digest": digest, **asdict(invite)}, key=("user_id",))
-
-        await self._executor.write(replace_invites)
+        connection.execute(delete(invites).where(invites.c.expires_at < self._clock()))
+        upsert(connection, invites, {"digest": digest, **asdict(invite)}, key=("user_id",))
 
     async def find_invite(self, digest: str, now: float) -> Invite | None:
         """Return a valid invite without using it."""
@@ -409,38 +392,32 @@ class SqlAccountStorage:
         count, latest = await self._executor.read(lambda connection: connection.execute(query).one())
         return AttemptCount(count, latest or 0.0)
 
-    async def add_attempt(self, key: str, now: float) -> None:
+    @transaction
+    def add_attempt(self, connection: Connection, key: str, now: float) -> None:
         """Record an attempt. Deletes attempts more than a day away, and the oldest ones beyond a limit."""
-
-        def insert_attempt(connection: Connection) -> None:
-            connection.execute(
-                delete(attempts).where(~attempts.c.at.between(now - _DAY_SECONDS, now + _DAY_SECONDS))
-            )
-            statement = attempts.insert().values(digest=compute_digest(key), at=now).returning(attempts.c.id)
-            newest = connection.execute(statement).scalar_one()
-            # Ids grow with every row, so a range of ids limits the number of rows without counting them.
-            connection.execute(delete(attempts).where(attempts.c.id <= newest - self._max_attempts))
-
-        await self._executor.write(insert_attempt)
+        connection.execute(
+            delete(attempts).where(~attempts.c.at.between(now - _DAY_SECONDS, now + _DAY_SECONDS))
+        )
+        statement = attempts.insert().values(digest=compute_digest(key), at=now).returning(attempts.c.id)
+        newest = connection.execute(statement).scalar_one()
+        # Ids grow with every row, so a range of ids limits the number of rows without counting them.
+        connection.execute(delete(attempts).where(attempts.c.id <= newest - self._max_attempts))
 
     async def clear_attempts(self, key: str) -> None:
         await self._executor.execute_by_key(delete(attempts).where(attempts.c.digest == compute_digest(key)))
 
     # Sign-ins at the identity provider.
 
-    async def put_sign_in(self, digest: str, body: bytes, now: float) -> None:
+    @transaction
+    def put_sign_in(self, connection: Connection, digest: str, body: bytes, now: float) -> None:
         """Store a started sign-in, encrypted.
 
         Deletes those started more than a day ago, and the oldest ones beyond a limit.
         """
         sealed = self._cipher.encrypt(body, secret_location(sign_ins.c.body, digest))
-
-        def insert_sign_in(connection: Connection) -> None:
-            connection.execute(delete(sign_ins).where(sign_ins.c.at < now - _DAY_SECONDS))
-            upsert(connection, sign_ins, {"digest": digest, "body": sealed, "at": now})
-            delete_all_but_newest(connection, sign_ins, true(), sign_ins.c.at, self._max_pending_sign_ins)
-
-        await self._executor.write(insert_sign_in)
+        connection.execute(delete(sign_ins).where(sign_ins.c.at < now - _DAY_SECONDS))
+        upsert(connection, sign_ins, {"digest": digest, "body": sealed, "at": now})
+        delete_all_but_newest(connection, sign_ins, true(), sign_ins.c.at, self._max_pending_sign_ins)
 
     async def take_sign_in(self, digest: str, newer_than: float) -> bytes | None:
         """Return a pending sign-in and delete it atomically."""

@@ -14,6 +14,7 @@ from toolyard.store.change_feed.signals import AGENTS_CHANNEL, Signals
 from toolyard.store.repositories.rows import require_below_limit
 from toolyard.store.sql.dialects import insert_if_absent, raise_if_violated
 from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.repository import Repository, transaction
 from toolyard.store.sql.stored_values import fold_case, json_text
 from toolyard.store.sql.tables import agents, chats
 from toolyard.types.agent import Agent, StoredAgent
@@ -25,11 +26,11 @@ _SHARED_OWNER = ""
 _DEFINITION_FIELDS = frozenset(each.name for each in fields(Agent)) - {"id", "file", "line"}
 
 
-class SqlAgentStorage:
+class SqlAgentStorage(Repository):
     """Agents in a table, shared by all replicas, which are notified of every change."""
 
     def __init__(self, executor: DatabaseExecutor, signals: Signals) -> None:
-        self._executor = executor
+        super().__init__(executor)
         self._signals = signals
 
     async def list_agents(self, user_id: str) -> Sequence[StoredAgent]:
@@ -56,43 +57,43 @@ class SqlAgentStorage:
         found = await self._read(agents.c.owner.in_([user_id, _SHARED_OWNER]) & (agents.c.id == stored_id))
         return next(iter(found), None)
 
-    async def add(self, *added: StoredAgent, max_per_owner: int = 0) -> None:
+    @transaction
+    def add(self, connection: Connection, *added: StoredAgent, max_per_owner: int = 0) -> None:
         """Add all agents or none.
 
         Raises Taken if an owner has an agent of the same id, and LimitReached if an owner would have more
         than ``max_per_owner`` agents; 0 means no limit.
         """
+        for stored in added:
+            _require_room(connection, stored, max_per_owner)
+            if not insert_if_absent(connection, agents, {"id": stored.id, **_to_row(stored)}):
+                raise _taken_error(stored)
+            self._signals.notify(connection, AGENTS_CHANNEL, stored.id)
 
-        def insert_agents(connection: Connection) -> None:
-            for stored in added:
-                _require_room(connection, stored, max_per_owner)
-                if not insert_if_absent(connection, agents, {"id": stored.id, **_to_row(stored)}):
-                    raise _taken_error(stored)
-                self._signals.notify(connection, AGENTS_CHANNEL, stored.id)
-
-        await self._executor.write(insert_agents)
-
-    async def save(
-        self, old: StoredAgent, new: StoredAgent, *, moves_chats: bool, max_per_owner: int = 0
+    @transaction
+    def save(
+        self,
+        connection: Connection,
+        old: StoredAgent,
+        new: StoredAgent,
+        *,
+        moves_chats: bool,
+        max_per_owner: int = 0,
     ) -> bool:
         """Replace an agent; return False if it no longer is as in ``old``.
 
         With ``moves_chats``, the chats that use it follow it to its new id. Raises Taken, and LimitReached
         if a new owner has no room.
         """
-
-        def update_agent(connection: Connection) -> bool:
-            if old.owner != new.owner:
-                _require_room(connection, new, max_per_owner)
-            is_same_version = (agents.c.id == old.id) & (agents.c.version == old.version)
-            with raise_if_violated("unique", _taken_error(new)):
-                changed = connection.execute(update(agents).where(is_same_version).values(_to_row(new)))
-            if changed.rowcount and moves_chats and old.agent.id != new.agent.id:
-                _move_chats(connection, old, new.agent.id)
-            self._signals.notify(connection, AGENTS_CHANNEL, old.id)
-            return changed.rowcount > 0
-
-        return await self._executor.write(update_agent)
+        if old.owner != new.owner:
+            _require_room(connection, new, max_per_owner)
+        is_same_version = (agents.c.id == old.id) & (agents.c.version == old.version)
+        with raise_if_violated("unique", _taken_error(new)):
+            changed = connection.execute(update(agents).where(is_same_version).values(_to_row(new)))
+        if changed.rowcount and moves_chats and old.agent.id != new.agent.id:
+            _move_chats(connection, old, new.agent.id)
+        self._signals.notify(connection, AGENTS_CHANNEL, old.id)
+        return changed.rowcount > 0
 
     async def delete(self, stored: StoredAgent) -> bool:
         """Delete an agent; return False if it does not exist."""

@@ -30,6 +30,7 @@ from toolyard.store.repositories.replica_messages import SqlMailbox
 from toolyard.store.repositories.rows import delete_all_but_newest
 from toolyard.store.sql.dialects import raise_if_violated
 from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.repository import Repository, transaction, transaction_by_key
 from toolyard.store.sql.stored_values import MAX_TEXT_CHARACTERS, clean_text, json_text
 from toolyard.store.sql.tables import approvals, chat_events, chats, grants, proposals, questions
 from toolyard.types.approval import (
@@ -58,7 +59,7 @@ _MAX_SEARCHED_APPROVALS = 500
 """Maximum number of answered approvals among which the last one of a tool is searched."""
 
 
-class SqlApprovalStore:
+class SqlApprovalStore(Repository):
     """ApprovalStore in SQL tables."""
 
     def __init__(
@@ -68,22 +69,19 @@ class SqlApprovalStore:
         max_answered_per_owner: int = _MAX_ANSWERED_PER_OWNER,
         max_grants_per_owner: int = _MAX_GRANTS_PER_OWNER,
     ) -> None:
-        self._executor = executor
+        super().__init__(executor)
         self._max_answered_per_owner = max_answered_per_owner
         self._max_grants_per_owner = max_grants_per_owner
 
-    async def add(self, approval: Approval) -> None:
+    @transaction
+    def add(self, connection: Connection, approval: Approval) -> None:
         """Add an approval, and delete old ones without a chat. Those of a chat stay as long as the chat.
 
         Raises NoSuchChat if the chat was deleted.
         """
-
-        def insert_approval(connection: Connection) -> None:
-            is_old = approvals.c.asked_at < approval.asked_at - _ORPHAN_MAX_AGE_SECONDS
-            connection.execute(delete(approvals).where(approvals.c.chat_id.is_(None), is_old))
-            _insert_for_chat(connection, approvals.insert().values(**_approval_values(approval)))
-
-        await self._executor.write(insert_approval)
+        is_old = approvals.c.asked_at < approval.asked_at - _ORPHAN_MAX_AGE_SECONDS
+        connection.execute(delete(approvals).where(approvals.c.chat_id.is_(None), is_old))
+        _insert_for_chat(connection, approvals.insert().values(**_approval_values(approval)))
 
     async def find(self, owner: str, approval_id: str) -> Approval | None:
         query = select(approvals).where(_owner_condition(approvals, owner, approval_id))
@@ -113,38 +111,42 @@ class SqlApprovalStore:
             lambda connection: [_approval_from_row(row) for row in connection.execute(query)], ()
         )
 
-    async def answer(
-        self, owner: str, approval_id: str, *, yes: bool, at: float, grant: Grant | None
+    @transaction_by_key(False)
+    def answer(
+        self,
+        connection: Connection,
+        owner: str,
+        approval_id: str,
+        *,
+        yes: bool,
+        at: float,
+        grant: Grant | None,
     ) -> bool:
         """Answer a pending approval, and delete the owner's oldest answered ones and grants beyond a limit.
 
         Raises NoSuchChat if the chat of the grant was deleted.
         """
         is_waiting = _owner_condition(approvals, owner, approval_id) & approvals.c.answered_at.is_(None)
-
-        def update_approval(connection: Connection) -> bool:
-            statement = update(approvals).where(is_waiting).values(answered_at=at, yes=yes)
-            # The condition is part of the update: of two answers at the same time, one finds no row.
-            if not connection.execute(statement).rowcount:
-                return False
-            if grant is not None:
-                connection.execute(delete(grants).where(grants.c.owner == owner, grants.c.expires_at <= at))
-                _insert_for_chat(connection, grants.insert().values(**_grant_values(grant)))
-                own_grants = grants.c.owner == owner
-                delete_all_but_newest(
-                    connection, grants, own_grants, grants.c.created_at, self._max_grants_per_owner
-                )
-            answered = and_(
-                approvals.c.owner == owner,
-                approvals.c.chat_id.is_(None),
-                approvals.c.answered_at.is_not(None),
-            )
+        statement = update(approvals).where(is_waiting).values(answered_at=at, yes=yes)
+        # The condition is part of the update: of two answers at the same time, one finds no row.
+        if not connection.execute(statement).rowcount:
+            return False
+        if grant is not None:
+            connection.execute(delete(grants).where(grants.c.owner == owner, grants.c.expires_at <= at))
+            _insert_for_chat(connection, grants.insert().values(**_grant_values(grant)))
+            own_grants = grants.c.owner == owner
             delete_all_but_newest(
-                connection, approvals, answered, approvals.c.answered_at, self._max_answered_per_owner
+                connection, grants, own_grants, grants.c.created_at, self._max_grants_per_owner
             )
-            return True
-
-        return await self._executor.write_or_default(update_approval, False)
+        answered = and_(
+            approvals.c.owner == owner,
+            approvals.c.chat_id.is_(None),
+            approvals.c.answered_at.is_not(None),
+        )
+        delete_all_but_newest(
+            connection, approvals, answered, approvals.c.answered_at, self._max_answered_per_owner
+        )
+        return True
 
     async def list_grants(self, owner: str, now: float) -> Sequence[Grant]:
         """Return the valid grants of a user, newest first."""
@@ -167,28 +169,21 @@ class SqlApprovalStore:
         found = await self._read_grants(_valid_grants_condition(owner, now) & (grants.c.tool == tool))
         # A concurrent request may use up a grant between the query and its use; then try the next one.
         async for grant in iterate_usable_grants(found, tool, definition_hash, fits, chat_id):
-            if (used := await self._use_once(grant)) is not None:
+            used = grant if grant.uses is None else await self._use_once(grant.id)
+            if used is not None:
                 return used
         return None
 
-    async def _use_once(self, grant: Grant) -> Grant | None:
+    @transaction
+    def _use_once(self, connection: Connection, grant_id: str) -> Grant | None:
         """Use a grant once; None if it was used up or revoked by a concurrent request."""
-        if grant.uses is None:
-            return grant
-        statement = (
-            # Decremented in the database and not from the value read before, so that concurrent calls cannot
-            # use the same last use.
-            update(grants).where(grants.c.id == grant.id).values(uses=grants.c.uses - 1).returning(grants)
-        )
-
-        def decrement_uses(connection: Connection) -> Any:
-            row = connection.execute(statement).one_or_none()
-            # The last use deletes the grant, so that queries find only usable ones.
-            if row is not None and row.uses <= 0:
-                connection.execute(delete(grants).where(grants.c.id == grant.id))
-            return row
-
-        row = await self._executor.write(decrement_uses)
+        # Decremented in the database and not from the value read before, so that concurrent calls cannot use
+        # the same last use.
+        statement = update(grants).where(grants.c.id == grant_id).values(uses=grants.c.uses - 1)
+        row = connection.execute(statement.returning(grants)).one_or_none()
+        # The last use deletes the grant, so that queries find only usable ones.
+        if row is not None and row.uses <= 0:
+            connection.execute(delete(grants).where(grants.c.id == grant_id))
         return None if row is None else _grant_from_row(row)
 
     async def _read_grants(self, condition: Any) -> list[Grant]:
@@ -346,11 +341,8 @@ def _question_from_row(row: Any) -> PageQuestion:
 _MAX_ITEMS = 100
 
 
-class SqlPendingItems:
+class SqlPendingItems(Repository):
     """Reads the pending items of a person."""
-
-    def __init__(self, executor: DatabaseExecutor) -> None:
-        self._executor = executor
 
     async def list(self, owner: str, now: float, *, with_proposals: bool = False) -> Sequence[PendingItem]:
         """Return the items of a person, oldest first, at most 100; with those of admins on request.

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 
 from toolyard.errors import AttachmentRefused, ChatQuotaExceeded
 from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.repository import Repository, transaction
 from toolyard.store.sql.stored_values import MAX_INDEXED_CHARACTERS, clean_text
 from toolyard.store.sql.tables import attachment_chunks, attachments
 from toolyard.types.chat import ATTACHMENT_ID_PREFIX, Attachment
@@ -46,17 +47,27 @@ class StoredAttachment:
     chat_id: str | None
 
 
-class SqlAttachmentStore:
+class SqlAttachmentStore(Repository):
     """Attachments of all users. Methods that take an owner ignore the attachments of other users."""
 
     def __init__(self, executor: DatabaseExecutor, clock: Callable[[], float]) -> None:
+        super().__init__(executor)
         self.limits = AttachmentLimits()
-        self._executor = executor
         self._clock = clock
 
     # Uploads.
 
-    async def begin(self, owner: str, name: str, origin: str = "", server: str = "", *, size: int = 0) -> str:
+    @transaction
+    def begin(
+        self,
+        connection: Connection,
+        owner: str,
+        name: str,
+        origin: str = "",
+        server: str = "",
+        *,
+        size: int = 0,
+    ) -> str:
         """Begin an upload and return the id of the attachment. Raises ChatQuotaExceeded.
 
         ``size`` counts for the quota at once, so that uploads at the same time do not refuse each other.
@@ -64,19 +75,23 @@ class SqlAttachmentStore:
         id, now = f"{ATTACHMENT_ID_PREFIX}{secrets.token_hex(12)}", self._clock()
         values = {"id": id, "owner": owner, "name": name, "size": size, "expires_at": now + _UNSENT_SECONDS}
         values |= {"origin": origin, "server": clean_text(server, MAX_INDEXED_CHARACTERS)}
-
-        def insert_attachment(connection: Connection) -> None:
-            connection.execute(delete(attachments).where(attachments.c.expires_at <= now))
-            excess = _select_excess_ids(owner, self.limits.unsent)
-            connection.execute(delete(attachments).where(attachments.c.id.in_(excess)))
-            self._check_quota(connection, owner, size or 1)
-            connection.execute(attachments.insert().values(**values))
-
-        await self._executor.write(insert_attachment)
+        connection.execute(delete(attachments).where(attachments.c.expires_at <= now))
+        excess = _select_excess_ids(owner, self.limits.unsent)
+        connection.execute(delete(attachments).where(attachments.c.id.in_(excess)))
+        self._check_quota(connection, owner, size or 1)
+        connection.execute(attachments.insert().values(**values))
         return id
 
-    async def add_chunk(
-        self, owner: str, id: str, number: int, body: bytes, *, growth: int | None = None
+    @transaction
+    def add_chunk(
+        self,
+        connection: Connection,
+        owner: str,
+        id: str,
+        number: int,
+        body: bytes,
+        *,
+        growth: int | None = None,
     ) -> None:
         """Store the next chunk of an upload. Raises ChatQuotaExceeded, or AttachmentRefused if the upload was
         removed meanwhile.
@@ -87,14 +102,10 @@ class SqlAttachmentStore:
         growth = len(body) if growth is None else growth
         grow = update(attachments).where(is_open).values(size=attachments.c.size + growth)
         chunk = attachment_chunks.insert().values(attachment_id=id, number=number, body=body)
-
-        def insert_chunk(connection: Connection) -> None:
-            if not connection.execute(grow).rowcount:
-                raise AttachmentRefused("the upload was removed", hint="attach the file again")
-            self._check_quota(connection, owner, 0)
-            connection.execute(chunk)
-
-        await self._executor.write(insert_chunk)
+        if not connection.execute(grow).rowcount:
+            raise AttachmentRefused("the upload was removed", hint="attach the file again")
+        self._check_quota(connection, owner, 0)
+        connection.execute(chunk)
 
     async def complete(self, owner: str, id: str, mime: str, size: int) -> None:
         """Mark an upload as complete."""
@@ -154,17 +165,14 @@ class SqlAttachmentStore:
 
     # Sending and deletion.
 
-    async def bind(self, owner: str, ids: Sequence[str], chat_id: str) -> None:
+    @transaction
+    def bind(self, connection: Connection, owner: str, ids: Sequence[str], chat_id: str) -> None:
         """Make unsent attachments part of a chat. Raises AttachmentRefused if one was removed or sent in the
         meantime."""
         is_unsent = _owner_condition(owner, ids) & attachments.c.chat_id.is_(None)
         statement = update(attachments).where(is_unsent).values(chat_id=chat_id, expires_at=None)
-
-        def update_chat(connection: Connection) -> None:
-            if connection.execute(statement).rowcount != len(ids):
-                raise AttachmentRefused("an attachment was removed", hint="attach the file again")
-
-        await self._executor.write(update_chat)
+        if connection.execute(statement).rowcount != len(ids):
+            raise AttachmentRefused("an attachment was removed", hint="attach the file again")
 
     async def unbind(self, owner: str, ids: Sequence[str]) -> None:
         """Undo ``bind``, because the message was not sent."""

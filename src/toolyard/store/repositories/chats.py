@@ -40,6 +40,7 @@ from toolyard.store.repositories.chat_rows import (
     read_turn_tree,
 )
 from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.repository import Repository, transaction, transaction_by_key
 from toolyard.store.sql.tables import approvals, chats
 from toolyard.store.sql.write_batcher import WriteBatcher
 from toolyard.types.chat import BranchSwitch, Chat, ChatEvent, Fork, NewChatEvent, TurnState, TurnTree
@@ -58,7 +59,7 @@ _RETRY_SECONDS = 1.0
 _log = logging.getLogger("toolyard.store.chats")
 
 
-class SqlChatStore:
+class SqlChatStore(Repository):
     """Storage of chats and their events. Methods that take an owner ignore the chats of other users.
 
     Concurrent appends share transactions. A runner's claim is checked in the transaction that appends, so a
@@ -66,9 +67,9 @@ class SqlChatStore:
     """
 
     def __init__(self, executor: DatabaseExecutor, signals: Signals, clock: Callable[[], float]) -> None:
+        super().__init__(executor)
         self.quota = ChatQuota()
         self.attachments = SqlAttachmentStore(executor, clock)
-        self._executor = executor
         self._signals = signals
         self._clock = clock
         self.get_revision = partial(signals.revision, CHATS_CHANNEL)
@@ -88,7 +89,8 @@ class SqlChatStore:
 
     # Chats.
 
-    async def create(self, chat: Chat) -> None:
+    @transaction
+    def create(self, connection: Connection, chat: Chat) -> None:
         """Create a chat. Raises Conflict if the id exists, and ChatQuotaExceeded."""
         statement = chats.insert().values(
             id=chat.id,
@@ -101,12 +103,8 @@ class SqlChatStore:
             stop_asked=False,
             **chat_values(chat),
         )
-
-        def insert_chat(connection: Connection) -> None:
-            self.quota.check(chat_usage(connection, chat.owner), new_chat=True)
-            connection.execute(statement)
-
-        await self._executor.write(insert_chat)
+        self.quota.check(chat_usage(connection, chat.owner), new_chat=True)
+        connection.execute(statement)
 
     async def usage(self, owner: str) -> ChatUsage:
         """Return the number and size of a user's chats. Raises StoreError."""
@@ -303,14 +301,11 @@ class SqlChatStore:
                 self.event_waiters.publish(request.chat_id, outcome)
         return outcomes
 
-    async def record_heartbeat(self, runner: str) -> None:
+    @transaction
+    def record_heartbeat(self, connection: Connection, runner: str) -> None:
         """Record that the runner is alive, for all chats that it holds."""
-
-        def update_heartbeat(connection: Connection) -> None:
-            statement = update(chats).where(chats.c.runner == runner)
-            connection.execute(statement.values(beat_at=database_time(connection, self._clock())))
-
-        await self._executor.write(update_heartbeat)
+        statement = update(chats).where(chats.c.runner == runner)
+        connection.execute(statement.values(beat_at=database_time(connection, self._clock())))
 
     async def find_abandoned(self, is_gone: Callable[[str, float], bool]) -> Sequence[Chat]:
         """Return running chats for which ``is_gone(runner, seconds since its last heartbeat)`` is true."""
@@ -338,17 +333,14 @@ class SqlChatStore:
         ).order_by(chats.c.id)
         return await self._executor.fetch_all(query, chat_from_row)
 
-    async def take_over(self, chat_id: str, runner: str, previous_runner: str) -> bool:
+    @transaction_by_key(False)
+    def take_over(self, connection: Connection, chat_id: str, runner: str, previous_runner: str) -> bool:
         """Hold a running chat in place of a dead runner. Return False if another process took it first."""
-
-        def update_runner(connection: Connection) -> bool:
-            running = (chats.c.id == chat_id) & (chats.c.state == TurnState.RUNNING.value)
-            # Compare and swap: of several replicas that found the same dead runner, one gets the chat.
-            statement = update(chats).where(running, chats.c.runner == previous_runner)
-            statement = statement.values(runner=runner, beat_at=database_time(connection, self._clock()))
-            return connection.execute(statement).rowcount > 0
-
-        return await self._executor.write_or_default(update_runner, False)
+        running = (chats.c.id == chat_id) & (chats.c.state == TurnState.RUNNING.value)
+        # Compare and swap: of several replicas that found the same dead runner, one gets the chat.
+        statement = update(chats).where(running, chats.c.runner == previous_runner)
+        statement = statement.values(runner=runner, beat_at=database_time(connection, self._clock()))
+        return connection.execute(statement).rowcount > 0
 
     async def get_runner(self, chat_id: str) -> str | None:
         """Return the id of the runner that holds the chat."""

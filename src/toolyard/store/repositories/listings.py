@@ -14,6 +14,7 @@ from toolyard.store.change_feed.signals import REGISTRY_CHANNEL, Signals
 from toolyard.store.errors import Conflict, StoreError
 from toolyard.store.sql.dialects import insert_if_absent, upsert
 from toolyard.store.sql.executor import DatabaseExecutor, DatabaseWork
+from toolyard.store.sql.repository import Repository
 from toolyard.store.sql.stored_values import compute_digest
 from toolyard.store.sql.tables import catalogues, pins
 
@@ -28,11 +29,8 @@ _MAX_FUTURE_SECONDS = 86_400.0
 _log = logging.getLogger("toolyard.store.catalogues")
 
 
-class SqlListingStorage:
+class SqlListingStorage(Repository):
     """ListingStorage in a SQL table. An error is logged, and treated as an empty storage."""
-
-    def __init__(self, executor: DatabaseExecutor) -> None:
-        self._executor = executor
 
     async def load(self, keys: Sequence[ListingKey], *, newer_than: float = 0.0) -> StoredListing | None:
         by_digest = {compute_digest(*key): key for key in keys}

@@ -13,6 +13,7 @@ from toolyard.store.repositories.rows import RecordMapper
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import insert_if_absent
 from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.repository import Repository, transaction
 from toolyard.store.sql.tables import models
 from toolyard.types.stored_model import StoredModel
 
@@ -21,11 +22,11 @@ __all__ = ["SqlModelStorage", "edit_conflict_error"]
 _MODEL_MAPPER = RecordMapper(StoredModel, models)
 
 
-class SqlModelStorage:
+class SqlModelStorage(Repository):
     """Storage of models, shared by all replicas, which are notified of every change."""
 
     def __init__(self, executor: DatabaseExecutor, cipher: Cipher, signals: Signals) -> None:
-        self._executor = executor
+        super().__init__(executor)
         self._cipher = cipher
         self._signals = signals
 
@@ -41,44 +42,35 @@ class SqlModelStorage:
             raise _not_found_error(name)
         return model
 
-    async def add_model(self, model: StoredModel) -> None:
+    @transaction
+    def add_model(self, connection: Connection, model: StoredModel) -> None:
         """Add a model. Raises Taken if there is one of this name."""
+        if not insert_if_absent(connection, models, _MODEL_MAPPER.values(model, self._cipher)):
+            cause = f"a model named '{model.name}' already exists"
+            raise Taken(cause, field="name", hint="choose another name")
+        self._finish_change(connection, model)
 
-        def insert_model(connection: Connection) -> None:
-            if not insert_if_absent(connection, models, _MODEL_MAPPER.values(model, self._cipher)):
-                cause = f"a model named '{model.name}' already exists"
-                raise Taken(cause, field="name", hint="choose another name")
-            self._finish_change(connection, model)
-
-        await self._executor.write(insert_model)
-
-    async def save_model(self, model: StoredModel) -> StoredModel:
+    @transaction
+    def save_model(self, connection: Connection, model: StoredModel) -> StoredModel:
         """Replace a model if the stored one has its revision, and return it with the next one.
 
         Raises NotFound, or Outdated if it was changed since it was read.
         """
         saved = replace(model, revision=model.revision + 1)
+        values = _MODEL_MAPPER.values(saved, self._cipher)
+        del values["name"], values["created_at"]
+        is_same = (models.c.name == model.name) & (models.c.revision == model.revision)
+        if not connection.execute(update(models).where(is_same).values(values)).rowcount:
+            raise edit_conflict_error(self._read_model(connection, model.name))
+        self._finish_change(connection, saved)
+        return saved
 
-        def update_model(connection: Connection) -> StoredModel:
-            values = _MODEL_MAPPER.values(saved, self._cipher)
-            del values["name"], values["created_at"]
-            is_same = (models.c.name == model.name) & (models.c.revision == model.revision)
-            if not connection.execute(update(models).where(is_same).values(values)).rowcount:
-                raise edit_conflict_error(self._read_model(connection, model.name))
-            self._finish_change(connection, saved)
-            return saved
-
-        return await self._executor.write(update_model)
-
-    async def delete_model(self, name: str) -> None:
+    @transaction
+    def delete_model(self, connection: Connection, name: str) -> None:
         """Delete a model. Raises NotFound."""
-
-        def delete_model(connection: Connection) -> None:
-            if not connection.execute(delete(models).where(models.c.name == name)).rowcount:
-                raise _not_found_error(name)
-            self._signals.notify(connection, MODELS_CHANNEL, name)
-
-        await self._executor.write(delete_model)
+        if not connection.execute(delete(models).where(models.c.name == name)).rowcount:
+            raise _not_found_error(name)
+        self._signals.notify(connection, MODELS_CHANNEL, name)
 
     def listen(self) -> AsyncGenerator[str]:
         """Yield the names of changed models; an empty one if changes may have been missed."""

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, delete, func, select, update
 from toolyard.errors import LimitReached
 from toolyard.store.repositories.rows import delete_all_but_newest
 from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.repository import Repository, transaction
 from toolyard.store.sql.stored_values import MAX_TEXT_CHARACTERS, clean_text, json_text
 from toolyard.store.sql.tables import proposals, users
 from toolyard.types.plurals import format_count
@@ -23,17 +24,18 @@ _SELECT = select(proposals, users.c.name.label("user_name")).join(users, users.c
 _IS_OPEN = proposals.c.state == ProposalState.OPEN.value
 
 
-class SqlProposalStore:
+class SqlProposalStore(Repository):
     """Proposals in a table. Those of a deleted person are deleted with them."""
 
     def __init__(self, executor: DatabaseExecutor, *, max_open: int = 20, max_decided: int = 50) -> None:
         """``max_open`` and ``max_decided`` limit the proposals of one person: more are refused, and the
         oldest decided ones are deleted."""
-        self._executor = executor
+        super().__init__(executor)
         self._max_open = max_open
         self._max_decided = max_decided
 
-    async def add(self, proposal: Proposal) -> None:
+    @transaction
+    def add(self, connection: Connection, proposal: Proposal) -> None:
         """Store a proposal. Raises LimitReached or StoreError."""
         values = {
             "id": proposal.id,
@@ -48,20 +50,16 @@ class SqlProposalStore:
             "created_at": proposal.created_at,
         }
         is_own = proposals.c.user_id == proposal.user_id
-
-        def insert_proposal(connection: Connection) -> None:
-            count = select(func.count()).where(is_own, _IS_OPEN)
-            if connection.execute(count).scalar_one() >= self._max_open:
-                raise LimitReached(
-                    f"the limit of {format_count(self._max_open, 'open proposal')} is reached",
-                    hint="withdraw one, or wait until an admin has decided",
-                )
-            connection.execute(proposals.insert().values(**values))
-            delete_all_but_newest(
-                connection, proposals, is_own & ~_IS_OPEN, proposals.c.decided_at, self._max_decided
+        count = select(func.count()).where(is_own, _IS_OPEN)
+        if connection.execute(count).scalar_one() >= self._max_open:
+            raise LimitReached(
+                f"the limit of {format_count(self._max_open, 'open proposal')} is reached",
+                hint="withdraw one, or wait until an admin has decided",
             )
-
-        await self._executor.write(insert_proposal)
+        connection.execute(proposals.insert().values(**values))
+        delete_all_but_newest(
+            connection, proposals, is_own & ~_IS_OPEN, proposals.c.decided_at, self._max_decided
+        )
 
     async def get(self, proposal_id: str) -> Proposal | None:
         """Return a proposal of anyone."""

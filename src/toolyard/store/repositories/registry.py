@@ -19,6 +19,7 @@ from toolyard.store.repositories.rows import RecordMapper, require_below_limit
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import insert_if_absent, raise_if_violated
 from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.repository import Repository, transaction, transaction_by_key
 from toolyard.store.sql.stored_values import clean_text, fold_case
 from toolyard.store.sql.tables import auth_choices, instances, servers
 from toolyard.types.registry import (
@@ -62,14 +63,14 @@ _SELECT_USER_SERVERS = _SERVER_MAPPER.select.where(servers.c.id.in_(_USER_SERVER
 _SELECT_USER_CHOICES = _SELECT_CHOICES.where(auth_choices.c.server_id.in_(_USER_SERVER_IDS))
 
 
-class SqlRegistryStorage:
+class SqlRegistryStorage(Repository):
     """Storage of servers and instances, shared by all replicas, which are notified of every change.
 
     Client secrets and values are encrypted.
     """
 
     def __init__(self, executor: DatabaseExecutor, cipher: Cipher, signals: Signals) -> None:
-        self._executor = executor
+        super().__init__(executor)
         self._cipher = cipher
         self._signals = signals
 
@@ -90,53 +91,40 @@ class SqlRegistryStorage:
             lambda connection: self._read_server(connection, server_id), None
         )
 
-    async def add_server(self, server: RegistryServer) -> None:
+    @transaction
+    def add_server(self, connection: Connection, server: RegistryServer) -> None:
         """Add a server. Raises Taken if another server has the name."""
+        if not insert_if_absent(connection, servers, self._server_values(server)):
+            raise _name_taken_error(server.name)
+        self._add_choices(connection, server)
+        self._notify_changed(connection, server.id)
 
-        def insert_server(connection: Connection) -> None:
-            if not insert_if_absent(connection, servers, self._server_values(server)):
-                raise _name_taken_error(server.name)
-            self._add_choices(connection, server)
-            self._notify_changed(connection, server.id)
-
-        await self._executor.write(insert_server)
-
-    async def save_server(self, server: RegistryServer) -> bool:
+    @transaction
+    def save_server(self, connection: Connection, server: RegistryServer) -> bool:
         """Replace a server and its choices (matched by id); return False if it no longer exists.
 
         Choices that are not in the new version are deleted; instances that used one lose their credentials
         and become pending. Raises Taken.
         """
+        statement = (
+            update(servers).where(servers.c.id == server.id).values(_changeable(self._server_values(server)))
+        )
+        with raise_if_violated("unique", _name_taken_error(server.name)):
+            if not connection.execute(statement).rowcount:
+                return False
+        connection.execute(delete(auth_choices).where(auth_choices.c.server_id == server.id))
+        self._add_choices(connection, server)
+        remaining = [choice.id for choice in server.choices]
+        uses_removed_choice = (instances.c.server_id == server.id) & instances.c.choice_id.not_in(remaining)
+        _reset_sign_ins(connection, uses_removed_choice, "its sign-in method was removed")
+        self._notify_changed(connection, server.id)
+        return True
 
-        def update_server(connection: Connection) -> bool:
-            statement = (
-                update(servers)
-                .where(servers.c.id == server.id)
-                .values(_changeable(self._server_values(server)))
-            )
-            with raise_if_violated("unique", _name_taken_error(server.name)):
-                if not connection.execute(statement).rowcount:
-                    return False
-            connection.execute(delete(auth_choices).where(auth_choices.c.server_id == server.id))
-            self._add_choices(connection, server)
-            remaining = [choice.id for choice in server.choices]
-            uses_removed_choice = (instances.c.server_id == server.id) & instances.c.choice_id.not_in(
-                remaining
-            )
-            _reset_sign_ins(connection, uses_removed_choice, "its sign-in method was removed")
-            self._notify_changed(connection, server.id)
-            return True
-
-        return await self._executor.write(update_server)
-
-    async def delete_server(self, server_id: str) -> bool:
+    @transaction_by_key(False)
+    def delete_server(self, connection: Connection, server_id: str) -> bool:
         """Delete a server with its instances and their sign-ins; return False if it does not exist."""
-
-        def delete_server(connection: Connection) -> bool:
-            self._notify_changed(connection, server_id)
-            return delete_server_rows(connection, server_id)
-
-        return await self._executor.write_or_default(delete_server, False)
+        self._notify_changed(connection, server_id)
+        return delete_server_rows(connection, server_id)
 
     async def count_instances(self) -> dict[str, int]:
         """Return the number of instances of each server, by server id."""
@@ -212,49 +200,43 @@ class SqlRegistryStorage:
 
         return await self._executor.read_or_default(read_instance, None)
 
-    async def add_instance(self, instance: Instance, *, max_per_user: int = 0) -> None:
+    @transaction
+    def add_instance(self, connection: Connection, instance: Instance, *, max_per_user: int = 0) -> None:
         """Add an instance.
 
         Raises Taken if the user has the slug already, ignoring case, NotFound if the server or choice no
         longer exists, and LimitReached if the user has ``max_per_user`` instances; 0 means no limit.
         """
+        own = instances.c.user_id == instance.user_id
+        require_below_limit(connection, own, max_per_user, "instance", "instance_limit")
+        _require_choice(connection, instance)
+        with raise_if_violated("reference", NotFound("the user no longer exists")):
+            if not insert_if_absent(connection, instances, self._instance_values(instance)):
+                raise _slug_taken_error(instance.slug)
+        self._notify_changed(connection, instance.id)
 
-        def insert_instance(connection: Connection) -> None:
-            own = instances.c.user_id == instance.user_id
-            require_below_limit(connection, own, max_per_user, "instance", "instance_limit")
-            _require_choice(connection, instance)
-            with raise_if_violated("reference", NotFound("the user no longer exists")):
-                if not insert_if_absent(connection, instances, self._instance_values(instance)):
-                    raise _slug_taken_error(instance.slug)
-            self._notify_changed(connection, instance.id)
-
-        await self._executor.write(insert_instance)
-
-    async def save_instance(self, instance: Instance) -> bool:
+    @transaction
+    def save_instance(self, connection: Connection, instance: Instance) -> bool:
         """Replace an instance, except its user and server; return False if it no longer exists.
 
         If the choice changes, its sign-in and pending sign-ins are deleted; if the slug changes, the
         approvals for its tools. Raises Taken or NotFound.
         """
-
-        def update_instance(connection: Connection) -> bool:
-            is_instance = _owner_condition(instance.user_id, instance.id) & (
-                instances.c.server_id == instance.server_id
-            )
-            old_choice_id = connection.execute(select(instances.c.choice_id).where(is_instance)).scalar()
-            if old_choice_id is None:
-                return False
-            _require_choice(connection, instance)
-            if old_choice_id != instance.choice_id:
-                delete_grant_rows(connection, [instance.id])
-            delete_tool_approvals(connection, is_instance & (instances.c.slug != instance.slug))
-            values = _changeable(self._instance_values(instance))
-            with raise_if_violated("unique", _slug_taken_error(instance.slug)):
-                saved = connection.execute(update(instances).where(is_instance).values(values)).rowcount > 0
-            self._notify_changed(connection, instance.id)
-            return saved
-
-        return await self._executor.write(update_instance)
+        is_instance = _owner_condition(instance.user_id, instance.id) & (
+            instances.c.server_id == instance.server_id
+        )
+        old_choice_id = connection.execute(select(instances.c.choice_id).where(is_instance)).scalar()
+        if old_choice_id is None:
+            return False
+        _require_choice(connection, instance)
+        if old_choice_id != instance.choice_id:
+            delete_grant_rows(connection, [instance.id])
+        delete_tool_approvals(connection, is_instance & (instances.c.slug != instance.slug))
+        values = _changeable(self._instance_values(instance))
+        with raise_if_violated("unique", _slug_taken_error(instance.slug)):
+            saved = connection.execute(update(instances).where(is_instance).values(values)).rowcount > 0
+        self._notify_changed(connection, instance.id)
+        return saved
 
     def _instance_values(self, instance: Instance) -> dict[str, Any]:
         more = {"slug_key": fold_case(instance.slug), "reason": _clean_reason(instance.reason)}
@@ -266,42 +248,34 @@ class SqlRegistryStorage:
         statement = statement.values(state=state.value, reason=_clean_reason(reason))
         await self._signals.execute(statement, REGISTRY_CHANNEL, instance_id)
 
-    async def delete_instance(self, user_id: str, instance_id: str) -> bool:
+    @transaction_by_key(False)
+    def delete_instance(self, connection: Connection, user_id: str, instance_id: str) -> bool:
         """Delete an instance with its sign-ins, pending ones too, and the approvals for its tools.
 
         Return False if it does not exist.
         """
+        is_instance = _owner_condition(user_id, instance_id)
+        delete_tool_approvals(connection, is_instance)
+        if not connection.execute(delete(instances).where(is_instance)).rowcount:
+            return False
+        delete_grant_rows(connection, [instance_id])
+        self._notify_changed(connection, instance_id)
+        return True
 
-        def delete_instance(connection: Connection) -> bool:
-            is_instance = _owner_condition(user_id, instance_id)
-            delete_tool_approvals(connection, is_instance)
-            if not connection.execute(delete(instances).where(is_instance)).rowcount:
-                return False
-            delete_grant_rows(connection, [instance_id])
-            self._notify_changed(connection, instance_id)
-            return True
-
-        return await self._executor.write_or_default(delete_instance, False)
-
-    async def reset_instances(self, server_id: str) -> None:
+    @transaction_by_key(None)
+    def reset_instances(self, connection: Connection, server_id: str) -> None:
         """Delete the sign-ins and values of all instances of a server, and make these instances pending; also
         delete the approvals for its tools.
 
         Used if the server's URL changes to another host. Instances without credentials do not become pending.
         """
-
-        def reset_sign_ins(connection: Connection) -> None:
-            public_choices = select(auth_choices.c.id).where(
-                auth_choices.c.server_id == server_id, auth_choices.c.kind == AuthKind.PUBLIC.value
-            )
-            uses_credentials = (instances.c.server_id == server_id) & instances.c.choice_id.not_in(
-                public_choices
-            )
-            _reset_sign_ins(connection, uses_credentials, "the address of the server changed")
-            delete_tool_approvals(connection, instances.c.server_id == server_id)
-            self._notify_changed(connection, server_id)
-
-        await self._executor.write_or_default(reset_sign_ins, None)
+        public_choices = select(auth_choices.c.id).where(
+            auth_choices.c.server_id == server_id, auth_choices.c.kind == AuthKind.PUBLIC.value
+        )
+        uses_credentials = (instances.c.server_id == server_id) & instances.c.choice_id.not_in(public_choices)
+        _reset_sign_ins(connection, uses_credentials, "the address of the server changed")
+        delete_tool_approvals(connection, instances.c.server_id == server_id)
+        self._notify_changed(connection, server_id)
 
 
 def _reset_sign_ins(connection: Connection, condition: Any, reason: str) -> None:

@@ -15,6 +15,7 @@ from toolyard.store.change_feed.signals import MAILBOX_CHANNEL, Signals
 from toolyard.store.errors import Unreadable
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.repository import Repository, transaction
 from toolyard.store.sql.tables import letters
 
 __all__ = ["SqlMailbox"]
@@ -25,27 +26,24 @@ _MAX_AGE_SECONDS = 900.0
 _log = logging.getLogger("toolyard.store.letters")
 
 
-class SqlMailbox:
+class SqlMailbox(Repository):
     """Mailboxes of all processes. Each reader chooses a name that no other process can guess."""
 
     def __init__(
         self, executor: DatabaseExecutor, cipher: Cipher, signals: Signals, clock: Callable[[], float]
     ) -> None:
-        self._executor = executor
+        super().__init__(executor)
         self._cipher = cipher
         self._signals = signals
         self._clock = clock
 
-    async def post(self, mailbox_name: str, message: bytes) -> None:
+    @transaction
+    def post(self, connection: Connection, mailbox_name: str, message: bytes) -> None:
         """Put a message into a mailbox. Raises StoreError."""
         body, now = self._cipher.encrypt(message, _associated_data(mailbox_name)), self._clock()
-
-        def insert_message(connection: Connection) -> None:
-            connection.execute(delete(letters).where(letters.c.sent_at < now - _MAX_AGE_SECONDS))
-            connection.execute(letters.insert().values(box=mailbox_name, sent_at=now, body=body))
-            self._signals.notify(connection, MAILBOX_CHANNEL, mailbox_name)
-
-        await self._executor.write(insert_message)
+        connection.execute(delete(letters).where(letters.c.sent_at < now - _MAX_AGE_SECONDS))
+        connection.execute(letters.insert().values(box=mailbox_name, sent_at=now, body=body))
+        self._signals.notify(connection, MAILBOX_CHANNEL, mailbox_name)
 
     async def take(self, mailbox_name: str) -> Sequence[bytes]:
         """Remove and return the messages of a mailbox, oldest first. Raises StoreError."""

@@ -18,6 +18,7 @@ from toolyard.store.repositories.rows import batches, delete_all_but_newest, sec
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import upsert
 from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.repository import Repository, transaction
 from toolyard.store.sql.stored_values import compute_digest
 from toolyard.store.sql.tables import auth_bound, auth_clients, auth_documents, auth_grants, auth_pending
 
@@ -32,7 +33,7 @@ _MAX_PENDING_PER_KEY = 20
 """Maximum number of pending sign-ins of one user to one server; the oldest are deleted."""
 
 
-class SqlAuthStorage:
+class SqlAuthStorage(Repository):
     """AuthStorage in SQL tables. Everything except names and keys is encrypted."""
 
     def __init__(
@@ -43,14 +44,15 @@ class SqlAuthStorage:
         *,
         max_pending_per_key: int = _MAX_PENDING_PER_KEY,
     ) -> None:
-        self._executor = executor
+        super().__init__(executor)
         self._max_pending_per_key = max_pending_per_key
         self._cipher = cipher
         self._locks = locks
 
     # Pending sign-ins.
 
-    async def put_pending(self, pending: PendingSignIn) -> None:
+    @transaction
+    def put_pending(self, connection: Connection, pending: PendingSignIn) -> None:
         """Store a pending sign-in, and delete those started more than a day before or beyond a limit."""
         row_digest = compute_digest(pending.state)
         values = {
@@ -62,17 +64,13 @@ class SqlAuthStorage:
             "body": self._encrypt_record(auth_pending, row_digest, replace(pending, state="")),
             "began_at": pending.began_at,
         }
-
-        def insert_pending(connection: Connection) -> None:
-            is_old = auth_pending.c.began_at < pending.began_at - _PENDING_MAX_AGE_SECONDS
-            connection.execute(delete(auth_pending).where(is_old))
-            upsert(connection, auth_pending, values)
-            same_key = auth_pending.c.key_digest == values["key_digest"]
-            delete_all_but_newest(
-                connection, auth_pending, same_key, auth_pending.c.began_at, self._max_pending_per_key
-            )
-
-        await self._executor.write(insert_pending)
+        is_old = auth_pending.c.began_at < pending.began_at - _PENDING_MAX_AGE_SECONDS
+        connection.execute(delete(auth_pending).where(is_old))
+        upsert(connection, auth_pending, values)
+        same_key = auth_pending.c.key_digest == values["key_digest"]
+        delete_all_but_newest(
+            connection, auth_pending, same_key, auth_pending.c.began_at, self._max_pending_per_key
+        )
 
     async def take_pending(self, state: str) -> PendingSignIn | None:
         row_digest = compute_digest(state)

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Executable, Select, Table, case, func, select
 
 from toolyard.store.sql.dialects import build_insert
-from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.repository import Repository
 from toolyard.store.sql.stored_values import MAX_INDEXED_CHARACTERS, clean_text, compute_digest
 from toolyard.store.sql.tables import usage, usage_totals
 from toolyard.types.audit import AuditEntry, ToolUsage, UsageGroup, UsageSums, server_of_tool
@@ -34,11 +34,8 @@ _MAX_TEXT_CHARACTERS = 2_000
 _DAY_SECONDS = 86_400
 
 
-class SqlUsage:
+class SqlUsage(Repository):
     """Reads usage sums."""
-
-    def __init__(self, executor: DatabaseExecutor) -> None:
-        self._executor = executor
 
     async def sum_by(
         self, group: UsageGroup, first_day: date, last_day: date, *, person: str | None = None
