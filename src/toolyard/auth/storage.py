@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from hashlib import sha256
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from toolyard.auth.errors import AuthUnavailable
 from toolyard.errors import ServerError, ToolyardError
@@ -31,6 +32,7 @@ __all__ = [
     "same_issuer",
 ]
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -273,6 +275,20 @@ class MemoryAuthStorage:
         self._bound_issuers[server_url, client_id, for_secret] = issuer
 
 
+def _delegate(
+    operation: Callable[Concatenate[AuthStorage, _P], Coroutine[Any, Any, _T]],
+) -> Callable[Concatenate[LazyAuthStorage, _P], Coroutine[Any, Any, _T]]:
+    """Return a method that runs an operation on the storage of a LazyAuthStorage."""
+
+    @wraps(operation)
+    async def run(self: LazyAuthStorage, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with _translate_storage_errors():
+            storage = await self.get_storage()
+            return await getattr(storage, operation.__name__)(*args, **kwargs)
+
+    return run
+
+
 class LazyAuthStorage:
     """AuthStorage that delegates to the storage returned by ``open_storage``.
 
@@ -295,65 +311,29 @@ class LazyAuthStorage:
 
         return cls(return_storage)
 
-    # Methods of AuthStorage.
-
-    async def put_pending(self, pending: PendingSignIn) -> None:
-        await self._run(lambda storage: storage.put_pending(pending))
-
-    async def take_pending(self, state: str) -> PendingSignIn | None:
-        return await self._run(lambda storage: storage.take_pending(state))
-
-    async def get_grant(self, key: str) -> OAuthGrant | None:
-        return await self._run(lambda storage: storage.get_grant(key))
-
-    async def get_grants(self, keys: Sequence[str]) -> Mapping[str, OAuthGrant]:
-        return await self._run(lambda storage: storage.get_grants(keys))
-
-    async def put_grant(self, key: str, grant: OAuthGrant) -> None:
-        await self._run(lambda storage: storage.put_grant(key, grant))
-
-    async def swap_grant(self, key: str, serial: str, grant: OAuthGrant) -> bool:
-        return await self._run(lambda storage: storage.swap_grant(key, serial, grant))
-
-    async def drop_grant(self, key: str) -> None:
-        await self._run(lambda storage: storage.drop_grant(key))
+    put_pending = _delegate(AuthStorage.put_pending)
+    take_pending = _delegate(AuthStorage.take_pending)
+    get_grant = _delegate(AuthStorage.get_grant)
+    get_grants = _delegate(AuthStorage.get_grants)
+    put_grant = _delegate(AuthStorage.put_grant)
+    swap_grant = _delegate(AuthStorage.swap_grant)
+    drop_grant = _delegate(AuthStorage.drop_grant)
+    get_client = _delegate(AuthStorage.get_client)
+    put_client = _delegate(AuthStorage.put_client)
+    drop_client = _delegate(AuthStorage.drop_client)
+    publish_document = _delegate(AuthStorage.publish_document)
+    get_document_issuer = _delegate(AuthStorage.get_document_issuer)
+    get_bound_issuer = _delegate(AuthStorage.get_bound_issuer)
+    bind_issuer = _delegate(AuthStorage.bind_issuer)
 
     @asynccontextmanager
     async def refresh_lock(self, key: str) -> AsyncGenerator[None, None]:
         with _translate_storage_errors():
-            async with (await self._get_storage()).refresh_lock(key):
+            async with (await self.get_storage()).refresh_lock(key):
                 yield
 
-    async def get_client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
-        return await self._run(lambda storage: storage.get_client(issuer, redirect_uri))
-
-    async def put_client(self, client: OAuthClient) -> None:
-        await self._run(lambda storage: storage.put_client(client))
-
-    async def drop_client(self, client: OAuthClient) -> None:
-        await self._run(lambda storage: storage.drop_client(client))
-
-    async def publish_document(self, issuer: str) -> None:
-        await self._run(lambda storage: storage.publish_document(issuer))
-
-    async def get_document_issuer(self, digest: str) -> str | None:
-        return await self._run(lambda storage: storage.get_document_issuer(digest))
-
-    async def get_bound_issuer(self, server_url: str, client_id: str, *, for_secret: bool) -> str | None:
-        return await self._run(
-            lambda storage: storage.get_bound_issuer(server_url, client_id, for_secret=for_secret)
-        )
-
-    async def bind_issuer(self, server_url: str, client_id: str, issuer: str, *, for_secret: bool) -> None:
-        await self._run(
-            lambda storage: storage.bind_issuer(server_url, client_id, issuer, for_secret=for_secret)
-        )
-
-    async def _run(self, operation: Callable[[AuthStorage], Awaitable[_T]]) -> _T:
-        with _translate_storage_errors():
-            return await operation(await self._get_storage())
-
-    async def _get_storage(self) -> AuthStorage:
+    async def get_storage(self) -> AuthStorage:
+        """Return the storage for the next operation."""
         if self._opened_storage is None:
             async with self._open_lock:
                 # Asked again under the lock: another caller may have opened it meanwhile.
