@@ -17,6 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Table, delete, func, select, t
 
 from toolyard.store.sql import tables
 from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.repository import Repository, transaction
 from toolyard.types.audit import UsageGroup
 
 __all__ = ["EXPIRY_LOCK_ID", "ExpiredRowCleanup"]
@@ -28,7 +29,7 @@ EXPIRY_LOCK_ID = 0x746F6F6C79617265
 """Id of the PostgreSQL advisory lock held by the process that deletes."""
 
 
-class ExpiredRowCleanup:
+class ExpiredRowCleanup(Repository):
     """Deletes rows whose time has passed."""
 
     def __init__(
@@ -41,7 +42,7 @@ class ExpiredRowCleanup:
         pause_seconds: float = 0.1,
     ) -> None:
         """Other transactions can run in the pause of ``pause_seconds`` between two batches."""
-        self._executor = executor
+        super().__init__(executor)
         self._clock = clock
         self._monotonic = monotonic
         self._batch_rows = batch_rows
@@ -61,18 +62,14 @@ class ExpiredRowCleanup:
         """
         if self._is_paused_after_clock_change():
             return 0
-        await self._executor.write(self._delete_expired_rows)
+        await self._delete_expired_rows()
         is_expired = usage_days > 0
         while is_expired:
-            is_expired = await self._executor.write(
-                lambda connection: self._delete_usage_day(connection, usage_days)
-            )
+            is_expired = await self._delete_usage_day(usage_days)
             await asyncio.sleep(self._pause_seconds if is_expired else 0)
         deleted, after = 0, 0 if audit_days else None
         while after is not None:
-            count, after = await self._executor.write(
-                lambda connection, after=after: self._delete_audit_batch(connection, audit_days, after)
-            )
+            count, after = await self._delete_audit_batch(audit_days, after)
             deleted += count
             await asyncio.sleep(self._pause_seconds if after is not None else 0)
         return deleted
@@ -85,6 +82,7 @@ class ExpiredRowCleanup:
             self._clock_offset, self._paused_until = offset, now + _DAY_SECONDS
         return now < self._paused_until
 
+    @transaction
     def _delete_expired_rows(self, connection: Connection) -> None:
         # Tried and not awaited: if another replica deletes, nothing is left to do here. The lock ends with
         # the transaction, so each batch takes it again.
@@ -93,6 +91,7 @@ class ExpiredRowCleanup:
         for table, due in _expiry_conditions(self._clock()):
             connection.execute(delete(table).where(due))
 
+    @transaction
     def _delete_usage_day(self, connection: Connection, days: int) -> bool:
         """Delete the sums of the oldest day if it has expired, and return whether it had.
 
@@ -112,6 +111,7 @@ class ExpiredRowCleanup:
         )
         return True
 
+    @transaction
     def _delete_audit_batch(self, connection: Connection, days: int, after: int) -> tuple[int, int | None]:
         """Delete one batch of the oldest entries after an id.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Column, Connection, Table, and_, select, update
@@ -16,6 +15,7 @@ from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import upsert
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.open import CANARY_ID, RETIRED_CANARY_ID
+from toolyard.store.sql.repository import Repository, transaction
 from toolyard.store.sql.tables import (
     auth_choices,
     auth_clients,
@@ -62,11 +62,11 @@ class KeyRotationResult:
     """Number of values that neither key can decrypt; they stay unchanged."""
 
 
-class KeyRotation:
+class KeyRotation(Repository):
     """Re-encrypts stored values with the current key."""
 
     def __init__(self, executor: DatabaseExecutor, cipher: Cipher, signals: Signals) -> None:
-        self._executor = executor
+        super().__init__(executor)
         self._cipher = cipher
         self._signals = signals
 
@@ -78,7 +78,7 @@ class KeyRotation:
         first = await self._reencrypt_columns()
         # The canary comes after the values. After an interrupted rotation it still needs the former key, so a
         # server that starts without that key reports WrongKey instead of failing on single values.
-        await self._executor.write(self._reencrypt_canary)
+        await self._reencrypt_canary()
         # Processes without the new key stop encrypting now. Values that they stored meanwhile follow.
         second = await self._reencrypt_columns()
         # Both passes have counted the unreadable values.
@@ -91,11 +91,13 @@ class KeyRotation:
             rows = await self._executor.fetch_rows(query)
             for start in range(0, len(rows), _BATCH_ROWS):
                 row_keys = [tuple(row) for row in rows[start : start + _BATCH_ROWS]]
-                work = partial(self._reencrypt_rows, column=column, key_columns=key_columns, rows=row_keys)
-                batch_reencrypted, batch_unreadable = await self._executor.write(work)
+                batch_reencrypted, batch_unreadable = await self._reencrypt_rows(
+                    column, key_columns, row_keys
+                )
                 reencrypted, unreadable = reencrypted + batch_reencrypted, unreadable + batch_unreadable
         return KeyRotationResult(reencrypted, unreadable)
 
+    @transaction
     def _reencrypt_rows(
         self,
         connection: Connection,
@@ -127,6 +129,7 @@ class KeyRotation:
                 reencrypted += connection.execute(statement).rowcount
         return reencrypted, unreadable
 
+    @transaction
     def _reencrypt_canary(self, connection: Connection) -> None:
         is_canary = keys.c.id == CANARY_ID
         old = connection.execute(select(keys.c.body).where(is_canary)).scalar_one()
