@@ -16,8 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, select, text
 
 from toolyard.store.sql import tables
-from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.repository import Repository, transaction
+from toolyard.store.sql.executor import DatabaseExecutor, Repository, transaction
 from toolyard.types.audit import UsageGroup
 
 __all__ = ["EXPIRY_LOCK_ID", "ExpiredRowCleanup"]

@@ -13,9 +13,8 @@ from toolyard.store.errors import Unreadable
 from toolyard.store.repositories.rows import secret_location
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import upsert
-from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.executor import DatabaseExecutor, Repository, transaction
 from toolyard.store.sql.open import CANARY_ID, RETIRED_CANARY_ID
-from toolyard.store.sql.repository import Repository, transaction
 from toolyard.store.sql.tables import (
     auth_choices,
     auth_clients,

@@ -22,8 +22,13 @@ from sqlalchemy import Connection, Executable, text
 
 from toolyard.store.errors import StoreError
 from toolyard.store.sql.dialects import Engines, build_postgresql_session_setup
-from toolyard.store.sql.executor import DatabaseExecutor, unavailable_error
-from toolyard.store.sql.repository import Repository, transaction, transaction_by_key
+from toolyard.store.sql.executor import (
+    DatabaseExecutor,
+    Repository,
+    transaction,
+    transaction_by_key,
+    unavailable_error,
+)
 
 __all__ = [
     "AGENTS_CHANNEL",

@@ -21,8 +21,7 @@ from toolyard.store.repositories.cascades import delete_credential_rows, delete_
 from toolyard.store.repositories.rows import delete_all_but_newest, secret_location
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import insert_if_absent, raise_if_violated, upsert
-from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.repository import Repository, transaction, transaction_by_key
+from toolyard.store.sql.executor import DatabaseExecutor, Repository, transaction, transaction_by_key
 from toolyard.store.sql.stored_values import compute_digest, fold_case
 from toolyard.store.sql.tables import api_tokens, attempts, invites, sessions, sign_ins, users
 from toolyard.types.account import (

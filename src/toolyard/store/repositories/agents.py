@@ -13,8 +13,7 @@ from toolyard.errors import Taken
 from toolyard.store.change_feed.signals import AGENTS_CHANNEL, Signals
 from toolyard.store.repositories.rows import require_below_limit
 from toolyard.store.sql.dialects import insert_if_absent, raise_if_violated
-from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.repository import Repository, transaction
+from toolyard.store.sql.executor import DatabaseExecutor, Repository, transaction
 from toolyard.store.sql.stored_values import fold_case, json_text
 from toolyard.store.sql.tables import agents, chats
 from toolyard.types.agent import Agent, StoredAgent

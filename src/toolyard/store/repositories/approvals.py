@@ -29,8 +29,7 @@ from toolyard.errors import NoSuchChat
 from toolyard.store.repositories.replica_messages import SqlMailbox
 from toolyard.store.repositories.rows import delete_all_but_newest
 from toolyard.store.sql.dialects import raise_if_violated
-from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.repository import Repository, transaction, transaction_by_key
+from toolyard.store.sql.executor import DatabaseExecutor, Repository, transaction, transaction_by_key
 from toolyard.store.sql.stored_values import MAX_TEXT_CHARACTERS, clean_text, json_text
 from toolyard.store.sql.tables import approvals, chat_events, chats, grants, proposals, questions
 from toolyard.types.approval import (

@@ -14,8 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 
 from toolyard.errors import AttachmentRefused, ChatQuotaExceeded
-from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.repository import Repository, transaction
+from toolyard.store.sql.executor import DatabaseExecutor, Repository, transaction
 from toolyard.store.sql.stored_values import MAX_INDEXED_CHARACTERS, clean_text
 from toolyard.store.sql.tables import attachment_chunks, attachments
 from toolyard.types.chat import ATTACHMENT_ID_PREFIX, Attachment

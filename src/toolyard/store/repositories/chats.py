@@ -39,8 +39,7 @@ from toolyard.store.repositories.chat_rows import (
     read_payloads,
     read_turn_tree,
 )
-from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.repository import Repository, transaction, transaction_by_key
+from toolyard.store.sql.executor import DatabaseExecutor, Repository, transaction, transaction_by_key
 from toolyard.store.sql.tables import approvals, chats
 from toolyard.store.sql.write_batcher import WriteBatcher
 from toolyard.types.chat import BranchSwitch, Chat, ChatEvent, Fork, NewChatEvent, TurnState, TurnTree

@@ -13,8 +13,7 @@ from toolyard.catalog.lock.storage import PinEntry, PinKey
 from toolyard.store.change_feed.signals import REGISTRY_CHANNEL, Signals
 from toolyard.store.errors import Conflict, StoreError
 from toolyard.store.sql.dialects import insert_if_absent, upsert
-from toolyard.store.sql.executor import DatabaseExecutor, DatabaseWork
-from toolyard.store.sql.repository import Repository
+from toolyard.store.sql.executor import DatabaseExecutor, DatabaseWork, Repository
 from toolyard.store.sql.stored_values import compute_digest
 from toolyard.store.sql.tables import catalogues, pins
 

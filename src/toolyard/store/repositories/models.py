@@ -12,8 +12,7 @@ from toolyard.store.change_feed.signals import MODELS_CHANNEL, Signals
 from toolyard.store.repositories.rows import RecordMapper
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import insert_if_absent
-from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.repository import Repository, transaction
+from toolyard.store.sql.executor import DatabaseExecutor, Repository, transaction
 from toolyard.store.sql.tables import models
 from toolyard.types.stored_model import StoredModel
 

@@ -10,8 +10,7 @@ from sqlalchemy import Connection, delete, func, select, update
 
 from toolyard.errors import LimitReached
 from toolyard.store.repositories.rows import delete_all_but_newest
-from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.repository import Repository, transaction
+from toolyard.store.sql.executor import DatabaseExecutor, Repository, transaction
 from toolyard.store.sql.stored_values import MAX_TEXT_CHARACTERS, clean_text, json_text
 from toolyard.store.sql.tables import proposals, users
 from toolyard.types.plurals import format_count

@@ -18,8 +18,7 @@ from toolyard.store.repositories.cascades import (
 from toolyard.store.repositories.rows import RecordMapper, require_below_limit
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import insert_if_absent, raise_if_violated
-from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.repository import Repository, transaction, transaction_by_key
+from toolyard.store.sql.executor import DatabaseExecutor, Repository, transaction, transaction_by_key
 from toolyard.store.sql.stored_values import clean_text, fold_case
 from toolyard.store.sql.tables import auth_choices, instances, servers
 from toolyard.types.registry import (

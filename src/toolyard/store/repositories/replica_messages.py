@@ -14,8 +14,7 @@ from sqlalchemy import Connection, delete, select
 from toolyard.store.change_feed.signals import MAILBOX_CHANNEL, Signals
 from toolyard.store.errors import Unreadable
 from toolyard.store.sql.cipher import Cipher
-from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.repository import Repository, transaction
+from toolyard.store.sql.executor import DatabaseExecutor, Repository, transaction
 from toolyard.store.sql.tables import letters
 
 __all__ = ["SqlMailbox"]

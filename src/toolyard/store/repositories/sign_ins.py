@@ -17,8 +17,7 @@ from toolyard.store.locks import RefreshLocks
 from toolyard.store.repositories.rows import batches, delete_all_but_newest, secret_location
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import upsert
-from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.repository import Repository, transaction
+from toolyard.store.sql.executor import DatabaseExecutor, Repository, transaction
 from toolyard.store.sql.stored_values import compute_digest
 from toolyard.store.sql.tables import auth_bound, auth_clients, auth_documents, auth_grants, auth_pending
 

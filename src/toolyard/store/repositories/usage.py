@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Executable, Select, Table, case, func, select
 
 from toolyard.store.sql.dialects import build_insert
-from toolyard.store.sql.repository import Repository
+from toolyard.store.sql.executor import Repository
 from toolyard.store.sql.stored_values import MAX_INDEXED_CHARACTERS, clean_text, compute_digest
 from toolyard.store.sql.tables import usage, usage_totals
 from toolyard.types.audit import AuditEntry, ToolUsage, UsageGroup, UsageSums, server_of_tool

@@ -15,10 +15,11 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, Executable
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
@@ -27,7 +28,14 @@ from toolyard.errors import ToolyardError
 from toolyard.store.errors import Conflict, DatabaseUnavailable, StoreClosed, StoreError, Unstorable
 from toolyard.store.sql import dialects
 
-__all__ = ["CircuitBreaker", "DatabaseExecutor", "DatabaseWork"]
+__all__ = [
+    "CircuitBreaker",
+    "DatabaseExecutor",
+    "DatabaseWork",
+    "Repository",
+    "transaction",
+    "transaction_by_key",
+]
 
 
 class CircuitBreaker:
@@ -328,3 +336,49 @@ def unavailable_error(engines: dialects.Engines, error: Exception, detail: str =
         f"the database {engines.display_name} cannot be used: {description}{f'; {detail}' if detail else ''}",
         hint=dialects.hint_for(engines, error),
     )
+
+
+class Repository:
+    """Access to the rows of some tables.
+
+    A method with the decorator ``transaction`` is a function for a worker thread: it gets the connection of
+    its transaction as the first argument. Callers await it and pass the others.
+    """
+
+    def __init__(self, executor: DatabaseExecutor) -> None:
+        self._executor = executor
+
+
+_R = TypeVar("_R", bound=Repository)
+_P = ParamSpec("_P")
+
+_Work: TypeAlias = Callable[Concatenate[_R, Connection, _P], _T]
+_Method: TypeAlias = Callable[Concatenate[_R, _P], Coroutine[Any, Any, _T]]
+
+
+def transaction(work: _Work[_R, _P, _T]) -> _Method[_R, _P, _T]:
+    """Run a method in a transaction, see ``DatabaseExecutor.write``.
+
+    It may be repeated, so it must have no effects outside the database.
+    """
+
+    @wraps(work)
+    async def run(self: _R, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return await self._executor.write(lambda connection: work(self, connection, *args, **kwargs))
+
+    return run
+
+
+def transaction_by_key(default: _D) -> Callable[[_Work[_R, _P, _T]], _Method[_R, _P, _T | _D]]:
+    """Run a method for a key from outside in a transaction; see ``DatabaseExecutor.write_or_default``."""
+
+    def decorate(work: _Work[_R, _P, _T]) -> _Method[_R, _P, _T | _D]:
+        @wraps(work)
+        async def run(self: _R, *args: _P.args, **kwargs: _P.kwargs) -> _T | _D:
+            return await self._executor.write_or_default(
+                lambda connection: work(self, connection, *args, **kwargs), default
+            )
+
+        return run
+
+    return decorate
