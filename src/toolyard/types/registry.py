@@ -93,9 +93,9 @@ class TextRule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """Facts about a field that its type and default do not tell."""
+    """Facts about a field that its type and default do not tell. By default, the API does not show it."""
 
-    shown_to: Audience = Audience.USERS
+    shown_to: Audience = Audience.NOBODY
     stored: bool = True
     """Whether the table of the record has a column for it."""
     secret: bool = False
@@ -177,7 +177,7 @@ def record_fields(record: type[Any]) -> tuple[RecordField, ...]:
                 optional,
                 draft_defaults.get(each.name, MISSING) if each.default is MISSING else each.default,
                 each.name in draft_defaults,
-                specs.get(each.name, FieldSpec(shown_to=Audience.NOBODY)),
+                specs.get(each.name, FieldSpec()),
             )
         )
     return tuple(found)
@@ -189,10 +189,7 @@ def get_record_field(record: type[Any], name: str) -> RecordField:
 
 
 def spec(**facts: Any) -> dict[str, FieldSpec]:
-    """Return the metadata of a dataclass field with these facts (see ``FieldSpec``).
-
-    The API does not show a field without it.
-    """
+    """Return the metadata of a dataclass field with these facts (see ``FieldSpec``)."""
     return {"spec": FieldSpec(**facts)}
 
 
@@ -227,10 +224,11 @@ class RegistrationMethod(StrEnum):
 class ChoiceDraft:
     """Unvalidated input for a sign-in choice. Fields that do not apply to its kind are ignored."""
 
-    kind: str = field(default="public", metadata=spec(label="Kind"))
+    kind: str = field(default="public", metadata=spec(shown_to=Audience.USERS, label="Kind"))
     label: str = field(
         default="",
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.NAME,
             label="Label",
             help="Shown when people choose a method. Leave empty to generate one.",
@@ -239,15 +237,19 @@ class ChoiceDraft:
     id: str | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             label="Choice",
             description="Id of the choice to replace; null to add a choice.",
         ),
     )
     """Existing choice that this one replaces; None creates a new one."""
-    place: str = field(default="header", metadata=spec(kind=AuthKind.HEADER, label="Sent in"))
+    place: str = field(
+        default="header", metadata=spec(shown_to=Audience.USERS, kind=AuthKind.HEADER, label="Sent in")
+    )
     key: str | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.KEY,
             kind=AuthKind.HEADER,
             description="Name of the header or query parameter.",
@@ -255,7 +257,9 @@ class ChoiceDraft:
             help="For example X-Api-Key or Authorization.",
         ),
     )
-    registration: str = field(default="auto", metadata=spec(kind=AuthKind.OAUTH, label="Registration"))
+    registration: str = field(
+        default="auto", metadata=spec(shown_to=Audience.USERS, kind=AuthKind.OAUTH, label="Registration")
+    )
     client_id: str | None = field(
         default=None,
         metadata=spec(
@@ -270,6 +274,7 @@ class ChoiceDraft:
         default=None,
         repr=False,
         metadata=spec(
+            shown_to=Audience.USERS,
             secret=True,
             rule=TextRule.CREDENTIAL,
             kind=AuthKind.OAUTH,
@@ -282,6 +287,7 @@ class ChoiceDraft:
     scopes: tuple[str, ...] = field(
         default=(),
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.SCOPE,
             max_entries=100,
             kind=AuthKind.OAUTH,
@@ -292,6 +298,7 @@ class ChoiceDraft:
     resource: str | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.RESOURCE,
             kind=AuthKind.OAUTH,
             label="Resource",
@@ -301,6 +308,7 @@ class ChoiceDraft:
     legacy_discovery: bool = field(
         default=False,
         metadata=spec(
+            shown_to=Audience.USERS,
             kind=AuthKind.OAUTH,
             label="Allow legacy discovery (MCP 2025-03-26)",
             help="For servers without protected-resource metadata.",
@@ -309,6 +317,7 @@ class ChoiceDraft:
     issuer: str | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.ISSUER,
             kind=AuthKind.OAUTH,
             description="Issuer of the authorization server where the client id is registered. The client"
@@ -323,6 +332,7 @@ class ChoiceDraft:
     issuer_redirect: bool = field(
         default=False,
         metadata=spec(
+            shown_to=Audience.USERS,
             kind=AuthKind.OAUTH,
             description="Whether the client id is registered with the redirect URI specific to this issuer,"
             " `/ui/auth/mcp/callback/{digest}`, instead of `/ui/auth/mcp/callback`.",
@@ -348,9 +358,14 @@ class AuthChoice(ChoiceDraft):
 class ServerDraft:
     """Unvalidated input for a registry server. Without any choices, the server is public."""
 
-    name: str = field(metadata=spec(rule=TextRule.NAME, not_empty=True, example="GitHub", label="Name"))
+    name: str = field(
+        metadata=spec(
+            shown_to=Audience.USERS, rule=TextRule.NAME, not_empty=True, example="GitHub", label="Name"
+        )
+    )
     url: str = field(
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.URL,
             not_empty=True,
             example="https://mcp.example.com/mcp",
@@ -362,14 +377,16 @@ class ServerDraft:
     transport: str = field(
         default="http",
         metadata=spec(
+            shown_to=Audience.USERS,
             label="Transport",
             error_hint="stdio servers are configured in the operator's files",
         ),
     )
-    trust: str = field(default="trusted", metadata=spec(label="Trust"))
+    trust: str = field(default="trusted", metadata=spec(shown_to=Audience.USERS, label="Trust"))
     description: str = field(
         default="",
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.DESCRIPTION,
             label="Description",
             help="What the server is for. Shown when people choose a server.",
@@ -378,6 +395,7 @@ class ServerDraft:
     private_addresses: bool = field(
         default=False,
         metadata=spec(
+            shown_to=Audience.USERS,
             description="Whether the server and its authorization server may have private network addresses.",
             label="Allow private network addresses",
             help="The server, and any address it refers to, may then be in your own network. Use this only"
@@ -388,6 +406,7 @@ class ServerDraft:
     allow_tools: tuple[str, ...] | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.TOOL_PATTERN,
             not_empty=True,
             min_entries=1,
@@ -401,6 +420,7 @@ class ServerDraft:
     deny_tools: tuple[str, ...] = field(
         default=(),
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.TOOL_PATTERN,
             not_empty=True,
             max_entries=500,
@@ -412,13 +432,14 @@ class ServerDraft:
     choices: tuple[ChoiceDraft, ...] = field(
         default=(),
         metadata=spec(
+            shown_to=Audience.USERS,
             stored=False,
             max_entries=10,
             description="Complete list of sign-in choices; empty if no sign-in is needed.",
             label="Sign-in methods",
         ),
     )
-    enabled: bool | None = field(default=None, metadata=spec())
+    enabled: bool | None = field(default=None, metadata=spec(shown_to=Audience.USERS))
     """None keeps the current value; a new one is enabled."""
 
 
@@ -429,13 +450,13 @@ class RegistryServer(ServerDraft):
     ``id`` never changes; ``name`` is unique regardless of case.
     """
 
-    id: str = field(kw_only=True, metadata=spec())
+    id: str = field(kw_only=True, metadata=spec(shown_to=Audience.USERS))
     transport: UrlTransportName = "http"
     trust: Trust = Trust.TRUSTED
     enabled: bool = True
     choices: tuple[AuthChoice, ...] = ()
-    created_at: float = field(default=0.0, metadata=spec())
-    updated_at: float = field(default=0.0, metadata=spec())
+    created_at: float = field(default=0.0, metadata=spec(shown_to=Audience.USERS))
+    updated_at: float = field(default=0.0, metadata=spec(shown_to=Audience.USERS))
 
     def find_choice(self, choice_id: str) -> AuthChoice | None:
         """Return the authentication method with this id, or None."""
@@ -468,11 +489,14 @@ class InstanceState(StrEnum):
 class InstanceDraft:
     """Unvalidated input for a user's instance."""
 
-    server_id: str = field(default="", metadata=spec(rule=TextRule.ID, not_empty=True))
+    server_id: str = field(
+        default="", metadata=spec(shown_to=Audience.USERS, rule=TextRule.ID, not_empty=True)
+    )
     """Used for a new instance; it cannot be changed later."""
     choice_id: str | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.ID,
             description="Sign-in choice; null for the only choice of the server.",
             label="Sign-in method",
@@ -482,6 +506,7 @@ class InstanceDraft:
     slug: str | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.SLUG,
             not_empty=True,
             description="Prefix of tool names; null to derive it from the URL of the server.",
@@ -494,6 +519,7 @@ class InstanceDraft:
     name: str | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.NAME,
             not_empty=True,
             description="Display name; null for the name of the server.",
@@ -506,6 +532,7 @@ class InstanceDraft:
     tool_filter: tuple[str, ...] | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.TOOL_NAME,
             not_empty=True,
             max_entries=10_000,
@@ -519,6 +546,7 @@ class InstanceDraft:
         default=None,
         repr=False,
         metadata=spec(
+            shown_to=Audience.USERS,
             secret=True,
             rule=TextRule.VALUE,
             description="Value of the header or parameter; never returned. An empty string removes it.",
@@ -527,7 +555,7 @@ class InstanceDraft:
         ),
     )
     """Key entered by the user, for the kind header. None keeps the stored value, an empty one removes it."""
-    enabled: bool | None = field(default=None, metadata=spec())
+    enabled: bool | None = field(default=None, metadata=spec(shown_to=Audience.USERS))
     """None keeps the current value; a new one is enabled."""
 
 
@@ -535,7 +563,7 @@ class InstanceDraft:
 class Instance(InstanceDraft):
     """A user's connection to a registry server. ``slug`` is unique per user, regardless of case."""
 
-    id: str = field(kw_only=True, metadata=spec())
+    id: str = field(kw_only=True, metadata=spec(shown_to=Audience.USERS))
     user_id: str = field(kw_only=True)
     server_id: str = field()
     choice_id: str = field()
@@ -545,8 +573,8 @@ class Instance(InstanceDraft):
     state: InstanceState = InstanceState.PENDING
     reason: str | None = None
     """Explanation of the state for the user, one sentence."""
-    created_at: float = field(default=0.0, metadata=spec())
-    updated_at: float = field(default=0.0, metadata=spec())
+    created_at: float = field(default=0.0, metadata=spec(shown_to=Audience.USERS))
+    updated_at: float = field(default=0.0, metadata=spec(shown_to=Audience.USERS))
 
     @property
     def core_id(self) -> str:

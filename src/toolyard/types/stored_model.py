@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from toolyard.types.account import Principal
-from toolyard.types.registry import TextRule, spec
+from toolyard.types.registry import Audience, TextRule, spec
 
 __all__ = ["LOCAL_PROVIDER", "ModelAudience", "ModelDraft", "StoredModel"]
 
@@ -31,6 +31,7 @@ class ModelDraft:
     name: str = field(
         default="",
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.MODEL_NAME,
             example="fast",
             description="Name by which chats and agents refer to the model; it cannot be changed. If empty,"
@@ -43,6 +44,7 @@ class ModelDraft:
     provider: str = field(
         default="",
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.MODEL_NAME,
             not_empty=True,
             example="openai",
@@ -53,6 +55,7 @@ class ModelDraft:
     model: str = field(
         default="",
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.PROVIDER_MODEL,
             example="gpt-5-mini",
             description="The provider's name of the model; empty for `local`.",
@@ -63,6 +66,7 @@ class ModelDraft:
     label: str | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.NAME,
             label="Display name",
             help="Shown where people choose a model. Leave empty to show the short name, such as gpt-5-mini.",
@@ -71,6 +75,7 @@ class ModelDraft:
     base_url: str | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.URL,
             description="Custom address with the provider's API; null for the provider's own.",
             example="https://models.example.com/v1",
@@ -82,6 +87,7 @@ class ModelDraft:
     private_addresses: bool = field(
         default=False,
         metadata=spec(
+            shown_to=Audience.USERS,
             description="Whether `base_url` may be a private network address.",
             label="Allow private network addresses",
             help="For a model on this machine or in your own network.",
@@ -91,6 +97,7 @@ class ModelDraft:
         default=None,
         repr=False,
         metadata=spec(
+            shown_to=Audience.USERS,
             secret=True,
             rule=TextRule.CREDENTIAL,
             description="API key, never returned. Null keeps the stored one, an empty string removes it.",
@@ -103,6 +110,7 @@ class ModelDraft:
     key_variable: str | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.VARIABLE,
             description="Environment variable of the server with the key: one of the provider's own, or one"
             " that begins with `TOOLYARD_MODEL_KEY_`.",
@@ -110,10 +118,11 @@ class ModelDraft:
             help="An environment variable of the server, used instead of a stored key.",
         ),
     )
-    audience: str = field(default="everyone", metadata=spec(label="Who may use it"))
+    audience: str = field(default="everyone", metadata=spec(shown_to=Audience.USERS, label="Who may use it"))
     people: tuple[str, ...] = field(
         default=(),
         metadata=spec(
+            shown_to=Audience.USERS,
             rule=TextRule.USER_ID,
             max_entries=1_000,
             description="Ids of the people who may use it, if `audience` is `people`.",
@@ -124,6 +133,7 @@ class ModelDraft:
     input_price: float | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             description="US dollars per million input tokens; null for the price list.",
             label="Input price",
             help="US dollars per million tokens. Leave empty to use the built-in price list.",
@@ -132,6 +142,7 @@ class ModelDraft:
     output_price: float | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             description="US dollars per million output tokens; null for the price list.",
             label="Output price",
             help="US dollars per million tokens.",
@@ -140,6 +151,7 @@ class ModelDraft:
     sees: bool | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             description="Whether images may be sent to it; null: as known for the model.",
             label="Accepts images",
         ),
@@ -147,6 +159,7 @@ class ModelDraft:
     hears: bool | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             description="Whether audio may be sent to it; null: as known for the model.",
             label="Accepts audio",
         ),
@@ -154,6 +167,7 @@ class ModelDraft:
     temperature: float | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             label="Temperature",
             help="Used if neither the agent nor the chat sets one.",
         ),
@@ -161,6 +175,7 @@ class ModelDraft:
     context: int | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             description="Size of the context window in tokens; null: as known for the model.",
             label="Context size",
             help="In tokens. Leave empty to use the known size.",
@@ -169,6 +184,7 @@ class ModelDraft:
     is_default: bool | None = field(
         default=None,
         metadata=spec(
+            shown_to=Audience.USERS,
             description="Whether new chats use it. At most one model is the default; null keeps the value.",
         ),
     )
@@ -182,9 +198,9 @@ class StoredModel(ModelDraft):
     provider: str = field()
     audience: ModelAudience = ModelAudience.EVERYONE
     is_default: bool = False
-    revision: int = field(default=1, metadata=spec())
-    created_at: float = field(default=0.0, metadata=spec())
-    updated_at: float = field(default=0.0, metadata=spec())
+    revision: int = field(default=1, metadata=spec(shown_to=Audience.USERS))
+    created_at: float = field(default=0.0, metadata=spec(shown_to=Audience.USERS))
+    updated_at: float = field(default=0.0, metadata=spec(shown_to=Audience.USERS))
 
     @property
     def title(self) -> str:
