@@ -111,9 +111,10 @@ class ChatForm:
     """None for a chat that has not started."""
     form: forms.SubmittedForm
 
-    def find_action(self) -> Callable[[ChatForm], Awaitable[Outcome]]:
-        """Return the action that the form asks for. Raises NotFound if there is no such action."""
-        action = _ACTIONS.get(self.form.text("do").partition(" ")[0])
+    @staticmethod
+    def find_action(wanted: str) -> Callable[[ChatForm], Awaitable[Outcome]]:
+        """Return the action that a form asks for. Raises NotFound if there is no such action."""
+        action = _ACTIONS.get(wanted.partition(" ")[0])
         if action is None:
             raise NotFound("unknown action", hint="reload the page")
         return action

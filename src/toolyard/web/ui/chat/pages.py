@@ -65,7 +65,8 @@ async def _perform_action(pages: ChatPages, chat: Chat | None) -> Response:
     request, chats, me = pages.request, pages.chats, pages.me
     files = FormFiles(chats.attachments, me.user.id)
     form = ChatForm(pages.audit, chats, me, chat, await forms.read_form(request, files.save))
-    action = form.find_action()
+    wanted = form.form.text("do")
+    action = form.find_action(wanted)
     try:
         if files.error is not None:
             raise files.error
@@ -83,7 +84,6 @@ async def _perform_action(pages: ChatPages, chat: Chat | None) -> Response:
         return responses.redirect_to(outcome.href)
     # For the script: effects on the chat arrive over its stream, so only settings and the message form
     # have content.
-    wanted = form.form.text("do")
     if wanted.startswith("edit "):
         return HTMLResponse(responses.get_macros("chat_alternatives.html").editing(None))
     return await pages.render_settings(outcome.chat) if wanted == "settings" else Response(status_code=204)

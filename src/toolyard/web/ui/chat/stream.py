@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import orjson
@@ -16,7 +16,7 @@ from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.core.interface_links import StopSignal
 from toolyard.types.account import RequestUser
-from toolyard.types.chat import TRANSIENT_KINDS, Chat, Kind, TurnState
+from toolyard.types.chat import TRANSIENT_KINDS, Chat, Kind
 from toolyard.web import service_dependencies as deps
 from toolyard.web.api.chat_stream import stream_event_batches
 from toolyard.web.api.event_stream import EventStreamResponse, while_authorized
@@ -75,19 +75,22 @@ class _ListedChat:
 
     pages: ChatPages
     chat_id: str
-    _known: tuple[object, Chat] | None = None
-    """The chat, with the revision of all chats before it was read."""
+    chat: Chat | None = None
+    """None before the first ``refresh``. Its state and time are those of the last one."""
+    _revision: object | None = None
+    """Revision of all chats before it was read."""
 
-    async def get(self, state: str, updated_at: float) -> Chat:
-        """Return the chat after an event. Raises NoSuchChat.
+    async def refresh(self) -> bool:
+        """Read the chat if more than its events may have changed, as by a new title, and return True if so.
 
-        It is read again only if more than its events may have changed, as by a new title.
+        Raises NoSuchChat.
         """
         revision = self.pages.chat_store.get_revision()
-        if self._known is None or revision is None or self._known[0] != revision:
-            self._known = revision, await self.pages.chats.get(self.pages.me.user.id, self.chat_id)
-            return self._known[1]
-        return replace(self._known[1], state=TurnState(state), updated_at=updated_at)
+        if self.chat is not None and revision is not None and revision == self._revision:
+            return False
+        self.chat = await self.pages.chats.get(self.pages.me.user.id, self.chat_id)
+        self._revision = revision
+        return True
 
 
 async def _stream_changes(
@@ -101,7 +104,7 @@ async def _stream_changes(
     wait: bool,
 ) -> AsyncGenerator[bytes]:
     request, me, chats = pages.request, pages.me, pages.chats
-    listed_chat = _ListedChat(pages, chat_id)
+    listed = _ListedChat(pages, chat_id)
     state: State = request.app.state
     state.open_chats = getattr(state, "open_chats", 0) + 1
     batches = stream_event_batches(
@@ -138,13 +141,16 @@ async def _stream_changes(
             states = [change["state"] for change in changes if "state" in change]
             is_listed_change = any(event.kind in _LISTED_KINDS for event in events)
             if states == ["running"] and not is_listed_change and not updater.is_waiting:
-                changes.append(_build_running_change(chat_id))
+                changes.append(_build_state_change(chat_id, "running"))
             elif states or is_listed_change:
-                chat = await listed_chat.get(updater.state, events[-1].at)
-                changes += _build_chat_changes(chat, is_waiting=updater.is_waiting)
+                if await listed.refresh() and listed.chat is not None:
+                    changes += _build_chat_changes(listed.chat, is_waiting=updater.is_waiting)
+                else:
+                    shown_state = "waiting" if updater.is_waiting else updater.state
+                    changes.append(_build_state_change(chat_id, shown_state, events[-1].at))
                 # A sign-in may be lost during a turn.
                 if states and states[-1] != "running":
-                    changes.append({"id": "reconnect", "html": await pages.banner.render(me, chat)})
+                    changes.append({"id": "reconnect", "html": await pages.banner.render(me, listed.chat)})
             yield b"id: %d\nevent: changes\ndata: %s\n\n" % (updater.last, orjson.dumps(changes))
             if not wait:
                 return
@@ -173,9 +179,9 @@ async def _switch_branch(
     return await asyncio.to_thread(updater.switch_branch, ChatSnapshot(view.turns, seq), shown, after, tree)
 
 
-def _build_running_change(chat_id: str) -> PageChange:
-    """Return the change of the chat's entry in the list when a turn begins or continues."""
-    html = responses.get_macros("chat_list.html").chat_state(chat_id, "running")
+def _build_state_change(chat_id: str, state: str, updated_at: float | None = None) -> PageChange:
+    """Return the change of the state in the chat's entry in the list, or of the time where it is idle."""
+    html = responses.get_macros("chat_list.html").chat_state(chat_id, state, updated_at)
     return {"id": f"e-{chat_id}-state", "html": html}
 
 
