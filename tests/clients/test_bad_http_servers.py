@@ -57,14 +57,14 @@ def text_of(result: dict[str, Any]) -> str:
 # Servers that never become ready, and servers that misbehave in a call.
 
 BROKEN: dict[str, tuple[type[ServerError], str]] = {
-    "resets-request": (OutcomeUnknown, "broke: Connection reset by peer"),
+    "resets-request": (OutcomeUnknown, "was lost: Connection reset by peer"),
     "closes": (OutcomeUnknown, "closed the connection before it answered"),
-    "resets-answer": (OutcomeUnknown, "in the middle of its answer"),
-    "closes-in-answer": (OutcomeUnknown, "in the middle of its answer"),
-    "resets-event": (OutcomeUnknown, "in the middle of its answer"),
-    "no-last-chunk": (OutcomeUnknown, "in the middle of its answer"),
-    "sse-ends": (OutcomeUnknown, "ended the event stream before its answer"),
-    "wrong-id-stream": (OutcomeUnknown, "ended the event stream before its answer"),
+    "resets-answer": (OutcomeUnknown, "in the middle of its response"),
+    "closes-in-answer": (OutcomeUnknown, "in the middle of its response"),
+    "resets-event": (OutcomeUnknown, "in the middle of its response"),
+    "no-last-chunk": (OutcomeUnknown, "in the middle of its response"),
+    "sse-ends": (OutcomeUnknown, "ended the event stream before it responded"),
+    "wrong-id-stream": (OutcomeUnknown, "ended the event stream before it responded"),
     "redirects-away": (Unreachable, "redirects to another origin: http://localhost:"),
     "redirects-for-ever": (Unreachable, "redirects more than 5 times"),
     "html": (BadAnswer, "answered with text/html instead of JSON: <!doctype html> <html><body>Welcome to"),
@@ -80,12 +80,12 @@ BROKEN: dict[str, tuple[type[ServerError], str]] = {
     "headers-without-end": (BadAnswer, "sent an invalid HTTP response"),
     "bad-chunk": (BadAnswer, "sent an invalid HTTP response: Invalid character in chunk size"),
     "bad-chunk-later": (BadAnswer, "sent an invalid HTTP response: Invalid character in chunk size"),
-    "badly-packed": (BadAnswer, "its body is not valid gzip data"),
-    "oversize": (BadAnswer, "its answer is 10000000000 bytes long or more, over the limit of 1000000"),
+    "badly-packed": (BadAnswer, "the body is not valid gzip data"),
+    "oversize": (BadAnswer, "sent a response of 10000000000 bytes or more, over the limit of 1000000"),
     "oversize-without-length": (BadAnswer, "over the limit of 1000000"),
     "bomb": (BadAnswer, "over the limit of 1000000"),
     "sse-oversize": (BadAnswer, "over the limit of 1000000"),
-    "sse-bad-json": (BadAnswer, 'its answer is not JSON: {"jsonrpc": "2.0", "id": '),
+    "sse-bad-json": (BadAnswer, 'sent a response that is not JSON: {"jsonrpc": "2.0", "id": '),
     "status-401": (SignInNeeded, "answered with HTTP 401 Unauthorized: the tea is cold"),
     "status-403": (SignInNeeded, "answered with HTTP 403 Forbidden: the tea is cold"),
     "status-404": (HttpStatus, "answered with HTTP 404 Not Found: the tea is cold"),
@@ -613,7 +613,7 @@ async def test_a_session_id_that_cannot_be_one_is_refused(
     async with open_manager(web("bad-session-id", era="legacy", when="begin")) as manager:
         with pytest.raises(BadAnswer) as caught:
             await call_tool(manager, "bad", "echo")
-        assert_cause(caught.value, "its session id contains invalid characters")
+        assert_cause(caught.value, "sent a session id with invalid characters")
 
 
 async def test_a_repeatable_call_is_sent_again_when_its_outcome_is_unknown(
@@ -646,7 +646,7 @@ async def test_a_stream_of_the_modern_era_is_not_resumed(
     async with open_manager(web("sse-resumes")) as manager:
         with pytest.raises(OutcomeUnknown) as caught:
             await call_tool(manager, "bad", "echo")
-        assert_cause(caught.value, "ended the event stream before its answer")
+        assert_cause(caught.value, "ended the event stream before it responded")
 
 
 async def test_a_resumption_that_is_refused_leaves_the_outcome_unknown(
@@ -656,7 +656,7 @@ async def test_a_resumption_that_is_refused_leaves_the_outcome_unknown(
         with pytest.raises(OutcomeUnknown) as caught:
             await call_tool(manager, "bad", "echo")
         assert_cause(
-            caught.value, "ended the event stream before its answer, then answered with HTTP 404 Not Found"
+            caught.value, "ended the event stream before it responded, then answered with HTTP 404 Not Found"
         )
 
 
@@ -738,11 +738,11 @@ async def test_a_server_of_the_older_transport_is_found_by_its_plain_address_and
 @pytest.mark.parametrize(
     ("to", "words"),
     [
-        ("http://localhost:PORT/good/x?era=sse", "named an endpoint on another origin: http://localhost:"),
-        ("https://127.0.0.1:PORT/", "named an endpoint on another origin: https://127.0.0.1:"),
-        ("//example.com/", "named an endpoint on another origin: http://example.com/"),
-        ("http://[::1", "named an endpoint that is not a valid URL: http://[::1"),
-        ("mailto:someone", "named an endpoint"),
+        ("http://localhost:PORT/good/x?era=sse", "sent an endpoint URL of another origin: http://localhost:"),
+        ("https://127.0.0.1:PORT/", "sent an endpoint URL of another origin: https://127.0.0.1:"),
+        ("//example.com/", "sent an endpoint URL of another origin: http://example.com/"),
+        ("http://[::1", "sent an endpoint that is not a valid URL: http://[::1"),
+        ("mailto:someone", "sent an endpoint"),
     ],
 )
 async def test_an_endpoint_elsewhere_is_refused(
@@ -765,7 +765,7 @@ async def test_an_endpoint_elsewhere_is_refused(
         ("html", "answered with text/html instead of an event stream"),
         ("stalls", "did not answer within 1 s"),
         ("sse-oversize", "over the limit of 1000000"),
-        ("resets-event", "in the middle of its answer"),
+        ("resets-event", "in the middle of its response"),
         ("sse-without-end", "did not answer within 1 s"),
     ],
 )

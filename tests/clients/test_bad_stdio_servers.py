@@ -198,7 +198,7 @@ async def test_a_line_over_the_limit_ends_its_call_alone(
         waiting = asyncio.ensure_future(call_tool(manager, "bad", "wait", timeouts=Timeouts(120, 120, 120)))
         with max_duration(5), pytest.raises(BadAnswer) as caught:
             await call_tool(manager, "bad", "big", {"size": 3_000_000, "id_last": id_last})
-        assert_cause(caught.value, "bytes long, over the limit of 1000000")
+        assert_cause(caught.value, "bytes, over the limit of 1000000")
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "next"})) == "next"
         assert not waiting.done()
         waiting.cancel()
@@ -221,7 +221,7 @@ async def test_an_answer_that_is_no_json_ends_its_call_alone_and_at_once(
         waiting = asyncio.ensure_future(call_tool(manager, "bad", "wait"))
         with max_duration(20), pytest.raises(BadAnswer) as caught:
             await call_tool(manager, "bad", "echo", {"line": line})
-        assert_cause(caught.value, "its answer is not JSON: {")
+        assert_cause(caught.value, "sent a response that is not JSON: {")
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "next"})) == "next"
         assert not waiting.done()
         waiting.cancel()
@@ -762,7 +762,7 @@ async def test_a_crash_loop_is_left_alone_in_the_end(
     crashing = bad("crashes-when-ready", restart=RestartPolicy.ON_FAILURE)
     async with open_manager(crashing, limits=limits) as manager:
         await manager.connect(["bad"])
-        words = "crashed 4 times in a row; the last time it exited with code 5: lost the licence server"
+        words = "crashed 4 times in a row; the last time: exited with code 5: lost the licence server"
         await wait_until(lambda: words in str(manager.status("bad").cause))
         status = manager.status("bad")
         assert_cause(status, words)
@@ -771,7 +771,9 @@ async def test_a_crash_loop_is_left_alone_in_the_end(
         assert len(journal.starts()) == 4
         with pytest.raises(Unreachable, match="crashed 4 times in a row") as caught:
             await call_tool(manager, "bad", "echo")
-        assert caught.value.hint == "read its last output, correct the cause, then restart it"
+        assert (
+            caught.value.hint == "read the server's last output, correct the cause, then restart the server"
+        )
         await manager.restart("bad")
         assert manager.status("bad").state is State.IDLE
         with pytest.raises(ServerError):

@@ -402,7 +402,7 @@ class MissingSignIn(Key):
 @pytest.mark.parametrize(
     ("error", "state", "reason"),
     [
-        (NeverSignedIn("the server wants you to sign in"), State.NEEDS_AUTH, "never_signed_in"),
+        (NeverSignedIn("the server requires a sign-in"), State.NEEDS_AUTH, "never_signed_in"),
         (SignInEnded("the sign-in has run out"), State.NEEDS_AUTH, "sign_in_ended"),
         (Unreachable("no way"), State.FAILED, "unreachable"),
     ],

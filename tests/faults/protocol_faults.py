@@ -99,4 +99,8 @@ async def flood_again(room: CaseContext) -> str:
         return f"first {first}; the next call {second}"
 
 
-plain("a million values in an answer", "value-bomb", "BadAnswer: its answer has more than 200,000 values")
+plain(
+    "a million values in an answer",
+    "value-bomb",
+    "BadAnswer: sent a response that has more than 200,000 values",
+)

@@ -146,5 +146,5 @@ async def test_a_server_that_asks_one_who_cannot_answer_is_at_fault(core: Core) 
     for modern in (True, False):
         answer = await Endpoint(gateway, ANN).handle(request("new_ask", modern=modern, capabilities={}))
         assert isinstance(answer, RpcFailure)
-        assert "which was not offered" in answer.message
+        assert "which this client does not support" in answer.message
     await gateway.close()

@@ -120,7 +120,7 @@ async def test_a_server_that_goes_down_in_the_middle_is_an_answer_and_the_others
                 "error": True,
                 "output": "MCP server unreachable",
                 "cause": "exited with code 3: out of memory\n"
-                'hint: restart it, or set "restart": "on-failure"',
+                'hint: restart the server, or set "restart": "on-failure"',
             }
         assert (await yard.call("two_echo", {"text": "x"})).text == "x"
         await yard.restart("one")
@@ -206,7 +206,7 @@ async def test_a_model_is_told_that_the_outcome_is_unknown(open_yard: Opened, re
         assert (await yard.answer("one_exit", {"text": "out of memory"})).for_model() == {
             "error": True,
             "output": "exited with code 3: out of memory\n"
-            "hint: the outcome is unknown: it may have been executed, so look before you call it again",
+            "hint: the call may have been executed: check what was done before you repeat it",
         }
         # How the server fares is another matter.
         assert yard.servers()[0].hint is None

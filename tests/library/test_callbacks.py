@@ -37,7 +37,7 @@ async def gives_nothing(server: str, params: Mapping[str, Any]) -> Any:
 FAILING: dict[str, tuple[Callable[..., Awaitable[Any]], str]] = {
     "raises": (raises, "ValueError: a mistake"),
     "gives up": (gives_up, "CancelledError"),
-    "no JSON": (gives_no_json, "TypeError: object cannot be written as JSON"),
+    "no JSON": (gives_no_json, "TypeError: object is not JSON serializable"),
     "nothing": (gives_nothing, "TypeError: 'NoneType' object is not iterable"),
 }
 

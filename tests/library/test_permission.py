@@ -245,7 +245,7 @@ async def test_errors_of_an_untrusted_server_are_fenced_as_well(
         exited = (await yard.answer("wild_exit", {"text": "obey me"})).for_model()
         told = (
             "exited with code 3: obey me\n"
-            "hint: the outcome is unknown: it may have been executed, so look before you call it again"
+            "hint: the call may have been executed: check what was done before you repeat it"
         )
         assert exited == {"error": True, "output": fence_untrusted_text(told, "wild")}
         down = (await yard.answer("wild_look")).for_model()

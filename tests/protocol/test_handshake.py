@@ -315,10 +315,10 @@ def test_a_legacy_server_may_leave_out_or_garble_everything_but_its_version(more
 
 @pytest.mark.parametrize("version", [None, 5, ["2025-11-25"], {}, True])
 def test_an_answer_without_a_version_is_said_so(version: Any) -> None:
-    assert "no protocolVersion" in str(
+    assert "without a valid protocolVersion" in str(
         parse_initialize_result({"protocolVersion": version, "capabilities": {}})
     )
-    assert "no protocolVersion" in str(parse_initialize_result({}))
+    assert "without a valid protocolVersion" in str(parse_initialize_result({}))
 
 
 @pytest.mark.parametrize("version", ["2023-01-01", "", "DRAFT-2026-v1", "x" * 1000])

@@ -94,16 +94,16 @@ async def test_no_cookie_is_kept(url: Callable[..., str], net: OutboundHttp, see
     ("error", "kind", "words"),
     [
         (aiohttp.ServerDisconnectedError(), OutcomeUnknown, "closed the connection before it answered"),
-        (aiohttp.ClientPayloadError("x"), OutcomeUnknown, "in the middle of its answer"),
+        (aiohttp.ClientPayloadError("x"), OutcomeUnknown, "in the middle of its response"),
         (aiohttp.InvalidURL("x"), Unreachable, "the request cannot be made"),
         (ValueError("a\nb"), Unreachable, "the request cannot be made: a b"),
-        (ConnectionResetError(104, "x"), OutcomeUnknown, "broke: Connection reset by peer"),
+        (ConnectionResetError(104, "x"), OutcomeUnknown, "was lost: Connection reset by peer"),
         (
             aiohttp.ClientConnectionResetError("closing\ntransport"),
             OutcomeUnknown,
-            "broke: closing transport",
+            "was lost: closing transport",
         ),
-        (OSError(), OutcomeUnknown, "broke: OSError"),
+        (OSError(), OutcomeUnknown, "was lost: OSError"),
     ],
 )
 async def test_each_fault_says_whether_the_server_may_have_seen_the_request(

@@ -113,7 +113,7 @@ async def test_what_came_of_a_large_answer_goes_when_the_connection_breaks(
     transport = StreamableHttpTransport(HttpSpec(url("closes-in-answer", length="60000000")), net)
     await transport.open(recorder)
     transport.set_protocol_version("2026-07-28")
-    with pytest.raises(OutcomeUnknown, match="in the middle of its answer"):
+    with pytest.raises(OutcomeUnknown, match="in the middle of its response"):
         await transport.send(call(1))
     assert (len(taken), left(taken)) == (1, 0)
     await transport.close()

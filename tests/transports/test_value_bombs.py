@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.transports.conftest import RecordingReceiver
 
 VALUE_COUNT = 1_000_000
-REFUSED = "its answer has more than 200,000 values"
+REFUSED = "sent a response that has more than 200,000 values"
 
 STDIO = """
 import sys

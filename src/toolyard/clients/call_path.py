@@ -81,7 +81,7 @@ _MAX_TRACED_NAME_CHARACTERS = 128
 _MAX_TRACED_CONTENT_CHARACTERS = 100_000
 """Maximum characters of arguments or a result in a span, where the operator wants them at all."""
 _VISIBLE_VERDICTS = frozenset({Verdict.ALLOW, Verdict.ASK})
-_OUTCOME_UNKNOWN_HINT = "the outcome is unknown: it may have been executed, so look before you call it again"
+_OUTCOME_UNKNOWN_HINT = "the call may have been executed: check what was done before you repeat it"
 
 
 BeforeCall: TypeAlias = Callable[[str, str, Caller], Awaitable[None]]
@@ -491,7 +491,7 @@ class CallPath:
         if change is not None and caller.surface is Surface.OPERATOR:
             message = "\n".join((message, *(f"  {line}" for line in change.diff())))
         # Without a change, the accepted definitions could not be read.
-        hint = "`toolyard lock --diff` shows the cause, and so does the log"
+        hint = "`toolyard lock --diff` and the log show the cause"
         if change is not None:
             hint = self._accept_hint(definition, caller)
         return ToolRefused(message, hint=hint, rule=DEFINITION_RULE_TITLE)
@@ -500,9 +500,9 @@ class CallPath:
         server = self._manager.find(definition.server_id, caller.principal)
         url = None if self._accept_url_for is None or server is None else self._accept_url_for(server)
         if url is not None:
-            return f"look at what changed and accept it at {url}"
+            return f"review and accept the change at {url}"
         accept = f"`toolyard lock --accept {definition.id}`"
-        return f"look at it with `toolyard lock --diff`, accept it with {accept}"
+        return f"review the change with `toolyard lock --diff`, accept it with {accept}"
 
     # Cached lookups and redaction.
 

@@ -372,13 +372,17 @@ class Connection:
         if state is State.CLOSED:
             raise self._with_server_id(Unreachable("the connection is closed"))
         if (failure := self._backoff.permanent_failure) is not None:
-            hint = 'restart it, or set "restart": "on-failure"'
+            hint = 'restart the server, or set "restart": "on-failure"'
             if self.server.restart is RestartPolicy.ON_FAILURE:
-                hint = "read its last output, correct the cause, then restart it"
+                hint = "read the server's last output, correct the cause, then restart the server"
             raise self._with_server_id(Unreachable(failure, hint=hint))
         if (left := self._backoff.blocked_seconds) > 0:
-            hint = f"the first call after {math.ceil(left)} s connects again; or restart it now"
-            raise self._with_server_id(Unreachable(self._status.cause or "sent too much", hint=hint))
+            hint = (
+                f"the first call after {math.ceil(left)} s reconnects; to reconnect now, restart the server"
+            )
+            raise self._with_server_id(
+                Unreachable(self._status.cause or "sent too many unsolicited messages", hint=hint)
+            )
 
     def _start_connecting(self) -> asyncio.Future[McpSession]:
         """Return the future of the one connect attempt that all callers share; start it if needed."""
@@ -491,10 +495,10 @@ class Connection:
 
     def _on_roots_refused(self) -> None:
         """Tell the operator how the server gets roots. It may work without them."""
-        self._status.hint = f"it asks for roots: {_ROOTS_HINT}"
+        self._status.hint = f"the server asks for roots: {_ROOTS_HINT}"
         if not self._has_asked_for_roots:
             self._has_asked_for_roots = True
-            log.warning("server '%s' asks for roots, which it is not offered", self.server.id)
+            log.warning("server '%s' asks for roots, which Toolyard does not offer to it", self.server.id)
 
     def _add_roots_hint(self, error: ServerError) -> None:
         """Add the hint to the error of a server that ended, if it may have ended for want of roots."""
@@ -502,7 +506,7 @@ class Connection:
             return
         output = find_failure_line(self.status().stderr, 1_000)
         if self._has_asked_for_roots or re.search(r"\broots\b", output, re.IGNORECASE):
-            error.hint = f"if it needs roots: {_ROOTS_HINT}"
+            error.hint = f"if the server needs roots: {_ROOTS_HINT}"
 
     def _describe_last_output(self) -> str:
         status = self.status()
@@ -552,7 +556,7 @@ class Connection:
             return
         self._add_roots_hint(error)
         self._set_state(State.FAILED, error)
-        log.error("server '%s' %s", self.server.id, self._status.cause)
+        log.error("server '%s': %s", self.server.id, self._status.cause)
         if self.server.restart is RestartPolicy.NEVER:
             self._backoff.permanent_failure = error.cause
             return
@@ -563,12 +567,12 @@ class Connection:
         delay = self._backoff.block_after_flood()
         self._set_state(State.FAILED, error)
         self._status.next_retry = time.time() + delay
-        log.error("server '%s' %s; not connecting for %g s", self.server.id, self._status.cause, delay)
+        log.error("server '%s': %s; not connecting for %g s", self.server.id, self._status.cause, delay)
 
     def _schedule_restart(self, error: ServerError) -> None:
         delay = self._backoff.count_crash()
         if delay is None:
-            failure = f"crashed {self._backoff.crashes + 1} times in a row; the last time it {error.cause}"
+            failure = f"crashed {self._backoff.crashes + 1} times in a row; the last time: {error.cause}"
             self._backoff.permanent_failure = failure
             self._set_state(State.FAILED, Unreachable(failure))
             return

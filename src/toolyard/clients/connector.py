@@ -247,7 +247,7 @@ def connect_timeout_hint(server: Server, skipped_lines: int) -> str:
         return NOT_MCP_HINT
     if any(kind.older == server.transport.type for kind in TRANSPORTS.values()):
         return STREAMABLE_HTTP_HINT
-    return "raise 'timeouts.connect' if it needs longer to start"
+    return "raise 'timeouts.connect' if the server needs longer to start"
 
 
 def server_fingerprint(server: Server) -> str:

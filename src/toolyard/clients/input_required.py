@@ -81,5 +81,5 @@ class InputRequiredLoop:
         try:
             return await self._callbacks.answer(self._server, str(kind), params)
         except CapabilityNotOffered:
-            cause = f"asked for {str(kind)[:60]} during {method}, which was not offered"
-            raise BadAnswer(cause, hint="this needs a client that can answer it") from None
+            cause = f"asked for {str(kind)[:60]} during {method}, which this client does not support"
+            raise BadAnswer(cause, hint="use a client that supports such requests") from None

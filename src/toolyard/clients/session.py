@@ -233,13 +233,13 @@ class McpSession:
             limit_seconds = timeouts.call
             error = CallTimeout(
                 f"{method} took longer than {limit_seconds:g} s in all",
-                hint="raise 'timeouts.call' if it needs longer",
+                hint="raise 'timeouts.call' if the server needs longer",
             )
         else:
             limit_seconds = timeouts.silence
             error = CallTimeout(
                 f"{method}: no response or progress for {limit_seconds:g} s",
-                hint="raise 'timeouts.silence' if it needs longer",
+                hint="raise 'timeouts.silence' if the server needs longer",
             )
         error.method, error.limit_seconds = method, limit_seconds
         return error

@@ -64,7 +64,7 @@ def decode(
             value = orjson.loads(data)
         except orjson.JSONDecodeError:
             if b"\\u" not in bytes(data) and not (large and may_contain_long_number(data)):
-                raise ValueError("not JSON") from None
+                raise ValueError("not valid JSON") from None
         else:
             if not large or _is_exact(value, max_inspected_values) or not may_contain_long_number(data):
                 return value
@@ -138,19 +138,19 @@ def decode_exactly(data: MessageBytes) -> Any:
 def parse_integer(text: str) -> int:
     """Return the integer that the text consists of. Raise ValueError if it has too many digits."""
     if len(text) > MAX_INTEGER_DIGITS + text.startswith("-"):
-        raise ValueError("an integer with too many digits")
+        raise ValueError("an integer has too many digits")
     return int(text)
 
 
 def _parse_finite_float(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise ValueError("a number that is too large")
+        raise ValueError("a number is too large")
     return number
 
 
 def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def encode(message: object) -> bytes:
@@ -188,7 +188,7 @@ def _encode_in_steps(value: object) -> JsonFragment:
             b"".join(piece.encode("utf-8", "replace") for piece in iter_encoded_pieces(value))
         )
     except ValueError as error:
-        raise TypeError(f"not JSON: {error}") from None
+        raise TypeError(f"not JSON serializable: {error}") from None
 
 
 def _encode_exactly(message: object) -> bytes:
@@ -198,7 +198,7 @@ def _encode_exactly(message: object) -> bytes:
         except RecursionError:
             text = "".join(iter_encoded_pieces(message))
     except ValueError as error:
-        raise TypeError(f"not JSON: {error}") from None
+        raise TypeError(f"not JSON serializable: {error}") from None
     return text.encode("utf-8", "replace")
 
 
@@ -247,4 +247,4 @@ def _iter_separators() -> Iterator[str]:
 def _decode_fragment(value: object) -> Any:
     if isinstance(value, orjson.Fragment):
         return decode_exactly(orjson.dumps(value))
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON serializable")

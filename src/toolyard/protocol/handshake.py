@@ -88,9 +88,9 @@ def parse_initialize_result(result: Mapping[str, Any]) -> HandshakeResult | str:
     """Return the data of an ``initialize`` result, or a sentence that says why it is invalid."""
     version = result.get("protocolVersion")
     if not isinstance(version, str):
-        return "its answer to initialize has no protocolVersion"
+        return "sent an initialize result without a valid protocolVersion"
     if version not in LEGACY_VERSIONS and version not in MODERN_VERSIONS:
-        return f"it uses protocol version {version[:40]!r}, which Toolyard does not support"
+        return f"uses protocol version {version[:40]!r}, which Toolyard does not support"
     return _build_handshake_result(version, result.get("serverInfo"), result)
 
 

@@ -161,7 +161,7 @@ class _Decoder:
             start += used
             yield
         if self._expected != _NOTHING:
-            raise ValueError("not JSON: it ends too early")
+            raise ValueError("not valid JSON: unexpected end")
 
     def _take_window(self, window: bytes, is_last: bool) -> int:
         """Process the tokens of a window. Return the number of bytes read; a token at its end may
@@ -191,7 +191,7 @@ class _Decoder:
         if space is not None and space.end() == size:
             return size
         if is_last:
-            raise ValueError("not JSON")
+            raise ValueError("not valid JSON")
         return at
 
     def _decode_flat_container(self, raw: bytes) -> Any:
@@ -207,7 +207,7 @@ class _Decoder:
         if indent:
             return indent
         if window[:1] != b'"':
-            raise ValueError("not JSON, or a number with too many digits")
+            raise ValueError("not valid JSON, or a number has too many digits")
         # Only a string may be longer than a window: structure is single bytes, and a number that long is
         # refused.
         text, end = yield from self._decode_long_text(start + 1)
@@ -232,7 +232,7 @@ class _Decoder:
             if not closed:
                 head = _trim_partial_character(head)
                 if not head:
-                    raise ValueError("not JSON: a string that does not end")
+                    raise ValueError("not valid JSON: unterminated string")
             piece = _decode_text(head)
             pieces.append(piece)
             length += len(piece)
@@ -314,7 +314,7 @@ def _parse_number(token: re.Match[bytes]) -> int | float:
         return parse_integer(text.decode("ascii"))
     number = float(text)
     if math.isinf(number):
-        raise ValueError("a number that is too large")
+        raise ValueError("a number is too large")
     return number
 
 

@@ -181,12 +181,12 @@ def translate_request_error(error: Exception, url: URL) -> ServerError:
     if isinstance(error, HttpProtocolError):
         return BadAnswer(f"{address} sent an invalid HTTP response: {to_single_line(str(error))}")
     if isinstance(error, aiohttp.ClientPayloadError):
-        return OutcomeUnknown(f"{address} ended the connection in the middle of its answer")
+        return OutcomeUnknown(f"{address} closed the connection in the middle of its response")
     if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError | ValueError):
         return Unreachable(f"the request cannot be made: {to_single_line(str(error))}")
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
     return OutcomeUnknown(
-        f"the connection to {address} broke: {to_single_line(reason) or type(error).__name__}"
+        f"the connection to {address} was lost: {to_single_line(reason) or type(error).__name__}"
     )
 
 
@@ -194,10 +194,11 @@ def _translate_connect_error(error: OSError, address: str) -> Unreachable:
     if isinstance(error, AddressRefused):
         if error.is_denied:
             return Unreachable(
-                f"{address} cannot be reached: {error}", hint="the setting guard_deny names it"
+                f"{address} cannot be reached: {error}",
+                hint="the address is listed in the setting guard_deny",
             )
         cause = f"{address} cannot be reached: its address is private, which is not allowed for this server"
-        return PrivateAddress(cause, hint="allow private addresses for it if you trust it")
+        return PrivateAddress(cause, hint="allow private addresses for this server if you trust it")
     # The text of the errno alone is shorter than that of the exception. A number below 0 is not an errno.
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
     return Unreachable(f"{address} cannot be reached: {reason}", hint="is the server running?")

@@ -140,9 +140,11 @@ class SseTransport:
             if is_same_origin(url, self._http_client.url):
                 return url
         except ValueError:
-            raise BadAnswer(f"named an endpoint that is not a valid URL: {to_single_line(text)}") from None
+            raise BadAnswer(f"sent an endpoint that is not a valid URL: {to_single_line(text)}") from None
         # Following it would send the credentials of this server to an origin of its choice.
-        raise BadAnswer(f"named an endpoint on another origin: {to_single_line(str(url.with_query(None)))}")
+        raise BadAnswer(
+            f"sent an endpoint URL of another origin: {to_single_line(str(url.with_query(None)))}"
+        )
 
     def _end_stream(self, error: ServerError) -> None:
         if self._endpoint_future is not None and not self._endpoint_future.done():

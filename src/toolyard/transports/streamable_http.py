@@ -153,7 +153,7 @@ class StreamableHttpTransport:
         # The specification (Session Management) allows visible ASCII only. Anything else would be sent back
         # in a header of every request.
         if not session_id.isascii() or not session_id.isprintable():
-            raise BadAnswer("its session id contains invalid characters")
+            raise BadAnswer("sent a session id with invalid characters")
         self._session_id = session_id
 
     async def _handle_json(self, response: HttpResponse, id: RequestId) -> None:
@@ -161,7 +161,7 @@ class StreamableHttpTransport:
         try:
             message = await decode_message(body)
         except MessageLimitExceeded as error:
-            raise BadAnswer(f"its answer {error}") from None
+            raise BadAnswer(f"sent a response that {error}") from None
         except ValueError:
             raise BadAnswer(f"sent a response that is not JSON: {_format_body_excerpt(body)}") from None
         if self._session_id is not None and http_requests.is_session_lost_message(message):
@@ -242,12 +242,12 @@ class StreamableHttpTransport:
                 # Only sessions can resume streams, and without an event id there is no position to resume
                 # from. The server may have executed the request, so it is not repeated either.
                 if not self._era.has_sessions or not stream.last_id:
-                    raise error or OutcomeUnknown("ended the event stream before its answer")
+                    raise error or OutcomeUnknown("ended the event stream before it responded")
                 # Progress resets the count: a long call may be polled many times, each with an event. Only a
                 # server that never delivers anything is given up.
                 failures = 0 if stream.made_progress else failures + 1
                 if failures > _MAX_FRUITLESS_RESUMPTIONS:
-                    raise error or OutcomeUnknown("repeatedly ended the event stream before its answer")
+                    raise error or OutcomeUnknown("repeatedly ended the event stream before it responded")
                 await asyncio.sleep(stream.retry)
                 response.close()
                 stream.made_progress = False
@@ -318,7 +318,7 @@ class StreamableHttpTransport:
             return response
         error = await http_requests.read_error_response(response)
         if stream.last_id:
-            raise OutcomeUnknown(f"ended the event stream before its answer, then {error.cause}")
+            raise OutcomeUnknown(f"ended the event stream before it responded, then {error.cause}")
         raise error
 
     def start_listening(self) -> None:
@@ -424,7 +424,7 @@ async def _decode_event(data: MessageBytes) -> object | None:
 
 
 def _format_too_long(size: int, limit: int) -> str:
-    return f"its answer is {size} bytes long or more, over the limit of {limit}"
+    return f"sent a response of {size} bytes or more, over the limit of {limit}"
 
 
 def _format_body_excerpt(body: MessageBytes) -> str:

@@ -46,8 +46,8 @@ def to_single_line(text: str, width: int = 200) -> str:
 def describe_decode_error(data: MessageBytes, error: ValueError) -> str:
     """Describe why a response could not be decoded, with its beginning if it is not JSON."""
     if isinstance(error, MessageLimitExceeded):
-        return f"its answer {error}"
-    return f"its answer is not JSON: {to_single_line(str(data[:800], 'utf-8', 'replace'))}"
+        return f"sent a response that {error}"
+    return f"sent a response that is not JSON: {to_single_line(str(data[:800], 'utf-8', 'replace'))}"
 
 
 class Receiver(Protocol):

@@ -88,7 +88,7 @@ class WorkerProcess:
         """
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
-            raise RuntimeError("the program is not running")
+            raise RuntimeError("the worker process is not running")
         try:
             # uvloop raises RuntimeError for a write to a closed pipe.
             if process.stdin.is_closing():
@@ -98,7 +98,7 @@ class WorkerProcess:
             await process.stdin.drain()
             length = int(await process.stdout.readuntil(b"\n"))
             if length > _MAX_RESPONSE_BYTES:
-                raise ValueError("too long")
+                raise ValueError("the response is too long")
             return await process.stdout.readexactly(length)
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             raise WorkerFailed(

@@ -64,7 +64,7 @@ def test_a_tool_that_cannot_be_compared_in_an_outdated_database_says_where_the_c
     cli.write({"mcpServers": {"demo": {**demo, "trust": "untrusted", "allowTools": ["count"]}}})
     refused = cli("call", "demo_count")
     assert "it could not be compared with the accepted definition" in refused.err
-    assert "hint: `toolyard lock --diff` shows the cause" in refused.err
+    assert "hint: `toolyard lock --diff` and the log show the cause" in refused.err
     assert f"an earlier version of Toolyard (revision {OLD}" in cli("lock", "--diff").err
     assert revision(outdated) == OLD
 

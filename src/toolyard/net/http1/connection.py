@@ -36,7 +36,7 @@ class Http1Connection(asyncio.Protocol):
         transport, aiohttp_protocol = connection.transport, connection.protocol
         if transport is None or aiohttp_protocol is None or aiohttp_protocol.should_close:
             connection.close()
-            raise HttpProtocolError("it sent data before the request")
+            raise HttpProtocolError("data arrived before the request was sent")
         self._connection = connection
         self._aiohttp_protocol = aiohttp_protocol
         self._transport = transport
@@ -147,7 +147,7 @@ class Http1Connection(asyncio.Protocol):
             )
         else:
             if self._overhead_bytes > _MAX_OVERHEAD_BYTES:
-                self._fail_response(HttpProtocolError("its headers are too long"))
+                self._fail_response(HttpProtocolError("the headers are too long"))
             elif self._response is None and self._head_future is not None:
                 # The response is complete. Released only after the whole chunk is parsed: unexpected data
                 # after the response makes on_message_begin fail the connection first.
@@ -187,7 +187,7 @@ class Http1Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._response is None:
-            raise HttpProtocolError("it sent a response that no request was waiting for")
+            raise HttpProtocolError("a response arrived that no request was waiting for")
         self._reason = b""
 
     def on_status(self, status: bytes) -> None:
@@ -207,7 +207,7 @@ class Http1Connection(asyncio.Protocol):
         # 101 would change the protocol on this connection, for which we never ask.
         if status < 100 or status == 101:
             raise HttpProtocolError(
-                "it switched to another protocol" if status == 101 else f"its status is {status}"
+                "the connection switched to another protocol" if status == 101 else f"the status is {status}"
             )
         if status < 200:
             # An interim response (1xx); the final one follows.

@@ -80,7 +80,7 @@ class GzipDecoder:
 MAX_BUFFERED_BYTES = 256 * 1024
 """Number of bytes that are buffered for the reader before the connection stops reading from the socket; also
 the maximum size of one decompressed chunk."""
-_INVALID_GZIP_MESSAGE = "its body is not valid gzip data"
+_INVALID_GZIP_MESSAGE = "the body is not valid gzip data"
 
 
 class HttpProtocolError(aiohttp.ClientError):
@@ -184,7 +184,7 @@ class HttpResponse:
             self._gzip = GzipDecoder()
         elif encoding not in ("identity", ""):
             raise HttpProtocolError(
-                f"its body has the content encoding {encoding[:40]!r}, which was not requested"
+                f"the body has the content encoding {encoding[:40]!r}, which was not requested"
             )
 
     def feed(self, chunk: bytes) -> None:

@@ -340,7 +340,7 @@ class StdioTransport:
             self._skipped_lines += 1
             if not receiver.should_decode(line):
                 return
-            cause = f"its answer is {line.size} bytes long, over the limit of {self._max_message_bytes}"
+            cause = f"sent a response of {line.size} bytes, over the limit of {self._max_message_bytes}"
             self._fail_matching_call(line, cause)
             return
         if line[:1] in (b"{", b"["):
