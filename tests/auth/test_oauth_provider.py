@@ -345,7 +345,7 @@ async def test_a_server_that_wants_a_sign_in_is_shown_as_such(oauth_fixture: OAu
         [status] = yard.servers()
     assert status.state is State.NEEDS_AUTH
     assert status.cause is not None
-    assert "wants you to sign in" in status.cause
+    assert "requires a sign-in" in status.cause
 
 
 async def test_an_authorization_server_in_trouble_is_not_shown_as_a_sign_in(

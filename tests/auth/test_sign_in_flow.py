@@ -107,7 +107,7 @@ async def test_a_refusal_is_told_with_its_name(oauth_fixture: OAuthFixture, erro
 
 async def test_an_answer_without_code_and_error_is_rejected(oauth_fixture: OAuthFixture) -> None:
     started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
-    with pytest.raises(AnswerRejected, match="neither code nor error"):
+    with pytest.raises(AnswerRejected, match="neither a code nor an error"):
         await oauth_fixture.flow().finish(
             AuthorizationResponse(
                 started.redirect_uri, {"state": started.state, "iss": oauth_fixture.origins["as1"]}

@@ -92,7 +92,7 @@ async def find_or_create_account(storage: SqlAccountStorage, identity: Identity,
         storage, identity.name, Role.USER, subject=subject
     )
     if user.disabled:
-        raise NotAllowed("this account is disabled", hint="ask an admin")
+        raise NotAllowed("this account is disabled", hint="ask an admin to enable it")
     email = identity.verified_email.casefold() if identity.verified_email else None
     if email != user.verified_email and (complete or email is not None):
         await storage.set_verified_email(user.id, email)

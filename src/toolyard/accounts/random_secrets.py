@@ -73,7 +73,7 @@ def check_scope(scope: TokenScope) -> None:
     """Raise Invalid, with all problems, if a scope is not valid."""
     problems: list[Problem] = []
     if not scope.rights:
-        problems.append(Problem("a token without a right can do nothing", path="scope.rights"))
+        problems.append(Problem("a token needs at least one right", path="scope.rights"))
     for field, texts in (("servers", scope.servers), ("tools", scope.tools), ("agents", scope.agents)):
         if texts is None:
             continue

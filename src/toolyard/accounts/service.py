@@ -315,7 +315,7 @@ class AccountService:
             raise Invalid(problems)
         check_scope(scope)
         if Right.ADMIN in scope.rights and user.role is not Role.ADMIN:
-            raise NotAllowed("only admins can create tokens with the right admin")
+            raise NotAllowed("only admins can create tokens with the right 'admin'")
         if len(await self._storage.list_tokens(user.id)) >= _MAX_TOKENS_PER_USER:
             hint = "delete tokens that are no longer used"
             raise Invalid(
@@ -348,7 +348,7 @@ class AccountService:
         is_proxy_mode = self._settings.people_mode is PeopleMode.PROXY
         if is_proxy_mode and self._is_forgotten_by_proxy(user, now):
             log.warning(
-                "an API token of '%s' was refused: not seen through the proxy for %d days (proxy_token_days)",
+                "refused an API token of '%s': no request through the proxy for %d days (proxy_token_days)",
                 user.name,
                 self._settings.proxy_token_days,
             )
@@ -375,7 +375,7 @@ class AccountService:
             )
             self._cached_local_user = resolve_effective_user(stored, self._settings)
         if self._cached_local_user is None:
-            raise NotAllowed("a local user exists only in none mode")
+            raise NotAllowed(f"there is no local user with people_mode {self._settings.people_mode}")
         return self._cached_local_user
 
     async def authenticate_proxy_name(self, name: str) -> User:
@@ -385,7 +385,7 @@ class AccountService:
         account. Raises NotAllowed.
         """
         if self._settings.people_mode is not PeopleMode.PROXY:
-            raise NotAllowed("user names from a proxy are accepted only in proxy mode")
+            raise NotAllowed("user names from a proxy are accepted only with people_mode proxy")
         if normalize_name(name) != name:
             raise NotAllowed(
                 "the proxy sent an invalid user name", hint="names have 1 to 100 visible characters"
@@ -401,7 +401,7 @@ class AccountService:
                 f"toolyard users delete '{user.name}'",
             )
         if user.disabled:
-            raise NotAllowed("this account is disabled", hint="ask an admin")
+            raise NotAllowed("this account is disabled", hint="ask an admin to enable it")
         await self._touch_user(effective_user, self.clock())
         return effective_user
 
@@ -430,7 +430,7 @@ class AccountService:
         if self._settings.people_mode is not PeopleMode.PASSWORD:
             raise NotAllowed(
                 f"password sign-in is not available in {self._settings.people_mode} mode",
-                hint="set people_mode to password to use them",
+                hint="to use passwords, set people_mode to password",
             )
 
 

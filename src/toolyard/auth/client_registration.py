@@ -151,7 +151,7 @@ async def _build_entered_client(
             f"the server uses the authorization server {server.issuer}, which is not confirmed: the client"
             " secret or key is not sent there",
             issuer=server.issuer,
-            hint="if you registered the client there, add it to the server's entry:"
+            hint="if you registered the client there, add the issuer to the server's entry:"
             f' "issuer": "{server.issuer}"; `toolyard login` also asks for a server from a file, and an'
             " admin can confirm it on the registry server's page",
         )
@@ -294,7 +294,7 @@ def _choose_auth_method(server: AuthorizationServerMetadata, *, public: bool) ->
             return method
     raise RegistrationFailed(
         f"the authorization server {server.issuer} offers no supported client authentication method",
-        hint="it must offer client_secret_basic, client_secret_post or 'none'",
+        hint="the authorization server must offer client_secret_basic, client_secret_post or 'none'",
     )
 
 

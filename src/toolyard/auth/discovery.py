@@ -187,7 +187,9 @@ async def discover_authorization_server(
                 await _discover_legacy_server(http_client, target), target.oauth.resource, None
             )
         if challenge is None:
-            raise SignInNotNeeded("the server does not ask for a sign-in", hint="use it without one")
+            raise SignInNotNeeded(
+                "the server does not require a sign-in", hint="use the server without signing in"
+            )
         raise _build_not_compliant_error(resource)
     # False sorts first: the preferred issuer comes before the others, which keep their order.
     issuers = sorted(

@@ -74,7 +74,7 @@ class CallbackListener:
         self, timeout_seconds: float = 300.0, *, state: str | None = None
     ) -> AuthorizationResponse:
         """Wait for the redirect, and return its parameters and address. Raises AuthUnavailable on timeout."""
-        assert self._response_future is not None, "use async with"
+        assert self._response_future is not None, "enter the context with `async with` first"
         self._expected_state = state
         try:
             async with asyncio.timeout(timeout_seconds):

@@ -80,7 +80,7 @@ class AddressPolicy:
             # A remote server's metadata must not send the user's browser into the user's own network.
             raise AddressNotAllowed(
                 f"{label} is at {url.host}, a private address, which is not allowed for this server",
-                hint="allow private addresses for it (privateAddresses) if you trust it",
+                hint="allow private addresses for this server (privateAddresses) if you trust it",
                 is_private=True,
             )
         if url.scheme != "https" and not is_private_host(url.host or "") and not self.private_addresses:
@@ -273,7 +273,7 @@ def _build_connection_error(error: Exception, url: URL, label: str) -> AuthUnava
         return AddressNotAllowed(
             f"{label} is at {_format_host_port(url)}, a private address, which is not allowed "
             "for this server",
-            hint="allow private addresses for it (privateAddresses) if you trust it",
+            hint="allow private addresses for this server (privateAddresses) if you trust it",
             is_private=True,
         )
     if isinstance(refusal, AddressRefused):

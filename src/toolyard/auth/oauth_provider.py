@@ -172,7 +172,7 @@ class OAuthProvider:
     async def _sign_in_as_client(self, grant: OAuthGrant | None, challenge: Challenge) -> bool:
         if grant is not None and self._is_new_grant(grant):
             raise SignInEnded(
-                "the server refuses a token that was just issued for it",
+                "the server refuses an access token that was just issued for it",
                 hint="check client id, scopes and resource in the server's entry",
             )
         await self._obtain_grant(
@@ -206,7 +206,7 @@ class OAuthProvider:
             )
         if self._target.oauth.grant == "client_credentials":
             raise ScopeNeeded(
-                f"this needs the scopes {' '.join(needed) or '(not named)'}",
+                f"the request needs the scopes {' '.join(needed) or '(not named)'}",
                 scopes=needed,
                 hint="enter them as scopes in the server's entry",
             )
@@ -270,11 +270,11 @@ def _build_sign_in_error(
     if challenge.params.get("error") == "insufficient_scope":
         needed = " ".join(scopes_in_challenge(challenge)) or "(not named)"
         return ScopeNeeded(
-            f"this needs the scopes {needed}", scopes=scopes, hint="sign in again to grant them"
+            f"the request needs the scopes {needed}", scopes=scopes, hint="sign in again to grant them"
         )
     error: AuthError
     if grant is None:
-        error = NeverSignedIn("the server wants you to sign in", hint="sign in to it first")
+        error = NeverSignedIn("the server requires a sign-in", hint="sign in to the server first")
     else:
         cause = "the sign-in has expired or was revoked" if refresh_error is None else refresh_error.cause
         error = SignInEnded(cause, hint="sign in again")

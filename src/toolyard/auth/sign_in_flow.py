@@ -83,7 +83,7 @@ class AuthorizationResponse:
         if "error" in self.params:
             self._raise_denied(pending)
         if not (code := self.params.get("code")):
-            raise AnswerRejected("the authorization server returned neither code nor error")
+            raise AnswerRejected("the authorization server returned neither a code nor an error")
         return code
 
     def _check_address(self, pending: PendingSignIn) -> None:
@@ -252,7 +252,7 @@ class SignInFlow:
         Raises AnswerRejected.
         """
         if not (state := params.get("state")):
-            raise AnswerRejected("the response does not contain a state", hint="start again")
+            raise AnswerRejected("the response has no state parameter", hint="start again")
         # Removed before it is checked: each state can be tried once, whether or not the response is valid.
         pending = await self._storage.take_pending(state)
         if pending is None:
@@ -370,7 +370,7 @@ def _require_authorization_endpoint(discovery: DiscoveryResult, *, legacy: bool)
     if server.authorization_endpoint is None:
         raise DiscoveryFailed(
             f"the authorization server {server.issuer} has no authorization endpoint for users",
-            hint="it may be meant for programs: use the grant client_credentials",
+            hint="if it is meant for programs only, use the grant client_credentials",
         )
     is_unlisted = server.code_challenge_methods is None
     if (is_unlisted and not legacy) or (

@@ -77,7 +77,7 @@ def _load_private_key(pem: str) -> ECKey | RSAKey:
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
     from joserfc.jwk import ECKey, RSAKey
 
-    hint = "it must be a PEM file with an EC key on P-256 or an RSA key of at least 2048 bits, no password"
+    hint = "use a PEM file without a password, with an EC key on P-256 or an RSA key of at least 2048 bits"
     try:
         key = serialization.load_pem_private_key(pem.encode(), password=None)
     except (ValueError, TypeError):

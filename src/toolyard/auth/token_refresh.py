@@ -259,7 +259,7 @@ def _describe_lost_answer(grant: OAuthGrant, error: TokenRefused) -> str:
         return ""
     began_at = datetime.fromtimestamp(grant.refresh_began_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return (
-        f"; its last refresh, at {began_at}, got no answer, because Toolyard was killed or lost the "
+        f"; the last refresh, at {began_at}, got no response, because Toolyard was killed or lost the "
         "connection, and the new tokens were lost with it"
     )
 

@@ -217,11 +217,11 @@ def test_a_lost_answer_to_a_refresh_is_named_by_the_next_command(
     refused = cli("call", "guarded_whoami")
     assert refused.code == 5
     assert re.search(
-        r"its last refresh, at 20\d\d-.* UTC, got no answer, because Toolyard was killed", refused.err
+        r"the last refresh, at 20\d\d-.* UTC, got no response, because Toolyard was killed", refused.err
     )
     assert "toolyard login guarded" in refused.err
     # Later commands only ask for the sign-in, which then works as before.
-    assert "its last refresh" not in cli("call", "guarded_whoami").err
+    assert "the last refresh" not in cli("call", "guarded_whoami").err
     login = start("guarded", "--no-browser")
     fetch(login.url())
     assert login.end()[0] == 0
@@ -488,7 +488,7 @@ def test_a_server_that_fails_without_asking_for_a_sign_in_says_why(
     ran = cli("login", "broken", "--no-browser")
     assert ran.code == 3
     assert "server 'broken': answered with HTTP 500" in ran.err
-    assert "use it without one" not in ran.err
+    assert "without signing in" not in ran.err
 
 
 @pytest.mark.parametrize(

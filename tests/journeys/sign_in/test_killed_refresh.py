@@ -121,10 +121,10 @@ async def test_a_rotated_token_whose_answer_was_lost_asks_for_a_sign_in_and_says
 ) -> None:
     instance = await add_instance(cluster)
     await kill_during_refresh(cluster)
-    assert "its last refresh, at 20" in await cluster.whoami(0)
+    assert "the last refresh, at 20" in await cluster.whoami(0)
     status = (await get_instance(cluster, instance))["status"]
     assert status["state"] == "needs_reauth"
-    assert "its last refresh, at 20" in status["cause"]
+    assert "the last refresh, at 20" in status["cause"]
     # The refresh token is used no more: a second use looks like theft to the authorization server.
     assert sum(each["what"] == "reuse" for each in await read_log(cluster)) == 1
     _, page = await cluster.ask(0, "GET", "/ui/mcp")

@@ -170,7 +170,9 @@ class OidcProvider:
         try:
             self._keys = KeySet.import_key_set(document), self._clock()
         except (JoseError, KeyError, TypeError, ValueError, AttributeError):
-            raise ProviderFailed(f"{label} cannot be read") from None
+            raise ProviderFailed(
+                f"{label} is not valid", hint="try again later, or check oidc_issuer"
+            ) from None
         return self._keys[0]
 
     async def exchange_code(self, code: str, verifier: str, redirect_uri: str) -> ProviderTokens:
@@ -194,7 +196,8 @@ class OidcProvider:
         id_token = get_string(document, "id_token")
         if id_token is None:
             raise ProviderFailed(
-                f"{label} returned no ID token", hint="allow the scope openid for the client at the provider"
+                f"{label} returned no ID token",
+                hint="allow the scope openid for this client in the identity provider's settings",
             )
         return ProviderTokens(id_token, get_string(document, "access_token"))
 
@@ -264,7 +267,7 @@ async def _await_provider(request: Coroutine[Any, Any, T]) -> T:
 
 def _require_document(response: OAuthHttpResponse, label: str) -> JsonDocument:
     if response.status != 200 or response.document is None:
-        fault = " without a JSON object" if response.status == 200 else ""
+        fault = " but without a JSON object" if response.status == 200 else ""
         raise ProviderFailed(
             f"{label} answered with HTTP {response.status}{fault}",
             hint="try again later, or check oidc_issuer",

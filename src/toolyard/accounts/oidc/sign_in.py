@@ -97,7 +97,9 @@ class OidcSignIn:
         if "error" in callback_params:
             raise _build_denial_error(callback_params)
         if not (code := callback_params.get("code")):
-            raise SignInRefused("the identity provider returned neither code nor error", hint="sign in again")
+            raise SignInRefused(
+                "the identity provider returned neither a code nor an error", hint="sign in again"
+            )
         tokens = await self._provider.exchange_code(code, pending["verifier"], pending["redirect_uri"])
         claims = await self._verify_tokens(tokens, pending["nonce"])
         userinfo = await self._provider.fetch_userinfo(tokens, claims["sub"])
