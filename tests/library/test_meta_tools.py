@@ -210,7 +210,7 @@ async def test_no_meta_tool_waits_for_a_server_that_never_answers(
         nothing = await said(yard, "tools_describe", {"names": ["hole_x"]})
         assert nothing["error"].endswith(f"Not listed: {line}")
         one = await said(yard, "tools_list", {"server": "hole"})
-        assert one["error"].startswith("the tools of server 'hole' are not known yet: it has not answered")
+        assert one["error"].startswith("the tools of server 'hole' are not known yet (has not answered")
 
 
 async def test_what_is_not_lacking_names_nobody(

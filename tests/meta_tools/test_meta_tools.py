@@ -156,7 +156,7 @@ async def test_a_failed_call_is_an_error_and_never_an_exception() -> None:
 
 async def test_a_call_that_took_too_long_names_the_setting_that_it_went_by() -> None:
     def slow(server_id: str, *_: Any) -> Any:
-        hint = "raise 'timeouts.call' if it needs longer"
+        hint = "raise 'timeouts.call' if the server needs longer"
         error = CallTimeout("tools/call took longer than 30 s in all", hint=hint, server=server_id)
         error.method, error.limit_seconds = "tools/call", 30.0
         raise error
@@ -172,7 +172,7 @@ async def test_a_fault_of_ours_is_an_answer_too(caplog: pytest.LogCaptureFixture
         raise ZeroDivisionError
 
     answer = await small(answer=broken)("tools_call", {"name": "files_read_file"}, CALLER)
-    assert answer == {"ok": False, "error": "tools_call failed inside Toolyard; its log says why"}
+    assert answer == {"ok": False, "error": "tools_call failed inside Toolyard; see Toolyard's log"}
     assert "ZeroDivisionError" in caplog.text
 
 

@@ -69,7 +69,7 @@ def _check_folder(folder: str) -> None:
     # ``lstat``: a link could lead to a folder that somebody else replaces later.
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
-        raise RuntimeDirError(f"{folder} is not a folder")
+        raise RuntimeDirError(f"{folder} exists but is not a folder")
     if found.st_uid != os.getuid():
         raise RuntimeDirError(f"{folder} belongs to another user (id {found.st_uid})")
     if stat.S_IMODE(found.st_mode) & 0o077:

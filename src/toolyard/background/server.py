@@ -319,7 +319,7 @@ class BackgroundServer:
         names = {name for name in (*hello.environment, *os.environ) if name.startswith("TOOLYARD_")}
         for name in sorted(names - _UNCOMPARED_VARIABLES):
             if hello.environment.get(name) != os.environ.get(name):
-                return f"no the background process has another value of {name}"
+                return f"no the background process was started with another value of {name}"
         return None
 
     def describe(self) -> dict[str, Any]:

@@ -417,7 +417,7 @@ class _Shim:
                 for id in _find_request_ids(_parse_line(self._open_lines[number])):
                     self._to_client += _build_error(id, error)
             self._flush_output()
-            _print_note(f"the connection to Toolyard is lost: {error}")
+            _print_note(f"the connection to Toolyard was lost: {error}")
             return False
         self._attached_at = time.monotonic()
         # The new process counts from the first line that it gets.

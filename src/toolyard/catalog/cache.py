@@ -304,7 +304,9 @@ class CatalogueCache:
         catalogue = Catalogue(contents, now, effective_ttl(server.cache_ttl, listing.ttl))
         stored = self._store_in_memory(key, catalogue, start_generation)
         if body is None:
-            _log.warning("the listing of server '%s' cannot be written as JSON: not stored", server.id)
+            _log.warning(
+                "the tool list of server '%s' is not JSON serializable, so it was not stored", server.id
+            )
         elif stored is not None:
             await self._storage.save(StoredListing(key, contents.content_hash, now, stored.ttl, body))
         return catalogue

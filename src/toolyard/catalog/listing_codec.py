@@ -52,7 +52,9 @@ def encode_listing(listing: RawListing) -> bytes:
     try:
         return _STDLIB_JSON_MARKER + json.dumps(value, separators=(",", ":")).encode("ascii")
     except (TypeError, RecursionError) as error:
-        raise ValueError(f"the listing cannot be written as JSON: {error}") from None
+        raise ValueError(
+            f"the list of tools, prompts and resources is not JSON serializable: {error}"
+        ) from None
 
 
 def has_bounded_depth(body: bytes) -> bool:
@@ -68,9 +70,9 @@ def decode_listing(body: bytes) -> RawListing:
     try:
         value: object = json.loads(body) if body.startswith(_STDLIB_JSON_MARKER) else orjson.loads(body)
     except RecursionError:
-        raise ValueError("the stored listing is nested too deeply") from None
+        raise ValueError("the JSON is nested too deeply") from None
     if not isinstance(value, dict):
-        raise ValueError("the stored listing is not an object")
+        raise ValueError("the JSON is not an object")
     fields = cast("dict[str, object]", value)
     return RawListing(
         tools=_read_array(fields, "tools"),
@@ -87,21 +89,21 @@ def decode_listing(body: bytes) -> RawListing:
 def _read_array(fields: dict[str, object], key: str) -> tuple[object, ...]:
     value = fields.get(key)
     if not isinstance(value, list):
-        raise ValueError(f"'{key}' of the stored listing is not an array")
+        raise ValueError(f"'{key}' is not an array")
     return tuple(cast("list[object]", value))
 
 
 def _read_object(fields: dict[str, object], key: str) -> JsonObject:
     value = fields.get(key)
     if not isinstance(value, dict):
-        raise ValueError(f"'{key}' of the stored listing is not an object")
+        raise ValueError(f"'{key}' is not an object")
     return cast("JsonObject", value)
 
 
 def _read_text(fields: dict[str, object], key: str) -> str | None:
     value = fields.get(key)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"'{key}' of the stored listing is not a string")
+        raise ValueError(f"'{key}' is not a string")
     return value
 
 

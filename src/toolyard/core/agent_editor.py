@@ -97,7 +97,7 @@ class AgentEditor:
             replace(old, version=version), new, moves_chats=not is_overridden, max_per_owner=self._limit
         ):
             raise Outdated(
-                "the agent was changed in the meantime", hint="load the newer version, then change it again"
+                "the agent was changed since you loaded it", hint="reload it, then make your changes again"
             )
         await self._record(user, "agent.edit", new)
         return new
@@ -214,7 +214,7 @@ def _taken_error(message: str) -> Taken:
 
 def _require_admin(user: RequestUser) -> None:
     if not user.is_admin:
-        raise NotAllowed("only admins can change shared agents", hint="use a private copy instead")
+        raise NotAllowed("only admins can change shared agents", hint="make a private copy instead")
 
 
 def _shorten_problems(problems: Sequence[Problem]) -> list[Problem]:

@@ -274,7 +274,7 @@ class MetaTools:
         except Exception:  # noqa: BLE001 - see below
             # A defect of Toolyard must not end the model's turn: reply with an error and log the details.
             _log.exception("meta tool %s", name)
-            return _error_reply(f"{name} failed inside Toolyard; its log says why")
+            return _error_reply(f"{name} failed inside Toolyard; see Toolyard's log")
 
     def _reply_to_error(self, error: ToolyardError, caller: Caller) -> MetaToolReply:
         result = self._call_path.build_error_result(error, caller, ResultLimits(self._limits.result_chars))
@@ -340,7 +340,7 @@ class MetaTools:
     def _unknown_server_reply(self, server: str, servers: Collection[str], caller: Caller) -> MetaToolReply:
         if (reason := self._unlisted_servers.explain(server, caller)) is not None:
             return _error_reply(
-                f"the tools of server '{server}' are not known yet: it {reason}", "try again later"
+                f"the tools of server '{server}' are not known yet ({reason})", "try again later"
             )
         similar = get_close_matches(server, sorted(servers), n=1)
         hint = f"did you mean '{similar[0]}'?" if similar else "tools_list without a server lists all tools"

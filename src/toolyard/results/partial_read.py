@@ -161,7 +161,9 @@ def read_lines(result: StoredResult, words: str, offset: int, length: int) -> Re
 
 def _require_text(result: StoredResult) -> str:
     if (text := result.text) is None:
-        raise ResultReadError(f"the result is not text ({result.mime}): only a range of it can be read")
+        raise ResultReadError(
+            f"the result is not text ({result.mime}): read a range of it, by offset and length"
+        )
     return text
 
 

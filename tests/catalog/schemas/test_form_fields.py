@@ -61,8 +61,8 @@ def test_an_answer_to_a_server_is_checked_against_limits_and_arguments_are_not()
     with pytest.raises(BadArguments) as caught:
         read_form(fields, texts, strict=True)
     assert caught.value.errors == {
-        "arg-0": "“age” is not at least 18.",
-        "arg-1": "“mail” is not an email address.",
+        "arg-0": "“age” must be at least 18.",
+        "arg-1": "“mail” must be an email address.",
     }
 
 

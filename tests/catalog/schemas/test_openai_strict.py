@@ -113,13 +113,13 @@ def test_a_tool_without_parameters_is_strict() -> None:
             {"properties": {"a": {"type": "string"}}, "additionalProperties": True},
             "the root allows properties with any name",
         ),
-        ({"properties": {"a": {}}}, "a accepts anything"),
-        ({"properties": {"a": {"type": "array"}}}, "the items of a may be anything"),
-        ({"properties": {"a": {"oneOf": [{"type": "string"}]}}}, "a has oneOf"),
-        ({"properties": {"a": {"type": "array", "items": {"oneOf": [{}]}}}}, "a.* has oneOf"),
+        ({"properties": {"a": {}}}, "a accepts any value"),
+        ({"properties": {"a": {"type": "array"}}}, "a does not define its items"),
+        ({"properties": {"a": {"oneOf": [{"type": "string"}]}}}, "a uses oneOf"),
+        ({"properties": {"a": {"type": "array", "items": {"oneOf": [{}]}}}}, "a.* uses oneOf"),
         (
             {"properties": {"a": {"type": "object", "patternProperties": {"^x": {}}}}},
-            "a has patternProperties",
+            "a uses patternProperties",
         ),
         ({"properties": {"a": {"type": "string"}}, "required": ["b"]}, "the root requires a property"),
         ({"oneOf": [{"required": ["a"]}], "properties": {"a": {"type": "string"}}}, "the alternatives"),
@@ -135,14 +135,17 @@ def test_a_tool_without_parameters_is_strict() -> None:
                     }
                 }
             },
-            "a has anyOf beside properties",
+            "a has both anyOf and properties",
         ),
-        ({"properties": {"a": {"enum": list(range(1001))}}}, "it lists more than 1000 values"),
+        ({"properties": {"a": {"enum": list(range(1001))}}}, "the schema has more than 1000 enum values"),
         (
             {"properties": {f"p{number}": {"type": "string"} for number in range(5001)}},
-            "it has more than 5000 properties",
+            "the schema has more than 5000 properties",
         ),
-        ({"properties": {"x" * 120_001: {"type": "string"}}}, "its names and values have more than"),
+        (
+            {"properties": {"x" * 120_001: {"type": "string"}}},
+            "the schema's property names and enum values exceed",
+        ),
     ],
 )
 def test_what_has_no_strict_form_falls_back_and_says_why(
@@ -163,7 +166,7 @@ def test_ten_levels_are_strict_and_eleven_are_not() -> None:
         return schema
 
     assert strict(levels(10)).strict
-    assert strict(levels(11)).notes == ("not strict: it has more than 10 levels of objects",)
+    assert strict(levels(11)).notes == ("not strict: the schema has more than 10 levels of objects",)
 
 
 def test_a_null_that_only_the_strict_form_allows_is_taken_out_of_the_arguments() -> None:

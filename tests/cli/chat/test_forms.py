@@ -88,7 +88,7 @@ def test_what_does_not_fit_says_why(schema: Any, typed: str, why: str) -> None:
 
 
 def test_what_is_needed_must_be_given() -> None:
-    with pytest.raises(InvalidInput, match="this field is required"):
+    with pytest.raises(InvalidInput, match="filled in"):
         parse_field_input(field({"type": "string"}, required=True), " ")
 
 

@@ -269,7 +269,7 @@ def test_a_server_asks_a_form_a_page_and_for_the_model(
     here.sees("chat asks: Who are you?")
     here.answers("Answer it? [y/n]: ", "y\n")
     here.answers("name: ", "\n")
-    here.sees("error: name: this field is required")
+    here.sees("error: name: must be filled in")
     here.answers("name: ", "Ann\n")
     here.answers("Send this? [y/n]: ", "y\n")
     here.sees('{"action": "accept", "content": {"name": "Ann"}}')
@@ -301,7 +301,7 @@ def test_a_form_of_a_real_server_is_asked_field_by_field(
     for question, answer in (
         ("String: ", "Ann"),
         ("Boolean (y/n, optional): ", "maybe"),
-        ("error: Boolean: yes or no\nBoolean (y/n, optional): ", "y"),
+        ("error: Boolean: must be yes or no\nBoolean (y/n, optional): ", "y"),
         ("String with default (optional) [It was a dark and stormy night.]: ", ""),
         ("String with email format (optional): ", "nobody"),
         ("error: String with email format: an email address\n", "ann@example.org"),

@@ -355,7 +355,7 @@ def select_changes(changes: Iterable[Change], keys: Collection[str]) -> list[Cha
     by_key = {change.key: change for change in changes}
     if not keys or not by_key.keys() >= set(keys):
         raise Outdated(
-            "the changes are no longer current: nothing was accepted",
+            "the definitions have changed since you reviewed them, so nothing was accepted",
             hint="review the changes again",
         )
     return [change for key, change in by_key.items() if key in keys]

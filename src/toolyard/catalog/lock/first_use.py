@@ -193,7 +193,8 @@ class FirstUseLock(StoredLock):
                     return LockVerdict.from_changes((), (pin_key,), (entry.revision,), checked)
                 continue
             return LockVerdict.from_changes(changes, (pin_key,), (entry.revision,), checked)
-        raise Outdated("other processes stored its tools at the same time", hint="try again")
+        cause = f"other processes stored the tools of server '{server.id}' at the same time"
+        raise Outdated(cause, hint="try again")
 
     async def _store_and_log(
         self, server: Server, pin_key: PinKey, entry: PinEntry, pins: ServerPins, changes: list[Change]

@@ -206,5 +206,5 @@ def unpack_or_empty(body: bytes, where: str) -> ServerPins:
 def save_conflict_error() -> Outdated:
     """Return the error for changes that were not accepted, since others accepted some at the same time."""
     return Outdated(
-        "someone else accepted changes in the meantime, so yours were not accepted", hint="try again"
+        "other changes were accepted at the same time, so yours were not accepted", hint="try again"
     )

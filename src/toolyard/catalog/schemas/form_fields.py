@@ -522,10 +522,10 @@ _EXPECTED_INPUT_BY_KIND = {
     "null": "null",
 }
 _LIMIT_CHECKS: Mapping[str, tuple[tuple[type, ...], Callable[[float, float], bool], str]] = {
-    "minLength": ((str,), operator.lt, "at least {:.15g} characters"),
-    "maxLength": ((str,), operator.gt, "at most {:.15g} characters"),
-    "minItems": ((list,), operator.lt, "at least {:.15g} of them"),
-    "maxItems": ((list,), operator.gt, "at most {:.15g} of them"),
+    "minLength": ((str,), operator.lt, "at least {:.15g} characters long"),
+    "maxLength": ((str,), operator.gt, "at most {:.15g} characters long"),
+    "minItems": ((list,), operator.lt, "a list of at least {:.15g} entries"),
+    "maxItems": ((list,), operator.gt, "a list of at most {:.15g} entries"),
     "minimum": ((int, float), operator.lt, "at least {:.15g}"),
     "maximum": ((int, float), operator.gt, "at most {:.15g}"),
     "exclusiveMinimum": ((int, float), operator.le, "more than {:.15g}"),

@@ -134,17 +134,19 @@ class _StrictConversion:
 
     def check_limits(self) -> None:
         if self._property_count > _MAX_PROPERTIES:
-            raise NotStrictError(f"it has more than {_MAX_PROPERTIES} properties")
+            raise NotStrictError(f"the schema has more than {_MAX_PROPERTIES} properties")
         if self._enum_value_count > _MAX_ENUM_VALUES:
-            raise NotStrictError(f"it lists more than {_MAX_ENUM_VALUES} values")
+            raise NotStrictError(f"the schema has more than {_MAX_ENUM_VALUES} enum values")
         if self._text_chars > _MAX_TEXT_CHARS:
-            raise NotStrictError(f"its names and values have more than {_MAX_TEXT_CHARS} characters")
+            raise NotStrictError(
+                f"the schema's property names and enum values exceed {_MAX_TEXT_CHARS} characters"
+            )
 
     def convert_node(self, schema: Schema, path: ArgumentPath, level: int) -> Schema:
         where = printable_excerpt(".".join(path)) or "the root"
         for key in _UNSUPPORTED_KEYWORDS:
             if key in schema:
-                raise NotStrictError(f"{where} has {key}")
+                raise NotStrictError(f"{where} uses {key}, which strict mode does not support")
         result = {key: schema[key] for key in _ALLOWED_KEYWORDS if key in schema}
         self._count_values(schema)
         if schema.get("format") in _ALLOWED_FORMATS:
@@ -155,11 +157,11 @@ class _StrictConversion:
         types = list_types(schema) or _infer_types(schema)
         if "anyOf" in schema:
             if "object" in types and "properties" in schema:
-                raise NotStrictError(f"{where} has anyOf beside properties")
+                raise NotStrictError(f"{where} has both anyOf and properties")
             result["anyOf"] = [self.convert_node(branch, path, level) for branch in schema["anyOf"]]
             return result
         if not types and "enum" not in schema and "const" not in schema:
-            raise NotStrictError(f"{where} accepts anything")
+            raise NotStrictError(f"{where} accepts any value")
         if types:
             result["type"] = types[0] if len(types) == 1 else types
         if "object" in types:
@@ -167,7 +169,7 @@ class _StrictConversion:
         if "array" in types:
             items = item_schema(schema)
             if not items:
-                raise NotStrictError(f"the items of {where} may be anything")
+                raise NotStrictError(f"{where} does not define its items")
             result["items"] = self.convert_node(items, (*path, ITEM_WILDCARD), level)
         return result
 
@@ -177,12 +179,12 @@ class _StrictConversion:
         if extra is not False and (not properties or extra is not None):
             raise NotStrictError(f"{where} allows properties with any name")
         if level > _MAX_OBJECT_LEVELS:
-            raise NotStrictError(f"it has more than {_MAX_OBJECT_LEVELS} levels of objects")
+            raise NotStrictError(f"the schema has more than {_MAX_OBJECT_LEVELS} levels of objects")
         self._property_count += len(properties)
         self._text_chars += sum(len(name) for name in properties)
         required = schema.get("required", [])
         if any(name not in properties for name in required):
-            raise NotStrictError(f"{where} requires a property that it does not describe")
+            raise NotStrictError(f"{where} requires a property that it does not define")
         converted: dict[str, Schema] = {}
         for name, child in properties.items():
             node = self.convert_node(child, (*path, name), level + 1)

@@ -130,7 +130,7 @@ async def _ask_field_value(field: SchemaField) -> Any:
         try:
             return parse_field_input(field, await _read_line(format_field_prompt(field)))
         except InvalidInput as expected:
-            show_error(f"{_format_label(field)}: {expected}")
+            show_error(f"{_format_label(field)}: must be {expected}")
 
 
 def parse_field_input(field: SchemaField, text: str) -> Any:
@@ -138,7 +138,7 @@ def parse_field_input(field: SchemaField, text: str) -> Any:
     text = text.strip()
     if not text:
         if field.required and field.default is None:
-            raise InvalidInput("this field is required")
+            raise InvalidInput("filled in")
         return field.default
     if field.kind == "choice":
         value = parse_choice_name(field, text)

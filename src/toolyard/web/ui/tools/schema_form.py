@@ -319,7 +319,7 @@ def _parse_field(form_field: FormField, text: str, errors: dict[str, str]) -> ob
 
 
 def _format_input_error(form_field: FormField, expected: schemas.InvalidInput) -> str:
-    return f"“{form_field.field.name or 'The entry'}” is not {expected}."
+    return f"“{form_field.field.name or 'The entry'}” must be {expected}."
 
 
 # JSON to texts.
