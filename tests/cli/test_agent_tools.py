@@ -44,7 +44,7 @@ def test_an_agent_without_tools_says_why(listed: Cli) -> None:
     ran = listed("tools", "--agent", "empty")
     assert ran.lines == []
     assert f"AGENTS.md:7: Empty.tools: {UNKNOWN}" in ran.err
-    assert "Empty: has no tools: its patterns match none" in ran.err
+    assert "Empty: has no tools: its patterns match no tool" in ran.err
     assert "hint: `toolyard tools --agent empty --all` shows the reasons" in ran.err
 
 
@@ -53,10 +53,10 @@ def test_a_failed_server_does_not_hide_that_an_agent_has_no_tools(cli: Cli, demo
     cli.write({"mcpServers": {"demo": demo, "dead": dead}})
     cli.agents(AGENTS + "\n## Hopeful\n---\ntools: [demo_cuont, 'd*']\n---\nWait.\n")
     ran = cli("tools", "--agent", "empty")
-    assert "Empty: has no tools: its patterns match none" in ran.err
+    assert "Empty: has no tools: its patterns match no tool" in ran.err
     assert "has no tools" not in cli("tools", "--agent", "hopeful").err
     checked = cli("check").out
-    assert "AGENTS.md:7: Empty: has no tools: its patterns match none" in checked
+    assert "AGENTS.md:7: Empty: has no tools: its patterns match no tool" in checked
     assert "Hopeful: has no tools" not in checked
 
 
@@ -81,7 +81,7 @@ def test_names_are_checked_while_the_file_has_another_fault(listed: Cli) -> None
     assert ran.code == 1
     assert "Third.mode: " in ran.out
     assert f"Counter.tools: {UNKNOWN}" in ran.out
-    assert "AGENTS.md:7: Empty: has no tools: its patterns match none" in ran.out
+    assert "AGENTS.md:7: Empty: has no tools: its patterns match no tool" in ran.out
     assert "'## Fourth' looks like an agent, but has no front matter, so it is read as text" in ran.out
 
 
@@ -90,8 +90,8 @@ def test_check_reports_an_agent_whose_tools_are_all_hidden(listed: Cli) -> None:
     listed.agents("## Forgetful\n---\ntools: [demo_forget]\n---\nForget.\n")
     ran = listed("check")
     assert ran.code == 0
-    assert "AGENTS.md:1: Forgetful: has no tools: all that match are hidden (write tools)" in ran.out
-    reason = "AGENTS.md:1: Forgetful: has no tools: all that match are hidden (write tools)"
+    assert "AGENTS.md:1: Forgetful: has no tools: all matching tools are hidden (write tools)" in ran.out
+    reason = "AGENTS.md:1: Forgetful: has no tools: all matching tools are hidden (write tools)"
     assert reason in listed("tools", "--agent", "forgetful").err
     assert "Forgetful" not in listed("check", TOOLYARD_WRITE_TOOLS="allow").out
 

@@ -171,7 +171,7 @@ def test_vs_code_with_inputs_and_folders_of_the_editor(foreign: Foreign) -> None
         "env": {"PORT": "3000", "V": "${env:V}"},
     }
     told = notes(file)
-    assert "'inputs' were dropped" in told
+    assert "'inputs' was dropped" in told
     assert "the editor prompts for ${input:github-token}: set the variable GITHUB_TOKEN instead" in told
     assert "${workspaceFolder}" in told
     assert "'envFile' was dropped" in told
@@ -293,7 +293,7 @@ def test_gemini_says_which_of_its_servers_and_tools_are_allowed(foreign: Foreign
     entry = {"command": "x", "includeTools": ["read"], "excludeTools": ["write"]}
     file = foreign("settings.json", {"mcp": {"allowed": ["a"]}, "mcpServers": {"a": entry}})
     assert entries(file) == {"a": {"command": "x", "allowTools": ["read"], "denyTools": ["write"]}}
-    assert notes(file) == "its 'mcp' was dropped: permissions of that client do not apply here"
+    assert notes(file) == "'mcp' was dropped: permissions of that client do not apply here"
 
 
 def test_what_is_no_entry_is_told_and_not_passed_over(foreign: Foreign) -> None:

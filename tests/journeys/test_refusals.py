@@ -107,7 +107,7 @@ async def test_every_refusal_names_its_rule_and_a_next_step(tmp_path: Path, chro
         problems = (await ask("/api/v1/agents"))[1]["problems"]
         assert [each["message"] for each in problems] == [
             "unknown tool 'demo_cuont'",
-            "has no tools: its patterns match none",
+            "has no tools: its patterns match no tool",
         ]
         status, refusal = await ask("/api/v1/tools/demo_forget/call", {})
         assert (status, refusal["detail"]) == (404, HIDDEN)

@@ -170,9 +170,9 @@ async def test_a_replica_that_still_encrypts_with_the_replaced_key_notices_it_by
 async def test_swapped_keys_are_refused_once_the_key_was_replaced(reopen: Open) -> None:
     between = await reopen(**BETWEEN)
     await between.key_rotation.reencrypt_all()
-    with pytest.raises(WrongKey, match="toolyard rekey replaced it") as wrong:
+    with pytest.raises(WrongKey, match="replaced by `toolyard rekey`") as wrong:
         await reopen(secret_key=KEY, former_key=NEW)
-    assert "the two are swapped" in str(wrong.value.hint)
+    assert "swap the two" in str(wrong.value.hint)
     # The next rotation goes on from the new key.
     third = await reopen(secret_key="a third key, long enough", former_key=NEW)
     await third.key_rotation.reencrypt_all()

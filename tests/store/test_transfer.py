@@ -100,7 +100,7 @@ def test_what_is_not_empty_is_left_as_it_is(
 ) -> None:
     with target.writer.begin() as connection:
         connection.execute(insert(users).values(row(users, 7)))
-    with pytest.raises(DatabaseUnusable, match="is not empty: it has users"):
+    with pytest.raises(DatabaseUnusable, match="is not empty: it has the tables users"):
         copy_sqlite_to_postgresql(tmp_path, postgres_url, KEY, None)
     assert [len(rows(target, table)) for table in LASTING] == [int(table is users) for table in LASTING]
 

@@ -228,7 +228,9 @@ def approve_file(
     review = _build_review(file, content, FileApproval(content_hash, decode_utf8(content, str(file))))
     if sha256 is not None and sha256 != content_hash:
         message = "the file changed after it was shown; nothing was approved"
-        raise ConfigError([Problem(message, file=str(file), hint="review it again")])
+        raise ConfigError(
+            [Problem(message, file=str(file), hint="run `toolyard approve` again to review the new content")]
+        )
     record_approval(file, content, _resolve_review_data_dir(data_dir))
     return review
 

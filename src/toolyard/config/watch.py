@@ -77,7 +77,9 @@ async def watch_config(
         if fresh.file is None and last.file is not None:
             # An editor may remove the file for a moment; that must not stop the servers.
             message = "the file was removed; its last content stays in use"
-            raise ConfigError([Problem(message, file=last.file, hint="restore it, or restart Toolyard")])
+            raise ConfigError(
+                [Problem(message, file=last.file, hint="restore the file, or restart Toolyard")]
+            )
         return fresh
 
     last, broken, last_signature = current, False, None

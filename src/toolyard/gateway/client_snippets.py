@@ -139,7 +139,7 @@ def _make_headers(method: ConnectionMethod) -> dict[str, JsonValue]:
 def _make_claude_desktop_entry(method: ConnectionMethod) -> dict[str, JsonValue]:
     if method.url is not None:
         raise ValueError(
-            "Claude Desktop's config file supports local commands only; add the URL in its settings"
+            "Claude Desktop's config file supports local commands only; add the URL in the app's settings"
         )
     return _make_entry(method)
 

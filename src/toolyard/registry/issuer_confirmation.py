@@ -91,7 +91,7 @@ class IssuerConfirmation:
         if not await self._needs_confirmation(server, choice):
             raise _invalid(
                 "choice_id",
-                "has no client secret without a confirmed issuer",
+                "needs no confirmation: no client secret is stored, or its issuer is known",
                 "change the issuer in the server's form",
             )
         # Discover the issuer again: the server may name another one than the admin saw on the page.
@@ -100,7 +100,7 @@ class IssuerConfirmation:
             raise _invalid(
                 "issuer",
                 f"is {issuer}, but the server now names {current_issuer}; nothing was stored",
-                "confirm it only if you registered the client there",
+                "confirm the new issuer only if you registered the client there",
             )
         return await self._registry.set_issuer(server, choice, current_issuer)
 
@@ -147,8 +147,8 @@ class IssuerConfirmation:
         fault = issuer_fault(issuer) or (None if issuer.isascii() else "contains characters outside ASCII")
         if fault is not None:
             raise DiscoveryFailed(
-                f"the issuer named by the server {fault}",
-                hint="if you registered the client there, enter its address manually",
+                f"the issuer that the server reports {fault}",
+                hint="if you registered a client there, enter the issuer in the server's form",
             )
         return issuer
 

@@ -131,4 +131,4 @@ class Proposals:
 
 
 def _build_not_found_error() -> NotFound:
-    return NotFound("there is no such proposal", hint="it may have been decided or withdrawn")
+    return NotFound("proposal not found", hint="it may have been decided or withdrawn")

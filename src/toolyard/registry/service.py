@@ -220,7 +220,9 @@ class Registry:
         server = await self.get_server(seen.id)
         if server.url != seen.url or server.find_choice(choice.id) != choice:
             hint = "check the entry, then confirm again"
-            raise Invalid([Problem("the entry was edited in the meantime", path="choice_id", hint=hint)])
+            raise Invalid(
+                [Problem("the entry has been edited since you loaded it", path="choice_id", hint=hint)]
+            )
         choices = tuple(replace(each, issuer=issuer) if each == choice else each for each in server.choices)
         server = replace(server, choices=choices, updated_at=self._clock())
         await self._save_server(server)

@@ -149,7 +149,7 @@ def _require_oauth_choice(instance: Instance, server: RegistryServer) -> AuthCho
     if not server.enabled:
         problem = Problem(f"an admin has disabled the server '{server.name}'", path="server_id")
     elif choice is None:
-        hint = "edit the instance and choose another one"
+        hint = "edit the instance and choose another sign-in method"
         problem = Problem(
             "the server no longer offers this instance's sign-in method", path="choice_id", hint=hint
         )

@@ -88,8 +88,8 @@ def _require_empty(connection: Connection, target: Engines) -> None:
     ]
     if used_tables:
         raise DatabaseUnusable(
-            f"the database {target.display_name} is not empty: it has {', '.join(used_tables)}",
-            hint="create another database, and run this before a server uses it",
+            f"the database {target.display_name} is not empty: it has the tables {', '.join(used_tables)}",
+            hint="create an empty database, and run this command before Toolyard uses it",
         )
 
 

@@ -152,7 +152,7 @@ async def test_a_running_turn_cannot_be_edited_away(process: ChatProcess, model:
     ):
         with pytest.raises(ChatBusy, match="already running") as caught:
             await action
-        assert caught.value.hint == "stop it, or answer"
+        assert caught.value.hint == "stop the turn, or answer its question"
     await process.chats.stop_turn(ME, chat.id)
     await process.over(chat, running)
     assert await edit(process, chat, first, "now")

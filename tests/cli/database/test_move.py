@@ -29,7 +29,7 @@ def test_the_people_of_a_file_are_there_in_the_new_database(cli: Cli, postgres_u
     again = cli("move")
     assert again.code == 2
     assert "is not empty" in again.err
-    assert "before a server uses it" in again.err
+    assert "before Toolyard uses it" in again.err
     del cli.env["TOOLYARD_DATABASE_URL"], cli.env["TOOLYARD_SECRET_KEY"]
     assert [user["name"] for user in cli("users", "list", "--json").json["items"]] == ["ann"]
 

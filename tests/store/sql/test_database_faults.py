@@ -159,7 +159,7 @@ async def test_a_database_that_is_locked_for_too_long_is_said(tmp_path: Path) ->
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(DatabaseUnavailable, match="locked") as caught:
         await database.accounts.add_user("Ann", Role.USER)
-    assert "another process holds it" in str(caught.value.hint)
+    assert "another process has locked the file" in str(caught.value.hint)
     # Who reads does not wait for who writes.
     assert await database.accounts.list_users() == []
     other.execute("COMMIT")
@@ -173,7 +173,7 @@ async def test_a_new_database_that_is_locked_for_too_long_is_said(tmp_path: Path
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(DatabaseUnavailable, match="locked") as caught:
         await Database.open(tmp_path, url=None, secret_key=KEY, limits=TimeLimits(busy=0.2))
-    assert "another process holds it" in str(caught.value.hint)
+    assert "another process has locked the file" in str(caught.value.hint)
     other.close()
     await (await Database.open(tmp_path, url=None, secret_key=KEY)).close()
 

@@ -264,7 +264,7 @@ async def test_a_database_that_is_not_there_is_said_without_the_password(
             url = f"postgresql://ann:{PASSWORD}@127.0.0.1:{port}/db?application_name=x&password={PASSWORD}"
             await open_close(tmp_path, url=url, secret_key=KEY)
     assert f"127.0.0.1:{port}/db" in caught.value.cause
-    assert "check that PostgreSQL runs there" in str(caught.value.hint)
+    assert "check that PostgreSQL is running" in str(caught.value.hint)
     assert PASSWORD not in _everything(caught.value)
 
     missing = postgres_url.replace("postgres:@/test_", f"postgres:{PASSWORD}@/missing_")

@@ -129,7 +129,7 @@ async def test_unknown_tools_and_agents_without_tools_are_problems(
     found = (await client.get("/api/v1/agents")).json["problems"]
     assert [(each["path"], each["line"], each["message"]) for each in found] == [
         ("Typo.tools", 5, "unknown tool 'demo_cuont'"),
-        ("Typo", 5, "has no tools: its patterns match none"),
+        ("Typo", 5, "has no tools: its patterns match no tool"),
     ]
 
 

@@ -68,7 +68,7 @@ async def test_the_list_says_what_is_wrong_with_the_tools_of_an_agent(
     await site.client().get("/api/v1/tools")
     rows = [row.text for row in (await browser.get("/ui/agents")).root.one("ul", id="agent-list").all("li")]
     assert "Unknown tool 'demo_cuont'. Did you mean 'demo_count'?" in rows[0]
-    assert "Has no tools: its patterns match none." in rows[0]
+    assert "Has no tools: its patterns match no tool." in rows[0]
     assert "tool 'demo" not in rows[1]
 
 

@@ -98,7 +98,7 @@ async def test_a_changed_tool_is_refused_with_the_difference_and_the_others_go_o
     assert "its definition has changed since it was accepted" in refused.json["detail"]
     assert f'+ description: "{EVIL}"' in refused.json["detail"]
     page = f"{acceptance_team.local.url}/ui/mcp/{acceptance_team.adas}/changes"
-    assert refused.json["hint"] == f"look at what changed and accept it at {page}"
+    assert refused.json["hint"] == f"review and accept the change at {page}"
     assert "it is new and has not been accepted" in (await call(ada, "more")).json["detail"]
     assert (await call(ada, "count")).json["text"] == "called count"
     listed = (await ada.get("/api/v1/tools?fresh=true")).json

@@ -39,7 +39,7 @@ class CancellationToken:
     def raise_if_stopped(self) -> None:
         """Raise NativeToolError if the work must stop without a result."""
         if self.should_stop:
-            raise NativeToolError(f"took longer than {self._seconds:g} s; narrow the request")
+            raise NativeToolError(f"the tool took longer than {self._seconds:g} s; narrow the request")
 
 
 class BoundedThreadPool:

@@ -27,7 +27,7 @@ def compile_pattern(pattern: str, ignore_case: bool) -> re.Pattern[str]:
         except Warning as warning:
             raise re.error(f"{warning}; escape literal characters with a backslash") from None
         except (OverflowError, RecursionError):
-            raise re.error("too large") from None
+            raise re.error("it is too large to compile") from None
 
 
 def find_matching_lines(pattern: re.Pattern[str], text: bytes) -> list[int]:

@@ -209,7 +209,7 @@ async def _decompress_body(response: aiohttp.ClientResponse) -> AsyncGenerator[b
     if content_encoding not in ("gzip", "x-gzip", "deflate"):
         is_printable = content_encoding.isalnum() and len(content_encoding) <= _MAX_ENCODING_NAME_CHARACTERS
         encoding_name = content_encoding if is_printable else "an unknown format"
-        raise ValueError(f"its body is encoded as {encoding_name}, which was not requested")
+        raise ValueError(f"the body has the content encoding {encoding_name}, which was not requested")
     decompressor = zlib.decompressobj(zlib.MAX_WBITS | (32 if content_encoding != "deflate" else 0))
     async for piece in response.content.iter_any():
         while piece:

@@ -228,5 +228,5 @@ class Approver:
             return await self._fallback(request)
         raise ToolRefused(
             f"'{decision.name}' needs an approval, and nobody is available to ask",
-            hint="call it from a chat, where you can approve it, or set write_tools to 'allow'",
+            hint="call the tool from a chat, where you can approve the call, or set write_tools to 'allow'",
         )

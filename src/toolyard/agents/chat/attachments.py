@@ -153,7 +153,7 @@ class AttachmentService:
             if attachment.is_picture and size > _MAX_PICTURE_BYTES:
                 raise AttachmentTooLarge(
                     f"“{name}” is {size:,} bytes; models accept images of up to {_MAX_PICTURE_BYTES:,} bytes",
-                    hint="make the picture smaller",
+                    hint="reduce the size of the image",
                 )
             await self._store.complete(owner, id, attachment.mime, size)
         except BaseException:
@@ -266,7 +266,7 @@ def _check_pictures(pictures: Sequence[Attachment], model: ModelChoice) -> None:
     if (total := sum(each.size for each in pictures)) > _MAX_REQUEST_PICTURE_BYTES:
         raise AttachmentTooLarge(
             f"the images total {total:,} bytes; the maximum is {_MAX_REQUEST_PICTURE_BYTES:,}",
-            hint="split the images over several messages, or make them smaller",
+            hint="send the images in several messages, or reduce their size",
         )
 
 

@@ -368,9 +368,9 @@ class ChatService:
         deleted, end = tree.subtree(turn), chat.turn
         if newest is not None and deleted[-1] > newest:
             raise ChatChanged(
-                "this version has been continued in the meantime",
+                "this version has been continued since you loaded it",
                 turn=deleted[-1],
-                hint="look at its newer turns, then repeat",
+                hint="review its newer turns, then try again",
             )
         if end in deleted:
             at = alternatives.index(turn)

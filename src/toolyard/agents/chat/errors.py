@@ -20,7 +20,7 @@ class ChatBusy(ChatError):
 
     def __init__(self) -> None:
         cause = "a turn is already running in this chat, or waiting for your answer"
-        super().__init__(cause, hint="stop it, or answer")
+        super().__init__(cause, hint="stop the turn, or answer its question")
 
 
 class ChatRefused(ChatError):

@@ -112,7 +112,7 @@ class ModelConversation:
         omissions: list[str] = []
         if turns := self._window.omitted_turns:
             omissions.append(
-                "its first turn is not sent" if turns == 1 else f"its first {turns:,} turns are not sent"
+                "the first turn is not sent" if turns == 1 else f"the first {turns:,} turns are not sent"
             )
         if self._window.shortened_results:
             omissions.append("long tool results are shortened")
@@ -187,7 +187,7 @@ def _build_finish_notes(response: ModelResponse) -> Iterable[Note]:
             f"{_MAX_CALLS_PER_ANSWER} were used"
         )
     if response.finish_reason == "length":
-        hint = "ask it to continue, or raise the model's output limit"
+        hint = "ask the model to continue, or raise its output limit"
         yield Note("the answer was cut off at the model's output limit", hint)
     elif response.finish_reason == "content_filter":
         yield Note("the provider's content filter ended the answer", "rephrase your message")

@@ -141,7 +141,7 @@ class ServerQuestions:
         if active_call is None or sampling_handler is None:
             raise Declined("no user is available to allow a model request")
         if SamplingRequest.is_too_long(params):
-            raise Declined("the request has more than 10 MB")
+            raise Declined("the request is larger than 10 MB")
         request = SamplingRequest.from_params(params)
         words = request.display_text
         if len(words) > MAX_SAMPLING_REQUEST_CHARACTERS:

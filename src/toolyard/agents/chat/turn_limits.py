@@ -77,7 +77,7 @@ def find_repeated_call(snapshot: TurnSnapshot) -> TurnEnd | None:
             return TurnEnd(
                 TurnOutcome.LIMIT,
                 f"the model repeated the same call of '{call.request.name[:64]}' too often",
-                "tell it what to do instead",
+                "tell the model what to do instead",
             )
     return None
 

@@ -54,8 +54,8 @@ def make_no_tools_problem(agent: Agent, hidden: Iterable[HiddenTool]) -> Problem
     rules = [
         tool.rule for tool in hidden if agent.tools is None or compile_patterns(agent.tools).allows(tool.name)
     ]
-    which = "all" if agent.tools is None else "all that match"
-    nothing = "no server has any" if agent.tools is None else "its patterns match none"
+    which = "all tools" if agent.tools is None else "all matching tools"
+    nothing = "no server has tools" if agent.tools is None else "its patterns match no tool"
     reason = f"{which} are hidden ({summarize_hiding_rules(rules)})" if rules else nothing
     hint = f"`toolyard tools --agent {agent.id} --all` shows the reasons"
     return Problem(f"has no tools: {reason}", agent.file, agent.line, agent.name, hint)

@@ -50,7 +50,7 @@ def load_agents(
             # An editor may remove the file briefly while saving; chats must not lose their agents because of
             # that.
             message = "the file was removed; its last content stays in use"
-            problem = Problem(message, file=str(path), hint="restore it, or restart Toolyard")
+            problem = Problem(message, file=str(path), hint="restore the file, or restart Toolyard")
             return replace(fallback, problems=(problem,))
         agents_file = read_agents(path)
     except AgentsError as error:

@@ -451,9 +451,11 @@ class Models:
     def _find_problem(self, model: StoredModel) -> str | None:
         """Return why a stored model cannot be used at the moment."""
         if model.provider == LOCAL_PROVIDER:
-            return None if self.local is not None else f"it is not installed; {LOCAL_INSTALL_HINT}"
+            return (
+                None if self.local is not None else f"the local model is not installed; {LOCAL_INSTALL_HINT}"
+            )
         if model.provider not in MODEL_PROVIDERS:
-            return f"the provider '{model.provider}' is not known to this version"
+            return f"the provider '{model.provider}' is not known to this version of Toolyard"
         if model.key_variable and not self._env.get(model.key_variable):
             return f"the variable {model.key_variable} is not set"
         return None

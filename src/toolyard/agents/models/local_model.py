@@ -147,7 +147,7 @@ class _ServerProcess:
             raise ModelFailed(f"{path.name} was not loaded within {_LOAD_TIMEOUT_SECONDS:g} s") from None
         line = self._output.partition(b"\n")[0].decode(errors="replace").strip()
         if not line.startswith("http://127.0.0.1:"):
-            reason = "; ".join(self._error_lines[-2:]) or line or "it exited"
+            reason = "; ".join(self._error_lines[-2:]) or line or "the process exited"
             hint = "check that the file is in GGUF format and that there is enough memory"
             raise ModelFailed(
                 to_single_line(f"llama.cpp could not load {path.name}: {reason}", 300), hint=hint

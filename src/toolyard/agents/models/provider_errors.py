@@ -92,7 +92,7 @@ def model_silent_error(model_ref: ModelRef, seconds: float) -> ModelSilent:
     """Return the error for a model that sent nothing for too long."""
     return ModelSilent(
         f"{model_ref.name} at {model_ref.access.provider_label} sent nothing for {seconds:g} s",
-        hint="try again; if it needs longer, raise the setting model_silence",
+        hint="try again; if the model needs longer, raise the setting model_silence",
     )
 
 

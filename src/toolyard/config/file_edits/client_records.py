@@ -72,7 +72,7 @@ def read_client_records(data_dir: Path) -> dict[str, ClientRecord]:
             for file, raw in files.items()
         }
     except (ValueError, TypeError, KeyError):
-        hint = "remove it; `toolyard disconnect` then only removes the entries named toolyard"
+        hint = "remove the file; `toolyard disconnect` then only removes the entries named toolyard"
         problem = Problem("the record of connected clients is damaged", str(path), hint=hint)
         raise ConfigError([problem]) from None
 

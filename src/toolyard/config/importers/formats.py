@@ -364,9 +364,9 @@ def read_foreign_file(path: Path) -> ForeignFile:
         raise _unknown_format_error(path)
     client, servers = _recognise_client(path, root)
     if "inputs" in root:
-        notes.append("its 'inputs' were dropped: Toolyard does not prompt for them; set variables instead")
+        notes.append("'inputs' was dropped: Toolyard does not prompt for them; set variables instead")
     if "mcp" in root and "mcpServers" in root:
-        notes.append("its 'mcp' was dropped: permissions of that client do not apply here")
+        notes.append("'mcp' was dropped: permissions of that client do not apply here")
     return ForeignFile(client, str(path), tuple(servers), tuple(notes))
 
 

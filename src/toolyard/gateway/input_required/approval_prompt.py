@@ -173,7 +173,7 @@ def _build_message(needed: ApprovalNeeded, arguments: Mapping[str, Any], max_cha
 
 def _too_long_error(needed: ApprovalNeeded, most: int) -> ToolRefused:
     return ToolRefused(
-        f"{needed.cause}; its arguments are too long to be shown in a question ({most:,} characters)",
+        f"{needed.cause}; the arguments are too long to be shown in a question ({most:,} characters)",
         hint="connect to a Toolyard that has a page for approvals (toolyard serve), "
         "or set write_tools to 'allow'",
     )

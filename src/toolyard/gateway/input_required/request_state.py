@@ -56,7 +56,7 @@ class RequestStateSealer:
             data = base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
             # Decoding skips characters that are not base64, so a changed text could otherwise be accepted.
             if base64.urlsafe_b64encode(data).rstrip(b"=") != text:
-                raise ValueError("not as it was sealed")
+                raise ValueError("requestState was modified")
             opened = self._make_cipher().decrypt(
                 data[:_NONCE_BYTES], data[_NONCE_BYTES:], _request_digest(principal_id, method, params)
             )

@@ -49,7 +49,7 @@ def check_elicitation(server: Server | None, params: Mapping[str, Any]) -> dict[
     if is_private_page(server, url):
         raise BadAnswer(
             "asked to open a page at a private address",
-            hint="allow private addresses for this server (privateAddresses) if it may do so",
+            hint="allow private addresses for this server (privateAddresses) if you trust it",
         )
     return {**params, "url": url}
 

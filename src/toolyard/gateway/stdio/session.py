@@ -93,11 +93,13 @@ class StdioSession:
         elif "id" not in body:
             self._handle_notification(method, object_or_empty(body.get("params")))
         elif not is_request_id(id):
-            self._send_error(None, INVALID_REQUEST, "Invalid request: id is neither number nor string")
+            self._send_error(
+                None, INVALID_REQUEST, "Invalid request: the id is neither a number nor a string"
+            )
         # Two requests with one id could be neither cancelled nor answered apart.
         elif id in self._running_tasks or len(self._running_tasks) >= _MAX_RUNNING_REQUESTS:
             self._send_error(
-                id, INVALID_REQUEST, "Invalid request: the id is in use, or too many are running"
+                id, INVALID_REQUEST, "Invalid request: the id is in use, or too many requests are running"
             )
         else:
             task = asyncio.get_running_loop().create_task(self._answer_request(id, body))

@@ -213,7 +213,7 @@ def _apply_request(batch: _BatchedWrites, request: AppendRequest) -> AppendedEve
             return None
         if request.fork is not None and request.fork.last != row.turn:
             return ChatChanged(
-                "the chat has been changed in the meantime", hint="look at the newer version, then repeat"
+                "the chat has been changed since you loaded it", hint="reload the chat, then try again"
             )
         # A stop request that came too late for the previous run must not stop this one.
         row.state, row.runner, row.stop_asked = TurnState.RUNNING, request.runner, False

@@ -86,7 +86,9 @@ class PreparedEvent:
         """Serialize an event. Raises Unstorable if it is too large."""
         body, part = json_text(event.body), event.part
         if max(len(body), len(event.payload)) > _MAX_VALUE_BYTES:
-            raise Unstorable(f"an event of more than {_MAX_VALUE_BYTES:,} bytes cannot be stored")
+            raise Unstorable(
+                f"the event is too large to be stored: the maximum is {_MAX_VALUE_BYTES:,} bytes"
+            )
         words = _searchable_text(event.body.get("text")) if event.kind in _SEARCHABLE_KINDS else None
         if part:
             part = repair_surrogates(part).replace("\0", "\ufffd")

@@ -92,7 +92,7 @@ class SqlModelStorage(Repository):
 def edit_conflict_error(current: StoredModel) -> Outdated:
     """Return the error for an edit of an older version."""
     return Outdated(
-        f"the model '{current.name}' was changed by someone else in the meantime",
+        f"the model '{current.name}' was changed by someone else since you loaded it",
         current=current,
         hint="check the newer version, then save again",
     )

@@ -398,7 +398,7 @@ def _error_code(error: Exception) -> int | str | None:
 
 _DAMAGED_FILE_HINT = "the file is damaged: restore a backup, or move it away to start with an empty database"
 _SQLITE_HINTS = {
-    sqlite3.SQLITE_BUSY: "another process holds it: stop the one that hangs, or wait until it finishes",
+    sqlite3.SQLITE_BUSY: "another process has locked the file: stop it if it hangs, or wait for it",
     sqlite3.SQLITE_FULL: "free some disk space",
     sqlite3.SQLITE_NOTADB: _DAMAGED_FILE_HINT,
     sqlite3.SQLITE_CORRUPT: _DAMAGED_FILE_HINT,
@@ -408,7 +408,7 @@ _SQLITE_HINTS = {
 def hint_for(engines: Engines, error: Exception) -> str:
     """Return a hint on how to fix an unavailable database."""
     if engines.kind == "postgresql":
-        return "check that PostgreSQL runs there, has free connections, and grants this user access"
+        return "check that PostgreSQL is running, has free connections, and grants this user access"
     code = _error_code(error)
     hint = _SQLITE_HINTS.get(code & 0xFF) if isinstance(code, int) else None
     return hint or "check that the user running Toolyard can write to the file and its directory"

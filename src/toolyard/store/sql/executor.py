@@ -194,7 +194,7 @@ class DatabaseExecutor:
         await asyncio.wait([shutdown], timeout=self.engines.limits.close)
         if not shutdown.done():
             _log.warning(
-                "the database %s does not answer; closing its connections", self.engines.display_name
+                "the database %s is not responding; closing its connections", self.engines.display_name
             )
             self._is_aborted = True
             self.engines.abort_connections()
@@ -310,9 +310,9 @@ class DatabaseExecutor:
         with self._breaker.attempt() as allowed:
             if not allowed:
                 raise DatabaseUnavailable(
-                    f"the database {self.engines.display_name} does not answer; Toolyard is trying a new "
+                    f"the database {self.engines.display_name} is not responding; Toolyard is trying a new "
                     "connection",
-                    hint="check that PostgreSQL runs there and is not frozen, then try again",
+                    hint="check that PostgreSQL is running and not frozen, then try again",
                 )
             return self._run(engine, work, is_probe=True)
 

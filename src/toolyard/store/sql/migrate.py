@@ -66,7 +66,7 @@ def _run_migrations(connection: Connection) -> None:
         if encoding != "UTF8":
             raise DatabaseUnusable(
                 f"the database encoding is {encoding}, which cannot store every character",
-                hint="create it with ENCODING 'UTF8'",
+                hint="create the database with ENCODING 'UTF8'",
             )
     # Read under the lock: another process may have migrated while this one waited.
     version = read_schema_version(connection)
@@ -110,7 +110,7 @@ def upgrade_schema(connection: Connection, version: str | None) -> None:
     scripts = ScriptDirectory.from_config(config)
     if version is not None and version not in {script.revision for script in scripts.walk_revisions()}:
         raise DatabaseNewer(
-            f"the database was created by a later version of Toolyard (its tables have revision {version},"
+            f"the database is from a later version of Toolyard (its tables have revision {version},"
             f" this version has {HEAD})",
             hint="update Toolyard, or restore a backup from before the update",
         )

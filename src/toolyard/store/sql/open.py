@@ -86,10 +86,12 @@ def open_database(
 
 def _unusable_error(data_dir: Path, error: OSError) -> DatabaseUnusable:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    first_step = "free some disk space" if full else "make it writable for the user running Toolyard"
+    first_step = (
+        "free some disk space" if full else "make the directory writable for the user running Toolyard"
+    )
     return DatabaseUnusable(
         f"the data directory {data_dir} cannot be used: {error}",
-        hint=f"{first_step}, or set another one with TOOLYARD_DATA_DIR",
+        hint=f"{first_step}, or choose another directory with TOOLYARD_DATA_DIR",
     )
 
 
@@ -187,9 +189,9 @@ def _check_key(cipher: Cipher, canaries: Mapping[str, bytes]) -> None:
         and not cipher.uses_current_key(canary, CANARY_ID)
     ):
         raise WrongKey(
-            "the database no longer uses this secret key: toolyard rekey replaced it",
-            hint="set TOOLYARD_SECRET_KEY to the new key; if TOOLYARD_SECRET_KEY_FORMER has the new key, the"
-            " two are swapped. A replaced key cannot become the current one again",
+            "the secret key of this process was replaced by `toolyard rekey`",
+            hint="set TOOLYARD_SECRET_KEY to the new key; if TOOLYARD_SECRET_KEY_FORMER has the new key, swap"
+            " the two. A replaced key cannot become the current key again",
         )
     try:
         cipher.decrypt(canary, CANARY_ID)

@@ -39,7 +39,9 @@ def check_text(text: str | None, limit: int) -> str | None:
     if "\0" in text:
         raise Unstorable("the text contains a NUL character, which cannot be stored", hint="remove it")
     if len(text) > limit:
-        raise Unstorable(f"the text has {len(text):,} characters; the maximum is {limit:,}")
+        raise Unstorable(
+            f"the text has {len(text):,} characters; the maximum is {limit:,}", hint="shorten the text"
+        )
     if not text.isascii():
         try:
             text.encode()
