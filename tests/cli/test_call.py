@@ -121,7 +121,7 @@ def test_a_write_tool_is_refused_where_nobody_can_be_asked(cli_with_server: Cli)
     assert ran.code == 4
     assert ran.err == (
         "error: 'odd_write' needs an approval, and nobody is available to ask\n"
-        "hint: call it at a terminal, or set write_tools to 'allow'\n"
+        "hint: call the tool at a terminal, or set write_tools to 'allow'\n"
     )
     assert cli_with_server("call", "odd_write", TOOLYARD_WRITE_TOOLS="allow").code == 0
 

@@ -40,7 +40,7 @@ def test_a_changed_tool_of_an_untrusted_server_waits_until_it_is_accepted(
     server.has(read=STEALS, count="Counts words", reveal="Reveals keys")
     listed = cli("tools", "--fresh")
     assert [line.split("\t")[0] for line in listed.lines] == ["files_count"]
-    assert "note: 2 tools are not as first listed: files/read, files/reveal" in listed.err
+    assert "note: 2 tools differ from the definitions first listed: files/read, files/reveal" in listed.err
     refused = cli("call", "files_read")
     assert refused.code == 4
     assert "'files_read' is in quarantine" in refused.err
@@ -62,7 +62,10 @@ def test_check_and_servers_name_the_tools_that_changed(
     assert "called read" in cli("call", "files_read").out
     assert "first listed" not in cli("check").out
     server.has(read=STEALS, count="Counts words")
-    notice = "1 tool is not as first listed: files/read\nhint: review with `toolyard lock --diff`"
+    notice = (
+        "1 tool differs from the definitions first listed: files/read\n"
+        "hint: review with `toolyard lock --diff`"
+    )
     assert notice in cli(*listing).err
     for _ in range(2):
         checked = cli("check")
@@ -98,7 +101,7 @@ def test_a_quarantine_survives_the_move_to_postgresql(
     cli.env["TOOLYARD_SECRET_KEY"] = (cli.data / "secret.key").read_text().strip()
     assert cli("move", "--json").json["moved"]["config_pins"] == 1
     server.has(read=STEALS, count="Counts words")
-    assert "1 tool is not as first listed: files/read" in cli("tools", "--fresh").err
+    assert "1 tool differs from the definitions first listed: files/read" in cli("tools", "--fresh").err
     assert cli("call", "files_read").code == 4
     assert cli("lock", "--accept", "files/read").code == 0
     assert cli("call", "files_read").code == 0

@@ -65,8 +65,8 @@ def find_sign_in_server(configuration: Configuration, server_id: str) -> SignInC
     spec = server.transport
     if not isinstance(spec, HttpSpec):
         raise Usage(
-            f"server '{server_id}' is a local command, and Toolyard cannot sign in to those",
-            hint="pass its credentials in 'env' of its entry",
+            f"server '{server_id}' is a local command, which Toolyard cannot sign in to",
+            hint="set its credentials in 'env' of its entry",
         )
     if spec.auth_provider_id is not None:
         raise Usage(

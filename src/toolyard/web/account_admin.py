@@ -131,13 +131,13 @@ class AccountAdmin:
             )
         if role is not None and self._settings.people_mode is not PeopleMode.PASSWORD:
             raise NotAllowed(
-                f"in mode {self._settings.people_mode}, admins are defined by the settings",
+                f"in {self._settings.people_mode} mode, admins are defined by the settings",
                 hint="change the setting admins",
             )
         if name is not None and self._settings.people_mode is PeopleMode.PROXY:
             # The proxy identifies accounts by name: a rename would give this account to another person.
             raise NotAllowed(
-                "in mode proxy, accounts are identified by the name that the proxy sends",
+                "users cannot be renamed in proxy mode: the proxy sends their names",
                 hint="rename the user in the identity system behind the proxy",
             )
         changes: dict[str, object] = {}
@@ -196,6 +196,6 @@ class AccountAdmin:
     def _require_password_mode(self) -> None:
         if self._settings.people_mode is not PeopleMode.PASSWORD:
             raise NotAllowed(
-                f"invitations are not available in mode {self._settings.people_mode}",
+                f"invitations are not available in {self._settings.people_mode} mode",
                 hint="accounts are created automatically on first sign-in",
             )

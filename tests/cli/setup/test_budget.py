@@ -54,7 +54,7 @@ def test_without_an_audit_log_usage_is_unknown(cli_with_server: Cli) -> None:
     assert [each["apply"] for each in report["proposals"]] == ["meta"]
     assert report["views"][0]["tokens"] == sum(tool["tokens"] for tool in report["tools"])
     refused = cli_with_server("budget", "--limit", "10", "--apply", "tools")
-    assert (refused.code, "'tools' is not among the current proposals" in refused.err) == (2, True)
+    assert (refused.code, "'tools' is not a current proposal" in refused.err) == (2, True)
 
 
 def test_unused_tools_are_denied_with_one_word(cli_with_server: Cli) -> None:

@@ -62,7 +62,7 @@ def test_values_of_a_known_server_are_required_and_paths_become_absolute(cli: Cl
         True,
     )
     wrong = cli("add", "filesystem", "--set", "PLACE=x", "--no-check")
-    assert (wrong.code, "its values: FOLDER" in wrong.err) == (2, True)
+    assert (wrong.code, "known values: FOLDER" in wrong.err) == (2, True)
     assert cli("add", "own", "https://x.example", "--set", "A=b").code == 2
     assert cli("add", "filesystem", "--set", "FOLDER=.", "--no-check").code == 0
     assert entries(cli)["filesystem"]["args"][-1] == str(cli.home)

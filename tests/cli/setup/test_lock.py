@@ -80,7 +80,7 @@ def test_the_journey_of_a_changed_description(cli: Cli, server: ToolsFileServer)
     assert cli("call", "files_count").out == "called count\n"
     listed = cli("tools")
     assert [line.split("\t")[0] for line in listed.lines] == ["files_count"]
-    assert "note: 1 tool is not as accepted in " in listed.err
+    assert "note: 1 tool differs from the definitions accepted in " in listed.err
     assert "changed since it was accepted" in cli("why", "files_read").out
     assert "files_read" not in cli("search", "read", "file").out
     shown = cli("lock", "--diff")

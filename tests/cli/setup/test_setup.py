@@ -205,7 +205,7 @@ def test_the_file_of_a_project_is_changed_on_request_only(cli: Cli, unusual_serv
     assert f"note: in this folder {file} is used instead" in own.err
     assert set(entries(cli)) == {"mine"}
     hint = cli("disable", "odd")
-    assert (hint.code, f"it is in {file}: add --project" in hint.err) == (2, True)
+    assert (hint.code, f"the server is in {file}: add --project" in hint.err) == (2, True)
     unapproved = cli("add", "other", "--project", "--no-check", "--", "x")
     assert "needs your approval" in unapproved.err
     assert cli("approve", "--yes").code == 0

@@ -60,7 +60,7 @@ async def test_it_is_not_ready_while_its_database_hangs(
     monkeypatch.setattr(password_site.services.database, "ping", asyncio.Event().wait)
     async with asyncio.timeout(30):
         answer = await password_site.client().get("/readyz")
-    assert (answer.status, answer.text) == (503, "the database does not answer\n")
+    assert (answer.status, answer.text) == (503, "the database is not responding\n")
 
 
 async def test_it_is_not_ready_while_it_stops(password_site: InProcessApp) -> None:

@@ -252,7 +252,9 @@ async def test_a_version_that_another_tab_continued_is_deleted_only_after_anothe
         await ended(other_tab)
         await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         confirmation = page.locator("#confirm")
-        await expect(confirmation).to_contain_text("This version has been continued in the meantime.")
+        await expect(confirmation).to_contain_text(
+            "This version has been continued since you opened the chat."
+        )
         await expect(confirmation).to_contain_text("1 later turn in this version will be deleted, too.")
         await expect(other_tab.locator(".bubble")).to_have_text(["say Other.", "say More."])
         assert ["409" in each for each in looking.said] == [True]

@@ -132,7 +132,7 @@ async def test_an_edit_names_the_attachments_that_stay(chromium: Browser, yard: 
             await expect(page.locator(".alternatives")).to_have_text("2 of 2")
             await ended(page)
             await say(other.page, "say Two.")
-            await expect(other.page.locator("#alerts")).to_contain_text("changed in the meantime")
+            await expect(other.page.locator("#alerts")).to_contain_text("changed since you opened it")
             await expect(other.page.locator("#editing")).to_contain_text(
                 "Its attachments stay: x.png, <b>.txt, y.png."
             )

@@ -209,7 +209,7 @@ async def test_the_second_of_two_tabs_that_edit_a_message_gets_the_newer_version
     check(refused)
     assert (refused.status, refused.value("text")) == (409, "say Second tab.")
     assert (
-        "This message has been changed in the meantime. Its newer version is: “say First tab.”."
+        "This message has been changed since you opened it. Its newer version is: “say First tab.”."
         in refused.text
     )
     assert "Your text is kept. Send it again to replace the newer version, or cancel." in refused.text

@@ -288,7 +288,7 @@ async def test_the_second_of_two_editors_sees_it_and_may_save_again(local_site: 
     told = await browser.send(second, path, {"description": "second"}, ("do", "save"))
     assert told.status == 409
     check(told)
-    assert "Changed in the meantime" in told.text
+    assert "This agent has changed" in told.text
     assert (await stored(local_site))[0].description == "first"
     await browser.send(told, path, press=("do", "save"))
     assert (await stored(local_site))[0].description == "second"

@@ -177,7 +177,7 @@ async def test_a_file_is_imported_and_a_second_window_is_told_of_a_change(
         await expect(page.locator(".subtitle")).to_have_text("first")
         await other.get_by_label("Description").fill("second")
         await other.get_by_role("button", name="Save").last.click()
-        await expect(other.get_by_text("Changed in the meantime")).to_be_visible()
+        await expect(other.get_by_text("This agent has changed")).to_be_visible()
         await expect(other.get_by_label("Description")).to_have_value("second")
         await other.get_by_role("button", name="Save").last.click()
         await expect(other.locator(".subtitle")).to_have_text("second")

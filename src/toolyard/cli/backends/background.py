@@ -128,8 +128,11 @@ class BackgroundBackend:
         try:
             return await self._request_operation("restart", server)
         except _ProcessLost:
-            hint = "`toolyard status` shows whether it runs again"
-            raise OutcomeUnknown("Toolyard's background process ended during the call", hint=hint) from None
+            hint = "`toolyard servers` shows the state of the server"
+            raise OutcomeUnknown(
+                f"the background process ended during the restart of '{server}'; the outcome is unknown",
+                hint=hint,
+            ) from None
 
     async def _request_operation(
         self,

@@ -243,7 +243,7 @@ class LocalBackend:
                 return await approve(question.arguments)
             raise ToolRefused(
                 f"'{question.decision.name}' needs an approval, and nobody is available to ask",
-                hint="call it at a terminal, or set write_tools to 'allow'",
+                hint="call the tool at a terminal, or set write_tools to 'allow'",
             )
 
         try:

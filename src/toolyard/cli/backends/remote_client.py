@@ -163,7 +163,7 @@ def read_token(file: str | None) -> str | None:
         raise Usage(f"--token-file {file}: {words}") from None
     token = _check_token(text, f"--token-file {file}")
     if token is None:
-        raise Usage(f"--token-file {file}: the file is empty", hint="write the token to it")
+        raise Usage(f"--token-file {file}: the file is empty", hint="write the token to the file")
     if is_exposed(Path(file)):
         show_note(
             f"--token-file {file}: all users of this machine can read this file", f"run: chmod o-rwx {file}"

@@ -164,13 +164,13 @@ class TurnFollower:
         if isinstance(request, CallSnapshot):
             show_note(
                 f"{request.request.name} was refused: it needs an approval, and nobody is here to give it",
-                "run it in a terminal, or set write_tools to allow",
+                "run the command in a terminal, or set write_tools to 'allow'",
             )
             await self._send_answer(request, ApprovalReply(False, unattended=True))
         else:
             show_note(
                 f"{request.question.server} asked a question, and nobody is here to answer it",
-                "run it in a terminal",
+                "run the command in a terminal",
             )
             await self._send_answer(request, QuestionReply("decline"))
 

@@ -169,7 +169,7 @@ def _ask(options: Options, command: str, *, start: bool = False) -> bytes | None
         connection.sendall(command.encode() + b"\n")
         return read_line(connection) or None
     except OSError as error:
-        raise Unreachable(f"the background process does not answer: {error}") from None
+        raise Unreachable(f"the background process is not responding: {error}") from None
     finally:
         connection.close()
 

@@ -157,7 +157,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Usage(f"--save {folder}: {error.strerror or error}") from None
+        raise Usage(f"--save {folder}: cannot write there: {error.strerror or error}") from None
 
 
 def save_media(media: Sequence[Media], folder: Path, tool: str) -> tuple[Path, ...]:
@@ -165,7 +165,7 @@ def save_media(media: Sequence[Media], folder: Path, tool: str) -> tuple[Path, .
     try:
         return tuple(_write_media_file(one, folder, tool) for one in media)
     except OSError as error:
-        raise Usage(f"--save {folder}: {error.strerror or error}") from None
+        raise Usage(f"--save {folder}: cannot write there: {error.strerror or error}") from None
 
 
 def _write_media_file(media: Media, folder: Path, tool: str) -> Path:

@@ -109,7 +109,7 @@ def command(
         made = build_snippet(client, ConnectionMethod() if remove else way)
         shown = build_snippet(client, ConnectionMethod() if remove else replace(way, token=None))
     except ValueError as error:
-        raise Usage(str(error), hint="omit --url to let it start `toolyard stdio`") from None
+        raise Usage(str(error), hint="omit --url, so that the client starts `toolyard stdio`") from None
     if not write and not remove:
         _show_snippet(options, shown)
         return 0

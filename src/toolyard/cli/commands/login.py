@@ -80,7 +80,7 @@ def _login(
     if oauth is not None and oauth.grant == "client_credentials" and oauth.issuer is not None:
         raise Usage(
             f"server '{server}' signs in automatically",
-            hint="no login is needed; check it with `toolyard servers`",
+            hint="no login is needed; `toolyard servers` shows whether the server works",
         )
     if issuer is not None:
         chosen = _with_issuer(chosen, issuer)

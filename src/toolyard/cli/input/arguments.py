@@ -94,14 +94,14 @@ def _find_parent(arguments: dict[str, Any], path: KeyPath, key: str) -> dict[str
 
 def _set_value(parent: dict[str, Any], name: str, value: Any, key: str) -> None:
     if name in parent:
-        raise Usage(f"{key} is given twice", hint="only a key that takes a list can be repeated")
+        raise Usage(f"{key} was given more than once", hint="only a key that takes a list can be repeated")
     parent[name] = value
 
 
 def _append_item(parent: dict[str, Any], name: str, value: Any, key: str) -> None:
     held = parent.setdefault(name, [])
     if not isinstance(held, list):
-        raise Usage(f"{key} is given twice", hint="only a key that takes a list can be repeated")
+        raise Usage(f"{key} was given more than once", hint="only a key that takes a list can be repeated")
     cast("list[Any]", held).append(value)
 
 

@@ -55,7 +55,7 @@ __all__ = [
 _MAX_NAMED_TOOLS = 5
 LISTING_HINT = "`toolyard servers` lists the tools, or shows why it cannot"
 UNTRUSTED_WRITE_HINT = (
-    "tools of an untrusted server count as write tools: set write_tools to 'ask' or 'allow' to use it"
+    "tools of an untrusted server count as write tools: set write_tools to 'ask' or 'allow' to use them"
 )
 
 
@@ -166,8 +166,8 @@ def find_unaccepted_tools(tool_listing: ToolListing, locks: CombinedLocks) -> No
     shown = ", ".join(aside[:_MAX_NAMED_TOOLS]) + (", …" if len(aside) > _MAX_NAMED_TOOLS else "")
     hint = "review with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
     where = f"accepted in {lock.path}" if lock is not None and lock.exists else "first listed"
-    verb = "is" if len(aside) == 1 else "are"
-    return Notice(f"{format_count(len(aside), 'tool')} {verb} not as {where}: {shown}", hint)
+    verb = "differs" if len(aside) == 1 else "differ"
+    return Notice(f"{format_count(len(aside), 'tool')} {verb} from the definitions {where}: {shown}", hint)
 
 
 def hidden_tools_notices(hidden: Sequence[HiddenTool], *, are_shown: bool = False) -> Iterator[Notice]:
@@ -199,7 +199,7 @@ def describe_hidden_tools(server: str, trust: Trust, rules: Sequence[str]) -> tu
     """Return a sentence and a hint about a server whose tools are all hidden, by these rules."""
     hint = f"`toolyard tools --server {server} --all` shows the reasons"
     if set(rules) == {WRITE_RULE_TITLE}:
-        hint = "set write_tools to 'ask' or 'allow' to use it"
+        hint = "set write_tools to 'ask' or 'allow' to use them"
         if trust is Trust.UNTRUSTED:
             hint = UNTRUSTED_WRITE_HINT
     count = format_count(len(rules), "tool")

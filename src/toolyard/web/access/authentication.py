@@ -86,7 +86,7 @@ async def require_browser_user(request: Request) -> RequestUser:
     """Return the user, refusing tokens: for actions such as creating tokens."""
     user = await authenticate_request(request)
     if user.scope is not None:
-        raise NotAllowed("API tokens may not do this", hint="sign in with a browser")
+        raise NotAllowed("this action is not available to API tokens", hint="sign in with a browser")
     return user
 
 

@@ -251,7 +251,9 @@ async def answer_page_question(
             raise Invalid([Problem("is too long", path="content", hint="shorten the answer")])
         answer["content"] = given.content
     if asked is None or not await questions.answer(owner, id, answer):
-        raise NotFound("this question is no longer open", hint="its call has ended, or it was answered")
+        raise NotFound(
+            "this question is no longer open", hint="it was already answered, or its call has ended"
+        )
     await audit.record_change(
         request_user, "question.answer", id, reply=given.action, server=asked.question.server
     )

@@ -147,7 +147,7 @@ def require_media_types(*types: str) -> Callable[[Request], Awaitable[None]]:
         accepted = request.headers.get("accept")
         if accepted and not any(_is_type_accepted(accepted, each) for each in (*types, PROBLEM_JSON)):
             raise HTTPException(
-                406, f"the response is {' or '.join(types)}, which the Accept header excludes"
+                406, f"the response has the type {' or '.join(types)}, which the Accept header does not allow"
             )
         content_type = request.headers.get("content-type", "")
         has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers

@@ -162,7 +162,7 @@ class CreateProposalRequest(api.RequestModel):
     @model_validator(mode="after")
     def _check_server(self) -> CreateProposalRequest:
         if (self.catalog_id is None) is (self.entry is None):
-            raise ValueError("give either catalog_id or entry")
+            raise ValueError("exactly one of catalog_id and entry is required")
         return self
 
 

@@ -101,7 +101,7 @@ async def get_chat_media(
     media = result.media
     if n >= len(media):
         raise NotFound(
-            "the result has no such image, sound or file", hint="the chat event lists all media of the result"
+            "the result has no media item with this index", hint="the chat event lists the result's media"
         )
     mime = media[n].mime.partition(";")[0].strip().lower()
     name = f"result-{seq}-{n}"

@@ -50,7 +50,7 @@ async def check_readiness(
         )
     except (ToolyardError, TimeoutError):
         # The endpoint is public, so the details are only in the log.
-        return PlainTextResponse("the database does not answer\n", 503)
+        return PlainTextResponse("the database is not responding\n", 503)
     if audit.is_failing:
         return PlainTextResponse("the audit log cannot be written\n", 503)
     return PlainTextResponse("ready\n")

@@ -253,7 +253,7 @@ def _read_prompt(item: ContentItem, result: Mapping[str, Any]) -> Sequence[Async
     """Return the text of a prompt, and its pictures. The text says where each picture belongs."""
     messages = _read_objects(result.get("messages"))
     if not messages:
-        raise BadAnswer("the prompt has no messages, or asks for more input", server=item.server)
+        raise BadAnswer("the prompt has no messages, or requires further input", server=item.server)
     pictures: list[AsyncIterator[bytes]] = []
     texts = [
         (message.get("role"), _read_block(item, message.get("content"), pictures)) for message in messages
@@ -307,7 +307,7 @@ def _read_resource(item: ContentItem, result: Mapping[str, Any]) -> AsyncIterato
         return _encode_text("\n\n".join(texts))
     blob = next((each.get("blob") for each in contents), None)
     if not isinstance(blob, str):
-        raise BadAnswer("the resource has no content", server=item.server)
+        raise BadAnswer("the server returned no content for this resource", server=item.server)
     return _decode_base64(item, blob)
 
 
@@ -318,7 +318,7 @@ async def _decode_base64(item: ContentItem, data: str) -> AsyncIterator[bytes]:
         try:
             piece = base64.b64decode(data[start:end], validate=True)
             if end < len(data) and len(piece) * 4 < _PIECE_CHARACTERS * 3:
-                raise ValueError("padding before the end")
+                raise ValueError("padding before the end of the data")
         except ValueError:
             raise BadAnswer(
                 f"the content of the {item.kind} is not valid base64", server=item.server

@@ -98,7 +98,7 @@ class ToolAcceptance:
         if catalogue is None:
             error = listing.failures.get(server.id)
             raise error or ServerError(
-                "its tools have not been listed yet",
+                "the tools of this server have not been listed yet",
                 hint="check that the server is enabled",
                 server=server.id,
             )

@@ -174,7 +174,7 @@ def _read_known_server(options: Options, name: str, values: Sequence[str], liter
         names = ", ".join(one.name for one in server.variables) or "none"
         raise Usage(
             f"'{console.one_line(name)}' has no value '{console.one_line(unknown[0])}'",
-            hint=f"its values: {names}",
+            hint=f"known values: {names}",
         )
     texts = {key: str(value) for key, value in given.items()}
     for one in server.variables:

@@ -70,7 +70,9 @@ class ClientTools:
 @click.option(
     "--weeks", type=click.IntRange(1, 520), default=4, show_default=True, help="How far to look back."
 )
-@click.option("--apply", "chosen", type=click.Choice([kind.value for kind in SavingKind]), help="Do it.")
+@click.option(
+    "--apply", "chosen", type=click.Choice([kind.value for kind in SavingKind]), help="Apply this proposal."
+)
 @click.pass_obj
 def command(options: Options, limit: int | None, weeks: int, chosen: str | None) -> int:
     """Show what the definitions of each server cost in tokens, for each client and agent, and which tools
@@ -88,7 +90,7 @@ def command(options: Options, limit: int | None, weeks: int, chosen: str | None)
         proposal = next((each for each in proposals if each.kind == chosen), None)
         if proposal is None:
             raise Usage(
-                f"'{chosen}' is not among the current proposals", hint="run `toolyard budget` to see them"
+                f"'{chosen}' is not a current proposal", hint="run `toolyard budget` to list the proposals"
             )
         return _apply(options, proposal, clients)
     if options.json:
@@ -220,7 +222,7 @@ def _show_costs(
     if usage.since is None:
         console.show_note(
             "which tools were used is not known: no calls were counted",
-            "`toolyard serve` and chats count them",
+            "`toolyard serve` and chats count calls",
         )
     elif usage.since > time.time() - weeks * _SECONDS_PER_WEEK + 86_400:
         day = datetime.fromtimestamp(usage.since, UTC).date()
@@ -262,7 +264,7 @@ def _apply(options: Options, proposal: SavingProposal, clients: Sequence[Connect
     elif proposal.kind is SavingKind.BUNDLES:
         name = f"{next(iter(proposal.tools))}-used"
         console.show_note(
-            "bundles only apply to those who select them",
+            "bundles only apply to clients and agents that select them",
             f"e.g. `toolyard connect cursor --write --bundle {name}`, or `bundles` of an agent",
         )
     return 0

@@ -72,7 +72,7 @@ def connect_all(options: Options, method: ConnectionMethod, *, replaces: bool, y
     """
     found = {place.client: place.path for place in find_user_files(Path.home(), env=os.environ)}
     if not found:
-        raise Usage("no known client was found on this machine", hint="see `toolyard connect --help`")
+        raise Usage("no supported MCP client was found on this machine", hint="see `toolyard connect --help`")
     files = [path for path in found.values() if path.is_file()]
     imported = _plan_import(options, files) if replaces else None
     plans, failures = _plan_clients(found, method, imported)
@@ -98,7 +98,7 @@ def connect_all(options: Options, method: ConnectionMethod, *, replaces: bool, y
             failures,
         )
         if not options.json:
-            print("restart the clients to use it; `toolyard disconnect --all` undoes it")
+            print("restart the clients to use Toolyard; `toolyard disconnect --all` undoes the changes")
     if options.json:
         _print_plans(plans, failures, written, backups, imported)
     return 2 if failures else 0

@@ -60,7 +60,7 @@ def find_stored_entry(target: ConfigTarget, server_id: str) -> StoredEntry:
     if server_id in entries:
         return entries[server_id]
     if target.shadowed_by is not None and server_id in read_entries(target.shadowed_by):
-        hint = f"it is in {target.shadowed_by}: add --project to change that file"
+        hint = f"the server is in {target.shadowed_by}: add --project to change that file"
     else:
         hint = did_you_mean(server_id, entries) or "the file has no servers"
     raise Usage(f"{target.path} has no server '{console.one_line(server_id)}'", hint=hint)

@@ -229,7 +229,9 @@ async def answer_page_question(
         except BadArguments as error:
             return await pages.render({key: filled.with_errors(error)})
     if asked is None or not await pages.questions.answer(me.user.id, question_id, answer):
-        raise NotFound("this question is no longer open", hint="its call has ended, or it was answered")
+        raise NotFound(
+            "this question is no longer open", hint="it was already answered, or its call has ended"
+        )
     await audit.record_change(me, "question.answer", question_id, reply=action, server=asked.question.server)
     return responses.redirect_to(
         "/ui/approvals", "Answer sent." if action == "accept" else "Question declined."

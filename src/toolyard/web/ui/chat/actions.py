@@ -173,7 +173,7 @@ class ChatForm:
             state = await self.build_state(told)
             return replace(state, edited_turn=None, edited_attachments=())
         told = responses.Flash(
-            "This message has been changed in the meantime. "
+            "This message has been changed since you opened it. "
             f"Its newer version is: “{one_line(changed.text, 200)}”.",
             "bad",
             "Your text is kept. Send it again to replace the newer version, or cancel.",

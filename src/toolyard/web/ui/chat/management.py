@@ -88,7 +88,7 @@ def _render_turn_delete_confirmation(
     deleted = tree.subtree(turn)
     text = "This deletes this version of the message and its answer. The other versions stay."
     if continued:
-        text = f"This version has been continued in the meantime. {text}"
+        text = f"This version has been continued since you opened the chat. {text}"
     if following := len(deleted) - 1:
         text += f" {count(following, 'later turn', 'later turns')} in this version will be deleted, too."
     return responses.render_confirmation(
