@@ -114,7 +114,9 @@ class SqliteListingStorage(SqliteFile):
             for pin_key, entry in read_pin_entries(broken):
                 _save_entry(self.open(), pin_key, replace(entry, revision=0))
         except sqlite3.Error:
-            pins = "its accepted tool definitions are lost, and the next listing of each server is accepted"
+            pins = (
+                "its accepted tool definitions are lost: the tools that each server lists next are accepted"
+            )
         message = "the catalogue file %s is corrupt (%s); it was renamed to %s, and %s"
         _log.warning(message, self._path, error, broken, pins)
 

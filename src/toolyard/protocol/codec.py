@@ -132,7 +132,7 @@ def decode_exactly(data: MessageBytes) -> Any:
         utf16 = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
         return json.loads(utf16.decode("utf-16", "replace"))
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise ValueError("the JSON is nested too deeply") from None
 
 
 def parse_integer(text: str) -> int:

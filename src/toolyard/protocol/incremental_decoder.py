@@ -277,7 +277,7 @@ class _Decoder:
         # That of orjson, so that the size of a message, which selects the decoder, does not decide whether it
         # is valid.
         if len(self._outer_containers) == _MAX_DEPTH:
-            raise ValueError("nested too deeply")
+            raise ValueError("the JSON is nested too deeply")
         self._outer_containers.append(self._container)
         self._container, self._expected = container, expected
 

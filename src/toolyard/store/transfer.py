@@ -111,7 +111,7 @@ def _copy_first_use_pins(file: Path, target: Connection) -> int:
     except sqlite3.Error as error:
         raise DatabaseUnusable(
             f"the accepted tool definitions in {file} cannot be read: {error}",
-            hint="remove the file; the next listing of each server is accepted then",
+            hint="remove the file; the tools that each server lists next are then accepted",
         ) from error
     for key, entry in entries:
         row = {"digest": pin_digest(key), "server_id": key.server_id, "instance_id": key.instance_id}

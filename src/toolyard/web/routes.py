@@ -81,7 +81,7 @@ class RouteIndex(BaseRoute):
             route.services = services
             section = _get_section(route.path)
             if "{" in section:
-                raise ValueError(f"{route.path}: the first part of a path cannot be a parameter")
+                raise ValueError(f"{route.path}: its section, {section}, cannot contain a parameter")
             slashes = None if ":path}" in route.path else route.path.count("/")
             self._by_section.setdefault(section, []).append((route, slashes))
 

@@ -107,7 +107,9 @@ async def _limit(response: httpx2.Response) -> None:
     encoding = response.headers.get("Content-Encoding", "identity")
     if encoding.lower() != "identity":
         await response.aclose()
-        raise ResponseRefused(f"the response is compressed ({encoding[:20]})")
+        raise ResponseRefused(
+            f"the response has the content encoding {encoding[:20]}, which was not requested"
+        )
     stream = cast("httpx2.AsyncByteStream", response.stream)
     response.stream = _AnswerStream(stream) if response.is_success else _ErrorStream(stream)
 
