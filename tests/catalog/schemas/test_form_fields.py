@@ -41,7 +41,7 @@ def test_all_interfaces_expect_the_same_input(schema: Any, text: str, expected: 
     (field,) = read_schema_fields(root)
     with pytest.raises(InvalidInput, match=f"^{expected}$"):
         parse_field_input(field, text)
-    with pytest.raises(BadArguments, match=f"^“x” is not {expected}.$"):
+    with pytest.raises(BadArguments, match=f"^“x” must be {expected}.$"):
         read_form((field,), {"arg-0": [text]})
     with pytest.raises(Usage) as caught:
         coerce_key_values([f"x={text}"], root)

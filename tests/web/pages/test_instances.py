@@ -317,7 +317,7 @@ async def test_a_tool_is_tried_with_a_form_from_its_schema(
     bad = await me.send(page, form, {fields["times"]: "three", fields["more"]: "{"})
     assert bad.status == 422
     assert "“times” must be a whole number." in bad.error(fields["times"])
-    assert "“more” is not valid JSON." in bad.error(fields["more"])
+    assert "“more” must be valid JSON." in bad.error(fields["more"])
     written = await me.send(page, form, {"json": '{"any": "thing"}'})
     assert '{"any": "thing"}' in written.text
     for text in ("[1]", "{", "[" * 100_000):
