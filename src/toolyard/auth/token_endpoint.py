@@ -82,12 +82,14 @@ def _load_private_key(pem: str) -> ECKey | RSAKey:
         key = serialization.load_pem_private_key(pem.encode(), password=None)
     except (ValueError, TypeError):
         # Do not include the parser's message: it may quote the key file.
-        raise RegistrationFailed("the private key cannot be read", hint=hint) from None
+        raise RegistrationFailed(
+            "the private key of the OAuth client is not a valid PEM file", hint=hint
+        ) from None
     if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1):
         return ECKey.import_key(pem)
     if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= 2048:
         return RSAKey.import_key(pem)
-    raise RegistrationFailed("the type of the private key is not supported", hint=hint)
+    raise RegistrationFailed("the type of the OAuth client's private key is not supported", hint=hint)
 
 
 _FORM_CONTENT_TYPE = "application/x-www-form-urlencoded"

@@ -68,7 +68,7 @@ class BackgroundLink:
                 connection.setblocking(False)
                 return connection, line_count
             # It was about to end. The next one answers, or is started.
-        raise NotAttached(f"the background process ended; see {LOG_FILE_NAME}")
+        raise NotAttached(f"the background process ended; see {self._data_dir}/{LOG_FILE_NAME}")
 
     def attach_command(self) -> _socket.socket:
         """Return a connection on which one operation of a command is carried out, by a process of the same
@@ -98,7 +98,7 @@ class BackgroundLink:
             # It ended after its greeting. The caller tries the next process.
             answer, line_count = b"", None
         except OSError as error:
-            raise NotAttached(f"the background process does not answer: {error}") from None
+            raise NotAttached(f"the background process is not responding: {error}") from None
         if answer == b"ok":
             return True, line_count
         connection.close()
@@ -129,7 +129,9 @@ class BackgroundLink:
                 elif not is_running(started):
                     raise NotAttached("the background process exited immediately; see `toolyard status`")
                 if time.monotonic() > deadline:
-                    raise NotAttached(f"no background process answered within {_START_TIMEOUT_SECONDS:g} s")
+                    raise NotAttached(
+                        f"the background process did not respond within {_START_TIMEOUT_SECONDS:g} s"
+                    )
                 time.sleep(_RETRY_SECONDS)
         finally:
             if lock is not None:
@@ -153,7 +155,7 @@ class BackgroundLink:
             except ConnectionResetError:
                 line = b""
             except TimeoutError:
-                raise NotAttached("the background process does not answer") from None
+                raise NotAttached("the background process is not responding") from None
             if not line:
                 connection.close()
                 return None
@@ -170,13 +172,13 @@ class BackgroundLink:
             # It ends once it is idle, so that the next client starts a process of its own version.
             connection.sendall(b"replace\n")
             version = "unknown" if greeting is None else greeting.version
-            raise NotAttached(f"the background process has another version ({version})")
+            raise NotAttached(f"the background process runs another version ({version})")
         namespaces = attach_protocol.list_namespaces()
         if greeting.namespaces != namespaces:
             raise NotAttached("the background process runs in another container or sandbox")
         own = (self._hello.version, self._hello.environment_id)
         if same_version and (greeting.version, greeting.environment) != own:
-            raise NotAttached(f"the background process has another version ({greeting.version})")
+            raise NotAttached(f"the background process runs another version ({greeting.version})")
 
 
 def read_line(connection: _socket.socket) -> bytes:

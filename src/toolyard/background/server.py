@@ -234,7 +234,7 @@ class BackgroundServer:
 
     async def _open_pages(self) -> str:
         if self._web_app is None:
-            return "no its address is in the output of `toolyard serve`"
+            return "no the output of `toolyard serve` has the address of the pages"
         try:
             return f"ok {await self._web_app.open()}"
         except (ToolyardError, OSError) as error:
@@ -249,7 +249,7 @@ class BackgroundServer:
         try:
             core = await self._shared_cores.find_core(hello, is_current=True)
         except (ToolyardError, OSError):
-            await _send_line(writer, "no the command reports why its configuration is not valid")
+            await _send_line(writer, "no the configuration is not valid; the command reports why")
             return
         writer.write(b"ok\n")
         core.client_count += 1

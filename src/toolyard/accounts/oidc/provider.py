@@ -73,7 +73,7 @@ class ProviderMetadata:
             # Endpoints of an https issuer must not fall back to plain http; they receive codes and secrets.
             address = get_string(document, name) or ""
             if url_fault(address) is not None or (is_encrypted and urlsplit(address).scheme != "https"):
-                raise ProviderFailed(f"the identity provider names no usable {name}")
+                raise ProviderFailed(f"the identity provider's metadata has no usable {name}")
             return address
 
         return cls(

@@ -73,7 +73,7 @@ class GzipDecoder:
         if self._decompressed_bytes > max(
             _RATIO_EXEMPT_BYTES, self._compressed_bytes * _MAX_COMPRESSION_RATIO
         ):
-            raise RatioExceeded(f"its body decompresses to more than {_MAX_COMPRESSION_RATIO} times its size")
+            raise RatioExceeded(f"the body decompresses to more than {_MAX_COMPRESSION_RATIO} times its size")
         return data
 
 

@@ -102,7 +102,7 @@ class SqlAttachmentStore(Repository):
         grow = update(attachments).where(is_open).values(size=attachments.c.size + growth)
         chunk = attachment_chunks.insert().values(attachment_id=id, number=number, body=body)
         if not connection.execute(grow).rowcount:
-            raise AttachmentRefused("the upload was removed", hint="attach the file again")
+            raise AttachmentRefused("the upload is no longer available", hint="attach the file again")
         self._check_quota(connection, owner, 0)
         connection.execute(chunk)
 
@@ -171,7 +171,7 @@ class SqlAttachmentStore(Repository):
         is_unsent = _owner_condition(owner, ids) & attachments.c.chat_id.is_(None)
         statement = update(attachments).where(is_unsent).values(chat_id=chat_id, expires_at=None)
         if connection.execute(statement).rowcount != len(ids):
-            raise AttachmentRefused("an attachment was removed", hint="attach the file again")
+            raise AttachmentRefused("an attachment is no longer available", hint="attach the file again")
 
     async def unbind(self, owner: str, ids: Sequence[str]) -> None:
         """Undo ``bind``, because the message was not sent."""

@@ -115,7 +115,7 @@ class SqlRegistryStorage(Repository):
         self._add_choices(connection, server)
         remaining = [choice.id for choice in server.choices]
         uses_removed_choice = (instances.c.server_id == server.id) & instances.c.choice_id.not_in(remaining)
-        _reset_sign_ins(connection, uses_removed_choice, "its sign-in method was removed")
+        _reset_sign_ins(connection, uses_removed_choice, "the sign-in method of this instance was removed")
         self._notify_changed(connection, server.id)
         return True
 
