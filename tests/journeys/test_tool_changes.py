@@ -68,7 +68,7 @@ class ToolChangeEnvironment:
         assert f"'{name}' is in quarantine: its definition has changed since it was accepted" in ran.err
         assert f'- description: "{GOOD["read"]}"' in ran.err
         assert f'+ description: "{EVIL}"' in ran.err
-        link = re.search(r"accept it at (\S+)", ran.err)
+        link = re.search(r"accept the change at (\S+)", ran.err)
         assert link is not None, ran.err
         assert link[1].startswith(self.url)
         return link[1]

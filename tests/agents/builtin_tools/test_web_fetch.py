@@ -345,7 +345,7 @@ async def test_what_is_no_text_is_refused_with_its_kind(internet: FakeInternet, 
 @pytest.mark.parametrize("packing", ["br", "nonsense"])
 async def test_a_packing_that_was_not_asked_for_is_refused(internet: FakeInternet, packing: str) -> None:
     internet.answer(b"xxx", "text/plain", **{"Content-Encoding": packing})
-    with pytest.raises(NativeToolError, match=f"is encoded as {packing}"):
+    with pytest.raises(NativeToolError, match=f"has the content encoding {packing}"):
         await internet.fetch()
 
 
