@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterable
 from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
 
+from toolyard.web.access.request_context import BODY_ARRIVED_KEY
 from toolyard.web.http_server.connection_limits import ConnectionLimits
-from toolyard.web.http_server.response_cycle import ResponseCycle
 
 __all__ = ["MAX_REQUEST_HEAD_BYTES", "REQUEST_HEAD_TIMEOUT_SECONDS", "BoundedHttpProtocol"]
 
@@ -30,6 +31,76 @@ _NO_CAPACITY_RESPONSE = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 )
 _UPGRADE_HEADER_PATTERN = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+_MAX_JOINED_BYTES = 64 * 1024
+"""Maximum length of a body that is copied behind its head. To copy a longer one costs more than a write."""
+_FRAMING_HEADERS = (b"content-length", b"transfer-encoding", b"connection")
+_NAME_BYTES = bytes(set(range(0x21, 0x100)) - {0x7F, *b'()<>@,;:\\[]={}"'})
+"""Bytes that uvicorn allows in the name of a header."""
+_VALUE_BYTES = bytes({0x09, *range(0x20, 0x100)} - {0x7F})
+"""Bytes that uvicorn allows in the value of a header."""
+
+
+class _ResponseCycle(RequestResponseCycle):
+    """Uvicorn's cycle of a request and its response, with fewer system calls for short responses.
+
+    The head of a response with a Content-Length waits for the body, as ASGI requires: each write costs more
+    than to build the head, and may wake up the client before there is anything for it to do. All other
+    responses, such as event streams, are left to uvicorn, which writes their head at once.
+    """
+
+    _held_head = b""
+
+    async def send(self, message: Any) -> None:
+        """Send a message of the application."""
+        if self.response_complete or self.disconnected or self.flow.write_paused:
+            await self._send_held_and(message)
+        elif not self.response_started and message["type"] == "http.response.start":
+            head = self._build_head(message["status"], message.get("headers", ()))
+            if head is None:
+                await super().send(message)
+            else:
+                self.response_started, self.waiting_for_100_continue = True, False
+                self._held_head = head
+        elif self._held_head and message["type"] == "http.response.body":
+            body, is_last = message.get("body", b""), not message.get("more_body", False)
+            if is_last and len(body) == self.expected_content_length <= _MAX_JOINED_BYTES:
+                self.transport.write(self._held_head + body)
+                self._held_head, self.expected_content_length = b"", 0
+                self.response_complete = True
+                self.message_event.set()
+                if not self.keep_alive:
+                    self.transport.close()
+                self.on_response()
+            else:
+                await self._send_held_and(message)
+        else:
+            await super().send(message)
+
+    async def _send_held_and(self, message: Any) -> None:
+        if self._held_head and not self.disconnected:
+            head, self._held_head = self._held_head, b""
+            self.transport.write(head)
+        await super().send(message)
+
+    def _build_head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+        """Return the head of a response with a known length, or None for any other."""
+        if self.access_log or self.scope["method"] == "HEAD":
+            return None
+        parts, names, values, length = [STATUS_LINE[status]], b"", b"", b""
+        for name, value in (*self.default_headers, *headers):
+            name = name.lower()
+            if name in _FRAMING_HEADERS:
+                if length or name != b"content-length":
+                    return None
+                length = value
+            names += name
+            values += value
+            parts += (name, b": ", value, b"\r\n")
+        if not length or names.translate(None, _NAME_BYTES) or values.translate(None, _VALUE_BYTES):
+            return None
+        self.expected_content_length, self.chunked_encoding = int(length), False
+        parts.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
+        return b"".join(parts)
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -104,8 +175,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 self._close_transport()
         elif self._in_body:
             if not self._is_answered:
-                if self._received_bytes > _MAX_UNPROTECTED_BYTES:
-                    self._mark_busy()
+                if self._received_bytes > _MAX_UNPROTECTED_BYTES and self.limits is not None:
+                    self.limits.mark_busy(self)
             elif self._received_bytes > self.max_discarded_bytes:
                 self._close_transport()
         elif self.timeout_keep_alive_task is None and self._is_answered:
@@ -115,7 +186,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             )
 
     def on_headers_complete(self) -> None:
-        """Switch from the head to the body; limit the number of headers and of pipelined requests."""
+        """Start the application, or queue a pipelined request; limit the number of headers and of such
+        requests."""
         # An error in a callback makes the parser fail, and uvicorn respond with 400. Each header takes many
         # times its transmitted size in memory.
         if len(self.headers) > self.max_headers:
@@ -125,10 +197,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._in_head, self._in_body = False, True
         if self._timer is not None:
             self._cancel_timer()
-        self._begin_cycle()
-
-    def _begin_cycle(self) -> None:
-        """Start the application, or queue a pipelined request, as uvicorn does it, with our own cycle."""
+        # The rest as in uvicorn, with our own cycle.
         scope = self.scope
         parser: Any = self.parser
         app = cast("Any", self.app)  # pyright: ignore[reportUnknownMemberType]
@@ -144,7 +213,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         # be told from it.
         keep_alive = http_version != "1.0" and parser.should_keep_alive() and not self.expect_100_continue
         is_answered = self._is_answered
-        self.cycle = ResponseCycle(
+        self.cycle = _ResponseCycle(
             scope,
             self.transport,
             self.flow,
@@ -163,17 +232,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, app))
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        cast("ResponseCycle", cycle).start(app, self.loop, self.tasks)
-
     def on_message_complete(self) -> None:
         """Note the end of the body."""
         self._in_body = False
+        self.scope[BODY_ARRIVED_KEY] = True  # pyright: ignore[reportGeneralTypeIssues]
         if self._timer is not None:
             self._cancel_timer()
         super().on_message_complete()
-        if not self._is_answered:
-            self._mark_busy()
+        if not self._is_answered and self.limits is not None:
+            self.limits.mark_busy(self)
 
     def on_response_complete(self) -> None:
         """Discard the rest of an unread body, or mark the connection as idle."""
@@ -183,31 +250,25 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._in_body:
             self._received_bytes = 0
             self._schedule_close(self.discard_seconds)
-        self._mark_idle()
+        if self.limits is not None:
+            self.limits.mark_idle(self)
 
     def pause_writing(self) -> None:
         """Count a connection as idle while its client does not read the response."""
         super().pause_writing()
-        self._mark_idle()
+        if self.limits is not None:
+            self.limits.mark_idle(self)
 
     def resume_writing(self) -> None:
         """Protect it again once the client reads."""
         super().resume_writing()
-        if not self._is_answered and not self._in_body:
-            self._mark_busy()
+        if not self._is_answered and not self._in_body and self.limits is not None:
+            self.limits.mark_busy(self)
 
     def evict(self) -> None:
         """Close the connection in favour of another one, without waiting for a client that does not read."""
         self._cancel_timer()
         self.transport.abort()
-
-    def _mark_busy(self) -> None:
-        if self.limits is not None:
-            self.limits.mark_busy(self)
-
-    def _mark_idle(self) -> None:
-        if self.limits is not None:
-            self.limits.mark_idle(self)
 
     @property
     def _is_answered(self) -> bool:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from starlette.formparsers import MultiPartParser
 from starlette.types import Message, Receive, Scope
 
-from toolyard.concurrency.shared_timer import SharedTimer, TimeLimit
 from toolyard.config.settings.table import Settings
-from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY, RequestContext
+from toolyard.web.access.request_context import BODY_ARRIVED_KEY, REQUEST_CONTEXT_KEY, RequestContext
 from toolyard.web.problem_details import ProblemDetails, build_problem
 
 __all__ = [
@@ -156,8 +156,6 @@ class RequestBodyLimits:
     ) -> None:
         """``timeout_seconds`` limits the arrival of a body; ``anonymous_…`` limit public forms."""
         self.timeout_seconds = timeout_seconds
-        self.timer = SharedTimer()
-        """Timer of the bodies that are being read."""
         MultiPartParser.spool_max_size = _FORM_SPOOL_BYTES
         self.user_memory = BodyMemory(settings.request_memory_per_person, settings.request_memory)
         self.anonymous_memory = BodyMemory(anonymous_bytes_per_address, anonymous_bytes)
@@ -268,11 +266,10 @@ class RequestBody:
             memory, owner, limit = self._limits.user_memory, context.user_id, self._limit
         _check_declared_length(context, limit)
         parts: list[bytes] = []
-        timer, seconds = self._limits.timer, self._limits.timeout_seconds
-        size, is_complete = 0, False
+        size, seconds, is_complete = 0, self._limits.timeout_seconds, False
         try:
-            # The HTTP server itself has no timeout for bodies.
-            with TimeLimit(timer, timer.loop.time() + seconds):
+            # The HTTP server itself has no timeout for bodies. Most arrive together with the head.
+            async with nullcontext() if BODY_ARRIVED_KEY in self._scope else asyncio.timeout(seconds):
                 while not is_complete:
                     message = await self._receive()
                     if message["type"] != "http.request":
