@@ -41,6 +41,7 @@ class Http1Connection(asyncio.Protocol):
         self._aiohttp_protocol = aiohttp_protocol
         self._transport = transport
         self._on_idle = on_idle
+        self._has_unread_data = _make_readability_check(transport.get_extra_info("socket").fileno())
         self._parser = httptools.HttpResponseParser(self)
         self._response: HttpResponse | None = None
         self._head_future: asyncio.Future[HttpResponse] | None = None
@@ -66,7 +67,7 @@ class Http1Connection(asyncio.Protocol):
         Pending data is either the end of the connection, or an unsolicited response. The event loop would see
         it only after the next request is written, and take it for the response to that request.
         """
-        return self.is_open and not _has_unread_data(self._transport.get_extra_info("socket").fileno())
+        return self.is_open and not self._has_unread_data()
 
     async def send_request(self, head: bytes, body: bytes | None) -> HttpResponse:
         """Send a request and wait for the head of its response. Raise aiohttp.ClientError."""
@@ -268,10 +269,12 @@ def _is_delimited_by_close(response: HttpResponse) -> bool:
     return "Content-Length" not in response.headers and "Transfer-Encoding" not in response.headers
 
 
-def _has_unread_data(descriptor: int) -> bool:
-    """Return True if a socket has unread data or has been closed by the peer, without reading from it."""
+def _make_readability_check(descriptor: int) -> Callable[[], bool]:
+    """Return a function that tells whether a socket has unread data or has been closed by the peer, without
+    reading from it."""
     if sys.platform == "win32":
-        return bool(select.select([descriptor], [], [], 0)[0])
+        return lambda: bool(select.select([descriptor], [], [], 0)[0])
+    # Registered once, because each request asks.
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
+    return lambda: bool(poll.poll(0))
