@@ -227,10 +227,15 @@ class RequestGuard:
             if message["type"] == "http.response.start":
                 # For the metrics, and for the middleware inside of this one.
                 scope[RESPONSE_STATUS_KEY] = message["status"]
-                given: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
-                headers = [pair for pair in given if pair[0].lower() not in self._replaced_headers]
+                headers: list[tuple[bytes, bytes]] = []
+                has_cache_control = is_static
+                for pair in message.get("headers", ()):
+                    name = pair[0].lower()
+                    if name not in self._replaced_headers:
+                        headers.append(pair)
+                        has_cache_control = has_cache_control or name == b"cache-control"
                 headers += self._response_headers
-                if not is_static and not any(name.lower() == b"cache-control" for name, _ in given):
+                if not has_cache_control:
                     headers.append((b"cache-control", b"no-store"))
                 headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in cookies]
                 message = {**message, "headers": headers}
