@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import logging
@@ -26,7 +27,6 @@ from toolyard.clients.unsolicited_traffic import (
     TrafficMeter,
     UnsolicitedKind,
 )
-from toolyard.concurrency.shared_timer import SharedTimer, TimeLimit
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.errors import (
     BadAnswer,
@@ -88,7 +88,7 @@ class PendingCall:
     silence: float
     request: McpRequest
     last_progress: float = 0.0
-    time_limit: TimeLimit | None = None
+    timeout_scope: asyncio.Timeout | None = None
     latest_end: float = 0.0
     failure: ServerError | None = None
 
@@ -105,8 +105,10 @@ class PendingCall:
         self.reschedule(asyncio.get_running_loop().time())
 
     def reschedule(self, when: float) -> None:
-        if self.time_limit is not None:
-            self.time_limit.reschedule(min(when, self.latest_end))
+        if self.timeout_scope is not None:
+            # The timeout may have expired already in this iteration of the loop; it cannot be moved then.
+            with contextlib.suppress(RuntimeError):
+                self.timeout_scope.reschedule(min(when, self.latest_end))
 
 
 class McpSession:
@@ -154,8 +156,6 @@ class McpSession:
         self._server_request_times: deque[float] = deque(maxlen=server_requests_per_minute)
         """Times of the latest server requests, on the clock of the event loop."""
         self._tasks = BackgroundTasks()
-        self._timer = SharedTimer()
-        """Timer of the requests in flight."""
         self._end_reason: ServerError | None = None
         self.is_over = False
         self.end_future: asyncio.Future[ServerError] = self._loop.create_future()
@@ -208,7 +208,7 @@ class McpSession:
         try:
             # One timeout covers sending and waiting. It starts with the silence limit; each progress
             # notification moves it (see _on_progress), but never beyond latest_end.
-            with TimeLimit(self._timer, min(now + timeouts.silence, call.latest_end)) as call.time_limit:
+            async with asyncio.timeout_at(min(now + timeouts.silence, call.latest_end)) as call.timeout_scope:
                 await self.transport.send(build_request(id, method, params), headers)
                 return await call.future
         except TimeoutError:

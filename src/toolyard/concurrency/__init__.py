@@ -1,5 +1,5 @@
 """Building blocks for tasks and caches that several packages use.
 
 This package imports no other package of Toolyard. ``tasks`` has background tasks and shared calls,
-``shared_timer`` time limits of many operations, and ``lru_cache`` a bounded cache.
+``lru_cache`` a bounded cache.
 """

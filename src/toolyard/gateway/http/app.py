@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, cast
 
-from toolyard.concurrency.shared_timer import SharedTimer
 from toolyard.errors import TooManyStreams
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.error_responses import RpcErrorResponse
@@ -63,9 +62,7 @@ class HttpGateway:
         self.listeners = ListenRequests(endpoint_for)
         self.sessions = HttpSessions()
         """Sessions of legacy clients."""
-        self._disconnect_timer = SharedTimer()
-        """Timer of the first checks whether clients are still connected."""
-        self._legacy_http = LegacyHttp(self.listeners, self.sessions, self._disconnect_timer)
+        self._legacy_http = LegacyHttp(self.listeners, self.sessions)
 
     def end_listen_streams(self) -> None:
         """End the streams that only listen. Requests in progress are still answered."""
@@ -136,7 +133,7 @@ class HttpGateway:
         if isinstance(request, RequestRejection):
             await http.respond_error(request.status, id, request.failure)
             return
-        with DisconnectWatcher(http.receive, self._disconnect_timer) as watched:
+        with DisconnectWatcher(http.receive) as watched:
             if method == "subscriptions/listen":
                 with self._stream_limits.hold(front.caller.principal.id):
                     await self._handle_listen(http, front, id, request)

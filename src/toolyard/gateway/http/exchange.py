@@ -9,12 +9,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from toolyard.concurrency.shared_timer import SharedTimer
 from toolyard.errors import ToolyardError
 from toolyard.gateway.http.event_streams import Send
 from toolyard.protocol.codec import encode
@@ -54,21 +53,17 @@ class HttpRequestRejected(Exception):
         self.headers = headers or {}
 
 
+@dataclass(slots=True, eq=False)
 class HttpExchange:
     """One HTTP request and its response."""
 
-    __slots__ = ("headers", "read_body", "receive", "scope", "send")
-
-    def __init__(
-        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, read_body: ReadBody
-    ) -> None:
-        """``headers`` are by their names in lower case; the values of a repeated one are joined.
-        ``read_body`` returns the whole body of the request, which it limits in size and time."""
-        self.scope = scope
-        self.headers = headers
-        self.read_body = read_body
-        self.receive = receive
-        self.send = send
+    scope: Scope
+    headers: Mapping[str, str]
+    """Headers by their names in lower case; the values of a repeated one are joined."""
+    receive: Receive
+    send: Send
+    read_body: ReadBody
+    """Returns the whole body of the request, which it limits in size and time."""
 
     async def respond(
         self,
@@ -93,27 +88,23 @@ class DisconnectWatcher:
     """Context manager that cancels its body when the client disconnects, and suppresses that cancellation."""
 
     _receive: Receive
-    _timer: SharedTimer
     gone: bool = False
     primed: bool = False
     """Whether the client knows how to resume the stream."""
     writing: asyncio.Future[bool] | None = None
     _watching: asyncio.Task[None] | None = None
     _task: asyncio.Task[Any] | None = None
-    due: float = 0.0
-    """Time of the first check."""
+    _timer: asyncio.TimerHandle = field(init=False)
 
     def __enter__(self) -> Self:
-        loop = self._timer.loop
+        loop = asyncio.get_running_loop()
         self._task = asyncio.current_task(loop)
         # Started late: most requests are answered before, and need no second task.
-        self.due = loop.time() + _DISCONNECT_CHECK_SECONDS
-        self._timer.add(self)
+        self._timer = loop.call_later(_DISCONNECT_CHECK_SECONDS, self._start_watch)
         return self
 
-    def expire(self) -> None:
-        """Begin to watch the connection. Called by the timer."""
-        self._watching = self._timer.loop.create_task(self._watch_disconnect())
+    def _start_watch(self) -> None:
+        self._watching = asyncio.get_running_loop().create_task(self._watch_disconnect())
 
     async def _watch_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -125,7 +116,7 @@ class DisconnectWatcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self._timer.discard(self)
+        self._timer.cancel()
         if self._watching is not None:
             self._watching.cancel()
         if self.writing is not None:

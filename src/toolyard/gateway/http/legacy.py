@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from toolyard.concurrency.shared_timer import SharedTimer
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.http.event_streams import EventStream
@@ -46,10 +45,7 @@ _MAX_BATCH_MESSAGES = 100
 class LegacyHttp:
     """Answers requests of the legacy era. ``close`` ends sessions and streams."""
 
-    def __init__(
-        self, listeners: ListenRequests, sessions: HttpSessions, disconnect_timer: SharedTimer
-    ) -> None:
-        self._disconnect_timer = disconnect_timer
+    def __init__(self, listeners: ListenRequests, sessions: HttpSessions) -> None:
         self._listeners = listeners
         self._sessions = sessions
         self._detached_tasks = BackgroundTasks()
@@ -84,7 +80,7 @@ class LegacyHttp:
                 asked.append(body)
             else:
                 _handle_one_way_message(http_session, body)
-        with DisconnectWatcher(http.receive, self._disconnect_timer):
+        with DisconnectWatcher(http.receive):
             work = (self._handle_batch_request(endpoint, http_session, body) for body in asked)
             answers = [each for each in await asyncio.gather(*work) if each is not None]
             await http.respond(200, answers) if answers else await http.respond(202)
@@ -136,7 +132,7 @@ class LegacyHttp:
         work = asyncio.ensure_future(
             self._respond_into_stream(front, http_session, cast("RequestId", body["id"]), request, stream)
         )
-        with DisconnectWatcher(http.receive, self._disconnect_timer) as watched:
+        with DisconnectWatcher(http.receive) as watched:
             more = asyncio.ensure_future(stream.wait_for_message())
             try:
                 # A quick result is sent as plain JSON, which costs less than a stream. After a while a stream
@@ -224,7 +220,7 @@ class LegacyHttp:
             raise HttpRequestRejected(410, "the stream of this event has ended")
         stream, after = found
         with (
-            DisconnectWatcher(http.receive, self._disconnect_timer),
+            DisconnectWatcher(http.receive),
             self._listeners.track(http.scope, stream.disconnect_reader),
         ):
             await stream.write_to(http.send, after=after)
