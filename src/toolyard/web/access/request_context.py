@@ -8,7 +8,7 @@ __all__ = ["BODY_ARRIVED_KEY", "REQUEST_CONTEXT_KEY", "RESPONSE_STATUS_KEY", "Re
 
 REQUEST_CONTEXT_KEY = "toolyard.passage"
 """Key of the scope with the RequestContext, which the request guard sets."""
-BODY_ARRIVED_KEY = "toolyard.body_arrived"
+BODY_ARRIVED_KEY = "body_arrived"
 """Key of the scope that the HTTP server sets to True when it has received the whole body."""
 RESPONSE_STATUS_KEY = "response_status"
 """Key of the scope with the status of the response, once the response has started."""
