@@ -44,7 +44,6 @@ from harness.processes import BENCH
 from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.config import load_config, load_settings
 from toolyard.core.services import Services
-from toolyard.store.change_feed.signals import SqliteChangeListener
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.types.account import Right, Role, TokenScope
 from toolyard.web.access.cookies import cookie_name
@@ -59,7 +58,7 @@ WARM_USES = {"gateway": 50, "console": 5, "tool-page": 5}
 META = "io.modelcontextprotocol"
 COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
 TOOL_PAGE = "/ui/admin/mcp/files/one/tool?name=echo"
-POLL = {SqliteChangeListener.run.__code__, DatabaseExecutor.file_version.__code__}
+POLL = {DatabaseExecutor.file_version.__code__}
 """The poll of the database, which happens every 0.2 s and belongs to no use."""
 Use = Callable[[], Awaitable[None]]
 
