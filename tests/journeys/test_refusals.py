@@ -102,7 +102,7 @@ async def test_every_refusal_names_its_rule_and_a_next_step(tmp_path: Path, chro
 
         while "unknown tool 'demo_cuont'" not in log.read_text():
             await asyncio.sleep(0.1)
-        assert log.read_text().count("server 'noise' was disconnected: it sent more than 10,000 lines") == 1
+        assert log.read_text().count("server 'noise': was disconnected: it sent more than 10,000 lines") == 1
         assert log.read_text().count("'noise'") == 1
         problems = (await ask("/api/v1/agents"))[1]["problems"]
         assert [each["message"] for each in problems] == [

@@ -302,7 +302,7 @@ async def test_a_child_that_exits_is_a_logged_error_and_unavailable_and_is_not_s
         pid = next(status.pid for status in yard.servers() if status.server == "one")
         assert pid is not None
         psutil.Process(pid).send_signal(signal.SIGKILL)
-        await wait_until(lambda: messages(caplog, logging.ERROR) == ["server 'one' was killed by SIGKILL"])
+        await wait_until(lambda: messages(caplog, logging.ERROR) == ["server 'one': was killed by SIGKILL"])
         status = yard.servers()[0]
         assert (status.state, status.cause, status.next_retry) == (
             State.FAILED,
