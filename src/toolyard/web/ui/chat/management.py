@@ -90,7 +90,7 @@ def _render_turn_delete_confirmation(
     if continued:
         text = f"This version has been continued since you opened the chat. {text}"
     if following := len(deleted) - 1:
-        text += f" {count(following, 'later turn', 'later turns')} in this version will be deleted, too."
+        text += f" {count(following, 'later turn')} in this version will be deleted, too."
     return responses.render_confirmation(
         request,
         title="Delete this version?",
