@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from toolyard.accounts.browser_sessions import DeviceCookies
 from toolyard.accounts.startup import create_first_admin_link
@@ -36,7 +36,7 @@ from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.api.openapi import build_openapi_document
 from toolyard.web.approval_review import ApprovalExplainer
-from toolyard.web.gateway_mount import ADMISSION_CACHE_SECONDS, GatewayMount
+from toolyard.web.gateway_mount import ADMISSION_CACHE_SECONDS, GatewayFirstApp, GatewayMount
 from toolyard.web.http_server.background_work import (
     FileChanges,
     delete_expired_periodically,
@@ -62,7 +62,7 @@ from toolyard.web.middleware.request_guard import RequestGuard
 from toolyard.web.middleware.response_body import ResponseBodies
 from toolyard.web.middleware.tracing import TraceContextMiddleware, TracingMiddleware
 from toolyard.web.problem_details import PROBLEM_TYPE_PREFIX, ProblemDetails, add_error_handlers
-from toolyard.web.protected_resource import GATEWAY_PREFIX, ResourceServer
+from toolyard.web.protected_resource import ResourceServer
 from toolyard.web.protected_resource import router as resource_routes
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.rendering.renderer import MarkdownRenderer, RenderingProcess, ResultRenderer
@@ -82,25 +82,6 @@ from toolyard.web.ui.chat.page_context import ReconnectBanner
 from toolyard.web.ui.components import responses
 
 __all__ = ["AppTimeouts", "ServeOptions", "make_app", "serve"]
-
-_GATEWAY_PATHS = f"{GATEWAY_PREFIX}/"
-
-
-class _Application(FastAPI):
-    """FastAPI application that dispatches gateway requests before routing.
-
-    Gateway requests are frequent. They pass the same guard as all others, but skip FastAPI's routing and
-    dependency handling.
-    """
-
-    gateway: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and f"{scope['path']}/".startswith(_GATEWAY_PATHS):
-            scope["app"] = self
-            await self.gateway(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +175,7 @@ def make_app(services: Services, timeouts: AppTimeouts = AppTimeouts()) -> FastA
         core.call_path,
         server_sign_ins,
     )
-    app = _Application(
+    app = GatewayFirstApp(
         title="Toolyard",
         version=__version__,
         # We serve our own OpenAPI document; FastAPI's documentation pages load scripts from other hosts.

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
+from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard.accounts import AccountService
 from toolyard.accounts.errors import NotAllowed, NotSignedIn, ProviderFailed
@@ -42,8 +43,9 @@ from toolyard.web.middleware import request_body
 from toolyard.web.problem_details import build_refusal_response
 from toolyard.web.protected_resource import GATEWAY_PREFIX, ResourceServer
 
-__all__ = ["ADMISSION_CACHE_SECONDS", "GatewayMount"]
+__all__ = ["ADMISSION_CACHE_SECONDS", "GatewayFirstApp", "GatewayMount"]
 
+_GATEWAY_PATHS = f"{GATEWAY_PREFIX}/"
 _ENDPOINT_CACHE_ENTRIES = 1024
 _ADMISSION_CACHE_ENTRIES = 4096
 _MAX_CACHE_KEY_CHARACTERS = 8_192
@@ -54,6 +56,23 @@ DATABASE_UNAVAILABLE_MESSAGE = "Toolyard's database is not available. Try again 
 log = logging.getLogger("toolyard.web")
 _require_call_right = require_right(Right.CALL)
 _TOOL_MODES: tuple[ToolMode, ...] = ("direct", "meta")
+
+
+class GatewayFirstApp(FastAPI):
+    """FastAPI application that dispatches gateway requests before routing.
+
+    Gateway requests are frequent. They pass the same guard as all others, but skip FastAPI's routing and
+    dependency handling.
+    """
+
+    gateway: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and f"{scope['path']}/".startswith(_GATEWAY_PATHS):
+            scope["app"] = self
+            await self.gateway(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 @dataclass(frozen=True, slots=True)
