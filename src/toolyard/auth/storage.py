@@ -13,11 +13,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import dataclass, field
 from functools import wraps
 from hashlib import sha256
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from toolyard.auth.errors import AuthUnavailable
 from toolyard.errors import ServerError, ToolyardError
 from toolyard.types.timestamps import is_future
+
+if TYPE_CHECKING:
+    from types import CoroutineType
 
 __all__ = [
     "AuthStorage",
@@ -277,7 +280,7 @@ class MemoryAuthStorage:
 
 def _delegate(
     operation: Callable[Concatenate[AuthStorage, _P], Coroutine[Any, Any, _T]],
-) -> Callable[Concatenate[LazyAuthStorage, _P], Coroutine[Any, Any, _T]]:
+) -> Callable[Concatenate[LazyAuthStorage, _P], CoroutineType[Any, Any, _T]]:
     """Return a method that runs an operation on the storage of a LazyAuthStorage."""
 
     @wraps(operation)

@@ -15,11 +15,11 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, Executable
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
@@ -27,6 +27,9 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 from toolyard.errors import ToolyardError
 from toolyard.store.errors import Conflict, DatabaseUnavailable, StoreClosed, StoreError, Unstorable
 from toolyard.store.sql import dialects
+
+if TYPE_CHECKING:
+    from types import CoroutineType
 
 __all__ = [
     "CircuitBreaker",
@@ -353,7 +356,7 @@ _R = TypeVar("_R", bound=Repository)
 _P = ParamSpec("_P")
 
 _Work: TypeAlias = Callable[Concatenate[_R, Connection, _P], _T]
-_Method: TypeAlias = Callable[Concatenate[_R, _P], Coroutine[Any, Any, _T]]
+_Method: TypeAlias = "Callable[Concatenate[_R, _P], CoroutineType[Any, Any, _T]]"
 
 
 def transaction(work: _Work[_R, _P, _T]) -> _Method[_R, _P, _T]:
