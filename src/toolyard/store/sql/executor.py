@@ -15,7 +15,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import wraps
@@ -351,6 +351,14 @@ class Repository:
     def __init__(self, executor: DatabaseExecutor) -> None:
         self._executor = executor
 
+    def write(self, work: Callable[[Connection], _T]) -> Awaitable[_T]:
+        """Run a function in a transaction, see ``DatabaseExecutor.write``."""
+        return self._executor.write(work)
+
+    def write_or_default(self, work: Callable[[Connection], _T], default: _D) -> Awaitable[_T | _D]:
+        """Run a function in a transaction, see ``DatabaseExecutor.write_or_default``."""
+        return self._executor.write_or_default(work, default)
+
 
 _R = TypeVar("_R", bound=Repository)
 _P = ParamSpec("_P")
@@ -367,7 +375,7 @@ def transaction(work: _Work[_R, _P, _T]) -> _Method[_R, _P, _T]:
 
     @wraps(work)
     async def run(self: _R, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return await self._executor.write(lambda connection: work(self, connection, *args, **kwargs))
+        return await self.write(lambda connection: work(self, connection, *args, **kwargs))
 
     return run
 
@@ -378,7 +386,7 @@ def transaction_by_key(default: _D) -> Callable[[_Work[_R, _P, _T]], _Method[_R,
     def decorate(work: _Work[_R, _P, _T]) -> _Method[_R, _P, _T | _D]:
         @wraps(work)
         async def run(self: _R, *args: _P.args, **kwargs: _P.kwargs) -> _T | _D:
-            return await self._executor.write_or_default(
+            return await self.write_or_default(
                 lambda connection: work(self, connection, *args, **kwargs), default
             )
 

@@ -114,10 +114,11 @@ async def authenticate_request(request: Request) -> RequestUser:
 
     Raises NotSignedIn or NotAllowed, and HTTPException for a body type that a cross-site form could send.
     """
-    user: RequestUser | None = getattr(request.state, "request_user", None)
-    if user is not None:
-        return user
-    user = getattr(request.state, "identity", None) or await authenticate_by_headers(request)
+    known_user: RequestUser | None = getattr(request.state, "request_user", None)
+    if known_user is not None:
+        return known_user
+    identity: RequestUser | None = getattr(request.state, "identity", None)
+    user = identity or await authenticate_by_headers(request)
     # Tokens need no check, because a browser does not attach them by itself.
     if user.scope is None and request.method not in _SAFE_METHODS:
         # Checked here for all unsafe methods, so that no route can forget it.
