@@ -128,12 +128,12 @@ def is_server(process: psutil.Process) -> bool:
 
 def measure(roots: list[psutil.Process]) -> dict[str, float]:
     """Return the number of processes and their memory in MB, servers apart from the rest."""
-    found = {each.pid: each for root in roots for each in (root, *root.children(recursive=True))}
-    ours = [each for each in found.values() if not is_server(each)]
+    processes_by_pid = {each.pid: each for root in roots for each in (root, *root.children(recursive=True))}
+    ours = [each for each in processes_by_pid.values() if not is_server(each)]
     memory = [each.memory_full_info() for each in ours]
     return {
         "processes": len(ours),
-        "servers": len(found) - len(ours),
+        "servers": len(processes_by_pid) - len(ours),
         "rss": sum(each.rss for each in memory) / 1e6,
         "pss": sum(each.pss for each in memory) / 1e6,
     }
@@ -187,7 +187,7 @@ def mcp_proxy(machine: Machine) -> Iterator[tuple[int, subprocess.Popen[bytes]]]
 
 
 def run_clients(
-    machine: Machine, peer: str, count: int, port: int, shared: list[psutil.Process]
+    machine: Machine, peer: str, count: int, port: int, shared_processes: list[psutil.Process]
 ) -> dict[str, float]:
     """Let all clients list every server, and call one each; return what runs then."""
     make = {
@@ -202,15 +202,15 @@ def run_clients(
             sessions = make(machine, port)
             clients.append(sessions)
             names = [[tool["name"] for tool in each.open().ask("tools/list")["tools"]] for each in sessions]
-            merged = len(sessions) == 1
-            prefix = f"s{number % machine.servers}_" if merged else ""
-            chosen = 0 if merged else number % machine.servers
-            name = next(name for name in names[chosen] if name.startswith(prefix) and "echo" in name)
-            sessions[chosen].ask("tools/call", {"name": name, "arguments": {"text": "hello"}})
+            is_merged = len(sessions) == 1
+            prefix = f"s{number % machine.servers}_" if is_merged else ""
+            session_number = 0 if is_merged else number % machine.servers
+            name = next(name for name in names[session_number] if name.startswith(prefix) and "echo" in name)
+            sessions[session_number].ask("tools/call", {"name": name, "arguments": {"text": "hello"}})
         roots = [psutil.Process(each.process.pid) for sessions in clients for each in sessions]
         if peer == "toolyard" and (owner := machine.owner()) is not None:
-            shared = [owner]
-        return measure([*roots, *shared])
+            shared_processes = [owner]
+        return measure([*roots, *shared_processes])
     finally:
         for sessions in clients:
             for each in sessions:
@@ -232,8 +232,8 @@ def idle_memory(machine: Machine) -> tuple[float, float]:
     session = machine.toolyard().open()
     try:
         session.ask("tools/list")
-        found = psutil.Process(session.process.pid).memory_full_info()
-        return found.rss / 1e6, found.pss / 1e6
+        memory = psutil.Process(session.process.pid).memory_full_info()
+        return memory.rss / 1e6, memory.pss / 1e6
     finally:
         session.close()
 
@@ -243,12 +243,12 @@ def call_cpu(machine: Machine, calls: int) -> tuple[float, float]:
 
     In alternating batches, since the load of the machine changes the CPU time of the same work.
     """
-    attached, alone = machine.toolyard().open(), machine.toolyard("--standalone").open()
+    attached_client, alone = machine.toolyard().open(), machine.toolyard("--standalone").open()
     try:
         owner = machine.owner()
         assert owner is not None
-        shared = [psutil.Process(attached.process.pid), owner]
-        groups = [(attached, shared), (alone, [psutil.Process(alone.process.pid)])]
+        shared_processes = [psutil.Process(attached_client.process.pid), owner]
+        groups = [(attached_client, shared_processes), (alone, [psutil.Process(alone.process.pid)])]
         params = {"name": "s0_echo", "arguments": {"text": "hello"}}
         spent = [0.0, 0.0]
         for batch in range(1 + calls // _BATCH_CALLS):
@@ -258,10 +258,10 @@ def call_cpu(machine: Machine, calls: int) -> tuple[float, float]:
                     session.ask("tools/call", params)
                 if batch:  # The first one is the warm-up.
                     spent[number] += sum(sum(each.cpu_times()[:2]) for each in processes) - before
-        done = calls // _BATCH_CALLS * _BATCH_CALLS
-        return spent[0] / done * 1e6, spent[1] / done * 1e6
+        call_count = calls // _BATCH_CALLS * _BATCH_CALLS
+        return spent[0] / call_count * 1e6, spent[1] / call_count * 1e6
     finally:
-        attached.close()
+        attached_client.close()
         alone.close()
 
 
@@ -288,14 +288,14 @@ def report(machine: Machine, options: argparse.Namespace) -> None:
     for peer in options.peers.split(","):
         count = options.clients if peer == "toolyard" else options.peer_clients
         with contextlib.ExitStack() as stack:
-            port, shared = 0, list[psutil.Process]()
+            port, shared_processes = 0, list[psutil.Process]()
             if peer == "mcp-proxy":
                 port, process = stack.enter_context(mcp_proxy(machine))
-                shared = [psutil.Process(process.pid)]
-            found = run_clients(machine, peer, count, port, shared)
+                shared_processes = [psutil.Process(process.pid)]
+            clients = run_clients(machine, peer, count, port, shared_processes)
         print(
-            f"| {peer} | {count} | {found['processes']:.0f} | {found['servers']:.0f} "
-            f"| {found['rss']:.0f} | {found['pss']:.0f} |",
+            f"| {peer} | {count} | {clients['processes']:.0f} | {clients['servers']:.0f} "
+            f"| {clients['rss']:.0f} | {clients['pss']:.0f} |",
             flush=True,
         )
     warm = [time_first_list(machine) for _ in range(options.runs)]

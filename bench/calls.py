@@ -100,10 +100,10 @@ class CallCounter:
 def is_property(code: CodeType) -> bool:
     """Return True if the code is that of a property of a class in its module."""
     module = os.path.relpath(code.co_filename, SOURCE).removesuffix(".py").replace(os.sep, ".")
-    found: object = sys.modules.get(f"toolyard.{module}")
+    found_module: object = sys.modules.get(f"toolyard.{module}")
     for name in code.co_qualname.split("."):
-        found = vars(found).get(name) if hasattr(found, "__dict__") else None
-    return isinstance(found, property | cached_property)
+        found_module = vars(found_module).get(name) if hasattr(found_module, "__dict__") else None
+    return isinstance(found_module, property | cached_property)
 
 
 # The gateway.
@@ -184,8 +184,8 @@ async def open_console(services: Services, address: str) -> AsyncIterator[Use]:
                 async with session.post(chat_path, data=form, headers={FRAGMENT_HEADER: "1"}) as response:
                     if response.status != 204:
                         raise RuntimeError(f"{response.status}: {await response.text()}")
-                if "hello" not in (shown := await wait_until_idle(stream)):
-                    raise RuntimeError(f"the page does not show the result: {shown}")
+                if "hello" not in (page_text := await wait_until_idle(stream)):
+                    raise RuntimeError(f"the page does not show the result: {page_text}")
 
             yield run
 
@@ -219,10 +219,10 @@ def read_csrf(page: str) -> str:
 
 
 def find_one(pattern: str, text: str) -> str:
-    found = re.search(pattern, text)
-    if found is None:
+    match = re.search(pattern, text)
+    if match is None:
         raise RuntimeError(f"the page has no {pattern}")
-    return found[1]
+    return match[1]
 
 
 INTERFACES = {"gateway": open_gateway_client, "console": open_console, "tool-page": open_tool_page}
@@ -243,17 +243,17 @@ async def measure(folder: Path, interface: str, cpu_calls: int) -> None:
     links = PublicUrls(settings).build_links(listener.address)
     agents = LoadedAgents(folder / "AGENTS.md", ())
     services = await Services.open(configuration, settings, folder, agents, links)
-    running = HttpServer(make_app(services), listener)
-    await running.start()
+    http_server = HttpServer(make_app(services), listener)
+    await http_server.start()
     try:
         async with INTERFACES[interface](services, listener.address) as use:
             for _ in range(WARM_USES[interface]):
                 await use()
             if cpu_calls:
-                started = time.process_time()
+                start = time.process_time()
                 for _ in range(cpu_calls):
                     await use()
-                print(f"{(time.process_time() - started) / cpu_calls * 1e6:.0f} µs of CPU per use")
+                print(f"{(time.process_time() - start) / cpu_calls * 1e6:.0f} µs of CPU per use")
                 return
             # The writer of the audit log works in between; it belongs to no call.
             await asyncio.sleep(0.5)
@@ -268,9 +268,9 @@ async def measure(folder: Path, interface: str, cpu_calls: int) -> None:
             counter.print_report()
     finally:
         services.stop()
-        await running.drain()
-        await running.wait_for_shutdown_work(services.end_work())
-        await running.cancel_open_requests()
+        await http_server.drain()
+        await http_server.wait_for_shutdown_work(services.end_work())
+        await http_server.cancel_open_requests()
         await services.close()
 
 
@@ -280,9 +280,9 @@ def main() -> None:
     parser.add_argument(
         "--cpu", type=int, default=0, metavar="CALLS", help="measure the CPU of CALLS instead"
     )
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(measure(Path(folder), given.interface, given.cpu))
+        asyncio.run(measure(Path(folder), options.interface, options.cpu))
 
 
 if __name__ == "__main__":

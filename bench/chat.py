@@ -66,7 +66,7 @@ class Sizes:
 
 
 @dataclass
-class Heard:
+class TokenTimes:
     """What arrived of one answer: how old each token was, and whether all is as it was said."""
 
     ages: list[float] = field(default_factory=list[float])
@@ -129,42 +129,42 @@ class Bench:
             assert response.status == 201, await response.text()
             return (await response.json())["id"]
 
-    async def turn(self, chat: str, tokens: int, pause: float, after: int = 0) -> Heard:
+    async def turn(self, chat: str, tokens: int, pause: float, after: int = 0) -> TokenTimes:
         """One answer, heard by somebody who listened before it was asked for."""
-        heard, ready = Heard(), asyncio.Event()
-        listening = asyncio.create_task(self._listen(chat, heard, ready, after))
+        heard_tokens, ready = TokenTimes(), asyncio.Event()
+        listening = asyncio.create_task(self._listen(chat, heard_tokens, ready, after))
         await ready.wait()
         body = {"text": f"{tokens} {pause}"}
         async with self.session.post(f"{self.url}/api/v1/chats/{chat}/messages", json=body) as response:
             assert response.status == 202, await response.text()
         await asyncio.wait_for(listening, WAIT)
-        heard.check(tokens)
-        return heard
+        heard_tokens.check(tokens)
+        return heard_tokens
 
-    async def _listen(self, chat: str, heard: Heard, ready: asyncio.Event, after: int) -> None:
+    async def _listen(self, chat: str, heard_tokens: TokenTimes, ready: asyncio.Event, after: int) -> None:
         async with self.session.get(f"{self.url}/api/v1/chats/{chat}/stream?after={after}") as response:
             ready.set()
             async for event in events(response):
-                heard.seqs.append(event["seq"])
+                heard_tokens.seqs.append(event["seq"])
                 if event["kind"] == "text":
-                    heard.token(event["body"]["delta"])
+                    heard_tokens.token(event["body"]["delta"])
                 elif event["kind"] == "said":
-                    heard.whole = [number for number, _ in _tokens(event["body"]["text"])]
+                    heard_tokens.whole = [number for number, _ in _tokens(event["body"]["text"])]
                 elif event["kind"] == "end":
                     assert event["body"]["why"] == "done", event["body"]
                     return
 
-    async def answer(self, server: Server, chat: str, tokens: int, pause: float) -> Heard:
+    async def answer(self, server: Server, chat: str, tokens: int, pause: float) -> TokenTimes:
         """One answer, through any of them."""
         if server is self.ours:
             return await self.turn(chat, tokens, pause)
-        heard = Heard()
+        heard_tokens = TokenTimes()
         async with self.session.post(server.url, data=f"{tokens} {pause}") as response:
             async for chunk in events(response):
                 for choice in chunk["choices"]:
-                    heard.token(choice["delta"].get("content", ""))
-        heard.check(tokens)
-        return heard
+                    heard_tokens.token(choice["delta"].get("content", ""))
+        heard_tokens.check(tokens)
+        return heard_tokens
 
 
 async def events(response: aiohttp.ClientResponse) -> AsyncIterator[Any]:
@@ -188,28 +188,31 @@ async def first_words(bench: Bench, sizes: Sizes) -> dict[str, dict[str, float]]
 
 async def long_answer(bench: Bench, sizes: Sizes) -> dict[str, dict[str, float]]:
     """One answer, as fast as the model can."""
-    found: dict[str, dict[str, float]] = {}
+    measurements: dict[str, dict[str, float]] = {}
     for server in bench.servers:
         chat = await bench.chat()
-        before, began = server.cpu(), time.perf_counter()
+        before, start = server.cpu(), time.perf_counter()
         await bench.answer(server, chat, sizes.tokens, 0)
-        took = time.perf_counter() - began
-        found[server.name] = {"cpu": (server.cpu() - before) / sizes.tokens, "rate": sizes.tokens / took}
-    return found
+        seconds = time.perf_counter() - start
+        measurements[server.name] = {
+            "cpu": (server.cpu() - before) / sizes.tokens,
+            "rate": sizes.tokens / seconds,
+        }
+    return measurements
 
 
 async def many_turns(bench: Bench, sizes: Sizes) -> dict[str, dict[str, float]]:
     """So many turns at once, each with somebody who listens; every event is checked."""
-    tokens, pause, found = sizes.turn_tokens, sizes.pause, dict[str, dict[str, float]]()
+    tokens, pause, measurements = sizes.turn_tokens, sizes.pause, dict[str, dict[str, float]]()
     chats = [await bench.chat() for _ in range(sizes.turns)]
     for server in bench.servers:
-        before, began = server.cpu(), time.perf_counter()
-        heard = await asyncio.gather(*(bench.answer(server, each, tokens, pause) for each in chats))
-        took = time.perf_counter() - began
+        before, start = server.cpu(), time.perf_counter()
+        results = await asyncio.gather(*(bench.answer(server, each, tokens, pause) for each in chats))
+        seconds = time.perf_counter() - start
         spent = (server.cpu() - before) / (tokens * len(chats))
-        ages = [age for each in heard for age in each.ages]
-        found[server.name] = {**spread(ages), "cpu": spent, "took": took}
-    return found
+        ages = [age for each in results for age in each.ages]
+        measurements[server.name] = {**spread(ages), "cpu": spent, "took": seconds}
+    return measurements
 
 
 async def memory(bench: Bench, chat: str, sizes: Sizes) -> float:
@@ -236,11 +239,11 @@ async def paint(bench: Bench, path: str, times: int) -> float:
     """Seconds until the whole page is there."""
 
     async def ask() -> float:
-        began = time.perf_counter()
+        start = time.perf_counter()
         async with bench.session.get(bench.url + path, headers={"Accept": "text/html"}) as response:
             await response.read()
             assert response.status == 200, f"{path}: {response.status}"
-        return time.perf_counter() - began
+        return time.perf_counter() - start
 
     await ask()
     return median([await ask() for _ in range(times)])
@@ -312,40 +315,45 @@ async def run(sizes: Sizes) -> dict[str, Any]:
 # Telling.
 
 
-def report(found: dict[str, Any], sizes: Sizes) -> str:
+def report(measurements: dict[str, Any], sizes: Sizes) -> str:
     """The tables and what they are worth."""
     millis = 1000.0
-    floor, ours = (found["first"][each] for each in (FLOOR, "toolyard"))
+    floor, ours = (measurements["first"][each] for each in (FLOOR, "toolyard"))
     lines = [["", "first word, ms", "p99, ms", "CPU per token, ms", "tokens/s"]]
-    for name, each in found["first"].items():
-        answer = found["answer"][name]
+    for name, each in measurements["first"].items():
+        answer = measurements["answer"][name]
         numbers = (each["p50"] * millis, each["p99"] * millis, answer["cpu"] * millis)
         lines.append([name, *(f"{number:.2f}" for number in numbers), f"{answer['rate']:,.0f}"])
     crowd = [[f"{sizes.turns} turns at once", "age of a word, ms", "p99, ms", "CPU per token, ms", "seconds"]]
-    for name, each in found["many"].items():
+    for name, each in measurements["many"].items():
         numbers = (each["p50"] * millis, each["p99"] * millis, each["cpu"] * millis, each["took"])
         crowd.append([name, *(f"{number:.2f}" for number in numbers)])
-    added = (ours["p50"] - floor["p50"]) * millis
-    said = [
-        f"- Time from the model's first byte to the page's: {added:.1f} ms more than through the bare relay.",
+    extra = (ours["p50"] - floor["p50"]) * millis
+    summary_lines = [
+        f"- Time from the model's first byte to the page's: {extra:.1f} ms more than through the bare relay.",
         f"- {sizes.turns} concurrent turns, {sizes.turn_tokens} tokens each: no event lost, order preserved.",
-        *(f"- {verdict}" for verdict, _ in verdicts(found)),
+        *(f"- {verdict}" for verdict, _ in verdicts(measurements)),
     ]
-    return "\n\n".join(["\n".join(said), table(lines), table(crowd)])
+    return "\n\n".join(["\n".join(summary_lines), table(lines), table(crowd)])
 
 
-def verdicts(found: dict[str, Any]) -> list[tuple[str, bool]]:
+def verdicts(measurements: dict[str, Any]) -> list[tuple[str, bool]]:
     """What has a bar, and whether it is met."""
-    grown = found["memory"]
-    told = [
+    grown = measurements["memory"]
+    criteria = [
         (
             f"memory growth per 10,000 events read: {grown / 1e6:+.2f} MB, bar {GROWTH / 1e6:.0f} MB",
             grown <= GROWTH,
         )
     ]
-    for what, took in found["paint"].items():
-        told.append((f"first paint, {what}: {1000 * took:.0f} ms, bar {1000 * PAINT:.0f} ms", took <= PAINT))
-    return [(f"{words}, {'met' if met else 'missed'}", met) for words, met in told]
+    for measure, milliseconds in measurements["paint"].items():
+        criteria.append(
+            (
+                f"first paint, {measure}: {1000 * milliseconds:.0f} ms, bar {1000 * PAINT:.0f} ms",
+                milliseconds <= PAINT,
+            )
+        )
+    return [(f"{words}, {'met' if is_met else 'missed'}", is_met) for words, is_met in criteria]
 
 
 def main() -> int:
@@ -354,17 +362,17 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write every number there")
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/benchmarks.md")
     parser.add_argument("--strict", action="store_true", help="a missed bar fails the run")
-    given = parser.parse_args()
-    machine, sizes = describe(), Sizes.quick() if given.quick else Sizes()
-    found = asyncio.run(run(sizes))
-    about = ", ".join(f"{what} {value}" for what, value in machine.items())
-    text = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}. {about}.\n\n{report(found, sizes)}"
+    options = parser.parse_args()
+    machine, sizes = describe(), Sizes.quick() if options.quick else Sizes()
+    result = asyncio.run(run(sizes))
+    about = ", ".join(f"{machine_item} {value}" for machine_item, value in machine.items())
+    text = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}. {about}.\n\n{report(result, sizes)}"
     print(text)
-    if given.json:
-        given.json.write_text(json.dumps({"machine": machine, **found}, indent=1) + "\n")
-    if given.write_docs:
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine, **result}, indent=1) + "\n")
+    if options.write_docs:
         DOCS.write_text(replace_between(DOCS.read_text(), START, END, text))
-    return 1 if given.strict and not all(met for _, met in verdicts(found)) else 0
+    return 1 if options.strict and not all(is_met for _, is_met in verdicts(result)) else 0
 
 
 if __name__ == "__main__":

@@ -64,12 +64,12 @@ class ChatPages:
 
     loads: dict[tuple[str, str], list[PageLoad]]
 
-    def median(self, version: str, chat: str, what: str) -> float:
-        return median(getattr(each, what) for each in self.loads[version, chat])
+    def median(self, version: str, chat: str, column: str) -> float:
+        return median(getattr(each, column) for each in self.loads[version, chat])
 
-    def ratio(self, what: str, one: tuple[str, str], other: tuple[str, str]) -> float:
+    def ratio(self, column: str, one: tuple[str, str], other: tuple[str, str]) -> float:
         """Return the ratio of the medians of two kinds of loads, which took turns."""
-        return self.median(*one, what) / self.median(*other, what)
+        return self.median(*one, column) / self.median(*other, column)
 
 
 # The chats. The base version stores them with this same code.
@@ -77,20 +77,19 @@ class ChatPages:
 
 def _turn(number: int) -> Iterator[NewChatEvent]:
     # Text of its own in each turn: repeated text would be compressed to almost nothing.
-    chosen, known = random.Random(number), re.findall(r"[a-z]{2,}", (ROOT / "README.md").read_text())
+    rng, matches = random.Random(number), re.findall(r"[a-z]{2,}", (ROOT / "README.md").read_text())
 
     def write(words: int) -> str:
-        return " ".join(chosen.choices(known, k=words))
+        return " ".join(rng.choices(matches, k=words))
 
     rows = [
-        {"number": chosen.randrange(10_000), "title": write(6), "state": "open", "labels": [write(1)]}
+        {"number": rng.randrange(10_000), "title": write(6), "state": "open", "labels": [write(1)]}
         for _ in range(12)
     ]
     lines = [
-        f"{chosen.randrange(10**6):06} GET /{write(1)}/{write(1)} {chosen.randrange(900)} ms"
-        for _ in range(40)
+        f"{rng.randrange(10**6):06} GET /{write(1)}/{write(1)} {rng.randrange(900)} ms" for _ in range(40)
     ]
-    listed, log = json.dumps(rows), "\n".join(lines)
+    listed_text, log = json.dumps(rows), "\n".join(lines)
     text = f"Turn {number}: {write(14)}?"
     yield NewChatEvent(Kind.USER, {"text": text, "model": "gpt-5-mini", "agent": None, "again": None})
     yield _answer("step-1", f"I will look at {write(12)}.", 2)
@@ -107,7 +106,7 @@ def _turn(number: int) -> Iterator[NewChatEvent]:
             "server": name.split("_")[0].title(),
         }
         yield NewChatEvent(Kind.CALL, {**body, "native": False, "title": None, "arguments": arguments})
-    for call, output in enumerate((listed, log)):
+    for call, output in enumerate((listed_text, log)):
         result = Result(None, output)
         yield result_event(f"{number}-{call}", result, ok=True, seconds=0.3)
     yield _answer("step-2", _ANSWER.format(*(write(words) for words in (5, 40, 6, 9, 6, 9, 30, 30))), 0)
@@ -170,8 +169,8 @@ async def _serve(source: Path, port: int) -> AsyncIterator[str]:
     with tempfile.TemporaryDirectory(prefix="bench-chat-page-") as folder:
         env = {**os.environ, "HOME": folder, "TOOLYARD_DATA_DIR": folder, "OPENAI_API_KEY": "none"}
         env |= {"TOOLYARD_MODEL": "openai:gpt-5-mini", "PYTHONPATH": f"{source}{os.pathsep}{ROOT / 'bench'}"}
-        filled = await asyncio.create_subprocess_exec(sys.executable, __file__, folder, env=env)
-        assert await filled.wait() == 0, "the chats could not be stored"
+        subprocess_exec = await asyncio.create_subprocess_exec(sys.executable, __file__, folder, env=env)
+        assert await subprocess_exec.wait() == 0, "the chats could not be stored"
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "toolyard", "serve", "--port", str(port)),
             env=env,
@@ -258,8 +257,8 @@ def report(pages: ChatPages) -> tuple[str, bool]:
     lines = [["chat page", *(heading for heading, *_ in COLUMNS)]]
     for version, chat in pages.loads:
         cells = [
-            f"{scale * pages.median(version, chat, what):.{decimals}f}"
-            for _, what, scale, decimals in COLUMNS
+            f"{scale * pages.median(version, chat, column):.{decimals}f}"
+            for _, column, scale, decimals in COLUMNS
         ]
         lines.append([chat if version == "now" else f"{chat}, base version", *cells])
     bars = [
@@ -280,8 +279,8 @@ def report(pages: ChatPages) -> tuple[str, bool]:
         bars.append(("DOM ready, 13 turns over the base version", ratio, MAX_RATIO_TO_BASE))
     verdicts = [["what", "bar", "measured", ""]]
     verdicts += [
-        [what, f"at most {limit:g}", f"{value:.2f}", "met" if value <= limit else "missed"]
-        for what, value, limit in bars
+        [column, f"at most {limit:g}", f"{value:.2f}", "met" if value <= limit else "missed"]
+        for column, value, limit in bars
     ]
     return f"{table(verdicts)}\n\n{table(lines)}", all(value <= limit for _, value, limit in bars)
 

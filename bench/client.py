@@ -113,16 +113,16 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS), help="only these")
     parser.add_argument("--phases", nargs="+", choices=PHASES, default=list(PHASES), help="only these")
-    given = parser.parse_args()
-    if given.write_docs and (len(given.peers) < len(PEERS) or len(given.phases) < len(PHASES)):
+    options = parser.parse_args()
+    if options.write_docs and (len(options.peers) < len(PEERS) or len(options.phases) < len(PHASES)):
         parser.error("--write-docs needs all peers and all phases")
-    return given
+    return options
 
 
 def report(run: Run, machine: dict[str, str]) -> str:
     """The tables as Markdown."""
     medians = run.medians
-    about = ", ".join(f"{what} {value}" for what, value in machine.items())
+    about = ", ".join(f"{machine_item} {value}" for machine_item, value in machine.items())
     lines = [
         f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}. {about}. Protocol of the servers: {run.era}.",
         f"Medians of up to {run.sizes.rounds} rounds, in which the peers take turns; ratios to `mcp` in"
@@ -141,40 +141,40 @@ def _versions(packages: dict[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in packages.items())
 
 
-async def measure(given: argparse.Namespace) -> Run:
+async def measure(options: argparse.Namespace) -> Run:
     """Runs the phases; raises Missing when a peer cannot be started."""
     run = Run(
-        given.peers,
-        Sizes.quick() if given.quick else Sizes(),
-        given.era,
+        options.peers,
+        Sizes.quick() if options.quick else Sizes(),
+        options.era,
         lambda line: print(line, flush=True),
     )
     async with run.drivers():
         pass
-    for phase in given.phases:
+    for phase in options.phases:
         await PHASES[phase](run)
     return run
 
 
 def main() -> int:
     """Measures, prints, writes; gives the exit code."""
-    given = arguments()
+    options = arguments()
     machine = describe()
     try:
-        run = asyncio.run(measure(given))
+        run = asyncio.run(measure(options))
     except Missing as error:
         print(f"error: a peer is missing: {error}\nhint: make bench-envs", file=sys.stderr)
         return 2
     text, verdicts = report(run, machine), judge(run.medians)
     print(f"\n{text}")
-    if given.json:
-        given.json.write_text(json.dumps(_record(run, machine), indent=1) + "\n")
-    if given.write_docs:
+    if options.json:
+        options.json.write_text(json.dumps(_record(run, machine), indent=1) + "\n")
+    if options.write_docs:
         DOCS.write_text(replace_between(DOCS.read_text(), START, END, text))
     for failure in run.failures:
         print(f"error: {failure}", file=sys.stderr)
-    missed = given.strict and not all(verdict.met for verdict in verdicts)
-    return 1 if run.failures or missed else 0
+    is_missed = options.strict and not all(verdict.met for verdict in verdicts)
+    return 1 if run.failures or is_missed else 0
 
 
 def _record(run: Run, machine: dict[str, str]) -> dict[str, object]:

@@ -111,41 +111,45 @@ async def alone(peer: Peer, seconds: float, samples: Samples) -> None:
     calls = line.calls()
     for call in calls:
         await line.ask(call)
-    taken: list[float] = []
-    used, until = peer.cpu(), time.perf_counter() + seconds
+    call_seconds: list[float] = []
+    cpu_time, until = peer.cpu(), time.perf_counter() + seconds
     while time.perf_counter() < until:
-        began = time.perf_counter()
-        await line.ask(calls[len(taken) % len(calls)])
-        taken.append(time.perf_counter() - began)
-    samples.add("call.cpu", peer.name, (peer.cpu() - used) / len(taken))
-    samples.add("call.p50", peer.name, median(taken))
-    samples.add("call.p99", peer.name, quantiles(taken, n=100)[98] if len(taken) > 1 else taken[0])
+        start = time.perf_counter()
+        await line.ask(calls[len(call_seconds) % len(calls)])
+        call_seconds.append(time.perf_counter() - start)
+    samples.add("call.cpu", peer.name, (peer.cpu() - cpu_time) / len(call_seconds))
+    samples.add("call.p50", peer.name, median(call_seconds))
+    samples.add(
+        "call.p99",
+        peer.name,
+        quantiles(call_seconds, n=100)[98] if len(call_seconds) > 1 else call_seconds[0],
+    )
     await line.end()
 
 
 async def together(peer: Peer, seconds: float, samples: Samples) -> None:
     """Many clients at once: calls per second, by each kind of client."""
-    begun = await asyncio.gather(*(_session(peer) for _ in range(CLIENTS)))
+    results = await asyncio.gather(*(_session(peer) for _ in range(CLIENTS)))
     clients = {"rate": bare, "rate.clients": ordinary} | (
         {"rate.official": official} if peer.protocol else {}
     )
     for measure, client in clients.items():
         async with contextlib.AsyncExitStack() as stack:
-            opening = (client(peer, session, number) for number, session in enumerate(begun, 1))
+            opening = (client(peer, session, number) for number, session in enumerate(results, 1))
             asks = [await stack.enter_async_context(one) for one in opening]
-            began = time.perf_counter()
-            done = await asyncio.gather(*(_repeated(ask, began + seconds) for ask in asks))
-            samples.add(measure, peer.name, sum(done) / (time.perf_counter() - began))
-    for session in filter(None, begun):
+            start = time.perf_counter()
+            final_results = await asyncio.gather(*(_repeat_calls(ask, start + seconds) for ask in asks))
+            samples.add(measure, peer.name, sum(final_results) / (time.perf_counter() - start))
+    for session in filter(None, results):
         await (await connect(peer, session)).end()
 
 
-async def _repeated(ask: Ask, until: float) -> int:
-    done = 0
+async def _repeat_calls(ask: Ask, until: float) -> int:
+    call_count = 0
     while time.perf_counter() < until:
         await ask()
-        done += 1
-    return done
+        call_count += 1
+    return call_count
 
 
 async def _session(peer: Peer) -> str | None:
@@ -181,19 +185,19 @@ async def listing(samples: Samples, rounds: int) -> None:
     async with http_servers("--tools", str(TOOLS)) as urls, toolyard(urls) as peer:
         line = await connect(peer)
         for number in range(rounds + 2):
-            began, params = time.perf_counter(), dict[str, Any]()
-            found = 0
+            start, params = time.perf_counter(), dict[str, Any]()
+            error_count = 0
             while True:
                 body = await line.ask(peer.request(peer.message("tools/list", params)))
-                found += body.count(b'"inputSchema"')
+                error_count += body.count(b'"inputSchema"')
                 # To read all of it would take the client longer than the answer took.
                 following = re.search(rb'"nextCursor":"([^"]+)"', body)
                 if following is None:
                     break
                 params = {"cursor": following[1].decode()}
-            assert found >= TOOLS, found
+            assert error_count >= TOOLS, error_count
             if number >= 2:
-                samples.add("list.wall", "toolyard", time.perf_counter() - began)
+                samples.add("list.wall", "toolyard", time.perf_counter() - start)
         line.close()
 
 

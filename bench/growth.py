@@ -28,9 +28,9 @@ async def read_pages(peer: Peer, line: Line) -> tuple[int, list[tuple[float, flo
     """Return the number of tools, and the wall and CPU time of each page in ms."""
     tools, pages, params = 0, list[tuple[float, float]](), dict[str, Any]()
     while True:
-        used, began = peer.cpu(), time.perf_counter()
+        cpu_time, start = peer.cpu(), time.perf_counter()
         body = await line.ask(peer.request(peer.message("tools/list", params)))
-        pages.append(((time.perf_counter() - began) * 1e3, (peer.cpu() - used) * 1e3))
+        pages.append(((time.perf_counter() - start) * 1e3, (peer.cpu() - cpu_time) * 1e3))
         tools += body.count(b'"inputSchema"')
         following = re.search(rb'"nextCursor":"([^"]+)"', body)
         if following is None:
@@ -45,11 +45,11 @@ async def measure(url: str, servers: int, tools: int) -> tuple[int, int, list[tu
     async with toolyard_servers("toolyard", {f"s{n}": entry for n in range(servers)}, sessions=1) as peer:
         line = await connect(peer)
         async with asyncio.timeout(LIST_SECONDS):
-            while (found := (await read_pages(peer, line))[0]) < servers * tools:
+            while (found_page := (await read_pages(peer, line))[0]) < servers * tools:
                 await asyncio.sleep(1)
         pages = [page for _ in range(ROUNDS) for page in (await read_pages(peer, line))[1]]
         line.close()
-        return found, peer.memory(), pages
+        return found_page, peer.memory(), pages
 
 
 async def run(counts: list[int], tools: int) -> None:
@@ -58,14 +58,14 @@ async def run(counts: list[int], tools: int) -> None:
     print("|--:|--:|--:|--:|--:|--:|--:|")
     async with http_servers("--tools", str(tools)) as urls:
         for servers in counts:
-            found, memory, pages = await measure(urls[0], servers, tools)
-            base = base or (memory, found)
-            more = found - base[1]
+            found_memory, memory, pages = await measure(urls[0], servers, tools)
+            base = base or (memory, found_memory)
+            more = found_memory - base[1]
             per_tool = f"{(memory - base[0]) / more / 1e3:.1f}" if more else "–"
             wall = median(wall for wall, _ in pages)
             cpu = sum(cpu for _, cpu in pages) / len(pages)
             print(
-                f"| {servers} | {found} | {len(pages) // ROUNDS} | {memory / 1e6:.0f} | {per_tool} "
+                f"| {servers} | {found_memory} | {len(pages) // ROUNDS} | {memory / 1e6:.0f} | {per_tool} "
                 f"| {wall:.1f} | {cpu:.1f} |",
                 flush=True,
             )
@@ -75,8 +75,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--servers", type=int, nargs="+", default=[1, 300, 1000])
     parser.add_argument("--tools", type=int, default=50)
-    given = parser.parse_args()
-    asyncio.run(run(given.servers, given.tools))
+    options = parser.parse_args()
+    asyncio.run(run(options.servers, options.tools))
 
 
 if __name__ == "__main__":

@@ -80,14 +80,14 @@ class Bar:
 def sets(data: Path) -> list[Set]:
     """All sets of a folder, by name. Raises FileNotFoundError where one has no tools."""
     readme = data / "README.md"
-    named = readme.read_text() if readme.exists() else ""
-    found = []
+    readme_text = readme.read_text() if readme.exists() else ""
+    hit_lists = []
     for file in sorted(data.glob("*/queries.jsonl")):
         lines = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
         gold = tuple(tuple(frozenset(group) for group in line["gold"]) for line in lines)
         queries = tuple(line["query"] for line in lines)
-        found.append(Set(file.parent.name, tools_of(file.parent, named), queries, gold))
-    return found
+        hit_lists.append(Set(file.parent.name, tools_of(file.parent, readme_text), queries, gold))
+    return hit_lists
 
 
 def tools_of(folder: Path, readme: str) -> Path:
@@ -105,32 +105,34 @@ def tools_of(folder: Path, readme: str) -> Path:
     raise FileNotFoundError(f"{folder.name} has no tools.jsonl, and the README names no other")
 
 
-def scores(found: list[str], gold: tuple[frozenset[str], ...]) -> list[float]:
+def scores(hit_names: list[str], gold: tuple[frozenset[str], ...]) -> list[float]:
     """Recall at one, five and ten, and nDCG: each group counts once, where its first answer stands."""
-    recalls = [sum(not group.isdisjoint(found[:depth]) for group in gold) / len(gold) for depth in (1, 5, 10)]
-    left, gained = list(gold), 0.0
-    for place, name in enumerate(found[:DEPTH]):
-        for group in left:
+    recalls = [
+        sum(not group.isdisjoint(hit_names[:depth]) for group in gold) / len(gold) for depth in (1, 5, 10)
+    ]
+    unfound_names, gain = list(gold), 0.0
+    for place, name in enumerate(hit_names[:DEPTH]):
+        for group in unfound_names:
             if name in group:
-                gained += 1 / math.log2(place + 2)
-                left.remove(group)
+                gain += 1 / math.log2(place + 2)
+                unfound_names.remove(group)
                 break
     ideal = sum(1 / math.log2(place + 2) for place in range(min(DEPTH, len(gold))))
-    return [*recalls, gained / ideal]
+    return [*recalls, gain / ideal]
 
 
 async def quality(peers: dict[str, Worker], every: list[Set], folder: Path) -> dict[str, Any]:
     """The measures of every set and peer."""
     results: dict[str, Any] = {each.name: {} for each in every}
-    asked, into = folder / "asked.jsonl", folder / "found.jsonl"
+    query_file, into = folder / "asked.jsonl", folder / "found.jsonl"
     for tools in dict.fromkeys(each.tools for each in every):
         for name, peer in peers.items():
             await peer.ask("index", files=[[str(tools), 1]], within=300)
             for each in (each for each in every if each.tools == tools):
-                write(asked, each.queries)
-                await peer.ask("search", queries=str(asked), into=str(into), seconds=600, within=900)
-                found = [json.loads(line) for line in into.read_text().splitlines()]
-                rows = [scores(one, gold) for one, gold in zip(found, each.gold, strict=True)]
+                write(query_file, each.queries)
+                await peer.ask("search", queries=str(query_file), into=str(into), seconds=600, within=900)
+                hits = [json.loads(line) for line in into.read_text().splitlines()]
+                rows = [scores(one, gold) for one, gold in zip(hits, each.gold, strict=True)]
                 results[each.name][name] = dict(
                     zip(MEASURES, map(mean, zip(*rows, strict=True)), strict=True)
                 )
@@ -140,27 +142,30 @@ async def quality(peers: dict[str, Worker], every: list[Set], folder: Path) -> d
 async def speed(peers: dict[str, Worker], every: list[Set], folder: Path, quick: bool) -> dict[str, Any]:
     """Index and query times by size and peer: medians of rounds, peers by turns."""
     files = list(dict.fromkeys(each.tools for each in every))
-    mixed, asked, into = folder / "mixed.jsonl", folder / "asked.jsonl", folder / "found.jsonl"
+    mixed_file, query_file, into = folder / "mixed.jsonl", folder / "asked.jsonl", folder / "found.jsonl"
     chance = random.Random(1)
     lines = [line for file in files for line in file.read_text().splitlines() if line.strip()]
     chance.shuffle(lines)
-    mixed.write_text("\n".join(lines) + "\n")
+    mixed_file.write_text("\n".join(lines) + "\n")
     queries = [query for each in every for query in chance.sample(each.queries, min(40, len(each.queries)))]
     chance.shuffle(queries)
-    write(asked, queries)
+    write(query_file, queries)
     results: dict[str, Any] = {}
     for size in SIZES:
         copies = math.ceil(size / len(lines))
-        taken: dict[str, list[dict[str, Any]]] = {name: [] for name in peers}
+        results_by_peer: dict[str, list[dict[str, Any]]] = {name: [] for name in peers}
         for _ in range(1 if quick else 3):
             for name, peer in peers.items():
-                built = await peer.ask("index", files=[[str(mixed), copies]], count=size, within=300)
-                took = await peer.ask(
-                    "search", queries=str(asked), into=str(into), seconds=3 if quick else 10, within=300
+                build_times = await peer.ask(
+                    "index", files=[[str(mixed_file), copies]], count=size, within=300
                 )
-                taken[name].append(took | {"index": built["cpu"]})
+                search_times = await peer.ask(
+                    "search", queries=str(query_file), into=str(into), seconds=3 if quick else 10, within=300
+                )
+                results_by_peer[name].append(search_times | {"index": build_times["cpu"]})
         results[str(size)] = {
-            name: {key: median(one[key] for one in rows) for key in KEYS} for name, rows in taken.items()
+            name: {key: median(one[key] for one in rows) for key in KEYS}
+            for name, rows in results_by_peer.items()
         }
     return results
 
@@ -170,29 +175,34 @@ def tokens(every: list[Set]) -> dict[str, Any]:
     count, how = counter()
     results: dict[str, Any] = {"counted by": how}
     for file in dict.fromkeys(each.tools for each in every):
-        mine = [each for each in every if each.tools == file]
+        file_tools = [each for each in every if each.tools == file]
         tools = {tool["id"]: tool for tool in map(json.loads, file.read_text().splitlines())}
         servers: dict[str, dict[str, Definition]] = {}
         for id, tool in tools.items():
-            made = Definition(tool["server"], tool["name"], description=tool.get("description") or "")
-            servers.setdefault(made.server_id, {})[id] = made
+            definition = Definition(tool["server"], tool["name"], description=tool.get("description") or "")
+            servers.setdefault(definition.server_id, {})[id] = definition
         index = SearchIndex()
         for server, definitions in servers.items():
             index.put(server, definitions)
-        whole = sum(count(compact(shown(tool))) for tool in tools.values())
+        whole = sum(count(compact(list_tool(tool))) for tool in tools.values())
         answers: list[int] = []
-        described: list[int] = []
-        for query in (query for each in mine for query in each.queries[:100]):
+        token_counts: list[int] = []
+        for query in (query for each in file_tools for query in each.queries[:100]):
             hits = [tools[hit.name] for hit in index.search(query, DEPTH)]
             if len(hits) == DEPTH:
                 lines = {
-                    exposed(tool): summarize_description(tool.get("description") or "", LINE) for tool in hits
+                    build_exposed_name(tool): summarize_description(tool.get("description") or "", LINE)
+                    for tool in hits
                 }
                 answers.append(count(compact({"ok": True, "tools": lines})))
-                described.append(count(compact({"ok": True, "tools": {exposed(hits[0]): told(hits[0])}})))
-        known = sum(count(compact(meta_shown(tool))) for tool in META_TOOLS.values())
+                token_counts.append(
+                    count(
+                        compact({"ok": True, "tools": {build_exposed_name(hits[0]): describe_tool(hits[0])}})
+                    )
+                )
+        meta_tool_tokens = sum(count(compact(meta_shown(tool))) for tool in META_TOOLS.values())
         # The model searches three times, reads about a tool each time, and calls it.
-        task = known + 3 * mean(answers) + 3 * mean(described)
+        task = meta_tool_tokens + 3 * mean(answers) + 3 * mean(token_counts)
         results[file.parent.name] = {
             "tools": len(tools),
             "definitions": whole,
@@ -213,22 +223,22 @@ def meta_shown(tool: Definition) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
 
 
-def told(tool: dict[str, Any]) -> dict[str, Any]:
+def describe_tool(tool: dict[str, Any]) -> dict[str, Any]:
     """What ``tools_describe`` says of a tool."""
     description = (tool.get("description") or "")[: MetaToolLimits().description_chars]
     return {"description": description, "input_schema": make_compact_schema(tool.get("input_schema") or {})}
 
 
-def shown(tool: dict[str, Any]) -> dict[str, Any]:
+def list_tool(tool: dict[str, Any]) -> dict[str, Any]:
     """What a model pays for without search."""
     return {
-        "name": exposed(tool),
+        "name": build_exposed_name(tool),
         "description": tool.get("description") or "",
         "parameters": tool.get("input_schema") or {},
     }
 
 
-def exposed(tool: dict[str, Any]) -> str:
+def build_exposed_name(tool: dict[str, Any]) -> str:
     """About the name that a model sees."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", f"{tool['server']}_{tool['name']}".lstrip("_"))[:64]
 
@@ -251,20 +261,20 @@ def write(path: Path, queries: Iterable[str]) -> None:
     path.write_text("".join(json.dumps(query) + "\n" for query in queries))
 
 
-def bars(found: dict[str, Any], timed: dict[str, Any], cost: dict[str, Any]) -> list[Bar]:
+def bars(quality_results: dict[str, Any], speed_results: dict[str, Any], cost: dict[str, Any]) -> list[Bar]:
     """What the issue asks for; a set that is not in the folder is not measured."""
 
     def at(name: str, measure: str) -> float | None:
-        return found[name]["toolyard"][measure] if name in found else None
+        return quality_results[name]["toolyard"][measure] if name in quality_results else None
 
-    def cost_of(name: str, what: str) -> float | None:
+    def cost_of(name: str, peer_name: str) -> float | None:
         exact = cost["counted by"] == "o200k_base"
-        return cost[name][what] if exact and name in cost else None
+        return cost[name][peer_name] if exact and name in cost else None
 
-    middle = timed["5000"]["toolyard"]
+    middle = speed_results["5000"]["toolyard"]
     agent = at("livemcp_agent", "recall@5")
-    plain = found["livemcp_agent"].get("bm25f") if "livemcp_agent" in found else None
-    fts5 = timed["5000"].get("fts5")
+    plain = quality_results["livemcp_agent"].get("bm25f") if "livemcp_agent" in quality_results else None
+    fts5 = speed_results["5000"].get("fts5")
     return [
         Bar("macro recall@5", at("macro", "recall@5"), 0.70, True),
         Bar("mcpreal_kw recall@1", at("mcpreal_kw", "recall@1"), 0.90, True),
@@ -276,20 +286,30 @@ def bars(found: dict[str, Any], timed: dict[str, Any], cost: dict[str, Any]) -> 
         Bar("query p50 at 5,000 tools, asked once more, ms", middle["again"] * 1000, 0.2, False),
         Bar("query p50 at 5,000 tools over FTS5", fts5 and middle["p50"] / fts5["p50"], 0.32, False),
         Bar("query p95 at 5,000 tools, ms", middle["p95"] * 1000, 1.0, False),
-        Bar("index of 50,000 tools, CPU s", timed["50000"]["toolyard"]["index"], 8.0, False),
+        Bar("index of 50,000 tools, CPU s", speed_results["50000"]["toolyard"]["index"], 8.0, False),
         Bar("livemcp_task, tokens of an answer with ten hits", cost_of("livemcp_task", "answer"), 220, False),
         Bar("livemcp_task, saved on three searches and calls", cost_of("livemcp_task", "saved"), 0.985, True),
     ]
 
 
-def report(found: dict[str, Any], timed: dict[str, Any], cost: dict[str, Any], judged: list[Bar]) -> str:
+def report(
+    quality_results: dict[str, Any],
+    speed_results: dict[str, Any],
+    cost: dict[str, Any],
+    bar_results: list[Bar],
+) -> str:
     """All tables."""
-    names = list(found["macro"])
-    parts = [table([["what", "bar", "measured", ""], *map(verdict, judged)])]
+    names = list(quality_results["macro"])
+    parts = [table([["what", "bar", "measured", ""], *map(verdict, bar_results)])]
     for measure in MEASURES:
-        rows = [[each, *(f"{row[name][measure]:.3f}" for name in names)] for each, row in found.items()]
+        rows = [
+            [each, *(f"{row[name][measure]:.3f}" for name in names)] for each, row in quality_results.items()
+        ]
         parts += [f"### {measure}", table([["set", *names], *rows])]
-    rows = [[f"{int(size):,} tools", *(timing(row[name]) for name in names)] for size, row in timed.items()]
+    rows = [
+        [f"{int(size):,} tools", *(timing(row[name]) for name in names)]
+        for size, row in speed_results.items()
+    ]
     parts += ["### Indexing, CPU s; queries, ms: p50 / p95, first and repeated", table([["", *names], *rows])]
     how = cost["counted by"]
     heads = ["tools of", "tools", "all definitions", "an answer", "a task", "saved"]
@@ -325,12 +345,13 @@ async def measure(
         async with AsyncExitStack() as stack:
             peers = {name: await stack.enter_async_context(worker(name, *PEERS[name])) for name in names}
             versions = {name: peer.hello["packages"] for name, peer in peers.items()}
-            found = await quality(peers, every, Path(folder))
-            timed = await speed(peers, every, Path(folder), quick)
+            quality_results = await quality(peers, every, Path(folder))
+            speed_results = await speed(peers, every, Path(folder), quick)
     macro = {
-        name: {each: mean(row[name][each] for row in found.values()) for each in MEASURES} for name in names
+        name: {each: mean(row[name][each] for row in quality_results.values()) for each in MEASURES}
+        for name in names
     }
-    return found | {"macro": macro}, timed, versions
+    return quality_results | {"macro": macro}, speed_results, versions
 
 
 def quickly(every: list[Set]) -> list[Set]:
@@ -353,40 +374,46 @@ def main() -> int:
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="only these beside us")
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/benchmarks.md")
     parser.add_argument("--strict", action="store_true", help="a missed bar fails the run")
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
-        every = sets(given.data.resolve())
+        every = sets(options.data.resolve())
     except (OSError, ValueError, KeyError) as error:
-        print(f"error: {given.data}: {error}", file=sys.stderr)
+        print(f"error: {options.data}: {error}", file=sys.stderr)
         return 2
     if not every:
-        print(f"error: no set in {given.data}\nhint: a set is a folder with queries.jsonl", file=sys.stderr)
+        print(f"error: no set in {options.data}\nhint: a set is a folder with queries.jsonl", file=sys.stderr)
         return 2
     machine = describe()
-    names = [name for name in PEERS if name == "toolyard" or name in given.peers]
-    every = quickly(every) if given.quick else every
+    names = [name for name in PEERS if name == "toolyard" or name in options.peers]
+    every = quickly(every) if options.quick else every
     try:
-        found, timed, versions = asyncio.run(measure(every, names, given.quick))
+        quality_results, speed_results, versions = asyncio.run(measure(every, names, options.quick))
     except Missing as error:
         print(f"error: a peer is missing: {error}\nhint: make bench-envs", file=sys.stderr)
         return 2
     cost = tokens(every)
-    judged = bars(found, timed, cost)
-    about = ", ".join(f"{what} {value}" for what, value in machine.items())
+    bar_results = bars(quality_results, speed_results, cost)
+    about = ", ".join(f"{machine_item} {value}" for machine_item, value in machine.items())
     versions_told = ", ".join(f"{name} {value}" for row in versions.values() for name, value in row.items())
     head = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}. {about}. {versions_told}."
-    text = f"{head}\n\n{report(found, timed, cost, judged)}"
+    text = f"{head}\n\n{report(quality_results, speed_results, cost, bar_results)}"
     print(text)
-    if given.json:
-        record = {"machine": machine, "versions": versions, "quality": found, "speed": timed, "tokens": cost}
-        given.json.write_text(json.dumps(record, indent=1) + "\n")
-    if given.write_docs:
+    if options.json:
+        record = {
+            "machine": machine,
+            "versions": versions,
+            "quality": quality_results,
+            "speed": speed_results,
+            "tokens": cost,
+        }
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    if options.write_docs:
         page = DOCS.read_text()
         if START not in page:
             print(f"note: docs/benchmarks.md has no {START}; nothing was written there", file=sys.stderr)
         else:
             DOCS.write_text(replace_between(page, START, END, text))
-    return 1 if given.strict and not all(bar.met for bar in judged) else 0
+    return 1 if options.strict and not all(bar.met for bar in bar_results) else 0
 
 
 if __name__ == "__main__":

@@ -89,12 +89,12 @@ class Program:
         assert process.stdout is not None
         process.stdin.write(text.encode())
         process.stdin.close()
-        printed = process.stdout.read()
+        output = process.stdout.read()
         process.stdout.close()
-        _, status, used = os.wait4(process.pid, 0)
+        _, status, resource_usage = os.wait4(process.pid, 0)
         process.returncode = status
-        assert status == 0, printed
-        return (time.perf_counter() - start) * 1e3, (used.ru_utime + used.ru_stime) * 1e3
+        assert status == 0, output
+        return (time.perf_counter() - start) * 1e3, (resource_usage.ru_utime + resource_usage.ru_stime) * 1e3
 
     def serve(self) -> Times:
         return self.first_line("-m", "toolyard", "serve", "--port", "0")
@@ -153,20 +153,20 @@ def report(programs: list[Program], runs: int) -> None:
             jobs[name, number, "libraries"] = lambda program=program, names=names: program.until_exit(
                 names, "-c", IMPORT
             )
-    measured: dict[tuple[str, int, str], list[Times]] = {job: [] for job in jobs}
+    times_by_job: dict[tuple[str, int, str], list[Times]] = {job: [] for job in jobs}
     for _ in range(runs):
         for job, run in jobs.items():
-            measured[job].append(run())
+            times_by_job[job].append(run())
     print("| command | wall, ms | libraries | over | CPU, ms | libraries | over | bar |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|")
     for name, number in dict.fromkeys((name, number) for name, number, _ in jobs):
         cells: list[str] = []
         for kind in (0, 1):
-            ours, theirs = (
-                statistics.median(each[kind] for each in measured[name, number, part])
+            ours, peer_medians = (
+                statistics.median(each[kind] for each in times_by_job[name, number, part])
                 for part in ("program", "libraries")
             )
-            cells += [f"{ours:.0f}", f"{theirs:.0f}", f"{ours - theirs:.0f}"]
+            cells += [f"{ours:.0f}", f"{peer_medians:.0f}", f"{ours - peer_medians:.0f}"]
         print(f"| {name} ({number}) | {' | '.join(cells)} | {BAR_MS} |")
 
 

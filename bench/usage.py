@@ -71,9 +71,9 @@ class Target:
         import psycopg
 
         with psycopg.connect(self.url) as connection:
-            with connection.cursor().copy(f"COPY {table} ({names}) FROM STDIN".encode()) as copied:
+            with connection.cursor().copy(f"COPY {table} ({names}) FROM STDIN".encode()) as copy_stream:
                 for row in rows:
-                    copied.write_row(row)
+                    copy_stream.write_row(row)
             connection.commit()
             connection.execute(f"ANALYZE {table}".encode())
 
@@ -107,12 +107,12 @@ def usage_rows(people: list[str], calls: int, today: float) -> Iterator[tuple[An
         day = datetime.fromtimestamp(today - day_number * DAY_SECONDS, UTC).date().isoformat()
         for index, person in enumerate(people):
             numbers = chance.sample(range(SERVERS * TOOLS), ROWS_PER_PERSON_AND_DAY)
-            seen: set[str] = set()
+            statements: set[str] = set()
             for number in numbers:
                 tool = tool_of(person, index < len(people) // 2, number)
-                if tool in seen:
+                if tool in statements:
                     continue
-                seen.add(tool)
+                statements.add(tool)
                 agent = f"agent-{number % 10}" if number % 3 else ""
                 key = (person, server_of_tool(tool), tool, agent, "")
                 count = max(1, int(chance.expovariate(1 / mean)))
@@ -191,10 +191,10 @@ async def serve(target: Target, port: int) -> AsyncIterator[int]:
 
 async def watch_loop(session: aiohttp.ClientSession, longest: list[float]) -> None:
     while True:
-        began = time.perf_counter()
+        start = time.perf_counter()
         async with session.get("/healthz") as response:
             await response.read()
-        longest.append(time.perf_counter() - began)
+        longest.append(time.perf_counter() - start)
         await asyncio.sleep(0.002)
 
 
@@ -236,7 +236,7 @@ async def measure(target: Target, people: list[str], server: str, rounds: int, o
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    measured: dict[str, Any] = {}
+    measurements: dict[str, Any] = {}
     async with serve(target, port), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         # Loads the code of pages, which the first request of a process waits for.
         for path in ("/ui/usage?days=7", "/ui/admin/audit"):
@@ -249,19 +249,19 @@ async def measure(target: Target, people: list[str], server: str, rounds: int, o
             loop: list[float] = []
             watch = asyncio.create_task(watch_loop(session, loop))
             for _ in range(rounds + 1):
-                began = time.perf_counter()
+                start = time.perf_counter()
                 async with session.get(path, headers=headers) as response:
                     body = await response.read()
                     assert response.status == 200, f"{path}: {response.status} {body[:300]}"
-                times.append(time.perf_counter() - began)
+                times.append(time.perf_counter() - start)
             watch.cancel()
-            measured[name] = {"first": times[0], "median": median(times[1:]), "loop": max(loop)}
+            measurements[name] = {"first": times[0], "median": median(times[1:]), "loop": max(loop)}
             print(
                 f"| {name} | {1000 * times[0]:.0f} | {1000 * median(times[1:]):.0f}"
                 f" | {1000 * max(loop):.0f} | {len(body) // 1024} |",
                 flush=True,
             )
-    return measured
+    return measurements
 
 
 def main() -> int:
@@ -273,35 +273,35 @@ def main() -> int:
     parser.add_argument("--only", default="", help="measure pages whose name contains this")
     parser.add_argument("--json", type=Path, help="write every number there")
     parser.add_argument("--strict", action="store_true", help="a missed bar fails the run")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with contextlib.ExitStack() as stack:
-        folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        target, note = Target(folder, given.database), folder / "filled.json"
+        target, note = Target(folder, options.database), folder / "filled.json"
         if not note.exists():
             people, server = asyncio.run(
-                fill_accounts(target, max(MIN_PEOPLE, given.calls // CALLS_PER_PERSON))
+                fill_accounts(target, max(MIN_PEOPLE, options.calls // CALLS_PER_PERSON))
             )
             today = time.time()
             for table, columns, rows in (
-                ("usage", USAGE_COLUMNS, usage_rows(people, given.calls, today)),
-                ("usage_totals", TOTAL_COLUMNS, total_rows(usage_rows(people, given.calls, today))),
-                ("audit", AUDIT_COLUMNS, audit_rows(people, server, given.calls, today)),
+                ("usage", USAGE_COLUMNS, usage_rows(people, options.calls, today)),
+                ("usage_totals", TOTAL_COLUMNS, total_rows(usage_rows(people, options.calls, today))),
+                ("audit", AUDIT_COLUMNS, audit_rows(people, server, options.calls, today)),
             ):
-                began = time.perf_counter()
+                start = time.perf_counter()
                 target.write(table, columns, rows)
-                print(f"{table} filled in {time.perf_counter() - began:.0f} s", flush=True)
+                print(f"{table} filled in {time.perf_counter() - start:.0f} s", flush=True)
             note.write_text(json.dumps([people, server]))
         people, server = json.loads(note.read_text())
-        print(", ".join(f"{what} {value}" for what, value in describe().items()))
+        print(", ".join(f"{machine_item} {value}" for machine_item, value in describe().items()))
         print("| what | first, ms | median, ms | longest wait of the loop, ms | KiB |\n|---|--:|--:|--:|--:|")
-        measured = asyncio.run(measure(target, people, server, given.rounds, given.only))
-    if given.json:
-        given.json.write_text(json.dumps(measured, indent=1) + "\n")
+        result = asyncio.run(measure(target, people, server, options.rounds, options.only))
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
     is_met = all(
-        each["median"] <= LIMIT_SECONDS and each["loop"] <= LOOP_LIMIT_SECONDS for each in measured.values()
+        each["median"] <= LIMIT_SECONDS and each["loop"] <= LOOP_LIMIT_SECONDS for each in result.values()
     )
-    return 1 if given.strict and not is_met else 0
+    return 1 if options.strict and not is_met else 0
 
 
 if __name__ == "__main__":

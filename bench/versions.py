@@ -44,7 +44,7 @@ async def gateway(checkout: Path, urls: list[str]) -> AsyncGenerator[Peer]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
         # The checkout creates the database itself: an older version opens none of a newer one.
-        made = subprocess.run(
+        result = subprocess.run(
             (sys.executable, "-c", MAKE_TOKEN, folder),
             env={**os.environ, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
@@ -59,7 +59,7 @@ async def gateway(checkout: Path, urls: list[str]) -> AsyncGenerator[Peer]:
         words = (sys.executable, "-m", "toolyard", "serve", "--port", str(port))
         async with program(port, *words, **env) as process:
             names = [f"{server}_echo" for server in servers]
-            yield Peer(str(checkout), port, names, process, token=made.stdout.decode().strip())
+            yield Peer(str(checkout), port, names, process, token=result.stdout.decode().strip())
 
 
 def read_cpu(peer: Peer) -> float:
@@ -73,11 +73,11 @@ async def measure(peer: Peer, clients: int, seconds: float) -> float:
     async with contextlib.AsyncExitStack() as stack:
         asks = [await stack.enter_async_context(bare(peer, None, number)) for number in range(1, clients + 1)]
         await asyncio.gather(*(ask() for ask in asks))
-        used, until, calls = read_cpu(peer), time.perf_counter() + seconds, 0
+        cpu, until, calls = read_cpu(peer), time.perf_counter() + seconds, 0
         while time.perf_counter() < until:
             await asyncio.gather(*(ask() for ask in asks))
             calls += clients
-        return (read_cpu(peer) - used) / calls
+        return (read_cpu(peer) - cpu) / calls
 
 
 async def run(other: Path, rounds: int) -> None:
@@ -90,19 +90,20 @@ async def run(other: Path, rounds: int) -> None:
         for clients in CLIENTS:
             for peer in peers:
                 await measure(peer, clients, 5 * ROUND_SECONDS)
-            taken: list[tuple[float, float]] = []
+            time_pairs: list[tuple[float, float]] = []
             for number in range(rounds):
                 # Which of them comes first changes, too.
                 both = {
                     peer.name: await measure(peer, clients, ROUND_SECONDS)
                     for peer in (peers if number % 2 else reversed(peers))
                 }
-                taken.append((both[str(ROOT)], both[str(other)]))
-            ratios = [mine / theirs for mine, theirs in taken]
+                time_pairs.append((both[str(ROOT)], both[str(other)]))
+            ratios = [own_median / other_median for own_median, other_median in time_pairs]
             low, _, high = quantiles(ratios, n=4)
-            mine, theirs = (median(each) for each in zip(*taken, strict=True))
+            own_median, other_median = (median(each) for each in zip(*time_pairs, strict=True))
             print(
-                f"| {clients} | {mine:.0f} | {theirs:.0f} | {median(ratios):.3f} | {low:.3f} to {high:.3f} |",
+                f"| {clients} | {own_median:.0f} | {other_median:.0f} | {median(ratios):.3f}"
+                f" | {low:.3f} to {high:.3f} |",
                 flush=True,
             )
 
@@ -111,8 +112,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("other", type=Path, help="root of the other checkout")
     parser.add_argument("--rounds", type=int, default=40)
-    given = parser.parse_args()
-    asyncio.run(run(given.other.resolve(), given.rounds))
+    options = parser.parse_args()
+    asyncio.run(run(options.other.resolve(), options.rounds))
 
 
 if __name__ == "__main__":

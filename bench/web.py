@@ -85,7 +85,7 @@ ROUTES = (
 
 
 @dataclass
-class Measured:
+class RouteTimes:
     """One route, in seconds; ``rate`` in requests a second."""
 
     alone: float
@@ -107,7 +107,7 @@ async def fill(data: Path) -> None:
     registry = Registry(database.registry, Settings())
     user = await database.accounts.add_user("many", Role.ADMIN)
     choices = (ChoiceDraft("oauth"), ChoiceDraft("header", "Key", key="X-Api-Key"))
-    made = [
+    servers = [
         await registry.add_server(
             ServerDraft(
                 f"Server {n}", f"https://s{n}.example.com/mcp", choices=choices, description="What it is for"
@@ -116,14 +116,14 @@ async def fill(data: Path) -> None:
         for n in range(SERVERS)
     ]
     for n in range(INSTANCES):
-        server = made[n % SERVERS]
+        server = servers[n % SERVERS]
         draft = InstanceDraft(server.id, server.choices[0].id, f"slug-{n}", f"Instance {n}")
         await registry.create_instance(user.id, draft)
     await database.close()
 
 
 @contextlib.asynccontextmanager
-async def running(*words: str, port: int, env: dict[str, str]) -> AsyncIterator[psutil.Process]:
+async def run_program(*words: str, port: int, env: dict[str, str]) -> AsyncIterator[psutil.Process]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, *words, env=env, stdout=asyncio.subprocess.DEVNULL
     )
@@ -141,18 +141,18 @@ async def running(*words: str, port: int, env: dict[str, str]) -> AsyncIterator[
         await process.wait()
 
 
-async def measure(process: psutil.Process, url: str, route: Route, seconds: float) -> Measured:
+async def measure(process: psutil.Process, url: str, route: Route, seconds: float) -> RouteTimes:
     connector = aiohttp.TCPConnector(limit=CONNECTIONS)
     headers = {"Remote-User": route.user, "Accept": "text/html, application/json"}
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
 
         async def ask() -> float:
-            began = time.perf_counter()
+            request_start = time.perf_counter()
             method = "GET" if route.body is None else "POST"
             async with session.request(method, url + route.path, json=route.body) as response:
                 await response.read()
                 assert response.status == 200, f"{route.path}: {response.status}"
-            return time.perf_counter() - began
+            return time.perf_counter() - request_start
 
         for _ in range(5):
             await ask()
@@ -165,16 +165,16 @@ async def measure(process: psutil.Process, url: str, route: Route, seconds: floa
                 times.append(await ask())
 
         cpu = sum(process.cpu_times()[:2])
-        began = time.perf_counter()
+        start = time.perf_counter()
         await asyncio.gather(*(worker() for _ in range(CONNECTIONS)))
-        lasted = time.perf_counter() - began
+        duration = time.perf_counter() - start
         cpu = sum(process.cpu_times()[:2]) - cpu
     cuts = quantiles(times, n=100)
-    return Measured(alone, median(times), cuts[98], len(times) / lasted, cpu / len(times))
+    return RouteTimes(alone, median(times), cuts[98], len(times) / duration, cpu / len(times))
 
 
-async def run(seconds: float) -> tuple[dict[str, Measured], dict[str, float]]:
-    measured: dict[str, Measured] = {}
+async def run(seconds: float) -> tuple[dict[str, RouteTimes], dict[str, float]]:
+    measurements: dict[str, RouteTimes] = {}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
         demo = {
@@ -187,45 +187,47 @@ async def run(seconds: float) -> tuple[dict[str, Measured], dict[str, float]]:
         env |= {"TOOLYARD_TRUSTED_PROXIES": "127.0.0.1", "TOOLYARD_ADMINS": "many"}
         port, bare = free_port(), free_port()
         async with (
-            running("-m", "toolyard", "serve", "--port", str(port), port=port, env=env) as ours,
-            running("-c", BARE, str(bare), port=bare, env=env) as floor,
+            run_program("-m", "toolyard", "serve", "--port", str(port), port=port, env=env) as ours,
+            run_program("-c", BARE, str(bare), port=bare, env=env) as floor,
         ):
             memory = {"start": ours.memory_full_info().uss}
-            measured["floor: a bare application"] = await measure(
+            measurements["floor: a bare application"] = await measure(
                 floor, f"http://127.0.0.1:{bare}", Route("", "/"), seconds
             )
             for route in ROUTES:
-                measured[route.says] = await measure(ours, f"http://127.0.0.1:{port}", route, seconds)
+                measurements[route.says] = await measure(ours, f"http://127.0.0.1:{port}", route, seconds)
             memory["end"] = ours.memory_full_info().uss
-    return measured, memory
+    return measurements, memory
 
 
-def table(measured: dict[str, Measured], memory: dict[str, float]) -> str:
-    floor = next(iter(measured.values()))
+def table(measurements: dict[str, RouteTimes], memory: dict[str, float]) -> str:
+    floor = next(iter(measurements.values()))
     lines = [
         "| what | alone, ms | p50, ms | p99, ms | requests/s | CPU, ms | CPU over the floor |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
-    for says, one in measured.items():
+    for says, one in measurements.items():
         numbers = [f"{1000 * each:.1f}" for each in (one.alone, one.p50, one.p99)]
         cells = [*numbers, f"{one.rate:.0f}", f"{1000 * one.cpu:.2f}", f"{one.cpu / floor.cpu:.1f} ×"]
         lines.append(f"| {says} | " + " | ".join(cells) + " |")
     before, after = (f"{memory[when] / 1e6:.0f} MB" for when in ("start", "end"))
-    said = f"Private memory of the process: {before} before, {after} after."
-    return "\n".join([*lines, "", said])
+    memory_text = f"Private memory of the process: {before} before, {after} after."
+    return "\n".join([*lines, "", memory_text])
 
 
 def measure_routes(quick: bool, record: dict[str, Any]) -> tuple[str, bool]:
     """Return the report of the routes, and whether all bars are met."""
-    measured, memory = asyncio.run(run(1.0 if quick else 5.0))
-    record |= {"memory": memory, "routes": {k: vars(v) for k, v in measured.items()}}
-    bounds = [(route.says, measured[route.says].alone) for route in ROUTES if route.bound]
+    measurements, memory = asyncio.run(run(1.0 if quick else 5.0))
+    record |= {"memory": memory, "routes": {k: vars(v) for k, v in measurements.items()}}
+    bounds = [(route.says, measurements[route.says].alone) for route in ROUTES if route.bound]
     verdicts = [
-        f"- {says}: {1000 * took:.0f} ms at one connection, bar {1000 * LIMIT:.0f} ms, "
-        f"{'met' if took <= LIMIT else 'missed'}"
-        for says, took in bounds
+        f"- {says}: {1000 * seconds:.0f} ms at one connection, bar {1000 * LIMIT:.0f} ms, "
+        f"{'met' if seconds <= LIMIT else 'missed'}"
+        for says, seconds in bounds
     ]
-    return "\n".join([*verdicts, "", table(measured, memory)]), all(took <= LIMIT for _, took in bounds)
+    return "\n".join([*verdicts, "", table(measurements, memory)]), all(
+        seconds <= LIMIT for _, seconds in bounds
+    )
 
 
 def measure_chat(quick: bool, base: Path | None, record: dict[str, Any]) -> tuple[str, bool]:
@@ -243,26 +245,26 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write every number there")
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/benchmarks.md")
     parser.add_argument("--strict", action="store_true", help="a missed bar fails the run")
-    given = parser.parse_args()
+    options = parser.parse_args()
     machine = describe()
-    about = ", ".join(f"{what} {value}" for what, value in machine.items())
+    about = ", ".join(f"{machine_item} {value}" for machine_item, value in machine.items())
     date = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
     record: dict[str, Any] = {"machine": machine}
     is_met = True
-    for part in MARKERS if given.only is None else (given.only,):
-        found, met = (
-            measure_routes(given.quick, record)
+    for part in MARKERS if options.only is None else (options.only,):
+        figures, part_is_met = (
+            measure_routes(options.quick, record)
             if part == "routes"
-            else measure_chat(given.quick, given.base, record)
+            else measure_chat(options.quick, options.base, record)
         )
-        is_met = is_met and met
-        text = f"{date}. {about}.\n\n{found}"
+        is_met = is_met and part_is_met
+        text = f"{date}. {about}.\n\n{figures}"
         print(text)
-        if given.write_docs:
+        if options.write_docs:
             DOCS.write_text(replace_between(DOCS.read_text(), *MARKERS[part], text))
-    if given.json:
-        given.json.write_text(json.dumps(record, indent=1) + "\n")
-    return 1 if given.strict and not is_met else 0
+    if options.json:
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    return 1 if options.strict and not is_met else 0
 
 
 if __name__ == "__main__":

@@ -27,9 +27,9 @@ DOCS = ROOT / "docs" / "benchmarks.md"
 START, END = "<!-- bench/yard.py: start -->", "<!-- bench/yard.py: end -->"
 
 OURS = str(ROOT / ".venv" / "bin" / "python")
-THEIRS = str(ROOT / ".envs" / "bench-mcp" / "bin" / "python")
-PEERS = {"mcp": (THEIRS, "peers.mcp"), "toolyard": (OURS, "peers.yard")}
-TIMED = "import time; began = time.process_time(); {}; print(time.process_time() - began)"
+PEER_PYTHON = str(ROOT / ".envs" / "bench-mcp" / "bin" / "python")
+PEERS = {"mcp": (PEER_PYTHON, "peers.mcp"), "toolyard": (OURS, "peers.yard")}
+TIMED_IMPORT = "import time; began = time.process_time(); {}; print(time.process_time() - began)"
 LOAD = (
     "import time; from toolyard import load_config; load_config({small!r}); began = time.perf_counter();"
     " found = load_config({path!r}); print(time.perf_counter() - began); assert len(found.servers) == 1000"
@@ -95,16 +95,16 @@ async def calls(samples: Samples, rounds: int, times: int) -> None:
 
 
 async def _calls(samples: Samples, kind: str, target: dict[str, Any], rounds: int, times: int) -> None:
-    async with worker("mcp", *PEERS["mcp"]) as theirs, worker("toolyard", *PEERS["toolyard"]) as ours:
-        both = {"mcp": theirs, "toolyard": ours}
+    async with worker("mcp", *PEERS["mcp"]) as peer_worker, worker("toolyard", *PEERS["toolyard"]) as ours:
+        both = {"mcp": peer_worker, "toolyard": ours}
         for peer in both.values():
             await peer.ask("open", targets=[target])
             await peer.ask("calls", times=200, at_once=1)
         for _ in range(rounds):
             for name, peer in both.items():
-                took = await peer.ask("calls", times=times, at_once=1, within=120)
-                samples.add(f"{kind}.call.cpu", name, took["cpu"] / times)
-                samples.add(f"{kind}.call.wall", name, took["wall"] / times)
+                call_times = await peer.ask("calls", times=times, at_once=1, within=120)
+                samples.add(f"{kind}.call.cpu", name, call_times["cpu"] / times)
+                samples.add(f"{kind}.call.wall", name, call_times["wall"] / times)
         for peer in both.values():
             await peer.ask("close")
 
@@ -121,10 +121,10 @@ async def listing(samples: Samples, rounds: int) -> None:
         await ours.ask("open", targets=[{"url": url} for url in urls], within=120)
         for number in range(1, rounds + 1):
             for measure in ("tools.wall", "again.wall"):
-                took = await ours.ask("cached", index=len(urls) + number)
-                if took["tools"] < 8_000:
-                    raise RuntimeError(f"only {took['tools']} tools were listed")
-                samples.add(measure, "toolyard", took["wall"])
+                cached_times = await ours.ask("cached", index=len(urls) + number)
+                if cached_times["tools"] < 8_000:
+                    raise RuntimeError(f"only {cached_times['tools']} tools were listed")
+                samples.add(measure, "toolyard", cached_times["wall"])
         await ours.ask("close")
 
 
@@ -135,18 +135,24 @@ async def doors(samples: Samples, rounds: int) -> None:
         path.write_text(json.dumps({"servers": {f"server{n}": _server(n) for n in range(1000)}}, indent=2))
         small.write_text(json.dumps({"servers": {"one": _server(1)}}))
         for _ in range(rounds):
-            samples.add("import.cpu", "mcp", float(await output("mcp", THEIRS, TIMED.format("import mcp"))))
-            ours = await output("toolyard", OURS, TIMED.format("import toolyard"))
+            samples.add(
+                "import.cpu",
+                "mcp",
+                float(await output("mcp", PEER_PYTHON, TIMED_IMPORT.format("import mcp"))),
+            )
+            ours = await output("toolyard", OURS, TIMED_IMPORT.format("import toolyard"))
             samples.add("import.cpu", "toolyard", float(ours))
-            face = await output("toolyard", OURS, TIMED.format("from toolyard import Toolyard"))
+            face = await output("toolyard", OURS, TIMED_IMPORT.format("from toolyard import Toolyard"))
             samples.add("face.cpu", "toolyard", float(face))
             samples.add(
-                "face.cpu", "mcp", float(await output("mcp", THEIRS, TIMED.format("from mcp import Client")))
+                "face.cpu",
+                "mcp",
+                float(await output("mcp", PEER_PYTHON, TIMED_IMPORT.format("from mcp import Client"))),
             )
             samples.add("help.cpu", "bare", await _cpu(OURS, "-c", "pass"))
             samples.add("help.cpu", "toolyard", await _cpu(str(ROOT / ".venv/bin/toolyard"), "--help"))
-            loaded = await output("toolyard", OURS, LOAD.format(path=str(path), small=str(small)))
-            samples.add("load.wall", "toolyard", float(loaded))
+            load_times = await output("toolyard", OURS, LOAD.format(path=str(path), small=str(small)))
+            samples.add("load.wall", "toolyard", float(load_times))
 
 
 def _server(number: int) -> dict[str, Any]:
@@ -171,10 +177,10 @@ async def _cpu(*command: str) -> float:
         os.environ,
         file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
     )
-    _, status, used = await asyncio.to_thread(os.wait4, pid, 0)
+    _, status, resource_usage = await asyncio.to_thread(os.wait4, pid, 0)
     if status:
         raise Missing(f"{' '.join(command)} failed")
-    return used.ru_utime + used.ru_stime
+    return resource_usage.ru_utime + resource_usage.ru_stime
 
 
 async def measure(quick: bool) -> Samples:
@@ -194,28 +200,30 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/benchmarks.md")
     parser.add_argument("--strict", action="store_true", help="a missed bar fails the run")
-    given = parser.parse_args()
+    options = parser.parse_args()
     machine = describe()
     try:
-        samples = asyncio.run(measure(given.quick))
+        samples = asyncio.run(measure(options.quick))
     except Missing as error:
         print(f"error: a peer is missing: {error}\nhint: make bench-envs", file=sys.stderr)
         return 2
     medians = samples.medians()
     verdicts = judge(medians, BARS)
-    about = ", ".join(f"{what} {value}" for what, value in machine.items())
+    about = ", ".join(f"{machine_item} {value}" for machine_item, value in machine.items())
     lines = [f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}. {about}.", "", verdict_table(verdicts)]
     for section in SECTIONS:
         lines += ["", f"### {section.title}", "", peer_table(section, ("mcp", "toolyard"), medians)]
     text = "\n".join(lines)
     print(text)
-    if given.json:
-        told = [{"bar": v.bar.says, "limit": v.bar.limit, "ratio": v.ratio, "met": v.met} for v in verdicts]
-        record = {"machine": machine, "samples": samples.all, "medians": medians, "verdicts": told}
-        given.json.write_text(json.dumps(record, indent=1) + "\n")
-    if given.write_docs:
+    if options.json:
+        bar_documents = [
+            {"bar": v.bar.says, "limit": v.bar.limit, "ratio": v.ratio, "met": v.met} for v in verdicts
+        ]
+        record = {"machine": machine, "samples": samples.all, "medians": medians, "verdicts": bar_documents}
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    if options.write_docs:
         DOCS.write_text(replace_between(DOCS.read_text(), START, END, text))
-    return 1 if given.strict and not all(verdict.met for verdict in verdicts) else 0
+    return 1 if options.strict and not all(verdict.met for verdict in verdicts) else 0
 
 
 if __name__ == "__main__":

@@ -39,13 +39,13 @@ async def _long(database: Database, messages: int) -> str:
     """Half of them are questions: with the end of each turn that makes twice as many events as messages."""
     chat = await _chat(database, "long")
     for number in range(messages // 2):
-        said = {"text": _ANSWER, "reasoning": "", "model": "bench", "calls": 0}
-        used = {"input": 100, "output": 50, "cached": 0, "cost": None}
-        ended = {"why": "done", "error": None, "hint": None, "seconds": 1.0}
+        model_message = {"text": _ANSWER, "reasoning": "", "model": "bench", "calls": 0}
+        usage = {"input": 100, "output": 50, "cached": 0, "cost": None}
+        end_body = {"why": "done", "error": None, "hint": None, "seconds": 1.0}
         events = [
-            NewChatEvent(Kind.MODEL_MESSAGE, said, part="step-1"),
-            NewChatEvent(Kind.USAGE, used),
-            NewChatEvent(Kind.END, ended),
+            NewChatEvent(Kind.MODEL_MESSAGE, model_message, part="step-1"),
+            NewChatEvent(Kind.USAGE, usage),
+            NewChatEvent(Kind.END, end_body),
         ]
         await _turn(database, chat, f"Question {number}: what about it?", events)
     return chat
@@ -56,9 +56,9 @@ async def _wide(database: Database) -> str:
     call = {"id": "c1", "name": "demo_count", "tool": "demo/count", "server": "demo", "native": False}
     call |= {"title": None, "arguments": {"to": 1}}
     result = result_event("c1", Result(None, "0123456789 line\n" * 312_500), ok=True, seconds=1.0)
-    ended = {"why": "done", "error": None, "hint": None, "seconds": 1.0}
+    end_body = {"why": "done", "error": None, "hint": None, "seconds": 1.0}
     await _turn(
-        database, chat, "Fetch it", [NewChatEvent(Kind.CALL, call), result, NewChatEvent(Kind.END, ended)]
+        database, chat, "Fetch it", [NewChatEvent(Kind.CALL, call), result, NewChatEvent(Kind.END, end_body)]
     )
     return chat
 
@@ -70,7 +70,7 @@ async def _chat(database: Database, id: str) -> str:
 
 
 async def _turn(database: Database, chat: str, text: str, events: list[NewChatEvent]) -> None:
-    begun = NewChatEvent(Kind.USER, {"text": text, "model": "bench", "agent": None, "again": None})
-    claimed = await database.chats.claim(chat, _RUNNER, TurnState.IDLE, [begun], new_turn=True)
-    assert claimed is not None
+    new_chat_event = NewChatEvent(Kind.USER, {"text": text, "model": "bench", "agent": None, "again": None})
+    claimed_turn = await database.chats.claim(chat, _RUNNER, TurnState.IDLE, [new_chat_event], new_turn=True)
+    assert claimed_turn is not None
     await database.chats.append(chat, _RUNNER, events, next_state=TurnState.IDLE)

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from harness.machine import cores
-from harness.processes import ROOT, Failed, Worker, http_servers, output, worker
+from harness.processes import ROOT, ChildFailed, Worker, http_servers, output, worker
 
 __all__ = ["PEERS", "PHASES", "Run", "Sizes", "TheirEnv"]
 
@@ -124,19 +124,19 @@ class Run:
     async def drivers(self) -> AsyncIterator[dict[str, Worker]]:
         """A driver of each peer, all of them alive until the end; raises Missing."""
         async with contextlib.AsyncExitStack() as stack:
-            started = {}
+            drivers = {}
             for peer in self.peers:
                 their = PEERS[peer]
-                started[peer] = await stack.enter_async_context(worker(peer, their.python, *their.driver))
-                self.hellos[peer] = started[peer].hello["packages"]
-            yield started
+                drivers[peer] = await stack.enter_async_context(worker(peer, their.python, *their.driver))
+                self.hellos[peer] = drivers[peer].hello["packages"]
+            yield drivers
 
     @contextlib.contextmanager
     def failing(self, drivers: dict[str, Worker], peer: str):
         """A peer that fails is out for the rest of the phase, and the run has failed; the others go on."""
         try:
             yield
-        except Failed as error:
+        except ChildFailed as error:
             self.failures.append(str(error))
             self.say(f"  failed: {error}")
             drivers.pop(peer)
@@ -144,8 +144,11 @@ class Run:
 
 async def calls(run: Run) -> None:
     """Calls one after the other, then 32 at once, over HTTP, HTTP answered as a stream, and stdio."""
-    async with http_servers("--era", run.era) as plain, http_servers("--era", run.era, "--sse") as streamed:
-        kinds = {"http": {"url": plain[0]}, "sse": {"url": streamed[0]}, "stdio": run.stdio()}
+    async with (
+        http_servers("--era", run.era) as plain,
+        http_servers("--era", run.era, "--sse") as sse_servers,
+    ):
+        kinds = {"http": {"url": plain[0]}, "sse": {"url": sse_servers[0]}, "stdio": run.stdio()}
         for kind, target in kinds.items():
             run.say(f"calls over {kind}")
             async with run.drivers() as drivers:
@@ -162,13 +165,13 @@ async def calls(run: Run) -> None:
 
 async def _calls_round(run: Run, kind: str, peer: str, driver: Worker) -> None:
     times = run.sizes.calls
-    took = await driver.ask("calls", times=times, at_once=1)
-    run.note(f"{kind}.call.cpu", peer, took["cpu"] / times)
-    run.note(f"{kind}.call.wall", peer, took["wall"] / times)
+    call_times = await driver.ask("calls", times=times, at_once=1)
+    run.note(f"{kind}.call.cpu", peer, call_times["cpu"] / times)
+    run.note(f"{kind}.call.wall", peer, call_times["wall"] / times)
     times = run.sizes.calls_at_once
-    took = await driver.ask("calls", times=times, at_once=32)
-    run.note(f"{kind}.rate", peer, times / took["wall"])
-    run.note(f"{kind}.busy.cpu", peer, took["cpu"] / times)
+    call_times = await driver.ask("calls", times=times, at_once=32)
+    run.note(f"{kind}.rate", peer, times / call_times["wall"])
+    run.note(f"{kind}.busy.cpu", peer, call_times["cpu"] / times)
 
 
 async def lists(run: Run) -> None:
@@ -184,9 +187,9 @@ async def lists(run: Run) -> None:
                 for turn in run.turns(run.sizes.rounds):
                     for peer in filter(drivers.__contains__, turn):
                         with run.failing(drivers, peer):
-                            took = await drivers[peer].ask("list", times=run.sizes.lists)
-                            run.note(f"{kind}.list.cpu", peer, took["cpu"] / run.sizes.lists)
-                            run.note(f"{kind}.list.wall", peer, took["wall"] / run.sizes.lists)
+                            call_times = await drivers[peer].ask("list", times=run.sizes.lists)
+                            run.note(f"{kind}.list.cpu", peer, call_times["cpu"] / run.sizes.lists)
+                            run.note(f"{kind}.list.wall", peer, call_times["wall"] / run.sizes.lists)
 
 
 async def ten(run: Run) -> None:
@@ -212,12 +215,12 @@ async def ten(run: Run) -> None:
 async def _connect_round(
     run: Run, kind: str, peer: str, driver: Worker, targets: list[dict[str, Any]], *, warm: bool
 ) -> None:
-    opened = await driver.ask("open", targets=targets)
-    closed = await driver.ask("close")
+    open_times = await driver.ask("open", targets=targets)
+    close_times = await driver.ask("close")
     if not warm:
-        run.note(f"{kind}.cpu", peer, opened["cpu"])
-        run.note(f"{kind}.wall", peer, opened["wall"])
-        run.note(f"{kind}.bound", peer, (opened["cpu"] + closed["children_cpu"]) / cores())
+        run.note(f"{kind}.cpu", peer, open_times["cpu"])
+        run.note(f"{kind}.wall", peer, open_times["wall"])
+        run.note(f"{kind}.bound", peer, (open_times["cpu"] + close_times["children_cpu"]) / cores())
 
 
 async def memory(run: Run) -> None:
@@ -232,15 +235,20 @@ async def memory(run: Run) -> None:
                 async with worker(peer, their.python, *their.driver) as alone[peer]:
                     with run.failing(alone, peer):
                         await alone[peer].ask("open", targets=[{"url": url} for url in urls])
-                        held = await alone[peer].ask("memory")
+                        memory = await alone[peer].ask("memory")
                         for kind in ("uss", "rss"):
-                            run.note(f"memory.{kind}", peer, held[kind] - bare[kind])
+                            run.note(f"memory.{kind}", peer, memory[kind] - bare[kind])
 
 
 def _fields(rollup: str) -> dict[str, int]:
     """The same two numbers that a driver gives, out of the text of a smaps_rollup."""
-    found = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in rollup.splitlines()[1:] if line}
-    return {"rss": found["Rss"], "uss": found["Private_Clean"] + found["Private_Dirty"]}
+    sizes_by_name = {
+        line.split(":")[0]: int(line.split()[1]) * 1024 for line in rollup.splitlines()[1:] if line
+    }
+    return {
+        "rss": sizes_by_name["Rss"],
+        "uss": sizes_by_name["Private_Clean"] + sizes_by_name["Private_Dirty"],
+    }
 
 
 async def bigs(run: Run) -> None:
@@ -263,11 +271,11 @@ async def bigs(run: Run) -> None:
 
 
 async def _bigs_round(run: Run, kind: str, peer: str, driver: Worker) -> None:
-    took = {size: await driver.ask("big", megabytes=size, within=240.0) for size in (10, 40)}
-    for size, times in took.items():
+    seconds_by_size = {size: await driver.ask("big", megabytes=size, within=240.0) for size in (10, 40)}
+    for size, times in seconds_by_size.items():
         run.note(f"{kind}.big{size}.wall", peer, times["wall"])
         run.note(f"{kind}.big{size}.cpu", peer, times["cpu"])
-    run.note(f"{kind}.big.growth", peer, took[40]["wall"] / took[10]["wall"])
+    run.note(f"{kind}.big.growth", peer, seconds_by_size[40]["wall"] / seconds_by_size[10]["wall"])
 
 
 async def imports(run: Run) -> None:
@@ -275,9 +283,9 @@ async def imports(run: Run) -> None:
     run.say("imports")
     for number, turn in enumerate(run.turns(run.sizes.imports + 1)):
         for peer in turn:
-            took = float(await output(peer, PEERS[peer].python, IMPORT.format(PEERS[peer].imports)))
+            import_seconds = float(await output(peer, PEERS[peer].python, IMPORT.format(PEERS[peer].imports)))
             if number:
-                run.note("import.cpu", peer, took)
+                run.note("import.cpu", peer, import_seconds)
 
 
 PHASES = {"calls": calls, "lists": lists, "ten": ten, "memory": memory, "bigs": bigs, "imports": imports}

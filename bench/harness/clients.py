@@ -15,7 +15,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from harness.raw_http_client import INITIALIZED, Line, Peer
+from harness.raw_http_client import INITIALIZED_NOTIFICATION, Line, Peer
 from harness.raw_sse_client import StreamLine
 
 __all__ = ["Ask", "bare", "connect", "official", "ordinary"]
@@ -52,13 +52,13 @@ async def ordinary(peer: Peer, session: str | None, number: int) -> AsyncGenerat
     call = peer.calls(number)[number % len(peer.names)]
     async with aiohttp.ClientSession(headers=peer.headers(call, session)) as http:
         if peer.stream is None:
-            yield functools.partial(_call, functools.partial(_posted, http, peer.url), call)
+            yield functools.partial(_call, functools.partial(_post_message, http, peer.url), call)
         else:
             async with http.get(peer.origin + peer.stream) as stream:
                 url = peer.origin + (await _data(stream)).decode().strip()
-                ask = functools.partial(_heard, http, url, stream)
+                ask = functools.partial(_read_streamed_answer, http, url, stream)
                 await ask(peer.hello(number))
-                (await http.post(url, json=INITIALIZED)).release()
+                (await http.post(url, json=INITIALIZED_NOTIFICATION)).release()
                 yield functools.partial(_call, ask, call)
 
 
@@ -74,20 +74,20 @@ async def official(peer: Peer, session: str | None, number: int) -> AsyncGenerat
                 speaker._dispatcher._next_id = number * 1_000_000
                 await speaker.initialize()
             else:
-                told = {} if peer.token is None else {"Authorization": f"Bearer {peer.token}"}
-                http = await stack.enter_async_context(create_mcp_http_client(headers=told))
+                auth_headers = {} if peer.token is None else {"Authorization": f"Bearer {peer.token}"}
+                http = await stack.enter_async_context(create_mcp_http_client(headers=auth_headers))
                 speaker = await stack.enter_async_context(
                     Client(
                         streamable_http_client(peer.url, http_client=http),
                         mode="legacy" if peer.legacy else "auto",
                     )
                 )
-            name, given = peer.names[number % len(peer.names)], {"text": f"hello {number}"}
+            name, echo_arguments = peer.names[number % len(peer.names)], {"text": f"hello {number}"}
 
             async def ask() -> None:
-                said = await speaker.call_tool(name, given)
-                if said.content[0].text != given["text"]:
-                    raise RuntimeError(f"not what was asked for: {said}")
+                result = await speaker.call_tool(name, echo_arguments)
+                if result.content[0].text != echo_arguments["text"]:
+                    raise RuntimeError(f"not what was asked for: {result}")
 
             yield ask
     except* anyio.BrokenResourceError:
@@ -95,13 +95,13 @@ async def official(peer: Peer, session: str | None, number: int) -> AsyncGenerat
 
 
 async def _call(ask: Callable[[Message], Awaitable[Message]], call: Message) -> None:
-    said = await ask(call)
-    content = said.get("result", {}).get("content", [{}])
+    tool_reply = await ask(call)
+    content = tool_reply.get("result", {}).get("content", [{}])
     if content[0].get("text") != call["params"]["arguments"]["text"]:
-        raise RuntimeError(f"not what was asked for: {json.dumps(said)[:300]}")
+        raise RuntimeError(f"not what was asked for: {json.dumps(tool_reply)[:300]}")
 
 
-async def _posted(http: aiohttp.ClientSession, url: str, message: Message) -> Message:
+async def _post_message(http: aiohttp.ClientSession, url: str, message: Message) -> Message:
     async with http.post(url, json=message) as answer:
         text = await answer.text()
     if answer.content_type == "text/event-stream":
@@ -109,16 +109,16 @@ async def _posted(http: aiohttp.ClientSession, url: str, message: Message) -> Me
     return json.loads(text)
 
 
-async def _heard(
+async def _read_streamed_answer(
     http: aiohttp.ClientSession, url: str, stream: aiohttp.ClientResponse, message: Message
 ) -> Message:
     """The answer, picked from all that the stream brings."""
-    async with http.post(url, json=message) as accepted:
-        accepted.raise_for_status()
-        await accepted.read()
-    while (said := json.loads(await _data(stream))).get("id") != message["id"]:
+    async with http.post(url, json=message) as response:
+        response.raise_for_status()
+        await response.read()
+    while (document := json.loads(await _data(stream))).get("id") != message["id"]:
         pass
-    return said
+    return document
 
 
 async def _data(stream: aiohttp.ClientResponse) -> bytes:

@@ -97,8 +97,8 @@ def toolyard(urls: list[str]) -> contextlib.AbstractAsyncContextManager[Peer]:
 
 def toolyard_sdk(urls: list[str]) -> contextlib.AbstractAsyncContextManager[Peer]:
     """In front of one server made with the SDK."""
-    started = {"command": SDK[0], "args": SDK[1:], "cwd": str(BENCH), "shared": True}
-    return toolyard_servers("toolyard, SDK server", {"s0": started}, sessions=1)
+    server_entry = {"command": SDK[0], "args": SDK[1:], "cwd": str(BENCH), "shared": True}
+    return toolyard_servers("toolyard, SDK server", {"s0": server_entry}, sessions=1)
 
 
 @contextlib.asynccontextmanager
@@ -129,8 +129,10 @@ async def fastmcp(urls: list[str]) -> AsyncGenerator[Peer]:
 @contextlib.asynccontextmanager
 async def mcp_proxy(urls: list[str]) -> AsyncGenerator[Peer]:
     """It starts one server for all clients."""
-    port, mine = free_port(), str(ENVIRONMENTS / "bench-mcp-proxy/bin/mcp-proxy")
-    async with program(port, mine, "--port", str(port), "--log-level", "ERROR", "--", *STDIO) as process:
+    port, proxy_program = free_port(), str(ENVIRONMENTS / "bench-mcp-proxy/bin/mcp-proxy")
+    async with program(
+        port, proxy_program, "--port", str(port), "--log-level", "ERROR", "--", *STDIO
+    ) as process:
         yield Peer("mcp-proxy", port, ["echo"], process, legacy=True, sessions=MANY)
 
 
@@ -163,8 +165,8 @@ async def _supergateway(
 ) -> AsyncGenerator[tuple[int, psutil.Process]]:
     port, modules = free_port(), ENVIRONMENTS / "bench-node/node_modules"
     script = str(modules / "supergateway/dist/index.js")
-    given = ("--stdio", shlex.join(server), "--port", str(port), *(words or ("--logLevel", "none")))
-    async with program(port, "node", script, *given) as process:
+    proxy_command = ("--stdio", shlex.join(server), "--port", str(port), *(words or ("--logLevel", "none")))
+    async with program(port, "node", script, *proxy_command) as process:
         yield port, process
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BENCH", "ROOT", "Failed", "Missing", "Worker", "http_servers", "output", "worker"]
+__all__ = ["BENCH", "ROOT", "ChildFailed", "Missing", "Worker", "http_servers", "output", "worker"]
 
 BENCH = Path(__file__).resolve().parents[1]
 ROOT = BENCH.parent
@@ -20,11 +20,11 @@ STOP_AFTER = 15.0
 START_WITHIN = 60.0
 
 
-class Failed(Exception):
+class ChildFailed(Exception):
     """A child said that it failed, fell silent or ended; the message says which, with its last words."""
 
 
-class Missing(Failed):
+class Missing(ChildFailed):
     """A peer cannot be started at all: its environment is not there or lacks the library."""
 
 
@@ -44,7 +44,7 @@ class Worker:
         stdin.write(json.dumps({"do": do, **details}).encode() + b"\n")
         answer = await self.line(within)
         if "error" in answer:
-            raise Failed(f"{self.name}: {do}: {answer['error']}")
+            raise ChildFailed(f"{self.name}: {do}: {answer['error']}")
         return answer
 
     async def line(self, within: float) -> Any:
@@ -53,9 +53,9 @@ class Worker:
         try:
             line = await asyncio.wait_for(self.process.stdout.readline(), within)
         except TimeoutError:
-            raise Failed(f"{self.name}: no answer within {within:.0f} s{self._last_words()}") from None
+            raise ChildFailed(f"{self.name}: no answer within {within:.0f} s{self._last_words()}") from None
         if not line:
-            raise Failed(f"{self.name}: ended{self._last_words()}")
+            raise ChildFailed(f"{self.name}: ended{self._last_words()}")
         return json.loads(line)
 
     async def stop(self) -> None:
@@ -89,7 +89,7 @@ async def worker(name: str, python: str, *words: str) -> AsyncIterator[Worker]:
         try:
             try:
                 child.hello = await child.line(START_WITHIN)
-            except Failed as error:
+            except ChildFailed as error:
                 raise Missing(str(error)) from None
             yield child
         finally:
@@ -112,14 +112,14 @@ async def output(name: str, python: str, code: str, within: float = 60.0) -> str
     except FileNotFoundError:
         raise Missing(f"{name}: its environment is not there") from None
     try:
-        printed, said = await asyncio.wait_for(process.communicate(), within)
+        stdout, stderr = await asyncio.wait_for(process.communicate(), within)
     except TimeoutError:
         process.kill()
         await process.wait()
-        raise Failed(f"{name}: no end within {within:.0f} s") from None
+        raise ChildFailed(f"{name}: no end within {within:.0f} s") from None
     if process.returncode:
-        raise Missing(f"{name}: {said.decode(errors='replace').strip().splitlines()[-1]}")
-    return printed.decode()
+        raise Missing(f"{name}: {stderr.decode(errors='replace').strip().splitlines()[-1]}")
+    return stdout.decode()
 
 
 def _environment() -> dict[str, str]:

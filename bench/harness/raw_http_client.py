@@ -9,14 +9,14 @@ from typing import Any
 
 import psutil
 
-__all__ = ["INITIALIZED", "LIMIT", "Line", "Peer"]
+__all__ = ["INITIALIZED_NOTIFICATION", "LIMIT", "Line", "Peer"]
 
 LIMIT = 64 * 1024 * 1024
 """More bytes than any answer has."""
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 ABOUT = {"name": "bench", "version": "1"}
-INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized", "params": {}}
+INITIALIZED_NOTIFICATION = {"jsonrpc": "2.0", "method": "notifications/initialized", "params": {}}
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -53,8 +53,8 @@ class Peer:
     def message(
         self, method: str, params: dict[str, Any], legacy: bool = False, number: int = 1
     ) -> dict[str, Any]:
-        given = params if self.legacy or legacy else {**params, "_meta": META}
-        return {"jsonrpc": "2.0", "id": number, "method": method, "params": given}
+        request_params = params if self.legacy or legacy else {**params, "_meta": META}
+        return {"jsonrpc": "2.0", "id": number, "method": method, "params": request_params}
 
     def hello(self, number: int = 1) -> dict[str, Any]:
         """What begins a session of the legacy era."""
@@ -93,15 +93,15 @@ class Peer:
 
     def calls(self, number: int = 1) -> list[dict[str, Any]]:
         """A call of each of its tools, by the client of this number."""
-        told = {"text": f"hello {number}"}
+        echo_arguments = {"text": f"hello {number}"}
         return [
-            self.message("tools/call", {"name": name, "arguments": told}, number=number)
+            self.message("tools/call", {"name": name, "arguments": echo_arguments}, number=number)
             for name in self.names
         ]
 
     def cpu(self) -> float:
-        used = self.process.cpu_times()
-        return used.user + used.system
+        cpu_time = self.process.cpu_times()
+        return cpu_time.user + cpu_time.system
 
     def memory(self) -> int:
         return self.process.memory_full_info().uss
@@ -128,7 +128,7 @@ class Line:
         """Begins a session of the legacy era."""
         head, _ = await self.post(self.peer.request(self.peer.hello(self.number)))
         self.session = _header(head, "mcp-session-id")
-        await self.post(self.peer.request(INITIALIZED, self.session))
+        await self.post(self.peer.request(INITIALIZED_NOTIFICATION, self.session))
 
     def calls(self) -> list[bytes]:
         """The bytes of a call of each tool, in this session."""

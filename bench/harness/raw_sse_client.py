@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from harness.raw_http_client import INITIALIZED, LIMIT, Line
+from harness.raw_http_client import INITIALIZED_NOTIFICATION, LIMIT, Line
 
 __all__ = ["StreamLine"]
 
@@ -22,7 +22,7 @@ class StreamLine(Line):
         await self.heard.readuntil(b"data: ")
         self.session = (await self.heard.readline()).decode().strip()
         await self.ask(self.peer.request(self.peer.hello(self.number), self.session))
-        await self.post(self.peer.request(INITIALIZED, self.session))
+        await self.post(self.peer.request(INITIALIZED_NOTIFICATION, self.session))
 
     async def ask(self, request: bytes) -> bytes:
         await self.post(request)

@@ -40,9 +40,9 @@ def verdict_table(verdicts: Sequence[Verdict]) -> str:
     """Every bar with its limit, what was measured and whether it was met."""
     lines = [["what", "bar", "measured", ""]]
     for verdict in verdicts:
-        measured = "—" if verdict.ratio is None else f"{verdict.ratio:.2f} ×"
+        ratio_text = "—" if verdict.ratio is None else f"{verdict.ratio:.2f} ×"
         bar = f"{verdict.bar.side} {verdict.bar.limit:g} ×"
-        lines.append([verdict.bar.says, bar, measured, _word(verdict)])
+        lines.append([verdict.bar.says, bar, ratio_text, _word(verdict)])
     return table(lines)
 
 
@@ -55,9 +55,9 @@ def table(lines: Sequence[Sequence[str]]) -> str:
 
 def replace_between(text: str, start: str, end: str, inner: str) -> str:
     """The text with what stands between two markers replaced; raises ValueError if a marker is missing."""
-    before, found, rest = text.partition(start)
+    before, marker, rest = text.partition(start)
     _, found_end, after = rest.partition(end)
-    if not found or not found_end:
+    if not marker or not found_end:
         raise ValueError(f"no {start} … {end} to write between")
     return f"{before}{start}\n\n{inner.strip()}\n\n{end}{after}"
 
@@ -80,5 +80,5 @@ def _cell(column: Column, peer: str, medians: Medians, base: str) -> str:
     row = medians.get(column.measure, {})
     if peer not in row:
         return "—"
-    shown = f"{row[peer] * column.scale:,.{column.decimals}f}"
-    return f"{shown} ({row[peer] / row[base]:.2f} ×)" if column.compared and row.get(base) else shown
+    cell_text = f"{row[peer] * column.scale:,.{column.decimals}f}"
+    return f"{cell_text} ({row[peer] / row[base]:.2f} ×)" if column.compared and row.get(base) else cell_text

@@ -98,7 +98,7 @@ class Group:
             ready.set_exception(error)
 
 
-async def measured(work: Awaitable[Any]) -> tuple[Any, dict[str, float]]:
+async def measure(work: Awaitable[Any]) -> tuple[Any, dict[str, float]]:
     """What the work gave, with the wall time and this process's CPU time that it took, in seconds."""
     gc.collect()
     cpu, wall = time.process_time(), time.perf_counter()
@@ -120,41 +120,41 @@ class Driver:
     async def do_open(self, targets: list[Target]) -> dict[str, Any]:
         self.targets = targets
         self.children = _children_cpu()
-        counts, took = await measured(self._open())
-        return took | {"tools": counts}
+        counts, seconds = await measure(self._open())
+        return seconds | {"tools": counts}
 
     async def do_list(self, times: int) -> dict[str, Any]:
         before = await self._lists_seen()
-        count, took = await measured(self._list(times))
-        if (seen := await self._lists_seen() - before) != times:
-            raise RuntimeError(f"{times} listings were timed, but the server saw {seen}")
-        return took | {"tools": count}
+        count, seconds = await measure(self._list(times))
+        if (list_count := await self._lists_seen() - before) != times:
+            raise RuntimeError(f"{times} listings were timed, but the server saw {list_count}")
+        return seconds | {"tools": count}
 
     async def do_cached(self, index: int) -> dict[str, Any]:
-        count, took = await measured(self.peer.list(index))
-        return took | {"tools": count}
+        count, seconds = await measure(self.peer.list(index))
+        return seconds | {"tools": count}
 
     async def do_calls(self, times: int, at_once: int) -> dict[str, Any]:
         if self.peer.text(await self.peer.call("echo", {"text": "á\n?"})) != "á\n?":
             raise RuntimeError("echo gave back another text")
         each, more = divmod(times, at_once)
         workers = [self._calls(each + (number < more)) for number in range(at_once)]
-        _, took = await measured(asyncio.gather(*workers) if at_once > 1 else workers[0])
-        return took
+        _, seconds = await measure(asyncio.gather(*workers) if at_once > 1 else workers[0])
+        return seconds
 
     async def do_big(self, megabytes: int) -> dict[str, Any]:
-        answer, took = await measured(self.peer.call("big", {"mb": megabytes}))
+        answer, seconds = await measure(self.peer.call("big", {"mb": megabytes}))
         if len(text := self.peer.text(answer)) < megabytes * 999_000:
             raise RuntimeError(f"{megabytes} MB were asked for, {len(text)} characters came")
-        return took
+        return seconds
 
     async def do_memory(self) -> dict[str, Any]:
         gc.collect()
         return memory()
 
     async def do_close(self) -> dict[str, Any]:
-        _, took = await measured(self.peer.close())
-        return took | {"children_cpu": _children_cpu() - self.children}
+        _, seconds = await measure(self.peer.close())
+        return seconds | {"children_cpu": _children_cpu() - self.children}
 
     async def _open(self) -> list[int]:
         await self.peer.open(self.targets)
@@ -211,5 +211,5 @@ async def _serve(driver: Driver, replies: Any, packages: tuple[str, ...]) -> Non
 
 
 def _children_cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    children_usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children_usage.ru_utime + children_usage.ru_stime

@@ -31,14 +31,14 @@ async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ori
     try:
         while True:
             _, body = await message(reader)
-            asked = orjson.loads(body)
-            number, _, name = asked["params"]["name"].partition("_")
-            asked["params"]["name"] = name
+            document = orjson.loads(body)
+            number, _, name = document["params"]["name"].partition("_")
+            document["params"]["name"] = name
             place = int(number)
             if place not in ways:
                 origin = urlsplit(origins[place])
                 ways[place] = await asyncio.open_connection(origin.hostname, origin.port)
-            body = orjson.dumps(asked)
+            body = orjson.dumps(document)
             ways[place][1].write(
                 b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 b"Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n"

@@ -23,8 +23,8 @@ Pieces = Callable[[str], AsyncIterator[bytes]]
 def bare(url: str, session: aiohttp.ClientSession) -> Pieces:
     """The bytes as they come."""
 
-    async def pieces(asked: str) -> AsyncIterator[bytes]:
-        messages = [{"role": "user", "content": asked}]
+    async def pieces(request_text: str) -> AsyncIterator[bytes]:
+        messages = [{"role": "user", "content": request_text}]
         body = {"model": "bench", "stream": True, "messages": messages}
         async with session.post(f"{url}/chat/completions", json=body) as answer:
             async for part in answer.content.iter_any():
@@ -42,8 +42,8 @@ def through_pydantic_ai(url: str) -> Pieces:
 
     model = OpenAIChatModel("bench", provider=OpenAIProvider(base_url=url, api_key="none"))
 
-    async def pieces(asked: str) -> AsyncIterator[bytes]:
-        async with model_request_stream(model, [ModelRequest.user_text_prompt(asked)]) as stream:
+    async def pieces(request_text: str) -> AsyncIterator[bytes]:
+        async with model_request_stream(model, [ModelRequest.user_text_prompt(request_text)]) as stream:
             async for event in stream:
                 if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
                     yield _chunk(event.part.content)
@@ -61,9 +61,9 @@ async def serve() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("--pydantic-ai", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        pieces = through_pydantic_ai(given.url) if given.pydantic_ai else bare(given.url, session)
+        pieces = through_pydantic_ai(options.url) if options.pydantic_ai else bare(options.url, session)
 
         async def relay(request: web.Request) -> web.StreamResponse:
             response = web.StreamResponse(headers={"content-type": "text/event-stream"})

@@ -12,7 +12,7 @@ from statistics import mean
 from typing import Any
 
 from peers.search_driver import LIMIT, drive, parameters, words
-from peers.search_fts5 import STOPPED
+from peers.search_fts5 import STOP_WORDS
 from toolyard.catalog.search.stemmer import stem
 
 FIELDS = {
@@ -24,7 +24,7 @@ FIELDS = {
     "server_description": (0.5, 0.5),
     "said": (0.3, 0.6),
 }
-SATURATED = 1.2
+SATURATION = 1.2
 CLAUSE = re.compile(r"[.?!;,\n]+(?:\s|$)|\b(?:and|then|also|after|before)\b", re.IGNORECASE)
 SHORTEST_CLAUSE = 2
 Scores = dict[int, float]
@@ -44,10 +44,10 @@ class Bm25f:
                 for word in one[field]:
                     counts[word] += weight / length
             for word, count in counts.items():
-                self.impacts[word][number] = count / (count + SATURATED)
-        for held in self.impacts.values():
-            rarity = math.log(1 + (len(tools) - len(held) + 0.5) / (len(held) + 0.5))
-            held.update({number: rarity * impact for number, impact in held.items()})
+                self.impacts[word][number] = count / (count + SATURATION)
+        for term_impacts in self.impacts.values():
+            rarity = math.log(1 + (len(tools) - len(term_impacts) + 0.5) / (len(term_impacts) + 0.5))
+            term_impacts.update({number: rarity * impact for number, impact in term_impacts.items()})
 
     def search(self, query: str) -> list[int]:
         scores = self._scores(stems(query))
@@ -57,13 +57,13 @@ class Bm25f:
         return sorted(scores, key=lambda number: -scores[number])[:LIMIT]
 
     def _texts(self, tool: dict[str, Any]) -> dict[str, list[str]]:
-        names, said = parameters(tool.get("input_schema"))
-        given = tool | {"parameters": " ".join(names), "said": " ".join(said)}
-        return {field: stems(given.get(field) or "") for field in FIELDS}
+        names, parameter_texts = parameters(tool.get("input_schema"))
+        document = tool | {"parameters": " ".join(names), "said": " ".join(parameter_texts)}
+        return {field: stems(document.get(field) or "") for field in FIELDS}
 
-    def _scores(self, asked: list[str]) -> Scores:
+    def _scores(self, query_terms: list[str]) -> Scores:
         scores: Scores = defaultdict(float)
-        for word in dict.fromkeys(asked):
+        for word in dict.fromkeys(query_terms):
             for number, impact in self.impacts.get(word, {}).items():
                 scores[number] += impact
         return scores
@@ -72,15 +72,15 @@ class Bm25f:
         """Half of what the whole query says of a tool, half of what the clause says that fits it best."""
         top, best = max(scores.values()), dict[int, float]()
         for clause in clauses:
-            mine = self._scores(clause)
-            highest = max(mine.values(), default=1.0)
-            for number, score in mine.items():
+            clause_scores = self._scores(clause)
+            highest = max(clause_scores.values(), default=1.0)
+            for number, score in clause_scores.items():
                 best[number] = max(best.get(number, 0.0), score / highest * (highest / top) ** 0.5)
         return {number: score / top + best.get(number, 0.0) for number, score in scores.items()}
 
 
 def stems(text: str) -> list[str]:
-    return [stem(word) for word in words(text) if word not in STOPPED]
+    return [stem(word) for word in words(text) if word not in STOP_WORDS]
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ def parameters(schema: Any) -> tuple[list[str], list[str]]:
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
         return [], []
-    said = [place.get("description") for place in properties.values() if isinstance(place, dict)]
-    return list(properties), [text for text in said if isinstance(text, str)]
+    descriptions = [place.get("description") for place in properties.values() if isinstance(place, dict)]
+    return list(properties), [text for text in descriptions if isinstance(text, str)]
 
 
 def words(text: str) -> list[str]:
@@ -68,9 +68,9 @@ def drive(searcher: Searcher, *packages: str) -> None:
             if command["do"] == "index":
                 tools = _tools(command["files"], command.get("count"))
                 ids = [tool["id"] for tool in tools]
-                _say(replies, _timed(searcher, tools) | {"tools": len(tools)})
+                _say(replies, _measure_indexing(searcher, tools) | {"tools": len(tools)})
             else:
-                _say(replies, _searched(searcher, ids, command))
+                _say(replies, _measure_search(searcher, ids, command))
         except Exception as error:
             _say(replies, {"error": f"{type(error).__name__}: {error}"})
 
@@ -80,53 +80,53 @@ def _say(replies: Any, line: dict[str, Any]) -> None:
 
 
 def _tools(files: list[list[Any]], count: int | None) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    hits: list[dict[str, Any]] = []
     for path, copies in files:
         lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
         for copy in range(copies):
             mark = f"-{copy}" if copy else ""
-            found += [
+            hits += [
                 tool | {"id": tool["id"] + mark, "server": (tool.get("server") or "") + mark}
                 for tool in lines
             ]
-    return found[:count]
+    return hits[:count]
 
 
-def _timed(searcher: Searcher, tools: list[dict[str, Any]]) -> dict[str, float]:
+def _measure_indexing(searcher: Searcher, tools: list[dict[str, Any]]) -> dict[str, float]:
     gc.collect()
     cpu, wall = time.process_time(), time.perf_counter()
     searcher.index(tools)
     return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
 
 
-def _searched(searcher: Searcher, ids: list[str], command: dict[str, Any]) -> dict[str, Any]:
+def _measure_search(searcher: Searcher, ids: list[str], command: dict[str, Any]) -> dict[str, Any]:
     queries = [json.loads(line) for line in Path(command["queries"]).read_text().splitlines()]
     ends = time.perf_counter() + command["seconds"]
     for query in queries[-_WARM_UP:]:
         if time.perf_counter() < ends - command["seconds"] / 2:
             searcher.search(query)
     gc.collect()
-    first, found = _passed(searcher, queries, ends)
+    first, passes = _run_queries(searcher, queries, ends)
     # Once more: by then all words were met, as they are in a process that has run for a while.
-    again, _ = _passed(searcher, queries[: len(first)], ends + command["seconds"])
+    again, _ = _run_queries(searcher, queries[: len(first)], ends + command["seconds"])
     with Path(command["into"]).open("w") as into:
-        into.writelines(json.dumps([ids[number] for number in one]) + "\n" for one in found)
-    timed = {"p50": _at(first, 0.5), "p95": _at(first, 0.95)}
-    return timed | {"again": _at(again, 0.5), "again95": _at(again, 0.95), "queries": len(first)}
+        into.writelines(json.dumps([ids[number] for number in one]) + "\n" for one in passes)
+    timings = {"p50": _at(first, 0.5), "p95": _at(first, 0.95)}
+    return timings | {"again": _at(again, 0.5), "again95": _at(again, 0.95), "queries": len(first)}
 
 
-def _passed(searcher: Searcher, queries: list[str], ends: float) -> tuple[list[float], list[list[int]]]:
+def _run_queries(searcher: Searcher, queries: list[str], ends: float) -> tuple[list[float], list[list[int]]]:
     """What each query took, and what it found."""
     walls: list[float] = []
-    found: list[list[int]] = []
+    hit_lists: list[list[int]] = []
     for query in queries:
-        began = time.perf_counter()
-        found.append(searcher.search(query))
-        walls.append(time.perf_counter() - began)
-        if began > ends and len(walls) >= _FEWEST:
+        start = time.perf_counter()
+        hit_lists.append(searcher.search(query))
+        walls.append(time.perf_counter() - start)
+        if start > ends and len(walls) >= _FEWEST:
             break
-    return walls, found
+    return walls, hit_lists
 
 
-def _at(taken: list[float], share: float) -> float:
-    return sorted(taken)[int(len(taken) * share)]
+def _at(samples: list[float], share: float) -> float:
+    return sorted(samples)[int(len(samples) * share)]

@@ -29,8 +29,8 @@ class FastMcp:
         self.search("first")  # the index is built by the first search
 
     def search(self, query: str) -> list[int]:
-        found = self.loop.run_until_complete(self.transform._search(self.tools, query))
-        return [int(tool.name.rsplit("_", 1)[1]) for tool in found]
+        hits = self.loop.run_until_complete(self.transform._search(self.tools, query))
+        return [int(tool.name.rsplit("_", 1)[1]) for tool in hits]
 
 
 if __name__ == "__main__":

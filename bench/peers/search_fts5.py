@@ -11,7 +11,7 @@ _COMMON = """
 a an and are as at be by can could do for from have i in is it me my of on or please that the this to was what
 which with would you your
 """
-STOPPED = frozenset(_COMMON.split())
+STOP_WORDS = frozenset(_COMMON.split())
 MOST = 64
 
 
@@ -33,26 +33,26 @@ class Fts5:
         self.base.commit()
 
     def _row(self, tool: dict[str, Any]) -> list[str]:
-        names, said = parameters(tool.get("input_schema"))
+        names, parameter_texts = parameters(tool.get("input_schema"))
         fields = (
             tool["name"],
             tool["server"],
             tool.get("description") or "",
             " ".join(names),
-            " ".join(said),
+            " ".join(parameter_texts),
             tool.get("server_description") or "",
         )
         return [" ".join(words(field)) for field in fields]
 
     def search(self, query: str) -> list[int]:
-        asked = [word for word in dict.fromkeys(words(query)) if word not in STOPPED][:MOST]
-        if not asked:
+        query_words = [word for word in dict.fromkeys(words(query)) if word not in STOP_WORDS][:MOST]
+        if not query_words:
             return []
-        found = self.base.execute(
+        rows = self.base.execute(
             "SELECT rowid FROM tools WHERE tools MATCH ? ORDER BY bm25(tools, 3, 2, 1, 1, 0.3, 0.5) LIMIT ?",
-            (" OR ".join(f'"{word}"' for word in asked), LIMIT),
+            (" OR ".join(f'"{word}"' for word in query_words), LIMIT),
         )
-        return [row[0] for row in found]
+        return [row[0] for row in rows]
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ class Ours:
             )
             servers.setdefault(server, {})[str(number)] = definition
             about[server] = tool.get("server_description") or ""
-        for server, mine in servers.items():
-            self.found.put(server, mine, about[server])
+        for server, server_tools in servers.items():
+            self.found.put(server, server_tools, about[server])
         # What is put off until somebody searches belongs to the index.
         self.search("")
 

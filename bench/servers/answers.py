@@ -45,10 +45,10 @@ class Answers:
         self.era = era
         self.seen: Counter[str] = Counter()
         self.bigs = {megabytes: orjson.dumps(big_text(megabytes)) for megabytes in bigs}
-        listed = definitions(tools)
-        self.legacy_list = orjson.dumps({"tools": listed})
+        tool_list = definitions(tools)
+        self.legacy_list = orjson.dumps({"tools": tool_list})
         self.modern_list = orjson.dumps(
-            {"resultType": "complete", "tools": listed, "ttlMs": 0, "cacheScope": "public"} | STAMP
+            {"resultType": "complete", "tools": tool_list, "ttlMs": 0, "cacheScope": "public"} | STAMP
         )
         versions = [MODERN] if era == "modern" else [MODERN, *LEGACY]
         self.discovery = orjson.dumps(
@@ -80,23 +80,25 @@ class Answers:
 
     def acknowledged(self, message: dict[str, Any]) -> bytes:
         """The first message on the stream of a ``subscriptions/listen`` request: tools are all there is."""
-        asked = message["params"].get("notifications", {})
+        notifications = message["params"].get("notifications", {})
         return orjson.dumps(
             {
                 "jsonrpc": "2.0",
                 "method": "notifications/subscriptions/acknowledged",
                 "params": {
                     "_meta": {SUBSCRIPTION_KEY: message["id"]},
-                    "notifications": {"toolsListChanged": True} if asked.get("toolsListChanged") else {},
+                    "notifications": {"toolsListChanged": True}
+                    if notifications.get("toolsListChanged")
+                    else {},
                 },
             }
         )
 
     def _modern(self, message: dict[str, Any], method: str, number: bytes, version: str) -> tuple[int, Parts]:
         if version != MODERN:
-            supported = {"supported": [MODERN, *LEGACY], "requested": version}
+            version_data = {"supported": [MODERN, *LEGACY], "requested": version}
             cause = "Unsupported protocol version"
-            return _error(400, message["id"], UNSUPPORTED_VERSION, cause, **supported)
+            return _error(400, message["id"], UNSUPPORTED_VERSION, cause, **version_data)
         if method == "tools/call":
             return self._call(message, number, b'{"resultType":"complete",' + self.stamp + b",")
         if method == "tools/list":
@@ -111,9 +113,9 @@ class Answers:
         if method == "tools/list":
             return 200, _result(number, self.legacy_list)
         if method == "initialize":
-            asked = message["params"].get("protocolVersion")
+            requested_version = message["params"].get("protocolVersion")
             result = {
-                "protocolVersion": asked if asked in LEGACY else LEGACY[0],
+                "protocolVersion": requested_version if requested_version in LEGACY else LEGACY[0],
                 "capabilities": CAPABILITIES,
                 "serverInfo": SERVER_INFO,
             }

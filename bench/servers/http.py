@@ -144,13 +144,13 @@ def main() -> None:
     parser.add_argument("--era", choices=ERAS, default="both")
     parser.add_argument("--bigs", default="", help="megabytes to have ready, with commas")
     parser.add_argument("--sse", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
         from uvloop import run  # the server alone may use it: no client is measured in this process
     except ImportError:
         run = asyncio.run
-    bigs = map(int, filter(None, given.bigs.split(",")))
-    run(serve(Site(Answers(given.tools, given.era, bigs), sse=given.sse), given.ports))
+    bigs = map(int, filter(None, options.bigs.split(",")))
+    run(serve(Site(Answers(options.tools, options.era, bigs), sse=options.sse), options.ports))
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
 
 async def completions(request: web.Request) -> web.StreamResponse:
     messages = (await request.json())["messages"]
-    asked = next(each["content"] for each in reversed(messages) if each["role"] == "user")
-    words = asked if isinstance(asked, str) else asked[0]["text"]
+    content = next(each["content"] for each in reversed(messages) if each["role"] == "user")
+    words = content if isinstance(content, str) else content[0]["text"]
     tokens, pause = words.split()
     response = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await response.prepare(request)

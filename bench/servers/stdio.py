@@ -43,9 +43,9 @@ def _write(reply: Parts) -> None:
 
 def main(words: list[str]) -> None:
     """Arguments are read by hand, since argparse would double the time that a start takes."""
-    given = dict(zip(words[::2], words[1::2], strict=True))
-    bigs = map(int, filter(None, given.get("--bigs", "").split(",")))
-    serve(Answers(int(given.get("--tools", 0)), given.get("--era", "both"), bigs))
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    bigs = map(int, filter(None, options.get("--bigs", "").split(",")))
+    serve(Answers(int(options.get("--tools", 0)), options.get("--era", "both"), bigs))
 
 
 if __name__ == "__main__":

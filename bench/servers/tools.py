@@ -40,9 +40,9 @@ ANSWERING: list[dict[str, Any]] = [
 ]
 
 
-def definitions(generated: int) -> list[dict[str, Any]]:
+def definitions(tool_count: int) -> list[dict[str, Any]]:
     """The answering tools and ``generated`` more, of the size that tools of real servers have."""
-    return ANSWERING + [_generated(number) for number in range(generated)]
+    return ANSWERING + [_build_tool(number) for number in range(tool_count)]
 
 
 def big_text(megabytes: int) -> str:
@@ -50,7 +50,7 @@ def big_text(megabytes: int) -> str:
     return LINE * (megabytes * 1_000_000 // len(LINE))
 
 
-def _generated(number: int) -> dict[str, Any]:
+def _build_tool(number: int) -> dict[str, Any]:
     verb, noun = VERBS[number % len(VERBS)], NOUNS[number // len(VERBS) % len(NOUNS)]
     return {
         "name": f"{verb}_{noun}_{number}",
