@@ -35,14 +35,14 @@ def download(server: dict[str, Any], folder: Path) -> str | None:
     """Download the package into the folder; return the reason of a failure."""
     package = package_of(server)
     if server["entry"]["command"] == "npx":
-        packed = run("npm", "pack", "--silent", package, cwd=folder)
-        if packed.returncode:
-            return packed.stderr.strip()[-200:]
-        run("tar", "xzf", packed.stdout.split()[-1], cwd=folder)
+        result = run("npm", "pack", "--silent", package, cwd=folder)
+        if result.returncode:
+            return result.stderr.strip()[-200:]
+        run("tar", "xzf", result.stdout.split()[-1], cwd=folder)
         return None
     command = ("uv", "pip", "install", "-q", "--no-deps", "--python-version", "3.13", "--target", "found")
-    installed = run(*command, package, cwd=folder)
-    return installed.stderr.strip()[-200:] if installed.returncode else None
+    install_result = run(*command, package, cwd=folder)
+    return install_result.stderr.strip()[-200:] if install_result.returncode else None
 
 
 def has_word(folder: Path, word: str) -> bool:
@@ -58,10 +58,10 @@ def start(server: dict[str, Any], folder: Path) -> str | None:
     ]
     data = folder / "data"
     base = (sys.executable, "-m", "toolyard", "--data-dir", str(data))
-    added = run(*base, "add", server["id"], *values, "--json", cwd=folder)
-    if added.returncode:
-        return added.stderr.strip()[-300:]
-    state = json.loads(added.stdout)["servers"][server["id"]]
+    result = run(*base, "add", server["id"], *values, "--json", cwd=folder)
+    if result.returncode:
+        return result.stderr.strip()[-300:]
+    state = json.loads(result.stdout)["servers"][server["id"]]
     return None if state["state"] == "ready" and state["tools"] else f"{state['state']}: {state['cause']}"
 
 
@@ -88,11 +88,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ids", nargs="*")
     parser.add_argument("--write", action="store_true", help="store method and date in the data file")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     servers: list[dict[str, Any]] = json.loads(DATA.read_text())
-    failed = 0
+    failures = 0
     for server in servers:
-        if chosen.ids and server["id"] not in chosen.ids:
+        if options.ids and server["id"] not in options.ids:
             continue
         try:
             method, notes = check(server)
@@ -100,12 +100,12 @@ def main() -> int:
             method, notes = None, [f"timed out: {error.cmd[:3]}"]
         before = server["checked"]["how"]
         worse = method is None or (before == "started" and method != "started")
-        failed += worse
+        failures += worse
         print(f"{server['id']}: {method or 'FAILED'}", *notes, sep=" | ", flush=True)
-        if chosen.write and method is not None and "url" not in server["entry"]:
+        if options.write and method is not None and "url" not in server["entry"]:
             server["checked"] = {"how": method, "on": f"{datetime.now(UTC):%Y-%m-%d}"}
             DATA.write_text(json.dumps(servers, indent=2, ensure_ascii=False) + "\n")
-    return 1 if failed else 0
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from tests.journeys.test_results import run
 from tests.web.chat.test_alternatives_browser import edit, place
 from tests.web.chat.test_attachments import png
 from tests.web.chat.test_attachments_browser import carry
-from tests.web.chat.test_browser import ChatYard, begin, ended, looking_at, say, turn
+from tests.web.chat.test_browser import ChatYard, begin, looking_at, say, turn, wait_for_turn_end
 from tests.web.chat.test_pending_browser import HIDE, RECORD_NOTIFICATIONS, badge, call_write_tool
 
 from toolyard.agents.models import llama_server
@@ -42,7 +42,7 @@ async def stop_after_first_words(page: Page, turns: int) -> None:
     await expect(page.locator(".turn")).to_have_count(turns)
     await expect(turn(page).locator(".md").last).to_have_text(_WORDS, timeout=_ANSWER_TIMEOUT_MILLISECONDS)
     await page.keyboard.press("Escape")
-    await ended(page)
+    await wait_for_turn_end(page)
 
 
 async def insert_prompt(page: Page, _yard: ChatYard) -> None:
@@ -209,19 +209,21 @@ def serve_chats(data: Path, weights: Path, model_url: str) -> Iterator[ChatYard]
     entry = f'[models.small]\nmodel = "openai:local"\nbase_url = "{model_url}/v1"\napi_key = "good"\n'
     (data / "toolyard.toml").write_text(settings + entry, "utf-8")
     programs = ProgramStarter()
-    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield ChatYard(served.url, served, {})  # no scripted model
+    server_program = programs(
+        sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}"
+    )
+    yield ChatYard(server_program.url, server_program, {})  # no scripted model
     programs.stop()
 
 
 async def use_features(yard: ChatYard, chromium: Browser) -> None:
     for feature in FEATURES:
-        began = time.monotonic()
-        async with looking_at(chromium, yard) as looking:
-            await looking.page.context.add_init_script(RECORD_NOTIFICATIONS)
-            await looking.page.reload()
-            await feature(looking.page, yard)
-        print(f"{time.monotonic() - began:6.1f} s  {feature.__doc__}", flush=True)
+        start = time.monotonic()
+        async with looking_at(chromium, yard) as context:
+            await context.page.context.add_init_script(RECORD_NOTIFICATIONS)
+            await context.page.reload()
+            await feature(context.page, yard)
+        print(f"{time.monotonic() - start:6.1f} s  {feature.__doc__}", flush=True)
 
 
 async def main() -> None:

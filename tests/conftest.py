@@ -112,12 +112,12 @@ def wait_until() -> Callable[..., Awaitable[None]]:
 
 
 def _descriptors() -> dict[str, str]:
-    found: dict[str, str] = {}
-    shared = set(map(str, prefork.open_descriptors()))
-    for name in set(os.listdir("/proc/self/fd")) - shared:
+    marker_reasons: dict[str, str] = {}
+    inherited_descriptors = set(map(str, prefork.open_descriptors()))
+    for name in set(os.listdir("/proc/self/fd")) - inherited_descriptors:
         with contextlib.suppress(OSError):
-            found[name] = os.readlink(f"/proc/self/fd/{name}")
-    return found
+            marker_reasons[name] = os.readlink(f"/proc/self/fd/{name}")
+    return marker_reasons
 
 
 def _processes() -> set[int]:
@@ -260,16 +260,16 @@ def legacy_python() -> str:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser_launcher() -> AsyncIterator[Callable[[], Awaitable[Browser]]]:
     """Return the browser of this pytest process, or a new one if it died."""
-    running: list[Browser] = []
+    browsers: list[Browser] = []
 
     async def launch() -> Browser:
-        if not running or not running[-1].is_connected():
-            running.append(await playwright.chromium.launch(executable_path=EXECUTABLE, args=OPTIONS))
-        return running[-1]
+        if not browsers or not browsers[-1].is_connected():
+            browsers.append(await playwright.chromium.launch(executable_path=EXECUTABLE, args=OPTIONS))
+        return browsers[-1]
 
     async with async_playwright() as playwright:
         yield launch
-        for each in running:
+        for each in browsers:
             await each.close()
 
 

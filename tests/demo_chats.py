@@ -32,15 +32,15 @@ async def fill_chats(database: Database, owner: str) -> dict[str, str]:
         await _turn(database, chat, [each for each in events if each.turn == 1])
     call = {"tool": "playground/note", "name": "playground_note", "definition_hash": "0" * 64}
     why = "This tool can change data, so your approval is needed."
-    asked = {"owner": owner, "reason": why, "asked_at": now - 60}
+    approval = {"owner": owner, "reason": why, "asked_at": now - 60}
     text = {"text": "Too much on Friday"}
     await database.approvals.add(
-        Approval("a-1", arguments=text, chat_id=everything, call_id="6", **call, **asked)
+        Approval("a-1", arguments=text, chat_id=everything, call_id="6", **call, **approval)
     )
-    await database.approvals.add(Approval("a-3", arguments={"text": "From an editor"}, **call, **asked))
-    await database.approvals.add(Approval("a-4", arguments={}, **call, **asked))
-    granted = {"owner": owner, "created_at": now - 600, **call}
-    grant = Grant("g-1", predicate_json="{}", expires_at=now + 3_600, chat_id=everything, **granted)
+    await database.approvals.add(Approval("a-3", arguments={"text": "From an editor"}, **call, **approval))
+    await database.approvals.add(Approval("a-4", arguments={}, **call, **approval))
+    stored_grant = {"owner": owner, "created_at": now - 600, **call}
+    grant = Grant("g-1", predicate_json="{}", expires_at=now + 3_600, chat_id=everything, **stored_grant)
     await database.approvals.answer(owner, "a-4", yes=True, at=now, grant=grant)
     return {"chat": "0" * 24, "chat-waits": everything}
 
@@ -51,13 +51,13 @@ async def fill_screenshot_chat(database: Database, owner: str) -> dict[str, str]
     chat = await _chat(database, owner, "f" * 24, "Is Friday too full?", now - 120)
     issues, chart = "mcp_github-work__list_issues", "playground_chart"
     values = {"values": [3, 5, 8, 4, 9, 6, 2], "colour": "green"}
-    found = "9 issues: #412 Retries, #418 Release notes, #420 Sign-in on phones …"
+    issues_text = "9 issues: #412 Retries, #418 Release notes, #420 Sign-in on phones …"
     steps = [
         NewChatEvent(Kind.USER, {"text": QUESTION, "model": "fast", "agent": None, "again": None}),
         _model_message("step-1", "I will look at what is due, and draw it.", 2),
         _call("1", issues, "GitHub, at work", {"state": "open", "due": "2026-07-31"}),
         _call("2", chart, "Playground", values, title="Draw a chart"),
-        result_event("1", Result(None, found, blocks=(TextBlock(found),)), ok=True, seconds=0.41),
+        result_event("1", Result(None, issues_text, blocks=(TextBlock(issues_text),)), ok=True, seconds=0.41),
         result_event("2", _image_result("7 bars, the highest is 9."), ok=True, seconds=0.02),
         _model_message(
             "step-2", "Yes: **9 of 37** tasks are due on *Friday*, twice as many as on Thursday.", 0
@@ -93,11 +93,11 @@ async def _chat(database: Database, owner: str, id_: str, title: str, at: float)
 
 
 async def _turn(database: Database, chat_id: str, events: list[ChatEvent]) -> None:
-    begun, *rest = [_new_event(event) for event in events]
-    assert await database.chats.claim(chat_id, RUNNER, TurnState.IDLE, [begun], new_turn=True)
-    ended = rest[-1].kind is Kind.END
+    first_events, *rest = [_new_event(event) for event in events]
+    assert await database.chats.claim(chat_id, RUNNER, TurnState.IDLE, [first_events], new_turn=True)
+    is_ended = rest[-1].kind is Kind.END
     await database.chats.append(
-        chat_id, RUNNER, rest, next_state=TurnState.IDLE if ended else TurnState.WAITING
+        chat_id, RUNNER, rest, next_state=TurnState.IDLE if is_ended else TurnState.WAITING
     )
 
 

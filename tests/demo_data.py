@@ -132,7 +132,7 @@ async def fill(
     ids: dict[str, str] = {}
     for draft in _servers(docs_url):
         ids[draft.name] = (await registry.add_server(draft)).id
-    wanted = [
+    instances = [
         ("GitHub", "github-work", "GitHub, at work", InstanceState.READY, None, None),
         (
             "GitHub",
@@ -154,13 +154,13 @@ async def fill(
         ),
         ("Sentry", "sentry", "Sentry", InstanceState.READY, None, None),
     ]
-    for server, slug, name, state, reason, value in wanted:
+    for server, slug, name, state, reason, value in instances:
         choice = (await registry.get_server(ids[server])).choices[0].id
-        made = await registry.create_instance(
+        instance = await registry.create_instance(
             me.id, InstanceDraft(ids[server], choice, slug, name, value=value)
         )
-        await database.registry.set_instance_state(made.id, state, reason)
-        ids[slug] = made.id
+        await database.registry.set_instance_state(instance.id, state, reason)
+        ids[slug] = instance.id
     await registry.set_instance_enabled(me.id, ids["sentry"], False)
     for number in range(extra_servers):
         draft = ServerDraft(f"Server {number:03}", f"https://s{number}.example.com/mcp", choices=(OAUTH,))

@@ -29,9 +29,9 @@ def _port_range() -> range:
         return range(0)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     # The replacement of a crashed worker has a higher number than there are workers.
-    mine = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % workers
+    worker_number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % workers
     size = (end - _FIRST_PORT) // workers
-    return range(_FIRST_PORT + mine * size, _FIRST_PORT + (mine + 1) * size)
+    return range(_FIRST_PORT + worker_number * size, _FIRST_PORT + (worker_number + 1) * size)
 
 
 @cache

@@ -109,9 +109,9 @@ def _start() -> PostgresServer:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     # Start it before the fixtures of the test, so that it does not count as a leak.
-    wanted = {"postgres_url", "postgres_server"} & set(getattr(item, "fixturenames", ()))
+    postgres_fixtures = {"postgres_url", "postgres_server"} & set(getattr(item, "fixturenames", ()))
     kind = getattr(item, "callspec", None) and item.callspec.params.get("database_url")  # type: ignore[attr-defined]
-    if (wanted or kind == "postgresql") and _SERVER not in item.config.stash:
+    if (postgres_fixtures or kind == "postgresql") and _SERVER not in item.config.stash:
         item.config.stash[_SERVER] = _start()
 
 
@@ -193,8 +193,8 @@ class ReusableDatabaseWithTables(ReusableDatabase):
         with psycopg.connect(url, autocommit=True) as connection:
             self.shape = connection.execute(_SELECT_COLUMNS).fetchall()
             for table in {table for table, *_ in self.shape}:
-                with connection.cursor().copy(f"COPY {table} TO STDOUT".encode()) as copied:
-                    self.rows[table] = b"".join(map(bytes, copied))
+                with connection.cursor().copy(f"COPY {table} TO STDOUT".encode()) as copy_stream:
+                    self.rows[table] = b"".join(map(bytes, copy_stream))
         return url
 
     def _restore(self, connection: Connection) -> bool:
@@ -203,8 +203,8 @@ class ReusableDatabaseWithTables(ReusableDatabase):
         connection.execute(f"TRUNCATE {', '.join(self.rows)} RESTART IDENTITY CASCADE".encode())
         for table, rows in self.rows.items():
             if rows:
-                with connection.cursor().copy(f"COPY {table} FROM STDIN".encode()) as copied:
-                    copied.write(rows)
+                with connection.cursor().copy(f"COPY {table} FROM STDIN".encode()) as copy_stream:
+                    copy_stream.write(rows)
         return True
 
 
@@ -234,6 +234,6 @@ async def database(database_url: str | None, tmp_path: Path) -> AsyncIterator[Da
 
     if database_url is None:
         copy_template(tmp_path / "data")
-    opened = await Database.open(tmp_path / "data", url=database_url, secret_key=KEY)
-    yield opened
-    await opened.close()
+    database = await Database.open(tmp_path / "data", url=database_url, secret_key=KEY)
+    yield database
+    await database.close()

@@ -33,11 +33,11 @@ class FreezableProxy:
         assert task is not None
         self._links.add(task)
         try:
-            theirs, ours = await asyncio.open_unix_connection(self._socket_path)
+            server_streams, ours = await asyncio.open_unix_connection(self._socket_path)
             with contextlib.closing(ours), contextlib.suppress(OSError, asyncio.CancelledError):
                 pumps = [
                     asyncio.create_task(self._pump(reader, ours)),
-                    asyncio.create_task(self._pump(theirs, writer)),
+                    asyncio.create_task(self._pump(server_streams, writer)),
                 ]
                 try:
                     await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)

@@ -90,7 +90,7 @@ class Popen(subprocess.Popen[Any]):
             "terminal": preexec_fn is take_terminal,
         }
         stdin, _, _, stdout, _, stderr = pipes
-        streams = [given if given != -1 else own for own, given in enumerate((stdin, stdout, stderr))]
+        streams = [stream if stream != -1 else own for own, stream in enumerate((stdin, stdout, stderr))]
         try:
             self.pid, self._status = _fork_server().start(request, streams)
             self._child_created = True
@@ -142,17 +142,17 @@ class _ForkServer:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._socket, theirs = socket.socketpair()
-        with theirs:
+        self._socket, child_socket = socket.socketpair()
+        with child_socket:
             pipe = subprocess.PIPE
             self.process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
+                [sys.executable, __file__, str(child_socket.fileno())],
                 # Most commands have pipes: Python checks once whether a stream is seekable.
                 stdin=pipe,
                 stdout=pipe,
                 stderr=subprocess.STDOUT,
                 env={"PATH": os.environ["PATH"]},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[child_socket.fileno()],
             )
         atexit.register(self._close)
 
@@ -164,14 +164,14 @@ class _ForkServer:
 
     def start(self, request: Mapping[str, Any], streams: Sequence[int]) -> tuple[int, int]:
         """Return the process id, and the descriptor from which its exit status can be read."""
-        status, theirs = os.pipe()
+        status, child_pipe = os.pipe()
         try:
             body = json.dumps(request).encode()
             with self._lock:
-                socket.send_fds(self._socket, [_LENGTH.pack(len(body))], [*streams, theirs])
+                socket.send_fds(self._socket, [_LENGTH.pack(len(body))], [*streams, child_pipe])
                 self._socket.sendall(body)
         finally:
-            os.close(theirs)
+            os.close(child_pipe)
         answer = os.read(status, _LENGTH.size)
         if not answer:
             os.close(status)
@@ -223,12 +223,12 @@ def _import_everything() -> None:
 
 def _serve_requests(control: socket.socket) -> dict[str, Any]:
     """Fork for each request. Return it in the forked process; the first process ends with pytest."""
-    running: dict[int, tuple[int, int]] = {}
+    children_by_pid: dict[int, tuple[int, int]] = {}
     while True:
-        ready = select.select([control, *running], [], [])[0]
+        ready = select.select([control, *children_by_pid], [], [])[0]
         for descriptor in ready:
             if isinstance(descriptor, int):
-                pid, status = running.pop(descriptor)
+                pid, status = children_by_pid.pop(descriptor)
                 os.close(descriptor)
                 with contextlib.suppress(OSError):
                     os.write(status, _LENGTH.pack(os.waitpid(pid, 0)[1]))
@@ -251,7 +251,7 @@ def _serve_requests(control: socket.socket) -> dict[str, Any]:
         os.write(descriptors[3], _LENGTH.pack(pid))
         for descriptor in descriptors[:3]:
             os.close(descriptor)
-        running[os.pidfd_open(pid)] = pid, descriptors[3]
+        children_by_pid[os.pidfd_open(pid)] = pid, descriptors[3]
 
 
 def _apply_request(request: Mapping[str, Any]) -> None:

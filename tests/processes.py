@@ -23,11 +23,11 @@ def is_running(pid: int) -> bool:
 
 def own_descendants() -> set[psutil.Process]:
     """Return all descendants of this process, except those that tests share."""
-    found: set[psutil.Process] = set()
+    processes: set[psutil.Process] = set()
     for child in psutil.Process().children(recursive=True):
         try:
             if not is_shared(child):
-                found.add(child)
+                processes.add(child)
         except psutil.Error:
             continue
-    return found
+    return processes

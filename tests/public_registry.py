@@ -60,7 +60,7 @@ NPM_PACKAGE = {"registryType": "npm", "identifier": "known", "transport": {"type
 IMAGE_ONLY = {"name": "io.example/image", "packages": [{"registryType": "oci", "identifier": "x"}]}
 
 
-KEYED = [
+REMOTES_WITH_KEYS = [
     {
         "type": "streamable-http",
         "url": "https://x.example/mcp",
@@ -133,11 +133,13 @@ class Registry(BaseHTTPRequestHandler):
             if query["search"] == ["junk"]:
                 self.answer({"servers": JUNK})
                 return
-            found = [each for each in servers.values() if query["search"][0] in str(each["name"])]
-            self.answer({"servers": [{"server": each, "_meta": {}} for each in found], "metadata": {}})
+            matching_servers = [each for each in servers.values() if query["search"][0] in str(each["name"])]
+            self.answer(
+                {"servers": [{"server": each, "_meta": {}} for each in matching_servers], "metadata": {}}
+            )
             return
         name = unquote(url.path.removeprefix("/v0.1/servers/").removesuffix("/versions/latest"))
-        servers |= {each: {"name": each, "remotes": KEYED} for each in LOOK_ALIKES}
+        servers |= {each: {"name": each, "remotes": REMOTES_WITH_KEYS} for each in LOOK_ALIKES}
         servers["io.example/renamed"] = REMOTE
         if name in servers:
             self.answer({"server": servers[name], "_meta": {}})

@@ -41,7 +41,7 @@ API_SERVERS = "tests/web/api/test_servers.py"
 API_INSTANCES = "tests/web/api/test_instances.py"
 INSTANCES = "tests/clients/test_instance_isolation.py"
 AGENTS_FILE = "tests/agents/test_agents_md.py"
-KNOWN = "tests/agents/test_tool_pattern_check.py"
+PATTERN_CHECK = "tests/agents/test_tool_pattern_check.py"
 TOOL_LIST = "tests/agents/test_tools_list.py"
 CACHE = "tests/catalog/test_cache.py"
 DEFINITIONS = "tests/catalog/test_tool_validation.py"
@@ -86,7 +86,7 @@ FACT = "a fact about something else"
 LAZY = "DESIGN section 4, connect: lazy by default; `connect()` and `toolyard serve` do it at once"
 SSE = "DESIGN section 4, transports: HTTP, SSE and stdio"
 SLIP = "DESIGN section 4, write tools: `readOnlyHint` is the key, v1.14.1's `readOnly` was a slip"
-KEPT = "DESIGN section 7: the catalogue persists, so that listing needs no process"
+KEPT_CATALOGUE = "DESIGN section 7: the catalogue persists, so that listing needs no process"
 NATIVE = "DESIGN section 4, name taken by a native tool: the native tool keeps its name"
 CHAT_CHOICE = "DESIGN section 8: the chat's choice is a link of the chain"
 CHAT = "tests/journeys/test_chat.py"
@@ -99,7 +99,7 @@ _PRECEDENCE = f"{CONFIG}::test_overrides_win_over_the_environment_and_that_over_
 _ORDER = f"{CONFIG}::test_the_file_is_chosen_in_the_documented_order"
 _A_CHILD = f"{JOURNEY}::test_a_stdio_server_is_a_child_with_its_command_arguments_and_variables"
 _EVERY_KEY = f"{STRICT}::test_every_key_of_the_dialect_arrives"
-_WRONG_VALUE = f"{STRICT}::test_a_wrong_value_is_named_with_what_was_found_and_expected"
+_WRONG_VALUE = f"{STRICT}::test_a_wrong_value_is_reported_with_the_found_and_expected_type"
 _WHOLE = f"{JOURNEY}::test_the_variable_may_hold_a_whole_configuration_in_the_very_schema_of_the_file"
 _PROVIDER = f"{JOURNEY}::test_an_auth_provider_given_by_its_id_signs_every_request_and_is_told_of_a_refusal"
 _MEDIA = f"{SHAPING}::test_media_go_once_and_never_as_base64_text"
@@ -396,7 +396,7 @@ SPEC_010 = (
         (
             f"{BAD_STDIO}::test_closing_ends_calls_in_flight_and_those_that_wait_for_the_connect",
             f"{BAD_STDIO}::test_a_server_that_will_not_go_is_killed_within_bounds",
-            f"{BAD_STDIO}::test_what_a_server_started_goes_with_it",
+            f"{BAD_STDIO}::test_child_processes_of_a_server_are_killed_with_it",
         ),
     ),
     Requirement(
@@ -437,7 +437,7 @@ SPEC_010 = (
         _SPEC,
         "MCP server configuration is an explicit allowlist (no discovery of external servers at runtime).",
         (
-            f"{PERMISSION}::test_there_are_no_servers_but_those_that_were_configured",
+            f"{PERMISSION}::test_only_configured_servers_exist",
             f"{OPEN}::test_nothing_named_and_nothing_there_is_a_yard_without_servers",
         ),
     ),
@@ -467,7 +467,7 @@ SPEC_010 = (
         "(enforced via SPEC 011).",
         (
             f"{PERMISSION}::test_a_model_does_not_see_an_untrusted_server_directly_nor_call_it",
-            f"{PERMISSION}::test_the_operator_may_call_what_an_untrusted_server_is_allowed_and_gets_it_fenced",
+            f"{PERMISSION}::test_the_operator_may_call_allowed_tools_of_an_untrusted_server_and_gets_fenced_results",
             f"{PERMISSION}::test_errors_of_an_untrusted_server_are_fenced_as_well",
             f"{FENCING}::test_the_closing_mark_stands_once_and_at_the_end",
         ),
@@ -513,25 +513,25 @@ SPEC_010 = (
 # BooChat v1.14.1: one server.
 
 _ONE = "boochat-v1.14.1-single-server.md"
-_DISCOVERED = f"{SMOKE}::test_1_an_enabled_server_of_the_file_is_discovered_and_that_is_logged"
-_CALLED = f"{SMOKE}::test_2_its_tools_are_called_and_their_results_come_back"
+_DISCOVERY_TEST = f"{SMOKE}::test_1_an_enabled_server_of_the_file_is_discovered_and_that_is_logged"
+_CALL_TEST = f"{SMOKE}::test_2_its_tools_are_called_and_their_results_come_back"
 _BY_BOTH = f"{NAMES}::test_a_tool_of_a_server_is_called_by_both"
 _DASHES = f"{NAMES}::test_dashes_stay_as_they_are"
 _OWN_NAME = f"{CALL}::test_a_call_reaches_the_server_under_the_tools_own_name_with_its_arguments"
-_REJECTED = f"{CHAIN}::test_a_false_read_only_hint_is_rejected_everywhere"
+_REJECTION_TEST = f"{CHAIN}::test_a_false_read_only_hint_is_rejected_everywhere"
 _NOT_SHOWN = f"{PERMISSION}::test_a_tool_that_declares_that_it_writes_is_neither_shown_nor_called_by_default"
 _MISSING_HINT = f"{CHAIN}::test_a_missing_annotation_is_accepted_on_a_trusted_server"
 _TRUE_HINT = f"{CHAIN}::test_a_true_read_only_hint_is_accepted_on_a_trusted_server"
 _THE_KEY = f"{CHAIN}::test_the_key_is_read_only_hint_and_not_read_only"
-_PUBLISHED = f"{TOOLS}::test_a_tool_is_what_its_server_published_under_its_exposed_name"
-_PASSED_ON = f"{CALL}::test_arguments_are_passed_through_and_the_servers_complaint_comes_back_in_full"
-_SORTED = f"{TOOLS}::test_the_tools_of_all_servers_are_one_list_sorted_by_name"
+_PUBLICATION_TEST = f"{TOOLS}::test_a_tool_is_the_published_one_under_its_exposed_name"
+_PASSTHROUGH_TEST = f"{CALL}::test_arguments_are_passed_through_and_the_servers_complaint_comes_back_in_full"
+_SORTING_TEST = f"{TOOLS}::test_the_tools_of_all_servers_are_one_list_sorted_by_name"
 _DOWN_AT_START = (
     f"{JOURNEY}::"
     "test_a_server_that_is_down_at_the_start_is_a_logged_warning_and_zero_tools_and_all_else_works"
 )
 _NOTHING_STARTS = f"{OPEN}::test_opening_starts_nothing"
-_MODEL_GETS = f"{CALL}::test_a_model_gets_exactly_what_the_documents_say"
+_MODEL_GETS = f"{CALL}::test_a_model_gets_the_documented_result"
 
 V1_14_1 = (
     Requirement(
@@ -540,7 +540,9 @@ V1_14_1 = (
         "Context7 is a remote service at `https://mcp.context7.com/mcp`.",
         (f"{ROOM}::test_the_shipped_example_is_valid_and_enables_nothing",),
     ),
-    Requirement("v1.14.1/D1.2", _ONE, "Uses the MCP Streamable HTTP transport.", (_DISCOVERED, _CALLED)),
+    Requirement(
+        "v1.14.1/D1.2", _ONE, "Uses the MCP Streamable HTTP transport.", (_DISCOVERY_TEST, _CALL_TEST)
+    ),
     Requirement(
         "v1.14.1/D1.3",
         _ONE,
@@ -555,7 +557,7 @@ V1_14_1 = (
         "MCP tools get a `context7_` prefix to avoid collisions with BooCode's native tools.",
         (
             _BY_BOTH,
-            _DISCOVERED,
+            _DISCOVERY_TEST,
             f"{TOOLS}::test_a_native_tool_keeps_its_name_and_the_servers_tool_gets_a_hash",
         ),
     ),
@@ -564,7 +566,7 @@ V1_14_1 = (
         _ONE,
         "Context7's tools are `resolve-library-id` and `query-docs` — these become "
         "`context7_resolve-library-id` and `context7_query-docs`.",
-        (_DISCOVERED, _DASHES),
+        (_DISCOVERY_TEST, _DASHES),
     ),
     Requirement(
         "v1.14.1/D2.3",
@@ -572,12 +574,12 @@ V1_14_1 = (
         "The prefix is stripped before calling the MCP server's `tools/call`.",
         (_OWN_NAME,),
     ),
-    Requirement("v1.14.1/D3.1", _ONE, "BooChat is read-only through v1.x.", (_NOT_SHOWN, _REJECTED)),
+    Requirement("v1.14.1/D3.1", _ONE, "BooChat is read-only through v1.x.", (_NOT_SHOWN, _REJECTION_TEST)),
     Requirement(
         "v1.14.1/D3.2",
         _ONE,
         "The MCP client rejects any tool whose `annotations?.readOnly === false`.",
-        (_THE_KEY, _REJECTED),
+        (_THE_KEY, _REJECTION_TEST),
         overruled=SLIP,
     ),
     Requirement(
@@ -604,7 +606,7 @@ V1_14_1 = (
         "v1.14.1/D3.6",
         _ONE,
         "The guard catches explicitly-declared write tools.",
-        (_NOT_SHOWN, _CALLED),
+        (_NOT_SHOWN, _CALL_TEST),
     ),
     Requirement(
         "v1.14.1/D4.1",
@@ -628,21 +630,21 @@ V1_14_1 = (
         "For MCP tools: - `jsonSchema` is built directly from the MCP tool's `inputSchema` (it's "
         "already JSON "
         "Schema).",
-        (_PUBLISHED, f"{TOOLS}::test_tools_come_ready_for_a_providers_api"),
+        (_PUBLICATION_TEST, f"{TOOLS}::test_tools_come_ready_for_a_providers_api"),
     ),
     Requirement(
         "v1.14.1/D4.4",
         _ONE,
         "- `inputSchema` uses `z.record(z.unknown())` as a pass-through — the MCP server does its own "
         "validation.",
-        (_PASSED_ON,),
+        (_PASSTHROUGH_TEST,),
     ),
     Requirement(
         "v1.14.1/D4.5",
         _ONE,
         "Double-validating with a generated Zod schema from JSON Schema adds complexity with no value for a "
         "PoC.",
-        (_PASSED_ON,),
+        (_PASSTHROUGH_TEST,),
     ),
     Requirement(
         "v1.14.1/D5.1",
@@ -655,7 +657,7 @@ V1_14_1 = (
         _ONE,
         "Add an `appendMcpTools(tools: ToolDef[])` function that pushes MCP tools, re-sorts alphabetically, "
         "and rebuilds `TOOLS_BY_NAME` and `READ_ONLY_TOOL_NAMES`.",
-        (_SORTED, f"{NAMES}::test_names_are_sound_unique_alphabetical_and_reversible"),
+        (_SORTING_TEST, f"{NAMES}::test_names_are_sound_unique_alphabetical_and_reversible"),
     ),
     Requirement(
         "v1.14.1/D5.3", _ONE, "Called once at startup after MCP init.", (_NOTHING_STARTS,), overruled=LAZY
@@ -734,7 +736,7 @@ V1_14_1 = (
         "v1.14.1/D8.4",
         _ONE,
         '- Empty content: return `"(no output)"`.',
-        (_MODEL_GETS, f"{SHAPING}::test_empty_content_is_no_output"),
+        (_MODEL_GETS, f"{SHAPING}::test_empty_content_has_no_output"),
     ),
     Requirement(
         "v1.14.1/D8.5",
@@ -748,29 +750,29 @@ V1_14_1 = (
 
 _MANY = "boochat-v1.15-decisions.md"
 _THEIR_EXAMPLE = f"{COMPATIBLE}::test_the_example_of_boochat_is_valid"
-_SWITCHED_OFF = f"{COMPATIBLE}::test_a_server_is_switched_off_by_enabled_or_disabled"
-_NAMED_FILE = f"{JOURNEY}::test_a_variable_names_the_file_in_place_of_the_data_directorys"
+_SWITCH_TEST = f"{COMPATIBLE}::test_a_server_is_switched_off_by_enabled_or_disabled"
+_FILE_VARIABLE_TEST = f"{JOURNEY}::test_a_variable_names_the_file_in_place_of_the_data_directorys"
 _REGISTRY = (
     f"{JOURNEY}::test_servers_of_every_transport_are_one_registry_of_named_clients_with_one_list_of_tools"
 )
-_ONE_A_LINE = f"{JOURNEY}::test_what_goes_to_a_child_is_one_json_message_a_line"
+_ONE_A_LINE = f"{JOURNEY}::test_a_child_gets_one_json_message_a_line"
 _OLDER = f"{BAD_HTTP}::test_a_server_of_the_older_transport_works"
 _STAYS = f"{CALL}::test_calls_go_over_one_connection_that_stays"
 _EXITS = f"{JOURNEY}::test_a_child_that_exits_is_a_logged_error_and_unavailable_and_is_not_started_again"
 _STAYS_AWAY = f"{BAD_STDIO}::test_a_server_that_exits_stays_away_until_someone_restarts_it"
-_TOLD_TO_GO = (
+_SHUTDOWN_TEST = (
     f"{JOURNEY}::test_at_the_end_every_child_is_told_to_go_and_what_stays_is_killed_after_five_seconds"
 )
 _NOT_FOUND = f"{JOURNEY}::test_a_command_that_is_not_found_is_a_logged_warning_and_the_server_is_skipped"
 _NO_VARIABLES = f"{JOURNEY}::test_the_variables_of_the_single_server_version_configure_nothing"
-_AGENT_SEES = f"{TOOLS}::test_an_agent_sees_what_its_patterns_let_through_and_can_call_no_more"
+_AGENT_SEES = f"{TOOLS}::test_an_agent_sees_and_calls_only_tools_matching_its_patterns"
 _TO_THE_LETTER = f"{TOOL_LIST}::test_the_examples_of_the_decision_are_read_to_the_letter"
 _LAST_WINS = f"{PATTERNS}::test_the_last_match_wins"
-_SCAN = f"{PATTERNS}::test_a_list_allows_what_a_scan_from_left_to_right_allows"
+_SCAN = f"{PATTERNS}::test_a_list_equals_a_scan_from_left_to_right"
 _ONE_FAILS = f"{CALL}::test_one_server_that_fails_blocks_no_other"
 _CAT = f"{SMOKE}::test_4_a_dummy_server_that_is_cat_fails_with_a_logged_warning_and_the_other_works"
 _ARCHITECT = f"{SMOKE}::test_5_an_agent_with_a_glob_in_its_tools_sees_only_those"
-_STOPPED = f"{SMOKE}::test_6_a_stopped_program_leaves_no_child_processes"
+_STOP_TEST = f"{SMOKE}::test_6_a_stopped_program_leaves_no_child_processes"
 
 V1_15_DECISIONS = (
     Requirement(
@@ -788,7 +790,9 @@ V1_15_DECISIONS = (
         "Both are bind-mounted from the host's `data/` directory.",
         no_behaviour="how one deployment mounts its folder",
     ),
-    Requirement("v1.15/D1.3", _MANY, "Override via `MCP_CONFIG_PATH` env var.", (_NAMED_FILE, _ORDER)),
+    Requirement(
+        "v1.15/D1.3", _MANY, "Override via `MCP_CONFIG_PATH` env var.", (_FILE_VARIABLE_TEST, _ORDER)
+    ),
     Requirement(
         "v1.15/D1.4",
         _MANY,
@@ -827,13 +831,13 @@ V1_15_DECISIONS = (
         _MANY,
         "BooCode adds `enabled` (boolean toggle per server, default true) which opencode doesn't have — "
         "harmless extra key.",
-        (_SWITCHED_OFF,),
+        (_SWITCH_TEST,),
     ),
     Requirement(
         "v1.15/D3.1",
         _MANY,
         "- **streamableHttp**: For remote servers (Context7, future cloud MCP services).",
-        (_DISCOVERED, _REGISTRY),
+        (_DISCOVERY_TEST, _REGISTRY),
     ),
     Requirement(
         "v1.15/D3.2",
@@ -958,7 +962,7 @@ V1_15_DECISIONS = (
         "v1.15/D5.11",
         _MANY,
         "Globs use a simple `minimatch`-style check: `*` matches any characters.",
-        (f"{GLOB}::test_a_glob_fits_what_its_definition_says",),
+        (f"{GLOB}::test_a_glob_matches_by_its_definition",),
     ),
     Requirement(
         "v1.15/D5.12",
@@ -982,7 +986,7 @@ V1_15_DECISIONS = (
         "v1.15/D6.2",
         _MANY,
         "The read-only invariant guard is the BooChat-era defense.",
-        (_REJECTED, _NOT_SHOWN),
+        (_REJECTION_TEST, _NOT_SHOWN),
     ),
     Requirement(
         "v1.15/D6.3",
@@ -1002,7 +1006,7 @@ V1_15_DECISIONS = (
         "No need to persist server state to DB when the config file is the source of truth and tools are "
         "re-discovered on every boot.",
         (f"{ZERO}::test_after_a_first_listing_a_new_yard_lists_explains_and_finds_while_starting_nothing",),
-        overruled=KEPT,
+        overruled=KEPT_CATALOGUE,
     ),
     Requirement("v1.15/D7.1", _MANY, "- Spawn on `initialize()`.", (_NOTHING_STARTS,), overruled=LAZY),
     Requirement("v1.15/D7.2", _MANY, "Persistent connection for server lifetime (not per-call).", (_STAYS,)),
@@ -1018,13 +1022,13 @@ V1_15_DECISIONS = (
         "v1.15/D7.6",
         _MANY,
         "- On BooCode shutdown (`app.addHook('onClose')`): send SIGTERM to all stdio children.",
-        (_TOLD_TO_GO,),
+        (_SHUTDOWN_TEST,),
     ),
     Requirement(
         "v1.15/D7.7",
         _MANY,
         "Wait up to 5s, then SIGKILL.",
-        (_TOLD_TO_GO, f"{BAD_STDIO}::test_a_server_that_will_not_go_is_killed_within_bounds"),
+        (_SHUTDOWN_TEST, f"{BAD_STDIO}::test_a_server_that_will_not_go_is_killed_within_bounds"),
     ),
     Requirement(
         "v1.15/D7.8",
@@ -1048,14 +1052,14 @@ V1_15_DECISIONS = (
         "v1.15/D8.2",
         _MANY,
         "They're superseded by the JSON config file's `context7` entry.",
-        (_DISCOVERED, f"{ROOM}::test_the_example_works_once_it_is_switched_on"),
+        (_DISCOVERY_TEST, f"{ROOM}::test_the_example_works_once_it_is_switched_on"),
     ),
     Requirement("v1.15/D8.3", _MANY, "The PoC was explicitly designed as throwaway.", no_behaviour=HISTORY),
     Requirement(
         "v1.15/D8.4",
         _MANY,
         "Migration path for anyone who had the env vars set: add a `data/mcp.json` with the Context7 entry.",
-        (f"{ROOM}::test_the_shipped_example_is_valid_and_enables_nothing", _DISCOVERED),
+        (f"{ROOM}::test_the_shipped_example_is_valid_and_enables_nothing", _DISCOVERY_TEST),
     ),
     Requirement(
         "v1.15/D8.5",
@@ -1084,7 +1088,7 @@ V1_15_SCOPE = (
         "v1.15/S1.2",
         _SCOPE,
         "Env var `MCP_CONFIG_PATH` points to it (default `/data/mcp.json`).",
-        (_NAMED_FILE, _ORDER),
+        (_FILE_VARIABLE_TEST, _ORDER),
     ),
     Requirement(
         "v1.15/S1.3",
@@ -1102,7 +1106,7 @@ V1_15_SCOPE = (
         "Zod-validated at startup.",
         (
             f"{COMPATIBLE}::test_and_is_validated_the_same_way",
-            f"{OPEN}::test_what_is_wrong_with_a_configuration_is_told_at_once",
+            f"{OPEN}::test_an_invalid_configuration_is_reported_at_once",
         ),
     ),
     Requirement(
@@ -1123,7 +1127,7 @@ V1_15_SCOPE = (
         "v1.15/S1.7",
         _SCOPE,
         "- `url` (HTTP) or `command` + `args` + `env` (stdio)",
-        (f"{COMPATIBLE}::test_an_entry_that_cannot_be_reached_is_an_error", _A_CHILD, _DISCOVERED),
+        (f"{COMPATIBLE}::test_an_entry_that_cannot_be_reached_is_an_error", _A_CHILD, _DISCOVERY_TEST),
     ),
     Requirement(
         "v1.15/S1.8",
@@ -1131,7 +1135,7 @@ V1_15_SCOPE = (
         "- `headers` (HTTP, optional) — for API keys",
         (f"{JOURNEY}::test_headers_of_the_entry_arrive_at_the_server_with_every_request",),
     ),
-    Requirement("v1.15/S1.9", _SCOPE, "- `enabled` (boolean, default true)", (_SWITCHED_OFF,)),
+    Requirement("v1.15/S1.9", _SCOPE, "- `enabled` (boolean, default true)", (_SWITCH_TEST,)),
     Requirement(
         "v1.15/S2.0",
         _SCOPE,
@@ -1142,7 +1146,7 @@ V1_15_SCOPE = (
         "v1.15/S2.1",
         _SCOPE,
         "On startup: 1. Read `/data/mcp.json` (or path from `MCP_CONFIG_PATH`)",
-        (_NAMED_FILE, f"{OPEN}::test_nothing_named_takes_the_data_directorys_file"),
+        (_FILE_VARIABLE_TEST, f"{OPEN}::test_nothing_named_takes_the_data_directorys_file"),
     ),
     Requirement(
         "v1.15/S2.2",
@@ -1161,13 +1165,13 @@ V1_15_SCOPE = (
         "v1.15/S2.4",
         _SCOPE,
         "4. Apply read-only invariant guard per-tool (reject `readOnlyHint: false`)",
-        (_NOT_SHOWN, _REJECTED),
+        (_NOT_SHOWN, _REJECTION_TEST),
     ),
     Requirement(
         "v1.15/S2.5",
         _SCOPE,
         "5. Append all MCP tools to `ALL_TOOLS` in a single `appendMcpTools()` call",
-        (_SORTED,),
+        (_SORTING_TEST,),
     ),
     Requirement(
         "v1.15/S2.6",
@@ -1237,7 +1241,7 @@ V1_15_SCOPE = (
         "v1.15/S3.8",
         _SCOPE,
         "- On BooCode shutdown (`app.addHook('onClose')`): kill child processes.",
-        (_TOLD_TO_GO, _STOPPED),
+        (_SHUTDOWN_TEST, _STOP_TEST),
     ),
     Requirement(
         "v1.15/S4.1",
@@ -1250,7 +1254,7 @@ V1_15_SCOPE = (
         _SCOPE,
         "Extend to support glob patterns via a lightweight matcher: - `context7_*` — all tools from the "
         "context7 server",
-        (_ARCHITECT, f"{GLOB}::test_a_glob_fits_what_its_definition_says"),
+        (_ARCHITECT, f"{GLOB}::test_a_glob_matches_by_its_definition"),
     ),
     Requirement(
         "v1.15/S4.3",
@@ -1285,15 +1289,15 @@ V1_15_SCOPE = (
         "Parser change in `agents.ts`: when validating `tools:`, don't reject unknown names if they contain "
         "`*` (glob patterns can't be validated against the current tool list since MCP tools are discovered "
         "at runtime).",
-        (f"{KNOWN}::test_a_pattern_that_matches_nothing_is_reported_and_never_rejected",),
+        (f"{PATTERN_CHECK}::test_a_pattern_that_matches_nothing_is_reported_and_never_rejected",),
     ),
     Requirement(
         "v1.15/S4.10",
         _SCOPE,
         "Exact names are still validated.",
         (
-            f"{KNOWN}::test_a_plain_name_that_no_tool_has_is_an_error_with_a_suggestion",
-            f"{KNOWN}::test_a_name_that_may_belong_to_a_server_not_yet_listed_is_a_warning",
+            f"{PATTERN_CHECK}::test_a_plain_name_that_no_tool_has_is_an_error_with_a_suggestion",
+            f"{PATTERN_CHECK}::test_a_name_that_may_belong_to_a_server_not_yet_listed_is_a_warning",
         ),
     ),
     Requirement(
@@ -1306,7 +1310,7 @@ V1_15_SCOPE = (
         "v1.15/S5.2",
         _SCOPE,
         "They're superseded by the JSON config file.",
-        (_NO_VARIABLES, _DISCOVERED),
+        (_NO_VARIABLES, _DISCOVERY_TEST),
     ),
     Requirement(
         "v1.15/S5.3",
@@ -1319,9 +1323,11 @@ V1_15_SCOPE = (
         _SCOPE,
         "BooChat's read-only guarantee stays: every MCP tool with `readOnlyHint: false` is rejected at "
         "discovery.",
-        (_NOT_SHOWN, _DISCOVERED),
+        (_NOT_SHOWN, _DISCOVERY_TEST),
     ),
-    Requirement("v1.15/S6.2", _SCOPE, "This applies globally, not per-server.", (_GLOBAL_GUARD, _REJECTED)),
+    Requirement(
+        "v1.15/S6.2", _SCOPE, "This applies globally, not per-server.", (_GLOBAL_GUARD, _REJECTION_TEST)
+    ),
     Requirement(
         "v1.15/S6.3",
         _SCOPE,
@@ -1344,7 +1350,7 @@ V1_15_SCOPE = (
         "v1.15/rules.2",
         _SCOPE,
         "- Read-only invariant: reject any MCP tool with `readOnlyHint: false`.",
-        (_REJECTED, _NOT_SHOWN, _GLOBAL_GUARD),
+        (_REJECTION_TEST, _NOT_SHOWN, _GLOBAL_GUARD),
     ),
     Requirement(
         "v1.15/rules.3",
@@ -1358,7 +1364,7 @@ V1_15_SCOPE = (
             f"{BAD_HTTP}::test_many_bad_servers_at_once_fail_alone",
         ),
     ),
-    Requirement("v1.15/rules.4", _SCOPE, "- Alpha-sort of ALL_TOOLS preserved.", (_SORTED,)),
+    Requirement("v1.15/rules.4", _SCOPE, "- Alpha-sort of ALL_TOOLS preserved.", (_SORTING_TEST,)),
     Requirement(
         "v1.15/rules.5",
         _SCOPE,
@@ -1372,13 +1378,13 @@ V1_15_SCOPE = (
         "v1.15/smoke.1",
         _SCOPE,
         "1. Create `/data/mcp.json` with Context7 enabled. Restart. Confirm tools discovered + logged.",
-        (_DISCOVERED,),
+        (_DISCOVERY_TEST,),
     ),
     Requirement(
         "v1.15/smoke.2",
         _SCOPE,
         "2. Send a chat asking about library docs. Confirm `context7_*` tools called + results rendered.",
-        (_CALLED, f"{CHAT}::test_an_agent_sees_only_its_own_tools_and_the_page_says_why"),
+        (_CALL_TEST, f"{CHAT}::test_an_agent_sees_only_its_own_tools_and_the_page_says_why"),
     ),
     Requirement(
         "v1.15/smoke.3",
@@ -1404,7 +1410,7 @@ V1_15_SCOPE = (
         "v1.15/smoke.6",
         _SCOPE,
         "6. Stop boocode, confirm child processes are killed (no orphans).",
-        (_STOPPED, f"{SURVIVES}::test_after_kill_9_no_process_of_theirs_is_left"),
+        (_STOP_TEST, f"{SURVIVES}::test_after_kill_9_no_process_of_theirs_is_left"),
     ),
 )
 
@@ -1420,7 +1426,7 @@ BODHI = (
         (
             f"{SIGNING}::test_a_document_is_used_where_the_server_takes_it",
             f"{SIGNING}::test_dynamic_registration_is_used_where_the_admin_wants_it",
-            f"{SIGNING}::test_what_the_admin_entered_is_used",
+            f"{SIGNING}::test_credentials_entered_by_the_admin_are_used",
         ),
         overruled="DESIGN section 4, registration: what the admin entered, else a metadata document, else "
         "dynamic; a setting restores this order",
@@ -1464,8 +1470,8 @@ BODHI = (
         "**Decision:** No caching",
         (
             f"{CACHE}::test_a_server_with_ttl_zero_is_asked_each_time_and_nothing_is_kept",
-            f"{ZERO}::test_a_server_whose_listing_is_never_kept_is_asked_each_time",
-            f"{INSTANCES}::test_an_instance_is_listed_anew_for_each_listing_and_call_and_nothing_is_stored",
+            f"{ZERO}::test_a_server_with_uncacheable_listings_is_listed_each_time",
+            f"{INSTANCES}::test_an_instance_is_listed_again_for_each_listing_and_call_and_nothing_is_stored",
         ),
     ),
     Requirement(
@@ -1473,8 +1479,8 @@ BODHI = (
         _BODHI,
         "**Decision:** Fetch and display server metadata on add/view",
         (
-            f"{PAGES_REGISTRY}::test_viewing_shows_what_the_server_has",
-            f"{API_SERVERS}::test_a_preview_shows_what_a_server_has",
+            f"{PAGES_REGISTRY}::test_viewing_shows_the_features_of_the_server",
+            f"{API_SERVERS}::test_a_preview_shows_the_features_of_a_server",
         ),
     ),
     Requirement(
@@ -1520,7 +1526,7 @@ BODHI = (
         "bodhi/redirect",
         _BODHI,
         "**Decision:** `/ui/auth/mcp/callback`",
-        (f"{COMING_BACK}::test_somebody_goes_to_their_provider_and_comes_back_ready",),
+        (f"{COMING_BACK}::test_a_user_signs_in_at_the_provider_and_the_instance_is_ready",),
     ),
     Requirement("bodhi/transport", _BODHI, "**Decision:** `streamable_http` only", (_OLDER,), overruled=SSE),
     Requirement(
@@ -1535,7 +1541,7 @@ BODHI = (
         "**Decision:** No validation on add",
         (
             f"{DRAFTS}::test_any_web_address_is_taken_unchecked",
-            f"{API_SERVERS}::test_any_web_address_is_taken_unasked",
+            f"{API_SERVERS}::test_any_web_address_is_accepted",
         ),
     ),
     Requirement(
@@ -1561,7 +1567,7 @@ BODHI = (
         _BODHI,
         "**Decision:** MCP list page (`/ui/mcp`)",
         (
-            f"{COMING_BACK}::test_somebody_goes_to_their_provider_and_comes_back_ready",
+            f"{COMING_BACK}::test_a_user_signs_in_at_the_provider_and_the_instance_is_ready",
             f"{TEAM}::test_a_person_connects_two_accounts_loses_one_and_repairs_it",
         ),
     ),
@@ -1579,9 +1585,9 @@ BODHI = (
         _BODHI,
         "**Decision:** Full error always",
         (
-            _PASSED_ON,
+            _PASSTHROUGH_TEST,
             f"{FAILURE}::test_a_servers_complaint_goes_back_in_full",
-            f"{FAILURE}::test_what_stood_in_the_body_of_an_http_error_is_shown",
+            f"{FAILURE}::test_the_body_of_an_http_error_is_shown",
         ),
     ),
 )

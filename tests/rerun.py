@@ -18,7 +18,7 @@ __all__ = ["run"]
 
 MAX_RERUN_TESTS = 10
 """To be lowered to 2 after three full runs without a failure."""
-_TESTS_FAILED = 1
+_TEST_FAILURE_CODE = 1
 """Exit code of pytest if all tests ran and some failed. Interruptions and its own errors have other codes."""
 
 
@@ -26,16 +26,22 @@ def run(options: Sequence[str]) -> int:
     """Run pytest with these options, and again for a few failed tests. Return the exit code."""
     with tempfile.TemporaryDirectory(prefix="toolyard-tests-") as cache:
         code = _run_pytest("-o", f"cache_dir={cache}", *options)
-        failed = _read_failed_tests(Path(cache)) if code == _TESTS_FAILED else []
+        failed_tests = _read_failed_tests(Path(cache)) if code == _TEST_FAILURE_CODE else []
     # A file that cannot be imported is listed without the name of a test.
-    if not failed or len(failed) > MAX_RERUN_TESTS or not all("::" in each for each in failed):
+    if (
+        not failed_tests
+        or len(failed_tests) > MAX_RERUN_TESTS
+        or not all("::" in each for each in failed_tests)
+    ):
         return code
-    _print_block("These tests failed, and run once more, alone:", *failed)
-    code = _run_pytest("-q", "-p", "no:xdist", "-p", "no:cacheprovider", *failed)
+    _print_block("These tests failed, and run once more, alone:", *failed_tests)
+    code = _run_pytest("-q", "-p", "no:xdist", "-p", "no:cacheprovider", *failed_tests)
     if code:
         _print_block("Failed twice; see above.")
         return code
-    _print_block("DEFECTS: these tests failed and passed alone. Correct the test or the product:", *failed)
+    _print_block(
+        "DEFECTS: these tests failed and passed alone. Correct the test or the product:", *failed_tests
+    )
     return 0
 
 

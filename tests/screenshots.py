@@ -31,11 +31,11 @@ FIRST_PAGES = ("home", "instances", "instances-nothing-found")
 """Pages to capture first, because later requests change the states that they show."""
 
 
-def free_port(wanted: int = 0) -> int:
+def free_port(preferred_port: int = 0) -> int:
     """Return the wanted port if it is free, so that images stay the same, else any free port."""
     with socket.socket() as probe:
         try:
-            probe.bind(("127.0.0.1", wanted))
+            probe.bind(("127.0.0.1", preferred_port))
         except OSError:
             return free_port()
         return probe.getsockname()[1]
@@ -122,7 +122,7 @@ def settle(page: Page) -> None:
 
 
 def take_screenshot(
-    browser: Browser, base: str, wanted: dict[str, str], folder: Path, schemes: tuple[Scheme, ...]
+    browser: Browser, base: str, paths_by_name: dict[str, str], folder: Path, schemes: tuple[Scheme, ...]
 ) -> None:
     for scheme in schemes:
         for size, (width, height) in SIZES.items():
@@ -130,7 +130,7 @@ def take_screenshot(
                 viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
             )
             page = context.new_page()
-            for name, path in wanted.items():
+            for name, path in paths_by_name.items():
                 page.set_viewport_size({"width": width, "height": WINDOW_HEIGHTS.get(name, height)})
                 page.goto(base + path)
                 settle(page)
@@ -160,10 +160,10 @@ def main(folder: Path, names: list[str]) -> None:
         serve = [sys.executable, "-m", "toolyard", "--data-dir", str(data), "serve", "--port", str(port)]
         with run_program(docs, docs_port), run_program(serve, port), sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=OPTIONS)
-            wanted = {name: path for name, path in pages(ids).items() if not names or name in names}
+            paths_by_name = {name: path for name, path in pages(ids).items() if not names or name in names}
             # Chats and agents contact every server, and those of the demo data do not answer.
-            before = {name: wanted.pop(name) for name in FIRST_PAGES if name in wanted}
-            for some in (before, wanted):
+            before = {name: paths_by_name.pop(name) for name in FIRST_PAGES if name in paths_by_name}
+            for some in (before, paths_by_name):
                 take_screenshot(browser, f"http://127.0.0.1:{port}", some, folder, ("light", "dark"))
             browser.close()
 

@@ -29,10 +29,10 @@ def copy_template(folder: Path) -> Path:
 def _empty() -> bytes:
     from toolyard.store.sql.open import DATABASE_FILE_NAME, open_database
 
-    with tempfile.TemporaryDirectory() as made:
-        engines, _ = open_database(Path(made), None, "a key for tests, long enough")
+    with tempfile.TemporaryDirectory() as temporary_directory:
+        engines, _ = open_database(Path(temporary_directory), None, "a key for tests, long enough")
         engines.dispose()
-        file = Path(made) / DATABASE_FILE_NAME
+        file = Path(temporary_directory) / DATABASE_FILE_NAME
         with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as database:
             # Remove the check value of the key; the first process that opens the copy stores its own.
             database.execute("DELETE FROM keys")

@@ -60,9 +60,9 @@ def package_of(path: Path) -> str:
     return path.relative_to(SRC).parts[0].removesuffix(".py")
 
 
-def imported_packages(path: Path) -> list[tuple[int, str]]:
+def find_imported_packages(path: Path) -> list[tuple[int, str]]:
     """Return the line and package of each import of this project, type-checking imports included."""
-    found: list[tuple[int, str]] = []
+    violations: list[tuple[int, str]] = []
     for node in ast.walk(ast.parse(path.read_text())):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -72,8 +72,8 @@ def imported_packages(path: Path) -> list[tuple[int, str]]:
             module = node.module or ""
             submodules = [f"toolyard.{a.name}" for a in node.names if a.name != "__version__"]
             names = submodules if module == "toolyard" else [module]
-        found += [(node.lineno, name.split(".")[1]) for name in names if name.startswith("toolyard.")]
-    return found
+        violations += [(node.lineno, name.split(".")[1]) for name in names if name.startswith("toolyard.")]
+    return violations
 
 
 def import_violations(path: Path) -> Iterator[str]:
@@ -83,7 +83,7 @@ def import_violations(path: Path) -> Iterator[str]:
     if package not in PACKAGES:
         yield f"{path} is not in a known package"
         return
-    for line, target in imported_packages(path):
+    for line, target in find_imported_packages(path):
         if target not in PACKAGES:
             yield f"{path}:{line} imports toolyard.{target}, which is not a known package"
         elif PACKAGES.index(target) > PACKAGES.index(package) and (package, target) not in LIBRARY_INTERFACE:
@@ -99,7 +99,7 @@ def imports_by_module() -> dict[str, set[str]]:
     """Return the modules of this project that each module imports, also for types or inside a function."""
     names = {".".join(("toolyard", *path.relative_to(SRC).with_suffix("").parts)): path for path in modules()}
     paths = {name.removesuffix(".__init__"): path for name, path in names.items()}
-    found: dict[str, set[str]] = {}
+    packages: dict[str, set[str]] = {}
     for module, path in paths.items():
         targets: set[str] = set()
         for node in ast.walk(ast.parse(path.read_text())):
@@ -108,21 +108,21 @@ def imports_by_module() -> dict[str, set[str]]:
             elif isinstance(node, ast.ImportFrom) and node.module is not None:
                 members = [f"{node.module}.{alias.name}" for alias in node.names]
                 targets |= {member if member in paths else node.module for member in members}
-        found[module] = targets & paths.keys() - {module}
-    return found
+        packages[module] = targets & paths.keys() - {module}
+    return packages
 
 
 def import_circles(imports: dict[str, set[str]]) -> list[set[str]]:
     """Return the sets of modules that import each other, directly or through others of the set."""
     reachable = {module: set(targets) for module, targets in imports.items()}
-    changed = True
-    while changed:
-        changed = False
-        for found in reachable.values():
-            more = set[str]().union(*(reachable[each] for each in found)) - found
-            found |= more
-            changed = changed or bool(more)
-    in_circles = {module for module, found in reachable.items() if module in found}
+    is_changed = True
+    while is_changed:
+        is_changed = False
+        for cycle in reachable.values():
+            more = set[str]().union(*(reachable[each] for each in cycle)) - cycle
+            cycle |= more
+            is_changed = is_changed or bool(more)
+    in_circles = {module for module, cycle in reachable.items() if module in cycle}
     circles = [
         {other for other in in_circles if other in reachable[module] and module in reachable[other]}
         for module in sorted(in_circles)
@@ -139,7 +139,7 @@ def test_modules_do_not_import_each_other_in_a_circle() -> None:
     assert import_circles(imports_by_module()) == []
 
 
-def imported_names(path: Path) -> set[str]:
+def find_imported_names(path: Path) -> set[str]:
     """Return the full names of everything that a module imports."""
     return {
         f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name
@@ -160,7 +160,7 @@ def test_only_entry_modules_hold_all_services() -> None:
         if package_of(path) != "core"
         and any(
             name in composition or (name.startswith("toolyard.") and name.rpartition(".")[2] in all_services)
-            for name in imported_names(path)
+            for name in find_imported_names(path)
         )
     }
     assert holders == ENTRY_MODULES
@@ -170,7 +170,7 @@ def test_only_the_command_serve_imports_the_web_app_when_it_runs() -> None:
     importers = {
         path.relative_to(SRC / "cli").as_posix()
         for path in (SRC / "cli").rglob("*.py")
-        if "web" in {package for _, package in imported_packages(path)}
+        if "web" in {package for _, package in find_imported_packages(path)}
     }
     assert importers == {"commands/serve.py"}
     tree = ast.parse((SRC / "cli/commands/serve.py").read_text())
@@ -191,7 +191,7 @@ def test_folders_stay_small() -> None:
     assert [folder for folder in folders if len(list(folder.glob("*.py"))) > MAX_MODULES_IN_A_FOLDER] == []
 
 
-def discarded_outcomes(path: Path) -> Iterator[str]:
+def find_discarded_outcomes(path: Path) -> Iterator[str]:
     """Yield each ``gather(…, return_exceptions=True)`` with an unused result: it hides failures."""
     for node in ast.walk(ast.parse(path.read_text())):
         if (
@@ -205,4 +205,4 @@ def discarded_outcomes(path: Path) -> Iterator[str]:
 def test_tests_use_the_outcomes_of_their_tasks() -> None:
     paths = [*TESTS.rglob("test_*.py"), *TESTS.rglob("conftest.py")]
     assert len(paths) > 200
-    assert [place for path in paths for place in discarded_outcomes(path)] == []
+    assert [place for path in paths for place in find_discarded_outcomes(path)] == []

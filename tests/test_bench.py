@@ -28,7 +28,7 @@ from harness import gateways  # noqa: E402
 from harness.bars import BARS, Bar, judge  # noqa: E402
 from harness.client_phases import PEERS, Run, Sizes  # noqa: E402
 from harness.clients import bare, connect, ordinary  # noqa: E402
-from harness.processes import Failed, Missing, http_servers, worker  # noqa: E402
+from harness.processes import ChildFailed, Missing, http_servers, worker  # noqa: E402
 from harness.raw_http_client import Line, Peer  # noqa: E402
 from harness.report import Column, Section, peer_table, replace_between, verdict_table  # noqa: E402
 
@@ -105,7 +105,7 @@ async def test_the_reference_client_finds_the_same_server_over_both_transports(e
                 assert (await client.call_tool("echo", {"text": "x"})).content[0].text == "x"
 
 
-async def test_a_modern_request_whose_header_differs_from_its_body_is_refused() -> None:
+async def test_a_modern_request_with_contradicting_header_and_body_is_refused() -> None:
     async with http_servers() as urls:
         answer = await post(urls[0], request("tools/list"), Mcp_Method="tools/call")
     assert answer.startswith(b"HTTP/1.1 400 ")
@@ -113,10 +113,10 @@ async def test_a_modern_request_whose_header_differs_from_its_body_is_refused() 
 
 
 async def test_a_subscription_is_acknowledged_first_and_stays_open() -> None:
-    asked = request("subscriptions/listen", notifications={"toolsListChanged": True})
+    response = request("subscriptions/listen", notifications={"toolsListChanged": True})
     headers = {"Mcp_Method": "subscriptions/listen", "MCP_Protocol_Version": "2026-07-28"}
     async with http_servers() as urls:
-        answer = await post(urls[0], asked, **headers)
+        answer = await post(urls[0], response, **headers)
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"text/event-stream" in head
     message = json.loads(body.split(b"data: ")[1].split(b"\n")[0])
@@ -136,9 +136,9 @@ async def test_a_driver_answers_every_command(peer: str, kind: str) -> None:
         worker(peer, sys.executable, *PEERS[peer].driver) as driver,
     ):
         target = run.stdio(20) if kind == "stdio" else {"url": urls[0]}
-        opened = await driver.ask("open", targets=[target, target])
-        assert opened["tools"] == [23, 23]
-        assert opened["cpu"] > 0
+        open_times = await driver.ask("open", targets=[target, target])
+        assert open_times["tools"] == [23, 23]
+        assert open_times["cpu"] > 0
         assert (await driver.ask("list", times=3))["tools"] == 23
         assert (await driver.ask("calls", times=5, at_once=3))["wall"] > 0
         assert (await driver.ask("big", megabytes=2))["wall"] > 0
@@ -147,7 +147,7 @@ async def test_a_driver_answers_every_command(peer: str, kind: str) -> None:
 
 async def test_a_failing_command_is_told_and_the_driver_lives_on() -> None:
     async with worker("floor", sys.executable, "peers.floor") as driver:
-        with pytest.raises(Failed, match="floor: open: ConnectionRefused"):
+        with pytest.raises(ChildFailed, match="floor: open: ConnectionRefused"):
             await driver.ask("open", targets=[{"url": "http://127.0.0.1:9/mcp"}])
         assert await driver.ask("memory") is not None
 
@@ -168,18 +168,18 @@ def test_every_round_begins_with_another_peer_and_leaves_none_out() -> None:
 
 def test_a_bar_is_met_on_its_side_of_the_limit_only() -> None:
     bars = (Bar("cpu", "m", 0.25), Bar("rate", "m", 0.25, "at least"), Bar("none", "other", 1))
-    met = [verdict.met for verdict in judge({"m": {"mcp": 4.0, "toolyard": 0.9}}, bars)]
-    assert met == [True, False, False]
-    met = [verdict.met for verdict in judge({"m": {"mcp": 4.0, "toolyard": 1.1}}, bars)]
-    assert met == [False, True, False]
+    results_met = [verdict.met for verdict in judge({"m": {"mcp": 4.0, "toolyard": 0.9}}, bars)]
+    assert results_met == [True, False, False]
+    results_met = [verdict.met for verdict in judge({"m": {"mcp": 4.0, "toolyard": 1.1}}, bars)]
+    assert results_met == [False, True, False]
 
 
 def test_ten_servers_are_held_to_the_cores_bound_where_it_is_longer_than_one_alone() -> None:
     bar = next(bar for bar in BARS if bar.measure == "ten.stdio.wall")
-    measured = {"ten.stdio.wall": {"toolyard": 3.0}, "one.stdio.wall": {"toolyard": 1.0}}
-    assert judge(measured, (bar,))[0].ratio == 3.0
-    assert judge(measured | {"ten.stdio.bound": {"floor": 2.5}}, (bar,))[0].ratio == 1.2
-    assert judge(measured | {"ten.stdio.bound": {"floor": 0.5}}, (bar,))[0].ratio == 3.0
+    measurements = {"ten.stdio.wall": {"toolyard": 3.0}, "one.stdio.wall": {"toolyard": 1.0}}
+    assert judge(measurements, (bar,))[0].ratio == 3.0
+    assert judge(measurements | {"ten.stdio.bound": {"floor": 2.5}}, (bar,))[0].ratio == 1.2
+    assert judge(measurements | {"ten.stdio.bound": {"floor": 0.5}}, (bar,))[0].ratio == 3.0
 
 
 def test_the_table_shows_each_number_with_its_ratio_and_a_dash_for_none() -> None:
@@ -205,13 +205,13 @@ def test_the_documentation_page_is_rewritten_between_its_markers_only() -> None:
         replace_between("a <e>", "<s>", "<e>", "new")
 
 
-async def test_the_benchmark_of_chats_measures_every_part_and_checks_what_it_heard() -> None:
+async def test_the_benchmark_of_chats_measures_every_part_and_checks_the_received_events() -> None:
     sizes = chat.Sizes.tiny()
-    found = await chat.run(sizes)
-    assert all(each["p50"] > 0 for each in found["first"].values())
-    assert all(each["cpu"] >= 0 for each in (*found["answer"].values(), *found["many"].values()))
-    assert len(found["paint"]) == 2
-    text = chat.report(found, sizes)
+    result = await chat.run(sizes)
+    assert all(each["p50"] > 0 for each in result["first"].values())
+    assert all(each["cpu"] >= 0 for each in (*result["answer"].values(), *result["many"].values()))
+    assert len(result["paint"]) == 2
+    text = chat.report(result, sizes)
     assert "3 concurrent turns, 5 tokens each: no event lost, order preserved." in text
     assert len([line for line in text.splitlines() if line.startswith("| toolyard ")]) == 2
 
@@ -219,8 +219,8 @@ async def test_the_benchmark_of_chats_measures_every_part_and_checks_what_it_hea
 def test_a_token_that_is_lost_doubled_or_late_fails_the_benchmark_of_chats() -> None:
     for numbers, seqs in (([0, 1], [1, 2]), ([0, 2, 1], [1, 2]), ([0, 1, 2], [2, 1]), ([0, 1, 1, 2], [1])):
         with pytest.raises(AssertionError):
-            chat.Heard(numbers=numbers, seqs=seqs).check(3)
-    chat.Heard(numbers=[0, 1], seqs=[1, 2], whole=[0, 1, 2]).check(3)
+            chat.TokenTimes(numbers=numbers, seqs=seqs).check(3)
+    chat.TokenTimes(numbers=[0, 1], seqs=[1, 2], whole=[0, 1, 2]).check(3)
 
 
 def test_the_benchmark_of_chat_pages_compares_versions_and_judges_every_bar() -> None:
@@ -228,8 +228,8 @@ def test_the_benchmark_of_chat_pages_compares_versions_and_judges_every_bar() ->
     loads = {(version, chat): [light] for version in ("now", "base") for chat in chat_page.TURNS}
     text, is_met = chat_page.report(chat_page.ChatPages(loads | {("base", "13 turns"): [heavy]}))
     assert (is_met, text.count(" met |"), "2,000 events, base version" in text) == (True, 4, True)
-    for missed in (("now", "13 turns"), ("now", "2,000 events")):
-        text, is_met = chat_page.report(chat_page.ChatPages(loads | {missed: [heavy]}))
+    for row in (("now", "13 turns"), ("now", "2,000 events")):
+        text, is_met = chat_page.report(chat_page.ChatPages(loads | {row: [heavy]}))
         assert (is_met, "missed" in text) == (False, True)
 
 
@@ -265,7 +265,7 @@ async def streaming_peer() -> AsyncGenerator[Peer]:
         yield Peer("streaming", port, ["echo"], process, legacy=True, sessions=2, stream="/sse")
 
 
-async def test_the_benchmark_of_gateways_measures_one_whose_answers_come_on_a_stream(
+async def test_the_benchmark_of_gateways_measures_one_with_streamed_answers(
     streaming_peer: Peer,
 ) -> None:
     samples = gateway.Samples()

@@ -22,8 +22,10 @@ NOT_SETTINGS = {"TOOLYARD_DATA_DIR"}
 
 
 def lint(*words: object) -> str:
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=99, cwd=ROOT)
-    return "" if done.returncode == 0 else done.stdout + done.stderr
+    result = subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, timeout=99, cwd=ROOT
+    )
+    return "" if result.returncode == 0 else result.stdout + result.stderr
 
 
 def test_the_container_file_has_nothing_that_a_linter_minds() -> None:
@@ -37,19 +39,21 @@ def test_the_compose_file_has_nothing_that_a_linter_minds() -> None:
 
 
 def test_every_variable_in_them_is_a_setting() -> None:
-    known = {setting.variable for setting in SETTINGS} | NOT_SETTINGS
-    named = set(re.findall(r"TOOLYARD_[A-Z_]+", DOCKERFILE.read_text() + COMPOSE.read_text()))
-    assert named - known == set()
+    variables = {setting.variable for setting in SETTINGS} | NOT_SETTINGS
+    matches = set(re.findall(r"TOOLYARD_[A-Z_]+", DOCKERFILE.read_text() + COMPOSE.read_text()))
+    assert matches - variables == set()
 
 
 def test_everything_that_is_copied_into_the_image_is_there() -> None:
     lines = re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE.read_text(), re.MULTILINE)
     assert lines
-    sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    included_paths = [
+        line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
+    ]
     for line in lines:
         for source in line.split()[:-1]:
             assert (ROOT / source).exists(), source
-            assert source in sent, f".dockerignore keeps {source} from the build"
+            assert source in included_paths, f".dockerignore keeps {source} from the build"
 
 
 @pytest.mark.parametrize("name", ["localhost:8420", "127.0.0.1:8420", "[::1]:8420"])
@@ -68,14 +72,14 @@ def test_the_health_check_asks_a_server_that_runs_as_the_image_runs_it(
     env = dict(re.findall(r"(TOOLYARD_[A-Z_]+)=(\S+)", text))
     check = yaml.safe_load(text[text.index("CMD [") + 4 :].splitlines()[0])
     env |= {"TOOLYARD_DATA_DIR": str(tmp_path), "TOOLYARD_HOST": "127.0.0.1", "TOOLYARD_PORT": "{port}"}
-    served = start_program(sys.executable, "-m", "toolyard", "serve", **env)
+    program = start_program(sys.executable, "-m", "toolyard", "serve", **env)
     # It listens before the app is loaded, and the check has a short timeout.
-    urllib.request.urlopen(f"{served.url}/healthz", timeout=60).close()
+    urllib.request.urlopen(f"{program.url}/healthz", timeout=60).close()
     # A busy machine may need longer.
     slow = [word.replace("timeout=2", "timeout=25") for word in check[1:]]
-    words = [sys.executable, *(word.replace("8420", str(served.port)) for word in slow)]
+    words = [sys.executable, *(word.replace("8420", str(program.port)) for word in slow)]
     assert subprocess.run(words, timeout=30).returncode == 0
-    served.stop()
+    program.stop()
     assert subprocess.run(words, timeout=30, stderr=subprocess.DEVNULL).returncode != 0
 
 
@@ -127,8 +131,8 @@ def test_the_image_brings_the_programs_that_start_servers() -> None:
 def test_nothing_in_the_image_is_tied_to_one_architecture() -> None:
     assert not re.search(r"amd64|x86_64|arm64|aarch64|--platform", DOCKERFILE.read_text())
     for name in ("run", "build", "uv"):
-        locked = (ROOT / f"requirements/{name}.txt").read_text()
-        assert "platform_machine ==" not in locked
+        text = (ROOT / f"requirements/{name}.txt").read_text()
+        assert "platform_machine ==" not in text
 
 
 # The systemd unit in the documentation.
@@ -136,9 +140,9 @@ def test_nothing_in_the_image_is_tied_to_one_architecture() -> None:
 
 def unit_text() -> str:
     page = (ROOT / "docs/deploying.md").read_text("utf-8")
-    found = re.search(r"```ini\n(.+?)```", page, re.DOTALL)
-    assert found is not None
-    return found[1]
+    match = re.search(r"```ini\n(.+?)```", page, re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
 def unit_values(name: str) -> list[str]:
@@ -164,12 +168,12 @@ def test_the_service_keeps_its_data_and_secrets_to_itself() -> None:
         assert unit_values(name) == ["yes"], name
     assert unit_values("RestrictAddressFamilies") == ["AF_INET AF_INET6 AF_UNIX AF_NETLINK"]
     assert unit_values("SystemCallArchitectures") == ["native"]
-    named = set(re.findall(r"TOOLYARD_[A-Z_]+", unit_text()))
-    assert named <= {setting.variable for setting in SETTINGS} | NOT_SETTINGS
+    matches = set(re.findall(r"TOOLYARD_[A-Z_]+", unit_text()))
+    assert matches <= {setting.variable for setting in SETTINGS} | NOT_SETTINGS
     # Environment= is readable for every user of the machine.
     secrets = {setting.variable for setting in SETTINGS if setting.secret}
     assert secrets
-    assert not named & secrets
+    assert not matches & secrets
 
 
 def test_systemd_accepts_the_service(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.conftest import ROOT, ListeningProgram, ProgramStarter
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 UV = [shutil.which("uv")] if shutil.which("uv") else ["python3", "-m", "uv"]
 # The versions used by the other tests, which uv has in its cache.
-PINNED = {"UV_CONSTRAINT": str(ROOT / "requirements/run.txt"), "UV_LINK_MODE": "hardlink"}
+PINNED_ENVIRONMENT = {"UV_CONSTRAINT": str(ROOT / "requirements/run.txt"), "UV_LINK_MODE": "hardlink"}
 
 
 def run(*words: object, seconds: float = 240, **env: str) -> subprocess.CompletedProcess[str]:
@@ -39,10 +39,10 @@ def run(*words: object, seconds: float = 240, **env: str) -> subprocess.Complete
 def install(python: Path, requirement: object) -> None:
     """Install from uv's cache, or else from the network."""
     words = (*UV, "pip", "install", "-q", "--python", python, requirement)
-    ran = run(*words, UV_OFFLINE="1", **PINNED)
-    if ran.returncode != 0:
-        ran = run(*words, **PINNED)
-    assert ran.returncode == 0, ran.stderr
+    result = run(*words, UV_OFFLINE="1", **PINNED_ENVIRONMENT)
+    if result.returncode != 0:
+        result = run(*words, **PINNED_ENVIRONMENT)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -91,20 +91,20 @@ def test_the_archives_have_all_data_and_nothing_else(dist: Path, wheel: Path) ->
 
 
 def test_the_demo_runs(installed_bin: Path, tmp_path: Path) -> None:
-    ran = run(
+    result = run(
         installed_bin / "toolyard", "demo", HOME=str(tmp_path), TOOLYARD_DATA_DIR=str(tmp_path / "data")
     )
-    assert ran.returncode == 0, ran.stderr
-    assert "is a Tuesday" in ran.stdout or "weekday" in ran.stdout
+    assert result.returncode == 0, result.stderr
+    assert "is a Tuesday" in result.stdout or "weekday" in result.stdout
 
 
 def test_the_web_app_runs(installed_bin: Path, tmp_path: Path, start_program: ProgramStarter) -> None:
-    served = start_program(
+    program = start_program(
         installed_bin / "toolyard", "serve", TOOLYARD_DATA_DIR=str(tmp_path), TOOLYARD_PORT="{port}"
     )
-    assert urllib.request.urlopen(f"{served.url}/healthz", timeout=60).status == 200
-    assert b"Toolyard" in urllib.request.urlopen(f"{served.url}/ui/", timeout=60).read()
-    assert b"AGENTS.md" in urllib.request.urlopen(f"{served.url}/ui/docs/guides/agents", timeout=60).read()
+    assert urllib.request.urlopen(f"{program.url}/healthz", timeout=60).status == 200
+    assert b"Toolyard" in urllib.request.urlopen(f"{program.url}/ui/", timeout=60).read()
+    assert b"AGENTS.md" in urllib.request.urlopen(f"{program.url}/ui/docs/guides/agents", timeout=60).read()
 
 
 def test_the_gateway_runs_over_standard_streams(installed_bin: Path, tmp_path: Path) -> None:
@@ -126,11 +126,11 @@ def test_the_gateway_runs_over_standard_streams(installed_bin: Path, tmp_path: P
     child.stdin.write("".join(f"{json.dumps(message)}\n" for message in messages))
     child.stdin.flush()
     answers = (json.loads(line) for line in child.stdout)
-    listed = next(answer for answer in answers if answer.get("id") == 2)
+    list_response = next(answer for answer in answers if answer.get("id") == 2)
     child.stdin.close()
     assert child.wait(60) == 0
     child.stdout.close()
-    assert "demo_weekday" in {tool["name"] for tool in listed["result"]["tools"]}
+    assert "demo_weekday" in {tool["name"] for tool in list_response["result"]["tools"]}
 
 
 def test_a_missing_extra_is_named(installed_bin: Path, tmp_path: Path) -> None:
@@ -158,5 +158,7 @@ def test_a_chat_runs_with_its_extra(
 
 def test_it_runs_without_being_installed(wheel: Path) -> None:
     uvx = [*UV[:-1], UV[-1], "tool", "run"]
-    ran = run(*uvx, "--python", sys.executable, "--from", wheel, "toolyard", "--version", **PINNED)
-    assert (ran.returncode, ran.stdout.startswith("toolyard ")) == (0, True), ran.stderr
+    result = run(
+        *uvx, "--python", sys.executable, "--from", wheel, "toolyard", "--version", **PINNED_ENVIRONMENT
+    )
+    assert (result.returncode, result.stdout.startswith("toolyard ")) == (0, True), result.stderr

@@ -49,7 +49,7 @@ async def test_a_task_and_a_descriptor_are_seen() -> None:
     assert ResourceSnapshot.take().describe_growth(before) == []
 
 
-async def test_a_child_and_what_it_started_are_seen() -> None:
+async def test_a_child_and_its_descendants_are_seen() -> None:
     before = ResourceSnapshot.take()
     with run_program("sh", "-c", "sleep 600 & echo; wait") as program:
         assert program.stdout is not None
@@ -57,7 +57,7 @@ async def test_a_child_and_what_it_started_are_seen() -> None:
         assert len(new_processes(before)) == 2
 
 
-async def test_a_child_that_nobody_waited_for_is_seen() -> None:
+async def test_an_unreaped_child_is_seen() -> None:
     before = ResourceSnapshot.take()
     program = subprocess.Popen(["true"])
     os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)

@@ -35,20 +35,20 @@ def test_a_program_has_its_own_arguments_environment_folder_and_streams(script: 
     script.write_text(PRINT_STATE)
     words = [sys.executable, "-I", str(script), "a b", "ü"]
     options = {"cwd": script.parent, "env": ENV, "start_new_session": True}
-    forked = prefork.run(words, input="given", timeout=60, **options)
+    result = prefork.run(words, input="given", timeout=60, **options)
     assert prefork.process_ids()
     new = subprocess.run(words, input="given", capture_output=True, encoding="utf-8", **options)
-    assert (forked.returncode, forked.stderr) == (new.returncode, new.stderr) == (7, "ä\nTrue\n")
-    ours, theirs = json.loads(forked.stdout), json.loads(new.stdout)
-    theirs[1].pop("LC_CTYPE", None)  # Set by an interpreter that starts without a locale.
-    assert ours == theirs
+    assert (result.returncode, result.stderr) == (new.returncode, new.stderr) == (7, "ä\nTrue\n")
+    ours, document = json.loads(result.stdout), json.loads(new.stdout)
+    document[1].pop("LC_CTYPE", None)  # Set by an interpreter that starts without a locale.
+    assert ours == document
 
 
 def test_an_uncaught_error_is_printed_and_is_1(script: Path) -> None:
     script.write_text(FAIL)
-    ran = prefork.run([sys.executable, "-I", str(script)], timeout=60, env=ENV)
-    assert ran.returncode == 1
-    assert ran.stderr.endswith("RuntimeError: broken\n")
+    result = prefork.run([sys.executable, "-I", str(script)], timeout=60, env=ENV)
+    assert result.returncode == 1
+    assert result.stderr.endswith("RuntimeError: broken\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -11,7 +11,7 @@ import pytest
 
 import toolyard
 
-EXPORTED = [
+EXPORTED_NAMES = [
     "AgentsError",
     "BadAnswer",
     "CallTimeout",
@@ -50,21 +50,23 @@ def python(code: str) -> str:
 
 
 def test_these_names_are_exported_and_no_others() -> None:
-    assert toolyard.__all__ == EXPORTED
-    assert len(set(EXPORTED)) == len(EXPORTED)
+    assert toolyard.__all__ == EXPORTED_NAMES
+    assert len(set(EXPORTED_NAMES)) == len(EXPORTED_NAMES)
 
 
-@pytest.mark.parametrize("name", EXPORTED)
+@pytest.mark.parametrize("name", EXPORTED_NAMES)
 def test_every_name_can_be_imported_alone_and_is_documented(name: str) -> None:
     assert python(f"from toolyard import {name}; print({name}.__name__)") == name
-    documented = inspect.getdoc(getattr(toolyard, name))
-    assert documented
+    docstring = inspect.getdoc(getattr(toolyard, name))
+    assert docstring
     # The generated docstring of a dataclass is its signature, which does not count.
-    assert not documented.startswith(f"{name}(")
+    assert not docstring.startswith(f"{name}(")
 
 
-@pytest.mark.parametrize("name", [name for name in EXPORTED if inspect.isclass(getattr(toolyard, name))])
-def test_every_public_method_of_what_is_exported_is_documented(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [name for name in EXPORTED_NAMES if inspect.isclass(getattr(toolyard, name))]
+)
+def test_every_exported_public_method_is_documented(name: str) -> None:
     kind = getattr(toolyard, name)
     if issubclass(kind, str):
         return  # Members of an enum are documented below each member.
@@ -73,7 +75,7 @@ def test_every_public_method_of_what_is_exported_is_documented(name: str) -> Non
             assert inspect.getdoc(value), f"{name}.{attribute}"
 
 
-def test_what_is_not_exported_is_not_there() -> None:
+def test_only_exported_names_exist() -> None:
     with pytest.raises(AttributeError, match="module 'toolyard' has no attribute 'nonsense'"):
         toolyard.nonsense  # noqa: B018
     with pytest.raises(ImportError):
@@ -82,26 +84,26 @@ def test_what_is_not_exported_is_not_there() -> None:
 
 def test_names_that_are_loaded_on_first_use_are_shown_by_dir() -> None:
     code = "import toolyard; print(*dir(toolyard))"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert {*EXPORTED, "__version__"} <= set(shown.split())
+    stdout = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert {*EXPORTED_NAMES, "__version__"} <= set(stdout.split())
 
 
 def test_every_error_is_a_toolyard_error() -> None:
-    for name in EXPORTED:
-        exported = getattr(toolyard, name)
-        if inspect.isclass(exported) and issubclass(exported, Exception):
-            assert issubclass(exported, toolyard.ToolyardError)
+    for name in EXPORTED_NAMES:
+        public_object = getattr(toolyard, name)
+        if inspect.isclass(public_object) and issubclass(public_object, Exception):
+            assert issubclass(public_object, toolyard.ToolyardError)
 
 
 def test_importing_the_package_loads_no_heavy_library_and_no_room() -> None:
     code = "import sys; before = set(sys.modules); import toolyard; print(*(set(sys.modules) - before))"
-    loaded = python(code).split()
-    assert {name.split(".")[0] for name in loaded} & set(HEAVY) == set()
-    assert [name for name in loaded if name.startswith("toolyard.")] == []
+    loaded_modules = python(code).split()
+    assert {name.split(".")[0] for name in loaded_modules} & set(HEAVY) == set()
+    assert [name for name in loaded_modules if name.startswith("toolyard.")] == []
 
 
 @pytest.mark.parametrize(
-    ("use", "unneeded"),
+    ("use", "unneeded_modules"),
     [
         ("load_config", ("aiohttp", "asyncio", "click", "rich", "yaml", "sqlite3")),
         ("Unreachable", ("aiohttp", "asyncio", "click", "rich", "yaml", "sqlite3")),
@@ -111,9 +113,9 @@ def test_importing_the_package_loads_no_heavy_library_and_no_room() -> None:
         ),
     ],
 )
-def test_a_name_loads_only_what_it_needs(use: str, unneeded: tuple[str, ...]) -> None:
-    loaded = set(python(f"import sys; from toolyard import {use}; print(*sys.modules)").split())
-    assert loaded & set(unneeded) == set()
+def test_a_name_loads_only_the_modules_it_needs(use: str, unneeded_modules: tuple[str, ...]) -> None:
+    loaded_modules = set(python(f"import sys; from toolyard import {use}; print(*sys.modules)").split())
+    assert loaded_modules & set(unneeded_modules) == set()
 
 
 def test_the_version_is_that_of_the_installed_package() -> None:

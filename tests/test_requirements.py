@@ -19,8 +19,8 @@ ROOT = Path(__file__).parent.parent
 
 def find_sources(checkout: Path) -> Path | None:
     """Return the folder of the source documents: from the variable, or beside the checkout."""
-    if named := os.environ.get("TOOLYARD_SOURCES"):
-        return Path(named)
+    if folder := os.environ.get("TOOLYARD_SOURCES"):
+        return Path(folder)
     beside = checkout.parent
     documents = (*beside.glob("sources/toolloop-spec-*.md"), *beside.glob("*/sources/toolloop-spec-*.md"))
     return documents[0].parent if documents else None
@@ -58,7 +58,7 @@ def source(name: str) -> str:
 
 
 @cache
-def defined_tests(file: str) -> frozenset[str]:
+def find_defined_tests(file: str) -> frozenset[str]:
     """Return the names of a file's test functions, without importing it."""
     path = ROOT / file
     if not path.is_file():
@@ -93,7 +93,7 @@ def test_every_requirement_has_tests_or_a_reason(requirement: manifest.Requireme
 def test_every_named_test_exists(requirement: manifest.Requirement) -> None:
     for node in requirement.tests:
         file, _, name = node.partition("::")
-        assert name in defined_tests(file), f"there is no test {node}"
+        assert name in find_defined_tests(file), f"there is no test {node}"
     assert len(set(requirement.tests)) == len(requirement.tests)
 
 
@@ -110,15 +110,15 @@ def test_no_sentence_of_a_section_is_left_out(section: tuple[str, str, str | Non
     text = source(name)
     begin = text.index(first)
     text = text[begin : None if after is None else text.index(after, begin)]
-    quoted = [each.sentence for each in manifest.REQUIREMENTS if each.source == name]
+    sentences = [each.sentence for each in manifest.REQUIREMENTS if each.source == name]
     # Longest first: a short quote may be part of a longer one.
-    for words in sorted([*quoted, *manifest.HEADINGS[name]], key=len, reverse=True):
+    for words in sorted([*sentences, *manifest.HEADINGS[name]], key=len, reverse=True):
         text = text.replace(words, " | ")
-    left = [words.strip() for words in text.split("|") if re.search(r"\w", words)]
-    assert left == []
+    remaining_words = [words.strip() for words in text.split("|") if re.search(r"\w", words)]
+    assert remaining_words == []
 
 
 @needs_sources
 def test_every_source_is_read() -> None:
-    found = {path.name for path in SOURCES.glob("*.md")} - {"README.md"}
-    assert found == {each.source for each in manifest.REQUIREMENTS}
+    documents = {path.name for path in SOURCES.glob("*.md")} - {"README.md"}
+    assert documents == {each.source for each in manifest.REQUIREMENTS}

@@ -49,36 +49,36 @@ def run(folder: Path, *options: str, **files: str) -> tuple[int, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     env |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     words = [sys.executable, "-m", "tests.rerun", "-q", *options]
-    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
-    return done.returncode, done.stdout
+    result = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
+    return result.returncode, result.stdout
 
 
 def test_a_run_without_failures_is_not_repeated(tmp_path: Path) -> None:
-    code, said = run(tmp_path, good=GOOD)
+    code, output = run(tmp_path, good=GOOD)
     assert code == 0
-    assert "====" not in said
+    assert "====" not in output
 
 
 def test_tests_that_fail_once_are_printed_as_defects(tmp_path: Path) -> None:
-    code, said = run(tmp_path, *WORKERS, good=GOOD, once=ONCE)
+    code, output = run(tmp_path, *WORKERS, good=GOOD, once=ONCE)
     assert code == 0
-    defects = said.partition("DEFECTS")[2]
+    defects = output.partition("DEFECTS")[2]
     assert "test_once.py::test_once[a b]" in defects
     assert r"test_once.py::test_once[[\xfc]::]" in defects
     assert "test_good" not in defects
 
 
 def test_a_test_that_ends_its_process_once_is_printed_as_a_defect(tmp_path: Path) -> None:
-    code, said = run(tmp_path, *WORKERS, "-p", "tests.worker_crashes", good=GOOD, ends_once=ENDS_ONCE)
+    code, output = run(tmp_path, *WORKERS, "-p", "tests.worker_crashes", good=GOOD, ends_once=ENDS_ONCE)
     assert code == 0
-    assert "test_ends_once.py::test_ends_once" in said.partition("DEFECTS")[2]
+    assert "test_ends_once.py::test_ends_once" in output.partition("DEFECTS")[2]
 
 
 def test_a_test_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
-    code, said = run(tmp_path, good=GOOD, bad=BAD)
+    code, output = run(tmp_path, good=GOOD, bad=BAD)
     assert code == 1
-    assert said.count("AssertionError: bad") >= 2
-    assert "DEFECTS" not in said
+    assert output.count("AssertionError: bad") >= 2
+    assert "DEFECTS" not in output
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_a_test_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
     ids=["many", "unreadable for a worker", "unreadable", "interrupted", "no option", "no test"],
 )
 def test_a_broken_run_is_not_repeated(tmp_path: Path, options: list[str], files: dict[str, str]) -> None:
-    code, said = run(tmp_path, *options, **files)
+    code, output = run(tmp_path, *options, **files)
     assert code != 0
-    assert "====   test_" not in said
+    assert "====   test_" not in output
 
 
 @pytest.mark.parametrize(
@@ -107,5 +107,5 @@ def test_only_the_runner_of_ci_repeats_tests(command: list[str], module: str) ->
     # This test may run below make, which passes its variables on.
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     words = [*command, "-n", "unit"]
-    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
-    assert f".venv/bin/python -m {module} -q" in done.stdout
+    result = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    assert f".venv/bin/python -m {module} -q" in result.stdout

@@ -99,9 +99,9 @@ def test_only_tests_that_hang_or_end_their_process_fail(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "pytest", "-q", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
     words += [word for name in plugins for word in ("-p", name)]
     words += [word for setting in settings for word in ("-o", setting)]
-    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=250)
-    said = done.stdout + done.stderr
-    assert done.returncode == pytest.ExitCode.TESTS_FAILED, said
-    failed = set(re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE))
-    assert failed == {f"test_{number}.py::test_bad" for number in range(len(BAD))}, said
-    assert f" {4 * len(BAD)} passed" in done.stdout, said
+    result = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=250)
+    output = result.stdout + result.stderr
+    assert result.returncode == pytest.ExitCode.TESTS_FAILED, output
+    matches = set(re.findall(r"^(?:FAILED|ERROR) (\S+)", result.stdout, re.MULTILINE))
+    assert matches == {f"test_{number}.py::test_bad" for number in range(len(BAD))}, output
+    assert f" {4 * len(BAD)} passed" in result.stdout, output

@@ -69,14 +69,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
         def remove_node(self, node: Any) -> str | None:
             work = self.assigned_work.pop(node)
-            waiting = [name for unit in work.values() for name, ended in unit.items() if not ended]
+            unfinished_tests = [
+                name for unit in work.values() for name, is_ended in unit.items() if not is_ended
+            ]
             for scope, unit in work.items():
-                if rest := {name: False for name in unit if name in waiting[1:]}:
+                if rest := {name: False for name in unit if name in unfinished_tests[1:]}:
                     self.workqueue[scope] = rest
                     self.workqueue.move_to_end(scope, last=False)
             for each in self.nodes:
                 self._reschedule(each)
-            return waiting[0] if waiting else None
+            return unfinished_tests[0] if unfinished_tests else None
 
         def _reschedule(self, node: Any) -> None:
             if node in self.registered_collections:
