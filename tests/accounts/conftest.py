@@ -32,8 +32,8 @@ def make_people(
     """``make_people("proxy", admins=("ann",))``: one process's view of the database."""
 
     def make(mode: str = "password", **settings: Any) -> AccountService:
-        chosen = Settings(people_mode=PeopleMode(mode), **settings)
-        return AccountService(database.accounts, chosen, clock=clock, passwords=cheap)
+        chosen_settings = Settings(people_mode=PeopleMode(mode), **settings)
+        return AccountService(database.accounts, chosen_settings, clock=clock, passwords=cheap)
 
     return make
 

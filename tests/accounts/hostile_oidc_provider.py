@@ -81,8 +81,8 @@ class HostileOidcProvider:
         form = await request.post()
         assert form["grant_type"] == "authorization_code"
         assert form["code_verifier"]
-        sent = base64.b64encode(f"{CLIENT}:{SECRET.replace(' ', '%20')}".encode()).decode()
-        assert request.headers["Authorization"] == f"Basic {sent}"
+        credentials = base64.b64encode(f"{CLIENT}:{SECRET.replace(' ', '%20')}".encode()).decode()
+        assert request.headers["Authorization"] == f"Basic {credentials}"
         if self.token is not None:
             return web.json_response(self.token, status=self.token_status)
         now = int(time.time())

@@ -30,14 +30,14 @@ async def ann(people: AccountService) -> User:
 
 async def test_a_token_names_its_owner_and_its_limits(people: AccountService, ann: User) -> None:
     scope = TokenScope(frozenset({Right.READ, Right.CALL}), ("github",), ("gh_*", "!gh_delete*"), ())
-    made, text = await people.create_token(ann, "  my\tlaptop ", scope, None)
+    api_token, text = await people.create_token(ann, "  my\tlaptop ", scope, None)
     assert text.startswith("ty_")
     assert len(text) == 46
-    assert made.name == "my laptop"
-    found = await people.authenticate_token(text)
-    assert found is not None
-    token, user = found
-    assert (token.id, token.scope, user.id) == (made.id, scope, ann.id)
+    assert api_token.name == "my laptop"
+    principal = await people.authenticate_token(text)
+    assert principal is not None
+    token, user = principal
+    assert (token.id, token.scope, user.id) == (api_token.id, scope, ann.id)
 
 
 async def test_only_the_hash_is_stored(
@@ -46,14 +46,14 @@ async def test_only_the_hash_is_stored(
     _, text = await people.create_token(ann, "x", READ, None)
     if database_url is None:
         with closing(sqlite3.connect(tmp_path / "data/toolyard.db")) as database:
-            stored = str(database.execute("SELECT * FROM api_tokens").fetchall())
-        assert hash_secret(text) in stored
-        assert text not in stored
-        assert text.removeprefix("ty_") not in stored
+            token_rows = str(database.execute("SELECT * FROM api_tokens").fetchall())
+        assert hash_secret(text) in token_rows
+        assert text not in token_rows
+        assert text.removeprefix("ty_") not in token_rows
 
 
 @pytest.mark.parametrize("text", ["", "ty_", "ty_" + "A" * 43, "A" * 46, "TY_" + "A" * 43, "ty_" + "é" * 43])
-async def test_what_is_no_token(people: AccountService, ann: User, text: str) -> None:
+async def test_malformed_api_tokens_are_refused(people: AccountService, ann: User, text: str) -> None:
     await people.create_token(ann, "x", READ, None)
     assert await people.authenticate_token(text) is None
 
@@ -61,13 +61,13 @@ async def test_what_is_no_token(people: AccountService, ann: User, text: str) ->
 async def test_a_token_ends_when_it_should(
     people: AccountService, ann: User, clock: ManualClock, database: Any
 ) -> None:
-    made, text = await people.create_token(ann, "x", READ, 60)
+    api_token, text = await people.create_token(ann, "x", READ, 60)
     clock.now += 59
     assert await people.authenticate_token(text)
     clock.now += 2
     assert await people.authenticate_token(text) is None
     _, text = await people.create_token(ann, "y", READ, None)
-    assert not await database.accounts.delete_token("somebody else", made.id)
+    assert not await database.accounts.delete_token("somebody else", api_token.id)
     await database.accounts.set_disabled(ann.id, True)
     assert await people.authenticate_token(text) is None
     await database.accounts.set_disabled(ann.id, False)
@@ -98,9 +98,9 @@ async def test_tokens_that_make_no_sense(
     expires_in: float | None,
     fields: list[str],
 ) -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(Invalid) as exc_info:
         await people.create_token(ann, name, scope, expires_in)
-    assert [problem.path for problem in caught.value.problems] == fields
+    assert [problem.path for problem in exc_info.value.problems] == fields
 
 
 async def test_only_admins_make_tokens_for_admins(people: AccountService, ann: User, database: Any) -> None:
@@ -110,20 +110,20 @@ async def test_only_admins_make_tokens_for_admins(people: AccountService, ann: U
     await database.accounts.set_role(ann.id, Role.ADMIN)
     _, text = await people.create_token(replace(ann, role=Role.ADMIN), "x", scope, None)
     await database.accounts.set_role(ann.id, Role.USER)
-    found = await people.authenticate_token(text)
-    assert found is not None
-    assert found[1].role is Role.USER, "the right is worth something only while its owner is an admin"
+    principal = await people.authenticate_token(text)
+    assert principal is not None
+    assert principal[1].role is Role.USER, "the right is worth something only while its owner is an admin"
 
 
 async def test_when_it_was_last_used_is_known_to_a_minute(
     people: AccountService, ann: User, clock: ManualClock, database: Any
 ) -> None:
     _, text = await people.create_token(ann, "x", READ, None)
-    began = clock.now
-    for seconds, used in ((1, 1), (30, 1), (60, 91)):
+    start = clock.now
+    for seconds, usage_times in ((1, 1), (30, 1), (60, 91)):
         clock.now += seconds
         assert await people.authenticate_token(text)
-        assert (await database.accounts.list_tokens(ann.id))[0].last_used_at == began + used
+        assert (await database.accounts.list_tokens(ann.id))[0].last_used_at == start + usage_times
 
 
 async def test_there_is_an_end_to_tokens(people: AccountService, ann: User) -> None:
@@ -157,15 +157,15 @@ async def test_tokens_of_password_accounts_after_a_change_of_mode_are_judged_by_
     # A proxy names people by the account's name: it is the same person, and the setting now decides on the
     # role.
     for admins, role in (((), Role.USER), (("ann",), Role.ADMIN)):
-        found = await make_people("proxy", admins=admins).authenticate_token(text)
-        assert found is not None
-        assert (found[1].id, found[1].role) == (ann.id, role)
-    found = await passwords.authenticate_token(text)
-    assert found is not None
-    assert found[1].role is Role.ADMIN
+        principal = await make_people("proxy", admins=admins).authenticate_token(text)
+        assert principal is not None
+        assert (principal[1].id, principal[1].role) == (ann.id, role)
+    principal = await passwords.authenticate_token(text)
+    assert principal is not None
+    assert principal[1].role is Role.ADMIN
 
 
-async def test_tokens_of_people_whom_the_proxy_no_longer_names_stop_working(
+async def test_tokens_of_users_stop_working_once_the_proxy_no_longer_names_them(
     make_people: Callable[..., AccountService], clock: ManualClock
 ) -> None:
     people = make_people("proxy", proxy_token_days=30)

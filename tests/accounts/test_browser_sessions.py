@@ -35,8 +35,8 @@ async def test_every_cookie_is_new_and_only_its_hash_is_stored(
     assert all(map(is_secret, cookies))
     if database_url is None:
         with closing(sqlite3.connect(tmp_path / "data/toolyard.db")) as database:
-            stored = str(database.execute("SELECT * FROM sessions").fetchall())
-        assert all(hash_secret(cookie) in stored and cookie not in stored for cookie in cookies)
+            session_rows = str(database.execute("SELECT * FROM sessions").fetchall())
+        assert all(hash_secret(cookie) in session_rows and cookie not in session_rows for cookie in cookies)
 
 
 async def test_a_session_slides_with_visits_and_ends_without(
@@ -71,8 +71,8 @@ async def test_the_end_is_moved_once_a_day_and_no_oftener(
     for _ in range(48):
         clock.now += 3600
         await people.authenticate_cookie(cookie)
-        found = await database.accounts.find_session(hash_secret(cookie), clock.now)
-        ends.append(found[0].expires_at)
+        session = await database.accounts.find_session(hash_secret(cookie), clock.now)
+        ends.append(session[0].expires_at)
     assert len(set(ends)) == 3
 
 
@@ -94,7 +94,7 @@ async def test_a_cookie_that_is_none_of_ours(people: AccountService, text: str) 
     assert await people.authenticate_cookie(text) is None
 
 
-async def test_who_is_disabled_or_deleted_is_out_at_once(
+async def test_disabled_and_deleted_users_are_signed_out_at_once(
     people: AccountService, ann: User, database: Any
 ) -> None:
     cookie = await people.begin_session(ann)
@@ -106,14 +106,14 @@ async def test_who_is_disabled_or_deleted_is_out_at_once(
     assert await people.authenticate_cookie(cookie) is None
 
 
-async def test_when_somebody_was_last_here_is_known_to_minutes(
+async def test_the_time_of_the_last_visit_is_known_to_minutes(
     people: AccountService, ann: User, clock: ManualClock, database: Any
 ) -> None:
-    cookie, began = await people.begin_session(ann), clock.now
-    for seconds, seen in ((299, 0), (2, 301), (100, 301), (300, 701)):
+    cookie, start = await people.begin_session(ann), clock.now
+    for seconds, visit_seconds in ((299, 0), (2, 301), (100, 301), (300, 701)):
         clock.now += seconds
         await people.authenticate_cookie(cookie)
-        assert (await database.accounts.get_user(ann.id)).last_seen == began + seen
+        assert (await database.accounts.get_user(ann.id)).last_seen == start + visit_seconds
 
 
 @pytest.mark.parametrize("mode", ["none", "proxy", "oidc"])
@@ -142,23 +142,23 @@ async def test_people_see_their_browsers_and_sign_out_one(
     assert (newest.network, newest.browser) == ("2001:db8:0:1::/64", ""), "no text of the header is kept"
     clock.now += 301
     assert await people.authenticate_cookie(first, "198.51.100.7")
-    used, _ = await people.list_sessions(ann)
-    assert (used.id, used.last_seen, used.network) == (oldest.id, clock.now, "198.51.100.7")
+    session, _ = await people.list_sessions(ann)
+    assert (session.id, session.last_seen, session.network) == (oldest.id, clock.now, "198.51.100.7")
     assert await people.end_session(ann, oldest.id)
     assert not await people.end_session(ann, oldest.id)
     assert await people.authenticate_cookie(first) is None
     assert await people.authenticate_cookie(second)
 
 
-async def test_nobody_signs_out_a_browser_of_somebody_else(
+async def test_users_cannot_sign_out_browsers_of_other_users(
     people: AccountService, ann: User, database: Any
 ) -> None:
     await people.sign_out_everywhere(ann)
     cookie = await people.begin_session(ann)
-    (theirs,) = await people.list_sessions(ann)
+    (session,) = await people.list_sessions(ann)
     bob = await database.accounts.add_user("Bob", Role.ADMIN)
     assert await people.list_sessions(bob) == []
-    assert not await people.end_session(bob, theirs.id)
+    assert not await people.end_session(bob, session.id)
     assert await people.authenticate_cookie(cookie)
 
 

@@ -48,12 +48,12 @@ async def test_the_last_visit_is_updated_after_the_clock_was_set_back(
     cookie = await people.begin_session(user)
     clock.now += 3600.0
     await people.authenticate_cookie(cookie)
-    found = await people.find_user("Ann")
-    assert found is not None
-    assert found.last_seen == clock.now
+    found_user = await people.find_user("Ann")
+    assert found_user is not None
+    assert found_user.last_seen == clock.now
 
 
-async def test_failed_sign_ins_while_the_clock_was_ahead_keep_nobody_waiting_for_a_year(
+async def test_failed_sign_ins_while_the_clock_was_ahead_do_not_block_for_a_year(
     people: AccountService, clock: ManualClock
 ) -> None:
     await people.accept_invite(await people.invite("Ann", Role.USER), PASSWORD)

@@ -62,12 +62,12 @@ def make_oidc(database: Any, net: OutboundHttp) -> Callable[..., OidcSignIn]:
         timeout_seconds: float = PROVIDER_TIMEOUT_SECONDS,
         **more: Any,
     ) -> OidcSignIn:
-        chosen: dict[str, Any] = {
+        changes: dict[str, Any] = {
             "oidc_client_id": hostile_oidc_provider.CLIENT,
             "oidc_client_secret": hostile_oidc_provider.SECRET,
             **more,
         }
-        settings = Settings(people_mode=PeopleMode.OIDC, oidc_issuer=issuer, **chosen)
+        settings = Settings(people_mode=PeopleMode.OIDC, oidc_issuer=issuer, **changes)
         return OidcSignIn(settings, database.accounts, net, clock=clock, timeout_seconds=timeout_seconds)
 
     return make
@@ -149,12 +149,12 @@ async def test_a_wrong_secret_is_the_operators_business(
 
 @pytest.fixture
 async def forger() -> AsyncIterator[Any]:
-    made = hostile_oidc_provider.HostileOidcProvider()
-    runner = web.ServerRunner(web.Server(made.answer), shutdown_timeout=1)
+    created_hostile_oidc_provider = hostile_oidc_provider.HostileOidcProvider()
+    runner = web.ServerRunner(web.Server(created_hostile_oidc_provider.answer), shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.issuer = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
+    created_hostile_oidc_provider.issuer = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield created_hostile_oidc_provider
     await runner.cleanup()
 
 
@@ -165,7 +165,7 @@ async def _sign_in(oidc: OidcSignIn, forger: Any, **answer: str | None) -> Any:
     return await oidc.finish(params, browser=browser)
 
 
-async def test_what_is_right_is_accepted(forger: Any, make_oidc: Callable[..., OidcSignIn]) -> None:
+async def test_valid_id_tokens_are_accepted(forger: Any, make_oidc: Callable[..., OidcSignIn]) -> None:
     forger.claims = {"preferred_username": "ann"}
     user, _ = await _sign_in(make_oidc(forger.issuer), forger, iss=forger.issuer)
     assert user.name == "ann"
@@ -198,7 +198,7 @@ async def test_what_is_right_is_accepted(forger: Any, make_oidc: Callable[..., O
     ],
     ids=str,
 )
-async def test_a_token_that_says_something_wrong_signs_nobody_in(
+async def test_an_id_token_with_a_wrong_claim_is_refused(
     forger: Any, make_oidc: Callable[..., OidcSignIn], database: Any, claims: dict[str, Any]
 ) -> None:
     # Numbers are seconds from now: names of tests must be the same in every process that collects them.
@@ -223,7 +223,7 @@ def _nothing_with_kid(forger: Any) -> None:
     forger.header = {"alg": "none", "kid": "one"}
 
 
-def _confused(forger: Any) -> None:
+def _build_confused_token(forger: Any) -> None:
     """Return a token signed symmetrically, with the provider's public key as the secret."""
     forger.header = {"alg": "HS256", "kid": "one"}
     forger.sign_with = forger.key.as_pem(private=False)
@@ -245,9 +245,9 @@ def _critical(forger: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "forge", [_stolen, _nothing, _nothing_with_kid, _confused, _our_secret, _own_key, _critical]
+    "forge", [_stolen, _nothing, _nothing_with_kid, _build_confused_token, _our_secret, _own_key, _critical]
 )
-async def test_a_token_that_the_provider_did_not_sign_signs_nobody_in(
+async def test_an_id_token_with_a_foreign_signature_is_refused(
     forger: Any, make_oidc: Callable[..., OidcSignIn], database: Any, forge: Callable[[Any], None]
 ) -> None:
     forge(forger)
@@ -257,7 +257,9 @@ async def test_a_token_that_the_provider_did_not_sign_signs_nobody_in(
 
 
 @pytest.mark.parametrize("token", ["", "x", "a.b.c", "..", "e30.e30.", {"not": "text"}, None, "x" * 300_000])
-async def test_what_is_no_token_at_all(forger: Any, make_oidc: Callable[..., OidcSignIn], token: Any) -> None:
+async def test_malformed_tokens_are_refused(
+    forger: Any, make_oidc: Callable[..., OidcSignIn], token: Any
+) -> None:
     forger.token = {"id_token": token, "access_token": "x"}
     with pytest.raises((SignInRefused, ProviderFailed)):
         await _sign_in(make_oidc(forger.issuer), forger)
@@ -287,7 +289,7 @@ async def test_an_unknown_key_is_looked_up_once_more(
     assert forger.asked.count("/jwks") == 2
 
 
-async def test_more_claims_come_from_userinfo_and_what_is_signed_wins(
+async def test_userinfo_adds_claims_and_the_id_token_wins(
     forger: Any, make_oidc: Callable[..., OidcSignIn]
 ) -> None:
     forger.userinfo = {"preferred_username": "other", "email": "ann@example.org", "email_verified": True}
@@ -299,7 +301,7 @@ async def test_more_claims_come_from_userinfo_and_what_is_signed_wins(
         await _sign_in(make_oidc(forger.issuer), forger)
 
 
-async def test_who_is_no_longer_named_is_no_longer_an_admin(
+async def test_a_user_removed_from_the_admins_loses_the_role(
     forger: Any, make_oidc: Callable[..., OidcSignIn]
 ) -> None:
     user, _ = await _sign_in(make_oidc(forger.issuer, admins=("1",)), forger)
@@ -353,9 +355,9 @@ async def test_an_address_that_another_account_has_now_is_not_the_first_accounts
     forger.claims = {**EMAIL, "sub": "2"}
     second, _ = await _sign_in(oidc, forger)
     assert (second.id != first.id, second.role) == (True, Role.ADMIN)
-    found = await people.authenticate_cookie(cookie)
-    assert found is not None
-    assert found[1].role is Role.USER
+    principal = await people.authenticate_cookie(cookie)
+    assert principal is not None
+    assert principal[1].role is Role.USER
 
 
 # The two steps of a sign-in.
@@ -391,13 +393,13 @@ async def test_a_state_works_once_in_its_own_browser_and_for_a_while(
 async def test_two_tabs_at_once_both_get_in(forger: Any, make_oidc: Callable[..., OidcSignIn]) -> None:
     oidc, browser = make_oidc(forger.issuer), new_secret()
     urls = [await oidc.begin("/ui/", browser=browser, redirect_uri=REDIRECT, address=HERE) for _ in range(2)]
-    entered = [await oidc.finish(forger.redirected(url), browser=browser) for url in urls]
-    assert len({user.id for user, _ in entered}) == 1
+    outcomes = [await oidc.finish(forger.redirected(url), browser=browser) for url in urls]
+    assert len({user.id for user, _ in outcomes}) == 1
 
 
 async def test_two_first_sign_ins_at_once_are_one_account(database: Any) -> None:
-    who = Identity("https://id.example", "1", "ann", "ann@example.org")
-    adding = (find_or_create_account(database.accounts, who, complete=True) for _ in range(10))
+    identity = Identity("https://id.example", "1", "ann", "ann@example.org")
+    adding = (find_or_create_account(database.accounts, identity, complete=True) for _ in range(10))
     users = await asyncio.gather(*adding)
     assert len({user.id for user in users}) == 1
 
@@ -426,11 +428,11 @@ async def test_an_answer_of_another_issuer_is_refused(
 async def test_a_refusal_is_told_in_words_that_cannot_hurt(
     forger: Any, make_oidc: Callable[..., OidcSignIn]
 ) -> None:
-    with pytest.raises(SignInRefused) as caught:
+    with pytest.raises(SignInRefused) as exc_info:
         await _sign_in(
             make_oidc(forger.issuer), forger, error="access_denied", error_description="no\x1b[31m\n<b>"
         )
-    assert "access_denied (no <b>)" in caught.value.cause
+    assert "access_denied (no <b>)" in exc_info.value.cause
 
 
 async def test_too_many_begun_from_one_address(forger: Any, make_oidc: Callable[..., OidcSignIn]) -> None:
@@ -508,9 +510,9 @@ async def test_a_provider_that_does_not_answer_is_waited_for_once(
     begins = [
         oidc.begin("/ui/", browser=new_secret(), redirect_uri=REDIRECT, address=HERE) for _ in range(10)
     ]
-    failed = await asyncio.gather(*begins, return_exceptions=True)
+    results = await asyncio.gather(*begins, return_exceptions=True)
     forger.silent.set()
-    assert {type(each) for each in failed} == {ProviderFailed}
+    assert {type(each) for each in results} == {ProviderFailed}
     assert len(forger.asked) == 1
     forger.silent = None
     await _sign_in(oidc, forger)
@@ -526,16 +528,16 @@ def test_an_encrypted_provider_names_no_open_address() -> None:
         ProviderMetadata.from_document({**about, "token_endpoint": "http://id.example/token"}, issuer)
 
 
-async def test_what_waits_for_the_second_step_is_encrypted(
+async def test_the_state_for_the_second_step_is_encrypted(
     forger: Any, make_oidc: Callable[..., OidcSignIn], tmp_path: Path
 ) -> None:
     browser = new_secret()
     url = await make_oidc(forger.issuer).begin("/ui/x", browser=browser, redirect_uri=REDIRECT, address=HERE)
     state, nonce = (URL(url, encoded=True).query[name] for name in ("state", "nonce"))
-    kept = b"".join(path.read_bytes() for path in (tmp_path / "data").glob("toolyard.db*"))
-    assert hash_secret(state).encode() in kept
+    database_bytes = b"".join(path.read_bytes() for path in (tmp_path / "data").glob("toolyard.db*"))
+    assert hash_secret(state).encode() in database_bytes
     for secret in (state, nonce, browser, "/ui/x", REDIRECT):
-        assert secret.encode() not in kept
+        assert secret.encode() not in database_bytes
 
 
 async def test_the_keys_of_an_identity_provider_are_read_again_after_the_clock_was_set_back(

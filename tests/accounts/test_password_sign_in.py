@@ -20,7 +20,7 @@ from toolyard.types.account import Role, User
 if TYPE_CHECKING:
     from tests.manual_clock import ManualClock
 
-HERE, THERE = "192.0.2.1", "198.51.100.7"
+HERE, OTHER_ADDRESS = "192.0.2.1", "198.51.100.7"
 PASSWORD = "correct horse battery"
 
 
@@ -29,13 +29,13 @@ async def _ann(people: AccountService, role: Role = Role.USER) -> User:
     return user
 
 
-async def test_somebody_signs_in_without_regard_to_case(people: AccountService) -> None:
+async def test_user_names_are_case_insensitive_at_sign_in(people: AccountService) -> None:
     ann = await _ann(people)
     user, cookie = await people.sign_in(" aNN ", PASSWORD, HERE)
     assert user.id == ann.id
-    found = await people.authenticate_cookie(cookie)
-    assert found is not None
-    assert found[1].id == ann.id
+    principal = await people.authenticate_cookie(cookie)
+    assert principal is not None
+    assert principal[1].id == ann.id
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ async def test_somebody_signs_in_without_regard_to_case(people: AccountService) 
         ("x" * 5000, "\ud800"),
     ],
 )
-async def test_whatever_is_wrong_the_words_are_the_same(
+async def test_every_sign_in_failure_has_the_same_message(
     people: AccountService, name: str, password: str
 ) -> None:
     await _ann(people)
@@ -71,7 +71,7 @@ async def test_an_account_without_a_password_opens_to_none(people: AccountServic
             await people.sign_in("Bob", password, HERE)
 
 
-async def test_a_password_is_hashed_anew_when_the_parameters_have_changed(
+async def test_a_password_is_rehashed_when_the_parameters_have_changed(
     people: AccountService, database: Any, clock: ManualClock
 ) -> None:
     ann = await _ann(people)
@@ -114,27 +114,27 @@ async def _fail(people: AccountService, name: str, address: str, times: int) -> 
 
 async def _wait(people: AccountService, address: str, device: Device | None = None) -> float:
     """Return the seconds for which an attempt with the right password is refused."""
-    with pytest.raises(TooManySignIns) as caught:
+    with pytest.raises(TooManySignIns) as exc_info:
         await people.sign_in("aNN", PASSWORD, address, device=device)
-    return caught.value.retry_after
+    return exc_info.value.retry_after
 
 
 async def test_each_failure_makes_the_next_attempt_from_there_wait_longer(
     people: AccountService, clock: ManualClock
 ) -> None:
     await _ann(people)
-    await _fail(people, "Ann", THERE, 5)
+    await _fail(people, "Ann", OTHER_ADDRESS, 5)
     waits: list[float] = []
     for _ in range(10):
-        waits.append(await _wait(people, THERE))
+        waits.append(await _wait(people, OTHER_ADDRESS))
         # Attempts during the delay do not count.
-        assert await _wait(people, THERE) == waits[-1]
+        assert await _wait(people, OTHER_ADDRESS) == waits[-1]
         clock.now += waits[-1]
-        await _fail(people, "Ann", THERE, 1)
+        await _fail(people, "Ann", OTHER_ADDRESS, 1)
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
     await people.sign_in("Ann", PASSWORD, HERE)
     clock.now += 300
-    await people.sign_in("Ann", PASSWORD, THERE)
+    await people.sign_in("Ann", PASSWORD, OTHER_ADDRESS)
 
 
 async def test_strangers_cannot_keep_the_owner_out_of_a_browser_that_is_known(
@@ -142,14 +142,14 @@ async def test_strangers_cannot_keep_the_owner_out_of_a_browser_that_is_known(
 ) -> None:
     ann = await _ann(people)
     devices = DeviceCookies(b"a key")
-    known, others = devices.read(devices.issue(ann.id)), devices.read(devices.issue("somebody else"))
+    known_devices, others = devices.read(devices.issue(ann.id)), devices.read(devices.issue("somebody else"))
     for number in range(60):
         clock.now += 15
         await _fail(people, "Ann", f"203.0.113.{number}", 1)
     assert await _wait(people, HERE) > 0
     assert await _wait(people, HERE, others) > 0, "a device of another account is a stranger's"
     for _ in range(3):
-        await people.sign_in("Ann", PASSWORD, HERE, device=known)
+        await people.sign_in("Ann", PASSWORD, HERE, device=known_devices)
 
 
 async def test_a_known_browser_has_a_counter_of_its_own(people: AccountService) -> None:
@@ -179,18 +179,18 @@ async def test_every_spelling_of_a_name_has_the_same_count(people: AccountServic
     await _ann(people)
     wide = "".join(chr(ord(char) + 0xFEE0) for char in name)
     for spelling in (name.upper(), f"  {name} ", wide, f"{name[0]}{wide[1:]}", f"\u3000{wide.upper()}"):
-        await _fail(people, spelling, THERE, 1)
+        await _fail(people, spelling, OTHER_ADDRESS, 1)
     with pytest.raises(TooManySignIns):
-        await people.sign_in(name, PASSWORD, THERE)
+        await people.sign_in(name, PASSWORD, OTHER_ADDRESS)
 
 
-async def test_names_that_nobody_has_are_limited_too(people: AccountService) -> None:
-    await _fail(people, "nobody", THERE, 5)
+async def test_unknown_names_are_rate_limited_too(people: AccountService) -> None:
+    await _fail(people, "nobody", OTHER_ADDRESS, 5)
     with pytest.raises(TooManySignIns):
-        await people.sign_in("nobody", "wrong", THERE)
+        await people.sign_in("nobody", "wrong", OTHER_ADDRESS)
 
 
-async def test_an_address_that_tries_many_names_waits_whatever_the_name(people: AccountService) -> None:
+async def test_an_address_that_tries_many_names_waits_for_every_name(people: AccountService) -> None:
     await _ann(people)
     for number in range(20):
         await _fail(people, f"name {number}", f"2001:db8:0:1::{number:x}", 1)
@@ -202,11 +202,11 @@ async def test_an_address_that_tries_many_names_waits_whatever_the_name(people: 
 async def test_an_account_of_ones_own_does_not_free_the_address(people: AccountService) -> None:
     await _ann(people)
     for number in range(20):
-        await _fail(people, f"name {number}", THERE, 1)
+        await _fail(people, f"name {number}", OTHER_ADDRESS, 1)
         if number % 5 == 0:
-            await people.sign_in("Ann", PASSWORD, THERE)
+            await people.sign_in("Ann", PASSWORD, OTHER_ADDRESS)
     with pytest.raises(TooManySignIns):
-        await people.sign_in("Ann", PASSWORD, THERE)
+        await people.sign_in("Ann", PASSWORD, OTHER_ADDRESS)
 
 
 async def test_guessing_from_many_places_makes_strangers_wait_seconds_and_a_link_does_not_wait(
@@ -227,19 +227,19 @@ async def test_the_count_is_shared_by_processes_and_outlives_them(
 ) -> None:
     one, other = make_people(), make_people()
     await _ann(one)
-    await _fail(one, "Ann", THERE, 3)
-    await _fail(other, "Ann", THERE, 2)
+    await _fail(one, "Ann", OTHER_ADDRESS, 3)
+    await _fail(other, "Ann", OTHER_ADDRESS, 2)
     with pytest.raises(TooManySignIns):
-        await make_people().sign_in("Ann", PASSWORD, THERE)
+        await make_people().sign_in("Ann", PASSWORD, OTHER_ADDRESS)
 
 
 async def test_a_crowd_at_once_gets_no_more_guesses_than_one_after_another(people: AccountService) -> None:
     await _ann(people)
     outcomes = await asyncio.gather(
-        *(people.sign_in("Ann", "wrong", THERE) for _ in range(60)), return_exceptions=True
+        *(people.sign_in("Ann", "wrong", OTHER_ADDRESS) for _ in range(60)), return_exceptions=True
     )
-    heard = sum(isinstance(each, SignInRefused) for each in outcomes)
-    assert 5 <= heard <= 6, "each process may let as many slip through as it hashes at once"
+    refusal_count = sum(isinstance(each, SignInRefused) for each in outcomes)
+    assert 5 <= refusal_count <= 6, "each process may let as many slip through as it hashes at once"
     assert all(isinstance(each, SignInRefused | TooManySignIns) for each in outcomes)
 
 
@@ -256,9 +256,9 @@ async def test_a_success_forgets_the_failures_of_its_name(people: AccountService
 
 async def test_a_link_works_once(people: AccountService) -> None:
     text = await people.invite("Ann", Role.ADMIN)
-    invited = await people.find_invited_user(text)
-    assert invited is not None
-    assert (invited.name, invited.role) == ("Ann", Role.ADMIN)
+    invited_user = await people.find_invited_user(text)
+    assert invited_user is not None
+    assert (invited_user.name, invited_user.role) == ("Ann", Role.ADMIN)
     user, cookie = await people.accept_invite(text, PASSWORD)
     assert (user.role, user.has_password) == (Role.ADMIN, True)
     assert await people.authenticate_cookie(cookie)
@@ -268,7 +268,7 @@ async def test_a_link_works_once(people: AccountService) -> None:
     await people.sign_in("Ann", PASSWORD, HERE)
 
 
-async def test_two_who_use_a_link_at_once_are_one(people: AccountService) -> None:
+async def test_a_link_used_twice_at_once_creates_one_user(people: AccountService) -> None:
     text = await people.invite("Ann", Role.USER)
     outcomes = await asyncio.gather(
         *(people.accept_invite(text, f"password number {number}") for number in range(5)),
@@ -303,7 +303,9 @@ async def test_a_link_that_was_never_made(people: AccountService, text: str) -> 
         await people.accept_invite(text, PASSWORD)
 
 
-async def test_a_link_gives_no_role_to_one_who_exists(people: AccountService, database: Any) -> None:
+async def test_a_link_does_not_change_the_role_of_an_existing_user(
+    people: AccountService, database: Any
+) -> None:
     ann = await _ann(people, Role.ADMIN)
     text = await people.invite("Ann", Role.ADMIN)
     await database.accounts.set_role(ann.id, Role.USER)
@@ -311,7 +313,7 @@ async def test_a_link_gives_no_role_to_one_who_exists(people: AccountService, da
     assert (user.id, user.role) == (ann.id, Role.USER)
 
 
-async def test_a_link_sets_the_password_of_its_own_account_whatever_names_become(
+async def test_a_link_sets_the_password_of_its_own_account_after_renames(
     people: AccountService, database: Any
 ) -> None:
     admin = await _ann(people, Role.ADMIN)
@@ -339,7 +341,7 @@ async def test_a_link_is_void_once_its_owner_changed_the_password_or_was_disable
     assert await people.find_invited_user(text) is None
 
 
-async def test_a_link_brings_nobody_back_who_was_deleted_or_disabled(
+async def test_a_link_does_not_restore_deleted_or_disabled_users(
     people: AccountService, database: Any
 ) -> None:
     ann = await _ann(people)
@@ -366,9 +368,9 @@ async def test_a_new_password_by_link_ends_every_session(people: AccountService)
 
 @pytest.mark.parametrize("name", ["", "   ", "a\nb", "a\0b", "x" * 101, "two  spaces", "\u202eevil"])
 async def test_names_that_cannot_be_one(people: AccountService, name: str) -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(Invalid) as exc_info:
         await people.invite(name, Role.USER)
-    assert caught.value.problems[0].path == "name"
+    assert exc_info.value.problems[0].path == "name"
 
 
 # Password changes.
@@ -394,9 +396,9 @@ async def test_a_stolen_session_cannot_guess_the_old_password(people: AccountSer
     ann = await _ann(people)
     for _ in range(10):
         with pytest.raises(SignInRefused):
-            await people.change_password(ann, "wrong", "another password", THERE)
+            await people.change_password(ann, "wrong", "another password", OTHER_ADDRESS)
     with pytest.raises(TooManySignIns):
-        await people.change_password(ann, PASSWORD, "another password", THERE)
+        await people.change_password(ann, PASSWORD, "another password", OTHER_ADDRESS)
 
 
 async def test_failures_of_strangers_do_not_keep_the_owner_from_changing_the_password(
@@ -439,7 +441,7 @@ async def test_replicas_that_start_together_all_have_a_first_admin(people: Accou
     assert (user.name, user.role) == ("admin", Role.ADMIN)
 
 
-async def test_a_user_who_is_called_admin_does_not_become_one(people: AccountService) -> None:
+async def test_a_user_named_admin_does_not_become_one(people: AccountService) -> None:
     await people.accept_invite(await people.invite("Admin", Role.USER), PASSWORD)
     link = await create_first_admin_link(people, Settings(people_mode=PeopleMode.PASSWORD), "http://x")
     assert link is not None
@@ -447,7 +449,7 @@ async def test_a_user_who_is_called_admin_does_not_become_one(people: AccountSer
     assert user.name == "admin-2"
 
 
-async def test_the_local_user_of_another_mode_is_no_admin_here(
+async def test_the_local_user_of_another_mode_is_not_an_admin(
     make_people: Callable[..., AccountService],
 ) -> None:
     local = await make_people("none").local_user()

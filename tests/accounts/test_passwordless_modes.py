@@ -27,7 +27,7 @@ async def test_the_local_user_is_made_once_and_is_an_admin(
     assert {(user.id, user.role) for user in users} == {("local", Role.ADMIN)}
 
 
-async def test_somebody_elses_name_does_not_keep_the_local_user_out(
+async def test_another_users_name_does_not_lock_out_the_local_user(
     make_people: Callable[..., AccountService], database: Any
 ) -> None:
     await database.accounts.add_user("Local User", Role.USER)
@@ -46,21 +46,21 @@ async def test_the_proxy_names_people_and_accounts_come_at_first_sight(
     assert len({user.id for user in crowd}) == 1
 
 
-async def test_who_is_an_admin_is_decided_by_the_setting_at_every_request(
+async def test_the_setting_decides_at_every_request_who_is_an_admin(
     make_people: Callable[..., AccountService], database: Any
 ) -> None:
     before = make_people("proxy", admins=("ann",))
     ann = await before.authenticate_proxy_name("ann")
     _, token = await before.create_token(ann, "x", TokenScope(frozenset({Right.ADMIN})), None)
     after = make_people("proxy", admins=("bob",))
-    found = await after.authenticate_token(token)
-    assert found is not None
-    assert found[1].role is Role.USER
+    principal = await after.authenticate_token(token)
+    assert principal is not None
+    assert principal[1].role is Role.USER
     assert (await after.authenticate_proxy_name("ann")).role is Role.USER
     assert (await database.accounts.get_user(ann.id)).role is Role.USER
 
 
-async def test_another_spelling_of_an_admins_name_is_no_admin(
+async def test_another_spelling_of_an_admins_name_is_not_an_admin(
     make_people: Callable[..., AccountService],
 ) -> None:
     people = make_people("proxy", admins=("ann",))
@@ -75,9 +75,9 @@ async def test_the_setting_admins_leaves_nothing_behind_for_the_mode_password(
     ann, cookie = await passwords.accept_invite(
         await passwords.invite("ann", Role.USER), "correct horse battery"
     )
-    found = await passwords.authenticate_cookie(cookie)
-    assert found is not None
-    assert (found[1].id, found[1].role) == (ann.id, Role.USER)
+    principal = await passwords.authenticate_cookie(cookie)
+    assert principal is not None
+    assert (principal[1].id, principal[1].role) == (ann.id, Role.USER)
 
 
 async def test_an_admin_with_a_password_is_one_again_after_a_time_behind_a_proxy(
@@ -88,9 +88,9 @@ async def test_an_admin_with_a_password_is_one_again_after_a_time_behind_a_proxy
         await passwords.invite("ann", Role.ADMIN), "correct horse battery"
     )
     assert (await make_people("proxy", admins=("bob",)).authenticate_proxy_name("ann")).role is Role.USER
-    found = await passwords.authenticate_cookie(cookie)
-    assert found is not None
-    assert found[1].role is Role.ADMIN
+    principal = await passwords.authenticate_cookie(cookie)
+    assert principal is not None
+    assert principal[1].role is Role.ADMIN
     assert await passwords.has_admin()
 
 
@@ -126,7 +126,7 @@ async def test_a_disabled_account_is_not_opened_by_the_proxy(
         await people.authenticate_proxy_name("ann")
 
 
-async def test_in_other_modes_nobody_is_named_by_a_proxy(people: AccountService) -> None:
+async def test_other_modes_ignore_the_user_header_of_a_proxy(people: AccountService) -> None:
     with pytest.raises(NotAllowed):
         await people.authenticate_proxy_name("ann")
     with pytest.raises(NotAllowed):
@@ -152,7 +152,7 @@ ANN = Identity(ISSUER, "248289761001", "ann", "Ann@Example.org")
         (replace(ANN, verified_email=""), ("",), False),
     ],
 )
-def test_only_what_people_cannot_choose_makes_an_admin(
+def test_only_claims_that_users_cannot_choose_make_an_admin(
     identity: Identity, admins: tuple[str, ...], admin: bool
 ) -> None:
     settings = Settings(people_mode=PeopleMode.OIDC, oidc_issuer=ISSUER, oidc_client_id="x", admins=admins)
@@ -184,7 +184,7 @@ def test_names_come_from_claims_that_may_be_anything(
 
 
 @pytest.mark.parametrize("sub", [None, "", 5, "x" * 256, "a\0b", ["x"]])
-def test_without_a_usable_sub_nobody_is_signed_in(sub: Any) -> None:
+def test_sign_in_without_a_usable_sub_is_refused(sub: Any) -> None:
     with pytest.raises(SignInRefused):
         parse_identity(ISSUER, {"sub": sub, "preferred_username": "ann"})
 
@@ -200,5 +200,5 @@ def test_accounts_of_another_provider_or_mode_do_not_count() -> None:
     )
     for subject in ("https://evil.example|1", f"{ISSUER}.evil|1", ISSUER, None):
         assert resolve_effective_user(replace(user, subject=subject, has_password=True), settings) is None
-    removed = replace(settings, admins=("2", "a@b.c"))
-    assert resolve_effective_user(user, removed) == replace(user, role=Role.USER)
+    other_settings = replace(settings, admins=("2", "a@b.c"))
+    assert resolve_effective_user(user, other_settings) == replace(user, role=Role.USER)

@@ -17,10 +17,10 @@ from toolyard.accounts.passwords import AsyncPasswordHasher, validate_new_passwo
     "password", ["", "short", "123456789", "x" * 1001, "\N{LATIN SMALL LIGATURE FI}" * 501]
 )
 def test_too_short_and_too_long_ones_are_refused(password: str) -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(Invalid) as exc_info:
         validate_new_password(password, "new_password")
-    assert [problem.path for problem in caught.value.problems] == ["new_password"]
-    assert password not in str(caught.value) or not password
+    assert [problem.path for problem in exc_info.value.problems] == ["new_password"]
+    assert password not in str(exc_info.value) or not password
 
 
 @pytest.mark.parametrize("password", ["1234567890", "x" * 1000, "десять букв", "          "])
@@ -39,17 +39,17 @@ async def test_a_hash_is_argon2id_and_never_the_same_twice(cheap: AsyncPasswordH
 
 
 async def test_the_same_password_from_another_keyboard_fits(cheap: AsyncPasswordHasher) -> None:
-    stored = await cheap.hash("caf\u00e9 au lait")
-    assert await cheap.verify("cafe\u0301 au lait", stored)
+    password_hash = await cheap.hash("caf\u00e9 au lait")
+    assert await cheap.verify("cafe\u0301 au lait", password_hash)
 
 
-@pytest.mark.parametrize("stored", ["", "not a hash", "$argon2id$v=19$m=8,t=1,p=1$broken"])
-async def test_a_damaged_hash_fits_nothing(cheap: AsyncPasswordHasher, stored: str) -> None:
-    assert not await cheap.verify("correct horse", stored)
+@pytest.mark.parametrize("password_hash", ["", "not a hash", "$argon2id$v=19$m=8,t=1,p=1$broken"])
+async def test_a_damaged_hash_fits_nothing(cheap: AsyncPasswordHasher, password_hash: str) -> None:
+    assert not await cheap.verify("correct horse", password_hash)
 
 
 @pytest.mark.parametrize("password", ["\ud800" * 12, "nul \0 in the middle", "x" * 100_000])
-async def test_odd_texts_are_no_accident(cheap: AsyncPasswordHasher, password: str) -> None:
+async def test_unusual_passwords_are_handled(cheap: AsyncPasswordHasher, password: str) -> None:
     assert not await cheap.verify(password, await cheap.hash("correct horse"))
     assert not await cheap.verify(password, None)
 
@@ -82,8 +82,8 @@ class CountingPasswordHasher(PasswordHasher):
 async def test_nothing_stored_costs_as_much_as_a_wrong_password() -> None:
     hasher = CountingPasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
     ours = AsyncPasswordHasher(hasher)
-    stored = await ours.hash("correct horse")
-    for each in (stored, None):
+    password_hash = await ours.hash("correct horse")
+    for each in (password_hash, None):
         hasher.work = 0
         assert not await ours.verify("wrong horse battery", each)
         assert hasher.work == 1

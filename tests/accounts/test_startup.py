@@ -24,14 +24,14 @@ def test_the_mode_none_listens_on_loopback(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "toolyard.lan", ""])
 def test_the_mode_none_listens_nowhere_else(host: str) -> None:
-    with pytest.raises(StartRefused) as caught:
+    with pytest.raises(StartRefused) as exc_info:
         check_startup_settings(_settings("none"), host)
-    assert "people_mode" in (caught.value.hint or "")
-    assert caught.value.exit_code == 2
+    assert "people_mode" in (exc_info.value.hint or "")
+    assert exc_info.value.exit_code == 2
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    ("settings", "missing_setting"),
     [
         (_settings("proxy"), "trusted_proxies"),
         (_settings("proxy", trusted_proxies=("everywhere",)), "trusted_proxies"),
@@ -42,10 +42,10 @@ def test_the_mode_none_listens_nowhere_else(host: str) -> None:
         (_settings("oidc", oidc_client_id="x"), "oidc_issuer"),
     ],
 )
-def test_what_is_missing_is_named(settings: Settings, named: str) -> None:
-    with pytest.raises(StartRefused) as caught:
+def test_missing_settings_are_named(settings: Settings, missing_setting: str) -> None:
+    with pytest.raises(StartRefused) as exc_info:
         check_startup_settings(settings, "0.0.0.0")
-    assert named in str(caught.value)
+    assert missing_setting in str(exc_info.value)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_other_modes_listen_everywhere(settings: Settings) -> None:
     assert check_startup_settings(settings, "0.0.0.0") == ()
 
 
-def test_nobody_being_an_admin_is_worth_a_warning() -> None:
+def test_a_deployment_without_admins_causes_a_warning() -> None:
     for settings in (_settings("proxy", trusted_proxies=("::1",)), _settings("oidc", **OIDC)):
         assert "admins" in check_startup_settings(settings, "0.0.0.0")[0]
 
