@@ -45,8 +45,8 @@ async def yard(leaks: None, tmp_path: Path, everything_server: str) -> AsyncIter
     config = json.loads(demo_config())
     config["mcpServers"]["every"] = {"command": everything_server, "args": ["stdio"]}
     (tmp_path / "AGENTS.md").write_text(AGENTS)
-    async with Toolyard.open(config, agents=tmp_path / "AGENTS.md", data_dir=tmp_path) as opened:
-        yield opened
+    async with Toolyard.open(config, agents=tmp_path / "AGENTS.md", data_dir=tmp_path) as yard:
+        yield yard
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from toolyard.adapters.anthropic import MessagesTools
 
 @pytest.fixture
 async def client(yard: Toolyard, other_models: str) -> AsyncIterator[AsyncAnthropic]:
-    async with AsyncAnthropic(base_url=other_models, api_key="good", max_retries=0) as made:
-        yield made
+    async with AsyncAnthropic(base_url=other_models, api_key="good", max_retries=0) as client:
+        yield client
 
 
 async def say(client: AsyncAnthropic, tools: MessagesTools, messages: list[Any]) -> Message:
@@ -36,7 +36,7 @@ async def test_a_conversation_with_a_call(yard: Toolyard, client: AsyncAnthropic
     assert await tools.answer(second) == []
 
 
-def asking(*calls: tuple[str, object]) -> Message:
+def build_tool_call_message(*calls: tuple[str, object]) -> Message:
     content = [
         {"type": "tool_use", "id": f"toolu_{n}", "name": name, "input": arguments}
         for n, (name, arguments) in enumerate(calls)
@@ -59,7 +59,7 @@ async def test_results_failures_and_pictures_stand_in_one_message(yard: Toolyard
         ("demo_weekday", ["no object"]),
         ("every_get-tiny-image", {}),
     )
-    (answer,) = await MessagesTools(yard).answer(asking(*calls))
+    (answer,) = await MessagesTools(yard).answer(build_tool_call_message(*calls))
     assert answer["role"] == "user"
     blocks: list[Any] = list(answer["content"])
     assert [block["tool_use_id"] for block in blocks] == [f"toolu_{n}" for n in range(5)]

@@ -35,5 +35,5 @@ except ImportError as error:
 
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_an_adapter_loads_no_library_of_another(name: str) -> None:
-    loaded = set(python(f"import sys, toolyard.adapters.{name}; print(*sys.modules)").split())
-    assert loaded & ADAPTERS[name][2] == set()
+    loaded_modules = set(python(f"import sys, toolyard.adapters.{name}; print(*sys.modules)").split())
+    assert loaded_modules & ADAPTERS[name][2] == set()

@@ -40,34 +40,34 @@ class SingleResultYard:
 
 
 @pytest.mark.parametrize("which", MEDIA)
-async def test_only_what_a_provider_takes_is_sent(which: str) -> None:
-    media, sent = MEDIA[which]
+async def test_only_media_that_a_provider_accepts_are_sent(which: str) -> None:
+    media, sent_media = MEDIA[which]
     yard: Any = SingleResultYard(TextBlock("text"), media)
     call = {"id": "1", "type": "function", "function": {"name": "t", "arguments": "{}"}}
     chat = ChatCompletionMessage.model_validate({"role": "assistant", "content": None, "tool_calls": [call]})
     output = [ResponseFunctionToolCall(type="function_call", call_id="1", name="t", arguments="{}")]
-    for told in (
+    for texts in (
         str(await ChatTools(yard).answer(chat)),
         str(await ResponsesTools(yard).answer(Response.model_construct(output=output))),
     ):
-        assert "text" in told
-        assert ("data:image/png;base64,aGk=" in told) is sent
-        assert ("aGk=" in told) is sent
+        assert "text" in texts
+        assert ("data:image/png;base64,aGk=" in texts) is sent_media
+        assert ("aGk=" in texts) is sent_media
     use = ToolUseBlock(type="tool_use", id="1", name="t", input={})
     answers: Any = await MessagesTools(yard).answer(Message.model_construct(content=[use]))
     (result,) = answers[0]["content"]
     pictures = [block["source"]["media_type"] for block in result["content"] if block["type"] == "image"]
-    assert pictures == ["image/png"] * sent
+    assert pictures == ["image/png"] * sent_media
 
 
 @pytest.mark.parametrize("which", ["small", "large", "of an odd spelling", "drawn", "old"])
 async def test_nor_is_it_by_pydantic_ai(which: str) -> None:
-    media, sent = MEDIA[which]
+    media, sent_media = MEDIA[which]
     sound = Media("audio", "Audio/WAV; rate=8000", "aGk=", 2)
     yard: Any = SingleResultYard(media, sound)
     run: Any = SimpleNamespace(model=TestModel())
     none: Any = None
-    told = await YardToolset(yard).call_tool("t", {}, run, none)
-    assert told[0] == "text"
-    types = [each.media_type for each in told[1:] if isinstance(each, BinaryContent)]
-    assert types == ["image/png"] * sent + ["audio/wav"]
+    result = await YardToolset(yard).call_tool("t", {}, run, none)
+    assert result[0] == "text"
+    types = [each.media_type for each in result[1:] if isinstance(each, BinaryContent)]
+    assert types == ["image/png"] * sent_media + ["audio/wav"]

@@ -40,40 +40,44 @@ async def run_model_loop(client: AsyncOpenAI, tools: ChatTools, script: str) -> 
     raise AssertionError("it goes on and on")
 
 
-def asking(*calls: tuple[str, str, str]) -> ChatCompletionMessage:
-    made = [
+def build_tool_call_message(*calls: tuple[str, str, str]) -> ChatCompletionMessage:
+    tool_calls = [
         {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
         for id, name, arguments in calls
     ]
-    return ChatCompletionMessage.model_validate({"role": "assistant", "content": None, "tool_calls": made})
+    return ChatCompletionMessage.model_validate(
+        {"role": "assistant", "content": None, "tool_calls": tool_calls}
+    )
 
 
 async def test_a_conversation_with_calls(yard: Toolyard, chat: AsyncOpenAI) -> None:
     script = (
         'call demo_weekday {"date": "2026-07-28"}\ncall demo_weekday {"date": "2026-07-29"}\nthen\nresults?'
     )
-    said, messages = await run_model_loop(chat, ChatTools(yard), script)
-    assert said == "2026-07-28 is a Tuesday. | 2026-07-29 is a Wednesday."
+    replies, messages = await run_model_loop(chat, ChatTools(yard), script)
+    assert replies == "2026-07-28 is a Tuesday. | 2026-07-29 is a Wednesday."
     calls = [call["id"] for call in messages[1]["tool_calls"]]
     assert [message["tool_call_id"] for message in messages[2:4]] == calls
 
 
-async def test_strict_tools_are_called_without_what_strictness_added(
+async def test_strict_tools_are_called_without_the_arguments_added_for_strictness(
     yard: Toolyard, chat: AsyncOpenAI
 ) -> None:
     tools = ChatTools(yard, agent="narrow", strict=True)
-    (listed,) = await tools.list()
-    assert listed["function"]["strict"] is True
-    said, _ = await run_model_loop(chat, tools, 'call demo_weekday {"date": "2026-07-28"}\nthen\nresults?')
-    assert said == "2026-07-28 is a Tuesday."
+    (weekday_tool,) = await tools.list()
+    assert weekday_tool["function"]["strict"] is True
+    replies, _ = await run_model_loop(chat, tools, 'call demo_weekday {"date": "2026-07-28"}\nthen\nresults?')
+    assert replies == "2026-07-28 is a Tuesday."
 
 
 async def test_a_picture_follows_the_messages_of_the_tools(yard: Toolyard, chat: AsyncOpenAI) -> None:
-    said, messages = await run_model_loop(chat, ChatTools(yard), "call every_get-tiny-image {}\nthen\nimage?")
+    replies, messages = await run_model_loop(
+        chat, ChatTools(yard), "call every_get-tiny-image {}\nthen\nimage?"
+    )
     # The image is in a user message, which the model treats as the latest input.
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "user", "assistant"]
     assert messages[3]["content"][1]["image_url"]["url"].startswith("data:image/png;base64,")
-    assert said.startswith("You said: Image from every_get-tiny-image, call call_")
+    assert replies.startswith("You said: Image from every_get-tiny-image, call call_")
 
 
 @pytest.mark.parametrize(
@@ -88,10 +92,10 @@ async def test_a_picture_follows_the_messages_of_the_tools(yard: Toolyard, chat:
         ("every_echo", '{"message": "x"}', "every_echo"),
     ],
 )
-async def test_whatever_goes_wrong_is_told_to_the_model(
+async def test_every_failure_is_reported_to_the_model(
     yard: Toolyard, name: str, arguments: str, words: str
 ) -> None:
-    (answer,) = await ChatTools(yard, agent="narrow").answer(asking(("a", name, arguments)))
+    (answer,) = await ChatTools(yard, agent="narrow").answer(build_tool_call_message(("a", name, arguments)))
     assert answer["role"] == "tool"
     assert '"error": true' in str(answer["content"])
     assert words in str(answer["content"])
@@ -106,20 +110,20 @@ async def test_all_calls_are_made_at_once(yard: Toolyard, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(yard, "answer", together)
     calls = [(f"c{n}", "demo_weekday", f'{{"date": "2026-07-2{n}"}}') for n in (7, 8, 9)]
-    answers = await ChatTools(yard).answer(asking(*calls))
+    answers = await ChatTools(yard).answer(build_tool_call_message(*calls))
     assert [answer["tool_call_id"] for answer in answers if answer["role"] == "tool"] == ["c7", "c8", "c9"]
 
 
 async def test_a_conversation_over_responses(yard: Toolyard, responses: AsyncOpenAI) -> None:
     tools = ResponsesTools(yard)
     items: list[Any] = [{"role": "user", "content": 'call demo_weekday {"date": "2026-07-28"}'}]
-    listed = await tools.list()
-    async with responses.responses.stream(model="gpt-5-mini", input=items, tools=listed) as stream:
+    tool_list = await tools.list()
+    async with responses.responses.stream(model="gpt-5-mini", input=items, tools=tool_list) as stream:
         first = await stream.get_final_response()
     answers = await tools.answer(first)
     items += [item.model_dump(exclude_none=True) for item in first.output]
     items += answers
-    async with responses.responses.stream(model="gpt-5-mini", input=items, tools=listed) as stream:
+    async with responses.responses.stream(model="gpt-5-mini", input=items, tools=tool_list) as stream:
         second = await stream.get_final_response()
     assert second.output_text == "It says: 2026-07-28 is a Tuesday."
     assert await tools.answer(second) == []

@@ -20,11 +20,11 @@ async def run(url: str, toolset: YardToolset, script: str) -> tuple[str, list[To
     """Return the agent's final text and the results of its tools."""
     async with OpenAIProvider(base_url=f"{url}/v1", api_key="good") as provider:
         agent = Agent(OpenAIChatModel("fake-1", provider=provider), toolsets=[toolset])
-        done = await agent.run(script)
+        result = await agent.run(script)
         parts = [
-            part for each in done.all_messages() if isinstance(each, ModelRequest) for part in each.parts
+            part for each in result.all_messages() if isinstance(each, ModelRequest) for part in each.parts
         ]
-        return done.output, [part for part in parts if isinstance(part, ToolReturnPart)]
+        return result.output, [part for part in parts if isinstance(part, ToolReturnPart)]
 
 
 async def test_an_agent_calls_tools_in_parallel_and_reads_their_results(
@@ -33,28 +33,30 @@ async def test_an_agent_calls_tools_in_parallel_and_reads_their_results(
     script = (
         'call demo_weekday {"date": "2026-07-28"}\ncall demo_weekday {"date": "2026-07-29"}\nthen\nresults?'
     )
-    said, _ = await run(chat_model, YardToolset(yard), script)
-    assert said == "2026-07-28 is a Tuesday. | 2026-07-29 is a Wednesday."
+    replies, _ = await run(chat_model, YardToolset(yard), script)
+    assert replies == "2026-07-28 is a Tuesday. | 2026-07-29 is a Wednesday."
 
 
-async def test_it_sees_what_its_agent_of_the_yard_sees(yard: Toolyard, chat_model: str) -> None:
-    said, _ = await run(chat_model, YardToolset(yard), "tools?")
-    assert said.split() == [tool.name for tool in await yard.tools()]
-    assert "every_echo" in said.split()
-    said, _ = await run(chat_model, YardToolset(yard, agent="narrow"), "tools?")
-    assert said == "demo_weekday"
+async def test_the_toolset_shows_the_tools_of_its_agent(yard: Toolyard, chat_model: str) -> None:
+    replies, _ = await run(chat_model, YardToolset(yard), "tools?")
+    assert replies.split() == [tool.name for tool in await yard.tools()]
+    assert "every_echo" in replies.split()
+    replies, _ = await run(chat_model, YardToolset(yard, agent="narrow"), "tools?")
+    assert replies == "demo_weekday"
 
 
 async def test_a_failure_is_told_to_the_model_and_the_run_goes_on(yard: Toolyard, chat_model: str) -> None:
     script = 'call demo_weekday {"date": "never"}\nthen\nresults?'
-    said, (result,) = await run(chat_model, YardToolset(yard), script)
-    assert "never" in said
+    replies, (result,) = await run(chat_model, YardToolset(yard), script)
+    assert "never" in replies
     assert result.outcome == "failed"
 
 
 async def test_a_picture_reaches_the_model(yard: Toolyard, chat_model: str) -> None:
-    said, (result,) = await run(chat_model, YardToolset(yard), "call every_get-tiny-image {}\nthen\nimage?")
-    assert said == "image: yes"
+    replies, (result,) = await run(
+        chat_model, YardToolset(yard), "call every_get-tiny-image {}\nthen\nimage?"
+    )
+    assert replies == "image: yes"
     (picture,) = (item for item in result.content_items() if isinstance(item, BinaryContent))
     assert picture.data.startswith(b"\x89PNG")
 
@@ -65,7 +67,7 @@ async def test_the_yard_is_not_closed_with_the_agent(yard: Toolyard, chat_model:
     assert (await yard.call("demo_weekday", {"date": "2026-07-28"})).text == "2026-07-28 is a Tuesday."
 
 
-SPACED = """
+SPACED_SERVER = """
 import json, sys
 schema = {"type": "object", "properties": {"a b": {"type": "string"}, "c": {"type": "string"}}}
 for line in sys.stdin:
@@ -83,16 +85,17 @@ for line in sys.stdin:
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"), [("gpt-9", ["a b", "c"]), ("claude-9", ["c"]), ("fallback:gpt-9,Claude-9", ["c"])]
+    ("name", "argument_names"),
+    [("gpt-9", ["a b", "c"]), ("claude-9", ["c"]), ("fallback:gpt-9,Claude-9", ["c"])],
 )
 async def test_a_parameter_is_left_out_only_where_its_name_is_refused(
-    leaks: None, tmp_path: Path, name: str, shown: list[str]
+    leaks: None, tmp_path: Path, name: str, argument_names: list[str]
 ) -> None:
-    server = {"command": sys.executable, "args": ["-I", "-c", SPACED]}
+    server = {"command": sys.executable, "args": ["-I", "-c", SPACED_SERVER]}
     async with Toolyard.open({"mcpServers": {"spaced": server}}, data_dir=tmp_path) as yard:
         model = TestModel(call_tools=[], model_name=name)
         await Agent(model, toolsets=[YardToolset(yard)]).run("go")
-        asked = model.last_model_request_parameters
-        assert asked is not None
-        (tool,) = asked.function_tools
-        assert list(tool.parameters_json_schema["properties"]) == shown
+        last_model_request_parameters = model.last_model_request_parameters
+        assert last_model_request_parameters is not None
+        (tool,) = last_model_request_parameters.function_tools
+        assert list(tool.parameters_json_schema["properties"]) == argument_names
