@@ -42,9 +42,9 @@ You build prompts.
 
 
 def problems_of(text: str) -> list[Problem]:
-    with pytest.raises(AgentsError) as caught:
+    with pytest.raises(AgentsError) as exc_info:
         parse_agents(text, "AGENTS.md")
-    return list(caught.value.problems)
+    return list(exc_info.value.problems)
 
 
 def matter(*lines: str) -> str:
@@ -114,7 +114,7 @@ def test_a_file_without_agents_has_none(text: str) -> None:
     assert parse_agents(text).hints == ()
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_omitted_keys_have_their_defaults() -> None:
     assert only("## One\n---\n---\n") == Agent(id="one", name="One", line=1)
 
 
@@ -151,7 +151,7 @@ def test_code_that_never_ends_is_worth_a_hint() -> None:
     assert "never closed" in hint.message
 
 
-def test_a_line_across_the_text_after_a_heading_is_no_front_matter_and_worth_a_hint() -> None:
+def test_a_line_across_the_text_after_a_heading_is_not_front_matter_and_worth_a_hint() -> None:
     read = parse_agents(matter() + "\n\n## Notes\n\n---\n\nSome words.\n\n---\nMore.", "AGENTS.md")
     assert [agent.id for agent in read.agents] == ["one"]
     assert read.agents[0].prompt.endswith("## Notes\n\n---\n\nSome words.\n\n---\nMore.")
@@ -173,7 +173,7 @@ def test_the_indentation_of_a_prompts_first_line_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "made"),
+    ("name", "expected_id"),
     [
         ("Prompt Builder", "prompt-builder"),
         ("  Code_Review (v2) ", "code-review-v2"),
@@ -182,11 +182,11 @@ def test_the_indentation_of_a_prompts_first_line_is_kept() -> None:
         ("---", ""),
     ],
 )
-def test_an_id_is_the_name_in_lower_case_with_dashes(name: str, made: str) -> None:
-    assert agent_id(name) == made
+def test_an_id_is_the_name_in_lower_case_with_dashes(name: str, expected_id: str) -> None:
+    assert agent_id(name) == expected_id
 
 
-def test_a_comment_in_front_matter_is_no_heading() -> None:
+def test_a_comment_in_front_matter_is_not_a_heading() -> None:
     agent = only("## One\n---\n# a comment\nmodel: x\n## the last comment\n---\nPrompt, with words.")
     assert (agent.model, agent.prompt) == ("x", "Prompt, with words.")
 

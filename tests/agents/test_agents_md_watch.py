@@ -18,7 +18,7 @@ def ids(now: LoadedAgents) -> list[str]:
     return [agent.id for agent in now.agents]
 
 
-def test_without_a_file_there_are_no_agents_and_nothing_is_wrong(tmp_path: Path) -> None:
+def test_without_a_file_the_list_of_agents_is_empty_and_valid(tmp_path: Path) -> None:
     assert load_agents(None, tmp_path) == LoadedAgents(tmp_path / "AGENTS.md")
 
 
@@ -36,7 +36,7 @@ def test_the_file_of_the_setting_counts_and_not_the_one_in_the_data_directory(tm
 
 
 @pytest.mark.parametrize("bad", [BROKEN.encode(), b"\xff\xfe\x00", None])
-def test_what_cannot_be_used_leaves_the_agents_that_were_in_force(tmp_path: Path, bad: bytes | None) -> None:
+def test_an_invalid_file_keeps_the_previous_agents(tmp_path: Path, bad: bytes | None) -> None:
     file = tmp_path / "AGENTS.md"
     file.write_text(GOOD)
     good = load_agents(None, tmp_path)
@@ -65,10 +65,10 @@ async def test_every_change_is_told_once_and_nothing_else(tmp_path: Path) -> Non
     file, now = tmp_path / "AGENTS.md", load_agents(None, tmp_path)
     async with asyncio.timeout(60), aclosing(watch_agents(now, None, tmp_path)) as changes:
         for text, agents, wrong in ((GOOD, ["reader"], 0), (BROKEN, ["reader"], 1), ("none\n", [], 0)):
-            waiting = asyncio.ensure_future(anext(changes))
+            task = asyncio.ensure_future(anext(changes))
             await asyncio.sleep(0)
             # Replaced atomically: a reader sees the old or the new text, never half of it.
             (tmp_path / "next").write_text(text)
             (tmp_path / "next").replace(file)
-            found = await waiting
-            assert (ids(found), len(found.problems)) == (agents, wrong)
+            problem_texts = await task
+            assert (ids(problem_texts), len(problem_texts.problems)) == (agents, wrong)

@@ -16,14 +16,14 @@ def read(*lines: str) -> ToolList:
 
 
 def items(*lines: str) -> list[str]:
-    made = read(*lines)
-    assert made.problems == []
-    return made.items
+    tool_list = read(*lines)
+    assert tool_list.problems == []
+    return tool_list.items
 
 
 def complaint(*lines: str) -> tuple[int, str]:
-    (found,) = read(*lines).problems
-    return found.line_index, found.message
+    (problem,) = read(*lines).problems
+    return problem.line_index, problem.message
 
 
 def test_the_examples_of_the_decision_are_read_to_the_letter() -> None:
@@ -33,26 +33,28 @@ def test_the_examples_of_the_decision_are_read_to_the_letter() -> None:
     assert items("tools: [view_file]") == ["view_file"]
 
 
-def test_an_empty_list_is_no_tools() -> None:
+def test_an_empty_list_means_without_tools() -> None:
     assert items("tools: []") == []
     assert items("tools: [ ] # none") == []
 
 
 def test_an_inline_list_may_take_several_lines_with_comments_and_a_last_comma() -> None:
-    made = read("tools: [ # ours", "  *,", "", "  !web_*, # not these", "  grep,", "] # done", "model: x")
-    assert (made.items, made.end, made.problems) == (["*", "!web_*", "grep"], 6, [])
+    tool_list = read(
+        "tools: [ # ours", "  *,", "", "  !web_*, # not these", "  grep,", "] # done", "model: x"
+    )
+    assert (tool_list.items, tool_list.end, tool_list.problems) == (["*", "!web_*", "grep"], 6, [])
 
 
 def test_an_inline_list_may_begin_on_the_next_line() -> None:
-    made = read("tools:", "", "  [*,", "   !web_*]", "model: x")
-    assert (made.items, made.end, made.problems) == (["*", "!web_*"], 4, [])
+    tool_list = read("tools:", "", "  [*,", "   !web_*]", "model: x")
+    assert (tool_list.items, tool_list.end, tool_list.problems) == (["*", "!web_*"], 4, [])
 
 
 @pytest.mark.parametrize("indent", ["", "  ", "\t"])
 def test_a_block_list_is_read_with_its_signs_and_comments(indent: str) -> None:
     lines = [f"{indent}- *", "", f"{indent}- !web_*  # not these", "# a comment", f"{indent}-   grep"]
-    made = read("tools:  # ours", *lines, "model: x")
-    assert (made.items, made.end, made.problems) == (["*", "!web_*", "grep"], 6, [])
+    tool_list = read("tools:  # ours", *lines, "model: x")
+    assert (tool_list.items, tool_list.end, tool_list.problems) == (["*", "!web_*", "grep"], 6, [])
 
 
 def test_items_may_be_quoted_in_both_ways_with_the_sign_inside_or_outside() -> None:
@@ -66,7 +68,7 @@ def test_the_key_may_be_written_as_yaml_allows(key: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["view_file", "'*'", "{a: b}", "view_file, grep", "*", "| [a]"])
-def test_a_single_value_is_no_list(value: str) -> None:
+def test_a_single_value_is_not_a_list(value: str) -> None:
     assert complaint(f"tools: {value}", "  more", "model: x") == (0, "tools: is not a list")
     assert read(f"tools: {value}", "  more", "model: x").end == 2
 
@@ -74,14 +76,14 @@ def test_a_single_value_is_no_list(value: str) -> None:
 @pytest.mark.parametrize(
     "lines", [["tools:"], ["tools: # all"], ["tools:", "model: x"], ["tools:", "", "# c"]]
 )
-def test_nothing_at_all_is_no_list(lines: list[str]) -> None:
+def test_an_empty_value_is_not_a_list(lines: list[str]) -> None:
     assert complaint(*lines) == (0, "tools: is not a list")
 
 
 def test_an_open_list_ends_before_the_next_key() -> None:
-    made = read("tools: [a,", "  b", "model: x")
-    assert [each.message for each in made.problems] == ["the list of tools is never closed"]
-    assert made.end == 2
+    tool_list = read("tools: [a,", "  b", "model: x")
+    assert [each.message for each in tool_list.problems] == ["the list of tools is never closed"]
+    assert tool_list.end == 2
 
 
 @pytest.mark.parametrize(
@@ -111,17 +113,17 @@ def test_a_mistake_is_told_with_its_line(lines: list[str], expected: tuple[int, 
 
 @given(texts=st.lists(patterns, min_size=1), data=st.data())
 def test_every_way_of_writing_a_list_reads_the_same(texts: list[str], data: st.DataObject) -> None:
-    def written(text: str) -> str:
+    def quote_item(text: str) -> str:
         return data.draw(st.sampled_from([text, f'"{text}"', f"'{text}'"]))
 
     separator = data.draw(st.sampled_from([", ", ",", ",\n  ", " # c\n , "]))
-    inline = f"tools: [{separator.join(written(text) for text in texts)}\n]"
+    inline = f"tools: [{separator.join(quote_item(text) for text in texts)}\n]"
     assert items(*inline.split("\n")) == texts
-    assert items("tools:", *(f"  - {written(text)}" for text in texts)) == texts
+    assert items("tools:", *(f"  - {quote_item(text)}" for text in texts)) == texts
 
 
 @given(lines=st.lists(st.text(alphabet="[],!*'\"# -ab:\t\\", max_size=12), max_size=6))
 def test_no_text_raises_and_the_list_ends_within_it(lines: list[str]) -> None:
-    made = parse_tool_list(["tools:" + "".join(lines[:1]), *lines[1:]], 0)
-    assert 0 < made.end <= max(1, len(lines))
-    assert all(0 <= each.line_index < max(1, len(lines)) for each in made.problems)
+    tool_list = parse_tool_list(["tools:" + "".join(lines[:1]), *lines[1:]], 0)
+    assert 0 < tool_list.end <= max(1, len(lines))
+    assert all(0 <= each.line_index < max(1, len(lines)) for each in tool_list.problems)

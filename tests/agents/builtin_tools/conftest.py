@@ -63,10 +63,10 @@ def create_tree(folder: Path) -> WorkspaceFixture:
     for name, target in LINKS.items():
         (tree.root / name).symlink_to(target.format(outside=tree.outside, root=tree.root, data=tree.data))
     os.mkfifo(tree.root / "pipe")
-    with socket.socket(socket.AF_UNIX) as made:
+    with socket.socket(socket.AF_UNIX) as unix_socket:
         here = os.getcwd()
         os.chdir(tree.root)  # The path of a socket is short.
-        made.bind("socket")
+        unix_socket.bind("socket")
         os.chdir(here)
     return tree
 
@@ -111,10 +111,10 @@ def lasting_tree(tmp_path_factory: pytest.TempPathFactory) -> WorkspaceFixture:
 def rg() -> str:
     """The program ripgrep."""
     modules = Path(__file__).parents[3] / ".envs/node/node_modules"
-    found = shutil.which("rg") or next(map(str, modules.glob("@vscode/ripgrep*/bin/rg")), None)
-    if found is None:
+    ripgrep = shutil.which("rg") or next(map(str, modules.glob("@vscode/ripgrep*/bin/rg")), None)
+    if ripgrep is None:
         pytest.skip("ripgrep is not installed")
-    return found
+    return ripgrep
 
 
 @pytest.fixture(params=["own", "ripgrep"])
@@ -131,7 +131,7 @@ def matchers() -> Callable[[], int]:
 
 def matcher_pids() -> list[int]:
     """Return our child processes that match patterns."""
-    mine: list[int] = []
+    own_numbers: list[int] = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -140,5 +140,5 @@ def matcher_pids() -> list[int]:
             except OSError:
                 continue
             if b"toolyard.agents.builtin_tools.grep_worker" in words and parent == str(os.getpid()):
-                mine.append(int(name))
-    return mine
+                own_numbers.append(int(name))
+    return own_numbers

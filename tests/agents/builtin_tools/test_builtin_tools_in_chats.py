@@ -49,14 +49,14 @@ async def core(leaks: None, tree: WorkspaceFixture, records: list[CallRecord]) -
         overrides={"mcpServers": {"web": ENTRY}}, env={}, cwd=tree.outside, data_dir=tree.data
     )
     settings = Settings(workspace_root=tree.root)
-    made = build_core(
+    core = build_core(
         configuration, settings, data_dir=tree.data, with_native_tools=True, record=records.append
     )
-    yield made
-    await made.close()
+    yield core
+    await core.close()
 
 
-async def shown(core: Core, caller: Caller) -> list[str]:
+async def list_visible_tools(core: Core, caller: Caller) -> list[str]:
     return list(core.call_path.visible_tools(await core.tool_directory.refresh(caller.principal), caller))
 
 
@@ -64,15 +64,15 @@ async def shown(core: Core, caller: Caller) -> list[str]:
 
 
 async def test_a_chat_has_them_in_one_list_with_the_others_by_name(core: Core) -> None:
-    names = await shown(core, in_chat())
-    [hashed] = set(names) - set(ALL)
-    assert hashed.startswith("web_fetch_")
-    assert names == sorted([*ALL, hashed])
+    names = await list_visible_tools(core, in_chat())
+    [hashed_name] = set(names) - set(ALL)
+    assert hashed_name.startswith("web_fetch_")
+    assert names == sorted([*ALL, hashed_name])
 
 
-async def test_nobody_else_has_them(core: Core) -> None:
+async def test_only_chats_have_the_builtin_tools(core: Core) -> None:
     caller = Caller()
-    assert not set(ALL) & set(await shown(core, caller))
+    assert not set(ALL) & set(await list_visible_tools(core, caller))
     with pytest.raises(
         ToolRefused, match="'view_file' is hidden: built-in tools are available in chats only"
     ):
@@ -80,12 +80,12 @@ async def test_nobody_else_has_them(core: Core) -> None:
     roster = await core.tool_directory.refresh(LOCAL_PRINCIPAL)
     assert "view_file" not in await core.meta_tools.search(roster, "view a file", caller, 10)
     assert "view_file" in await core.meta_tools.search(roster, "view a file", in_chat(), 10)
-    told = (
+    body = (
         await core.meta_tools.call(
             ToolCall("tools_call", {"name": "grep", "arguments": {"pattern": "x"}}), caller
         )
     ).body
-    assert told["ok"] is False
+    assert body["ok"] is False
 
 
 async def test_why_says_that_they_are_for_chats(core: Core) -> None:
@@ -109,42 +109,42 @@ async def test_no_list_status_or_door_speaks_of_their_server(core: Core) -> None
 
 
 async def test_nothing_of_them_is_stored(core: Core, tree: WorkspaceFixture) -> None:
-    await shown(core, in_chat())
+    await list_visible_tools(core, in_chat())
     await core.call_path.call(ToolCall("list_dir"), in_chat())
     await core.close()
-    kept = [file.name for file in tree.data.rglob("*") if file.is_file() and b"@native" in file.read_bytes()]
-    assert kept == []
+    names = [file.name for file in tree.data.rglob("*") if file.is_file() and b"@native" in file.read_bytes()]
+    assert names == []
 
 
 async def test_a_lock_does_not_concern_them(core: Core, tree: WorkspaceFixture) -> None:
     (tree.data / "mcp.lock").write_text('{"broken')
-    names = await shown(core, in_chat())
+    names = await list_visible_tools(core, in_chat())
     assert [name for name in names if name in ALL] == ALL
 
 
 async def test_without_a_workspace_root_only_pages_are_fetched(leaks: None, tmp_path: Path) -> None:
-    made = build_core(
+    core = build_core(
         load_config(overrides={}, env={}, cwd=tmp_path, data_dir=tmp_path),
         Settings(),
         data_dir=tmp_path,
         with_native_tools=True,
     )
     try:
-        assert await shown(made, in_chat()) == ["web_fetch"]
+        assert await list_visible_tools(core, in_chat()) == ["web_fetch"]
         with pytest.raises(ToolRefused):
-            await made.call_path.call(ToolCall("view_file", {"path": "x"}), in_chat())
+            await core.call_path.call(ToolCall("view_file", {"path": "x"}), in_chat())
     finally:
-        await made.close()
+        await core.close()
 
 
 async def test_doors_without_a_chat_have_none(leaks: None, tmp_path: Path) -> None:
-    made = build_core(
+    core = build_core(
         load_config(overrides={}, env={}, cwd=tmp_path, data_dir=tmp_path), Settings(), data_dir=tmp_path
     )
     try:
-        assert await shown(made, in_chat()) == []
+        assert await list_visible_tools(core, in_chat()) == []
     finally:
-        await made.close()
+        await core.close()
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_doors_without_a_chat_have_none(leaks: None, tmp_path: Path) -> No
 async def test_every_rule_of_the_chain_counts_for_them(
     core: Core, caller: Caller, expected: list[str]
 ) -> None:
-    assert [name for name in await shown(core, caller) if name in ALL] == expected
+    assert [name for name in await list_visible_tools(core, caller) if name in ALL] == expected
 
 
 # Calls.
@@ -197,17 +197,17 @@ async def test_all_callers_share_one_connection(core: Core) -> None:
 
 
 async def test_each_tool_answers(core: Core) -> None:
-    async def told(name: str, **arguments: Any) -> str:
+    async def call_tool(name: str, **arguments: Any) -> str:
         result = await core.call_path.call(ToolCall(name, arguments), in_chat())
         assert not result.is_error
         return result.text
 
-    assert await told("find_files", pattern="*.py") == "src/app.py\nsrc/sub/deep.py"
-    assert await told("grep", pattern="DEF", ignore_case="true", glob="*.py", limit=1.0) == (
+    assert await call_tool("find_files", pattern="*.py") == "src/app.py\nsrc/sub/deep.py"
+    assert await call_tool("grep", pattern="DEF", ignore_case="true", glob="*.py", limit=1.0) == (
         "src/app.py:3: def main():\n(only the first 1 matches are shown)"
     )
-    assert (await told("list_dir", path="src")).startswith("app.py  42 bytes\n")
-    assert (await told("list_dir")).startswith("README.md")
+    assert (await call_tool("list_dir", path="src")).startswith("app.py  42 bytes\n")
+    assert (await call_tool("list_dir")).startswith("README.md")
 
 
 async def test_a_picture_reaches_the_caller_as_media(core: Core, tree: WorkspaceFixture) -> None:
@@ -234,7 +234,7 @@ async def test_a_picture_reaches_the_caller_as_media(core: Core, tree: Workspace
         ("web_fetch", {"url": "file:///etc/passwd"}, "does not begin with http"),
     ],
 )
-async def test_what_cannot_be_done_is_an_error_result_in_words(
+async def test_a_failure_is_an_error_result_with_a_message(
     core: Core, records: list[CallRecord], name: str, arguments: dict[str, Any], words: str
 ) -> None:
     result = await core.call_path.call(ToolCall(name, arguments), in_chat())
@@ -246,7 +246,7 @@ async def test_what_cannot_be_done_is_an_error_result_in_words(
 async def test_a_result_never_needs_a_handle(leaks: None, tree: WorkspaceFixture) -> None:
     tree.write("long.txt", "".join(f"line {number}\n" for number in range(5000)))
     settings = Settings(workspace_root=tree.root, result_limit=2000)
-    made = build_core(
+    core = build_core(
         load_config(overrides={}, env={}, cwd=tree.outside, data_dir=tree.data),
         settings,
         data_dir=tree.data,
@@ -257,11 +257,11 @@ async def test_a_result_never_needs_a_handle(leaks: None, tree: WorkspaceFixture
             ("view_file", {"path": "long.txt"}),
             ("grep", {"pattern": "line", "limit": 500}),
         ):
-            result = await made.call_path.call(ToolCall(name, arguments), in_chat())
+            result = await core.call_path.call(ToolCall(name, arguments), in_chat())
             assert (result.truncated, result.handle, result.is_error) == (False, None, False)
             assert 1000 < len(result.text) <= 2000
     finally:
-        await made.close()
+        await core.close()
 
 
 async def test_a_cancelled_call_ends_its_work_and_the_next_is_answered(
@@ -314,13 +314,13 @@ async def test_closing_in_the_middle_ends_everything(
 
 async def test_a_servers_tool_that_wants_a_reserved_name_gets_the_hash(core: Core) -> None:
     roster = await core.tool_directory.refresh(LOCAL_PRINCIPAL)
-    [renamed] = roster.names.renamed_tools
+    [renamed_tool] = roster.names.renamed_tools
     assert (
-        str(renamed)
-        == f"web/fetch is exposed as '{renamed.name}': 'web_fetch' is reserved for a built-in tool"
+        str(renamed_tool)
+        == f"web/fetch is exposed as '{renamed_tool.name}': 'web_fetch' is reserved for a built-in tool"
     )
     assert roster.tools["web_fetch"].id == "@native/web_fetch"
-    result = await core.call_path.call(ToolCall(renamed.name), in_chat())
+    result = await core.call_path.call(ToolCall(renamed_tool.name), in_chat())
     assert result.text == "from the server"
 
 
@@ -330,12 +330,12 @@ def test_check_says_that_the_name_is_ours(tmp_path: Path) -> None:
 
     def toolyard(*words: str) -> str:
         command = [sys.executable, "-m", "toolyard", *words, "--data-dir", str(tmp_path)]
-        ran = prefork.run(command, cwd=tmp_path, timeout=60)
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
+        command_result = prefork.run(command, cwd=tmp_path, timeout=60)
+        assert command_result.returncode == 0, command_result.stderr
+        return command_result.stdout
 
-    listed = toolyard("tools", "--json")
-    assert "view_file" not in listed
-    told = toolyard("check")
-    assert "'web_fetch' is reserved for a built-in tool" in told
-    assert "no tool named" not in told
+    result = toolyard("tools", "--json")
+    assert "view_file" not in result
+    reported_result = toolyard("check")
+    assert "'web_fetch' is reserved for a built-in tool" in reported_result
+    assert "no tool named" not in reported_result

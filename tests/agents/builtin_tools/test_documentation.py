@@ -17,9 +17,9 @@ def section() -> str:
 
 
 def example(language: str) -> str:
-    found = re.search(rf"^```{language}\n(.*?)^```$", section(), re.MULTILINE | re.DOTALL)
-    assert found is not None
-    return found[1]
+    match = re.search(rf"^```{language}\n(.*?)^```$", section(), re.MULTILINE | re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
 def test_the_setting_of_the_page_is_one(tmp_path: Path) -> None:

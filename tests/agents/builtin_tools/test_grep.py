@@ -33,9 +33,9 @@ def engine(program: str, workspace: Workspace, threads: BoundedThreadPool) -> Gr
 
 @pytest.fixture
 async def threads() -> AsyncIterator[BoundedThreadPool]:
-    made = BoundedThreadPool()
-    yield made
-    made.close()
+    bounded_thread_pool = BoundedThreadPool()
+    yield bounded_thread_pool
+    bounded_thread_pool.close()
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def grep_lines(leaks: None, tree: WorkspaceFixture, threads: BoundedThreadPool, 
     ) -> list[str]:
         workspace = tree.workspace
         search = GrepQuery(pattern, path, None if only is None else compile_glob(only), ignore_case)
-        made = engine(program, workspace, threads)
-        return (await grep(made, workspace, threads, search, most, room, seconds)).split("\n")
+        engine_result = engine(program, workspace, threads)
+        return (await grep(engine_result, workspace, threads, search, most, room, seconds)).split("\n")
 
     return look
 
@@ -111,7 +111,7 @@ async def test_hidden_and_ignored_files_are_looked_at(grep_lines: Grep, tree: Wo
     assert await grep_lines("needle") == [".hidden:1: needle", "ignored.txt:1: needle"]
 
 
-async def test_line_ends_of_windows_are_no_part_of_a_line(grep_lines: Grep, tree: WorkspaceFixture) -> None:
+async def test_windows_line_ends_are_not_part_of_a_line(grep_lines: Grep, tree: WorkspaceFixture) -> None:
     tree.write("win.txt", "one;\r\ntwo\r\n")
     assert await grep_lines(";$") == ["win.txt:1: one;"]
 
@@ -129,7 +129,7 @@ async def test_names_of_odd_bytes_are_shown_in_one_line(grep_lines: Grep, tree: 
 @pytest.mark.parametrize(
     "pattern", ["(", "[[:alpha:]]", "a{2,1}", "*x", r"\p{L}", "", "x" * 2000, "(?P<a>x)(?P<a>y)"]
 )
-async def test_what_is_no_pattern_is_refused_in_words(grep_lines: Grep, pattern: str) -> None:
+async def test_an_invalid_pattern_is_refused_with_a_message(grep_lines: Grep, pattern: str) -> None:
     with pytest.raises(NativeToolError, match="pattern"):
         await grep_lines(pattern)
 
@@ -155,10 +155,10 @@ async def test_both_engines_read_a_pattern_in_the_same_way(
     tree.write("a.txt", "grüße\nbook\na<b\nx{y\n")
     assert await grep_lines(pattern, "a.txt") == lines
     tree.write("only/a.txt", "grüße\nbook\na<b\nx{y\n")
-    there = [
+    expected_lines = [
         line.replace("a.txt", "only/a.txt", 1) if ":" in line else "no matches in only" for line in lines
     ]
-    assert await grep_lines(pattern, "only") == there
+    assert await grep_lines(pattern, "only") == expected_lines
 
 
 @pytest.mark.both_loops
@@ -169,7 +169,7 @@ async def test_no_pattern_hangs(grep_lines: Grep, tree: WorkspaceFixture) -> Non
 
 
 @pytest.mark.both_loops
-async def test_whoever_stops_waiting_leaves_nothing_behind(
+async def test_a_cancelled_search_leaves_nothing_behind(
     grep_lines: Grep,
     tree: WorkspaceFixture,
     matchers: Callable[[], int],
@@ -222,8 +222,8 @@ def test_both_engines_find_the_same_lines(
         finally:
             threads.close()
 
-    own, theirs = asyncio.run(both())
+    own, other_result = asyncio.run(both())
     flags = re.IGNORECASE if ignore_case else re.NOFLAG
     expected = [number for number, line in enumerate(lines, 1) if re.search(pattern, line, flags)]
-    assert own == theirs
+    assert own == other_result
     assert [int(line.split(":")[1]) for line in own.split("\n") if line.startswith("a.txt:")] == expected

@@ -65,7 +65,7 @@ def test_a_page_of_a_million_tags_keeps_its_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said", "text"),
+    ("body", "declared_encoding", "text"),
     [
         ("grüße".encode(), None, "grüße"),
         ("grüße".encode("latin-1"), None, "grüße"),
@@ -95,8 +95,10 @@ def test_a_page_of_a_million_tags_keeps_its_text() -> None:
         (b"abc", "x" * 1000 + "\0", "abc"),
     ],
 )
-def test_bytes_are_read_in_the_encoding_that_somebody_says(body: bytes, said: str | None, text: str) -> None:
-    assert decode_body(body, said) == text
+def test_bytes_are_decoded_with_the_declared_encoding(
+    body: bytes, declared_encoding: str | None, text: str
+) -> None:
+    assert decode_body(body, declared_encoding) == text
 
 
 @pytest.mark.parametrize("encoding", sorted(WEB_ENCODINGS))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_RESULT_CHARACTERS = 10_000
 
 
-def found(
+def find_in_tree(
     tree: Any, pattern: str, path: str = ".", most: int = 100, room: int = MAX_RESULT_CHARACTERS
 ) -> list[str]:
     return find_files(tree.workspace, pattern, path, most, room, CancellationToken(60)).split("\n")
@@ -67,36 +67,36 @@ def test_an_empty_folder_and_a_file_are_told_apart(tree: WorkspaceFixture) -> No
 
 
 def test_files_are_found_at_any_depth_or_where_the_glob_says(tree: WorkspaceFixture) -> None:
-    assert found(tree, "*.py") == ["src/app.py", "src/sub/deep.py"]
-    assert found(tree, "src/*.py") == ["src/app.py"]
-    assert found(tree, "src/**/*.py") == ["src/app.py", "src/sub/deep.py"]
-    assert found(tree, "*.py", "src/sub") == ["src/sub/deep.py"]
-    assert found(tree, "**/{app,deep}.py") == ["src/app.py", "src/sub/deep.py"]
-    assert found(tree, "*.rs") == ["no file below . matches '*.rs'"]
+    assert find_in_tree(tree, "*.py") == ["src/app.py", "src/sub/deep.py"]
+    assert find_in_tree(tree, "src/*.py") == ["src/app.py"]
+    assert find_in_tree(tree, "src/**/*.py") == ["src/app.py", "src/sub/deep.py"]
+    assert find_in_tree(tree, "*.py", "src/sub") == ["src/sub/deep.py"]
+    assert find_in_tree(tree, "**/{app,deep}.py") == ["src/app.py", "src/sub/deep.py"]
+    assert find_in_tree(tree, "*.rs") == ["no file below . matches '*.rs'"]
 
 
 def test_a_walk_goes_through_no_link_and_finds_no_pipe(tree: WorkspaceFixture) -> None:
-    everything = found(tree, "**", most=1000)
+    everything = find_in_tree(tree, "**", most=1000)
     assert everything == ["README.md", "src/app.py", "src/sub/deep.py"]
 
 
-def test_finding_is_bounded_and_says_what_is_missing(tree: WorkspaceFixture) -> None:
+def test_finding_is_bounded_and_reports_omissions(tree: WorkspaceFixture) -> None:
     for number in range(30):
         tree.write(f"many/{number:02}.txt", "x")
-    assert found(tree, "*.txt", most=3)[-1] == "(27 more are not shown; narrow the request)"
+    assert find_in_tree(tree, "*.txt", most=3)[-1] == "(27 more are not shown; narrow the request)"
 
 
 def test_a_very_deep_tree_ends(tree: WorkspaceFixture) -> None:
     path = "/".join(["d"] * 100)
     tree.write(f"{path}/x.txt", "x")
-    assert found(tree, "*.txt") == [
+    assert find_in_tree(tree, "*.txt") == [
         "no file below . matches '*.txt'",
         "(some entries could not be read, so there may be more)",
     ]
-    assert found(tree, "x.txt", "/".join(["d"] * 60)) == [f"{path}/x.txt"]
+    assert find_in_tree(tree, "x.txt", "/".join(["d"] * 60)) == [f"{path}/x.txt"]
 
 
-def test_a_walk_that_nobody_waits_for_ends(tree: WorkspaceFixture) -> None:
+def test_a_cancelled_walk_ends(tree: WorkspaceFixture) -> None:
     token = CancellationToken(60)
     token.cancel()
     assert "some entries could not be read" in find_files(
@@ -128,7 +128,7 @@ def test_a_walk_that_nobody_waits_for_ends(tree: WorkspaceFixture) -> None:
         ("(a|b)+", ["(a|b)+"], ["a", "ab"]),
     ],
 )
-def test_a_glob_fits_what_it_says(pattern: str, fitting: list[str], unfitting: list[str]) -> None:
+def test_a_glob_matches_its_definition(pattern: str, fitting: list[str], unfitting: list[str]) -> None:
     fits = compile_glob(pattern)
     assert [path for path in fitting if not fits(path)] == []
     assert [path for path in unfitting if fits(path)] == []

@@ -73,7 +73,7 @@ PATHS = st.builds(
 def everything(workspace: Workspace, path: str) -> str:
     """Return the output of all file tools for a path."""
 
-    def said(work: Any, *arguments: Any) -> str:
+    def describe_attempt(work: Any, *arguments: Any) -> str:
         try:
             return str(work(workspace, *arguments))
         except NativeToolError as failure:
@@ -82,10 +82,10 @@ def everything(workspace: Workspace, path: str) -> str:
     token = CancellationToken(60)
     return "\n".join(
         (
-            said(view_file, path, 1, 100, 10_000, token),
-            said(list_folder, path, 100, 10_000, token),
-            said(find_files, "**", path, 1000, 100_000, token),
-            said(format_matches, FileMatches(path, [1, 2, 3])),
+            describe_attempt(view_file, path, 1, 100, 10_000, token),
+            describe_attempt(list_folder, path, 100, 10_000, token),
+            describe_attempt(find_files, "**", path, 1000, 100_000, token),
+            describe_attempt(format_matches, FileMatches(path, [1, 2, 3])),
         )
     )
 
@@ -115,10 +115,10 @@ def test_no_path_leads_out(lasting_tree: WorkspaceFixture, path: str) -> None:
     tree = lasting_tree
     for word, place in (("{root}", tree.root), ("{outside}", tree.outside), ("{data}", tree.data)):
         path = path.replace(word, str(place))
-    said = everything(tree.workspace, path)
-    assert tree.canary not in said
-    assert "root:x:" not in said
-    assert "PATH=" not in said
+    text = everything(tree.workspace, path)
+    assert tree.canary not in text
+    assert "root:x:" not in text
+    assert "PATH=" not in text
 
 
 def test_the_canary_would_be_seen(tree: WorkspaceFixture) -> None:
@@ -157,7 +157,7 @@ def test_a_path_that_cannot_be_read_says_why(tree: WorkspaceFixture, path: str, 
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "expected_text"),
     [
         ("src/app.py", "src/app.py"),
         ("./src//sub/../app.py", "src/app.py"),
@@ -170,16 +170,18 @@ def test_a_path_that_cannot_be_read_says_why(tree: WorkspaceFixture, path: str, 
         ("src/..", "."),
     ],
 )
-def test_what_lies_inside_is_found_by_every_way(tree: WorkspaceFixture, path: str, found: str) -> None:
-    with tree.workspace.open(path.replace("{root}", str(tree.root))) as opened:
-        assert opened.path == found
+def test_every_way_finds_files_inside_the_workspace(
+    tree: WorkspaceFixture, path: str, expected_text: str
+) -> None:
+    with tree.workspace.open(path.replace("{root}", str(tree.root))) as opened_file:
+        assert opened_file.path == expected_text
 
 
 def test_a_root_behind_a_link_is_entered(tree: WorkspaceFixture) -> None:
     door = tree.outside / "door"
     door.symlink_to(tree.root)
-    with Workspace(door, None).open(f"{tree.root}/src/app.py") as opened:
-        assert opened.path == "src/app.py"
+    with Workspace(door, None).open(f"{tree.root}/src/app.py") as opened_file:
+        assert opened_file.path == "src/app.py"
 
 
 def test_a_root_that_is_the_data_directory_is_not_read(tree: WorkspaceFixture) -> None:
@@ -191,8 +193,8 @@ def test_a_root_that_is_the_data_directory_is_not_read(tree: WorkspaceFixture) -
 
 
 def test_a_root_inside_the_data_directory_is_read(tree: WorkspaceFixture) -> None:
-    with Workspace(tree.data / "deep", tree.data).open("secret.txt") as opened:
-        assert opened.path == "secret.txt"
+    with Workspace(tree.data / "deep", tree.data).open("secret.txt") as opened_file:
+        assert opened_file.path == "secret.txt"
 
 
 def test_a_root_that_is_gone_says_so(tmp_path: Path) -> None:
@@ -203,13 +205,13 @@ def test_a_root_that_is_gone_says_so(tmp_path: Path) -> None:
         pass
 
 
-def test_the_whole_machine_as_a_root_leaves_out_what_tells_of_processes() -> None:
+def test_the_root_directory_as_a_workspace_excludes_process_files() -> None:
     workspace = Workspace(Path("/"), None)
     for path in ("proc/self/environ", "proc/1/status", "sys/kernel", "/proc/self/cmdline"):
         with pytest.raises(NativeToolError, match="is not part of the workspace"), workspace.open(path):
             pass
-    said = find_files(workspace, "proc/self/*", ".", 10, 1000, CancellationToken(0.5))
-    assert "proc/self" not in said.replace("'proc/self/*'", "")
+    files = find_files(workspace, "proc/self/*", ".", 10, 1000, CancellationToken(0.5))
+    assert "proc/self" not in files.replace("'proc/self/*'", "")
 
 
 def test_no_descriptor_stays_open(tree: WorkspaceFixture) -> None:
@@ -236,7 +238,7 @@ def test_a_long_way_in_and_out_holds_few_descriptors(tree: WorkspaceFixture) -> 
 
 @pytest.mark.parametrize("path", ["swap/secret.txt", "swap/deep/secret.txt", "swap"])
 @pytest.mark.parametrize("moment", ["stat", "open"])
-def test_what_is_swapped_for_a_link_while_it_is_read_leads_nowhere(
+def test_a_file_swapped_for_a_link_during_reading_is_refused(
     tree: WorkspaceFixture, monkeypatch: pytest.MonkeyPatch, path: str, moment: str
 ) -> None:
     """A link to the outside replaces the file before or after it is opened."""
@@ -254,9 +256,9 @@ def test_what_is_swapped_for_a_link_while_it_is_read_leads_nowhere(
         return result
 
     monkeypatch.setattr(os, moment, swapping)
-    said = everything(tree.workspace, path)
+    text = everything(tree.workspace, path)
     assert place.is_symlink(), "nothing was swapped, so this shows nothing"
-    assert tree.canary not in said
+    assert tree.canary not in text
 
 
 def test_a_file_that_is_swapped_for_a_link_leads_nowhere(
@@ -277,7 +279,7 @@ def test_a_file_that_is_swapped_for_a_link_leads_nowhere(
         view_file(tree.workspace, "swap.txt", 1, 10, 1000, CancellationToken(60))
 
 
-def test_a_file_that_is_swapped_for_a_pipe_keeps_nobody_waiting(
+def test_a_file_swapped_for_a_pipe_does_not_block(
     tree: WorkspaceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tree.write("swap.txt", "harmless\n")
@@ -299,14 +301,14 @@ def test_a_folder_that_is_swapped_under_a_walk_is_not_entered(tree: WorkspaceFix
     tree.write("a/first.txt", "x")
     tree.write("b/secret.txt", "x")
     with tree.workspace.open_folder(".") as start:
-        seen: list[str] = []
+        contents: list[str] = []
         for entry in DirectoryWalk(tree.workspace, start, CancellationToken(60)):
-            seen.append(entry.path)
+            contents.append(entry.path)
             if entry.path == "a/first.txt":
                 (tree.root / "b").rename(tree.root / "spare")
                 (tree.root / "b").symlink_to(tree.outside)
-    assert "a/first.txt" in seen
-    assert not [path for path in seen if path.startswith("b/")]
+    assert "a/first.txt" in contents
+    assert not [path for path in contents if path.startswith("b/")]
 
 
 STORM = """
@@ -324,7 +326,7 @@ while True:
 """
 
 
-def test_a_storm_of_renames_by_another_process_leads_nowhere_and_keeps_nobody_waiting(
+def test_a_storm_of_renames_by_another_process_neither_escapes_nor_blocks(
     tree: WorkspaceFixture,
 ) -> None:
     (tree.root / "swap" / "deep").mkdir(parents=True)

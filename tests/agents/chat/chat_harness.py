@@ -89,8 +89,8 @@ class FakeChatBackend:
         choice = None if tools is None else frozenset(tools)
         key = (principal, name, choice, id)
         if key not in self.callers:
-            made = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=id)
-            self.callers[key] = made
+            caller = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=id)
+            self.callers[key] = caller
         core = self.core
         return ToolSet(core.manager, core.tool_directory, core.call_path, core.meta_tools, self.callers[key])
 
@@ -141,10 +141,10 @@ class ChatProcess:
     async def until(self, chat: Chat, turn: int, enough: Callable[[list[ChatEvent]], Any]) -> list[ChatEvent]:
         """Return the events from a turn on, once there are enough."""
         async with asyncio.timeout(30):
-            found: list[ChatEvent] = []
-            while not found or not enough(found):
-                after = found[-1].seq if found else turn - 1
-                found += await self.database.chats.wait_for_events(chat.id, after, 30)
+            chat_events: list[ChatEvent] = []
+            while not chat_events or not enough(chat_events):
+                after = chat_events[-1].seq if chat_events else turn - 1
+                chat_events += await self.database.chats.wait_for_events(chat.id, after, 30)
         return list(await self.chats.list_events(chat.owner, chat.id, after=turn - 1, limit=10_000))
 
     async def close(self) -> None:
@@ -170,7 +170,7 @@ async def open_chat_process(
     **settings: Any,
 ) -> ChatProcess:
     """Open chats with the server ``s`` and the model ``fake``, unless others are named."""
-    known = load_settings(
+    known_settings = load_settings(
         data,
         env={},
         overrides={
@@ -179,15 +179,15 @@ async def open_chat_process(
             **settings,
         },
     )
-    named = {"s": chat_server(journal)} if servers is None else servers
-    config = parse_config({"mcpServers": named, "bundles": bundles or {}}, env={})
+    server_configs = {"s": chat_server(journal)} if servers is None else servers
+    config = parse_config({"mcpServers": server_configs, "bundles": bundles or {}}, env={})
     if url is None:
         copy_template(data)
     database = await Database.open(data, url=url, secret_key=KEY)
-    chosen, made = Models.from_settings(known), list[ChatService]()
+    chosen_models, services = Models.from_settings(known_settings), list[ChatService]()
 
     def callbacks(principal: Principal, chat: str | None) -> Callbacks:
-        questions = made[0].questions
+        questions = services[0].questions
 
         async def elicit(server_id: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
             return await questions.elicit(principal.id, server_id, params, chat_id=chat)
@@ -199,14 +199,21 @@ async def open_chat_process(
 
     approve = Approver(database.approvals)
     core = build_core(
-        config, known, data_dir=data, approve=approve, callbacks_for=callbacks, with_native_tools=True
+        config,
+        known_settings,
+        data_dir=data,
+        approve=approve,
+        callbacks_for=callbacks,
+        with_native_tools=True,
     )
     yard = FakeChatBackend(core, config.bundles, {agent.id: agent for agent in agents})
-    bounds = replace(ChatLimits.from_settings(known), **(rules or {}))
-    made.append(
-        ChatService(database.chats, database.approvals, chosen, yard, bounds, writes_titles=writes_titles)
+    bounds = replace(ChatLimits.from_settings(known_settings), **(rules or {}))
+    services.append(
+        ChatService(
+            database.chats, database.approvals, chosen_models, yard, bounds, writes_titles=writes_titles
+        )
     )
-    process = ChatProcess(database, core, chosen, yard, made[0], journal)
+    process = ChatProcess(database, core, chosen_models, yard, services[0], journal)
     await process.chats.open(resume_any_chat=everybodys)
     return process
 
@@ -234,14 +241,14 @@ def bodies_of_kind(events: Iterable[ChatEvent], kind: Kind) -> list[dict[str, An
 
 def has_one_result_per_call(messages: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether each call in a model request is followed directly by exactly one result."""
-    waiting: list[str] = []
+    pending_names: list[str] = []
     for message in messages:
         if message["role"] == "tool":
-            if message["tool_call_id"] not in waiting:
+            if message["tool_call_id"] not in pending_names:
                 return False
-            waiting.remove(message["tool_call_id"])
-        elif waiting:
+            pending_names.remove(message["tool_call_id"])
+        elif pending_names:
             return False
         else:
-            waiting = [call["id"] for call in message.get("tool_calls") or ()]
-    return not waiting
+            pending_names = [call["id"] for call in message.get("tool_calls") or ()]
+    return not pending_names

@@ -14,7 +14,7 @@ from toolyard.agents.chat.markdown_export import export_markdown
 from toolyard.types.chat import Chat, Kind
 
 
-async def shown_messages(process: ChatProcess, chat: Chat) -> list[str]:
+async def list_shown_messages(process: ChatProcess, chat: Chat) -> list[str]:
     """Return the messages that a page shows."""
     return [
         each["text"]
@@ -22,7 +22,7 @@ async def shown_messages(process: ChatProcess, chat: Chat) -> list[str]:
     ]
 
 
-async def sent_messages(model: Model) -> list[str]:
+async def list_user_messages(model: Model) -> list[str]:
     """Return the user messages of the last request to the model."""
     return [each["content"] for each in (await model.journal())[-1]["messages"] if each["role"] == "user"]
 
@@ -39,43 +39,50 @@ async def test_an_edited_message_starts_a_branch_and_the_earlier_one_is_kept(
     chat = await process.chat()
     first, second = [(await process.say(chat, text))[0].seq for text in ("one", "two")]
     await process.say(chat, "three")
-    edited = await edit(process, chat, second, "two, but better")
-    assert await shown_messages(process, chat) == await sent_messages(model) == ["one", "two, but better"]
+    edited_message = await edit(process, chat, second, "two, but better")
+    assert (
+        await list_shown_messages(process, chat)
+        == await list_user_messages(model)
+        == ["one", "two, but better"]
+    )
     tree = await process.chats.get_turn_tree(ME, chat.id)
-    assert (tree.parents[edited], tree.alternatives(edited)) == (first, [second, edited])
+    assert (tree.parents[edited_message], tree.alternatives(edited_message)) == (
+        first,
+        [second, edited_message],
+    )
     # The branch continues from its current end.
     await process.say(chat, "four")
-    assert await sent_messages(model) == ["one", "two, but better", "four"]
+    assert await list_user_messages(model) == ["one", "two, but better", "four"]
     await process.chats.choose(ME, chat.id, second)
-    assert await shown_messages(process, chat) == ["one", "two", "three"]
+    assert await list_shown_messages(process, chat) == ["one", "two", "three"]
     await process.say(chat, "five")
-    assert await sent_messages(model) == ["one", "two", "three", "five"]
+    assert await list_user_messages(model) == ["one", "two", "three", "five"]
     # The first message can be edited as well.
     await edit(process, chat, first, "another")
-    assert await shown_messages(process, chat) == await sent_messages(model) == ["another"]
+    assert await list_shown_messages(process, chat) == await list_user_messages(model) == ["another"]
 
 
 async def test_any_sequence_of_messages_edits_retries_and_switches_shows_and_sends_its_branch(
     process: ChatProcess, model: Model
 ) -> None:
     """A simple model: each turn has its path, as a list of texts."""
-    chosen, chat = random.Random(20), await process.chat()
+    rng, chat = random.Random(20), await process.chat()
     paths: dict[int, list[str]] = {}
     branches: dict[int, list[int]] = {}
     last = 0
     for step in range(24):
-        what = "send" if not paths else chosen.choice(["send", "edit", "retry", "choose"])
-        turn = chosen.choice(branches[last]) if paths else 0
+        operation = "send" if not paths else rng.choice(["send", "edit", "retry", "choose"])
+        turn = rng.choice(branches[last]) if paths else 0
         before, turns = paths.get(turn, [])[:-1], branches.get(turn, [])[:-1]
-        if what == "choose":
-            turn = chosen.choice(sorted(paths))
+        if operation == "choose":
+            turn = rng.choice(sorted(paths))
             last = max(each for each, path in branches.items() if turn in path)
             assert (await process.chats.choose(ME, chat.id, turn)).turn == last
         else:
-            if what == "send":
+            if operation == "send":
                 text, before, turns = f"text {step}", paths.get(last, []), branches.get(last, [])
                 last = await process.chats.send(ME, chat.id, text)
-            elif what == "edit":
+            elif operation == "edit":
                 text = f"edited {step}"
                 last = await process.chats.edit(ME, chat.id, turn, text)
             else:
@@ -83,11 +90,11 @@ async def test_any_sequence_of_messages_edits_retries_and_switches_shows_and_sen
                 last = await process.chats.retry(ME, chat.id, turn)
             await process.over(chat, last)
             paths[last], branches[last] = [*before, text], [*turns, last]
-            assert await sent_messages(model) == paths[last]
-        assert await shown_messages(process, chat) == paths[last]
+            assert await list_user_messages(model) == paths[last]
+        assert await list_shown_messages(process, chat) == paths[last]
         # Another process reads the same from the store.
-        stored = await process.chats.get(ME, chat.id)
-        assert (await process.chats.get_turn_tree(ME, chat.id)).branch(stored.turn) == branches[last]
+        stored_chat = await process.chats.get(ME, chat.id)
+        assert (await process.chats.get_turn_tree(ME, chat.id)).branch(stored_chat.turn) == branches[last]
 
 
 async def test_the_export_has_the_chosen_branch_only(process: ChatProcess) -> None:
@@ -112,58 +119,58 @@ async def test_the_export_has_the_chosen_branch_only(process: ChatProcess) -> No
     assert ("Other answer." in text, "First answer." in text, "Second answer." in text) == (False, True, True)
 
 
-async def test_who_edits_a_message_that_was_replaced_gets_the_newer_version(process: ChatProcess) -> None:
+async def test_editing_a_replaced_message_returns_the_newer_version(process: ChatProcess) -> None:
     chat = await process.chat()
     first, second = [(await process.say(chat, text))[0].seq for text in ("one", "two")]
     newer = await edit(process, chat, second, "two by the first tab")
-    with pytest.raises(ChatChanged) as caught:
+    with pytest.raises(ChatChanged) as exc_info:
         await process.chats.edit(ME, chat.id, second, "two by the second tab")
-    assert (caught.value.turn, caught.value.text) == (newer, "two by the first tab")
+    assert (exc_info.value.turn, exc_info.value.text) == (newer, "two by the first tab")
     # A message on a branch that was left further up.
     other = await edit(process, chat, first, "one by the first tab")
     for action in (process.chats.edit(ME, chat.id, second, "x"), process.chats.retry(ME, chat.id, newer)):
-        with pytest.raises(ChatChanged) as caught:
+        with pytest.raises(ChatChanged) as exc_info:
             await action
-        assert (caught.value.turn, caught.value.text) == (other, "one by the first tab")
-    assert await shown_messages(process, chat) == ["one by the first tab"]
+        assert (exc_info.value.turn, exc_info.value.text) == (other, "one by the first tab")
+    assert await list_shown_messages(process, chat) == ["one by the first tab"]
 
 
-async def test_of_two_who_edit_the_same_message_at_once_one_wins(process: ChatProcess) -> None:
+async def test_of_two_simultaneous_edits_of_a_message_one_wins(process: ChatProcess) -> None:
     chat = await process.chat()
     turn = (await process.say(chat, "one"))[0].seq
     outcomes = await asyncio.gather(
         *(process.chats.edit(ME, chat.id, turn, f"by tab {tab}\nhold") for tab in range(4)),
         return_exceptions=True,
     )
-    [begun] = [each for each in outcomes if isinstance(each, int)]
-    assert all(isinstance(each, ChatBusy | ChatChanged) for each in outcomes if each != begun)
+    [winners] = [each for each in outcomes if isinstance(each, int)]
+    assert all(isinstance(each, ChatBusy | ChatChanged) for each in outcomes if each != winners)
     await process.chats.stop_turn(ME, chat.id)
-    await process.over(chat, begun)
+    await process.over(chat, winners)
 
 
 async def test_a_running_turn_cannot_be_edited_away(process: ChatProcess, model: Model) -> None:
     chat = await process.chat()
     first = (await process.say(chat, "one"))[0].seq
-    running = await process.chats.send(ME, chat.id, "say Two\nhold")
+    response = await process.chats.send(ME, chat.id, "say Two\nhold")
     for action in (
         process.chats.edit(ME, chat.id, first, "x"),
-        process.chats.retry(ME, chat.id, running),
+        process.chats.retry(ME, chat.id, response),
         process.chats.choose(ME, chat.id, first),
     ):
-        with pytest.raises(ChatBusy, match="already running") as caught:
+        with pytest.raises(ChatBusy, match="already running") as exc_info:
             await action
-        assert caught.value.hint == "stop the turn, or answer its question"
+        assert exc_info.value.hint == "stop the turn, or answer its question"
     await process.chats.stop_turn(ME, chat.id)
-    await process.over(chat, running)
+    await process.over(chat, response)
     assert await edit(process, chat, first, "now")
 
 
-async def test_a_turn_that_does_not_exist_or_is_no_message_is_refused(process: ChatProcess) -> None:
+async def test_a_turn_that_does_not_exist_or_is_not_a_message_is_refused(process: ChatProcess) -> None:
     chat, other = await process.chat(), await process.chat()
     with pytest.raises(ChatRefused, match="no message yet"):
         await process.chats.retry(ME, chat.id)
     run = (await process.run(chat, "s_look", text="a"))[0].seq
-    said = (await process.say(other, "one"))[0].seq
+    message_seq = (await process.say(other, "one"))[0].seq
     with pytest.raises(ChatRefused, match="only messages"):
         await process.chats.edit(ME, chat.id, run, "x")
     for number in (run + 1, 999):
@@ -175,11 +182,11 @@ async def test_a_turn_that_does_not_exist_or_is_no_message_is_refused(process: C
             with pytest.raises(NoSuchChat, match="message not found"):
                 await action
     for action in (
-        process.chats.edit("mallory", other.id, said, "x"),
-        process.chats.retry("mallory", other.id, said),
-        process.chats.choose("mallory", other.id, said),
+        process.chats.edit("mallory", other.id, message_seq, "x"),
+        process.chats.retry("mallory", other.id, message_seq),
+        process.chats.choose("mallory", other.id, message_seq),
         process.chats.get_turn_tree("mallory", other.id),
-        process.chats.get_turn_start("mallory", other.id, said),
+        process.chats.get_turn_start("mallory", other.id, message_seq),
     ):
         with pytest.raises(NoSuchChat):
             await action
@@ -193,5 +200,5 @@ async def test_a_choice_survives_the_process(open_chats: Opening) -> None:
     await process.chats.choose(ME, chat.id, first)
     await process.close()
     again = await open_chats()
-    assert await shown_messages(again, chat) == ["one"]
+    assert await list_shown_messages(again, chat) == ["one"]
     assert (await again.chats.get(ME, chat.id)).turn == first

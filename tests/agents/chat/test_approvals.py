@@ -47,15 +47,15 @@ async def start_waiting_turn(
     return chat, turn, await process.waits(chat, turn)
 
 
-async def test_a_call_that_needs_a_yes_waits_and_nobody_works_on_it(process: ChatProcess) -> None:
+async def test_a_call_that_needs_approval_waits_without_a_running_turn(process: ChatProcess) -> None:
     chat, _, events = await start_waiting_turn(process, PUT, 'call s_look {"text": "b"}', "then", "results?")
     assert kinds(events) == ["user", "said", "call", "call", "result", "ask"]
     [ask] = bodies_of_kind(events, Kind.APPROVAL_REQUEST)
     assert ask["id"] == bodies_of_kind(events, Kind.CALL)[0]["id"]
     assert ask["reason"].startswith("this tool can change data")
-    [waiting] = await process.database.approvals.list_pending(ME)
-    assert (waiting.id, waiting.tool, waiting.name) == (ask["approval"], "s/put", "s_put")
-    assert (waiting.chat_id, waiting.call_id, waiting.arguments) == (chat.id, ask["id"], {"text": "a"})
+    [pending] = await process.database.approvals.list_pending(ME)
+    assert (pending.id, pending.tool, pending.name) == (ask["approval"], "s/put", "s_put")
+    assert (pending.chat_id, pending.call_id, pending.arguments) == (chat.id, ask["id"], {"text": "a"})
     assert process.calls() == ['look {"text": "b"}']
     with pytest.raises(ChatBusy):
         await process.chats.send(ME, chat.id, "more")
@@ -110,7 +110,7 @@ async def test_the_turn_goes_on_with_the_last_answer_that_it_waits_for(process: 
     assert process.calls() == ['put {"text": "a"}']
 
 
-async def test_an_answer_counts_after_a_restart_by_whoever_gets_it(open_chats: Opening) -> None:
+async def test_an_answer_after_a_restart_counts_in_every_process(open_chats: Opening) -> None:
     first = await open_chats()
     chat, turn, events = await start_waiting_turn(first, 'call s_look {"text": "b"}', PUT, "then", "results?")
     await first.close()
@@ -170,17 +170,17 @@ async def test_a_tool_that_changed_since_the_yes_is_not_called(open_chats: Openi
     assert bodies_of_kind(events, Kind.RESULT)[0]["text"] == "the call to 's_put' was not approved"
     assert process.calls() == []
     # The second request refers to the current definition of the tool.
-    waiting = await process.waits(chat, await process.chats.send(ME, chat.id, PUT))
+    waiting_turn = await process.waits(chat, await process.chats.send(ME, chat.id, PUT))
     [approval] = [
         each
         for each in await process.database.approvals.list_pending(ME)
-        if each.id == bodies_of_kind(waiting, Kind.APPROVAL_REQUEST)[0]["approval"]
+        if each.id == bodies_of_kind(waiting_turn, Kind.APPROVAL_REQUEST)[0]["approval"]
     ]
     grants = await process.database.approvals.list_grants(ME, time.time())
     assert approval.definition_hash not in {grant.definition_hash for grant in grants}
 
 
-async def test_a_call_through_the_meta_tools_is_asked_about_as_what_it_is(open_chats: Opening) -> None:
+async def test_a_call_through_the_meta_tools_is_approved_under_its_real_name(open_chats: Opening) -> None:
     process = await open_chats(agents=[Agent("far", "Far", mode="meta")])
     chat, turn, events = await start_waiting_turn(
         process, 'call tools_call {"name": "s_put", "arguments": {"text": "a"}}', agent="far"
@@ -246,11 +246,11 @@ async def test_an_approval_is_answered_once_and_by_its_owner(process: ChatProces
 
 
 async def test_answers_from_several_tabs_at_once_make_one_call(open_chats: Opening) -> None:
-    here, there = await open_chats(), await open_chats()
+    here, other_chats = await open_chats(), await open_chats()
     chat, turn, events = await start_waiting_turn(here, PUT, "then", "say Well.")
     id = bodies_of_kind(events, Kind.APPROVAL_REQUEST)[0]["approval"]
     tabs = [here.chats.answer_approval(ME, id, yes=True) for _ in range(5)]
-    tabs += [there.chats.answer_approval(ME, id, yes=True) for _ in range(5)]
+    tabs += [other_chats.chats.answer_approval(ME, id, yes=True) for _ in range(5)]
     outcomes = await asyncio.gather(*tabs, return_exceptions=True)
     assert all(isinstance(outcome, Approval | ChatRefused) for outcome in outcomes), outcomes
     events = await here.over(chat, turn)
@@ -268,7 +268,7 @@ async def test_an_answer_that_the_chat_was_not_told_of_is_told_later(process: Ch
     assert process.calls() == []
 
 
-async def test_a_turn_whose_owner_is_gone_ends_with_the_answer(process: ChatProcess) -> None:
+async def test_a_turn_ends_with_the_answer_when_its_owner_is_gone(process: ChatProcess) -> None:
     chat, turn, events = await start_waiting_turn(process, PUT)
     process.yard.gone.add(ME)
     await process.chats.answer_approval(
@@ -278,7 +278,7 @@ async def test_a_turn_whose_owner_is_gone_ends_with_the_answer(process: ChatProc
     assert (bodies_of_kind(events, Kind.END)[0]["why"], process.calls()) == ("failed", [])
 
 
-async def test_without_a_chat_there_is_nobody_to_ask(process: ChatProcess) -> None:
+async def test_without_a_chat_approval_is_not_possible(process: ChatProcess) -> None:
     with pytest.raises(ToolRefused, match="needs an approval, and nobody is available to ask"):
         await process.core.call_path.call(ToolCall("s_put", {"text": "a"}))
 
@@ -309,11 +309,11 @@ async def test_without_a_chat_there_is_nobody_to_ask(process: ChatProcess) -> No
         ({"n": 2**70}, {"n": 2**70}, False),
     ],
 )
-def test_what_fits_a_predicate(predicate: Any, arguments: Any, expected: bool) -> None:
+def test_predicates_match_arguments(predicate: Any, arguments: Any, expected: bool) -> None:
     assert arguments_match(predicate, arguments) is expected
 
 
-def test_a_yes_is_bound_to_what_it_was_said_to() -> None:
+def test_an_approval_is_bound_to_its_definition_and_arguments() -> None:
     approval = Approval("i", ME, "s/put", "s_put", "hash", {"a": 1}, "why", 1.0, chat_id="c", call_id="k")
     once = create_grant(approval, None, 100.0)
     assert (once.uses, once.chat_id, once.predicate) == (1, "c", {"": {"equal": {"a": 1}}})

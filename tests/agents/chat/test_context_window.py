@@ -39,15 +39,15 @@ WORDS = "several words of a rather long text " * 40
 
 def turn_of(number: int, *results: object) -> list[ModelMessage]:
     """Return a turn in which the model called one tool for each result."""
-    made: list[ModelMessage] = [ModelRequest([UserPromptPart(f"question {number}")])]
+    messages: list[ModelMessage] = [ModelRequest([UserPromptPart(f"question {number}")])]
     for step, content in enumerate(results):
         id = f"{number}-{step}"
-        made.append(ModelResponse([ToolCallPart("look", "{}", id)]))
-        made.append(ModelRequest([ToolReturnPart("look", content, id)]))
-    return [*made, ModelResponse([TextPart(f"answer {number}")])]
+        messages.append(ModelResponse([ToolCallPart("look", "{}", id)]))
+        messages.append(ModelRequest([ToolReturnPart("look", content, id)]))
+    return [*messages, ModelResponse([TextPart(f"answer {number}")])]
 
 
-def asked(number: int, *results: object) -> list[ModelMessage]:
+def build_running_turn(number: int, *results: object) -> list[ModelMessage]:
     """Return the same turn, while it is running."""
     return turn_of(number, *results)[:-1]
 
@@ -62,8 +62,8 @@ def results(messages: Sequence[ModelMessage]) -> list[str]:
     return [str(part.content) for part in parts]
 
 
-def test_what_fits_is_sent_as_it_is() -> None:
-    one, two, now = turn_of(1, WORDS), turn_of(2), asked(3)
+def test_messages_that_fit_are_sent_unchanged() -> None:
+    one, two, now = turn_of(1, WORDS), turn_of(2), build_running_turn(3)
     window = ContextWindow([one, two], 100_000)
     assert window.fit_messages(now) == merge_messages(one, two, now)
     assert (window.omitted_turns, window.shortened_results) == (0, 0)
@@ -72,37 +72,39 @@ def test_what_fits_is_sent_as_it_is() -> None:
 def test_results_of_earlier_turns_are_shortened_before_a_turn_is_left_out() -> None:
     turns = [turn_of(1, WORDS * 5), turn_of(2), turn_of(3, WORDS)]
     window = ContextWindow(turns, 1_000)
-    sent = window.fit_messages(asked(4))
-    assert questions(sent) == ["question 1", "question 2", "question 3", "question 4"]
-    assert results(sent)[0].endswith("more characters do not fit here; call again to see them]")
-    assert results(sent)[1] == WORDS, "the turn before this one keeps what it has"
+    sent_messages = window.fit_messages(build_running_turn(4))
+    assert questions(sent_messages) == ["question 1", "question 2", "question 3", "question 4"]
+    assert results(sent_messages)[0].endswith("more characters do not fit here; call again to see them]")
+    assert results(sent_messages)[1] == WORDS, "the turn before this one keeps what it has"
     assert (window.omitted_turns, window.shortened_results) == (0, 1)
 
 
 def test_the_oldest_turns_are_left_out_whole_and_the_last_one_stays() -> None:
     window = ContextWindow([turn_of(number, "short " * 200) for number in range(1, 9)], 1_500)
-    sent = window.fit_messages(asked(9))
-    assert questions(sent)[-2:] == ["question 8", "question 9"]
-    assert window.omitted_turns == 9 - len(questions(sent))
+    sent_messages = window.fit_messages(build_running_turn(9))
+    assert questions(sent_messages)[-2:] == ["question 8", "question 9"]
+    assert window.omitted_turns == 9 - len(questions(sent_messages))
     assert 0 < window.omitted_turns < 8
-    first = sent[0].parts[0]
+    first = sent_messages[0].parts[0]
     assert isinstance(first, UserPromptPart)
     assert "omitted" in str(first.content)
 
 
-def test_a_long_turn_keeps_what_the_model_has_not_seen_yet() -> None:
+def test_a_long_turn_keeps_the_messages_that_are_new_to_the_model() -> None:
     window = ContextWindow([], 2_000)
-    sent = window.fit_messages(asked(1, WORDS * 3, WORDS * 3, "last: " + WORDS * 3))
-    assert [len(each) < 2_000 for each in results(sent)] == [True, True, False]
+    sent_messages = window.fit_messages(build_running_turn(1, WORDS * 3, WORDS * 3, "last: " + WORDS * 3))
+    assert [len(each) < 2_000 for each in results(sent_messages)] == [True, True, False]
 
 
 def test_results_that_do_not_fit_even_alone_are_cut_to_the_room() -> None:
     window = ContextWindow([turn_of(1)], 2_000)
     both = [ToolReturnPart("look", f"{name}: {WORDS * 30}", name) for name in ("a", "b")]
     calls = ModelResponse([ToolCallPart("look", "{}", name) for name in ("a", "b")])
-    sent = window.fit_messages([ModelRequest([UserPromptPart("question 2")]), calls, ModelRequest(both)])
-    assert estimate_message_tokens(sent) <= 2_100
-    first, second = results(sent)
+    sent_messages = window.fit_messages(
+        [ModelRequest([UserPromptPart("question 2")]), calls, ModelRequest(both)]
+    )
+    assert estimate_message_tokens(sent_messages) <= 2_100
+    first, second = results(sent_messages)
     assert first.startswith("a: several words")
     assert second.startswith("b: several words")
     assert min(len(first), len(second)) > 3_000
@@ -110,9 +112,9 @@ def test_results_that_do_not_fit_even_alone_are_cut_to_the_room() -> None:
     assert window.shortened_results == 2
 
 
-def test_what_was_left_out_stays_out_for_the_rest_of_the_turn() -> None:
+def test_omitted_messages_stay_omitted_for_the_rest_of_the_turn() -> None:
     window = ContextWindow([turn_of(number, "short " * 200) for number in range(1, 9)], 1_500)
-    now = asked(9, "a little more")
+    now = build_running_turn(9, "a little more")
     first, again = window.fit_messages(now[:1]), window.fit_messages(now)
     assert window.omitted_turns > 0
     assert again[1 : len(first)] == first[1:]
@@ -121,34 +123,40 @@ def test_what_was_left_out_stays_out_for_the_rest_of_the_turn() -> None:
 def test_pictures_go_with_the_results_that_are_shortened() -> None:
     picture = ["a picture", BinaryContent(b"x" * 50_000, media_type="image/png")]
     window = ContextWindow([turn_of(1, picture), turn_of(2)], 1_000)
-    assert results(window.fit_messages(asked(3))) == ["a picture\n[an image or audio clip does not fit here]"]
+    assert results(window.fit_messages(build_running_turn(3))) == [
+        "a picture\n[an image or audio clip does not fit here]"
+    ]
 
 
 SIZES = st.lists(st.lists(st.integers(0, 6_000), max_size=3), max_size=6)
 
 
 @given(SIZES, st.lists(st.integers(0, 6_000), max_size=3), st.integers(0, 5_000))
-def test_whatever_the_room_the_order_stays_and_every_call_has_its_result(
+def test_the_order_stays_and_every_call_has_its_result_in_every_window(
     earlier: list[list[int]], now: list[int], room: int
 ) -> None:
     turns = [turn_of(number, *("x" * size for size in sizes)) for number, sizes in enumerate(earlier)]
-    current = asked(99, *("x" * size for size in now))
+    current = build_running_turn(99, *("x" * size for size in now))
     window = ContextWindow(turns, room)
-    sent = window.fit_messages(current)
-    assert questions(sent) == [
+    sent_messages = window.fit_messages(current)
+    assert questions(sent_messages) == [
         f"question {number}" for number in range(window.omitted_turns, len(earlier))
     ] + ["question 99"]
-    if sent[-1].parts[-1] != current[-1].parts[-1]:
+    if sent_messages[-1].parts[-1] != current[-1].parts[-1]:
         whole = (
-            estimate_message_tokens(sent)
-            - estimate_message_tokens(sent[-1:])
+            estimate_message_tokens(sent_messages)
+            - estimate_message_tokens(sent_messages[-1:])
             + estimate_message_tokens(current[-1:])
         )
         assert whole > room, "what the model has not seen yet is cut only where it does not fit"
-    calls = [part.tool_call_id for each in sent for part in each.parts if isinstance(part, ToolCallPart)]
-    given = [part.tool_call_id for each in sent for part in each.parts if isinstance(part, ToolReturnPart)]
-    assert calls == given
-    if estimate_message_tokens(sent) > room + 100:
+    calls = [
+        part.tool_call_id for each in sent_messages for part in each.parts if isinstance(part, ToolCallPart)
+    ]
+    tool_call_ids = [
+        part.tool_call_id for each in sent_messages for part in each.parts if isinstance(part, ToolReturnPart)
+    ]
+    assert calls == tool_call_ids
+    if estimate_message_tokens(sent_messages) > room + 100:
         assert window.omitted_turns == len(earlier), "nothing more could be left out"
 
 
@@ -168,10 +176,10 @@ async def test_a_result_that_is_longer_than_the_model_takes_is_cut_and_that_is_s
     assert [note["text"].rpartition(": ")[2] for note in bodies_of_kind(events, Kind.NOTE)] == [
         "long tool results are shortened"
     ]
-    told = (await model.journal())[-1]["messages"][-1]
-    assert told["role"] == "tool"
-    assert 800 < len(told["content"]) < 19_000
-    assert told["content"].endswith("more characters do not fit here; request less at a time]")
+    message = (await model.journal())[-1]["messages"][-1]
+    assert message["role"] == "tool"
+    assert 800 < len(message["content"]) < 19_000
+    assert message["content"].endswith("more characters do not fit here; request less at a time]")
 
 
 async def test_a_chat_that_is_too_long_goes_on_and_says_so_once(open_chats: Opening, model: Model) -> None:
@@ -189,13 +197,13 @@ async def test_a_chat_that_is_too_long_goes_on_and_says_so_once(open_chats: Open
     )
     assert "context" in note["hint"]
     assert bodies_of_kind(last, Kind.MODEL_MESSAGE)[-1]["text"] == "look: moon"
-    sent = (await model.journal())[-1]["messages"]
-    assert (sent[0]["role"], sent[0]["content"]) == ("system", "Be brief.")
-    assert "note 0:" not in str(sent)
-    assert has_one_result_per_call(sent)
+    messages = (await model.journal())[-1]["messages"]
+    assert (messages[0]["role"], messages[0]["content"]) == ("system", "Be brief.")
+    assert "note 0:" not in str(messages)
+    assert has_one_result_per_call(messages)
     # The stored history is complete.
-    stored = await process.chats.list_events(chat.owner, chat.id, limit=1_000)
-    assert len(bodies_of_kind(stored, Kind.USER)) == 5
+    events = await process.chats.list_events(chat.owner, chat.id, limit=1_000)
+    assert len(bodies_of_kind(events, Kind.USER)) == 5
 
 
 @pytest.mark.parametrize(
@@ -207,11 +215,11 @@ async def test_a_chat_that_is_too_long_goes_on_and_says_so_once(open_chats: Open
     ],
     ids=["llama.cpp", "anthropic", "vllm"],
 )
-def test_a_provider_that_finds_it_too_long_is_told_with_what_to_do(words: str) -> None:
+def test_a_context_error_of_the_provider_has_a_hint(words: str) -> None:
     error = ModelHTTPError(400, "one", {"error": {"message": words, "type": "some_error"}})
-    told = translate_error(
+    translated_error = translate_error(
         error, ModelRef(ProviderAccess("openai", "http://127.0.0.1:1/v1"), "one"), answer_started=False
     )
-    assert told.cause.startswith("this chat is too long for one: ")
-    assert told.hint is not None
-    assert told.hint.startswith("set the model's context")
+    assert translated_error.cause.startswith("this chat is too long for one: ")
+    assert translated_error.hint is not None
+    assert translated_error.hint.startswith("set the model's context")

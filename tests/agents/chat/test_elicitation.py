@@ -29,11 +29,13 @@ async def start_elicitation(process: ChatProcess, *lines: str) -> tuple[Chat, in
     """Start a turn in which a server sends an elicitation."""
     chat = await process.chat()
     turn = await process.chats.send(ME, chat.id, "\n".join(lines))
-    events = await process.until(chat, turn, lambda found: any(e.kind is Kind.QUESTION for e in found))
+    events = await process.until(
+        chat, turn, lambda call_events: any(e.kind is Kind.QUESTION for e in call_events)
+    )
     return chat, turn, events
 
 
-async def test_a_form_is_put_to_the_person_and_the_server_gets_what_they_say(process: ChatProcess) -> None:
+async def test_a_form_is_shown_to_the_person_and_the_server_gets_the_reply(process: ChatProcess) -> None:
     chat, turn, events = await start_elicitation(process, "call s_ask {}", "then", "results?")
     [question] = bodies_of_kind(events, Kind.QUESTION)
     assert (question["kind"], question["message"], question["server"]) == ("form", "Who are you?", "s")
@@ -87,11 +89,13 @@ async def ask_for_page(request: aiohttp.web.Request) -> aiohttp.web.Response:
             result |= {"tools": [tool], "ttlMs": 60_000, "cacheScope": "private"}
         case "tools/call" if "inputResponses" not in params:
             page = {"mode": "url", "message": "Go there", "url": params["arguments"]["url"]}
-            asked = {"page": {"method": "elicitation/create", "params": {**page, "elicitationId": "1"}}}
-            result = {"resultType": "input_required", "inputRequests": asked, "requestState": "s"}
+            input_requests = {
+                "page": {"method": "elicitation/create", "params": {**page, "elicitationId": "1"}}
+            }
+            result = {"resultType": "input_required", "inputRequests": input_requests, "requestState": "s"}
         case _:
-            said = json.dumps(params.get("inputResponses"))
-            result["content"] = [{"type": "text", "text": said}]
+            text = json.dumps(params.get("inputResponses"))
+            result["content"] = [{"type": "text", "text": text}]
     return aiohttp.web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
 
@@ -106,7 +110,7 @@ async def remote() -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-async def test_a_remote_server_sends_nobody_to_a_page_of_their_own_network(
+async def test_a_remote_server_cannot_open_pages_of_the_users_own_network(
     open_chats: Opening, remote: str
 ) -> None:
     process = await open_chats(
@@ -138,16 +142,16 @@ async def test_a_server_of_this_network_may_send_people_to_its_pages(
 
 
 async def test_an_answer_given_elsewhere_arrives(open_chats: Opening) -> None:
-    here, there = await open_chats(), await open_chats()
+    here, other_chats = await open_chats(), await open_chats()
     chat, turn, events = await start_elicitation(here, "call s_ask {}", "then", "results?")
-    await there.chats.answer_question(
+    await other_chats.chats.answer_question(
         ME, chat.id, bodies_of_kind(events, Kind.QUESTION)[0]["id"], "accept", {"name": "Bo"}
     )
     events = await here.over(chat, turn)
     assert '"Bo"' in bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]
 
 
-async def test_a_question_that_nobody_answers_is_cancelled(open_chats: Opening) -> None:
+async def test_an_unanswered_question_is_cancelled(open_chats: Opening) -> None:
     process = await open_chats(rules={"question_timeout_seconds": 0.2})
     chat, turn, _ = await start_elicitation(process, "call s_ask {}", "then", "results?")
     events = await process.over(chat, turn)
@@ -191,15 +195,17 @@ async def test_a_server_of_the_modern_era_asks_in_rounds_of_the_call_it_is_about
     process = await open_chats(servers={"s": sdk})
     chat = await process.chat()
     turn = await process.chats.send(ME, chat.id, "call s_greet {}\ncall s_greet {}\nthen\nresults?")
-    events = await process.until(chat, turn, lambda found: len(bodies_of_kind(found, Kind.QUESTION)) == 2)
+    events = await process.until(
+        chat, turn, lambda call_events: len(bodies_of_kind(call_events, Kind.QUESTION)) == 2
+    )
     questions = {body["call"]: body["id"] for body in bodies_of_kind(events, Kind.QUESTION)}
     calls = [body["id"] for body in bodies_of_kind(events, Kind.CALL)]
     assert sorted(questions) == sorted(calls)
     for call, name in zip(calls, ("Ann", "Bo"), strict=True):
         await process.chats.answer_question(ME, chat.id, questions[call], "accept", {"name": name})
     events = await process.over(chat, turn)
-    said = bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]
-    assert said == "hello Ann after round-one | hello Bo after round-one"
+    text = bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"]
+    assert text == "hello Ann after round-one | hello Bo after round-one"
 
 
 # Sampling.
@@ -215,15 +221,15 @@ async def test_a_model_answers_a_server_if_the_person_allows_it(process: ChatPro
     before = len(await model.journal())
     await process.chats.answer_question(ME, chat.id, question["id"], "accept", None)
     events = await process.over(chat, turn)
-    asked = (await model.journal())[before]
-    assert asked["tools"] == []
-    assert [m["content"] for m in asked["messages"]] == ["Be brief.", "call s_put {}"]
+    model_request = (await model.journal())[before]
+    assert model_request["tools"] == []
+    assert [m["content"] for m in model_request["messages"]] == ["Be brief.", "call s_put {}"]
     # A model that requests a tool anyway gets none: the request is for text.
     assert not any(line.startswith("put") for line in process.calls())
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
 
 
-async def test_what_the_model_said_reaches_the_server(process: ChatProcess) -> None:
+async def test_the_models_reply_reaches_the_server(process: ChatProcess) -> None:
     chat, turn, events = await start_elicitation(
         process, 'call s_think {"text": "Hello?"}', "then", "say Ok."
     )
@@ -237,9 +243,9 @@ async def test_what_the_model_said_reaches_the_server(process: ChatProcess) -> N
     assert len(bodies_of_kind(events, Kind.USAGE)) == 3
 
 
-@pytest.mark.parametrize(("limit", "sent"), [(8_192, 50), (20, 20)])
+@pytest.mark.parametrize(("limit", "status"), [(8_192, 50), (20, 20)])
 async def test_an_answer_to_a_server_has_the_length_that_it_requests_and_a_limit(
-    open_chats: Opening, model: Model, limit: int, sent: int
+    open_chats: Opening, model: Model, limit: int, status: int
 ) -> None:
     process = await open_chats(rules={"max_sampling_tokens": limit})
     chat, turn, events = await start_elicitation(
@@ -251,7 +257,7 @@ async def test_an_answer_to_a_server_has_the_length_that_it_requests_and_a_limit
     )
     await process.over(chat, turn)
     body = (await model.journal())[before]["body"]
-    assert body.get("max_completion_tokens", body.get("max_tokens")) == sent
+    assert body.get("max_completion_tokens", body.get("max_tokens")) == status
 
 
 async def test_tokens_that_servers_use_count_for_the_limit_of_a_turn(
@@ -261,7 +267,9 @@ async def test_tokens_that_servers_use_count_for_the_limit_of_a_turn(
     process = await open_chats(rules={"token_budget": 25_000})
     calls = [f"call s_think {json.dumps({'text': str(number) + 'x' * 40_000})}" for number in (1, 2)]
     chat, turn, events = await start_elicitation(process, *calls, "then", "say Ok.")
-    events = await process.until(chat, turn, lambda found: len(bodies_of_kind(found, Kind.QUESTION)) == 2)
+    events = await process.until(
+        chat, turn, lambda usage_events: len(bodies_of_kind(usage_events, Kind.QUESTION)) == 2
+    )
     before = len(await model.journal())
     # Over stdio both questions may belong to the second call, and its end would cancel the other question.
     questions = sorted(
@@ -270,7 +278,7 @@ async def test_tokens_that_servers_use_count_for_the_limit_of_a_turn(
     for number, question in enumerate(questions, 1):
         await process.chats.answer_question(ME, chat.id, question["id"], "accept", None)
         events = await process.until(
-            chat, turn, lambda found, n=number: len(bodies_of_kind(found, Kind.RESULT)) == n
+            chat, turn, lambda usage_events, n=number: len(bodies_of_kind(usage_events, Kind.RESULT)) == n
         )
     first, second = (body["text"] for body in bodies_of_kind(events, Kind.RESULT))
     assert "You said" in first
@@ -313,11 +321,11 @@ async def test_a_model_that_the_person_does_not_allow_is_not_asked(
         {"mode": "url"},
     ],
 )
-def test_questions_that_nobody_could_be_shown(params: dict[str, Any]) -> None:
+def test_questions_that_cannot_be_shown_are_refused(params: dict[str, Any]) -> None:
     assert parse_elicitation(params) is None
 
 
-async def test_nobody_allows_more_than_they_are_shown(process: ChatProcess, model: Model) -> None:
+async def test_approvals_cover_only_visible_content(process: ChatProcess, model: Model) -> None:
     words = json.dumps({"text": "Hello? " + "x" * MAX_SAMPLING_REQUEST_CHARACTERS + " and what nobody saw"})
     before = len(await model.journal())
     chat = await process.chat()
@@ -327,26 +335,26 @@ async def test_nobody_allows_more_than_they_are_shown(process: ChatProcess, mode
     assert len(await model.journal()) == before + 2
 
 
-def test_requests_of_many_megabytes_hold_up_nobody() -> None:
+def test_requests_of_many_megabytes_do_not_block_the_loop() -> None:
     text = "\u00e9" * 30_000_000
     message = {"role": "user", "content": {"type": "text", "text": text}}
-    started = time.thread_time()
+    start = time.thread_time()
     assert parse_elicitation({"message": "x", "requestedSchema": {"a": text}}) is None
     assert SamplingRequest.is_too_long({"messages": [message]})
-    assert time.thread_time() - started < 0.05
+    assert time.thread_time() - start < 0.05
 
 
 def test_numbers_and_nesting_beyond_all_bounds_are_read() -> None:
-    nested: Any = "x"
+    nested_value: Any = "x"
     for _ in range(900):
-        nested = [nested]
-    message = {"role": "user", "content": nested}
+        nested_value = [nested_value]
+    message = {"role": "user", "content": nested_value}
     request = SamplingRequest.from_params({"messages": [message], "maxTokens": 10**400, "temperature": 1e308})
     assert (request.messages, request.max_tokens) == (((False, "(nothing)"),), None)
     assert SamplingRequest.from_params({"maxTokens": 1e308}).max_tokens == 2**31
 
 
-def test_whatever_a_server_wants_sampled_is_read_as_texts() -> None:
+def test_every_sampling_request_is_read_as_texts() -> None:
     request = SamplingRequest.from_params(
         {
             "systemPrompt": 7,
@@ -409,21 +417,23 @@ async def test_a_server_that_asks_again_and_again_is_ignored_after_a_while(open_
         "https://example.com/" + "x" * 5_000,
     ],
 )
-def test_nobody_is_sent_to_an_address_that_reads_like_another(url: str) -> None:
+def test_lookalike_addresses_are_not_opened(url: str) -> None:
     assert parse_elicitation({"mode": "url", "message": "Sign in", "url": url}) is None
 
 
 @pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\u3000", "\U000e0041"])
 def test_hidden_characters_of_an_address_are_encoded(hidden: str) -> None:
-    shown = parse_elicitation({"mode": "url", "url": f"https://example.com/a{hidden}b?c={hidden}\u00e9"})
-    assert shown is not None
-    encoded = quote(hidden)
-    assert shown.url == f"https://example.com/a{encoded}b?c={encoded}\u00e9"
+    elicitation = parse_elicitation(
+        {"mode": "url", "url": f"https://example.com/a{hidden}b?c={hidden}\u00e9"}
+    )
+    assert elicitation is not None
+    quoted_text = quote(hidden)
+    assert elicitation.url == f"https://example.com/a{quoted_text}b?c={quoted_text}\u00e9"
 
 
 def test_letters_of_another_alphabet_in_a_host_are_shown_encoded() -> None:
-    shown = parse_elicitation(
+    elicitation = parse_elicitation(
         {"mode": "url", "message": "Sign in", "url": "https://p\u0430ypal.example:8443/x?y=\u00e9"}
     )
-    assert shown is not None
-    assert (shown.url or "").startswith("https://xn--pypal-4ve.example:8443/x?y=")
+    assert elicitation is not None
+    assert (elicitation.url or "").startswith("https://xn--pypal-4ve.example:8443/x?y=")

@@ -45,24 +45,26 @@ IDS = st.sampled_from(["a", "b", "c", "d"])
 TEXTS = st.text(max_size=8)
 
 
-def written(news: Iterable[NewChatEvent]) -> tuple[list[ChatEvent], dict[int, bytes]]:
+def number_events(news: Iterable[NewChatEvent]) -> tuple[list[ChatEvent], dict[int, bytes]]:
     """Return events numbered as by a store, and the texts stored separately."""
     events: list[ChatEvent] = []
-    kept: dict[int, bytes] = {}
+    media_bytes: dict[int, bytes] = {}
     turn = 0
     for seq, new in enumerate(news, 1):
         turn = seq if new.kind in (Kind.USER, Kind.RUN) or not turn else turn
         events.append(ChatEvent("c", seq, turn, new.kind, float(seq), new.body, new.part, bool(new.payload)))
         if new.payload:
-            kept[seq] = new.payload
-    return events, kept
+            media_bytes[seq] = new.payload
+    return events, media_bytes
 
 
-def messages_of(events: Iterable[ChatEvent], kept: Mapping[int, bytes], *senses: InputModalities) -> Any:
-    return build_messages(ChatSnapshot.from_events(events).turns, kept, *senses)
+def messages_of(
+    events: Iterable[ChatEvent], media_bytes: Mapping[int, bytes], *senses: InputModalities
+) -> Any:
+    return build_messages(ChatSnapshot.from_events(events).turns, media_bytes, *senses)
 
 
-def said(text: str, *calls: ToolCallPart, part: str = "step-1") -> NewChatEvent:
+def build_model_event(text: str, *calls: ToolCallPart, part: str = "step-1") -> NewChatEvent:
     return model_message_event(ModelResponse([TextPart(text), *calls] if text else list(calls)), part)
 
 
@@ -79,7 +81,7 @@ NEWS = st.lists(
         st.builds(user, TEXTS, st.none() | st.integers(1, 12)),
         st.builds(lambda: NewChatEvent(Kind.RUN, {"name": "x", "arguments": {}})),
         st.builds(
-            lambda text, ids: said(text, *(ToolCallPart("s_look", "{}", id) for id in ids)),
+            lambda text, ids: build_model_event(text, *(ToolCallPart("s_look", "{}", id) for id in ids)),
             TEXTS,
             st.lists(IDS, max_size=4),
         ),
@@ -110,41 +112,43 @@ def check(messages: Sequence[ModelMessage]) -> None:
     assert [type(message) for message in messages] == [
         kind for kind, _ in zip(itertools.cycle((ModelRequest, ModelResponse)), messages, strict=False)
     ]
-    seen: list[str] = []
+    histories: list[str] = []
     for message, following in itertools.zip_longest(messages, messages[1:]):
         if isinstance(message, ModelResponse):
-            asked = [part.tool_call_id for part in message.tool_calls]
-            seen += asked
+            tool_call_ids = [part.tool_call_id for part in message.tool_calls]
+            histories += tool_call_ids
             parts = following.parts if following is not None else ()
             returns = [part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)]
-            assert returns == asked
-    assert len(seen) == len(set(seen))
-    assert sum(isinstance(part, ToolReturnPart) for m in messages for part in m.parts) == len(seen)
+            assert returns == tool_call_ids
+    assert len(histories) == len(set(histories))
+    assert sum(isinstance(part, ToolReturnPart) for m in messages for part in m.parts) == len(histories)
 
 
 @given(NEWS)
-def test_whatever_happened_every_call_has_exactly_one_result(news: list[NewChatEvent]) -> None:
-    events, kept = written(news)
-    messages = messages_of(events, kept)
+def test_every_call_has_exactly_one_result_in_the_history(news: list[NewChatEvent]) -> None:
+    events, kept_bytes = number_events(news)
+    messages = messages_of(events, kept_bytes)
     check(messages)
     # A running turn is added to the earlier ones.
     last = events[-1].turn if events else 0
-    before = messages_of([e for e in events if e.turn != last], kept)
+    before = messages_of([e for e in events if e.turn != last], kept_bytes)
     check(merge_messages(before, messages_of([e for e in events if e.turn == last], {})))
 
 
 @given(NEWS, st.sampled_from(list(TurnOutcome)))
 def test_a_turn_that_is_closed_lacks_nothing(news: list[NewChatEvent], why: TurnOutcome) -> None:
-    events, _ = written(news)
+    events, _ = number_events(news)
     for turn in {event.turn for event in events}:
-        mine = [event for event in events if event.turn == turn]
-        more = build_closing_events(TurnSnapshot.from_events(mine), TurnEnd(why, "error", "hint"), 99.0)
-        if any(event.kind is Kind.END for event in mine):
+        turn_events = [event for event in events if event.turn == turn]
+        more = build_closing_events(
+            TurnSnapshot.from_events(turn_events), TurnEnd(why, "error", "hint"), 99.0
+        )
+        if any(event.kind is Kind.END for event in turn_events):
             assert more == []
             continue
         assert more[-1].kind is Kind.END
         assert [each.kind for each in more].count(Kind.END) == 1
-        after, _ = written([NewChatEvent(e.kind, dict(e.body), e.part) for e in mine] + more)
+        after, _ = number_events([NewChatEvent(e.kind, dict(e.body), e.part) for e in turn_events] + more)
         standing = TurnSnapshot.from_events(
             ChatEvent("c", e.seq, turn, e.kind, e.at, e.body, e.part) for e in after
         )
@@ -155,8 +159,8 @@ def test_a_turn_that_is_closed_lacks_nothing(news: list[NewChatEvent], why: Turn
 
 def test_tools_that_the_person_ran_are_not_told() -> None:
     run = NewChatEvent(Kind.RUN, {"name": "s_look", "arguments": {}})
-    events, kept = written([run, call("x"), failure_event("x", "no"), user("a")])
-    assert [part.content for m in messages_of(events, kept) for part in m.parts] == ["a"]
+    events, kept_bytes = number_events([run, call("x"), failure_event("x", "no"), user("a")])
+    assert [part.content for m in messages_of(events, kept_bytes) for part in m.parts] == ["a"]
 
 
 def picture(size: int = 3, mime: str = "image/png") -> Media:
@@ -166,46 +170,49 @@ def picture(size: int = 3, mime: str = "image/png") -> Media:
 TEXT_ONLY = InputModalities()
 
 
-def returned(
+def build_model_part(
     result: Result, *, ok: bool = True, senses: InputModalities = TEXT_ONLY, name: str = "s_look"
 ) -> Any:
     """Return the part of a result that a model gets."""
     tool = {"id": "x", "name": name, "tool": f"toolyard/{name}", "arguments": {}}
-    events, kept = written(
+    events, kept_bytes = number_events(
         [
             user("a"),
-            said("", ToolCallPart(name, "{}", "x")),
+            build_model_event("", ToolCallPart(name, "{}", "x")),
             NewChatEvent(Kind.CALL, tool),
             result_event("x", result, ok=ok, seconds=1.0),
         ]
     )
-    return messages_of(events, kept, senses)[-1].parts[0].content
+    return messages_of(events, kept_bytes, senses)[-1].parts[0].content
 
 
-def test_what_a_model_gets_of_a_result() -> None:
+def test_a_result_becomes_parts_for_the_model() -> None:
     sees = InputModalities(images=True)
-    assert returned(Result(None, "text")) == "text"
-    assert returned(Result(None, "x" * 9_000)) == "x" * 9_000
-    assert returned(Result(None, "no", is_error=True), ok=False) == {"error": True, "output": "no"}
-    gone = Result(None, "MCP server unreachable", is_error=True, cause="it exited")
-    assert returned(gone, ok=False) == {
+    assert build_model_part(Result(None, "text")) == "text"
+    assert build_model_part(Result(None, "x" * 9_000)) == "x" * 9_000
+    assert build_model_part(Result(None, "no", is_error=True), ok=False) == {"error": True, "output": "no"}
+    result = Result(None, "MCP server unreachable", is_error=True, cause="it exited")
+    assert build_model_part(result, ok=False) == {
         "error": True,
         "output": "MCP server unreachable",
         "cause": "it exited",
     }
     # A meta tool reports itself whether it succeeded.
-    assert returned(Result(None, '{"ok":false}'), ok=False, name="tools_call") == '{"ok":false}'
-    seen = returned(Result(None, "here", blocks=(picture(),)), senses=sees)
-    assert seen == ["here", BinaryContent(b"png", media_type="image/png")]
+    assert build_model_part(Result(None, '{"ok":false}'), ok=False, name="tools_call") == '{"ok":false}'
+    returned_parts = build_model_part(Result(None, "here", blocks=(picture(),)), senses=sees)
+    assert returned_parts == ["here", BinaryContent(b"png", media_type="image/png")]
     for media, senses in (
         (picture(), InputModalities()),
         (picture(6_000_000), sees),
         (picture(mime="image/tiff"), sees),
     ):
-        assert returned(Result(None, "here", blocks=(media,)), senses=senses) == f"here\n{media}"
+        assert build_model_part(Result(None, "here", blocks=(media,)), senses=senses) == f"here\n{media}"
     # The text already mentions the handle of a stored result; once is enough.
-    kept = replace(picture(6_000_000), handle="r0", digest="00")
-    assert returned(Result(None, f"here\n{kept}", blocks=(kept,)), senses=sees) == f"here\n{kept}"
+    stored_picture = replace(picture(6_000_000), handle="r0", digest="00")
+    assert (
+        build_model_part(Result(None, f"here\n{stored_picture}", blocks=(stored_picture,)), senses=sees)
+        == f"here\n{stored_picture}"
+    )
 
 
 def test_an_answer_comes_back_as_the_provider_wants_it() -> None:
@@ -222,13 +229,13 @@ def test_an_answer_comes_back_as_the_provider_wants_it() -> None:
     event = model_message_event(response, "step-1")
     assert event.body == {"text": "Look:", "reasoning": "hm", "model": "m-1", "calls": 1}
     assert ModelMessagesTypeAdapter.validate_json(event.payload) == [response]
-    events, kept = written([user("a"), event])
-    assert messages_of(events, kept)[1] == response
+    events, kept_bytes = number_events([user("a"), event])
+    assert messages_of(events, kept_bytes)[1] == response
     # For a text-only answer the text is enough.
     plain = ModelResponse([TextPart("a"), TextPart("b")])
-    events, kept = written([user("a"), model_message_event(plain, "step-1")])
-    assert kept == {}
-    assert messages_of(events, kept)[1].parts == [TextPart(plain.text or "")]
+    events, kept_bytes = number_events([user("a"), model_message_event(plain, "step-1")])
+    assert kept_bytes == {}
+    assert messages_of(events, kept_bytes)[1].parts == [TextPart(plain.text or "")]
     assert build_usage(response, Decimal("0.5")) == ModelUsage(7, 3, 2, 0.5)
 
 
@@ -236,10 +243,12 @@ def test_every_call_gets_an_id_of_its_own() -> None:
     calls = [
         ToolCallPart("t", "{}", id) for id in ("a", "a", "", "used", '"><script>', "x" * 200, "fine|fc_1")
     ]
-    made = [part.tool_call_id for part in normalize_response(ModelResponse(calls), {"used"}, 100).tool_calls]
-    assert (made[0], made[-1]) == ("a", "fine|fc_1")
-    assert len(set(made)) == 7
-    assert all(each.startswith("call_") for each in made[1:6])
+    tool_call_ids = [
+        part.tool_call_id for part in normalize_response(ModelResponse(calls), {"used"}, 100).tool_calls
+    ]
+    assert (tool_call_ids[0], tool_call_ids[-1]) == ("a", "fine|fc_1")
+    assert len(set(tool_call_ids)) == 7
+    assert all(each.startswith("call_") for each in tool_call_ids[1:6])
     assert len(normalize_response(ModelResponse(calls), set(), 3).tool_calls) == 3
 
 
@@ -256,10 +265,10 @@ def test_answers_that_cannot_be_stored_are_made_fit() -> None:
 @pytest.mark.parametrize(
     "arguments", [{"a": "\ud800"}, {"a": 10**30}, [1], 5], ids=["half", "huge", "list", "5"]
 )
-def test_a_call_is_kept_whatever_a_server_sends_as_its_arguments(arguments: Any) -> None:
+def test_a_call_is_stored_with_any_arguments_of_a_server(arguments: Any) -> None:
     response = normalize_response(ModelResponse([ToolCallPart("t", arguments, "x")]), (), 9)
-    events, kept = written([user("a"), model_message_event(response, "p")])
-    [call] = messages_of(events, kept)[1].parts
+    events, kept_bytes = number_events([user("a"), model_message_event(response, "p")])
+    [call] = messages_of(events, kept_bytes)[1].parts
     assert (type(call), call.part_kind) == (ToolCallPart, "tool-call")
 
 
@@ -280,13 +289,13 @@ def test_a_result_that_is_short_is_kept_in_its_event_alone() -> None:
     long = result_event("x", Result(None, "y" * 5_000, blocks=(picture(),)), ok=True, seconds=1)
     assert (len(long.body["text"]), long.body["length"]) == (4_000, 5_000)
     assert long.body["media"] == [{"kind": "image", "mime": "image/png", "size": 3}]
-    stored = ChatEvent("c", 1, 1, long.kind, 0.0, long.body)
-    whole = read_full_result(stored.data, long.payload)
+    chat_event = ChatEvent("c", 1, 1, long.kind, 0.0, long.body)
+    whole = read_full_result(chat_event.data, long.payload)
     assert (whole.text, whole.media) == ("y" * 5_000, (picture(),))
 
 
 def test_a_message_of_the_person_is_told_as_it_is() -> None:
-    events, kept = written([user("  a\n")])
-    [message] = messages_of(events, kept)
+    events, kept_bytes = number_events([user("  a\n")])
+    [message] = messages_of(events, kept_bytes)
     assert [type(part) for part in message.parts] == [UserPromptPart]
     assert message.parts[0].content == "  a\n"

@@ -26,16 +26,16 @@ from toolyard.types.chat import (
 )
 from toolyard.web.api.chat_models import EventResponse
 
-STORED = json.loads((Path(__file__).parent / "stored_events.json").read_text())
+STORED_EVENTS = json.loads((Path(__file__).parent / "stored_events.json").read_text())
 """Events stored by turns before events had classes: every kind, with every type that a key had."""
 
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    opened = await Database.open(tmp_path / "data", url=None, secret_key=KEY)
-    await opened.chats.create(Chat("c", ME, "a", 0.0, 0.0))
-    yield opened
-    await opened.close()
+    database = await Database.open(tmp_path / "data", url=None, secret_key=KEY)
+    await database.chats.create(Chat("c", ME, "a", 0.0, 0.0))
+    yield database
+    await database.close()
 
 
 def in_order(value: Any) -> bytes:
@@ -47,21 +47,21 @@ def read_event(kind: Kind, body: dict[str, Any]) -> Any:
 
 
 def test_every_kind_is_among_the_stored_events() -> None:
-    assert {each["kind"] for each in STORED} == {kind.value for kind in Kind}
+    assert {each["kind"] for each in STORED_EVENTS} == {kind.value for kind in Kind}
 
 
-@pytest.mark.parametrize("stored", STORED, ids=lambda each: each["kind"])
-def test_a_stored_event_is_read_and_written_unchanged(stored: dict[str, Any]) -> None:
-    data = read_event(Kind(stored["kind"]), stored["body"])
-    assert data.event_kind.value == stored["kind"]
-    assert in_order(NewChatEvent.from_data(data).body) == in_order(stored["body"])
+@pytest.mark.parametrize("stored_event", STORED_EVENTS, ids=lambda each: each["kind"])
+def test_a_stored_event_is_read_and_written_unchanged(stored_event: dict[str, Any]) -> None:
+    data = read_event(Kind(stored_event["kind"]), stored_event["body"])
+    assert data.event_kind.value == stored_event["kind"]
+    assert in_order(NewChatEvent.from_data(data).body) == in_order(stored_event["body"])
 
 
 def test_attachments_are_a_key_that_messages_without_any_do_not_have() -> None:
-    attached = Attachment("f1", "notes.txt", "text/plain", 12)
-    body = NewChatEvent.from_data(UserMessage("Hello", attachments=(attached,))).body
+    attachment = Attachment("f1", "notes.txt", "text/plain", 12)
+    body = NewChatEvent.from_data(UserMessage("Hello", attachments=(attachment,))).body
     assert body["attachments"] == [{"id": "f1", "name": "notes.txt", "mime": "text/plain", "size": 12}]
-    assert read_event(Kind.USER, body) == UserMessage("Hello", attachments=(attached,))
+    assert read_event(Kind.USER, body) == UserMessage("Hello", attachments=(attachment,))
     assert "attachments" not in NewChatEvent.from_data(UserMessage("Hello")).body
     strange = {**body, "attachments": ["x", {"id": 1, "name": "y", "later": True}]}
     assert read_event(Kind.USER, strange) == UserMessage("Hello", attachments=(Attachment(name="y"),))
@@ -70,14 +70,16 @@ def test_attachments_are_a_key_that_messages_without_any_do_not_have() -> None:
 async def test_stored_events_come_back_from_the_database_and_the_api_as_they_were(database: Database) -> None:
     events = [
         NewChatEvent(Kind(each["kind"]), each["body"], f"{number}-{each['part']}")
-        for number, each in enumerate(STORED)
+        for number, each in enumerate(STORED_EVENTS)
     ]
     await database.chats.claim("c", "me", TurnState.IDLE, events, new_turn=True)
-    found = await database.chats.list_events("c")
-    assert [in_order(each.body) for each in found] == [in_order(each["body"]) for each in STORED]
-    shown = [EventResponse.of(each).model_dump(mode="json") for each in found]
-    assert [(each["kind"], in_order(each["body"])) for each in shown] == [
-        (each["kind"], in_order(each["body"])) for each in STORED
+    found_events = await database.chats.list_events("c")
+    assert [in_order(each.body) for each in found_events] == [
+        in_order(each["body"]) for each in STORED_EVENTS
+    ]
+    event_documents = [EventResponse.of(each).model_dump(mode="json") for each in found_events]
+    assert [(each["kind"], in_order(each["body"])) for each in event_documents] == [
+        (each["kind"], in_order(each["body"])) for each in STORED_EVENTS
     ]
 
 
@@ -95,8 +97,8 @@ async def test_kinds_and_keys_of_a_later_version_survive(database: Database, tmp
     user, unknown = await database.chats.list_events("c")
     assert (user.data, user.body) == (UserMessage("hello"), later)
     assert (unknown.kind, unknown.data, unknown.body) == ("later", UnknownEvent(), {"a": [None, "b"]})
-    shown = json.loads(EventResponse.of(unknown).model_dump_json())
-    assert (shown["kind"], shown["body"]) == ("later", {"a": [None, "b"]})
+    document = json.loads(EventResponse.of(unknown).model_dump_json())
+    assert (document["kind"], document["body"]) == ("later", {"a": [None, "b"]})
     # Serialised again, it is unchanged.
     again = NewChatEvent(unknown.kind, dict(unknown.body), unknown.part)
     (copy,) = await database.chats.append("c", "me", [again])

@@ -12,7 +12,7 @@ from toolyard.types.chat import Chat, Kind
 
 
 @pytest.mark.parametrize(
-    ("written", "title"),
+    ("answer_text", "title"),
     [
         ("Weather in Rome", "Weather in Rome"),
         ('"Weather in Rome."', "Weather in Rome"),
@@ -25,8 +25,8 @@ from toolyard.types.chat import Chat, Kind
         ("   ", ""),
     ],
 )
-def test_a_title_is_one_short_line_without_decoration(written: str, title: str) -> None:
-    assert clean_title(written) == title
+def test_a_title_is_one_short_line_without_decoration(answer_text: str, title: str) -> None:
+    assert clean_title(answer_text) == title
 
 
 async def read_title(process: ChatProcess, chat: Chat) -> str:
@@ -49,9 +49,9 @@ async def test_a_title_that_the_person_chose_is_kept(
     open_chats: Callable[..., Awaitable[ChatProcess]],
 ) -> None:
     process = await open_chats(writes_titles=True)
-    renamed, other = await process.chat(title="Mine"), await process.chat()
-    await process.say(renamed, "title Counting sheep", "say One.")
+    renamed_chat, other = await process.chat(title="Mine"), await process.chat()
+    await process.say(renamed_chat, "title Counting sheep", "say One.")
     # The title of the second chat shows that the first one had its turn.
     await process.say(other, "title Counting cows", "say One.")
     assert await read_title(process, other) == "Counting cows"
-    assert (await process.chats.get(ME, renamed.id)).title == "Mine"
+    assert (await process.chats.get(ME, renamed_chat.id)).title == "Mine"

@@ -42,14 +42,14 @@ class SignInServer:
         }
         if "id" not in message:
             return web.Response(status=202)
-        found = results.get(message["method"])
+        message_result = results.get(message["method"])
         error = {"code": -32601, "message": "Method not found"}
-        body = {"error": error} if found is None else {"result": found}
+        body = {"error": error} if message_result is None else {"result": message_result}
         return web.json_response({"jsonrpc": "2.0", "id": message["id"], **body})
 
 
 @pytest.fixture
-async def guarded() -> AsyncIterator[SignInServer]:
+async def sign_in_server() -> AsyncIterator[SignInServer]:
     server = SignInServer()
     app = web.Application()
     app.router.add_post("/mcp", server.answer)
@@ -63,11 +63,11 @@ async def guarded() -> AsyncIterator[SignInServer]:
         yield server
 
 
-async def with_instance(process: ChatProcess, guarded: SignInServer) -> None:
+async def with_instance(process: ChatProcess, sign_in_server: SignInServer) -> None:
     spec = InstanceRef(ME, "work", id="instance-1")
     server = Server(
         spec.server_id,
-        HttpSpec(guarded.url),
+        HttpSpec(sign_in_server.url),
         label="My work",
         cache_ttl=0.0,
         instance=spec,
@@ -78,17 +78,17 @@ async def with_instance(process: ChatProcess, guarded: SignInServer) -> None:
 
 @pytest.mark.parametrize("agent", [None, "far"])
 async def test_a_sign_in_that_ends_in_the_middle_is_told_to_model_and_person(
-    open_chats: Opening, guarded: SignInServer, model: Model, agent: str | None
+    open_chats: Opening, sign_in_server: SignInServer, model: Model, agent: str | None
 ) -> None:
     process = await open_chats(agents=[Agent("far", "Far", mode="meta")], servers={})
-    await with_instance(process, guarded)
+    await with_instance(process, sign_in_server)
     chat = await process.chat(agent=agent)
     call = "call mcp_work__read {}" if agent is None else 'call tools_call {"name": "mcp_work__read"}'
     turn = await process.chats.send(ME, chat.id, f"{call}\nthen\nsay Now.\nhold\n{call}\nthen\nresults?")
     await process.until(
-        chat, turn, lambda found: "Now." in "".join(str(e.body.get("delta", "")) for e in found)
+        chat, turn, lambda chat_events: "Now." in "".join(str(e.body.get("delta", "")) for e in chat_events)
     )
-    guarded.shut = True
+    sign_in_server.shut = True
     await model.release()
     events = await process.over(chat, turn)
     good, bad = bodies_of_kind(events, Kind.RESULT)
@@ -99,10 +99,10 @@ async def test_a_sign_in_that_ends_in_the_middle_is_told_to_model_and_person(
 
 
 async def test_a_chat_has_connections_of_its_own_to_instances(
-    open_chats: Opening, guarded: SignInServer
+    open_chats: Opening, sign_in_server: SignInServer
 ) -> None:
     process = await open_chats(servers={})
-    await with_instance(process, guarded)
+    await with_instance(process, sign_in_server)
     one, two = await process.chat(), await process.chat()
     for chat in (one, two):
         events = await process.say(chat, "call mcp_work__read {}", "then")
@@ -129,15 +129,15 @@ async def test_our_own_tools_are_called_like_all_others(open_chats: Opening, tmp
 
 
 async def test_a_dead_server_is_not_waited_for_in_every_turn(open_chats: Opening) -> None:
-    came: list[asyncio.StreamWriter] = []
+    writers: list[asyncio.StreamWriter] = []
     dead = asyncio.Event()
 
-    async def met(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        came.append(writer)
+    async def count_connection(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         if not dead.is_set():
             writer.close()
 
-    async with await asyncio.start_server(met, "127.0.0.1", 0) as listening:
+    async with await asyncio.start_server(count_connection, "127.0.0.1", 0) as listening:
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
         limits = {"connect": 300, "silence": 300, "call": 300}
         process = await open_chats(servers={"hole": {"url": url, "timeouts": limits}}, list_deadline=0.2)
@@ -147,10 +147,10 @@ async def test_a_dead_server_is_not_waited_for_in_every_turn(open_chats: Opening
             # answers.
             await process.say(chat, "hello")
             dead.set()
-            before = len(came)
+            before = len(writers)
             for _ in range(2):
                 events = await process.say(chat, "hello")
                 assert bodies_of_kind(events, Kind.MODEL_MESSAGE)
-            assert len(came) > before
-        for writer in came:
+            assert len(writers) > before
+        for writer in writers:
             writer.close()

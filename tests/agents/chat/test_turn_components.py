@@ -43,11 +43,11 @@ RULES = ChatLimits()
 # Guards.
 
 
-def turn(*made: Any, asks: Any = (), steps: int = 0, tokens: int = 0) -> TurnSnapshot:
+def turn(*turn_values: Any, asks: Any = (), steps: int = 0, tokens: int = 0) -> TurnSnapshot:
     """Return a turn with calls that have a result, followed by calls c0, c1, ... without one."""
     events = [event(1, Kind.USER, text="a"), event(2, Kind.USAGE, input=tokens)]
     events += [event(10 + n, Kind.MODEL_MESSAGE, f"step-{n}", text="b") for n in range(steps)]
-    for n, arguments in enumerate(made):
+    for n, arguments in enumerate(turn_values):
         events.append(event(100 + 2 * n, Kind.CALL, id=f"m{n}", name="t", arguments=arguments))
         events.append(event(101 + 2 * n, Kind.RESULT, id=f"m{n}"))
     for n, arguments in enumerate(asks):
@@ -67,12 +67,12 @@ def test_the_model_may_be_asked_until_a_limit_is_reached() -> None:
 def test_the_third_time_is_refused_whether_in_one_answer_or_in_three() -> None:
     assert list(find_refused_calls(turn({"a": 1}, {"a": 1}, asks=[{"a": 1}, {"a": 2}]), RULES)) == ["c0"]
     assert list(find_refused_calls(turn(asks=[{"a": 1, "b": 2}] * 5), RULES)) == ["c2", "c3", "c4"]
-    mixed = [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1, "b": 2}]
-    assert list(find_refused_calls(turn(asks=mixed), RULES)) == ["c2"]
+    argument_sets = [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1, "b": 2}]
+    assert list(find_refused_calls(turn(asks=argument_sets), RULES)) == ["c2"]
     assert find_refused_calls(turn(asks=[{"a": 1}, {"a": True}, {"a": "1"}]), RULES) == {}
 
 
-def test_who_asks_again_after_being_refused_has_reached_a_limit() -> None:
+def test_repeated_calls_after_a_refusal_reach_a_limit() -> None:
     assert find_repeated_call(turn(*[{"a": 1}] * 2, asks=[{"a": 1}])) is None
     assert find_repeated_call(turn(*[{"a": 1}] * 3, asks=[{"a": 2}])) is None
     again = turn(*[{"a": 1}] * 3, asks=[{"a": 1}])
@@ -116,17 +116,17 @@ def test_arguments_of_a_model(arguments: object, expected: object) -> None:
 
 @given(st.text())
 def test_clean_texts_can_be_stored_and_are_left_alone(text: str) -> None:
-    made = sanitize_text(text)
-    made.encode()
-    assert "\0" not in made
-    assert sanitize_text(made) == made
-    assert len(made) == len(text)
+    clean_text = sanitize_text(text)
+    clean_text.encode()
+    assert "\0" not in clean_text
+    assert sanitize_text(clean_text) == clean_text
+    assert len(clean_text) == len(text)
     if "\0" not in text:
-        assert made == text or not text.isascii()
+        assert clean_text == text or not text.isascii()
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=20))
-def test_what_fits_in_json_can_be_written(value: object) -> None:
+def test_json_values_can_be_written(value: object) -> None:
     if is_storable_json(value):
         # NaN is not equal to itself, but is written and read.
         assert repr(json.loads(json.dumps(value))) == repr(value)
@@ -168,8 +168,8 @@ def test_how_far_a_turn_is_stands_in_its_events() -> None:
     assert standing.count_completed_calls() == {call_key(CallRequest(name="t", arguments={"a": 1})): 1}
     partial = standing.answers[-1]
     assert (partial.part, partial.text, partial.reasoning, partial.seq) == ("step-2", "Hey", "hm", None)
-    said = event(16, Kind.MODEL_MESSAGE, "step-2", text="Hey")
-    assert TurnSnapshot.from_events([*events, said]).answers[-1].seq == 16
+    model_message = event(16, Kind.MODEL_MESSAGE, "step-2", text="Hey")
+    assert TurnSnapshot.from_events([*events, model_message]).answers[-1].seq == 16
     # Applying events one at a time or all at once gives the same.
     assert functools.reduce(lambda turn, each: turn.apply([each]), events, TurnSnapshot()) == standing
 
@@ -178,8 +178,8 @@ def test_items_that_did_not_change_stay_the_same_objects() -> None:
     """A page that follows a turn uses identity to find out which items to send again."""
     before = turn({"a": 1}, {"a": 2}, asks=[{"a": 3}], steps=2)
     after = before.apply([event(300, Kind.PROGRESS, "c0", id="c0", progress=1)])
-    changed = [new.key for old, new in zip(before.items, after.items, strict=True) if old is not new]
-    assert changed == ["c200"]
+    keys = [new.key for old, new in zip(before.items, after.items, strict=True) if old is not new]
+    assert keys == ["c200"]
 
 
 # Storage of text pieces.
@@ -187,17 +187,17 @@ def test_items_that_did_not_change_stay_the_same_objects() -> None:
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    opened = await Database.open(tmp_path / "data", url=None, secret_key=KEY)
-    yield opened
-    await opened.close()
+    database = await Database.open(tmp_path / "data", url=None, secret_key=KEY)
+    yield database
+    await database.close()
 
 
 @pytest.fixture
 async def scribe(database: Database) -> TurnLog:
     chat = Chat("c", ME, "", 1.0, 1.0)
     await database.chats.create(chat)
-    begun = [NewChatEvent(Kind.USER, {"text": "a"})]
-    assert await database.chats.claim("c", "me", TurnState.IDLE, begun, new_turn=True)
+    first_events = [NewChatEvent(Kind.USER, {"text": "a"})]
+    assert await database.chats.claim("c", "me", TurnState.IDLE, first_events, new_turn=True)
     return TurnLog(database.chats, "c", "me")
 
 
@@ -205,13 +205,13 @@ async def test_pieces_are_gathered_and_give_way_to_the_whole(database: Database,
     words = [f"w{n} " for n in range(200)]
     for word in words:
         scribe.add_piece(TextDelta(word), "step-1")
-    found = list(await database.chats.wait_for_events("c", 1, 10))
-    assert len(found) < 10
-    while "".join(each.body["delta"] for each in found) != "".join(words):
-        found += await database.chats.wait_for_events("c", found[-1].seq, 10)
+    events = list(await database.chats.wait_for_events("c", 1, 10))
+    assert len(events) < 10
+    while "".join(each.body["delta"] for each in events) != "".join(words):
+        events += await database.chats.wait_for_events("c", events[-1].seq, 10)
     scribe.add_piece(TextDelta("never written"), "step-1")
-    [said] = await scribe.append([NewChatEvent(Kind.MODEL_MESSAGE, {"text": "all"}, "step-1")])
-    assert said.kind is Kind.MODEL_MESSAGE
+    [model_event] = await scribe.append([NewChatEvent(Kind.MODEL_MESSAGE, {"text": "all"}, "step-1")])
+    assert model_event.kind is Kind.MODEL_MESSAGE
     await scribe.finish()
     assert [each.kind for each in await read_chat_events(database.chats, "c")] == [
         Kind.USER,
@@ -219,15 +219,15 @@ async def test_pieces_are_gathered_and_give_way_to_the_whole(database: Database,
     ]
 
 
-async def test_what_was_gathered_is_written_before_what_follows(database: Database, scribe: TurnLog) -> None:
+async def test_buffered_events_are_written_before_later_ones(database: Database, scribe: TurnLog) -> None:
     scribe.add_piece(ReasoningDelta("hm"), "step-1")
     scribe.add_piece(TextDelta("a\0"), "step-1")
     scribe.add_piece(TextDelta("b"), "step-1")
-    written = await scribe.append([NewChatEvent(Kind.NOTE, {"text": "n", "hint": None})])
-    assert [each.kind for each in written] == [Kind.NOTE]
+    note_event = await scribe.append([NewChatEvent(Kind.NOTE, {"text": "n", "hint": None})])
+    assert [each.kind for each in note_event] == [Kind.NOTE]
     await scribe.finish()
-    found = await read_chat_events(database.chats, "c", after=1)
-    assert [(each.kind, each.body.get("delta")) for each in found] == [
+    chat_events = await read_chat_events(database.chats, "c", after=1)
+    assert [(each.kind, each.body.get("delta")) for each in chat_events] == [
         (Kind.REASONING, "hm"),
         (Kind.TEXT, "a\ufffdb"),
         (Kind.NOTE, None),
@@ -237,11 +237,13 @@ async def test_what_was_gathered_is_written_before_what_follows(database: Databa
 async def test_progress_is_told_rarely_and_the_newest_stays(database: Database, scribe: TurnLog) -> None:
     for n in range(1, 101):
         scribe.report_progress("x", {"progress": n, "total": 100, "message": "m" * 900})
-    found: list[ChatEvent] = []
-    while not found or found[-1].body["progress"] != 100:
-        found += await database.chats.wait_for_events("c", found[-1].seq if found else 1, 10)
-    assert len(found) <= 3
-    assert (found[-1].part, len(found[-1].body["message"])) == ("x", 500)
+    chat_events: list[ChatEvent] = []
+    while not chat_events or chat_events[-1].body["progress"] != 100:
+        chat_events += await database.chats.wait_for_events(
+            "c", chat_events[-1].seq if chat_events else 1, 10
+        )
+    assert len(chat_events) <= 3
+    assert (chat_events[-1].part, len(chat_events[-1].body["message"])) == ("x", 500)
     scribe.report_progress("x", {"progress": float("nan"), "total": True, "message": 7})
     await scribe.append([failure_event("x", "over")])
     await scribe.finish()
@@ -256,24 +258,24 @@ async def test_a_write_that_began_is_seen_through(database: Database, scribe: Tu
         with pytest.raises(asyncio.CancelledError):
             await writing
     await scribe.finish()
-    found = await read_chat_events(database.chats, "c", after=1)
-    assert [each.body["text"] for each in found] == [str(n) for n in range(20)]
+    chat_events = await read_chat_events(database.chats, "c", after=1)
+    assert [each.body["text"] for each in chat_events] == [str(n) for n in range(20)]
 
 
 async def test_once_it_has_settled_nothing_more_is_written(database: Database, scribe: TurnLog) -> None:
     """The end of a turn reads the stored events and adds the missing ones: nothing is written in between."""
-    began = asyncio.ensure_future(scribe.append([NewChatEvent(Kind.NOTE, {"text": "began"})]))
+    task = asyncio.ensure_future(scribe.append([NewChatEvent(Kind.NOTE, {"text": "began"})]))
     await asyncio.sleep(0)
-    settled = asyncio.ensure_future(scribe.finish())
+    finish_task = asyncio.ensure_future(scribe.finish())
     await asyncio.sleep(0)
     with pytest.raises(NotHeld):
         await scribe.append([NewChatEvent(Kind.NOTE, {"text": "late"})])
-    await asyncio.gather(began, settled)
-    found = await read_chat_events(database.chats, "c", after=1)
-    assert [each.body["text"] for each in found] == ["began"]
+    await asyncio.gather(task, finish_task)
+    chat_events = await read_chat_events(database.chats, "c", after=1)
+    assert [each.body["text"] for each in chat_events] == ["began"]
 
 
-async def test_who_does_not_hold_the_chat_any_more_hears_of_it(database: Database, scribe: TurnLog) -> None:
+async def test_a_runner_that_lost_the_chat_is_notified(database: Database, scribe: TurnLog) -> None:
     assert await database.chats.take_over("c", "another", "me")
     scribe.add_piece(TextDelta("a"), "step-1")
     async with asyncio.timeout(30):
@@ -292,7 +294,7 @@ async def test_who_does_not_hold_the_chat_any_more_hears_of_it(database: Databas
 
 async def test_a_chat_is_read_page_by_page(database: Database, scribe: TurnLog) -> None:
     await scribe.append([NewChatEvent(Kind.NOTE, {"n": n}) for n in range(2_500)])
-    found = await read_chat_events(database.chats, "c")
-    assert [each.seq for each in found] == list(range(1, 2_502))
+    chat_events = await read_chat_events(database.chats, "c")
+    assert [each.seq for each in chat_events] == list(range(1, 2_502))
     some = await read_chat_events(database.chats, "c", after=100, before=1_200)
     assert [each.seq for each in some] == list(range(101, 1_200))

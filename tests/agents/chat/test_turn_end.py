@@ -37,16 +37,16 @@ Until = Callable[..., Awaitable[None]]
 VICTIM = Path(__file__).parent / "killed_turn_process.py"
 
 
-def said(found: list[ChatEvent], words: str) -> bool:
-    return words in "".join(event.body["delta"] for event in found if event.kind is Kind.TEXT)
+def says(chat_events: list[ChatEvent], words: str) -> bool:
+    return words in "".join(event.body["delta"] for event in chat_events if event.kind is Kind.TEXT)
 
 
-async def test_stop_ends_the_models_answer_and_keeps_what_came(
+async def test_stop_ends_the_models_answer_and_keeps_the_received_text(
     process: ChatProcess, model: Model, wait_until: Until
 ) -> None:
     chat = await process.chat()
     turn = await process.chats.send(ME, chat.id, "say One two\nhold\nsay three")
-    await process.until(chat, turn, lambda found: said(found, "One two"))
+    await process.until(chat, turn, lambda chat_events: says(chat_events, "One two"))
     await process.chats.stop_turn(ME, chat.id)
     events = await process.over(chat, turn)
     assert kinds(events) == ["user", "said", "end"]
@@ -58,8 +58,8 @@ async def test_stop_ends_the_models_answer_and_keeps_what_came(
             await asyncio.sleep(0.01)
     again = await process.say(chat, "go on")
     assert bodies_of_kind(again, Kind.MODEL_MESSAGE)[0]["text"] == "You said: go on"
-    sent = (await model.journal())[-1]["messages"]
-    assert [message["role"] for message in sent] == ["user", "assistant", "user"]
+    messages = (await model.journal())[-1]["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant", "user"]
 
 
 async def test_a_turn_that_fails_for_the_database_names_it_in_the_log_only(
@@ -81,27 +81,29 @@ async def test_stop_ends_tools_that_run_side_by_side_and_tells_their_server(
         ME, chat.id, 'call s_wait {}\ncall s_wait {}\ncall s_look {"text": "a"}\nthen\nsay Never.'
     )
     await wait_until(lambda: sorted(process.calls()) == ['look {"text": "a"}', "wait {}", "wait {}"])
-    await process.until(chat, turn, lambda found: any(event.kind is Kind.RESULT for event in found))
+    await process.until(
+        chat, turn, lambda chat_events: any(event.kind is Kind.RESULT for event in chat_events)
+    )
     await process.chats.stop_turn(ME, chat.id)
     events = await process.over(chat, turn)
     await wait_until(lambda: process.calls().count("cancelled wait") == 2)
     texts = sorted(body["text"] for body in bodies_of_kind(events, Kind.RESULT))
-    stopped = "stopped by the user; the tool may have taken effect before"
-    assert texts == ["look: a", stopped, stopped]
+    stop_message = "stopped by the user; the tool may have taken effect before"
+    assert texts == ["look: a", stop_message, stop_message]
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "stopped"
     # Earlier versions did not store which results are those of stopped calls.
     earlier = [
         replace(each, body={key: value for key, value in each.body.items() if key != "stopped"})
         for each in events
     ]
-    for found in (events, earlier):
-        states = [call.state for call in TurnSnapshot.from_events(found).calls]
+    for chat_events in (events, earlier):
+        states = [call.state for call in TurnSnapshot.from_events(chat_events).calls]
         assert sorted(states) == ["done", "stopped", "stopped"]
     assert [call.state for call in TurnSnapshot.from_events(events[:-1]).calls].count("stopped") == 2
-    exported = "".join(
+    markdown = "".join(
         [part async for part in export_markdown(process.chats, await process.chats.get(ME, chat.id))]
     )
-    assert (exported.count("Stopped:\n"), "Error" in exported) == (2, False)
+    assert (markdown.count("Stopped:\n"), "Error" in markdown) == (2, False)
     await process.say(chat, "go on")
     assert has_one_result_per_call((await model.journal())[-1]["messages"])
 
@@ -112,24 +114,26 @@ async def test_a_call_that_failed_before_the_stop_stays_failed(
     chat = await process.chat()
     turn = await process.chats.send(ME, chat.id, "call s_missing {}\ncall s_wait {}\nthen\nsay Never.")
     await wait_until(lambda: "wait {}" in process.calls())
-    await process.until(chat, turn, lambda found: any(event.kind is Kind.RESULT for event in found))
+    await process.until(
+        chat, turn, lambda chat_events: any(event.kind is Kind.RESULT for event in chat_events)
+    )
     await process.chats.stop_turn(ME, chat.id)
     states = [call.state for call in TurnSnapshot.from_events(await process.over(chat, turn)).calls]
     assert states == ["failed", "stopped"]
 
 
 async def test_a_turn_that_runs_elsewhere_is_stopped_too(open_chats: Opening, wait_until: Until) -> None:
-    here, there = await open_chats(), await open_chats()
+    here, other_chats = await open_chats(), await open_chats()
     chat = await here.chat()
     turn = await here.chats.send(ME, chat.id, "call s_wait {}")
     await wait_until(lambda: "wait {}" in here.calls())
-    await there.chats.stop_turn(ME, chat.id)
+    await other_chats.chats.stop_turn(ME, chat.id)
     events = await here.over(chat, turn)
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "stopped"
     await wait_until(lambda: "cancelled wait" in here.calls())
 
 
-async def test_stopping_what_does_not_run_changes_nothing(process: ChatProcess) -> None:
+async def test_stopping_an_idle_chat_changes_nothing(process: ChatProcess) -> None:
     chat = await process.chat()
     await process.say(chat, "hello")
     before = await process.chats.list_events(ME, chat.id)
@@ -157,18 +161,20 @@ async def test_a_turn_that_failed_is_run_again_as_if_for_the_first_time(
     chat = await process.chat()
     await process.say(chat, "before")
     script = ['call s_look {"text": "a"}', "then", "fault 500 times=2", "say Fine."]
-    failed = await process.say(chat, *script)
-    assert bodies_of_kind(failed, Kind.END)[0]["why"] == "failed"
+    failed_turn = await process.say(chat, *script)
+    assert bodies_of_kind(failed_turn, Kind.END)[0]["why"] == "failed"
     turn = await process.chats.retry(ME, chat.id)
     events = await process.over(chat, turn)
-    assert bodies_of_kind(events, Kind.USER)[0]["again"] == failed[0].seq
+    assert bodies_of_kind(events, Kind.USER)[0]["again"] == failed_turn[0].seq
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
-    sent = (await model.journal())[-1]["messages"]
-    assert [m["role"] for m in sent] == ["user", "assistant", "user", "assistant", "tool"]
-    assert has_one_result_per_call(sent)
+    messages = (await model.journal())[-1]["messages"]
+    assert [m["role"] for m in messages] == ["user", "assistant", "user", "assistant", "tool"]
+    assert has_one_result_per_call(messages)
     # The result of the first attempt is still visible to the person.
-    assert [event.seq for event in failed] == [
-        event.seq for event in await process.chats.list_events(ME, chat.id) if event.turn == failed[0].seq
+    assert [event.seq for event in failed_turn] == [
+        event.seq
+        for event in await process.chats.list_events(ME, chat.id)
+        if event.turn == failed_turn[0].seq
     ]
     await process.say(chat, "after")
     assert [m["content"] for m in (await model.journal())[-1]["messages"] if m["role"] == "user"] == [
@@ -202,7 +208,7 @@ async def test_a_turn_is_interrupted_when_its_process_closes(open_chats: Opening
     first = await open_chats()
     chat = await first.chat()
     turn = await first.chats.send(ME, chat.id, "say One two\nhold")
-    await first.until(chat, turn, lambda found: said(found, "One two"))
+    await first.until(chat, turn, lambda chat_events: says(chat_events, "One two"))
     await first.close()
     second = await open_chats()
     events = await second.over(chat, turn)
@@ -212,7 +218,7 @@ async def test_a_turn_is_interrupted_when_its_process_closes(open_chats: Opening
     assert (end["why"], "retry" in end["hint"]) == ("interrupted", True)
 
 
-async def test_a_turn_whose_process_was_killed_is_ended_on_the_next_start(
+async def test_a_turn_of_a_killed_process_is_ended_on_the_next_start(
     open_chats: Opening, model: Model, tmp_path: Path, wait_until: Until
 ) -> None:
     """The process dies during a call, after a completed step."""
@@ -233,17 +239,17 @@ async def test_a_turn_whose_process_was_killed_is_ended_on_the_next_start(
     await process.over(chat, turn)
 
 
-async def test_what_had_arrived_of_an_answer_is_kept_when_its_process_is_killed(
+async def test_received_text_is_kept_when_its_process_is_killed(
     open_chats: Opening, model: Model, tmp_path: Path, wait_until: Until
 ) -> None:
-    async def arrived(chat_id: str) -> bool:
+    async def has_arrived(chat_id: str) -> bool:
         watching = await open_chats()
-        found = await watching.chats.list_events(ME, chat_id)
+        events = await watching.chats.list_events(ME, chat_id)
         await watching.close()
-        return said(list(found), "Half of it")
+        return says(list(events), "Half of it")
 
     chat_id = await _chat_of_killed_process(
-        tmp_path, model, "think Hm\nsay Half of it\nhold", lambda _: True, wait_until, arrived
+        tmp_path, model, "think Hm\nsay Half of it\nhold", lambda _: True, wait_until, has_arrived
     )
     process = await open_chats()
     events = list(await process.chats.list_events(ME, chat_id))
@@ -288,19 +294,19 @@ async def test_a_turn_that_another_living_process_works_on_is_left_alone(
     here = await open_chats()
     chat = await here.chat()
     turn = await here.chats.send(ME, chat.id, "say a\nhold")
-    there = await open_chats()
-    assert (await there.chats.get(ME, chat.id)).state is TurnState.RUNNING
+    other_chats = await open_chats()
+    assert (await other_chats.chats.get(ME, chat.id)).state is TurnState.RUNNING
     await model.release()
     assert bodies_of_kind(await here.over(chat, turn), Kind.END)[0]["why"] == "done"
 
 
-async def test_a_turn_whose_end_could_not_be_written_is_ended_later(process: ChatProcess) -> None:
+async def test_a_turn_is_ended_later_if_its_end_could_not_be_written(process: ChatProcess) -> None:
     chat = await process.chat()
     runner = process.chats.turn_supervisor.context.runner
-    claimed = await process.database.chats.claim(
+    claimed_turn = await process.database.chats.claim(
         chat.id, runner, TurnState.IDLE, [NewChatEvent(Kind.USER, {"text": "hello"})], new_turn=True
     )
-    assert claimed
+    assert claimed_turn
     await process.chats.turn_supervisor.end_abandoned_turns()
     events = await process.chats.list_events(ME, chat.id)
     assert kinds(events) == ["user", "end"]

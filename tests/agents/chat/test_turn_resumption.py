@@ -23,30 +23,30 @@ async def start_waiting_turn(process: ChatProcess) -> tuple[Chat, int, str]:
     return chat, turn, ask["approval"]
 
 
-async def stored(process: ChatProcess, approval: str) -> None:
+async def store_approval(process: ChatProcess, approval: str) -> None:
     """Store an approval of a minute ago."""
-    asked, now = await process.database.approvals.find(ME, approval), time.time()
-    assert asked is not None
-    grant = create_grant(asked, None, now)
+    requested_approval, now = await process.database.approvals.find(ME, approval), time.time()
+    assert requested_approval is not None
+    grant = create_grant(requested_approval, None, now)
     assert await process.database.approvals.answer(ME, approval, yes=True, at=now - 60, grant=grant)
 
 
-async def told(process: ChatProcess, chat: Chat, approval: str) -> None:
-    asked = await process.database.approvals.find(ME, approval)
-    assert asked is not None
-    body = {"id": asked.call_id, "approval": approval, "yes": True, "remembered": None}
+async def publish_answer(process: ChatProcess, chat: Chat, approval: str) -> None:
+    requested_approval = await process.database.approvals.find(ME, approval)
+    assert requested_approval is not None
+    body = {"id": requested_approval.call_id, "approval": approval, "yes": True, "remembered": None}
     await process.database.chats.append_without_claim(chat.id, [NewChatEvent(Kind.APPROVAL_ANSWER, body)])
 
 
 @pytest.mark.parametrize("how_far", ["the chat was told", "the answer was stored"])
-async def test_a_turn_goes_on_whose_last_answer_nobody_acted_on(
+async def test_a_turn_continues_after_an_answer_without_a_running_process(
     open_chats: Opening, how_far: str, database_url: str | None
 ) -> None:
     first = await open_chats(url=database_url)
     chat, turn, approval = await start_waiting_turn(first)
-    await stored(first, approval)
+    await store_approval(first, approval)
     if how_far == "the chat was told":
-        await told(first, chat, approval)
+        await publish_answer(first, chat, approval)
     assert (await first.chats.get(ME, chat.id)).state is TurnState.WAITING
     second = await open_chats(url=database_url, everybodys=True)
     events = await second.over(chat, turn)
@@ -67,7 +67,7 @@ async def test_a_turn_that_waits_for_a_person_waits_on(open_chats: Opening) -> N
 async def test_a_terminal_leaves_the_chats_of_others_alone_and_takes_up_its_own(open_chats: Opening) -> None:
     first = await open_chats()
     chat, turn, approval = await start_waiting_turn(first)
-    await stored(first, approval)
+    await store_approval(first, approval)
     process = await open_chats()
     assert (await process.chats.get(ME, chat.id)).state is TurnState.WAITING
     await process.chats.resume_if_answered(ME, chat.id)

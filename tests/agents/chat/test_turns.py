@@ -32,13 +32,17 @@ async def test_a_message_is_answered(process: ChatProcess) -> None:
     chat = await process.chat()
     events = await process.say(chat, "hello there")
     assert kinds(events) == ["user", "said", "end"]
-    [said], [end], [used] = (
+    [model_messages], [end], [usage_bodies] = (
         bodies_of_kind(events, kind) for kind in (Kind.MODEL_MESSAGE, Kind.END, Kind.USAGE)
     )
-    assert (said["text"], said["calls"], said["model"]) == ("You said: hello there", 0, "fake-1")
+    assert (model_messages["text"], model_messages["calls"], model_messages["model"]) == (
+        "You said: hello there",
+        0,
+        "fake-1",
+    )
     assert (end["why"], end["error"], end["hint"]) == ("done", None, None)
-    assert used["input"] > 0
-    assert used["output"] > 0
+    assert usage_bodies["input"] > 0
+    assert usage_bodies["output"] > 0
     [user] = bodies_of_kind(events, Kind.USER)
     assert user == {"text": "hello there", "model": "fake", "agent": None, "again": None}
     assert (await process.chats.get(ME, chat.id)).state is TurnState.IDLE
@@ -59,7 +63,10 @@ async def test_a_turn_of_two_steps_calls_a_tool_and_tells_the_model(process: Cha
     }
     assert (result["id"], result["ok"], result["text"]) == (call["id"], True, "look: moon")
     assert (result["length"], result["media"], result["handle"], result["cause"]) == (10, [], None, None)
-    assert [said["text"] for said in bodies_of_kind(events, Kind.MODEL_MESSAGE)] == ["Looking.", "look: moon"]
+    assert [message["text"] for message in bodies_of_kind(events, Kind.MODEL_MESSAGE)] == [
+        "Looking.",
+        "look: moon",
+    ]
     assert process.calls() == ['look {"text": "moon"}']
 
 
@@ -88,15 +95,17 @@ async def test_pieces_come_as_they_are_said_and_go_when_all_is_said(
     chat = await process.chat()
     turn = await process.chats.send(ME, chat.id, "think Well well\nsay One two\nhold\nsay  three")
     coming = await process.until(
-        chat, turn, lambda found: "One two" in "".join(e.body["delta"] for e in found if e.kind is Kind.TEXT)
+        chat,
+        turn,
+        lambda chat_events: "One two" in "".join(e.body["delta"] for e in chat_events if e.kind is Kind.TEXT),
     )
     assert {event.part for event in coming if event.kind is Kind.TEXT} == {"step-1"}
     assert "".join(e.body["delta"] for e in coming if e.kind is Kind.REASONING) == "Well well"
     await model.release()
     events = await process.over(chat, turn)
     assert not [event for event in events if event.kind in (Kind.TEXT, Kind.REASONING)]
-    [said] = bodies_of_kind(events, Kind.MODEL_MESSAGE)
-    assert (said["text"], said["reasoning"]) == ("One two three", "Well well")
+    [model_message] = bodies_of_kind(events, Kind.MODEL_MESSAGE)
+    assert (model_message["text"], model_message["reasoning"]) == ("One two three", "Well well")
 
 
 async def test_a_picture_reaches_a_model_that_sees(process: ChatProcess) -> None:
@@ -106,16 +115,16 @@ async def test_a_picture_reaches_a_model_that_sees(process: ChatProcess) -> None
     assert [each["kind"] for each in result["media"]] == ["image"]
     assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"] == "image: yes"
     [seq] = [event.seq for event in events if event.kind is Kind.RESULT]
-    kept = await process.chats.get_full_result(ME, chat.id, seq)
-    assert kept is not None
-    assert (kept.text, [each.mime for each in kept.media]) == ("a picture", ["image/png"])
+    full_result = await process.chats.get_full_result(ME, chat.id, seq)
+    assert full_result is not None
+    assert (full_result.text, [each.mime for each in full_result.media]) == ("a picture", ["image/png"])
     # The next turn does not send the image again.
     again = await process.say(chat, "image?")
     assert bodies_of_kind(again, Kind.MODEL_MESSAGE)[-1]["text"] == "image: no"
 
 
 @pytest.mark.parametrize("tool", ["picture", "sound"])
-async def test_a_model_that_neither_sees_nor_hears_is_told_what_there_is(
+async def test_a_model_without_image_and_audio_input_gets_a_description(
     open_chats: Opening, model: Model, tool: str
 ) -> None:
     process = await open_chats(models={"fake": fake_model(model.url, sees=False)})
@@ -136,9 +145,9 @@ async def test_a_long_result_is_kept_whole_and_can_be_read_on(process: ChatProce
     events = await process.say(chat, 'call s_big {"size": 100000}', "then", "tools?")
     [result] = [event for event in events if event.kind is Kind.RESULT]
     assert (len(result.body["text"]), result.body["handle"] is None) == (4_000, False)
-    kept = await process.chats.get_full_result(ME, chat.id, result.seq)
-    assert kept is not None
-    assert len(kept.text) == result.body["length"] > 60_000
+    full_result = await process.chats.get_full_result(ME, chat.id, result.seq)
+    assert full_result is not None
+    assert len(full_result.text) == result.body["length"] > 60_000
     assert "result_read" in bodies_of_kind(events, Kind.MODEL_MESSAGE)[-1]["text"].split()
     handle = result.body["handle"]
     read = await process.say(chat, f'call result_read {{"handle": "{handle}", "offset": 99990}}', "then")
@@ -150,15 +159,15 @@ async def test_a_tools_failure_goes_to_the_model_and_the_turn_goes_on(
 ) -> None:
     # One after the other: a call during the server's death reports that death.
     lines = ("call s_fail {}", "then", "call s_die {}", "then", "say On.")
-    failed, died = bodies_of_kind(events := await process.say(await process.chat(), *lines), Kind.RESULT)
-    assert (failed["ok"], failed["text"]) == (False, "it failed")
+    failed_body, died = bodies_of_kind(events := await process.say(await process.chat(), *lines), Kind.RESULT)
+    assert (failed_body["ok"], failed_body["text"]) == (False, "it failed")
     assert died["ok"] is False
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
-    told = [m["content"] for m in (await model.journal())[-1]["messages"] if m["role"] == "tool"]
-    assert json.loads(told[0]) == {"error": True, "output": "it failed"}
+    contents = [m["content"] for m in (await model.journal())[-1]["messages"] if m["role"] == "tool"]
+    assert json.loads(contents[0]) == {"error": True, "output": "it failed"}
 
 
-async def test_a_tool_that_there_is_not_and_arguments_that_are_no_json(
+async def test_unknown_tools_and_arguments_that_are_not_json_are_errors(
     process: ChatProcess, model: Model
 ) -> None:
     chat = await process.chat()
@@ -172,9 +181,9 @@ async def test_a_tool_that_there_is_not_and_arguments_that_are_no_json(
         "say Sorry.",
     )
     results = {body["id"]: body for body in bodies_of_kind(events, Kind.RESULT)}
-    missing, broken, listed, fine = (results[call["id"]] for call in bodies_of_kind(events, Kind.CALL))
+    missing, broken, listed_result, fine = (results[call["id"]] for call in bodies_of_kind(events, Kind.CALL))
     assert missing["text"].startswith("no tool named 'nothing_here' is available")
-    assert [broken["text"], listed["text"]] == [
+    assert [broken["text"], listed_result["text"]] == [
         "not called: the arguments are not a JSON object; send them again as one"
     ] * 2
     assert (fine["ok"], missing["ok"], broken["ok"]) == (True, False, False)
@@ -236,10 +245,10 @@ async def test_of_two_hundred_calls_at_once_the_first_are_made(process: ChatProc
         await process.chat(), 'many 200 s_look {"text": "$n"}', "then", "say Enough.", "then"
     )
     results = {body["id"]: body for body in bodies_of_kind(events, Kind.RESULT)}
-    made = [results[call["id"]] for call in bodies_of_kind(events, Kind.CALL)]
-    assert [body["ok"] for body in made] == [True] * 64 + [False] * 136
-    assert made[64]["text"].startswith("not called: an answer may contain at most 64 calls")
-    assert [body["text"] for body in made[:3]] == ["look: 1", "look: 2", "look: 3"]
+    call_results = [results[call["id"]] for call in bodies_of_kind(events, Kind.CALL)]
+    assert [body["ok"] for body in call_results] == [True] * 64 + [False] * 136
+    assert call_results[64]["text"].startswith("not called: an answer may contain at most 64 calls")
+    assert [body["text"] for body in call_results[:3]] == ["look: 1", "look: 2", "look: 3"]
     assert len(process.calls()) == 64
     assert bodies_of_kind(events, Kind.END)[0]["why"] == "done"
 
@@ -315,8 +324,8 @@ async def test_an_agent_in_meta_mode_reaches_tools_through_the_meta_tools(
         "then",
         "say Ok.",
     )
-    said = bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"]
-    assert said == "result_read tools_call tools_describe tools_list tools_search"
+    text = bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"]
+    assert text == "result_read tools_call tools_describe tools_list tools_search"
     notes = bodies_of_kind(events, Kind.NOTE)
     assert [note["text"] for note in notes] == [
         "the model finds tools by search: agent 'far' has the mode 'meta'"
@@ -325,13 +334,13 @@ async def test_an_agent_in_meta_mode_reaches_tools_through_the_meta_tools(
     good, bad = (results[call["id"]] for call in bodies_of_kind(events, Kind.CALL))
     assert (good["ok"], json.loads(good["text"])["result"]) == (True, "look: moon")
     assert (bad["ok"], json.loads(bad["text"])["ok"]) == (False, False)
-    told = [m["content"] for m in (await model.journal())[-1]["messages"] if m["role"] == "tool"]
-    assert [json.loads(each)["ok"] for each in told] == [True, False]
+    contents = [m["content"] for m in (await model.journal())[-1]["messages"] if m["role"] == "tool"]
+    assert [json.loads(each)["ok"] for each in contents] == [True, False]
     call = bodies_of_kind(events, Kind.CALL)[0]
     assert (call["native"], call["server"]) == (True, "Toolyard")
 
 
-async def test_what_the_person_ticked_is_all_that_the_model_gets(process: ChatProcess) -> None:
+async def test_the_model_gets_only_the_selected_tools(process: ChatProcess) -> None:
     chat = await process.chat(choice=["s/look", "s/fail"])
     events = await process.say(chat, "tools?", "call s_big {}", "then")
     assert bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"] == "s_fail s_look"
@@ -380,8 +389,8 @@ async def test_above_the_threshold_a_chat_gets_the_meta_tools(open_chats: Openin
     process = await open_chats(meta_threshold=50)
     chat = await process.chat()
     events = await process.say(chat, "tools?")
-    said = bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"].split()
-    assert said == sorted(META_TOOLS)
+    words_of_answer = bodies_of_kind(events, Kind.MODEL_MESSAGE)[0]["text"].split()
+    assert words_of_answer == sorted(META_TOOLS)
     assert len(bodies_of_kind(events, Kind.NOTE)) == 1
     assert bodies_of_kind(await process.say(chat, "tools?"), Kind.NOTE) == []
 
@@ -420,16 +429,16 @@ async def test_progress_is_told_while_a_tool_works(open_chats: Opening) -> None:
     process = await open_chats(models={})
     chat = await process.chat()
     turn = await process.chats.run_tool(ME, chat.id, "s_count", {"to": 20, "pause": 0.05})
-    seen: list[dict[str, object]] = []
+    snapshots: list[dict[str, object]] = []
 
-    def enough(found: list[object]) -> bool:
-        seen[:] = [dict(e.body) for e in found if e.kind is Kind.PROGRESS]  # type: ignore[attr-defined]
-        return found[-1].kind is Kind.END  # type: ignore[attr-defined]
+    def enough(items: list[object]) -> bool:
+        snapshots[:] = [dict(e.body) for e in items if e.kind is Kind.PROGRESS]  # type: ignore[attr-defined]
+        return items[-1].kind is Kind.END  # type: ignore[attr-defined]
 
     events = await process.until(chat, turn, enough)
-    assert 2 <= len(seen) <= 15
-    assert [body["total"] for body in seen] == [20] * len(seen)
-    assert [body["progress"] for body in seen] == sorted(body["progress"] for body in seen)  # type: ignore[type-var]
+    assert 2 <= len(snapshots) <= 15
+    assert [body["total"] for body in snapshots] == [20] * len(snapshots)
+    assert [body["progress"] for body in snapshots] == sorted(body["progress"] for body in snapshots)  # type: ignore[type-var]
     assert kinds(events) == ["run", "call", "result", "end"]
     assert not bodies_of_kind(events, Kind.PROGRESS)
 
@@ -447,9 +456,9 @@ async def test_a_chat_is_called_by_its_first_message(process: ChatProcess) -> No
     await process.say(long, "word " * 40)
     title = (await process.chats.get(ME, long.id)).title
     assert (len(title) <= 60, title.endswith("…")) == (True, True)
-    named = await process.chat(title="My own")
-    await process.say(named, "hello")
-    assert (await process.chats.get(ME, named.id)).title == "My own"
+    titled_chat = await process.chat(title="My own")
+    await process.say(titled_chat, "hello")
+    assert (await process.chats.get(ME, titled_chat.id)).title == "My own"
 
 
 async def test_one_turn_at_a_time(process: ChatProcess, model: Model) -> None:
@@ -492,7 +501,7 @@ async def test_a_chat_is_its_owners_alone(process: ChatProcess) -> None:
     assert [each.id for each in await chats.list(ME)] == [chat.id]
 
 
-async def test_what_cannot_be_said_is_refused(process: ChatProcess) -> None:
+async def test_invalid_messages_are_refused(process: ChatProcess) -> None:
     chat = await process.chat()
     for text in ("", "  \n\t ", "x" * 1_000_001):
         with pytest.raises(ChatRefused):

@@ -41,7 +41,7 @@ class FakeProvider:
         return self.get("/journal")[self.before :]
 
 
-def _started(program: str) -> Iterator[str]:
+def _run_provider(program: str) -> Iterator[str]:
     programs = ProgramStarter()
     yield programs(sys.executable, "-I", SERVERS / program, "{port}").url
     programs.stop()
@@ -49,12 +49,12 @@ def _started(program: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def openai_url() -> Iterator[str]:
-    yield from _started("openai_server.py")
+    yield from _run_provider("openai_server.py")
 
 
 @pytest.fixture(scope="module")
 def provider_url() -> Iterator[str]:
-    yield from _started("providers_server.py")
+    yield from _run_provider("providers_server.py")
 
 
 @pytest.fixture
@@ -83,28 +83,28 @@ async def ask(
     models: Models,
     words: str | Sequence[ModelMessage],
     *,
-    wanted: str | None = None,
+    model_name: str | None = None,
     tools: Sequence[ToolDefinition] = (),
     instructions: str | None = None,
     temperature: float | None = None,
 ) -> ModelReply:
     """Request a reply and read it to its end. An error is in ``error``, beside the parts that arrived."""
     messages = [ModelRequest.user_text_prompt(words)] if isinstance(words, str) else words
-    heard = ModelReply()
-    asking = models.pick(wanted, LOCAL_PRINCIPAL).stream(
+    model_reply = ModelReply()
+    model_stream = models.pick(model_name, LOCAL_PRINCIPAL).stream(
         messages, tools, instructions=instructions, temperature=temperature
     )
     try:
-        async with asking as heard.stream:
-            async for piece in heard.stream:
-                heard.pieces += 1
+        async with model_stream as model_reply.stream:
+            async for piece in model_reply.stream:
+                model_reply.pieces += 1
                 if piece.kind == "text":
-                    heard.text += piece.delta
+                    model_reply.text += piece.delta
                 else:
-                    heard.reasoning += piece.delta
+                    model_reply.reasoning += piece.delta
     except Exception as error:
-        heard.error = error
-    return heard
+        model_reply.error = error
+    return model_reply
 
 
 Make = Callable[..., Models]
@@ -113,14 +113,14 @@ Make = Callable[..., Models]
 @pytest.fixture
 async def make(tmp_path: Path) -> AsyncIterator[Make]:
     """``make(**settings)``: models of these settings, without the environment; closed at the end."""
-    made: list[Models] = []
+    opened_models: list[Models] = []
 
     def one(**settings: object) -> Models:
-        made.append(Models.from_settings(load_settings(tmp_path, env={}, overrides=settings)))
-        return made[-1]
+        opened_models.append(Models.from_settings(load_settings(tmp_path, env={}, overrides=settings)))
+        return opened_models[-1]
 
     yield one
-    for models in made:
+    for models in opened_models:
         await models.close()
 
 

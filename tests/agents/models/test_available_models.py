@@ -17,9 +17,9 @@ from toolyard.config import load_settings
 from toolyard.types.account import LOCAL_PRINCIPAL
 
 
-async def access(models: Models, wanted: str | None = None) -> tuple[str | None, str | None]:
+async def access(models: Models, model_name: str | None = None) -> tuple[str | None, str | None]:
     """Return the address and the key with which a model would be called."""
-    _, model_ref = await models.pick(wanted, LOCAL_PRINCIPAL).get_model()
+    _, model_ref = await models.pick(model_name, LOCAL_PRINCIPAL).get_model()
     return model_ref.access.base_url, model_ref.access.api_key
 
 
@@ -31,12 +31,12 @@ def of(tmp_path: Path, toml: str = "", **env: str) -> Models:
 # Available models.
 
 
-async def test_without_any_setting_there_is_no_model(make: Make) -> None:
+async def test_without_settings_no_model_is_available(make: Make) -> None:
     models = make()
     assert (models.choices_for(LOCAL_PRINCIPAL), models.default_for(LOCAL_PRINCIPAL)) == ((), None)
-    with pytest.raises(NoSuchModel, match="no model is configured") as caught:
+    with pytest.raises(NoSuchModel, match="no model is configured") as exc_info:
         models.pick(None, LOCAL_PRINCIPAL)
-    assert "set model" in (caught.value.hint or "")
+    assert "set model" in (exc_info.value.hint or "")
 
 
 async def test_a_key_alone_configures_no_model(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ async def test_models_from_the_environment_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "wanted"),
+    ("variable", "model_name"),
     [
         ("OPENAI_API_KEY", "openai:gpt-5"),
         ("OPENAI_API_KEY", "openai-responses:gpt-5"),
@@ -114,26 +114,26 @@ async def test_models_from_the_environment_alone(tmp_path: Path) -> None:
         ("TOOLYARD_OPENAI_API_KEY", "openai:gpt-5"),
     ],
 )
-async def test_a_provider_with_a_key_needs_no_entry(tmp_path: Path, variable: str, wanted: str) -> None:
+async def test_a_provider_with_a_key_needs_no_entry(tmp_path: Path, variable: str, model_name: str) -> None:
     models = of(tmp_path, **{variable: KEY})
-    assert await access(models, wanted) == (None, KEY)
-    assert models.pick(wanted, LOCAL_PRINCIPAL).choice.id == wanted
-    with pytest.raises(NoSuchModel, match="no API key is set for its provider") as caught:
-        of(tmp_path).pick(wanted, LOCAL_PRINCIPAL)
-    assert "_API_KEY" in (caught.value.hint or "")
+    assert await access(models, model_name) == (None, KEY)
+    assert models.pick(model_name, LOCAL_PRINCIPAL).choice.id == model_name
+    with pytest.raises(NoSuchModel, match="no API key is set for its provider") as exc_info:
+        of(tmp_path).pick(model_name, LOCAL_PRINCIPAL)
+    assert "_API_KEY" in (exc_info.value.hint or "")
 
 
 async def test_ollama_needs_neither_an_entry_nor_a_key(make: Make) -> None:
     assert make().pick("ollama:llama3.2", LOCAL_PRINCIPAL).choice.provider == "ollama"
 
 
-@pytest.mark.parametrize("wanted", ["gpt-5", "nobody:gpt-5", "openai:", ":", "fasst", "fast "])
-async def test_what_is_no_model_is_refused_with_a_hint(tmp_path: Path, wanted: str) -> None:
+@pytest.mark.parametrize("model_name", ["gpt-5", "nobody:gpt-5", "openai:", ":", "fasst", "fast "])
+async def test_an_invalid_model_name_is_refused_with_a_hint(tmp_path: Path, model_name: str) -> None:
     models = of(tmp_path, '[models.fast]\nmodel = "openai:x"\n', OPENAI_API_KEY=KEY)
-    with pytest.raises(NoSuchModel) as caught:
-        models.pick(wanted, LOCAL_PRINCIPAL)
-    assert wanted in caught.value.cause
-    assert "fast" in (caught.value.hint or "")
+    with pytest.raises(NoSuchModel) as exc_info:
+        models.pick(model_name, LOCAL_PRINCIPAL)
+    assert model_name in exc_info.value.cause
+    assert "fast" in (exc_info.value.hint or "")
 
 
 # Use of keys.
@@ -174,13 +174,13 @@ async def test_the_setting_for_an_address_takes_no_key_of_others(tmp_path: Path)
 async def test_no_key_is_in_any_words(tmp_path: Path) -> None:
     toml = f'model = "openai:x"\nmodel_api_key = "{KEY}"\n[models.a]\nmodel = "openai:b"\napi_key = "{KEY}"\n'
     models = of(tmp_path, toml)
-    picked = models.pick(None, LOCAL_PRINCIPAL)
-    assert isinstance(picked, PickedModel)
-    shown = models.choices_for(LOCAL_PRINCIPAL)
-    _, model_ref = await picked.get_model()
+    model = models.pick(None, LOCAL_PRINCIPAL)
+    assert isinstance(model, PickedModel)
+    choices = models.choices_for(LOCAL_PRINCIPAL)
+    _, model_ref = await model.get_model()
     assert model_ref.access.api_key == KEY
     settings = load_settings(tmp_path, env={})
-    assert KEY not in f"{shown!r} {picked!r} {model_ref!r} {model_ref.access!r} {settings.models!r}"
+    assert KEY not in f"{choices!r} {model!r} {model_ref!r} {model_ref.access!r} {settings.models!r}"
 
 
 # Input types of models.
@@ -242,19 +242,23 @@ def test_picking_loads_neither_pydantic_ai_nor_a_providers_library(tmp_path: Pat
         "m.pick('openai:gpt-5', LOCAL_PRINCIPAL); print(*sys.modules)"
     )
     words = [sys.executable, "-c", code]
-    loaded = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.split()
-    assert {"pydantic_ai", "openai", "anthropic", "httpx2", "pydantic", "aiohttp"} & set(loaded) == set()
+    loaded_modules = subprocess.run(
+        words, capture_output=True, text=True, check=True, timeout=60
+    ).stdout.split()
+    assert {"pydantic_ai", "openai", "anthropic", "httpx2", "pydantic", "aiohttp"} & set(
+        loaded_modules
+    ) == set()
 
 
 async def test_without_the_libraries_the_error_names_the_extra(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pydantic_ai.models", None)
-    picked = make(models={"a": {"model": "openai:x", "api_key": "abcd"}}).pick(None, LOCAL_PRINCIPAL)
-    with pytest.raises(ModelFailed) as caught:
-        async with picked.stream([], [], instructions=None, temperature=None):
+    model = make(models={"a": {"model": "openai:x", "api_key": "abcd"}}).pick(None, LOCAL_PRINCIPAL)
+    with pytest.raises(ModelFailed) as exc_info:
+        async with model.stream([], [], instructions=None, temperature=None):
             pass
-    assert "toolyard[chat]" in (caught.value.hint or "")
+    assert "toolyard[chat]" in (exc_info.value.hint or "")
 
 
 @pytest.mark.parametrize(

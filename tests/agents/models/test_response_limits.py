@@ -16,7 +16,7 @@ from toolyard.agents.models.errors import ModelFailed
 pytestmark = pytest.mark.usefixtures("leaks")
 
 MEGABYTE = 1_000_000
-OK, REFUSED = b"200 OK", b"400 Bad Request"
+OK, REFUSED_STATUS = b"200 OK", b"400 Bad Request"
 
 
 @dataclass
@@ -63,7 +63,7 @@ def chunk(content: str) -> bytes:
 
 
 async def test_of_an_error_only_the_beginning_is_read(make: Make) -> None:
-    endpoint = RawEndpoint(REFUSED, [b'{"error": {"message": "', *[b"x" * MEGABYTE] * 100])
+    endpoint = RawEndpoint(REFUSED_STATUS, [b'{"error": {"message": "', *[b"x" * MEGABYTE] * 100])
     reply = await reply_of(make, endpoint)
     assert "(400) refused the request" in reply.error.cause
     # The rest is what the buffers of the sockets hold.
@@ -94,7 +94,7 @@ async def test_many_events_may_be_longer_together(make: Make) -> None:
     assert (reply.error, len(reply.text)) == (None, 1_800_000)
 
 
-@pytest.mark.parametrize("status", [OK, REFUSED])
+@pytest.mark.parametrize("status", [OK, REFUSED_STATUS])
 async def test_a_compressed_response_is_refused(make: Make, status: bytes) -> None:
     bomb = gzip.compress(b"\0" * 50 * MEGABYTE)
     endpoint = RawEndpoint(status, [bomb], b"Content-Encoding: gzip\r\n")

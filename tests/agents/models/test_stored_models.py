@@ -21,7 +21,7 @@ def ids(models: Models, person: Principal = LOCAL_PRINCIPAL) -> list[str]:
     return [choice.id for choice in models.choices_for(person)]
 
 
-def stored(fake: FakeProvider, **more: object) -> StoredModel:
+def build_stored_model(fake: FakeProvider, **more: object) -> StoredModel:
     values = {"base_url": f"{fake.url}/v1", "private_addresses": True, "api_key": "good", **more}
     return StoredModel("house", "openai", "fake-1", **values)  # type: ignore[arg-type]
 
@@ -36,7 +36,7 @@ async def test_files_come_first_and_win_by_name(make: Make) -> None:
     assert [each.overridden for each in models.list_all()] == [False, False, True]
 
 
-async def test_an_audience_decides_who_has_a_model(make: Make) -> None:
+async def test_an_audience_decides_about_access_to_a_model(make: Make) -> None:
     models = make()
     await models.set_stored(
         [
@@ -48,34 +48,34 @@ async def test_an_audience_decides_who_has_a_model(make: Make) -> None:
     assert ids(models, ANN) == ["all", "anns"]
     assert ids(models, ADA) == ["all", "bosses"]
     for person, hidden in ((ANN, "bosses"), (ADA, "anns")):
-        with pytest.raises(NoSuchModel) as refused:
+        with pytest.raises(NoSuchModel) as exc_info:
             models.pick(hidden, person)
         with pytest.raises(NoSuchModel) as unknown:
             models.pick("nonexist", person)
-        assert refused.value.cause == unknown.value.cause.replace("nonexist", hidden)
+        assert exc_info.value.cause == unknown.value.cause.replace("nonexist", hidden)
 
 
-async def test_an_answer_costs_what_was_entered(make: Make, openai_fake: FakeProvider) -> None:
+async def test_an_answer_costs_the_entered_price(make: Make, openai_fake: FakeProvider) -> None:
     models = make()
-    await models.set_stored([stored(openai_fake, input_price=2.0, output_price=10.0)])
-    heard = await ask(models, "say one two three")
-    usage = heard.stream.response().usage
-    assert heard.stream.cost == Decimal(2 * usage.input_tokens + 10 * usage.output_tokens) / 1_000_000
+    await models.set_stored([build_stored_model(openai_fake, input_price=2.0, output_price=10.0)])
+    reply = await ask(models, "say one two three")
+    usage = reply.stream.response().usage
+    assert reply.stream.cost == Decimal(2 * usage.input_tokens + 10 * usage.output_tokens) / 1_000_000
 
 
 async def test_a_changed_key_is_used_at_once(make: Make, openai_fake: FakeProvider) -> None:
     models = make()
-    await models.set_stored([stored(openai_fake, api_key=KEY)])
+    await models.set_stored([build_stored_model(openai_fake, api_key=KEY)])
     assert isinstance((await ask(models, "say x")).error, KeyRefused)
-    await models.set_stored([stored(openai_fake)])
+    await models.set_stored([build_stored_model(openai_fake)])
     assert (await ask(models, "say x")).text == "x"
     assert models.provider_clients.open_count == 1
 
 
-async def test_a_variable_that_is_not_set_is_no_other_key(make: Make) -> None:
+async def test_an_unset_variable_is_not_replaced_by_another_key(make: Make) -> None:
     models = make(openai_api_key=KEY)
     await models.set_stored([StoredModel("a", "openai", "x", key_variable="TOOLYARD_MODEL_KEY_A")])
-    error = (await ask(models, "say x", wanted="a")).error
+    error = (await ask(models, "say x", model_name="a")).error
     assert isinstance(error, KeyRefused)
     assert "TOOLYARD_MODEL_KEY_A is not set" in error.cause
 
@@ -103,6 +103,6 @@ async def test_a_provider_of_a_later_version_is_listed_and_not_used(make: Make) 
         "the provider 'later' is not known to this version",
         None,
     ]
-    for use in (models.test("a"), ask(models, "x", wanted="a")):
+    for use in (models.test("a"), ask(models, "x", model_name="a")):
         with pytest.raises(NoSuchModel):
             await use
