@@ -196,8 +196,8 @@ def make_picture(size: int = 64) -> bytes:
 
 def read_resource(session: AgentSession) -> Cell:
     session.add_prompts_server()
-    listed = session.machine.start().initialize().ask("resources/list")["result"]["resources"]
-    uri = next(each["uri"] for each in listed if "greeting" in each["uri"])
+    resources = session.machine.start().initialize().ask("resources/list")["result"]["resources"]
+    uri = next(each["uri"] for each in resources if "greeting" in each["uri"])
     arguments = {"server_name" if session.agent.client == "qwen" else "server": "toolyard", "uri": uri}
     tool = "ReadMcpResourceTool" if session.agent.client == "claude-code" else "read_mcp_resource"
     result = "".join(session.run(Call(tool, arguments)).results)
@@ -207,8 +207,8 @@ def read_resource(session: AgentSession) -> Cell:
 def use_prompt(session: AgentSession) -> Cell:
     session.add_prompts_server()
     client = session.machine.start().initialize()
-    listed = client.ask("prompts/list")["result"]["prompts"]
-    name = next(each["name"] for each in listed if "greet" in each["name"])
+    prompts = client.ask("prompts/list")["result"]["prompts"]
+    name = next(each["name"] for each in prompts if "greet" in each["name"])
     command = session.agent.prompt_command.replace("NAME", name)
     request = session.run(prompt=command).requests[0]
     return Cell("Good morning from the prompt" in request.text, command if command in request.text else "")
@@ -268,8 +268,8 @@ def ask_question(session: AgentSession, **arguments: str) -> Cell:
     session.add_results_server()
     words = "".join(session.run(Call("results_ask", arguments)).results)
     # Slashes and quotation marks are escaped in the results of some agents.
-    is_cancelled = re.search(r"action\W+(decline|cancel)\b", words) is not None
-    return Cell(is_cancelled or re.search(r"http:\S+/ui/", words) is not None, words)
+    is_cancel = re.search(r"action\W+(decline|cancel)\b", words) is not None
+    return Cell(is_cancel or re.search(r"http:\S+/ui/", words) is not None, words)
 
 
 def ask_to_open_page(session: AgentSession) -> Cell:

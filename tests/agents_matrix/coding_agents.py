@@ -51,10 +51,10 @@ class CodingAgent:
     def connect(self, machine: Machine, *, mode: str = "direct") -> None:
         """Write the entry for Toolyard into the agent's own file, as a person would."""
         self.prepare(machine.home)
-        done = machine.run("connect", self.client, "--write")
-        assert done.returncode == 0, done.stderr
+        result = machine.run("connect", self.client, "--write")
+        assert result.returncode == 0, result.stderr
         if mode != "direct":
-            file = Path(done.stdout.splitlines()[0].removeprefix("wrote "))
+            file = Path(result.stdout.splitlines()[0].removeprefix("wrote "))
             before, _, after = file.read_text().rpartition('"stdio"')
             file.write_text(f'{before}"stdio", "--mode", "{mode}"{after}')
 

@@ -118,13 +118,13 @@ class ScriptedModel:
             if step is None:
                 return Order(say="Done."), None
             step.before()
-        found, arguments = request.find(step.tool), step.arguments
-        if found is None and request.find("tool_search") and request.find("tool_call"):
+        matching_tool, arguments = request.find(step.tool), step.arguments
+        if matching_tool is None and request.find("tool_search") and request.find("tool_call"):
             # Qwen Code does not declare tools of servers; its tool `tool_call` calls them.
-            found = request.find("tool_call")
+            matching_tool = request.find("tool_call")
             prefix = "" if step.tool == "read_mcp_resource" else "mcp__toolyard__"
             arguments = {"name": f"{prefix}{step.tool}", "arguments": step.arguments}
-        namespace, name = found or (None, step.tool)
+        namespace, name = matching_tool or (None, step.tool)
         return Order(call=(name, json.dumps(arguments))), namespace
 
 
@@ -158,7 +158,9 @@ def _read_messages(body: Json) -> ModelRequest:
 
 
 def _read_contents(body: Json) -> ModelRequest:
-    declared = [each for tool in body.get("tools") or [] for each in tool.get("functionDeclarations", [])]
+    tool_functions = [
+        each for tool in body.get("tools") or [] for each in tool.get("functionDeclarations", [])
+    ]
     responses = [
         part["functionResponse"]["response"]
         for content in body["contents"]
@@ -166,7 +168,7 @@ def _read_contents(body: Json) -> ModelRequest:
         if "functionResponse" in part
     ]
     results = ("\n".join(str(value) for value in response.values()) for response in responses)
-    return ModelRequest(tuple((None, each["name"]) for each in declared), tuple(results))
+    return ModelRequest(tuple((None, each["name"]) for each in tool_functions), tuple(results))
 
 
 def _read_chat(body: Json) -> ModelRequest:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def machine() -> Iterator[Machine]:
-    with make_machine() as made:
-        yield made
+    with make_machine() as machine:
+        yield machine
 
 
 @pytest.mark.parametrize("agent", [CODEX, GEMINI], ids=lambda agent: agent.client)
