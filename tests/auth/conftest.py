@@ -49,8 +49,8 @@ class OAuthFixture:
         async with self.session.patch(f"{self.url}/control", json=settings) as response:
             assert response.status == 200
 
-    async def forget(self, what: str) -> None:
-        async with self.session.post(f"{self.url}/forget?what={what}") as response:
+    async def forget(self, kind: str) -> None:
+        async with self.session.post(f"{self.url}/forget?what={kind}") as response:
             assert response.status == 200
 
     async def run_out(self, seconds: float) -> None:
@@ -58,10 +58,10 @@ class OAuthFixture:
         self.clock.now += seconds
         await self.forget("access")
 
-    async def log(self, what: str, who: str | None = None) -> list[dict[str, Any]]:
+    async def log(self, kind: str, client_id: str | None = None) -> list[dict[str, Any]]:
         async with self.session.get(f"{self.url}/log") as response:
             entries = await response.json()
-        return [entry for entry in entries if entry["what"] == what and who in (None, entry["who"])]
+        return [entry for entry in entries if entry["what"] == kind and client_id in (None, entry["who"])]
 
     # The client.
 
@@ -90,19 +90,19 @@ class OAuthFixture:
         target: SignInTarget | None = None,
         *,
         person: bool = True,
-        who: ClientIdentity | None = None,
+        identity: ClientIdentity | None = None,
         authorize: Callable[[str], Awaitable[AuthorizationResponse]] | None = None,
     ) -> OAuthProvider:
-        made = OAuthProvider(
+        oauth_provider = OAuthProvider(
             target or self.target(),
             net=self.net,
             storage=self.storage,
-            client_identity=who or self.ourselves(),
+            client_identity=identity or self.ourselves(),
             authorize=authorize or (self.browse if person else None),
             clock=self.clock,
         )
-        self.providers.append(made)
-        return made
+        self.providers.append(oauth_provider)
+        return oauth_provider
 
     def flow(self, **more: Any) -> SignInFlow:
         return SignInFlow(self.net, self.storage, self.ourselves(**more), clock=self.clock)
@@ -117,9 +117,9 @@ class OAuthFixture:
 
     async def failure(self, provider: OAuthProvider) -> ServerError:
         """Return the error with which a request ends."""
-        with pytest.raises(ServerError) as caught:
+        with pytest.raises(ServerError) as exc_info:
             await self.call(provider)
-        return caught.value
+        return exc_info.value
 
 
 @pytest.fixture(scope="session")
@@ -136,10 +136,10 @@ async def oauth_fixture(oauth_program: str, no_proxies: None) -> AsyncIterator[O
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{oauth_program}/control") as response:
             origins = await response.json()
-        made = OAuthFixture(oauth_program, origins, session, net)
-        await made.set()
-        yield made
-        for provider in made.providers:
+        oauth_fixture = OAuthFixture(oauth_program, origins, session, net)
+        await oauth_fixture.set()
+        yield oauth_fixture
+        for provider in oauth_fixture.providers:
             await provider.close()
     await net.close()
 

@@ -11,7 +11,7 @@ OLD_FORMS = ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "127.0.0.1.", "l
 
 
 @pytest.mark.parametrize(
-    ("configured", "allowed", "asked", "guarded"),
+    ("configured_url", "allowed", "expected", "guarded"),
     [
         (PUBLIC, None, "https://mcp.example.com/.well-known/x", False),
         (PUBLIC, None, "https://auth.example.com/token", True),
@@ -29,10 +29,10 @@ OLD_FORMS = ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "127.0.0.1.", "l
         ("http://localhost/mcp", False, "http://localhost/", True),
     ],
 )
-def test_what_a_server_names_is_guarded_unless_the_operator_allows_it(
-    configured: str, allowed: bool | None, asked: str, guarded: bool
+def test_addresses_named_by_a_server_are_guarded_unless_the_operator_allows_them(
+    configured_url: str, allowed: bool | None, expected: str, guarded: bool
 ) -> None:
-    assert AddressPolicy(configured, allowed).is_guarded(URL(asked)) is guarded
+    assert AddressPolicy(configured_url, allowed).is_guarded(URL(expected)) is guarded
 
 
 @pytest.mark.parametrize(

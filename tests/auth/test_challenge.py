@@ -71,7 +71,7 @@ def test_a_refusal_without_a_challenge_has_no_parameters() -> None:
     assert parse_challenge(403, None) == Challenge(403, None, {})
 
 
-def test_a_quote_that_is_never_closed_does_not_hide_what_stands_before_it() -> None:
+def test_an_unclosed_quote_does_not_hide_earlier_parameters() -> None:
     read = params('Bearer resource_metadata="https://a.example/m", error="invalid')
     assert read["resource_metadata"] == "https://a.example/m"
 
@@ -80,15 +80,15 @@ names = st.from_regex(r"[a-z][a-z0-9_-]{0,10}", fullmatch=True)
 quotable = st.text(alphabet=st.characters(codec="latin-1", exclude_categories=["Cc"]), max_size=30)
 
 
-def quoted(value: str) -> str:
+def quote(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 @settings(deadline=None)
 @given(st.dictionaries(names, quotable, max_size=6), st.sampled_from([", ", ",", " , "]))
 @example({"realm": 'a", scope="b', "scope": "c\\"}, ", ")
-def test_whatever_was_quoted_is_read_again(given_params: dict[str, str], between: str) -> None:
-    header = "Bearer " + between.join(f"{name}={quoted(value)}" for name, value in given_params.items())
+def test_quoted_values_round_trip(given_params: dict[str, str], between: str) -> None:
+    header = "Bearer " + between.join(f"{name}={quote(value)}" for name, value in given_params.items())
     assert params(header) == given_params
 
 
@@ -111,5 +111,5 @@ def test_a_hostile_header_takes_no_time(piece: str) -> None:
         assert parse_challenge(401, header).header == header
 
 
-def test_what_stands_beyond_any_sensible_length_is_not_read() -> None:
+def test_overlong_headers_are_not_read() -> None:
     assert params("Bearer " + "x" * 100_000 + ', scope="late"') == {}

@@ -20,10 +20,10 @@ def pem(key: Any) -> str:
 
 def parts(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes, bytes]:
     head, body, signature = token.split(".")
-    head_bytes, body_bytes, signed = (
+    head_bytes, body_bytes, token_parts = (
         base64.urlsafe_b64decode(part + "==") for part in (head, body, signature)
     )
-    return json.loads(head_bytes), json.loads(body_bytes), f"{head}.{body}".encode(), signed
+    return json.loads(head_bytes), json.loads(body_bytes), f"{head}.{body}".encode(), token_parts
 
 
 def test_an_ec_key_signs_es256() -> None:
@@ -71,6 +71,6 @@ def test_every_assertion_is_another_one() -> None:
     ids=["empty", "nonsense", "another curve", "another kind", "with a password"],
 )
 def test_other_keys_are_refused_with_a_hint(key: str) -> None:
-    with pytest.raises(RegistrationFailed) as caught:
+    with pytest.raises(RegistrationFailed) as exc_info:
         build_client_assertion(key, "me", "a", 0)
-    assert "P-256" in (caught.value.hint or "")
+    assert "P-256" in (exc_info.value.hint or "")

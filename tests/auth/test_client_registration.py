@@ -41,7 +41,9 @@ async def test_a_client_is_registered_once_and_used_again(oauth_fixture: OAuthFi
         ("https://toolyard.example/ui/auth/mcp/callback", "web"),
     ],
 )
-async def test_a_registration_says_what_we_are(oauth_fixture: OAuthFixture, redirect: str, kind: str) -> None:
+async def test_a_registration_has_our_client_metadata(
+    oauth_fixture: OAuthFixture, redirect: str, kind: str
+) -> None:
     await oauth_fixture.set(metadata={"scopes_supported": ["offline_access"]}, challenge_scope="a b")
     await oauth_fixture.flow(redirect_uri=redirect).begin("k", oauth_fixture.target())
     [entry] = await oauth_fixture.log("register")
@@ -69,9 +71,9 @@ async def test_without_a_list_the_method_is_basic(oauth_fixture: OAuthFixture) -
     assert [entry["method"] for entry in await oauth_fixture.log("token")] == ["client_secret_basic"]
 
 
-async def test_what_was_registered_counts_not_what_was_asked_for(oauth_fixture: OAuthFixture) -> None:
-    changed = {"token_endpoint_auth_method": "client_secret_post", "client_secret": "a-secret"}
-    await oauth_fixture.set(register_answer=changed)
+async def test_the_registration_response_overrides_the_request(oauth_fixture: OAuthFixture) -> None:
+    response_changes = {"token_endpoint_auth_method": "client_secret_post", "client_secret": "a-secret"}
+    await oauth_fixture.set(register_answer=response_changes)
     await oauth_fixture.call(oauth_fixture.provider())
     assert [entry["method"] for entry in await oauth_fixture.log("token")] == ["client_secret_post"]
 
@@ -109,8 +111,8 @@ async def test_a_server_that_registers_no_scopes_of_a_resource_is_asked_without(
     await oauth_fixture.call(provider)
     await oauth_fixture.change(needs=["write"])
     assert (await oauth_fixture.call(provider))["scope"] == "read write"
-    asked = [entry["asked"].get("scope") for entry in await oauth_fixture.log("register")]
-    assert asked == ["read", None]
+    requested_scopes = [entry["asked"].get("scope") for entry in await oauth_fixture.log("register")]
+    assert requested_scopes == ["read", None]
 
 
 async def test_a_registration_endpoint_in_trouble_is_asked_again_later(oauth_fixture: OAuthFixture) -> None:
@@ -120,7 +122,7 @@ async def test_a_registration_endpoint_in_trouble_is_asked_again_later(oauth_fix
     await oauth_fixture.call(oauth_fixture.provider())
 
 
-async def test_a_secret_that_ran_out_is_registered_anew(oauth_fixture: OAuthFixture) -> None:
+async def test_an_expired_secret_is_registered_again(oauth_fixture: OAuthFixture) -> None:
     await oauth_fixture.set(register_answer={"client_secret_expires_at": oauth_fixture.clock.now + 100})
     await oauth_fixture.call(oauth_fixture.provider())
     oauth_fixture.clock.now += 200
@@ -137,8 +139,8 @@ async def test_each_issuer_has_a_redirect_address_of_its_own(
     for server in ("as1", "as2"):
         await oauth_fixture.change(servers=[server])
         await oauth_fixture.flow().begin("k", oauth_fixture.target())
-    registered = [entry["asked"]["redirect_uris"] for entry in await oauth_fixture.log("register")]
-    assert registered == [
+    redirect_uris = [entry["asked"]["redirect_uris"] for entry in await oauth_fixture.log("register")]
+    assert redirect_uris == [
         [oauth_fixture.ourselves().redirect_uri_for(oauth_fixture.origins[name])] for name in ("as1", "as2")
     ]
 
@@ -155,27 +157,27 @@ async def test_an_old_registration_is_renewed_and_its_grant_refreshed_with_it(
     await oauth_fixture.run_out(4000)
     assert (await oauth_fixture.call(oauth_fixture.provider(person=False)))["client"] == old.client_id
     await oauth_fixture.flow().begin("other", oauth_fixture.target())
-    renewed = await oauth_fixture.storage.get_client(
+    client = await oauth_fixture.storage.get_client(
         old.issuer, oauth_fixture.ourselves().redirect_uri_for(old.issuer)
     )
-    assert renewed.client_id != old.client_id
+    assert client.client_id != old.client_id
 
 
 @pytest.mark.parametrize("registered", [False, True])
 async def test_an_entered_client_keeps_the_shared_address_until_its_own_is_registered(
     oauth_fixture: OAuthFixture, query: Callable[[str], dict[str, str]], registered: bool
 ) -> None:
-    started = await oauth_fixture.flow().begin(
+    redirect = await oauth_fixture.flow().begin(
         "k", oauth_fixture.target(client_id="mine", issuer_redirect=registered)
     )
     own = oauth_fixture.ourselves().redirect_uri_for(oauth_fixture.origins["as1"])
-    assert query(started.url)["redirect_uri"] == (own if registered else REDIRECT)
+    assert query(redirect.url)["redirect_uri"] == (own if registered else REDIRECT)
 
 
 # The client that the operator entered.
 
 
-async def test_what_the_operator_entered_wins(
+async def test_settings_of_the_operator_override_registration(
     oauth_fixture: OAuthFixture, query: Callable[[str], dict[str, str]]
 ) -> None:
     await oauth_fixture.set(
@@ -183,7 +185,7 @@ async def test_what_the_operator_entered_wins(
     )
     target = oauth_fixture.target(client_id="mine:1", client_secret="s3cr=t &x")
     await oauth_fixture.call(
-        oauth_fixture.provider(target, who=oauth_fixture.ourselves(document_url=DOCUMENT))
+        oauth_fixture.provider(target, identity=oauth_fixture.ourselves(document_url=DOCUMENT))
     )
     assert query(oauth_fixture.urls[0])["client_id"] == "mine:1"
     assert not await oauth_fixture.log("register")
@@ -246,7 +248,7 @@ async def test_a_document_is_our_client_id_where_the_server_takes_it(
     oauth_fixture: OAuthFixture, query: Callable[[str], dict[str, str]]
 ) -> None:
     await oauth_fixture.set(metadata={"client_id_metadata_document_supported": True})
-    await oauth_fixture.call(oauth_fixture.provider(who=oauth_fixture.ourselves(document_url=DOCUMENT)))
+    await oauth_fixture.call(oauth_fixture.provider(identity=oauth_fixture.ourselves(document_url=DOCUMENT)))
     own = oauth_fixture.ourselves(document_url=DOCUMENT)
     assert query(oauth_fixture.urls[0])["client_id"] == own.document_url_for(oauth_fixture.origins["as1"])
     assert query(oauth_fixture.urls[0])["redirect_uri"] == own.redirect_uri_for(oauth_fixture.origins["as1"])
@@ -259,8 +261,8 @@ async def test_a_document_is_not_used_where_the_server_does_not_promise_iss(
 ) -> None:
     # The document of a hostile issuer can be presented to an honest one: only iss distinguishes them.
     await oauth_fixture.set(iss=None, metadata={"client_id_metadata_document_supported": True})
-    who = oauth_fixture.ourselves(document_url=DOCUMENT)
-    await oauth_fixture.call(oauth_fixture.provider(who=who))
+    identity = oauth_fixture.ourselves(document_url=DOCUMENT)
+    await oauth_fixture.call(oauth_fixture.provider(identity=identity))
     assert len(await oauth_fixture.log("register")) == 1
     target = replace(oauth_fixture.target(), registration=RegistrationMethod.DOCUMENT)
     with pytest.raises(RegistrationFailed, match="does not promise to name itself"):
@@ -273,7 +275,7 @@ async def test_a_document_is_not_used_where_the_server_does_not_promise_iss(
 async def test_a_setting_puts_registration_before_the_document(oauth_fixture: OAuthFixture) -> None:
     await oauth_fixture.set(metadata={"client_id_metadata_document_supported": True})
     await oauth_fixture.call(
-        oauth_fixture.provider(who=oauth_fixture.ourselves(document_url=DOCUMENT, dynamic_first=True))
+        oauth_fixture.provider(identity=oauth_fixture.ourselves(document_url=DOCUMENT, dynamic_first=True))
     )
     assert len(await oauth_fixture.log("register")) == 1
 
@@ -284,17 +286,21 @@ async def test_the_document_is_still_used_where_registration_is_not_offered(
     await oauth_fixture.set(
         metadata={"client_id_metadata_document_supported": True, "registration_endpoint": None}
     )
-    provider = oauth_fixture.provider(who=oauth_fixture.ourselves(document_url=DOCUMENT, dynamic_first=True))
+    provider = oauth_fixture.provider(
+        identity=oauth_fixture.ourselves(document_url=DOCUMENT, dynamic_first=True)
+    )
     assert (await oauth_fixture.call(provider))["client"].startswith("https://toolyard.example/client/")
 
 
-async def test_without_a_public_address_there_is_no_document(oauth_fixture: OAuthFixture) -> None:
+async def test_without_a_public_address_the_client_metadata_document_is_missing(
+    oauth_fixture: OAuthFixture,
+) -> None:
     await oauth_fixture.set(metadata={"client_id_metadata_document_supported": True})
     await oauth_fixture.call(oauth_fixture.provider())
     assert len(await oauth_fixture.log("register")) == 1
 
 
-def test_the_document_says_what_a_registration_says(oauth_fixture: OAuthFixture) -> None:
+def test_the_metadata_document_matches_a_registration(oauth_fixture: OAuthFixture) -> None:
     document = build_client_metadata_document(
         oauth_fixture.ourselves(), DOCUMENT, "https://toolyard.example/cb"
     )
@@ -317,7 +323,7 @@ async def test_a_forgotten_client_is_registered_again_once(oauth_fixture: OAuthF
     assert len(oauth_fixture.urls) == 2
 
 
-async def test_a_client_that_is_forgotten_while_somebody_signs_in_is_registered_again_once(
+async def test_a_client_forgotten_during_sign_in_is_registered_again_once(
     oauth_fixture: OAuthFixture,
 ) -> None:
     await oauth_fixture.set(token_trouble=["invalid_client"])
@@ -354,8 +360,8 @@ async def test_after_a_move_the_new_authorization_server_never_sees_the_old_clie
     second = await oauth_fixture.call(provider)
     assert first["client"].startswith("as1-")
     assert second["client"].startswith("as2-")
-    seen = [entry["client_id"] for entry in await oauth_fixture.log("token", "as2")]
-    assert seen == [second["client"]]
+    client_ids = [entry["client_id"] for entry in await oauth_fixture.log("token", "as2")]
+    assert client_ids == [second["client"]]
     # The old refresh token was not sent.
     assert [entry["grant_type"] for entry in await oauth_fixture.log("token")] == ["authorization_code"] * 2
 
@@ -373,7 +379,7 @@ async def test_a_registration_that_was_asked_for_is_used_or_none(
     assert not await oauth_fixture.log("register")
 
 
-async def test_a_registration_that_was_lost_is_made_anew_before_anybody_is_sent_there(
+async def test_a_lost_registration_is_repeated_before_the_redirect(
     oauth_fixture: OAuthFixture,
 ) -> None:
     first = await oauth_fixture.flow().begin("k", oauth_fixture.target())

@@ -95,9 +95,9 @@ async def test_the_resource_is_sent_exactly_as_the_metadata_names_it(
         resource_document={"resource": oauth_fixture.url.replace("http:", "HTTP:") + "/mcp"}
     )
     await oauth_fixture.call(oauth_fixture.provider())
-    sent = oauth_fixture.url.replace("http:", "HTTP:") + "/mcp"
-    assert query(oauth_fixture.urls[0])["resource"] == sent
-    assert [entry["resource"] for entry in await oauth_fixture.log("token")] == [sent]
+    resource_url = oauth_fixture.url.replace("http:", "HTTP:") + "/mcp"
+    assert query(oauth_fixture.urls[0])["resource"] == resource_url
+    assert [entry["resource"] for entry in await oauth_fixture.log("token")] == [resource_url]
 
 
 @pytest.mark.parametrize("path", ["", "/", "/mcp", "/mcp/"])
@@ -112,8 +112,8 @@ async def test_a_resource_that_contains_the_server_is_its_own(oauth_fixture: OAu
 async def test_metadata_of_another_resource_ends_the_sign_in(
     oauth_fixture: OAuthFixture, resource: str
 ) -> None:
-    named = resource.format(url=oauth_fixture.url, other=oauth_fixture.origins["as1"])
-    await oauth_fixture.set(resource_document={"resource": named})
+    resource_metadata = resource.format(url=oauth_fixture.url, other=oauth_fixture.origins["as1"])
+    await oauth_fixture.set(resource_document={"resource": resource_metadata})
     assert isinstance(await oauth_fixture.failure(oauth_fixture.provider()), ResourceMismatch)
     assert not await oauth_fixture.log("metadata")
     assert not await oauth_fixture.log("authorize")
@@ -186,12 +186,12 @@ async def test_of_many_authorization_servers_ten_are_tried_and_that_of_the_entry
     issuers.append(oauth_fixture.origins["as1"])
     await oauth_fixture.set(resource_document={"authorization_servers": issuers}, entered={"mine": None})
     assert isinstance(await oauth_fixture.failure(oauth_fixture.provider()), DiscoveryFailed)
-    named = oauth_fixture.target(client_id="mine", issuer=issuers[-1])
-    assert (await oauth_fixture.call(oauth_fixture.provider(named)))["client"] == "mine"
+    target = oauth_fixture.target(client_id="mine", issuer=issuers[-1])
+    assert (await oauth_fixture.call(oauth_fixture.provider(target)))["client"] == "mine"
 
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])
-async def test_without_pkce_nobody_is_sent_to_sign_in(
+async def test_without_pkce_sign_in_is_refused(
     oauth_fixture: OAuthFixture, methods: list[str] | None
 ) -> None:
     await oauth_fixture.set(metadata={"code_challenge_methods_supported": methods})
@@ -224,7 +224,7 @@ async def test_legacy_discovery_finds_old_servers(
     assert query(oauth_fixture.urls[0])["code_challenge_method"] == "S256"
 
 
-async def test_legacy_discovery_prefers_what_the_specification_says_now(oauth_fixture: OAuthFixture) -> None:
+async def test_legacy_discovery_prefers_the_current_specification(oauth_fixture: OAuthFixture) -> None:
     await oauth_fixture.call(oauth_fixture.provider(oauth_fixture.target(legacy_discovery=True)))
     assert oauth_fixture.urls[0].startswith(oauth_fixture.origins["as1"])
 

@@ -52,17 +52,17 @@ def words(secret: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=words)
-async def test_an_issuer_that_nobody_confirmed_is_asked_for_nothing(
+async def test_an_unconfirmed_issuer_gets_no_request(
     oauth_fixture: OAuthFixture, secret: dict[str, Any]
 ) -> None:
     target = oauth_fixture.target(client_id="mine", issuer=None, **secret)
     flow = oauth_fixture.flow()
     begin = flow.sign_in_as_client if secret.get("grant") else flow.begin
-    with pytest.raises(IssuerUnconfirmed) as caught:
+    with pytest.raises(IssuerUnconfirmed) as exc_info:
         await begin("k", target)
-    assert caught.value.issuer == oauth_fixture.origins["as1"]
-    for what in ("token", "authorize", "look", "register"):
-        assert not await oauth_fixture.log(what)
+    assert exc_info.value.issuer == oauth_fixture.origins["as1"]
+    for endpoint in ("token", "authorize", "look", "register"):
+        assert not await oauth_fixture.log(endpoint)
 
 
 async def test_the_issuer_that_the_entry_names_is_used(oauth_fixture: OAuthFixture) -> None:
@@ -125,11 +125,13 @@ async def test_a_refresh_and_a_revocation_send_no_secret_to_an_issuer_that_the_e
     target = oauth_fixture.target(client_id="mine", client_secret="s", issuer=issuer)
     await oauth_fixture.call(oauth_fixture.provider(target))
     grant = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
-    moved = replace(target, oauth=replace(target.oauth, issuer="https://login.example"))
+    moved_target = replace(target, oauth=replace(target.oauth, issuer="https://login.example"))
     await oauth_fixture.run_out(4000)
-    assert isinstance(await oauth_fixture.failure(oauth_fixture.provider(moved, person=False)), SignInEnded)
+    assert isinstance(
+        await oauth_fixture.failure(oauth_fixture.provider(moved_target, person=False)), SignInEnded
+    )
     assert [entry["grant_type"] for entry in await oauth_fixture.log("token")] == ["authorization_code"]
-    await revoke_grant(oauth_fixture.net, grant, moved, clock=oauth_fixture.clock)
+    await revoke_grant(oauth_fixture.net, grant, moved_target, clock=oauth_fixture.clock)
     assert {entry["method"] for entry in await oauth_fixture.log("revoke")} == {"none"}
 
 
@@ -148,7 +150,7 @@ async def test_a_revocation_signs_nothing_for_an_issuer_that_the_entry_no_longer
     await oauth_fixture.call(oauth_fixture.provider(target, person=False))
     grant = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
     assert grant is not None
-    moved = replace(target, oauth=replace(target.oauth, issuer="https://login.example"))
-    for each in (target, moved):
+    moved_target = replace(target, oauth=replace(target.oauth, issuer="https://login.example"))
+    for each in (target, moved_target):
         await revoke_grant(oauth_fixture.net, grant, each, clock=oauth_fixture.clock)
     assert [entry["method"] for entry in await oauth_fixture.log("revoke")] == ["private_key_jwt", "none"]

@@ -21,11 +21,11 @@ async def browser(no_proxies: None) -> AsyncIterator[aiohttp.ClientSession]:
 @pytest.mark.both_loops
 async def test_the_redirect_is_handed_over_and_the_person_sees_a_page(browser: aiohttp.ClientSession) -> None:
     async with CallbackListener() as listener:
-        waiting = asyncio.create_task(listener.wait(30))
+        task = asyncio.create_task(listener.wait(30))
         async with browser.get(f"{listener.redirect_uri}?state=s&code=a%20b&iss=i") as response:
             assert response.status == 200
             page = await response.text()
-        received = await waiting
+        received = await task
         assert received.params == {"state": "s", "code": "a b", "iss": "i"}
         assert received.address == listener.redirect_uri
     assert "close this window" in page
@@ -60,15 +60,15 @@ async def test_only_the_first_redirect_counts(browser: aiohttp.ClientSession) ->
 
 async def test_the_window_of_an_earlier_sign_in_ends_no_later_one(browser: aiohttp.ClientSession) -> None:
     async with CallbackListener() as listener:
-        waiting = asyncio.create_task(listener.wait(30, state="later"))
+        task = asyncio.create_task(listener.wait(30, state="later"))
         await asyncio.sleep(0)
         for state, status in (("earlier", 409), ("later", 200)):
             async with browser.get(f"{listener.redirect_uri}?state={state}&code={state}") as response:
                 assert response.status == status
-        assert (await waiting).params["code"] == "later"
+        assert (await task).params["code"] == "later"
 
 
-async def test_what_is_no_redirect_is_not_taken_for_one(browser: aiohttp.ClientSession) -> None:
+async def test_other_requests_are_not_taken_for_the_redirect(browser: aiohttp.ClientSession) -> None:
     async with CallbackListener() as listener:
         base = listener.redirect_uri.removesuffix("/callback")
         for method, path, host in [
@@ -90,14 +90,14 @@ async def test_what_is_no_redirect_is_not_taken_for_one(browser: aiohttp.ClientS
 
 
 async def test_a_port_that_is_taken_is_named() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(ToolyardError, match=f"port {port} of .*: Address already") as caught:
+    with socket.socket() as busy_socket:
+        busy_socket.bind(("127.0.0.1", 0))
+        busy_socket.listen()
+        port = busy_socket.getsockname()[1]
+        with pytest.raises(ToolyardError, match=f"port {port} of .*: Address already") as exc_info:
             async with CallbackListener(port):
                 pass
-    assert "callbackPort" in (caught.value.hint or "")
+    assert "callbackPort" in (exc_info.value.hint or "")
 
 
 async def test_a_chosen_port_is_used_and_free_again_afterwards(leaks: None) -> None:

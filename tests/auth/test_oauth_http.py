@@ -61,11 +61,11 @@ async def test_a_document_is_read_and_a_redirect_followed(base: str, net: Outbou
     assert (await asker.get(f"{base}/moved", "it")).document == {"fine": "GET"}
 
 
-async def test_what_holds_secrets_follows_no_redirect(base: str, net: OutboundHttp) -> None:
-    answered = await OAuthHttpClient(net, AddressPolicy(HERE)).post(
+async def test_requests_with_secrets_follow_no_redirect(base: str, net: OutboundHttp) -> None:
+    response = await OAuthHttpClient(net, AddressPolicy(HERE)).post(
         f"{base}/moved", "it", b"{}", "application/json"
     )
-    assert (answered.status, answered.document) == (307, None)
+    assert (response.status, response.document) == (307, None)
 
 
 @pytest.mark.parametrize("path", ["round", "far"])
@@ -75,10 +75,10 @@ async def test_a_redirect_that_leads_nowhere_is_an_error(base: str, net: Outboun
 
 
 @pytest.mark.parametrize("path", ["list", "page", "large", "stream"])
-async def test_what_is_no_small_object_is_no_document(base: str, net: OutboundHttp, path: str) -> None:
+async def test_only_small_json_objects_are_documents(base: str, net: OutboundHttp, path: str) -> None:
     async with asyncio.timeout(30):
-        answered = await OAuthHttpClient(net, AddressPolicy(HERE)).get(f"{base}/{path}", "it")
-    assert (answered.status, answered.document) == (200, None)
+        oauth_response = await OAuthHttpClient(net, AddressPolicy(HERE)).get(f"{base}/{path}", "it")
+    assert (oauth_response.status, oauth_response.document) == (200, None)
 
 
 async def test_silence_is_not_waited_for_for_ever(base: str, net: OutboundHttp) -> None:
@@ -92,9 +92,9 @@ async def test_a_public_server_cannot_send_us_to_a_private_address(
 ) -> None:
     asker = OAuthHttpClient(net, AddressPolicy("https://mcp.example.com/mcp"))
     address = base.replace("127.0.0.1", name)
-    with pytest.raises(AddressNotAllowed, match="private") as caught:
+    with pytest.raises(AddressNotAllowed, match="private") as exc_info:
         await asker.get(f"{address}/fine", "the metadata")
-    assert "privateAddresses" in (caught.value.hint or "")
+    assert "privateAddresses" in (exc_info.value.hint or "")
 
 
 async def test_a_name_that_does_not_exist_is_named(net: OutboundHttp, no_proxies: None) -> None:
@@ -115,5 +115,5 @@ async def test_a_name_that_does_not_exist_is_named(net: OutboundHttp, no_proxies
         (5, ""),
     ],
 )
-def test_what_others_say_stands_in_one_line(words: object, line: str) -> None:
+def test_text_of_other_servers_is_shown_on_one_line(words: object, line: str) -> None:
     assert sanitize_error_text(words, ["the-secret", None]) == line

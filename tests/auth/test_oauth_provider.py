@@ -47,7 +47,7 @@ async def test_fifty_first_requests_share_one_sign_in(leaks: None, oauth_fixture
     assert len(oauth_fixture.urls) == 1
 
 
-async def test_a_person_who_takes_longer_than_a_request_is_not_asked_twice(
+async def test_a_slow_sign_in_is_not_requested_twice(
     oauth_fixture: OAuthFixture,
 ) -> None:
     arrived = asyncio.Event()
@@ -83,7 +83,7 @@ async def test_closing_ends_a_sign_in_that_waits_for_a_person(oauth_fixture: OAu
         await task
 
 
-async def test_a_person_who_says_no_is_heard(oauth_fixture: OAuthFixture) -> None:
+async def test_a_declined_sign_in_is_reported(oauth_fixture: OAuthFixture) -> None:
     await oauth_fixture.set(authorize_error="access_denied")
     assert isinstance(await oauth_fixture.failure(oauth_fixture.provider()), AuthorizationDenied)
 
@@ -91,11 +91,11 @@ async def test_a_person_who_says_no_is_heard(oauth_fixture: OAuthFixture) -> Non
 async def test_an_answer_of_another_sign_in_is_not_taken(oauth_fixture: OAuthFixture) -> None:
     other = await oauth_fixture.flow().begin("somebody else", oauth_fixture.target())
 
-    async def mixed_up(url: str) -> AuthorizationResponse:
+    async def mix_up(url: str) -> AuthorizationResponse:
         response = await oauth_fixture.browse(url)
         return replace(response, params={**response.params, "state": other.state})
 
-    provider = oauth_fixture.provider(authorize=mixed_up)
+    provider = oauth_fixture.provider(authorize=mix_up)
     assert isinstance(await oauth_fixture.failure(provider), AnswerRejected)
     assert await oauth_fixture.storage.take_pending(other.state) is not None
     assert not await oauth_fixture.log("token")
@@ -104,8 +104,8 @@ async def test_an_answer_of_another_sign_in_is_not_taken(oauth_fixture: OAuthFix
 async def test_a_sign_in_elsewhere_is_noticed(oauth_fixture: OAuthFixture) -> None:
     provider = oauth_fixture.provider(person=False)
     assert isinstance(await oauth_fixture.failure(provider), NeverSignedIn)
-    started = await oauth_fixture.flow().begin(oauth_fixture.mcp, oauth_fixture.target())
-    await oauth_fixture.flow().finish(await oauth_fixture.browse(started.url))
+    redirect = await oauth_fixture.flow().begin(oauth_fixture.mcp, oauth_fixture.target())
+    await oauth_fixture.flow().finish(await oauth_fixture.browse(redirect.url))
     await oauth_fixture.call(provider)
 
 
@@ -200,7 +200,7 @@ async def test_requests_that_are_refused_at_once_for_other_reasons_hear_their_ow
     await oauth_fixture.call(provider)
     await oauth_fixture.forget("access")
 
-    async def refused(status: int, words: str) -> bool | tuple[str, ...]:
+    async def challenge_provider(status: int, words: str) -> bool | tuple[str, ...]:
         await provider.headers()
         try:
             return await provider.challenged(parse_challenge(status, f"Bearer {words}"))
@@ -209,28 +209,28 @@ async def test_requests_that_are_refused_at_once_for_other_reasons_hear_their_ow
 
     reasons = [(403, 'error="insufficient_scope", scope="a"'), (403, 'error="insufficient_scope", scope="b"')]
     reasons.append((401, 'error="invalid_token"'))
-    heard = await asyncio.gather(*(refused(*reason) for reason in reasons * 2))
-    assert heard == [("a",), ("b",), True] * 2
+    results = await asyncio.gather(*(challenge_provider(*reason) for reason in reasons * 2))
+    assert results == [("a",), ("b",), True] * 2
     assert len(await oauth_fixture.log("token")) == 2
     # The next sign-in requests all wanted scopes.
     assert (await oauth_fixture.storage.get_grant(oauth_fixture.mcp)).wanted == ("a", "b")
 
 
-async def test_closing_ends_those_who_wait_for_their_turn(oauth_fixture: OAuthFixture) -> None:
-    asked, never = asyncio.Event(), asyncio.Event()
+async def test_closing_ends_queued_sign_ins(oauth_fixture: OAuthFixture) -> None:
+    request_received, never = asyncio.Event(), asyncio.Event()
 
     async def away(url: str) -> Any:
-        asked.set()
+        request_received.set()
         await never.wait()
 
     provider = oauth_fixture.provider(authorize=away)
     first = asyncio.create_task(provider.challenged(parse_challenge(401, "Bearer")))
-    await asyncio.wait_for(asked.wait(), 30)
+    await asyncio.wait_for(request_received.wait(), 30)
     second = asyncio.create_task(provider.challenged(parse_challenge(401, 'Bearer scope="more"')))
     await asyncio.sleep(0)
     await provider.close()
-    ended = await asyncio.wait_for(asyncio.gather(first, second, return_exceptions=True), 30)
-    assert [type(each) for each in ended] == [AuthUnavailable, AuthUnavailable]
+    results = await asyncio.wait_for(asyncio.gather(first, second, return_exceptions=True), 30)
+    assert [type(each) for each in results] == [AuthUnavailable, AuthUnavailable]
 
 
 async def test_a_refusal_for_another_reason_is_left_to_the_server(oauth_fixture: OAuthFixture) -> None:
@@ -244,14 +244,14 @@ async def test_a_refusal_for_another_reason_is_left_to_the_server(oauth_fixture:
 async def test_the_token_of_another_sign_in_is_tried_before_a_step_up(oauth_fixture: OAuthFixture) -> None:
     await oauth_fixture.set(challenge_scope="read")
     await oauth_fixture.call(oauth_fixture.provider())
-    held = oauth_fixture.provider(person=False)
-    await oauth_fixture.call(held)
+    provider = oauth_fixture.provider(person=False)
+    await oauth_fixture.call(provider)
     await oauth_fixture.change(needs=["write"])
-    started = await oauth_fixture.flow().begin(
+    redirect = await oauth_fixture.flow().begin(
         oauth_fixture.mcp, oauth_fixture.target(), more_scopes=("read", "write")
     )
-    await oauth_fixture.flow().finish(await oauth_fixture.browse(started.url))
-    assert (await oauth_fixture.call(held))["scope"] == "read write"
+    await oauth_fixture.flow().finish(await oauth_fixture.browse(redirect.url))
+    assert (await oauth_fixture.call(provider))["scope"] == "read write"
     assert len(await oauth_fixture.log("authorize")) == 2
 
 

@@ -42,8 +42,8 @@ class ScopedResourceServer:
 
     async def answer(self, request: web.BaseRequest) -> web.Response:
         if request.path.startswith(RESOURCE):
-            named = {"authorization_servers": [self.issuer], "scopes_supported": ["read"]}
-            return web.json_response({"resource": self.url, **named})
+            metadata = {"authorization_servers": [self.issuer], "scopes_supported": ["read"]}
+            return web.json_response({"resource": self.url, **metadata})
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if not token:
             return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"})
@@ -60,13 +60,15 @@ class ScopedResourceServer:
 async def resource(start_program: ProgramStarter, no_proxies: None) -> AsyncIterator[ScopedResourceServer]:
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
-    made = ScopedResourceServer()
-    runner = web.ServerRunner(web.Server(made.answer), shutdown_timeout=1)
+    scoped_resource_server = ScopedResourceServer()
+    runner = web.ServerRunner(web.Server(scoped_resource_server.answer), shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-    made.issuer = start_program("node", ROOT / "tests/oauth/oidc.mjs", "{port}", MODULES, made.url).url
-    yield made
+    scoped_resource_server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    scoped_resource_server.issuer = start_program(
+        "node", ROOT / "tests/oauth/oidc.mjs", "{port}", MODULES, scoped_resource_server.url
+    ).url
+    yield scoped_resource_server
     await runner.cleanup()
 
 

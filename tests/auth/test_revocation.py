@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 async def signed_in(oauth_fixture: Any, **oauth: Any) -> OAuthGrant:
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target(**oauth))
-    return await oauth_fixture.flow().finish(await oauth_fixture.browse(started.url))
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target(**oauth))
+    return await oauth_fixture.flow().finish(await oauth_fixture.browse(redirect.url))
 
 
 async def works(oauth_fixture: Any) -> bool:
@@ -38,14 +38,14 @@ async def test_both_tokens_are_given_back(oauth_fixture: OAuthFixture) -> None:
         await revoke_grant(oauth_fixture.net, grant, oauth_fixture.target(), clock=oauth_fixture.clock)
         is True
     )
-    told = await oauth_fixture.log("revoke")
-    assert [each["kind"] for each in told] == ["refresh_token", "access_token"]
-    assert {each["who"] for each in told} == {"as1"}
+    revocations = await oauth_fixture.log("revoke")
+    assert [each["kind"] for each in revocations] == ["refresh_token", "access_token"]
+    assert {each["who"] for each in revocations} == {"as1"}
     assert not await works(oauth_fixture)
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-async def test_a_client_with_a_secret_says_who_it_is(oauth_fixture: OAuthFixture, method: str) -> None:
+async def test_a_client_with_a_secret_authenticates(oauth_fixture: OAuthFixture, method: str) -> None:
     await oauth_fixture.set(
         entered={"toolyard": "hush"}, metadata={"token_endpoint_auth_methods_supported": [method]}
     )
@@ -86,7 +86,7 @@ async def test_no_trouble_comes_out(oauth_fixture: OAuthFixture, trouble: dict[s
     assert await works(oauth_fixture)
 
 
-async def test_a_bad_address_for_it_is_no_reason_not_to_sign_in(oauth_fixture: OAuthFixture) -> None:
+async def test_an_invalid_revocation_endpoint_does_not_prevent_sign_in(oauth_fixture: OAuthFixture) -> None:
     await oauth_fixture.set(metadata={"revocation_endpoint": "javascript:alert(1)"})
     assert (await signed_in(oauth_fixture)).access_token
 
@@ -97,7 +97,8 @@ async def test_it_ends_where_the_other_side_does_not(oauth_fixture: OAuthFixture
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         issuer = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        moved = replace(grant, issuer=issuer)
+        moved_grant = replace(grant, issuer=issuer)
         assert (
-            await revoke_grant(oauth_fixture.net, moved, oauth_fixture.target(), timeout_seconds=0.2) is False
+            await revoke_grant(oauth_fixture.net, moved_grant, oauth_fixture.target(), timeout_seconds=0.2)
+            is False
         )

@@ -39,14 +39,14 @@ async def test_a_yard_signs_in_calls_and_refreshes(
     start_program: ProgramStarter, no_proxies: None, redirect: str, protocol: str
 ) -> None:
     url = start_program(sys.executable, PROGRAM, "{port}").url + "/mcp"
-    passed, net, storage = [0.0], OutboundHttp(), MemoryAuthStorage()
+    elapsed_seconds, net, storage = [0.0], OutboundHttp(), MemoryAuthStorage()
     provider = OAuthProvider(
         SignInTarget(url),
         net=net,
         storage=storage,
         client_identity=ClientIdentity(redirect),
         authorize=person,
-        clock=lambda: time.time() + passed[0],
+        clock=lambda: time.time() + elapsed_seconds[0],
     )
     entry = {"type": "http", "url": url, "authProviderId": "oauth", "protocol": protocol}
     settings = {"write_tools": "allow"}
@@ -56,7 +56,7 @@ async def test_a_yard_signs_in_calls_and_refreshes(
         assert [tool.name for tool in await yard.tools()] == ["s_hello"]
         assert (await yard.call("s_hello", {"name": "ann"})).text == "hello ann"
         before = await storage.get_grant(url)
-        passed[0] = 290.0
+        elapsed_seconds[0] = 290.0
         assert (await yard.call("s_hello", {"name": "bob"})).text == "hello bob"
         after = await storage.get_grant(url)
     assert before is not None

@@ -26,44 +26,46 @@ Query = Callable[[str], dict[str, str]]
 
 
 async def test_the_two_steps_may_happen_in_two_processes(oauth_fixture: OAuthFixture) -> None:
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target(), owner="ann session-1")
-    answer = await oauth_fixture.browse(started.url)
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target(), owner="ann session-1")
+    answer = await oauth_fixture.browse(redirect.url)
     grant = await oauth_fixture.flow().finish(answer, owner="ann session-1")
     assert await oauth_fixture.storage.get_grant("k") == grant
     assert grant.expires_at == oauth_fixture.clock.now + 3600
 
 
-async def test_the_url_carries_what_oauth_2_1_and_mcp_ask_for(
+async def test_the_url_has_the_parameters_of_oauth_2_1_and_mcp(
     oauth_fixture: OAuthFixture, query: Query
 ) -> None:
     await oauth_fixture.set(
         metadata={"authorization_endpoint": oauth_fixture.origins["as1"] + "/authorize?tenant=a%20b"}
     )
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
-    sent = query(started.url)
-    assert sent["tenant"] == "a b"
-    assert sent["response_type"] == "code"
-    assert sent["state"] == started.state
-    assert sent["resource"] == oauth_fixture.mcp
-    assert sent["code_challenge_method"] == "S256"
-    assert len(sent["code_challenge"]) == 43
-    assert "scope" not in sent
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    query_params = query(redirect.url)
+    assert query_params["tenant"] == "a b"
+    assert query_params["response_type"] == "code"
+    assert query_params["state"] == redirect.state
+    assert query_params["resource"] == oauth_fixture.mcp
+    assert query_params["code_challenge_method"] == "S256"
+    assert len(query_params["code_challenge"]) == 43
+    assert "scope" not in query_params
 
 
 async def test_every_sign_in_has_its_own_state_and_verifier(
     oauth_fixture: OAuthFixture, query: Query
 ) -> None:
-    sent = [query((await oauth_fixture.flow().begin("k", oauth_fixture.target())).url) for _ in range(3)]
-    assert len({each["state"] for each in sent}) == 3
-    assert len({each["code_challenge"] for each in sent}) == 3
+    query_params = [
+        query((await oauth_fixture.flow().begin("k", oauth_fixture.target())).url) for _ in range(3)
+    ]
+    assert len({each["state"] for each in query_params}) == 3
+    assert len({each["code_challenge"] for each in query_params}) == 3
 
 
 # The answer.
 
 
 async def test_an_answer_works_once(oauth_fixture: OAuthFixture) -> None:
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
-    answer = await oauth_fixture.browse(started.url)
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    answer = await oauth_fixture.browse(redirect.url)
     await oauth_fixture.flow().finish(answer)
     with pytest.raises(AnswerRejected, match="unknown or has already been completed"):
         await oauth_fixture.flow().finish(answer)
@@ -76,9 +78,9 @@ async def test_an_answer_to_nothing_is_rejected(oauth_fixture: OAuthFixture, ans
         await oauth_fixture.flow().finish(AuthorizationResponse(REDIRECT, answer))
 
 
-async def test_only_who_began_a_sign_in_can_finish_it(oauth_fixture: OAuthFixture) -> None:
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target(), owner="ann")
-    answer = await oauth_fixture.browse(started.url)
+async def test_a_sign_in_can_be_finished_only_by_its_user(oauth_fixture: OAuthFixture) -> None:
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target(), owner="ann")
+    answer = await oauth_fixture.browse(redirect.url)
     for owner in ("eve", "ann"):
         with pytest.raises(AnswerRejected):
             await oauth_fixture.flow().finish(answer, owner=owner)
@@ -87,8 +89,8 @@ async def test_only_who_began_a_sign_in_can_finish_it(oauth_fixture: OAuthFixtur
 
 
 async def test_a_sign_in_must_end_within_an_hour(oauth_fixture: OAuthFixture) -> None:
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
-    answer = await oauth_fixture.browse(started.url)
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    answer = await oauth_fixture.browse(redirect.url)
     oauth_fixture.clock.now += 3700
     with pytest.raises(AnswerRejected, match="too long ago"):
         await oauth_fixture.flow().finish(answer)
@@ -97,20 +99,20 @@ async def test_a_sign_in_must_end_within_an_hour(oauth_fixture: OAuthFixture) ->
 @pytest.mark.parametrize("error", ["access_denied", "server_error"])
 async def test_a_refusal_is_told_with_its_name(oauth_fixture: OAuthFixture, error: str) -> None:
     await oauth_fixture.set(authorize_error=error)
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
-    with pytest.raises(AuthorizationDenied, match="said no") as caught:
-        await oauth_fixture.flow().finish(await oauth_fixture.browse(started.url))
-    assert caught.value.code == error
-    assert caught.value.hint
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    with pytest.raises(AuthorizationDenied, match="said no") as exc_info:
+        await oauth_fixture.flow().finish(await oauth_fixture.browse(redirect.url))
+    assert exc_info.value.code == error
+    assert exc_info.value.hint
     assert await oauth_fixture.storage.get_grant("k") is None
 
 
 async def test_an_answer_without_code_and_error_is_rejected(oauth_fixture: OAuthFixture) -> None:
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target())
     with pytest.raises(AnswerRejected, match="neither a code nor an error"):
         await oauth_fixture.flow().finish(
             AuthorizationResponse(
-                started.redirect_uri, {"state": started.state, "iss": oauth_fixture.origins["as1"]}
+                redirect.redirect_uri, {"state": redirect.state, "iss": oauth_fixture.origins["as1"]}
             )
         )
 
@@ -123,9 +125,9 @@ async def test_a_response_at_another_redirect_address_is_refused_before_any_toke
     oauth_fixture: OAuthFixture, path: str
 ) -> None:
     await oauth_fixture.set(iss=None)
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target())
     digests = {name: issuer_digest(oauth_fixture.origins[name]) for name in ("as1", "as2")}
-    response = await oauth_fixture.browse(started.url)
+    response = await oauth_fixture.browse(redirect.url)
     assert response.address == f"{REDIRECT}/{digests['as1']}"
     with pytest.raises(AnswerRejected, match="redirect URI of another authorization server"):
         await oauth_fixture.flow().finish(replace(response, address=REDIRECT + path.format(**digests)))
@@ -136,13 +138,13 @@ async def test_a_document_of_an_earlier_version_needs_iss_even_where_it_was_not_
     oauth_fixture: OAuthFixture,
 ) -> None:
     await oauth_fixture.set(iss=None)
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
-    pending = await oauth_fixture.storage.take_pending(started.state)
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    pending = await oauth_fixture.storage.take_pending(redirect.state)
     await oauth_fixture.storage.put_pending(
         replace(pending, client=replace(pending.client, origin="document"))
     )
     with pytest.raises(AnswerRejected, match="lacks the required parameter 'iss'"):
-        await oauth_fixture.flow().finish(await oauth_fixture.browse(started.url))
+        await oauth_fixture.flow().finish(await oauth_fixture.browse(redirect.url))
     assert not await oauth_fixture.log("token")
 
 
@@ -183,10 +185,10 @@ async def test_another_issuer_is_refused_before_anything_else(
         metadata={"authorization_response_iss_parameter_supported": promised},
         authorize_error=error,
     )
-    failed = await oauth_fixture.failure(oauth_fixture.provider())
-    assert isinstance(failed, AnswerRejected)
+    failure = await oauth_fixture.failure(oauth_fixture.provider())
+    assert isinstance(failure, AnswerRejected)
     # Even its description of an error is not trusted.
-    assert "said no" not in str(failed)
+    assert "said no" not in str(failure)
     assert not await oauth_fixture.log("token")
     assert await oauth_fixture.storage.get_grant(oauth_fixture.mcp) is None
 
@@ -199,21 +201,21 @@ async def test_a_token_endpoint_in_trouble_leaves_nothing_half_stored(
     oauth_fixture: OAuthFixture, trouble: Any
 ) -> None:
     await oauth_fixture.set(token_trouble=[trouble])
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target())
     with pytest.raises(AuthUnavailable):
-        await oauth_fixture.flow().finish(await oauth_fixture.browse(started.url))
+        await oauth_fixture.flow().finish(await oauth_fixture.browse(redirect.url))
     assert await oauth_fixture.storage.get_grant("k") is None
-    assert await oauth_fixture.storage.take_pending(started.state) is None
+    assert await oauth_fixture.storage.take_pending(redirect.state) is None
 
 
 async def test_a_code_that_is_refused_is_told_without_the_code(oauth_fixture: OAuthFixture) -> None:
     await oauth_fixture.set(token_trouble=["invalid_grant"])
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
-    answer = await oauth_fixture.browse(started.url)
-    with pytest.raises(TokenRefused, match="invalid_grant") as caught:
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    answer = await oauth_fixture.browse(redirect.url)
+    with pytest.raises(TokenRefused, match="invalid_grant") as exc_info:
         await oauth_fixture.flow().finish(answer)
-    assert "no good" in caught.value.cause
-    assert answer.params["code"] not in str(caught.value)
+    assert "no good" in exc_info.value.cause
+    assert answer.params["code"] not in str(exc_info.value)
 
 
 @pytest.mark.parametrize(
@@ -236,8 +238,12 @@ async def test_a_token_that_cannot_be_sent_is_refused(
 
 
 async def test_a_refusal_that_comes_with_200_is_told_as_one(oauth_fixture: OAuthFixture) -> None:
-    said = {"error": "bad_verification_code", "error_description": "it has run out", "access_token": None}
-    await oauth_fixture.set(token_answer=said)
+    token_error = {
+        "error": "bad_verification_code",
+        "error_description": "it has run out",
+        "access_token": None,
+    }
+    await oauth_fixture.set(token_answer=token_error)
     error = await oauth_fixture.failure(oauth_fixture.provider())
     assert isinstance(error, TokenRefused)
     assert error.code == "bad_verification_code"
@@ -245,7 +251,7 @@ async def test_a_refusal_that_comes_with_200_is_told_as_one(oauth_fixture: OAuth
 
 
 @pytest.mark.parametrize(
-    ("said", "life"),
+    ("expires_in", "life"),
     [
         (60, 60),
         ("60", 60),
@@ -259,11 +265,11 @@ async def test_a_refusal_that_comes_with_200_is_told_as_one(oauth_fixture: OAuth
     ],
 )
 async def test_the_expiry_is_absolute_and_read_kindly(
-    oauth_fixture: OAuthFixture, said: Any, life: float | None
+    oauth_fixture: OAuthFixture, expires_in: Any, life: float | None
 ) -> None:
-    await oauth_fixture.set(token_answer={"expires_in": said})
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
-    grant = await oauth_fixture.flow().finish(await oauth_fixture.browse(started.url))
+    await oauth_fixture.set(token_answer={"expires_in": expires_in})
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    grant = await oauth_fixture.flow().finish(await oauth_fixture.browse(redirect.url))
     assert grant.expires_at == (None if life is None else oauth_fixture.clock.now + life)
 
 
@@ -271,7 +277,7 @@ async def test_the_expiry_is_absolute_and_read_kindly(
 
 
 @pytest.mark.parametrize(
-    ("settings", "entered", "asked"),
+    ("settings", "configured_scopes", "expected_scope"),
     [
         ({"challenge_scope": "a b", "resource_document": {"scopes_supported": ["c"]}}, (), "a b"),
         ({"resource_document": {"scopes_supported": ["c", "d"]}}, (), "c d"),
@@ -292,26 +298,28 @@ async def test_scopes_come_from_the_best_source(
     oauth_fixture: OAuthFixture,
     query: Query,
     settings: dict[str, Any],
-    entered: tuple[str, ...],
-    asked: str | None,
+    configured_scopes: tuple[str, ...],
+    expected_scope: str | None,
 ) -> None:
     await oauth_fixture.set(**settings)
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target(scopes=entered))
-    sent = query(started.url)
-    assert sent.get("scope") == asked
-    assert sent.get("prompt") == ("consent" if asked and "offline" in asked else None)
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target(scopes=configured_scopes))
+    query_params = query(redirect.url)
+    assert query_params.get("scope") == expected_scope
+    assert query_params.get("prompt") == (
+        "consent" if expected_scope and "offline" in expected_scope else None
+    )
 
 
 async def test_a_challenge_that_is_known_is_not_asked_for_again(
     oauth_fixture: OAuthFixture, query: Query
 ) -> None:
     challenge = parse_challenge(401, 'Bearer scope="known"')
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target(), challenge=challenge)
-    assert query(started.url)["scope"] == "known"
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target(), challenge=challenge)
+    assert query(redirect.url)["scope"] == "known"
     assert not await oauth_fixture.log("call")
 
 
-async def test_a_client_is_registered_anew_for_scopes_that_it_was_not_registered_for(
+async def test_a_client_is_registered_again_for_additional_scopes(
     oauth_fixture: OAuthFixture,
 ) -> None:
     await oauth_fixture.set(resource_document={"scopes_supported": ["a", "b"]}, challenge_scope="a")
@@ -328,20 +336,20 @@ async def test_no_secret_shows_in_a_repr(oauth_fixture: OAuthFixture) -> None:
     await oauth_fixture.set(entered={"mine": "the-secret"})
     target = oauth_fixture.target(client_id="mine", client_secret="the-secret", private_key="the-key")
     flow: SignInFlow = oauth_fixture.flow()
-    started = await flow.begin("k", target)
-    pending = await oauth_fixture.storage.take_pending(started.state)
+    redirect = await flow.begin("k", target)
+    pending = await oauth_fixture.storage.take_pending(redirect.state)
     await oauth_fixture.storage.put_pending(pending)
-    grant = await flow.finish(await oauth_fixture.browse(started.url))
-    shown = repr([target, started, pending, grant, replace(grant.client, secret="the-secret")])
+    grant = await flow.finish(await oauth_fixture.browse(redirect.url))
+    text = repr([target, redirect, pending, grant, replace(grant.client, secret="the-secret")])
     hidden = [
-        started.state,
+        redirect.state,
         pending.verifier,
         grant.access_token,
         grant.refresh_token,
         "the-secret",
         "the-key",
     ]
-    assert not [secret for secret in hidden if secret in shown]
+    assert not [secret for secret in hidden if secret in text]
     # The client that the operator entered is not copied into the stored data of a user.
     assert grant.client.secret is None
 

@@ -21,7 +21,7 @@ async def refreshes(oauth_fixture: Any) -> list[dict[str, Any]]:
 
 def grant(**changes: Any) -> OAuthGrant:
     client = OAuthClient("https://as.example", "c", "http://127.0.0.1/cb", "dynamic")
-    made = OAuthGrant(
+    oauth_grant = OAuthGrant(
         "https://rs.example/mcp",
         "https://as.example",
         client,
@@ -34,7 +34,7 @@ def grant(**changes: Any) -> OAuthGrant:
         0.0,
         1000.0,
     )
-    return replace(made, **changes)
+    return replace(oauth_grant, **changes)
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def grant(**changes: Any) -> OAuthGrant:
 def test_a_token_is_refreshed_shortly_before_it_runs_out(
     life: float | None, now: float, fresh: bool, valid: bool
 ) -> None:
-    made = grant(expires_at=life)
-    assert (made.is_fresh(now), made.is_valid(now)) == (fresh, valid)
+    access_grant = grant(expires_at=life)
+    assert (access_grant.is_fresh(now), access_grant.is_valid(now)) == (fresh, valid)
 
 
 async def test_tokens_are_refreshed_before_they_run_out(oauth_fixture: OAuthFixture) -> None:
@@ -114,8 +114,8 @@ async def test_a_rotated_token_is_never_used_twice(oauth_fixture: OAuthFixture) 
         await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
         for provider in providers:
             await oauth_fixture.call(provider)
-    used = [entry["refresh_token"] for entry in await refreshes(oauth_fixture)]
-    assert len(used) == len(set(used)) == 5
+    refresh_tokens = [entry["refresh_token"] for entry in await refreshes(oauth_fixture)]
+    assert len(refresh_tokens) == len(set(refresh_tokens)) == 5
     assert not await oauth_fixture.log("reuse")
     assert len(oauth_fixture.urls) == 1
 
@@ -128,9 +128,9 @@ async def test_a_server_that_does_not_rotate_keeps_its_token(oauth_fixture: OAut
     for _ in range(2):
         await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
         await oauth_fixture.call(provider)
-    used = [entry["refresh_token"] for entry in await refreshes(oauth_fixture)]
-    assert len(used) == 2
-    assert len(set(used)) == 1
+    refresh_tokens = [entry["refresh_token"] for entry in await refreshes(oauth_fixture)]
+    assert len(refresh_tokens) == 2
+    assert len(set(refresh_tokens)) == 1
 
 
 @pytest.mark.parametrize("trouble", [500, 503, 429, 404, 400, "drop", "temporarily_unavailable"])
@@ -179,26 +179,26 @@ async def test_a_refresh_that_is_refused_needs_a_sign_in(oauth_fixture: OAuthFix
         assert isinstance(error, SignInEnded)
         assert error.hint
     assert len(await refreshes(oauth_fixture)) == 1
-    kept = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
-    assert kept is not None
-    assert kept.refresh_token is None
+    grant = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
+    assert grant is not None
+    assert grant.refresh_token is None
 
 
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_request"])
 async def test_a_refused_refresh_is_told_without_the_token(oauth_fixture: OAuthFixture, code: str) -> None:
     await oauth_fixture.call(oauth_fixture.provider())
-    kept = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
+    grant = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
     await oauth_fixture.change(token_trouble=[code] * 2)
     await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
     error = await oauth_fixture.failure(oauth_fixture.provider(person=False))
     assert isinstance(error, SignInEnded)
     assert code in str(error)
     assert "no good" in str(error)
-    assert kept.refresh_token not in str(error)
+    assert grant.refresh_token not in str(error)
 
 
 @pytest.mark.parametrize("trouble", [503, "invalid_grant"])
-async def test_who_was_signed_in_is_never_taken_for_a_stranger(
+async def test_a_user_with_an_expired_sign_in_is_asked_to_sign_in_again(
     oauth_fixture: OAuthFixture, trouble: Any
 ) -> None:
     await oauth_fixture.call(oauth_fixture.provider())
@@ -220,7 +220,7 @@ async def test_an_access_token_outlives_a_refused_refresh(oauth_fixture: OAuthFi
     assert len(await refreshes(oauth_fixture)) == 1
 
 
-async def test_who_never_signed_in_is_told_so(oauth_fixture: OAuthFixture) -> None:
+async def test_a_user_without_a_sign_in_is_asked_to_sign_in(oauth_fixture: OAuthFixture) -> None:
     assert isinstance(await oauth_fixture.failure(oauth_fixture.provider(person=False)), NeverSignedIn)
 
 
@@ -233,7 +233,7 @@ async def test_without_a_refresh_token_the_person_signs_in_again(oauth_fixture: 
     assert len(oauth_fixture.urls) == 2
 
 
-async def test_a_caller_who_gives_up_does_not_lose_the_rotated_token(oauth_fixture: OAuthFixture) -> None:
+async def test_a_cancelled_caller_does_not_lose_the_rotated_token(oauth_fixture: OAuthFixture) -> None:
     provider = oauth_fixture.provider()
     await oauth_fixture.call(provider)
     await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
@@ -270,13 +270,13 @@ async def test_a_new_sign_in_during_a_refresh_is_kept(oauth_fixture: OAuthFixtur
     while not await refreshes(oauth_fixture):
         await asyncio.sleep(0.01)
     await oauth_fixture.change(token_delay=0)
-    started = await oauth_fixture.flow().begin(oauth_fixture.mcp, oauth_fixture.target())
-    signed_in = await oauth_fixture.flow().finish(await oauth_fixture.browse(started.url))
+    redirect = await oauth_fixture.flow().begin(oauth_fixture.mcp, oauth_fixture.target())
+    signed_in = await oauth_fixture.flow().finish(await oauth_fixture.browse(redirect.url))
     await task
     assert await oauth_fixture.storage.get_grant(oauth_fixture.mcp) == signed_in
 
 
-async def test_what_a_refresh_gets_for_somebody_who_signed_out_meanwhile_is_given_back(
+async def test_tokens_refreshed_during_a_sign_out_are_revoked(
     oauth_fixture: OAuthFixture,
 ) -> None:
     await oauth_fixture.call(oauth_fixture.provider())
@@ -294,9 +294,9 @@ async def test_what_a_refresh_gets_for_somebody_who_signed_out_meanwhile_is_give
 
 async def test_a_token_endpoint_that_cannot_be_reached_is_named(oauth_fixture: OAuthFixture) -> None:
     await oauth_fixture.call(oauth_fixture.provider())
-    kept = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
+    grant = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
     await oauth_fixture.storage.put_grant(
-        oauth_fixture.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token")
+        oauth_fixture.mcp, replace(grant, token_endpoint="http://127.0.0.1:9/token")
     )
     await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
     error = await oauth_fixture.failure(oauth_fixture.provider(person=False))
@@ -307,10 +307,10 @@ async def test_a_token_endpoint_that_cannot_be_reached_is_named(oauth_fixture: O
 # The storage in memory.
 
 
-async def test_of_two_who_take_a_pending_sign_in_one_gets_it(oauth_fixture: OAuthFixture) -> None:
-    started = await oauth_fixture.flow().begin("k", oauth_fixture.target())
-    taken = await asyncio.gather(*(oauth_fixture.storage.take_pending(started.state) for _ in range(10)))
-    assert len([pending for pending in taken if pending is not None]) == 1
+async def test_a_pending_sign_in_can_be_taken_once(oauth_fixture: OAuthFixture) -> None:
+    redirect = await oauth_fixture.flow().begin("k", oauth_fixture.target())
+    results = await asyncio.gather(*(oauth_fixture.storage.take_pending(redirect.state) for _ in range(10)))
+    assert len([pending for pending in results if pending is not None]) == 1
 
 
 async def test_a_swap_needs_the_serial_that_is_there() -> None:
@@ -334,11 +334,13 @@ async def test_a_client_is_dropped_only_if_it_is_the_one() -> None:
 # Recipients of tokens.
 
 
-async def test_tokens_of_a_server_whose_address_changed_are_dropped(oauth_fixture: OAuthFixture) -> None:
+async def test_tokens_are_dropped_when_the_address_of_their_server_changes(
+    oauth_fixture: OAuthFixture,
+) -> None:
     await oauth_fixture.call(oauth_fixture.provider())
-    kept = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
+    grant = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
     await oauth_fixture.storage.put_grant(
-        oauth_fixture.mcp, replace(kept, server_url="https://before.example/mcp")
+        oauth_fixture.mcp, replace(grant, server_url="https://before.example/mcp")
     )
     provider = oauth_fixture.provider(person=False)
     assert await provider.headers() == {}
@@ -350,9 +352,9 @@ async def test_a_dead_authorization_server_does_not_keep_us_from_the_new_one(
     oauth_fixture: OAuthFixture,
 ) -> None:
     await oauth_fixture.call(oauth_fixture.provider())
-    kept = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
+    grant = await oauth_fixture.storage.get_grant(oauth_fixture.mcp)
     await oauth_fixture.storage.put_grant(
-        oauth_fixture.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token")
+        oauth_fixture.mcp, replace(grant, token_endpoint="http://127.0.0.1:9/token")
     )
     await oauth_fixture.change(servers=["as2"])
     await oauth_fixture.run_out(AFTER_EXPIRY_SECONDS)
@@ -415,7 +417,7 @@ async def test_a_sign_in_begun_while_the_clock_was_ahead_cannot_be_finished(
 ) -> None:
     flow = oauth_fixture.flow()
     oauth_fixture.clock.now += YEAR_SECONDS
-    started = await flow.begin("key", oauth_fixture.target())
+    redirect = await flow.begin("key", oauth_fixture.target())
     oauth_fixture.clock.now -= YEAR_SECONDS
     with pytest.raises(AnswerRejected, match="too long ago"):
-        await flow.take_pending({"state": started.state})
+        await flow.take_pending({"state": redirect.state})
