@@ -169,7 +169,7 @@ class Machine:
     @property
     def backgrounds(self) -> list[int]:
         """The background processes of this data directory that run."""
-        found: list[int] = []
+        pids: list[int] = []
         for folder in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
                 words = (folder / "cmdline").read_bytes().split(b"\0")
@@ -178,8 +178,8 @@ class Machine:
                     and os.fsencode(self.data) in words
                     and is_running(int(folder.name))
                 ):
-                    found.append(int(folder.name))
-        return found
+                    pids.append(int(folder.name))
+        return pids
 
     def close(self) -> None:
         for client in self.clients:
@@ -207,5 +207,5 @@ def make_machine() -> Iterator[Machine]:
 @pytest.fixture
 def machine() -> Iterator[Machine]:
     """A user's machine on which nothing runs yet."""
-    with make_machine() as made:
-        yield made
+    with make_machine() as machine:
+        yield machine

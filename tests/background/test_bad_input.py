@@ -25,17 +25,17 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="mounts file systems")
 @pytest.fixture
 def mount_data(machine: Machine) -> Iterator[Callable[[str], None]]:
     """``mount_data(options)``: put the data directory on a small file system of its own."""
-    mounted: list[Path] = []
+    mounts: list[Path] = []
 
     def mount(options: str) -> None:
         words = ["mount", "-t", "tmpfs", "-o", f"mode=700,{options}", "none", str(machine.data)]
         if subprocess.run(words, capture_output=True).returncode:
             pytest.skip("file systems cannot be mounted here")
-        mounted.append(machine.data)
+        mounts.append(machine.data)
 
     yield mount
     machine.close()
-    for path in mounted:
+    for path in mounts:
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 

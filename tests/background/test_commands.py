@@ -59,18 +59,18 @@ def demo_servers(machine: Machine) -> list[psutil.Process]:
     return [each for each in children if any("demo_server" in word for word in each.cmdline())]
 
 
-def comparable(ran: Any) -> tuple[int, Any, str]:
+def comparable(result: Any) -> tuple[int, Any, str]:
     """Return exit code and output, without the parts that differ between two runs of any command."""
     try:
-        found = json.loads(ran.stdout)
+        document = json.loads(result.stdout)
     except ValueError:
-        return ran.returncode, ran.stdout, ran.stderr
-    if isinstance(found, dict):
-        found.pop("listed_seconds_ago", None)
-    for each in found if isinstance(found, list) else ():
+        return result.returncode, result.stdout, result.stderr
+    if isinstance(document, dict):
+        document.pop("listed_seconds_ago", None)
+    for each in document if isinstance(document, list) else ():
         each.pop("processes", None)
         each.pop("listed_seconds_ago", None)
-    return ran.returncode, found, ran.stderr
+    return result.returncode, document, result.stderr
 
 
 def test_the_output_is_the_same_with_and_without_a_background_process(machine: Machine) -> None:
@@ -82,9 +82,9 @@ def test_the_output_is_the_same_with_and_without_a_background_process(machine: M
     machine.run("tools", "--fresh")
     (server,) = demo_servers(machine)
     for words in COMMANDS:
-        alone, shared = machine.run(*words, TOOLYARD_STANDALONE="1"), machine.run(*words)
+        alone, result = machine.run(*words, TOOLYARD_STANDALONE="1"), machine.run(*words)
         if words[0] != "restart":
-            assert comparable(shared) == comparable(alone), words
+            assert comparable(result) == comparable(alone), words
     assert demo_servers(machine) == [server]
     log = (machine.data / "background.log").read_text()
     assert "Traceback" not in log
@@ -94,11 +94,11 @@ def test_commands_use_the_servers_that_run(machine: Machine) -> None:
     client = machine.start().initialize()
     assert client.weekday() == "Tuesday"
     (server,) = demo_servers(machine)
-    listed = json.loads(machine.run("servers", "--json").stdout)
-    assert [each["pid"] for each in listed[0]["processes"]] == [server.pid]
+    document = json.loads(machine.run("servers", "--json").stdout)
+    assert [each["pid"] for each in document[0]["processes"]] == [server.pid]
     assert "Tuesday" in machine.run("call", "demo_weekday", "date=2026-07-28").stdout
-    restarted = machine.run("restart", "demo")
-    assert (restarted.returncode, restarted.stdout.split("\t")[:2]) == (0, ["demo", "ready"])
+    result = machine.run("restart", "demo")
+    assert (result.returncode, result.stdout.split("\t")[:2]) == (0, ["demo", "ready"])
     wait_until(lambda: not server.is_running())
 
 
@@ -111,8 +111,8 @@ def test_a_command_sees_a_change_of_the_configuration_at_once(machine: Machine) 
     machine.start().initialize()
     assert "demo_weekday" in machine.run("tools").stdout
     for name in ("one", "two", "three"):
-        added = machine.run("add", name, "--no-check", "--", sys.executable, "-c", "pass")
-        assert added.returncode == 0, added.stderr
+        result = machine.run("add", name, "--no-check", "--", sys.executable, "-c", "pass")
+        assert result.returncode == 0, result.stderr
         assert f"server '{name}'" in machine.run("tools").stderr
     (machine.data / "mcp.json").write_text("{")
     broken = machine.run("tools")
@@ -126,8 +126,8 @@ def test_a_project_has_its_own_servers(machine: Machine) -> None:
     project.mkdir()
     (project / "own.json").write_text((machine.data / "mcp.json").read_text().replace('"demo"', '"mine"'))
     words = [sys.executable, "-m", "toolyard", "tools", "--config", "own.json"]
-    ran = prefork.run(words, cwd=project, env=machine.environment(), timeout=60)
-    assert "mine_weekday" in ran.stdout
+    result = prefork.run(words, cwd=project, env=machine.environment(), timeout=60)
+    assert "mine_weekday" in result.stdout
     assert [view["config"] for view in machine.status()["views"]][1:] == [str(project / "own.json")]
 
 

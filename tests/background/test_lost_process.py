@@ -50,14 +50,14 @@ def test_calls_made_after_its_death_are_carried_out_by_the_next_process(machine:
     """Until its memory is freed, a dead process keeps its connections, and takes what is sent to them."""
     client = machine.start().initialize()
     assert client.weekday() == "Tuesday"
-    running = client.start_long_call()
+    long_call = client.start_long_call()
     owner = machine.owner
     pause(owner)
-    asked = [client.send("tools/call", CALL) for _ in range(3)]
+    request_ids = [client.send("tools/call", CALL) for _ in range(3)]
     wait_until(lambda: is_read(client.process.stdin.fileno()))
     os.kill(owner, signal.SIGKILL)
-    assert client.receive(running)["error"]["data"]["kind"] == "outcome_unknown"
-    assert ["Tuesday" in json.dumps(client.receive(id).get("result")) for id in asked] == [True] * 3
+    assert client.receive(long_call)["error"]["data"]["kind"] == "outcome_unknown"
+    assert ["Tuesday" in json.dumps(client.receive(id).get("result")) for id in request_ids] == [True] * 3
     assert client.close() == ""
 
 
@@ -81,15 +81,15 @@ def test_calls_before_the_end_of_the_input_are_carried_out_by_the_next_process(m
 
 
 def test_a_list_that_runs_at_its_death_is_made_by_the_next_process(machine: Machine, tmp_path: Path) -> None:
-    started = tmp_path / "started"
+    start_marker = tmp_path / "started"
     script = (
-        f"import os, time; open({str(started)!r}, 'a').write('x')\n"
-        f"time.sleep(0 if os.path.getsize({str(started)!r}) > 1 else 60)"
+        f"import os, time; open({str(start_marker)!r}, 'a').write('x')\n"
+        f"time.sleep(0 if os.path.getsize({str(start_marker)!r}) > 1 else 60)"
     )
     machine.write_config(slow={"command": sys.executable, "args": ["-c", script]})
     client = machine.start().initialize()
     id = client.send("tools/list")
-    wait_until(started.exists)
+    wait_until(start_marker.exists)
     os.kill(machine.owner, signal.SIGKILL)
     assert "demo_weekday" in json.dumps(client.receive(id).get("result"))
 

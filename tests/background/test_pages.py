@@ -27,9 +27,9 @@ def text_of(answer: Any) -> str:
 
 
 def find_link(text: str) -> str:
-    found = re.search(r"http://127\.0\.0\.1:\d+/open/[\w-]+/ui/approvals#[\w-]+", text)
-    assert found is not None, text
-    return found[0]
+    match = re.search(r"http://127\.0\.0\.1:\d+/open/[\w-]+/ui/approvals#[\w-]+", text)
+    assert match is not None, text
+    return match[0]
 
 
 async def ask(client: StdioClient, method: str, params: Any = None) -> Any:
@@ -42,10 +42,10 @@ async def test_a_call_that_needs_an_approval_ends_with_a_link_that_works(
     machine.env |= {"TOOLYARD_WRITE_TOOLS": "ask", "TOOLYARD_PORT": "0"}
     client = await asyncio.to_thread(lambda: machine.start().initialize())
     call = {"name": "demo_forget", "arguments": {}}
-    refused = text_of(await ask(client, "tools/call", call))
-    assert "needs an approval" in refused
+    refusal_text = text_of(await ask(client, "tools/call", call))
+    assert "needs an approval" in refusal_text
     page = await (await chromium.new_context()).new_page()
-    await page.goto(find_link(refused))
+    await page.goto(find_link(refusal_text))
     await expect(page.get_by_text("demo_forget").first).to_be_visible()
     await page.get_by_role("button", name="Allow once").click()
     await expect(page.get_by_role("button", name="Allow once")).to_have_count(0)
@@ -100,21 +100,21 @@ async def test_servers_added_in_the_pages_are_there_for_clients(
     machine.env["TOOLYARD_PORT"] = "0"
     client = await asyncio.to_thread(lambda: machine.start().initialize())
     assert "mcp_mine__echo" not in text_of(await ask(client, "tools/list"))
-    opened = await asyncio.to_thread(machine.run, "open", "--no-browser")
+    result = await asyncio.to_thread(machine.run, "open", "--no-browser")
     page = await (await chromium.new_context()).new_page()
-    await page.goto(opened.stdout.strip())
+    await page.goto(result.stdout.strip())
     body = {"name": "S", "url": f"{hostile_http.url}/good/pages", "private_addresses": True}
-    api = f"{opened.stdout.partition('/open/')[0]}/api/v1"
+    api = f"{result.stdout.partition('/open/')[0]}/api/v1"
     server = await (await page.request.post(f"{api}/servers", data=body)).json()
-    mine = {"server_id": server["id"], "slug": "mine"}
-    assert (await page.request.post(f"{api}/instances", data=mine)).status == 201
+    draft = {"server_id": server["id"], "slug": "mine"}
+    assert (await page.request.post(f"{api}/instances", data=draft)).status == 201
     # A client that is attached is told, and one that starts later gets it in its first list.
     await asyncio.to_thread(
         wait_until, lambda: client.ask("ping") and "notifications/tools/list_changed" in client.notifications
     )
     await asyncio.to_thread(wait_until, lambda: "mcp_mine__echo" in text_of(client.ask("tools/list")))
-    called = await ask(client, "tools/call", {"name": "mcp_mine__echo", "arguments": {"text": "hi"}})
-    assert called["result"]["content"][0]["text"] == "hi"
+    call_text = await ask(client, "tools/call", {"name": "mcp_mine__echo", "arguments": {"text": "hi"}})
+    assert call_text["result"]["content"][0]["text"] == "hi"
     assert (await asyncio.to_thread(machine.run, "stop")).returncode == 0
     later = await asyncio.to_thread(machine.start)
     assert "mcp_mine__echo" in text_of(await ask(later, "tools/list"))
@@ -123,7 +123,7 @@ async def test_servers_added_in_the_pages_are_there_for_clients(
 async def test_where_people_sign_in_clients_have_the_servers_of_the_files_alone(machine: Machine) -> None:
     machine.env |= {"TOOLYARD_WRITE_TOOLS": "ask", "TOOLYARD_PEOPLE_MODE": "password", "TOOLYARD_PORT": "0"}
     client = await asyncio.to_thread(lambda: machine.start().initialize())
-    refused = text_of(await ask(client, "tools/call", {"name": "demo_forget", "arguments": {}}))
-    assert "needs an approval" in refused
-    assert "http://" not in refused
+    refusal_text = text_of(await ask(client, "tools/call", {"name": "demo_forget", "arguments": {}}))
+    assert "needs an approval" in refusal_text
+    assert "http://" not in refusal_text
     assert not (machine.data / "toolyard.db").exists()

@@ -61,8 +61,8 @@ def test_the_background_process_belongs_to_no_client(machine: Machine) -> None:
 
 def test_clients_that_start_together_start_one_background_process(machine: Machine) -> None:
     clients = [machine.start() for _ in range(20)]
-    asked = [client.send("tools/list") for client in clients]
-    for client, id in zip(clients, asked, strict=True):
+    request_ids = [client.send("tools/list") for client in clients]
+    for client, id in zip(clients, request_ids, strict=True):
         assert "demo_weekday" in json.dumps(client.receive(id))
     assert machine.backgrounds == [machine.owner]
     assert len(machine.status()["clients"]) == 20
@@ -145,22 +145,22 @@ def test_it_ends_although_its_folder_was_removed(machine: Machine) -> None:
     wait_until(lambda: not machine.backgrounds)
 
 
-def test_what_was_asked_before_the_input_ended_is_answered(machine: Machine) -> None:
+def test_requests_before_the_end_of_the_input_are_answered(machine: Machine) -> None:
     client = machine.start()
-    asked = [client.send("tools/list"), client.send("ping")]
+    request_ids = [client.send("tools/list"), client.send("ping")]
     client.process.stdin.close()
-    assert {client.receive(id)["id"] for id in asked} == set(asked)
+    assert {client.receive(id)["id"] for id in request_ids} == set(request_ids)
     assert client.process.wait(30) == 0
 
 
 def test_long_requests_and_those_after_them_are_answered(machine: Machine) -> None:
     client = machine.start().initialize()
     call = {"name": "demo_weekday", "arguments": {"date": "x" * 1_000_000}}
-    asked = [client.send("tools/call", call), client.send("ping"), client.send("tools/call", call)]
+    request_ids = [client.send("tools/call", call), client.send("ping"), client.send("tools/call", call)]
     client.process.stdin.write(b"no JSON\n\n")
-    asked.append(client.send("ping"))
+    request_ids.append(client.send("ping"))
     client.process.stdin.close()
-    assert {client.receive(id)["id"] for id in asked} == set(asked)
+    assert {client.receive(id)["id"] for id in request_ids} == set(request_ids)
     assert client.process.wait(30) == 0
 
 
@@ -189,7 +189,7 @@ def test_a_setting_in_the_environment_that_differs_means_standalone(machine: Mac
     assert len(machine.status()["clients"]) == 1
 
 
-def test_the_folder_of_somebody_else_is_not_used(machine: Machine) -> None:
+def test_another_users_folder_is_not_used(machine: Machine) -> None:
     folder = machine.runtime / "toolyard"
     folder.mkdir(mode=0o700)
     os.chown(folder, 12345, 12345)
@@ -286,8 +286,8 @@ def test_the_shim_imports_little(machine: Machine) -> None:
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, env=machine.environment()) as shim:
         out, err = shim.communicate(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n', timeout=60)
     assert json.loads(out) == {"jsonrpc": "2.0", "id": 1, "result": {}}
-    loaded = {name for name in eval(err) if not name.startswith("toolyard")}
-    assert loaded <= {"__future__", "_blake2", "_socket", "errno", "fcntl", "select", "time"}
+    loaded_modules = {name for name in eval(err) if not name.startswith("toolyard")}
+    assert loaded_modules <= {"__future__", "_blake2", "_socket", "errno", "fcntl", "select", "time"}
 
 
 def test_the_shim_finds_the_data_directory_that_the_program_uses(machine: Machine) -> None:
@@ -336,14 +336,14 @@ def test_serve_and_its_local_clients_share_the_processes_of_servers(machine: Mac
             call = urllib.request.Request(f"{url}/api/v1/tools/demo_weekday/call", body, headers)
             with urllib.request.urlopen(call, timeout=60) as answer:
                 assert b"Tuesday" in answer.read()
-            (shared,) = find_servers(serve.pid)
-            assert json.loads(machine.run("servers", "--json").stdout)[0]["processes"][0]["pid"] == shared
+            (server,) = find_servers(serve.pid)
+            assert json.loads(machine.run("servers", "--json").stdout)[0]["processes"][0]["pid"] == server
             # The pages restart it for both.
             restart = urllib.request.Request(f"{url}/api/v1/servers/demo/restart", b"{}", headers)
             urllib.request.urlopen(restart, timeout=60).close()
             assert client.weekday() == "Tuesday"
             (again,) = find_servers(serve.pid)
-            assert again != shared
+            assert again != server
         finally:
             serve.terminate()
             serve.communicate(timeout=60)
@@ -384,12 +384,12 @@ def test_servers_without_a_folder_get_one_of_their_own(machine: Machine) -> None
         if server["pid"] and server["id"] in ("own", "client")
     }
     assert sorted(id for id, _ in pids) == ["client", "client", "own"]
-    shown = machine.run("status").stdout.splitlines()
+    status_lines = machine.run("status").stdout.splitlines()
     user = "{name} {version}".format(**INITIALIZE["clientInfo"])
     for id, pid in pids:
-        (line,) = (line for line in shown if line.startswith(f"{id}: process {pid}, used by {user}"))
+        (line,) = (line for line in status_lines if line.startswith(f"{id}: process {pid}, used by {user}"))
         assert ("(" in line) is (id == "client")
-    assert all(any(f" in {place})" in line for line in shown) for place in places)
+    assert all(any(f" in {place})" in line for line in status_lines) for place in places)
 
 
 def test_status_names_all_clients_of_a_process(machine: Machine) -> None:
@@ -430,7 +430,7 @@ def test_servers_of_a_project_run_in_its_folder_with_its_variables(machine: Mach
     assert texts == [f"one {home}/a", f"one {home}/b", f"two {home}/a"]
 
 
-def test_a_broken_configuration_changes_nothing_for_those_who_are_attached(machine: Machine) -> None:
+def test_a_broken_configuration_does_not_affect_attached_clients(machine: Machine) -> None:
     client = machine.start().initialize()
     assert client.weekday() == "Tuesday"
     (machine.data / "mcp.json").write_text("{")
@@ -534,7 +534,7 @@ def is_user_of_port_known(port: int) -> bool:
     return any(row[1].endswith(f":{port:04X}") and row[7] != "0" for row in rows)
 
 
-def test_a_request_of_another_user_who_does_not_wait_for_its_response_is_refused(machine: Machine) -> None:
+def test_a_request_of_another_user_without_waiting_for_its_response_is_refused(machine: Machine) -> None:
     """The kernel no longer says whose a closed connection was, and shows the user id 0 in its place."""
     copy_template(machine.data)
     machine.env |= {"TOOLYARD_PORT": "0"}
@@ -602,6 +602,6 @@ def test_a_client_has_the_tools_of_an_agent_that_was_created_in_the_pages(machin
     copy_template(machine.data)
     asyncio.run(_store_agent(machine.data))
     client = machine.start("--agent", "reader").initialize()
-    listed = client.ask("tools/list")["result"]["tools"]
-    assert [each["name"] for each in listed] == ["demo_weekday"]
+    tools = client.ask("tools/list")["result"]["tools"]
+    assert [each["name"] for each in tools] == ["demo_weekday"]
     assert machine.backgrounds == [machine.owner]
