@@ -51,7 +51,7 @@ def names(catalogue: Catalogue) -> list[str]:
     return [definition.name for definition in catalogue.definitions]
 
 
-async def until_started(source: Any) -> None:
+async def wait_for_start(source: Any) -> None:
     async with asyncio.timeout(30):
         await source.started.wait()
     source.started.clear()
@@ -61,12 +61,12 @@ async def test_the_first_to_ask_fetches(
     catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
     source.listing = listing("b", "a", instructions="Be kind.", protocol_version="2026-07-28")
-    found = await catalogues.get(repo, LOCAL_PRINCIPAL)
-    assert names(found) == ["a", "b"]
-    assert found.find("a") is found.definitions[0]
-    assert found.find("c") is None
-    assert found.listing.instructions == "Be kind."
-    assert (found.age, found.stale, found.failure) == (0.0, False, None)
+    catalogue = await catalogues.get(repo, LOCAL_PRINCIPAL)
+    assert names(catalogue) == ["a", "b"]
+    assert catalogue.find("a") is catalogue.definitions[0]
+    assert catalogue.find("c") is None
+    assert catalogue.listing.instructions == "Be kind."
+    assert (catalogue.age, catalogue.stale, catalogue.failure) == (0.0, False, None)
     assert source.calls == [("repo", "local")]
 
 
@@ -101,8 +101,8 @@ async def test_past_its_ttl_it_still_serves_with_its_age_while_not_connected(
 ) -> None:
     await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(3600)
-    found = await catalogues.get(repo, LOCAL_PRINCIPAL)
-    assert (found.age, found.stale) == (3600.0, True)
+    catalogue = await catalogues.get(repo, LOCAL_PRINCIPAL)
+    assert (catalogue.age, catalogue.stale) == (3600.0, True)
     assert len(source.calls) == 1
 
 
@@ -164,7 +164,7 @@ async def test_a_server_with_ttl_zero_is_asked_each_time_and_nothing_is_kept(
     assert storage.listings == {}
 
 
-async def test_what_was_kept_before_a_ttl_was_set_to_zero_is_not_shown(
+async def test_a_copy_from_before_a_zero_ttl_is_not_shown(
     catalogues: CatalogueCache, source: Source, server: Callable[..., Server]
 ) -> None:
     await catalogues.get(server(), LOCAL_PRINCIPAL)
@@ -197,9 +197,9 @@ async def test_a_failed_fetch_leaves_the_kept_copy_with_its_age_and_the_cause(
     await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(90)
     source.error = SignInNeeded("the token has expired")
-    found = await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)
-    assert names(found) == ["a"]
-    assert (found.age, found.stale, found.failure) == (90.0, True, "the token has expired")
+    catalogue = await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)
+    assert names(catalogue) == ["a"]
+    assert (catalogue.age, catalogue.stale, catalogue.failure) == (90.0, True, "the token has expired")
     source.error = None
     assert (await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)).failure is None
 
@@ -213,7 +213,7 @@ async def test_a_failed_fresh_fetch_is_raised_though_a_copy_is_kept(
         await catalogues.get(repo, LOCAL_PRINCIPAL, fresh=True)
 
 
-async def test_what_is_no_fault_of_a_server_is_not_hidden_behind_a_kept_copy(
+async def test_our_own_failures_are_not_hidden_behind_a_cached_copy(
     catalogues: CatalogueCache, source: Source, repo: Server, clock: ManualClock
 ) -> None:
     await catalogues.get(repo, LOCAL_PRINCIPAL)
@@ -227,12 +227,12 @@ async def test_concurrent_callers_share_one_fetch(
     catalogues: CatalogueCache, source: Source, repo: Server
 ) -> None:
     source.gate.clear()
-    asking = [asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL)) for _ in range(10)]
-    await until_started(source)
+    catalogue_tasks = [asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL)) for _ in range(10)]
+    await wait_for_start(source)
     source.gate.set()
-    found = await asyncio.gather(*asking)
+    results = await asyncio.gather(*catalogue_tasks)
     assert len(source.calls) == 1
-    assert len({id(catalogue.contents) for catalogue in found}) == 1
+    assert len({id(catalogue.contents) for catalogue in results}) == 1
 
 
 async def test_a_caller_that_is_cancelled_does_not_take_the_fetch_with_it(
@@ -240,7 +240,7 @@ async def test_a_caller_that_is_cancelled_does_not_take_the_fetch_with_it(
 ) -> None:
     source.gate.clear()
     first, second = (asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL)) for _ in range(2))
-    await until_started(source)
+    await wait_for_start(source)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
@@ -266,9 +266,9 @@ async def test_list_changed_makes_everything_kept_stale_at_once(
     assert names(await catalogues.get(repo, BOB, connected=True)) == ["new"]
     await catalogues.list_changed("repo")
     elsewhere = CatalogueCache(source, storage, clock=clock)
-    kept = await elsewhere.peek(repo, ANN)
-    assert kept is not None
-    assert kept.stale
+    catalogue = await elsewhere.peek(repo, ANN)
+    assert catalogue is not None
+    assert catalogue.stale
 
 
 async def test_list_changed_of_another_server_changes_nothing(
@@ -285,11 +285,11 @@ async def test_a_fetch_that_list_changed_overtook_does_not_count_as_fresh(
 ) -> None:
     source.gate.clear()
     source.listing = listing("old")
-    asking = asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL))
-    await until_started(source)
+    catalogue_task = asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL))
+    await wait_for_start(source)
     await catalogues.list_changed("repo")
     source.gate.set()
-    assert names(await asking) == ["old"]
+    assert names(await catalogue_task) == ["old"]
     source.listing = listing("new")
     assert names(await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)) == ["new"]
 
@@ -302,25 +302,25 @@ async def test_a_fetch_that_list_changed_overtook_still_replaces_an_older_copy(
     source.started.clear()
     source.gate.clear()
     source.listing = listing("newer")
-    asking = asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL, fresh=True))
-    await until_started(source)
+    catalogue_task = asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL, fresh=True))
+    await wait_for_start(source)
     await catalogues.list_changed("repo")
     source.gate.set()
-    await asking
-    kept = await catalogues.peek(repo, LOCAL_PRINCIPAL)
-    assert kept is not None
-    assert names(kept) == ["newer"]
-    assert kept.stale
+    await catalogue_task
+    catalogue = await catalogues.peek(repo, LOCAL_PRINCIPAL)
+    assert catalogue is not None
+    assert names(catalogue) == ["newer"]
+    assert catalogue.stale
 
 
-async def test_who_asks_after_list_changed_does_not_join_an_older_fetch_nor_lose_to_it(
+async def test_a_request_after_list_changed_starts_a_new_fetch_and_uses_it(
     catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
     gate = asyncio.Event()
     source.gate = gate
     source.listing = listing("old")
     older = asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL))
-    await until_started(source)
+    await wait_for_start(source)
     await catalogues.list_changed("repo")
     source.gate = asyncio.Event()
     source.gate.set()
@@ -328,13 +328,13 @@ async def test_who_asks_after_list_changed_does_not_join_an_older_fetch_nor_lose
     assert names(await catalogues.get(repo, LOCAL_PRINCIPAL)) == ["new"]
     gate.set()
     assert names(await older) == ["old"]
-    found = await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)
-    assert names(found) == ["new"]
-    assert not found.stale
+    catalogue = await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)
+    assert names(catalogue) == ["new"]
+    assert not catalogue.stale
     assert len(source.calls) == 2
 
 
-async def test_a_private_listing_serves_only_who_fetched_it(
+async def test_a_private_listing_serves_only_its_principal(
     catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
     source.listing = listing("of_ann", scope=CacheScope.PRIVATE)
@@ -365,11 +365,11 @@ async def test_an_untrusted_server_cannot_declare_its_listing_public(
     server: Callable[..., Server],
     listing: Callable[..., RawListing],
 ) -> None:
-    untrusted = server(trust=Trust.UNTRUSTED)
+    untrusted_server = server(trust=Trust.UNTRUSTED)
     source.listing = listing("a", scope=CacheScope.PUBLIC)
-    await catalogues.get(untrusted, ANN)
-    assert await catalogues.peek(untrusted, BOB) is None
-    assert await catalogues.peek(untrusted, ANN) is not None
+    await catalogues.get(untrusted_server, ANN)
+    assert await catalogues.peek(untrusted_server, BOB) is None
+    assert await catalogues.peek(untrusted_server, ANN) is not None
 
 
 async def test_a_server_that_lost_trust_no_longer_shows_its_public_copy(
@@ -390,9 +390,9 @@ async def test_a_shared_connection_has_one_listing_for_all(
     listing: Callable[..., RawListing],
 ) -> None:
     source.listing = listing("a", scope=CacheScope.PRIVATE)
-    shared = server(shared=True)
-    await catalogues.get(shared, ANN)
-    assert await catalogues.peek(shared, BOB) is not None
+    shared_server = server(shared=True)
+    await catalogues.get(shared_server, ANN)
+    assert await catalogues.peek(shared_server, BOB) is not None
     assert await catalogues.peek(server(), BOB) is None
 
 
@@ -415,12 +415,12 @@ async def test_a_changed_entry_is_another_server(
     catalogues: CatalogueCache, source: Source, repo: Server
 ) -> None:
     await catalogues.get(repo, LOCAL_PRINCIPAL)
-    moved = replace(repo, transport=HttpSpec("http://localhost:4011/mcp"))
-    assert await catalogues.peek(moved, LOCAL_PRINCIPAL) is None
+    moved_server = replace(repo, transport=HttpSpec("http://localhost:4011/mcp"))
+    assert await catalogues.peek(moved_server, LOCAL_PRINCIPAL) is None
     assert await catalogues.peek(replace(repo, label="new label"), LOCAL_PRINCIPAL) is not None
 
 
-async def test_forgetting_a_principal_drops_what_its_credentials_fetched(
+async def test_forgetting_a_principal_drops_listings_of_its_credentials(
     catalogues: CatalogueCache, repo: Server
 ) -> None:
     await catalogues.get(repo, ANN)
@@ -437,11 +437,11 @@ async def test_a_fetch_that_was_under_way_when_it_was_forgotten_is_not_kept(
     catalogues: CatalogueCache, source: Source, repo: Server, whose: Principal | None
 ) -> None:
     source.gate.clear()
-    asking = asyncio.create_task(catalogues.get(repo, ANN))
-    await until_started(source)
+    catalogue_task = asyncio.create_task(catalogues.get(repo, ANN))
+    await wait_for_start(source)
     await catalogues.forget("repo", whose)
     source.gate.set()
-    await asking
+    await catalogue_task
     assert await catalogues.peek(repo, ANN) is None
 
 
@@ -464,9 +464,9 @@ async def test_a_copy_from_the_future_is_stale_and_has_no_negative_age(
 ) -> None:
     await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(-3600)
-    kept = await catalogues.peek(repo, LOCAL_PRINCIPAL)
-    assert kept is not None
-    assert (kept.age, kept.stale) == (0.0, True)
+    catalogue = await catalogues.peek(repo, LOCAL_PRINCIPAL)
+    assert catalogue is not None
+    assert (catalogue.age, catalogue.stale) == (0.0, True)
 
 
 async def test_another_process_finds_it_in_storage(
@@ -478,30 +478,33 @@ async def test_another_process_finds_it_in_storage(
     await writer.close()
     clock.forward(30)
     reader = SqliteListingStorage(tmp_path / CATALOGUE_FILE_NAME)
-    found = await CatalogueCache(source, reader, clock=clock).get(repo, LOCAL_PRINCIPAL, connected=True)
+    catalogue = await CatalogueCache(source, reader, clock=clock).get(repo, LOCAL_PRINCIPAL, connected=True)
     await reader.close()
     assert len(source.calls) == 1
-    assert names(found) == ["a", "b"]
-    assert found.age == 30.0
-    assert found.ttl == 100.0
-    assert found.listing == replace(source.listing, ttl=None)
+    assert names(catalogue) == ["a", "b"]
+    assert catalogue.age == 30.0
+    assert catalogue.ttl == 100.0
+    assert catalogue.listing == replace(source.listing, ttl=None)
 
 
-async def test_what_another_process_fetched_meanwhile_replaces_a_stale_copy(
+async def test_a_listing_of_another_process_replaces_a_stale_copy(
     source: Source,
     storage: MemoryListingStorage,
     clock: ManualClock,
     repo: Server,
     listing: Callable[..., RawListing],
 ) -> None:
-    mine, theirs = CatalogueCache(source, storage, clock=clock), CatalogueCache(source, storage, clock=clock)
-    await mine.get(repo, LOCAL_PRINCIPAL)
+    catalogue_cache, other_catalogue_cache = (
+        CatalogueCache(source, storage, clock=clock),
+        CatalogueCache(source, storage, clock=clock),
+    )
+    await catalogue_cache.get(repo, LOCAL_PRINCIPAL)
     clock.forward(100)
     source.listing = listing("new")
-    await theirs.get(repo, LOCAL_PRINCIPAL, fresh=True)
-    found = await mine.get(repo, LOCAL_PRINCIPAL)
-    assert names(found) == ["new"]
-    assert not found.stale
+    await other_catalogue_cache.get(repo, LOCAL_PRINCIPAL, fresh=True)
+    catalogue = await catalogue_cache.get(repo, LOCAL_PRINCIPAL)
+    assert names(catalogue) == ["new"]
+    assert not catalogue.stale
     assert len(source.calls) == 2
 
 
@@ -511,21 +514,21 @@ async def test_integers_beyond_64_bits_come_back_exact_from_storage(
     schema = {"type": "object", "properties": {"n": {"maximum": 2**64 + 1}}}
     source.listing = RawListing(tools=(tool("a", inputSchema=schema),))
     await CatalogueCache(source, storage, clock=clock).get(repo, LOCAL_PRINCIPAL)
-    found = await CatalogueCache(source, storage, clock=clock).peek(repo, LOCAL_PRINCIPAL)
-    assert found is not None
-    assert found.definitions[0].input_schema == schema
+    catalogue = await CatalogueCache(source, storage, clock=clock).peek(repo, LOCAL_PRINCIPAL)
+    assert catalogue is not None
+    assert catalogue.definitions[0].input_schema == schema
 
 
 async def test_a_broken_tool_is_quarantined_after_loading_as_after_fetching(
     source: Source, storage: MemoryListingStorage, clock: ManualClock, repo: Server, tool: Any
 ) -> None:
     source.listing = RawListing(tools=(tool("b"), {"name": 5}, tool("b"), tool("c", title=5)))
-    fetched = await CatalogueCache(source, storage, clock=clock).get(repo, LOCAL_PRINCIPAL)
-    loaded = await CatalogueCache(source, storage, clock=clock).peek(repo, LOCAL_PRINCIPAL)
-    assert loaded is not None
-    assert loaded.contents == fetched.contents
-    assert len(loaded.quarantined) == 2
-    assert len(loaded.contents.remarks) == 1
+    catalogue = await CatalogueCache(source, storage, clock=clock).get(repo, LOCAL_PRINCIPAL)
+    loaded_catalogue = await CatalogueCache(source, storage, clock=clock).peek(repo, LOCAL_PRINCIPAL)
+    assert loaded_catalogue is not None
+    assert loaded_catalogue.contents == catalogue.contents
+    assert len(loaded_catalogue.quarantined) == 2
+    assert len(loaded_catalogue.contents.remarks) == 1
 
 
 async def test_a_listing_that_cannot_be_written_is_used_but_not_stored(
@@ -541,9 +544,9 @@ async def test_a_listing_that_cannot_be_written_is_used_but_not_stored(
         deep = [deep]
     source.listing = RawListing(tools=(tool("a"), tool("b", _meta=deep)))
     catalogues = CatalogueCache(source, storage, clock=clock)
-    found = await catalogues.get(repo, LOCAL_PRINCIPAL)
-    assert names(found) == ["a"]
-    assert [entry.name for entry in found.quarantined] == ["b"]
+    catalogue = await catalogues.get(repo, LOCAL_PRINCIPAL)
+    assert names(catalogue) == ["a"]
+    assert [entry.name for entry in catalogue.quarantined] == ["b"]
     assert await catalogues.peek(repo, LOCAL_PRINCIPAL) is not None
     assert await CatalogueCache(source, storage, clock=clock).peek(repo, LOCAL_PRINCIPAL) is None
     assert "not stored" in caplog.text
@@ -559,9 +562,9 @@ async def test_bytes_that_were_tampered_with_are_dropped_and_fetched_again(
 ) -> None:
     source.listing = listing("a")
     await CatalogueCache(source, storage, clock=clock).get(repo, LOCAL_PRINCIPAL)
-    stored = storage.listings
-    for key, entry in stored.items():
-        stored[key] = replace(entry, body=entry.body.replace(b'"a"', b'"x"'))
+    listings = storage.listings
+    for key, entry in listings.items():
+        listings[key] = replace(entry, body=entry.body.replace(b'"a"', b'"x"'))
     with caplog.at_level(logging.WARNING):
         assert names(await CatalogueCache(source, storage, clock=clock).get(repo, LOCAL_PRINCIPAL)) == ["a"]
     assert "dropped" in caplog.text
@@ -583,7 +586,7 @@ async def test_a_further_check_sees_the_server(
     assert names(await catalogues.get(local, LOCAL_PRINCIPAL)) == ["a", "b"]
 
 
-async def test_what_does_not_fit_in_memory_is_loaded_again(
+async def test_listings_evicted_from_memory_are_loaded_again(
     source: Source, storage: MemoryListingStorage, clock: ManualClock, server: Callable[..., Server]
 ) -> None:
     catalogues = CatalogueCache(source, storage, clock=clock, capacity=2)
@@ -606,7 +609,7 @@ async def test_principals_with_equal_listings_share_one_copy_in_memory(
     assert len(source.calls) == 2
 
 
-async def test_a_copy_that_nobody_holds_is_not_kept_alive(
+async def test_an_unreferenced_copy_is_freed(
     catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
     contents = weakref.ref((await catalogues.get(repo, ANN)).contents)
@@ -628,10 +631,10 @@ class SlowStorage(MemoryListingStorage):
 
     async def load(self, keys: Any, *, newer_than: float = 0.0) -> StoredListing | None:
         self.loads += 1
-        found = await super().load(keys, newer_than=newer_than)
+        loaded_entries = await super().load(keys, newer_than=newer_than)
         self.loading.set()
         await self.gate.wait()
-        return found
+        return loaded_entries
 
 
 @pytest.fixture
@@ -654,11 +657,11 @@ async def test_concurrent_callers_share_one_load(
     slow: SlowStorage, source: Source, clock: ManualClock, repo: Server
 ) -> None:
     catalogues = CatalogueCache(source, slow, clock=clock)
-    asking = [asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL)) for _ in range(5)]
+    catalogue_tasks = [asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL)) for _ in range(5)]
     await slow.loading.wait()
     slow.gate.set()
-    for found in await asyncio.gather(*asking):
-        assert names(found) == ["old"]
+    for result in await asyncio.gather(*catalogue_tasks):
+        assert names(result) == ["old"]
     assert slow.loads == 1
     assert source.calls == []
 
@@ -667,27 +670,27 @@ async def test_a_load_that_list_changed_overtook_is_stale(
     slow: SlowStorage, source: Source, clock: ManualClock, repo: Server
 ) -> None:
     catalogues = CatalogueCache(source, slow, clock=clock)
-    asking = asyncio.create_task(catalogues.peek(repo, LOCAL_PRINCIPAL))
+    catalogue_task = asyncio.create_task(catalogues.peek(repo, LOCAL_PRINCIPAL))
     await slow.loading.wait()
     await catalogues.list_changed("repo")
     slow.gate.set()
-    found = await asking
-    assert found is not None
-    assert found.stale
+    catalogue = await catalogue_task
+    assert catalogue is not None
+    assert catalogue.stale
 
 
 async def test_a_load_that_was_under_way_when_it_was_forgotten_is_not_shown(
     slow: SlowStorage, source: Source, clock: ManualClock, repo: Server
 ) -> None:
     catalogues = CatalogueCache(source, slow, clock=clock)
-    asking = asyncio.create_task(catalogues.peek(repo, LOCAL_PRINCIPAL))
+    catalogue_task = asyncio.create_task(catalogues.peek(repo, LOCAL_PRINCIPAL))
     await slow.loading.wait()
     await catalogues.forget("repo")
     slow.gate.set()
-    assert await asking is None
+    assert await catalogue_task is None
 
 
-async def test_a_load_does_not_replace_what_was_fetched_meanwhile(
+async def test_a_load_does_not_replace_a_newer_fetch(
     source: Source, clock: ManualClock, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
     slow, opened = SlowStorage(), asyncio.Event()

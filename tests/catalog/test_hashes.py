@@ -57,10 +57,10 @@ def test_every_part_counts(change: dict[str, Any]) -> None:
 
 
 def test_integers_beyond_64_bits_are_told_apart() -> None:
-    def limited(number: int) -> Definition:
+    def with_maximum(number: int) -> Definition:
         return replace(BASE, input_schema={"maximum": number})
 
-    assert definition_hash(limited(2**70)) != definition_hash(limited(2**70 + 1))
+    assert definition_hash(with_maximum(2**70)) != definition_hash(with_maximum(2**70 + 1))
     assert float(2**70) == float(2**70 + 1)
 
 
@@ -69,7 +69,7 @@ def test_the_order_of_an_array_counts() -> None:
     assert definition_hash(one) != definition_hash(other)
 
 
-def test_whose_tool_it_is_and_what_else_the_server_sent_does_not_count() -> None:
+def test_the_hash_ignores_the_server_and_unknown_fields() -> None:
     assert definition_hash(replace(BASE, server_id="x", raw={"_meta": 1})) == definition_hash(BASE)
 
 
@@ -89,7 +89,7 @@ def test_another_process_with_another_hash_seed_gets_the_same_hash() -> None:
         "from toolyard.types.tool import Definition\n"
         "print(definition_hash(Definition('s', 'n', None, 'ü\\ud800', {'b': 1.5e300, 'a': [{}]})))"
     )
-    printed = {
+    stdouts = {
         subprocess.run(
             [sys.executable, "-c", program],
             env={"PYTHONHASHSEED": seed},
@@ -99,7 +99,7 @@ def test_another_process_with_another_hash_seed_gets_the_same_hash() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(printed) == 1
+    assert len(stdouts) == 1
 
 
 @given(st.text(), st.dictionaries(st.text(), st.integers() | st.text()))
@@ -124,7 +124,7 @@ def test_no_text_is_too_odd_to_be_hashed(description: str, schema: dict[str, Any
         {"id": "other"},
     ],
 )
-def test_what_may_change_the_tools_changes_the_entry_hash(
+def test_settings_that_may_change_the_tools_change_the_entry_hash(
     server: Callable[..., Server], change: dict[str, Any]
 ) -> None:
     assert entry_hash(replace(server(), **change)) != entry_hash(server())
@@ -141,7 +141,5 @@ def test_what_may_change_the_tools_changes_the_entry_hash(
         {"cache_ttl": 5.0},
     ],
 )
-def test_what_cannot_change_the_tools_keeps_the_entry_hash(
-    server: Callable[..., Server], change: dict[str, Any]
-) -> None:
+def test_other_settings_keep_the_entry_hash(server: Callable[..., Server], change: dict[str, Any]) -> None:
     assert entry_hash(replace(server(), **change)) == entry_hash(server())

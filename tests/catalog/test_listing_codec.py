@@ -29,9 +29,7 @@ values = st.recursive(
 
 
 @given(st.lists(values, max_size=4), st.dictionaries(st.text(), values, max_size=3), st.none() | st.text())
-def test_what_was_written_is_read_again_exactly(
-    tools: list[Any], info: Any, instructions: str | None
-) -> None:
+def test_values_round_trip_exactly(tools: list[Any], info: Any, instructions: str | None) -> None:
     listing = RawListing(tools=tuple(tools), server_info=info, instructions=instructions)
     again = decode_listing(encode_listing(listing))
     assert again == listing
@@ -55,11 +53,11 @@ def validate_and_parse(*parameters: object) -> tuple[ValidatedListing, Validated
     """Return the listing of tools that have one parameter each, as fetched and as loaded."""
     tools = [{"name": f"t{n}", "inputSchema": {"properties": {"a": one}}} for n, one in enumerate(parameters)]
     body = encode_listing(RawListing(tools=tuple(tools)))
-    fetched, _ = validate_listing("s", decode_listing(body), None)
-    loaded = parse_stored_listing("s", body, None)
+    decoded_listing, _ = validate_listing("s", decode_listing(body), None)
+    stored_listing = parse_stored_listing("s", body, None)
     # Byte for byte: 1, 1.0 and true are equal in Python.
-    assert encode_listing(fetched.listing) == encode_listing(loaded.listing) == body
-    return fetched, loaded
+    assert encode_listing(decoded_listing.listing) == encode_listing(stored_listing.listing) == body
+    return decoded_listing, stored_listing
 
 
 def test_equal_parameters_of_several_tools_are_in_memory_once() -> None:
@@ -86,7 +84,7 @@ def test_a_lone_surrogate_survives() -> None:
     assert decode_listing(encode_listing(listing)) == listing
 
 
-def test_what_cannot_be_written_is_said_so() -> None:
+def test_unencodable_values_are_reported() -> None:
     deep: Any = []
     for _ in range(100_000):
         deep = [deep]

@@ -35,7 +35,7 @@ def test_failing_to_read_one_does_too() -> None:
     assert gc.isenabled()
 
 
-def test_what_the_process_froze_for_itself_stays_frozen() -> None:
+def test_objects_frozen_by_the_process_stay_frozen() -> None:
     gc.freeze()
     frozen = gc.get_freeze_count()
     parse_stored_listing("s", LARGE, None)

@@ -27,56 +27,56 @@ def server(id: str, *tools: str) -> ServerToolNames:
     return ServerToolNames(id, id, tools)
 
 
-def exposed(*groups: ServerToolNames, naming: NameAssigner | None = None) -> dict[str, str]:
+def map_exposed_names(*groups: ServerToolNames, naming: NameAssigner | None = None) -> dict[str, str]:
     """Return a map from canonical ids to exposed names."""
     names = (naming or NameAssigner()).names(groups)
     return {target.id: name for name, target in names.targets.items()}
 
 
 def test_a_tool_of_a_server_is_called_by_both() -> None:
-    assert exposed(server("github", "search")) == {"github/search": "github_search"}
+    assert map_exposed_names(server("github", "search")) == {"github/search": "github_search"}
 
 
 def test_a_tool_of_an_instance_is_called_by_its_slug() -> None:
     group = ServerToolNames("@ann/my-github", "my-github", ("search_code",), instance=True)
-    assert exposed(group) == {"@ann/my-github/search_code": "mcp_my-github__search_code"}
+    assert map_exposed_names(group) == {"@ann/my-github/search_code": "mcp_my-github__search_code"}
 
 
 def test_dashes_stay_as_they_are() -> None:
-    found = exposed(server("context7", "resolve-library-id", "query-docs"))
-    assert set(found.values()) == {"context7_resolve-library-id", "context7_query-docs"}
+    exposed_names = map_exposed_names(server("context7", "resolve-library-id", "query-docs"))
+    assert set(exposed_names.values()) == {"context7_resolve-library-id", "context7_query-docs"}
 
 
 def test_other_characters_become_underscores() -> None:
-    assert exposed(server("my.srv", "admin.tools/list")) == {
+    assert map_exposed_names(server("my.srv", "admin.tools/list")) == {
         "my.srv/admin.tools/list": "my_srv_admin_tools_list"
     }
 
 
 def test_a_long_name_keeps_its_ends_around_a_hash() -> None:
     tool = "begin" + "x" * 100 + "end"
-    (name,) = exposed(server("s", tool)).values()
+    (name,) = map_exposed_names(server("s", tool)).values()
     assert len(name) == 64
     assert name.startswith("s_begin")
     assert name.endswith("end")
 
 
 def test_exact_claimants_of_one_name_all_get_a_hash() -> None:
-    found = exposed(server("a", "b_c"), server("a_b", "c"))
-    assert len(set(found.values())) == 2
-    assert all(re.fullmatch(r"a_b_c_[0-9a-f]{8}", name) for name in found.values())
+    exposed_names = map_exposed_names(server("a", "b_c"), server("a_b", "c"))
+    assert len(set(exposed_names.values())) == 2
+    assert all(re.fullmatch(r"a_b_c_[0-9a-f]{8}", name) for name in exposed_names.values())
 
 
 def test_the_only_exact_claimant_keeps_the_name() -> None:
-    found = exposed(server("s", "a_b", "a.b", "a:b"))
-    assert found["s/a_b"] == "s_a_b"
-    assert re.fullmatch(r"s_a_b_[0-9a-f]{8}", found["s/a.b"])
-    assert re.fullmatch(r"s_a_b_[0-9a-f]{8}", found["s/a:b"])
-    assert found["s/a.b"] != found["s/a:b"]
+    exposed_names = map_exposed_names(server("s", "a_b", "a.b", "a:b"))
+    assert exposed_names["s/a_b"] == "s_a_b"
+    assert re.fullmatch(r"s_a_b_[0-9a-f]{8}", exposed_names["s/a.b"])
+    assert re.fullmatch(r"s_a_b_[0-9a-f]{8}", exposed_names["s/a:b"])
+    assert exposed_names["s/a.b"] != exposed_names["s/a:b"]
 
 
 def test_no_claimant_keeps_the_name_where_none_is_exact() -> None:
-    assert "s_a_b" not in exposed(server("s", "a.b", "a:b")).values()
+    assert "s_a_b" not in map_exposed_names(server("s", "a.b", "a:b")).values()
 
 
 def test_a_reserved_name_stays_with_its_owner_and_the_report_says_so() -> None:
@@ -97,24 +97,24 @@ def test_the_report_names_the_rivals_of_a_collision() -> None:
     assert "also claimed by a_b/c" in str(names.renamed_tools[0])
 
 
-def test_the_report_names_what_is_too_long() -> None:
+def test_the_report_names_overlong_names() -> None:
     (entry,) = NameAssigner().names([server("s", "x" * 70)]).renamed_tools
     assert entry.reason is RenameReason.LENGTH
 
 
 def test_a_server_that_publishes_the_hashed_name_of_another_tool_does_not_get_it() -> None:
     victim = server("web", "fetch")
-    taken = exposed(victim)["web/fetch"]
-    thief = server("web", "fetch", taken.removeprefix("web_"))
-    found = exposed(thief)
-    assert taken not in found.values()
-    assert len(set(found.values())) == 2
+    taken_name = map_exposed_names(victim)["web/fetch"]
+    thief = server("web", "fetch", taken_name.removeprefix("web_"))
+    exposed_names = map_exposed_names(thief)
+    assert taken_name not in exposed_names.values()
+    assert len(set(exposed_names.values())) == 2
 
 
 def test_not_even_where_its_own_words_are_that_name() -> None:
-    taken = exposed(server("s", "a.b", "a:b"))["s/a.b"]
-    found = exposed(server("s", "a.b", "a:b", taken.removeprefix("s_")))
-    assert taken not in found.values()
+    taken_name = map_exposed_names(server("s", "a.b", "a:b"))["s/a.b"]
+    exposed_names = map_exposed_names(server("s", "a.b", "a:b", taken_name.removeprefix("s_")))
+    assert taken_name not in exposed_names.values()
 
 
 def test_a_server_that_publishes_every_hashed_name_of_a_tool_breaks_nothing() -> None:
@@ -136,35 +136,35 @@ def test_the_same_tool_given_twice_is_one() -> None:
     assert len(NameAssigner().names([server("a", "b", "b"), server("a", "b")]).targets) == 1
 
 
-def test_an_unchanged_set_gets_the_same_object_as_long_as_somebody_holds_it() -> None:
+def test_an_unchanged_set_gets_the_same_object_while_it_is_referenced() -> None:
     naming = NameAssigner()
     names = naming.names([server("a", "b"), server("c", "d")])
     assert naming.names([server("c", "d"), server("a", "b")]) is names
 
 
-def test_names_of_sets_that_nobody_holds_are_freed() -> None:
+def test_unreferenced_sets_of_names_are_freed() -> None:
     naming = NameAssigner()
-    kept = naming.names([server("a", "b")])
-    freed = weakref.ref(naming.names([server("a", "b"), server("c", "d")]))
-    assert freed() is None
-    assert kept.find("a_b") is not None
+    cached_names = naming.names([server("a", "b")])
+    names_ref = weakref.ref(naming.names([server("a", "b"), server("c", "d")]))
+    assert names_ref() is None
+    assert cached_names.find("a_b") is not None
 
 
 def test_the_template_is_a_setting() -> None:
     naming = NameAssigner(NameTemplates(server="{tool}--{server}", instance="{slug}.{tool}"))
     groups = [server("github", "search"), ServerToolNames("@ann/gh", "gh", ("find",), instance=True)]
-    assert set(exposed(*groups, naming=naming).values()) == {"search--github", "gh_find"}
+    assert set(map_exposed_names(*groups, naming=naming).values()) == {"search--github", "gh_find"}
 
 
 @pytest.mark.parametrize("text", ["", "{server}", "{tool}{tool}", "{tool}_{user}", "{tool}}", "{tool}{"])
 def test_a_template_that_cannot_work_is_refused_with_its_setting(text: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as exc_info:
         NameTemplates(server=text)
-    assert caught.value.problems[0].path == "naming_template"
+    assert exc_info.value.problems[0].path == "naming_template"
 
 
 def test_a_template_of_literals_only_still_gives_sound_names() -> None:
-    (name,) = exposed(server("é", "ü"), naming=NameAssigner()).values()
+    (name,) = map_exposed_names(server("é", "ü"), naming=NameAssigner()).values()
     assert SOUND.fullmatch(name)
 
 
@@ -190,7 +190,7 @@ def test_another_process_gives_the_same_names() -> None:
         "ServerToolNames('a_b', 'a_b', ('c', 'ü'))]\n"
         "print(list(NameAssigner(NameTemplates(server='{server}_{tool}')).names(groups).targets.items()))"
     )
-    printed = {
+    stdouts = {
         subprocess.run(
             [sys.executable, "-c", program],
             env={"PYTHONHASHSEED": seed},
@@ -200,7 +200,7 @@ def test_another_process_gives_the_same_names() -> None:
         ).stdout
         for seed in ("1", "2", "3")
     }
-    assert len(printed) == 1
+    assert len(stdouts) == 1
 
 
 # Properties. Few letters, so that collisions are common; odd ones, so that replacements are.
@@ -246,12 +246,12 @@ def test_names_are_sound_unique_alphabetical_and_reversible(
 
 @given(st.lists(groups, max_size=5), st.randoms(use_true_random=False))
 def test_the_order_of_servers_and_tools_changes_nothing(some: list[ServerToolNames], chance: object) -> None:
-    mixed = [
+    reordered_groups = [
         ServerToolNames(group.id, group.label, tuple(reversed(group.tools)), group.instance)
         for group in reversed(some)
     ]
-    chance.shuffle(mixed)  # type: ignore[attr-defined]
-    one, other = NameAssigner().names(some), NameAssigner().names(mixed)
+    chance.shuffle(reordered_groups)  # type: ignore[attr-defined]
+    one, other = NameAssigner().names(some), NameAssigner().names(reordered_groups)
     assert dict(one.targets) == dict(other.targets)
     assert one.renamed_tools == other.renamed_tools
 
@@ -291,10 +291,12 @@ def test_no_reserved_name_is_ever_given(some: list[ServerToolNames]) -> None:
         ("my-desk", False, NameTemplates(server="{slug}:{tool}"), "my-desk_"),
     ],
 )
-def test_a_prefix_is_what_the_names_begin_with(
+def test_a_prefix_is_the_beginning_of_the_names(
     label: str, instance: bool, templates: NameTemplates, prefix: str
 ) -> None:
     naming = NameAssigner(templates)
     assert naming.prefix(label, instance=instance) == prefix
-    (name,) = exposed(ServerToolNames("id", label, ("t",), instance=instance), naming=naming).values()
+    (name,) = map_exposed_names(
+        ServerToolNames("id", label, ("t",), instance=instance), naming=naming
+    ).values()
     assert name == f"{prefix}t"

@@ -70,9 +70,9 @@ async def best(rounds: int, work: Callable[[], Awaitable[object]]) -> float:
     """Return the shortest time, in milliseconds."""
     times: list[float] = []
     for _ in range(rounds):
-        begun = time.process_time()
+        start = time.process_time()
         await work()
-        times.append((time.process_time() - begun) * 1000)
+        times.append((time.process_time() - start) * 1000)
     return min(times)
 
 
@@ -81,13 +81,13 @@ async def slowness() -> float:
     their weak points.
     """
 
-    async def known() -> None:
+    async def measure_known() -> None:
         tools = [
             {"name": f"tool {n}", "schema": {"a": {"type": "string"}, "b": [n] * 5}} for n in range(2000)
         ]
         json.loads(json.dumps(tools))
 
-    return 2 * max(1.0, await best(20, known) / REFERENCE_MILLISECONDS)
+    return 2 * max(1.0, await best(20, measure_known) / REFERENCE_MILLISECONDS)
 
 
 async def nothing(server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
@@ -104,13 +104,13 @@ async def test_ten_thousand_tools_are_loaded_in_less_than_150_milliseconds(tmp_p
     await CatalogueCache(fetch, storage).get(SERVER, LOCAL_PRINCIPAL)
 
     async def load() -> None:
-        found = await CatalogueCache(nothing, storage).peek(SERVER, LOCAL_PRINCIPAL)
-        assert found is not None
-        assert len(found.definitions) == TOOL_COUNT
+        catalogue = await CatalogueCache(nothing, storage).peek(SERVER, LOCAL_PRINCIPAL)
+        assert catalogue is not None
+        assert len(catalogue.definitions) == TOOL_COUNT
 
-    taken = await best(7, load)
+    seconds = await best(7, load)
     await storage.close()
-    assert taken < 150 * await slowness()
+    assert seconds < 150 * await slowness()
 
 
 async def test_ten_thousand_tools_are_named_in_less_than_50_milliseconds() -> None:
@@ -137,6 +137,6 @@ async def test_a_kept_catalogue_is_handed_out_in_less_than_a_tenth_of_a_millisec
         for _ in range(100):
             await catalogues.get(SERVER, LOCAL_PRINCIPAL, connected=True)
 
-    taken = await best(5, ask)
+    seconds = await best(5, ask)
     await storage.close()
-    assert taken / 100 < 0.1 * await slowness()
+    assert seconds / 100 < 0.1 * await slowness()

@@ -22,7 +22,7 @@ from toolyard.catalog.lock.storage import PinEntry, PinKey
 from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteListingStorage, SqlitePinEntryStorage
 
 KEY = ListingKey("repo", "entry", "public")
-STORED = StoredListing(KEY, "hash", 1_800_000_000.0, 60.0, b"body")
+STORED_LISTING = StoredListing(KEY, "hash", 1_800_000_000.0, 60.0, b"body")
 
 WRITER = """
 import asyncio, sys
@@ -57,7 +57,7 @@ async def storage(path: Path) -> AsyncIterator[SqliteListingStorage]:
     await storage.close()
 
 
-async def loaded(path: Path, key: ListingKey = KEY) -> StoredListing | None:
+async def load_listing(path: Path, key: ListingKey = KEY) -> StoredListing | None:
     storage = SqliteListingStorage(path)
     try:
         return await storage.load([key])
@@ -65,16 +65,16 @@ async def loaded(path: Path, key: ListingKey = KEY) -> StoredListing | None:
         await storage.close()
 
 
-async def test_it_outlives_the_one_who_wrote_it(path: Path, storage: SqliteListingStorage) -> None:
-    await storage.save(STORED)
-    assert await loaded(path) == STORED
+async def test_entries_outlive_their_writer(path: Path, storage: SqliteListingStorage) -> None:
+    await storage.save(STORED_LISTING)
+    assert await load_listing(path) == STORED_LISTING
 
 
 async def test_only_its_owner_can_read_it_and_its_side_files(
     path: Path, storage: SqliteListingStorage
 ) -> None:
-    await storage.save(STORED)
-    modes = {found.name: found.stat().st_mode & 0o777 for found in path.parent.iterdir()}
+    await storage.save(STORED_LISTING)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     assert modes[CATALOGUE_FILE_NAME] == 0o600
     assert f"{CATALOGUE_FILE_NAME}-wal" in modes
     assert set(modes.values()) == {0o600}
@@ -88,8 +88,8 @@ async def test_a_new_file_is_never_readable_by_others_not_even_for_a_moment(
         raise OSError("the mode was mended afterwards")
 
     monkeypatch.setattr(os, "fchmod", too_late)
-    await storage.save(STORED)
-    assert await storage.load([KEY]) == STORED
+    await storage.save(STORED_LISTING)
+    assert await storage.load([KEY]) == STORED_LISTING
 
 
 async def test_a_file_that_others_can_read_is_closed_to_them(
@@ -98,7 +98,7 @@ async def test_a_file_that_others_can_read_is_closed_to_them(
     path.parent.mkdir()
     path.touch(0o644)
     path.chmod(0o644)
-    await storage.save(STORED)
+    await storage.save(STORED_LISTING)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -108,32 +108,32 @@ async def test_making_it_touches_no_file(path: Path) -> None:
 
 
 async def test_it_opens_again_after_it_was_closed(storage: SqliteListingStorage) -> None:
-    await storage.save(STORED)
+    await storage.save(STORED_LISTING)
     await storage.close()
-    assert await storage.load([KEY]) == STORED
+    assert await storage.load([KEY]) == STORED_LISTING
 
 
 async def test_unchanged_contents_are_not_written_again(path: Path, storage: SqliteListingStorage) -> None:
-    large = replace(STORED, body=b"x" * 1_000_000)
+    large = replace(STORED_LISTING, body=b"x" * 1_000_000)
     await storage.save(large)
     await storage.close()
     size = path.stat().st_size
-    await storage.save(replace(large, fetched_at=STORED.fetched_at + 1))
+    await storage.save(replace(large, fetched_at=STORED_LISTING.fetched_at + 1))
     assert path.with_name(f"{CATALOGUE_FILE_NAME}-wal").stat().st_size < size / 10
 
 
 async def test_an_entry_of_a_clock_that_was_ahead_makes_room(storage: SqliteListingStorage) -> None:
-    await storage.save(replace(STORED, fetched_at=STORED.fetched_at + 3_000 * 86_400))
-    await storage.save(STORED)
-    assert await storage.load([STORED.key]) == STORED
+    await storage.save(replace(STORED_LISTING, fetched_at=STORED_LISTING.fetched_at + 3_000 * 86_400))
+    await storage.save(STORED_LISTING)
+    assert await storage.load([STORED_LISTING.key]) == STORED_LISTING
 
 
-async def test_entries_that_nobody_fetched_for_a_season_are_dropped(storage: SqliteListingStorage) -> None:
+async def test_entries_not_fetched_for_a_season_are_dropped(storage: SqliteListingStorage) -> None:
     old = ListingKey("gone", "entry", "public")
-    await storage.save(replace(STORED, key=old, fetched_at=STORED.fetched_at - 91 * 86_400))
-    await storage.save(STORED)
+    await storage.save(replace(STORED_LISTING, key=old, fetched_at=STORED_LISTING.fetched_at - 91 * 86_400))
+    await storage.save(STORED_LISTING)
     assert await storage.load([old]) is None
-    assert await storage.load([KEY]) == STORED
+    assert await storage.load([KEY]) == STORED_LISTING
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ async def test_a_corrupt_file_is_set_aside_and_a_new_one_begun(
     path.write_bytes(garbage)
     with caplog.at_level(logging.WARNING):
         assert await storage.load([KEY]) is None
-    await storage.save(STORED)
-    assert await loaded(path) == STORED
+    await storage.save(STORED_LISTING)
+    assert await load_listing(path) == STORED_LISTING
     assert path.with_name(f"{CATALOGUE_FILE_NAME}.broken").read_bytes() == garbage
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "corrupt" in caplog.text
@@ -155,12 +155,12 @@ async def test_a_corrupt_file_is_set_aside_and_a_new_one_begun(
 
 
 async def test_the_log_of_a_corrupt_file_goes_with_it(path: Path, storage: SqliteListingStorage) -> None:
-    await storage.save(STORED)
+    await storage.save(STORED_LISTING)
     reader = sqlite3.connect(path)  # During a read, SQLite leaves the log in place.
     reader.execute("SELECT * FROM catalogue").fetchall()
     assert path.with_name(f"{CATALOGUE_FILE_NAME}-wal").exists()
     storage._replace_corrupt_file(sqlite3.DatabaseError("malformed"))  # pyright: ignore[reportPrivateUsage]
-    assert sorted(found.name for found in path.parent.iterdir()) == [
+    assert sorted(file.name for file in path.parent.iterdir()) == [
         f"{CATALOGUE_FILE_NAME}.broken",
         f"{CATALOGUE_FILE_NAME}.broken-shm",
         f"{CATALOGUE_FILE_NAME}.broken-wal",
@@ -173,13 +173,15 @@ async def test_a_file_that_goes_bad_while_in_use_is_set_aside(
     path: Path, storage: SqliteListingStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(50):
-        await storage.save(replace(STORED, key=ListingKey(f"s{number}", "e", "public"), body=b"x" * 5000))
+        await storage.save(
+            replace(STORED_LISTING, key=ListingKey(f"s{number}", "e", "public"), body=b"x" * 5000)
+        )
     await storage.close()
     raw = bytearray(path.read_bytes())
     raw[4096:] = b"\xaa" * (len(raw) - 4096)
     path.write_bytes(raw)
-    await storage.save(STORED)
-    assert await storage.load([KEY]) == STORED
+    await storage.save(STORED_LISTING)
+    assert await storage.load([KEY]) == STORED_LISTING
     assert "corrupt" in caplog.text
     assert path.with_name(f"{CATALOGUE_FILE_NAME}.broken").exists()
 
@@ -190,10 +192,10 @@ async def test_accepted_definitions_survive_damage_to_the_listings(
     pins, key = SqlitePinEntryStorage(storage), PinKey("files", "its command")
     assert await pins.save(key, PinEntry(pins=b"accepted", seen=b"seen", saved_at=5.0))
     await storage.close()
-    with closing(sqlite3.connect(path)) as damaged, damaged:
-        damaged.execute("DROP TABLE catalogue")
-        damaged.execute("CREATE TABLE catalogue (something TEXT)")
-    await storage.save(STORED)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TABLE catalogue")
+        connection.execute("CREATE TABLE catalogue (something TEXT)")
+    await storage.save(STORED_LISTING)
     assert "corrupt" in caplog.text
     assert "tool definitions were kept" in caplog.text
     assert await pins.read([key]) == (PinEntry(1, b"accepted", b"seen", 5.0),)
@@ -205,9 +207,9 @@ async def test_pins_of_a_later_version_are_unavailable_for_that_reason(
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as later, later:
         later.execute("PRAGMA user_version = 99")
-    with pytest.raises(PinsUnavailable, match="later version") as caught:
+    with pytest.raises(PinsUnavailable, match="later version") as exc_info:
         await SqlitePinEntryStorage(storage).read([PinKey("files")])
-    assert "update Toolyard" in str(caught.value.hint)
+    assert "update Toolyard" in str(exc_info.value.hint)
 
 
 async def test_a_table_that_is_not_ours_is_set_aside(path: Path, storage: SqliteListingStorage) -> None:
@@ -216,19 +218,19 @@ async def test_a_table_that_is_not_ours_is_set_aside(path: Path, storage: Sqlite
         foreign.execute("PRAGMA user_version = 1")
         foreign.execute("CREATE TABLE catalogue (something TEXT)")
     foreign.close()
-    await storage.save(STORED)
-    assert await storage.load([KEY]) == STORED
+    await storage.save(STORED_LISTING)
+    assert await storage.load([KEY]) == STORED_LISTING
 
 
 async def test_a_fault_that_another_process_has_mended_is_not_mended_twice(
     path: Path, storage: SqliteListingStorage
 ) -> None:
-    await storage.save(STORED)
+    await storage.save(STORED_LISTING)
     path.rename(path.with_name("old.db"))
     successor = SqliteListingStorage(path)
-    await successor.save(replace(STORED, body=b"of the successor"))
+    await successor.save(replace(STORED_LISTING, body=b"of the successor"))
     storage._replace_corrupt_file(sqlite3.DatabaseError("seen on the old file"))  # pyright: ignore[reportPrivateUsage]
-    assert await successor.load([KEY]) == replace(STORED, body=b"of the successor")
+    assert await successor.load([KEY]) == replace(STORED_LISTING, body=b"of the successor")
     assert not path.with_name(f"{CATALOGUE_FILE_NAME}.broken").exists()
     await successor.close()
 
@@ -241,7 +243,7 @@ async def test_a_file_of_a_later_version_is_left_alone(
         later.execute("PRAGMA user_version = 99")
         later.execute("CREATE TABLE something (else_ TEXT)")
     later.close()
-    await storage.save(STORED)
+    await storage.save(STORED_LISTING)
     assert await storage.load([KEY]) is None
     assert caplog.text.count("later version") == 1
     with sqlite3.connect(path) as later:
@@ -252,10 +254,10 @@ async def test_a_file_of_a_later_version_is_left_alone(
 async def test_a_place_where_no_file_can_be_is_an_empty_storage(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    blocked = tmp_path / "file"
-    blocked.touch()
-    storage = SqliteListingStorage(blocked / CATALOGUE_FILE_NAME)
-    await storage.save(STORED)
+    blocking_file = tmp_path / "file"
+    blocking_file.touch()
+    storage = SqliteListingStorage(blocking_file / CATALOGUE_FILE_NAME)
+    await storage.save(STORED_LISTING)
     assert await storage.load([KEY]) is None
     assert "cannot be used" in caplog.text
 
@@ -282,22 +284,22 @@ async def test_processes_that_begin_and_write_at_once_lose_nothing(path: Path) -
     storage = SqliteListingStorage(path)
     for name in ("ann", "bob", "cid"):
         for number in range(rounds):
-            found = await storage.load([ListingKey(name, str(number), "public")])
-            assert found is not None, f"{name} {number} was lost"
-    shared = await storage.load([ListingKey("shared", "entry", "public")])
-    assert shared is not None
-    assert shared.fetched_at == 1000.0 + rounds - 1
-    assert shared.body == shared.content_hash.encode() * 2000
+            listings = await storage.load([ListingKey(name, str(number), "public")])
+            assert listings is not None, f"{name} {number} was lost"
+    shared_listing = await storage.load([ListingKey("shared", "entry", "public")])
+    assert shared_listing is not None
+    assert shared_listing.fetched_at == 1000.0 + rounds - 1
+    assert shared_listing.body == shared_listing.content_hash.encode() * 2000
     await storage.close()
 
 
 async def test_a_reader_is_not_held_up_by_a_writer(path: Path, storage: SqliteListingStorage) -> None:
-    await storage.save(STORED)
+    await storage.save(STORED_LISTING)
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     writer.execute("UPDATE catalogue SET ttl = 1")
     async with asyncio.timeout(30):
-        assert await storage.load([KEY]) == STORED
+        assert await storage.load([KEY]) == STORED_LISTING
     writer.execute("ROLLBACK")
     writer.close()
 
@@ -305,10 +307,12 @@ async def test_a_reader_is_not_held_up_by_a_writer(path: Path, storage: SqliteLi
 async def test_the_event_loop_runs_on_while_a_statement_waits(
     path: Path, storage: SqliteListingStorage
 ) -> None:
-    await storage.save(STORED)
+    await storage.save(STORED_LISTING)
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
-    saving = asyncio.create_task(storage.save(replace(STORED, fetched_at=STORED.fetched_at + 1)))
+    saving = asyncio.create_task(
+        storage.save(replace(STORED_LISTING, fetched_at=STORED_LISTING.fetched_at + 1))
+    )
     for _ in range(100):
         await asyncio.sleep(0)
     assert not saving.done()
@@ -318,12 +322,12 @@ async def test_the_event_loop_runs_on_while_a_statement_waits(
         await saving
 
 
-async def test_closing_waits_for_what_nobody_waits_for_any_more(path: Path) -> None:
+async def test_closing_waits_for_abandoned_writes(path: Path) -> None:
     storage = SqliteListingStorage(path)
-    await storage.save(STORED)
+    await storage.save(STORED_LISTING)
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
-    newer = replace(STORED, fetched_at=STORED.fetched_at + 1)
+    newer = replace(STORED_LISTING, fetched_at=STORED_LISTING.fetched_at + 1)
     saving = asyncio.create_task(storage.save(newer))
     await asyncio.sleep(0)
     await cancel(saving)
@@ -335,7 +339,7 @@ async def test_closing_waits_for_what_nobody_waits_for_any_more(path: Path) -> N
     async with asyncio.timeout(30):
         await closing
     assert not [each for each in os.listdir("/proc/self/fd") if _target(each) == str(path)]
-    assert await loaded(path) == newer
+    assert await load_listing(path) == newer
 
 
 def _target(descriptor: str) -> str:

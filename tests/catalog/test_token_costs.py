@@ -9,7 +9,7 @@ from toolyard.types.tool import Definition
 
 
 @pytest.mark.parametrize(
-    ("text", "counted"),
+    ("text", "token_count"),
     [
         (
             '{"name":"echo","description":"Echoes back the input string","inputSchema":{"type":"object",'
@@ -32,8 +32,8 @@ from toolyard.types.tool import Definition
     ],
     ids=["echo", "read", "chinese", "russian", "emoji"],
 )
-def test_the_estimate_is_near_what_o200k_base_counts(text: str, counted: int) -> None:
-    assert estimate_tokens(text) == pytest.approx(counted, rel=0.2)
+def test_the_estimate_is_near_the_count_of_o200k_base(text: str, token_count: int) -> None:
+    assert estimate_tokens(text) == pytest.approx(token_count, rel=0.2)
 
 
 def test_nothing_costs_nothing() -> None:
@@ -48,11 +48,11 @@ def test_more_text_never_costs_less(one: str, other: str) -> None:
 
 def test_a_definition_costs_its_name_description_and_input_schema() -> None:
     small = Definition("s", "t", input_schema={"type": "object"})
-    described = Definition(
+    definition = Definition(
         "s", "t", description="What it does, in many words.", input_schema={"type": "object"}
     )
     larger = Definition("s", "t", input_schema={"type": "object", "properties": {"n": {"maximum": 2**70}}})
-    assert 0 < estimate_definition_tokens(small) < estimate_definition_tokens(described)
+    assert 0 < estimate_definition_tokens(small) < estimate_definition_tokens(definition)
     assert estimate_definition_tokens(small) < estimate_definition_tokens(larger)
     assert estimate_definition_tokens(
         Definition("s", "t", input_schema={"type": "object"}, raw={"x": "y" * 999})

@@ -43,7 +43,7 @@ near_tools = st.fixed_dictionaries(
 )
 
 
-def nested(levels: int) -> dict[str, Any]:
+def nest_tool(levels: int) -> dict[str, Any]:
     """Return a tool with exactly so many levels."""
     inner: Any = {}
     for _ in range(levels - 3):
@@ -61,8 +61,8 @@ def test_a_sound_tool_becomes_a_definition() -> None:
         "annotations": {"readOnlyHint": True},
         "_meta": {"vendor": 1},
     }
-    judged = validate_tools("repo", [raw])
-    (definition,) = judged.definitions
+    validation = validate_tools("repo", [raw])
+    (definition,) = validation.definitions
     assert definition.id == "repo/search"
     assert definition.title == "Search"
     assert definition.description == "Finds."
@@ -70,8 +70,8 @@ def test_a_sound_tool_becomes_a_definition() -> None:
     assert definition.output_schema == {"type": "object"}
     assert definition.read_only_hint is True
     assert definition.raw is raw
-    assert judged.quarantined == ()
-    assert judged.remarks == ()
+    assert validation.quarantined == ()
+    assert validation.remarks == ()
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_a_sound_tool_becomes_a_definition() -> None:
     ],
 )
 def test_a_broken_tool_is_quarantined_alone_and_says_why(raw: object, reason: str) -> None:
-    judged = validate_tools("repo", [raw, {"name": "sound", "inputSchema": SCHEMA}])
-    assert [definition.name for definition in judged.definitions] == ["sound"]
-    (broken,) = judged.quarantined
+    validation = validate_tools("repo", [raw, {"name": "sound", "inputSchema": SCHEMA}])
+    assert [definition.name for definition in validation.definitions] == ["sound"]
+    (broken,) = validation.quarantined
     assert broken.reason == reason
     assert broken.raw is raw
 
@@ -134,10 +134,10 @@ def test_a_schema_without_a_type_or_with_references_is_sound(schema: dict[str, A
 def test_of_two_tools_with_one_name_the_first_stays() -> None:
     first = {"name": "a", "description": "first", "inputSchema": SCHEMA}
     second = {"name": "a", "description": "second", "inputSchema": SCHEMA}
-    judged = validate_tools("repo", [first, second])
-    assert [definition.description for definition in judged.definitions] == ["first"]
-    assert [entry.raw for entry in judged.quarantined] == [second]
-    assert "twice" in judged.quarantined[0].reason
+    validation = validate_tools("repo", [first, second])
+    assert [definition.description for definition in validation.definitions] == ["first"]
+    assert [entry.raw for entry in validation.quarantined] == [second]
+    assert "twice" in validation.quarantined[0].reason
 
 
 def test_a_remark_about_a_tool_that_is_set_apart_is_not_made() -> None:
@@ -151,16 +151,16 @@ def test_a_reason_repeats_nothing_that_deceives_a_terminal() -> None:
 
 
 def test_a_broken_tool_does_not_take_the_name_from_a_sound_one_after_it() -> None:
-    judged = validate_tools("repo", [{"name": "a"}, {"name": "a", "inputSchema": SCHEMA}])
-    assert [definition.name for definition in judged.definitions] == ["a"]
+    validation = validate_tools("repo", [{"name": "a"}, {"name": "a", "inputSchema": SCHEMA}])
+    assert [definition.name for definition in validation.definitions] == ["a"]
 
 
 @pytest.mark.parametrize("key", ["title", "description", "outputSchema", "annotations"])
 def test_an_odd_optional_part_is_ignored_with_a_remark(key: str) -> None:
-    judged = validate_tools("repo", [{"name": "a", "inputSchema": SCHEMA, key: 5}])
-    (definition,) = judged.definitions
+    validation = validate_tools("repo", [{"name": "a", "inputSchema": SCHEMA, key: 5}])
+    (definition,) = validation.definitions
     assert not getattr(definition, {"outputSchema": "output_schema"}.get(key, key))
-    (remark,) = judged.remarks
+    (remark,) = validation.remarks
     assert remark.text.startswith(f"{key} is a number")
 
 
@@ -169,7 +169,7 @@ def test_null_in_an_optional_part_means_that_it_is_absent() -> None:
     assert validate_tools("repo", [raw]).remarks == ()
 
 
-def test_a_title_among_the_annotations_serves_where_there_is_no_other() -> None:
+def test_a_title_among_the_annotations_is_the_fallback() -> None:
     raw = {"name": "a", "inputSchema": SCHEMA, "annotations": {"title": "A"}}
     assert validate_tools("repo", [raw]).definitions[0].title == "A"
     assert validate_tools("repo", [{**raw, "title": "B"}]).definitions[0].title == "B"
@@ -187,32 +187,34 @@ def test_definitions_are_sorted_by_name() -> None:
 
 def test_a_further_check_can_quarantine() -> None:
     tools = [{"name": "a", "inputSchema": {"x": 1}}, {"name": "b", "inputSchema": {}}]
-    judged = validate_tools("repo", tools, schema_check=lambda schema: "has an x" if "x" in schema else None)
-    assert [definition.name for definition in judged.definitions] == ["b"]
-    assert [entry.reason for entry in judged.quarantined] == ["has an x"]
+    validation = validate_tools(
+        "repo", tools, schema_check=lambda schema: "has an x" if "x" in schema else None
+    )
+    assert [definition.name for definition in validation.definitions] == ["b"]
+    assert [entry.reason for entry in validation.quarantined] == ["has an x"]
 
 
 def test_nesting_up_to_the_bound_is_sound_and_beyond_it_is_not() -> None:
-    assert validate_tools("repo", [nested(MAX_NESTING_LEVELS)]).quarantined == ()
-    (entry,) = validate_tools("repo", [nested(MAX_NESTING_LEVELS + 1)]).quarantined
+    assert validate_tools("repo", [nest_tool(MAX_NESTING_LEVELS)]).quarantined == ()
+    (entry,) = validate_tools("repo", [nest_tool(MAX_NESTING_LEVELS + 1)]).quarantined
     assert entry.name == "deep"
     assert entry.reason == f"it is nested more than {MAX_NESTING_LEVELS} levels deep"
     assert entry.raw is None
 
 
 def test_the_bound_is_the_one_that_orjson_proves_by_writing_a_listing() -> None:
-    assert has_bounded_depth(encode_listing(RawListing(tools=(nested(MAX_NESTING_LEVELS),))))
+    assert has_bounded_depth(encode_listing(RawListing(tools=(nest_tool(MAX_NESTING_LEVELS),))))
     with pytest.raises(TypeError):
-        orjson.dumps({"tools": (nested(MAX_NESTING_LEVELS + 1),)})
+        orjson.dumps({"tools": (nest_tool(MAX_NESTING_LEVELS + 1),)})
 
 
 def test_nesting_that_would_exhaust_the_stack_is_quarantined() -> None:
-    judged = validate_tools("repo", [nested(100_000), {"name": "sound", "inputSchema": SCHEMA}])
-    assert len(judged.quarantined) == 1
-    assert len(judged.definitions) == 1
+    validation = validate_tools("repo", [nest_tool(100_000), {"name": "sound", "inputSchema": SCHEMA}])
+    assert len(validation.quarantined) == 1
+    assert len(validation.definitions) == 1
 
 
-def test_what_never_was_json_does_not_hang_it() -> None:
+def test_values_beyond_json_do_not_hang_it() -> None:
     knot: list[Any] = []
     knot += [knot, knot, knot]
     (entry,) = validate_tools("repo", [{"name": "a", "inputSchema": {"x": knot}}]).quarantined
@@ -222,11 +224,11 @@ def test_what_never_was_json_does_not_hang_it() -> None:
 @given(st.lists(near_tools | json_values, max_size=6))
 def test_no_listing_raises_and_every_tool_is_accounted_for(tools: list[Any]) -> None:
     before = copy.deepcopy(tools)
-    judged = validate_tools("repo", tools)
-    assert len(judged.definitions) + len(judged.quarantined) == len(tools)
-    assert len({definition.name for definition in judged.definitions}) == len(judged.definitions)
+    validation = validate_tools("repo", tools)
+    assert len(validation.definitions) + len(validation.quarantined) == len(tools)
+    assert len({definition.name for definition in validation.definitions}) == len(validation.definitions)
     assert repr(tools) == repr(before)
-    for entry in judged.quarantined:
+    for entry in validation.quarantined:
         assert entry.reason
         assert str(entry).isprintable()
 
@@ -237,9 +239,9 @@ def test_a_tool_over_the_size_limit_is_quarantined_and_the_others_are_not() -> N
         {"name": "wide", "inputSchema": {"type": "object", "enum": [2**70] * 100}},
         {"name": "short", "inputSchema": SCHEMA},
     ]
-    validated = validate_tools("s", tools, max_tool_bytes=1_000)
-    assert [definition.name for definition in validated.definitions] == ["short"]
-    assert {(each.name, each.reason) for each in validated.quarantined} == {
+    validation = validate_tools("s", tools, max_tool_bytes=1_000)
+    assert [definition.name for definition in validation.definitions] == ["short"]
+    assert {(each.name, each.reason) for each in validation.quarantined} == {
         ("long", "its definition has more than 1,000 bytes"),
         ("wide", "its definition has more than 1,000 bytes"),
     }
@@ -256,9 +258,9 @@ def test_a_listing_with_one_huge_tool_keeps_the_others() -> None:
 
 
 def test_a_tool_without_an_input_schema_takes_any_arguments_and_has_a_remark() -> None:
-    found = validate_tools("repo", [{"name": "a"}])
-    assert [(each.name, each.input_schema) for each in found.definitions] == [("a", {})]
-    assert [str(each) for each in found.remarks] == [
+    validation = validate_tools("repo", [{"name": "a"}])
+    assert [(each.name, each.input_schema) for each in validation.definitions] == [("a", {})]
+    assert [str(each) for each in validation.remarks] == [
         "tool 'a' of server 'repo': it has no inputSchema, which counts as {}"
     ]
-    assert found.quarantined == ()
+    assert validation.quarantined == ()

@@ -47,37 +47,38 @@ class MemoryPinStorage:
         return True
 
 
-def instance(who: str) -> Server:
-    spec = InstanceRef(who, "words", None, f"i-{who}", SERVER)
+def instance(user: str) -> Server:
+    spec = InstanceRef(user, "words", None, f"i-{user}", SERVER)
     return Server(spec.server_id, HttpSpec("https://words.example/mcp"), instance=spec)
 
 
-def listed(who: str, instructions: str | None = None, **tools: str) -> ValidatedListing:
-    server_id = f"@{who}/words"
+def build_listing(user: str, instructions: str | None = None, **tools: str) -> ValidatedListing:
+    server_id = f"@{user}/words"
     definitions = tuple(
-        Definition(server_id, name, None, said, {"type": "object"}) for name, said in sorted(tools.items())
+        Definition(server_id, name, None, digest, {"type": "object"})
+        for name, digest in sorted(tools.items())
     )
-    said = sha256(repr((instructions, sorted(tools.items()))).encode()).hexdigest()
-    return ValidatedListing(server_id, said, RawListing(instructions=instructions), definitions)
+    digest = sha256(repr((instructions, sorted(tools.items()))).encode()).hexdigest()
+    return ValidatedListing(server_id, digest, RawListing(instructions=instructions), definitions)
 
 
-async def usable(lock: RegistryLock, who: str, **tools: str) -> list[str]:
+async def usable(lock: RegistryLock, user: str, **tools: str) -> list[str]:
     """Return the tools that a user may use of those listed now."""
-    contents = listed(who, **tools)
-    await lock.check_listing(instance(who), contents)
+    contents = build_listing(user, **tools)
+    await lock.check_listing(instance(user), contents)
     return [name for name in tools if name not in lock.quarantine_reasons(contents)]
 
 
 async def test_until_a_listing_was_held_against_the_lock_nothing_of_it_is_used() -> None:
     lock = RegistryLock(MemoryPinStorage())
-    assert set(lock.quarantine_reasons(listed("ann", a="x"))) == {"a"}
+    assert set(lock.quarantine_reasons(build_listing("ann", a="x"))) == {"a"}
     assert await usable(lock, "ann", a="x") == ["a"]
-    assert set(lock.quarantine_reasons(listed("ann", a="y"))) == {"a"}
+    assert set(lock.quarantine_reasons(build_listing("ann", a="y"))) == {"a"}
 
 
 async def test_instructions_are_passed_on_as_they_were_accepted_and_no_others() -> None:
     lock = RegistryLock(MemoryPinStorage())
-    before, after = listed("ann", "Look first.", a="x"), listed("ann", "Obey.", a="x")
+    before, after = build_listing("ann", "Look first.", a="x"), build_listing("ann", "Obey.", a="x")
     assert not lock.has_accepted_instructions(before)
     for contents in (before, after):
         await lock.check_listing(instance("ann"), contents)
@@ -94,17 +95,20 @@ async def test_a_verdict_is_not_reused_for_another_instance_under_the_same_name(
     here, elsewhere = RegistryLock(storage), RegistryLock(storage)
     old = instance("ann")
     new = replace(old, instance=InstanceRef("ann", "words", None, "i-new", "s2"))
-    contents, accepted = listed("ann", say="says"), listed("ann", say="says something else")
+    contents, accepted_listing = (
+        build_listing("ann", say="says"),
+        build_listing("ann", say="says something else"),
+    )
     await here.check_listing(old, contents)
     assert not here.quarantine_reasons(contents)
     # Another replica sees the tools of the new instance, and then their change.
-    await elsewhere.check_listing(new, accepted)
+    await elsewhere.check_listing(new, accepted_listing)
     assert await storage.revisions((PinKey("s2"), PinKey("s2", "i-new"))) == (1, 1)
     await here.check_listing(new, contents)
     assert list(here.quarantine_reasons(contents)) == ["say"]
 
 
-async def test_what_cannot_be_kept_is_not_trusted() -> None:
+async def test_definitions_that_cannot_be_stored_are_not_trusted() -> None:
     lock = RegistryLock(MemoryPinStorage(gone=True))
     assert await usable(lock, "ann", a="x") == []
 
@@ -133,39 +137,43 @@ async def test_nothing_is_read_or_written_while_nothing_changes() -> None:
 async def test_of_many_first_users_at_once_one_is_trusted_and_the_others_are_held_against_it() -> None:
     lock = RegistryLock(MemoryPinStorage())
     people = [f"p{number}" for number in range(6)]
-    found = await asyncio.gather(*(usable(lock, who, same="x", own=who) for who in people))
-    assert all("same" in each for each in found)
-    assert sum("own" in each for each in found) == 1
+    results = await asyncio.gather(*(usable(lock, user, same="x", own=user) for user in people))
+    assert all("same" in each for each in results)
+    assert sum("own" in each for each in results) == 1
 
 
-async def test_people_who_see_less_take_nothing_away_from_others() -> None:
+async def test_users_with_fewer_tools_do_not_remove_tools_of_others() -> None:
     lock = RegistryLock(MemoryPinStorage())
     assert await usable(lock, "ann", a="x", b="y") == ["a", "b"]
     assert await usable(lock, "bob", a="x") == ["a"]
     assert await lock.list_unaccepted_changes(PinKey(SERVER), "S") == []
     # One instance has a tool under another name: for the others nothing changes.
     assert await usable(lock, "cid", a="x", c="y") == ["a"]
-    (renamed,) = await lock.list_unaccepted_changes(PinKey(SERVER), "S")
-    assert (renamed.kind.value, renamed.was, renamed.tool) == ("renamed", "b", "c")
-    await lock.accept(PinKey(SERVER), "S", [renamed.key])
+    (unaccepted_change,) = await lock.list_unaccepted_changes(PinKey(SERVER), "S")
+    assert (unaccepted_change.kind.value, unaccepted_change.was, unaccepted_change.tool) == (
+        "renamed",
+        "b",
+        "c",
+    )
+    await lock.accept(PinKey(SERVER), "S", [unaccepted_change.key])
     assert await usable(lock, "cid", a="x", c="y") == ["a", "c"]
-    for who in ("ann", "dan"):
-        assert await usable(lock, who, a="x", b="y") == ["a", "b"]
+    for user in ("ann", "dan"):
+        assert await usable(lock, user, a="x", b="y") == ["a", "b"]
 
 
-async def test_looking_trusts_nothing_and_tells_what_is_different() -> None:
+async def test_viewing_trusts_nothing_and_reports_differences() -> None:
     memory = MemoryPinStorage()
     lock = RegistryLock(memory)
-    assert await lock.compare_preview(SERVER, build_pins(listed("", a="x"))) == {}
+    assert await lock.compare_preview(SERVER, build_pins(build_listing("", a="x"))) == {}
     assert memory.kept == {}
     await usable(lock, "ann", a="x")
-    assert set(await lock.compare_preview(SERVER, build_pins(listed("", a="y", b="z")))) == {"a", "b"}
+    assert set(await lock.compare_preview(SERVER, build_pins(build_listing("", a="y", b="z")))) == {"a", "b"}
     assert {each.tool for each in await lock.list_unaccepted_changes(PinKey(SERVER), "S")} == {"a", "b"}
-    assert await lock.compare_preview(SERVER, build_pins(listed("", a="x"))) == {}
+    assert await lock.compare_preview(SERVER, build_pins(build_listing("", a="x"))) == {}
     assert await lock.list_unaccepted_changes(PinKey(SERVER), "S") == []
 
 
-async def test_two_who_accept_at_once_both_do() -> None:
+async def test_two_simultaneous_acceptances_both_count() -> None:
     lock = RegistryLock(MemoryPinStorage())
     await usable(lock, "ann", a="x")
     await usable(lock, "ann", a="x", b="y", c="z")
@@ -192,7 +200,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_nobody_uses_what_was_not_accepted_for_them(steps: list[tuple[str, Any, Any]]) -> None:
+def test_only_definitions_accepted_for_a_user_are_usable(steps: list[tuple[str, Any, Any]]) -> None:
     asyncio.run(_walk(steps))
 
 
@@ -202,45 +210,51 @@ async def _walk(steps: list[tuple[str, Any, Any]]) -> None:
     everyone: dict[str, str] | None = None
     """The tools that an admin has accepted for everyone."""
     own: dict[str, set[tuple[str, str]]] = {"ann": set(), "bob": set()}
-    for step, who, what in steps:
+    for step, user, operation in steps:
         if step == "restart":
             lock = RegistryLock(memory)
         elif step == "list":
-            everyone = dict(what) if everyone is None else everyone
-            may = own[who] | set(everyone.items())
-            found = await usable(lock, who, **what)
-            assert set(found) == {name for name, said in what.items() if (name, said) in may}
-            own[who] |= {(name, what[name]) for name in found}
+            everyone = dict(operation) if everyone is None else everyone
+            may = own[user] | set(everyone.items())
+            usable_tools = await usable(lock, user, **operation)
+            assert set(usable_tools) == {
+                name for name, description in operation.items() if (name, description) in may
+            }
+            own[user] |= {(name, operation[name]) for name in usable_tools}
             # Of several definitions of one name, an instance uses the latest one that it received.
-            own[who] = {each for each in own[who] if each[0] not in found or what[each[0]] == each[1]}
+            own[user] = {
+                each for each in own[user] if each[0] not in usable_tools or operation[each[0]] == each[1]
+            }
         else:
-            place = PinKey(SERVER) if who == "everyone" else PinKey(SERVER, f"i-{who}")
+            place = PinKey(SERVER) if user == "everyone" else PinKey(SERVER, f"i-{user}")
             changes = await lock.list_unaccepted_changes(place, "S")
             if not changes:
                 continue
-            change = changes[what % len(changes)]
+            change = changes[operation % len(changes)]
             await lock.accept(place, "S", [change.key])
             assert change.after is not None
-            said = str(change.after.definition.get("description", ""))
-            if who == "everyone":
+            description = str(change.after.definition.get("description", ""))
+            if user == "everyone":
                 assert everyone is not None
-                everyone[change.tool] = said
+                everyone[change.tool] = description
             else:
-                gone = {change.tool, change.was}
-                own[who] = {each for each in own[who] if each[0] not in gone} | {(change.tool, said)}
+                tool_names = {change.tool, change.was}
+                own[user] = {each for each in own[user] if each[0] not in tool_names} | {
+                    (change.tool, description)
+                }
 
 
 async def test_a_listing_without_a_verdict_is_quarantined_until_it_is_compared_again() -> None:
     lock, ann, contents = (
         RegistryLock(MemoryPinStorage()),
         instance("ann"),
-        listed("ann", "Be kind.", read="r"),
+        build_listing("ann", "Be kind.", read="r"),
     )
     await lock.check_listing(ann, contents)
     assert lock.quarantine_reasons(contents) == {}
     # 4,096 other listings evict the verdict.
     for number in range(4096):
-        await lock.check_listing(ann, listed("ann", read=f"version {number}"))
+        await lock.check_listing(ann, build_listing("ann", read=f"version {number}"))
     assert list(lock.quarantine_reasons(contents)) == ["read"]
     assert not lock.has_accepted_instructions(contents)
     await lock.check_listing(ann, contents)

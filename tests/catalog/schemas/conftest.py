@@ -11,7 +11,7 @@ import pytest
 from toolyard.types.tool import Definition
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-COMBINED = {"anyOf", "oneOf", "allOf", "enum", "const", "not"}
+COMBINING_KEYWORDS = {"anyOf", "oneOf", "allOf", "enum", "const", "not"}
 STRICT_KEYWORDS = {
     "type", "title", "description", "properties", "required", "additionalProperties", "items", "anyOf",
     "enum", "const", "pattern", "format", "multipleOf", "minimum", "maximum", "exclusiveMinimum",
@@ -44,7 +44,7 @@ def subschemas(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def check_root(schema: dict[str, Any]) -> None:
     assert schema["type"] == "object"
     assert isinstance(schema["properties"], dict)
-    assert not COMBINED & set(schema)
+    assert not COMBINING_KEYWORDS & set(schema)
     for node in subschemas(schema):
         assert isinstance(node, dict)
         assert not {"$ref", "$defs", "definitions", "$schema", "$id", "allOf"} & set(node)

@@ -43,9 +43,9 @@ def test_all_interfaces_expect_the_same_input(schema: Any, text: str, expected: 
         parse_field_input(field, text)
     with pytest.raises(BadArguments, match=f"^“x” must be {expected}.$"):
         read_form((field,), {"arg-0": [text]})
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(Usage) as exc_info:
         coerce_key_values([f"x={text}"], root)
-    assert expected in caught.value.cause
+    assert expected in exc_info.value.cause
 
 
 def test_an_answer_to_a_server_is_checked_against_limits_and_arguments_are_not() -> None:
@@ -58,9 +58,9 @@ def test_an_answer_to_a_server_is_checked_against_limits_and_arguments_are_not()
     texts = {"arg-0": ["17"], "arg-1": ["nobody"]}
     fields = read_schema_fields(schema)
     assert read_form(fields, texts) == {"age": 17, "mail": "nobody"}
-    with pytest.raises(BadArguments) as caught:
+    with pytest.raises(BadArguments) as exc_info:
         read_form(fields, texts, strict=True)
-    assert caught.value.errors == {
+    assert exc_info.value.errors == {
         "arg-0": "“age” must be at least 18.",
         "arg-1": "“mail” must be an email address.",
     }

@@ -8,7 +8,7 @@ from toolyard.catalog.schemas.provider_schema import ProviderApi, build_provider
 from toolyard.types.tool import Definition
 
 
-def converted(schema: dict[str, Any]) -> dict[str, Any]:
+def convert_property(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the converted form of a property with this schema."""
     definition = Definition("repo", "search", input_schema={"properties": {"x": schema}})
     return build_provider_tool(definition, "repo_search", ProviderApi.GEMINI).tool["parameters"][
@@ -17,7 +17,7 @@ def converted(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "made"),
+    ("schema", "expected_schema"),
     [
         ({"type": ["string", "null"]}, {"type": "string", "nullable": True}),
         (
@@ -79,25 +79,27 @@ def converted(schema: dict[str, Any]) -> dict[str, Any]:
         ({"pattern": "^a"}, {"type": "string", "pattern": "^a"}),
     ],
 )
-def test_a_schema_is_said_in_the_words_that_gemini_knows(given: dict[str, Any], made: dict[str, Any]) -> None:
-    assert converted(given) == made
+def test_a_schema_is_said_in_the_words_that_gemini_knows(
+    schema: dict[str, Any], expected_schema: dict[str, Any]
+) -> None:
+    assert convert_property(schema) == expected_schema
 
 
 def test_anything_is_one_of_the_types_there_are() -> None:
-    branches = converted({"description": "Any."})["anyOf"]
+    branches = convert_property({"description": "Any."})["anyOf"]
     assert [branch["type"] for branch in branches] == ["string", "number", "boolean", "object", "array"]
     assert branches[0]["description"] == "Any."
     assert branches[-1]["items"]["anyOf"]
 
 
 def test_alternatives_that_only_require_are_folded_into_their_object() -> None:
-    made = converted(
+    gemini_schema = convert_property(
         {
             "type": "object",
             "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
             "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
         }
     )
-    assert set(made["properties"]) == {"a", "b"}
-    assert made["description"] == "Give one of these: a; or b."
-    assert "required" not in made
+    assert set(gemini_schema["properties"]) == {"a", "b"}
+    assert gemini_schema["description"] == "Give one of these: a; or b."
+    assert "required" not in gemini_schema

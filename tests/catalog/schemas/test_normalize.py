@@ -15,7 +15,7 @@ def plain(schema: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def nested_list(levels: int) -> list[Any]:
+def nest_list(levels: int) -> list[Any]:
     inner: list[Any] = []
     for _ in range(levels):
         inner = [inner]
@@ -37,7 +37,7 @@ def notes(schema: dict[str, Any]) -> list[str]:
         ("#/anyOf/1", {"anyOf": [{"type": "string"}, {"type": "number"}]}),
     ],
 )
-def test_a_reference_within_the_schema_is_replaced_by_what_it_names(
+def test_a_reference_within_the_schema_is_replaced_by_its_target(
     reference: str, definitions: dict[str, Any]
 ) -> None:
     result = plain({"properties": {"x": {"$ref": reference}}, **definitions})
@@ -46,7 +46,7 @@ def test_a_reference_within_the_schema_is_replaced_by_what_it_names(
     assert "definitions" not in result
 
 
-def test_what_stands_beside_a_reference_wins() -> None:
+def test_keywords_beside_a_reference_win() -> None:
     result = plain(
         {
             "properties": {"x": {"$ref": "#/$defs/p", "description": "Mine."}},
@@ -123,26 +123,26 @@ def test_references_that_double_each_other_do_not_fill_the_memory() -> None:
     for level in range(1, 60):
         pair = {"$ref": f"#/$defs/d{level - 1}"}
         bomb[f"d{level}"] = {"type": "object", "properties": {"l": pair, "r": pair}}
-    result, told = normalize_schema({"properties": {"x": {"$ref": "#/$defs/d59"}}, "$defs": bomb})
-    assert "the schema is too large with its references expanded; it was truncated" in told
+    result, notes = normalize_schema({"properties": {"x": {"$ref": "#/$defs/d59"}}, "$defs": bomb})
+    assert "the schema is too large with its references expanded; it was truncated" in notes
     assert len(repr(result)) < 5_000_000
 
 
 @pytest.mark.parametrize("heavy", [{"enum": list(range(9000))}, {"description": "x" * 500_000}])
 def test_references_to_something_heavy_do_not_fill_the_memory(heavy: dict[str, Any]) -> None:
     properties = {f"p{number}": {"$ref": "#/$defs/heavy"} for number in range(500)}
-    result, told = normalize_schema({"properties": properties, "$defs": {"heavy": heavy}})
-    assert told
+    result, notes = normalize_schema({"properties": properties, "$defs": {"heavy": heavy}})
+    assert notes
     assert len(repr(result)) < 5_000_000
 
 
-@pytest.mark.parametrize("data", [list(range(20_000)), nested_list(40), {"a": nested_list(200)}])
+@pytest.mark.parametrize("data", [list(range(20_000)), nest_list(40), {"a": nest_list(200)}])
 def test_data_that_is_too_large_or_too_deep_is_left_out_alone(data: Any) -> None:
-    result, told = normalize_schema(
+    result, notes = normalize_schema(
         {"properties": {"x": {"type": "string", "default": data}, "y": {"type": "number"}}}
     )
     assert result["properties"] == {"x": {"type": "string"}, "y": {"type": "number"}}
-    assert len(told) == 1
+    assert len(notes) == 1
 
 
 def test_a_long_chain_of_references_does_not_exhaust_the_stack() -> None:
@@ -165,7 +165,7 @@ def test_all_of_becomes_one() -> None:
     assert "allOf" not in result
 
 
-def test_all_of_keeps_what_both_allow() -> None:
+def test_all_of_keeps_the_intersection() -> None:
     both = plain(
         {"allOf": [{"type": ["string", "number"], "enum": [1, 2, 3]}, {"type": "integer", "enum": [2, 3, 4]}]}
     )

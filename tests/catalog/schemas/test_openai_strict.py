@@ -21,10 +21,10 @@ def strict(schema: dict[str, Any]) -> ProviderTool:
 
 
 def parameters(schema: dict[str, Any]) -> dict[str, Any]:
-    found = strict(schema)
-    assert found.strict, found.notes
-    assert found.tool["function"]["strict"] is True
-    return found.tool["function"]["parameters"]
+    strict_tool = strict(schema)
+    assert strict_tool.strict, strict_tool.notes
+    assert strict_tool.tool["function"]["strict"] is True
+    return strict_tool.tool["function"]["parameters"]
 
 
 def test_every_object_is_closed_and_every_property_required(rules: Rules) -> None:
@@ -49,7 +49,7 @@ def test_every_object_is_closed_and_every_property_required(rules: Rules) -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "made"),
+    ("schema", "expected_schema"),
     [
         ({"type": "string"}, {"type": ["string", "null"]}),
         ({"type": ["string", "null"]}, {"type": ["string", "null"]}),
@@ -70,8 +70,8 @@ def test_every_object_is_closed_and_every_property_required(rules: Rules) -> Non
         ),
     ],
 )
-def test_an_optional_property_may_be_null(given: dict[str, Any], made: dict[str, Any]) -> None:
-    assert parameters({"properties": {"x": given}})["properties"]["x"] == made
+def test_an_optional_property_may_be_null(schema: dict[str, Any], expected_schema: dict[str, Any]) -> None:
+    assert parameters({"properties": {"x": schema}})["properties"]["x"] == expected_schema
 
 
 def test_keywords_that_strict_mode_does_not_know_are_dropped() -> None:
@@ -148,14 +148,14 @@ def test_a_tool_without_parameters_is_strict() -> None:
         ),
     ],
 )
-def test_what_has_no_strict_form_falls_back_and_says_why(
+def test_schemas_without_a_strict_form_fall_back_with_a_reason(
     schema: dict[str, Any], reason: str, rules: Rules
 ) -> None:
-    found = strict(schema)
-    assert not found.strict
-    assert found.tool["function"]["strict"] is False
-    assert found.notes[0].startswith(f"not strict: {reason}")
-    rules["openai"](found.tool)
+    strict_tool = strict(schema)
+    assert not strict_tool.strict
+    assert strict_tool.tool["function"]["strict"] is False
+    assert strict_tool.notes[0].startswith(f"not strict: {reason}")
+    rules["openai"](strict_tool.tool)
 
 
 def test_ten_levels_are_strict_and_eleven_are_not() -> None:
@@ -170,7 +170,7 @@ def test_ten_levels_are_strict_and_eleven_are_not() -> None:
 
 
 def test_a_null_that_only_the_strict_form_allows_is_taken_out_of_the_arguments() -> None:
-    found = strict(
+    strict_tool = strict(
         {
             "properties": {
                 "city": {"type": "string"},
@@ -183,10 +183,10 @@ def test_a_null_that_only_the_strict_form_allows_is_taken_out_of_the_arguments()
             }
         }
     )
-    assert found.arguments(
+    assert strict_tool.arguments(
         {"city": None, "note": None, "at": {"x": None}, "list": [{"y": None}, {"y": 1}]}
     ) == {"note": None, "at": {}, "list": [{}, {"y": 1}]}
-    assert found.arguments({"city": "Bonn", "at": None, "list": None}) == {"city": "Bonn"}
+    assert strict_tool.arguments({"city": "Bonn", "at": None, "list": None}) == {"city": "Bonn"}
 
 
 def test_arguments_for_another_view_stay_as_they_are() -> None:
@@ -213,10 +213,10 @@ leaves = st.sampled_from(
 
 def objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.builds(
-        lambda properties, required: {
+        lambda properties, required_names: {
             "type": "object",
             "properties": properties,
-            "required": [name for name in properties if name in required],
+            "required": [name for name in properties if name in required_names],
         },
         st.dictionaries(st.sampled_from("abcd"), inner, min_size=1, max_size=4),
         st.sets(st.sampled_from("abcd")),
@@ -252,11 +252,11 @@ def _of_kind(kind: str, schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 @settings(deadline=None)
 @given(st.data())
-def test_what_a_model_can_say_in_strict_mode_is_what_the_server_accepts(data: st.DataObject) -> None:
+def test_the_server_accepts_every_strict_call(data: st.DataObject) -> None:
     raw = data.draw(objects(sound))
-    found = strict(raw)
-    assert found.strict
-    schema = found.tool["function"]["parameters"]
+    strict_tool = strict(raw)
+    assert strict_tool.strict
+    schema = strict_tool.tool["function"]["parameters"]
     arguments = data.draw(instances(schema))
     jsonschema_rs.validator_for(schema).validate(arguments)
-    jsonschema_rs.validator_for(raw).validate(found.arguments(arguments))
+    jsonschema_rs.validator_for(raw).validate(strict_tool.arguments(arguments))

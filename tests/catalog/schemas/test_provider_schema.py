@@ -34,8 +34,10 @@ def parameters(define: Define, schema: dict[str, Any], provider: ProviderApi) ->
 
 
 def test_openai_gets_a_function(define: Define) -> None:
-    found = build_provider_tool(define(CITY, description="Forecast."), "repo_search", ProviderApi.OPENAI)
-    assert found.tool == {
+    provider_tool = build_provider_tool(
+        define(CITY, description="Forecast."), "repo_search", ProviderApi.OPENAI
+    )
+    assert provider_tool.tool == {
         "type": "function",
         "function": {
             "name": "repo_search",
@@ -43,7 +45,7 @@ def test_openai_gets_a_function(define: Define) -> None:
             "parameters": {key: CITY[key] for key in ("type", "properties", "required")},
         },
     }
-    assert found.notes == ()
+    assert provider_tool.notes == ()
 
 
 def test_openai_responses_gets_a_flat_function_that_is_not_strict(define: Define) -> None:
@@ -84,8 +86,8 @@ def test_a_tool_without_parameters_has_an_empty_object(
     define: Define, provider: ProviderApi, rules: Rules
 ) -> None:
     for schema in ({}, {"type": "object"}, {"type": "object", "properties": {}}):
-        found = build_provider_tool(define(schema), "repo_search", provider)
-        rules[provider](found.tool)
+        provider_tool = build_provider_tool(define(schema), "repo_search", provider)
+        rules[provider](provider_tool.tool)
         assert parameters(define, schema, provider)["properties"] == {}
 
 
@@ -102,17 +104,19 @@ def test_alternatives_at_the_root_become_one_object(
             {"properties": {"url": {"type": "string"}}, "required": ["url"]},
         ],
     }
-    found = build_provider_tool(define(schema), "repo_search", provider)
-    rules[provider](found.tool)
+    provider_tool = build_provider_tool(define(schema), "repo_search", provider)
+    rules[provider](provider_tool.tool)
     result = parameters(define, schema, provider)
     assert set(result["properties"]) == {"id", "content", "url"}
     assert result["required"] == ["id"]
     assert result["description"] == "Give one of these: content; or url."
     assert "additionalProperties" not in result
-    assert found.notes == ("the alternatives at the root were merged into one object",)
+    assert provider_tool.notes == ("the alternatives at the root were merged into one object",)
 
 
-def test_what_every_alternative_requires_stays_required_and_marks_become_an_enum(define: Define) -> None:
+def test_properties_required_by_every_alternative_stay_required_and_marks_become_an_enum(
+    define: Define,
+) -> None:
     schema = {
         "oneOf": [
             {
@@ -135,7 +139,7 @@ def test_what_every_alternative_requires_stays_required_and_marks_become_an_enum
     assert "description" not in result
 
 
-def test_an_alternative_that_is_no_object_is_left_out(define: Define) -> None:
+def test_an_alternative_that_is_not_an_object_is_omitted(define: Define) -> None:
     schema = {"anyOf": [{"type": "string"}, {"properties": {"a": {}}, "required": ["a"]}]}
     result = parameters(define, schema, ProviderApi.OPENAI)
     assert set(result["properties"]) == {"a"}
@@ -150,12 +154,12 @@ def test_nothing_is_said_where_an_alternative_requires_nothing(define: Define) -
 @pytest.mark.parametrize("provider", ProviderApi)
 def test_a_note_repeats_nothing_that_deceives_a_terminal(define: Define, provider: ProviderApi) -> None:
     schema = {"properties": {"\x1b[2J": {"$ref": "\x1b[2J"}, "\u202e": {"oneOf": [{}]}}}
-    found = build_provider_tool(define(schema), "repo_search", provider)
-    assert found.notes
-    assert all(note.isprintable() for note in found.notes)
+    provider_tool = build_provider_tool(define(schema), "repo_search", provider)
+    assert provider_tool.notes
+    assert all(note.isprintable() for note in provider_tool.notes)
 
 
-def test_an_array_that_does_not_say_what_is_in_it_may_hold_anything(define: Define) -> None:
+def test_an_array_without_an_item_schema_may_hold_anything(define: Define) -> None:
     schema = {
         "properties": {
             "list": {"type": "array"},
@@ -168,12 +172,12 @@ def test_an_array_that_does_not_say_what_is_in_it_may_hold_anything(define: Defi
     assert parameters(define, schema, ProviderApi.ANTHROPIC)["properties"] == schema["properties"]
 
 
-def test_anthropic_does_not_get_arguments_whose_names_it_refuses(define: Define) -> None:
+def test_anthropic_does_not_get_arguments_with_invalid_names(define: Define) -> None:
     schema = {"properties": {"ok": {}, "not ok": {}, "x" * 65: {}}, "required": ["ok", "not ok"]}
-    found = build_provider_tool(define(schema), "repo_search", ProviderApi.ANTHROPIC)
-    assert found.tool["input_schema"]["properties"] == {"ok": {}}
-    assert found.tool["input_schema"]["required"] == ["ok"]
-    assert len(found.notes) == 2
+    provider_tool = build_provider_tool(define(schema), "repo_search", ProviderApi.ANTHROPIC)
+    assert provider_tool.tool["input_schema"]["properties"] == {"ok": {}}
+    assert provider_tool.tool["input_schema"]["required"] == ["ok"]
+    assert len(provider_tool.notes) == 2
 
 
 scraps = st.sampled_from(
@@ -225,15 +229,15 @@ def test_every_view_of_any_schema_keeps_the_rules_and_alters_nothing(
 ) -> None:
     before = copy.deepcopy(schema)
     for provider in ProviderApi:
-        found = build_provider_tool(Definition("s", "t", input_schema=schema), "s_t", provider)
-        rules[provider](found.tool)
-        if found.strict:
-            rules["strict"](found.tool["function"]["parameters"])
-        json.dumps(found.tool)
+        provider_tool = build_provider_tool(Definition("s", "t", input_schema=schema), "s_t", provider)
+        rules[provider](provider_tool.tool)
+        if provider_tool.strict:
+            rules["strict"](provider_tool.tool["function"]["parameters"])
+        json.dumps(provider_tool.tool)
     assert schema == before
 
 
-def nested(levels: int, inner: Any, wrap: Callable[[Any], Any]) -> Any:
+def nest(levels: int, inner: Any, wrap: Callable[[Any], Any]) -> Any:
     for _ in range(levels):
         inner = wrap(inner)
     return inner
@@ -243,20 +247,20 @@ def nested(levels: int, inner: Any, wrap: Callable[[Any], Any]) -> Any:
 @pytest.mark.parametrize(
     "schema",
     [
-        nested(120, {"type": "object"}, lambda inner: {"properties": {"a": inner}}),
-        nested(120, {"type": "string"}, lambda inner: {"type": "array", "items": inner}),
-        nested(120, {"type": "object"}, lambda inner: {"anyOf": [inner]}),
-        nested(120, {"type": "object"}, lambda inner: {"allOf": [inner]}),
-        {"properties": {"x": {"const": nested(240, 1, lambda inner: [inner])}}},
-        {"properties": {"x": {"enum": nested(240, [1], lambda inner: [inner])}}},
+        nest(120, {"type": "object"}, lambda inner: {"properties": {"a": inner}}),
+        nest(120, {"type": "string"}, lambda inner: {"type": "array", "items": inner}),
+        nest(120, {"type": "object"}, lambda inner: {"anyOf": [inner]}),
+        nest(120, {"type": "object"}, lambda inner: {"allOf": [inner]}),
+        {"properties": {"x": {"const": nest(240, 1, lambda inner: [inner])}}},
+        {"properties": {"x": {"enum": nest(240, [1], lambda inner: [inner])}}},
     ],
     ids=["properties", "items", "anyOf", "allOf", "const", "enum"],
 )
 def test_the_deepest_schema_that_is_let_in_has_a_view(
     provider: ProviderApi, schema: dict[str, Any], rules: Rules
 ) -> None:
-    found = build_provider_tool(Definition("s", "t", input_schema=schema), "s_t", provider)
-    rules[provider](found.tool)
+    provider_tool = build_provider_tool(Definition("s", "t", input_schema=schema), "s_t", provider)
+    rules[provider](provider_tool.tool)
 
 
 # A property: a view that is not strict never forbids what its server allows. Alternatives at the root and
@@ -277,13 +281,13 @@ limits = st.sampled_from(
 )
 
 
-def composed(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def compose_schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     properties = st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
-    required = st.lists(st.sampled_from("abc"), max_size=2, unique=True)
+    required_names = st.lists(st.sampled_from("abc"), max_size=2, unique=True)
     return st.one_of(
         st.fixed_dictionaries(
             {"type": st.just("object"), "properties": properties},
-            optional={"required": required, "additionalProperties": st.booleans() | inner},
+            optional={"required": required_names, "additionalProperties": st.booleans() | inner},
         ),
         st.fixed_dictionaries({"type": st.just("array"), "items": inner}),
         st.fixed_dictionaries({"anyOf": st.lists(inner, min_size=1, max_size=3)}),
@@ -303,21 +307,21 @@ definitions = {"s": {"type": "string"}, "n": {"type": "number", "maximum": 3}}
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.dictionaries(st.sampled_from("abc"), st.recursive(limits, composed, max_leaves=6), max_size=3),
+    st.dictionaries(st.sampled_from("abc"), st.recursive(limits, compose_schemas, max_leaves=6), max_size=3),
     st.lists(st.sampled_from("abc"), max_size=2, unique=True),
     st.lists(arguments, min_size=1, max_size=5),
 )
 def test_a_view_that_is_not_strict_allows_all_that_the_server_allows(
-    properties: dict[str, Any], required: list[str], candidates: list[Any]
+    properties: dict[str, Any], required_names: list[str], candidates: list[Any]
 ) -> None:
-    raw = {"type": "object", "properties": properties, "required": required, "$defs": definitions}
+    raw = {"type": "object", "properties": properties, "required": required_names, "$defs": definitions}
     accepts = jsonschema_rs.validator_for(raw).is_valid
     definition = Definition("s", "t", input_schema=raw)
-    seen = [
+    seen_schemas = [
         build_provider_tool(definition, "s_t", ProviderApi.OPENAI).tool["function"]["parameters"],
         build_provider_tool(definition, "s_t", ProviderApi.ANTHROPIC).tool["input_schema"],
     ]
     for candidate in candidates:
         if accepts(candidate):
-            for schema in seen:
+            for schema in seen_schemas:
                 jsonschema_rs.validator_for(schema).validate(candidate)

@@ -34,7 +34,7 @@ COMMANDS = {
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real-servers")]
 
 
-async def listed(name: str) -> RawListing:
+async def list_tools_raw(name: str) -> RawListing:
     command, *arguments = map(str, COMMANDS[name])
     async with asyncio.timeout(60):
         async with Client(StdioServerParameters(command=command, args=arguments), mode="legacy") as client:
@@ -47,7 +47,7 @@ async def listed(name: str) -> RawListing:
 @pytest.fixture(scope="module")
 def listings() -> dict[str, RawListing]:
     async def all_of_them() -> dict[str, RawListing]:
-        return {name: await listed(name) for name in COMMANDS}
+        return {name: await list_tools_raw(name) for name in COMMANDS}
 
     return asyncio.run(all_of_them())
 
@@ -68,17 +68,19 @@ def server(name: str) -> Server:
 
 async def test_their_tools_are_all_sound(catalogues: CatalogueCache, listings: dict[str, RawListing]) -> None:
     for name in COMMANDS:
-        found = await catalogues.get(server(name), LOCAL_PRINCIPAL)
-        assert len(found.definitions) == len(listings[name].tools) > 0
-        assert found.quarantined == ()
-        assert found.contents.remarks == ()
+        catalogue = await catalogues.get(server(name), LOCAL_PRINCIPAL)
+        assert len(catalogue.definitions) == len(listings[name].tools) > 0
+        assert catalogue.quarantined == ()
+        assert catalogue.contents.remarks == ()
 
 
 async def test_their_tools_have_plain_names(catalogues: CatalogueCache) -> None:
     groups = []
     for name in COMMANDS:
-        found = await catalogues.get(server(name), LOCAL_PRINCIPAL)
-        groups.append(ServerToolNames(name, name, tuple(definition.name for definition in found.definitions)))
+        catalogue = await catalogues.get(server(name), LOCAL_PRINCIPAL)
+        groups.append(
+            ServerToolNames(name, name, tuple(definition.name for definition in catalogue.definitions))
+        )
     names = NameAssigner().names(groups)
     assert names.renamed_tools == ()
     assert names.find("filesystem_read_text_file") == ("filesystem", "read_text_file")
@@ -90,14 +92,14 @@ async def test_their_tools_have_a_sound_view_for_every_provider(
 ) -> None:
     for name in COMMANDS:
         for definition in (await catalogues.get(server(name), LOCAL_PRINCIPAL)).definitions:
-            found = build_provider_tool(definition, f"{name}_{definition.name}", provider)
-            rules[provider](found.tool)
-            assert found.notes == (), definition.id
+            provider_tool = build_provider_tool(definition, f"{name}_{definition.name}", provider)
+            rules[provider](provider_tool.tool)
+            assert provider_tool.notes == (), definition.id
             if provider is ProviderApi.OPENAI_STRICT:
-                assert found.strict, definition.id
-                rules["strict"](found.tool["function"]["parameters"])
+                assert provider_tool.strict, definition.id
+                rules["strict"](provider_tool.tool["function"]["parameters"])
             if provider is ProviderApi.ANTHROPIC:
-                jsonschema_rs.validator_for(found.tool["input_schema"])
+                jsonschema_rs.validator_for(provider_tool.tool["input_schema"])
 
 
 async def test_their_tools_have_a_cost(catalogues: CatalogueCache) -> None:

@@ -73,10 +73,10 @@ def test_a_chinese_query_is_answered(index: SearchIndex) -> None:
 def test_no_query_raises(query: str) -> None:
     index = SearchIndex()
     index.put("s", {"s_read": Definition("s", "read_file", description=query)})
-    assert {found.name for found in index.search(query)} <= {"s_read"}
+    assert {hit.name for hit in index.search(query)} <= {"s_read"}
 
 
-def nested(depth: int) -> dict[str, Any]:
+def nest_schema(depth: int) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
     for number in range(depth):
         schema = {"properties": {f"deep{number}": schema}, "items": schema}
@@ -93,7 +93,7 @@ def nested(depth: int) -> dict[str, Any]:
         Definition(
             "s", "t", input_schema={"properties": {f"p{n}": {"description": "x" * 9} for n in range(90_000)}}
         ),
-        Definition("s", "t", input_schema=nested(500)),
+        Definition("s", "t", input_schema=nest_schema(500)),
     ],
     ids=["name", "title", "description", "stops", "parameters", "depth"],
 )
@@ -135,8 +135,8 @@ def test_a_schema_of_odd_parts_is_read_as_far_as_it_goes(schema: dict[str, Any])
 
 def test_a_description_full_of_words_does_not_outrank_the_tool_that_was_meant() -> None:
     index = SearchIndex()
-    stuffed = " ".join(["weather forecast read file email search"] * 500)
-    index.put("bad", {"bad_magic": Definition("bad", "magic", description=stuffed)})
+    stuffed_text = " ".join(["weather forecast read file email search"] * 500)
+    index.put("bad", {"bad_magic": Definition("bad", "magic", description=stuffed_text)})
     index.put(
         "good", {"good_forecast": Definition("good", "weather_forecast", description="Weather by city")}
     )

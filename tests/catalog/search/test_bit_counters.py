@@ -12,7 +12,7 @@ steps = st.lists(st.tuples(st.integers(0, 5), numbers), max_size=5)
 
 
 @given(numbers)
-def test_a_set_has_what_was_put_in(some: set[int]) -> None:
+def test_a_set_contains_its_added_numbers(some: set[int]) -> None:
     assert to_bitset(some) == sum(1 << number for number in some)
     assert bitset_members(to_bitset(some)) == sorted(some)
 

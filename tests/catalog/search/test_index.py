@@ -37,12 +37,12 @@ def index() -> SearchIndex:
     index = SearchIndex()
     servers = dict.fromkeys(server for server, *_ in TOOLS)
     for server in servers:
-        mine = {
-            f"{server}_{name}": definition(server, name, said, tuple(parameters))
-            for owner, name, said, parameters in TOOLS
+        server_tools = {
+            f"{server}_{name}": definition(server, name, description, tuple(parameters))
+            for owner, name, description, parameters in TOOLS
             if owner == server
         }
-        index.put(server, mine)
+        index.put(server, server_tools)
     return index
 
 
@@ -90,7 +90,7 @@ def test_scores_fall_and_ties_are_by_name() -> None:
     assert len({hit.score for hit in hits}) == 1
 
 
-def test_what_a_server_says_of_itself_is_searched() -> None:
+def test_the_description_of_a_server_is_searched() -> None:
     index = SearchIndex()
     index.put("a", {"a_x": definition("a", "x")}, description="Astronomy for everyone")
     index.put("b", {"b_x": definition("b", "x")})
@@ -146,14 +146,16 @@ def test_an_index_follows_a_roster() -> None:
 
 
 def test_a_hidden_tool_is_not_found_by_its_exact_name(index: SearchIndex) -> None:
-    allowed = frozenset({"files_read_file", "files_write_file"})
-    assert {hit.name for hit in index.search("mail_send", allowed=allowed)} <= allowed
-    assert index.search("email recipient", allowed=allowed) == []
+    allowed_names = frozenset({"files_read_file", "files_write_file"})
+    assert {hit.name for hit in index.search("mail_send", allowed=allowed_names)} <= allowed_names
+    assert index.search("email recipient", allowed=allowed_names) == []
 
 
-def test_a_word_that_only_hidden_tools_have_is_a_word_that_nobody_has(index: SearchIndex) -> None:
-    allowed = [f"{server}_{name}" for server, name, *_ in TOOLS if server != "weather"]
-    assert index.search("wether", allowed=allowed) == index.search("qwxzvk", allowed=allowed) == []
+def test_words_of_hidden_tools_are_unknown(index: SearchIndex) -> None:
+    allowed_names = [f"{server}_{name}" for server, name, *_ in TOOLS if server != "weather"]
+    assert (
+        index.search("wether", allowed=allowed_names) == index.search("qwxzvk", allowed=allowed_names) == []
+    )
 
 
 def test_nothing_allowed_is_nothing_found(index: SearchIndex) -> None:

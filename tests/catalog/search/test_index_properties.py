@@ -53,33 +53,33 @@ catalogues = st.dictionaries(st.from_regex(r"\A[a-z]{1,4}\Z"), tool(), max_size=
 def build(tools: Tools) -> SearchIndex:
     # A low limit, so that also these small catalogues have terms with a stored bitset.
     index = SearchIndex(max_listed_documents=3)
-    for server, mine in by_server(tools).items():
-        index.put(server, mine, description=f"about {server}")
+    for server, server_tools in by_server(tools).items():
+        index.put(server, server_tools, description=f"about {server}")
     return index
 
 
 def by_server(tools: Tools) -> dict[str, dict[str, Definition]]:
-    found: dict[str, dict[str, Definition]] = {}
+    tools_by_server: dict[str, dict[str, Definition]] = {}
     for name, (server, definition) in tools.items():
-        found.setdefault(server, {})[name] = definition
-    return found
+        tools_by_server.setdefault(server, {})[name] = definition
+    return tools_by_server
 
 
 @given(catalogues, queries, st.randoms())
 def test_the_order_in_which_tools_come_does_not_matter(tools: Tools, query: str, random: Any) -> None:
-    shuffled = list(tools.items())
-    random.shuffle(shuffled)
-    assert build(tools).search(query) == build(dict(shuffled)).search(query)
+    tool_items = list(tools.items())
+    random.shuffle(tool_items)
+    assert build(tools).search(query) == build(dict(tool_items)).search(query)
 
 
 @given(catalogues, catalogues, queries)
-def test_an_index_that_was_changed_equals_one_made_anew(before: Tools, after: Tools, query: str) -> None:
+def test_a_changed_index_equals_a_new_one(before: Tools, after: Tools, query: str) -> None:
     index = build(before)
     index.search(query)
     for server in by_server(before).keys() - by_server(after).keys():
         index.remove(server)
-    for server, mine in by_server(after).items():
-        index.put(server, mine, description=f"about {server}")
+    for server, server_tools in by_server(after).items():
+        index.put(server, server_tools, description=f"about {server}")
     assert index.search(query) == build(after).search(query)
     assert len(index) == len(after)
 
@@ -88,11 +88,11 @@ def test_an_index_that_was_changed_equals_one_made_anew(before: Tools, after: To
 def test_a_search_among_allowed_tools_is_a_search_in_an_index_of_only_these(
     tools: Tools, query: str, strangers: set[str], data: st.DataObject
 ) -> None:
-    allowed = data.draw(st.sets(st.sampled_from(sorted(tools))) if tools else st.just(set[str]()))
-    visible = {name: tool for name, tool in tools.items() if name in allowed}
-    found = build(tools).search(query, allowed=frozenset(allowed | (strangers - tools.keys())))
-    assert found == build(visible).search(query)
-    assert {hit.name for hit in found} <= allowed
+    allowed_names = data.draw(st.sets(st.sampled_from(sorted(tools))) if tools else st.just(set[str]()))
+    visible = {name: tool for name, tool in tools.items() if name in allowed_names}
+    hits = build(tools).search(query, allowed=frozenset(allowed_names | (strangers - tools.keys())))
+    assert hits == build(visible).search(query)
+    assert {hit.name for hit in hits} <= allowed_names
 
 
 @given(catalogues, queries, st.integers(1, 12))

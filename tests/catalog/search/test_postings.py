@@ -15,21 +15,21 @@ rounds = st.lists(st.tuples(weights, st.sets(st.integers(0, 80)), st.booleans())
 @given(rounds)
 def test_settled_sets_are_those_of_the_table(rounds: list[tuple[list[float], set[int], bool]]) -> None:
     postings = Postings()
-    held: dict[int, float] = {}
-    for came, gone, settled in rounds:
-        for weight in came:
-            held[postings.add(SearchDocument({"paint": weight}, ("paint",)))] = weight
-        for number in gone & held.keys():
+    held_weights: dict[int, float] = {}
+    for added_names, removed_names, remaining_names in rounds:
+        for weight in added_names:
+            held_weights[postings.add(SearchDocument({"paint": weight}, ("paint",)))] = weight
+        for number in removed_names & held_weights.keys():
             postings.remove(number)
-            del held[number]
-        if settled:
+            del held_weights[number]
+        if remaining_names:
             postings.flush_pending()
     postings.flush_pending()
     tables = {number: table for number, table in enumerate(postings.documents) if table}
-    assert tables == {number: {"paint": -weight} for number, weight in held.items()}
+    assert tables == {number: {"paint": -weight} for number, weight in held_weights.items()}
     for posting in postings.posting_by_term.values():
-        assert posting.document_count == len(held)
-        assert bitset_members(posting.present) == sorted(held)
+        assert posting.document_count == len(held_weights)
+        assert bitset_members(posting.present) == sorted(held_weights)
         assert bitset_members(posting.strong_documents) == sorted(
-            number for number, weight in held.items() if weight >= 0.6
+            number for number, weight in held_weights.items() if weight >= 0.6
         )

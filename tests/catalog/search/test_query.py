@@ -7,14 +7,14 @@ from toolyard.catalog.search.stemmer import stem
 
 
 def test_a_request_with_several_things_to_do_has_several_clauses() -> None:
-    asked = parse_query(
+    query = parse_query(
         "Convert the spreadsheet into PDF, then translate the document and send the message to Ann"
     )
-    assert len(asked.clauses) == 3
-    assert stem("translate") in asked.clauses[1]
+    assert len(query.clauses) == 3
+    assert stem("translate") in query.clauses[1]
 
 
-def test_what_joins_small_words_is_no_clause() -> None:
+def test_connecting_words_do_not_form_a_clause() -> None:
     assert parse_query("buy and sell").clauses == []
     assert parse_query("weather").clauses == []
 
@@ -37,9 +37,9 @@ def test_no_misspelling_is_supposed_in_a_value(value: str) -> None:
 
 
 def test_a_long_query_is_read_up_to_a_bound() -> None:
-    asked = parse_query(" ".join(f"word{letter}{number}. next" for number in range(9000) for letter in "abc"))
-    assert len(asked.weights) <= 64
-    assert len(asked.clauses) <= 12
+    query = parse_query(" ".join(f"word{letter}{number}. next" for number in range(9000) for letter in "abc"))
+    assert len(query.weights) <= 64
+    assert len(query.clauses) <= 12
 
 
 def test_neighbours_are_also_looked_for_as_one_word() -> None:
