@@ -72,9 +72,11 @@ class Cli:
     def run(
         self, words: list[str], *, input: str = "", cwd: Path | None = None, **env: str
     ) -> CompletedCommand:
-        done = prefork.run(words, input=input, cwd=cwd or self.home, env=self.environment(**env), timeout=100)
-        assert "Traceback" not in done.stderr, done.stderr
-        return CompletedCommand(done.returncode, done.stdout, done.stderr)
+        result = prefork.run(
+            words, input=input, cwd=cwd or self.home, env=self.environment(**env), timeout=100
+        )
+        assert "Traceback" not in result.stderr, result.stderr
+        return CompletedCommand(result.returncode, result.stdout, result.stderr)
 
     def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
         """Start a command that does not end by itself; the caller ends it."""
@@ -186,7 +188,7 @@ class Terminal:
 @pytest.fixture
 def terminal(cli: Cli) -> Any:
     """``terminal(*words)``: start the command on a terminal of its own, 100 columns wide."""
-    opened: list[Terminal] = []
+    terminals: list[Terminal] = []
 
     def start(*words: object, **env: str) -> Terminal:
         side, other = pty.openpty()
@@ -202,11 +204,11 @@ def terminal(cli: Cli) -> Any:
             preexec_fn=prefork.take_terminal,
         )
         os.close(other)
-        opened.append(Terminal(process, side))
-        return opened[-1]
+        terminals.append(Terminal(process, side))
+        return terminals[-1]
 
     yield start
-    for one in opened:
+    for one in terminals:
         if one.process.poll() is None:
             one.process.kill()
             one.process.wait(30)
@@ -253,13 +255,13 @@ class CliWithChat(Cli):
 
 @pytest.fixture
 def cli_with_chat(cli: Cli, tmp_path: Path, model_program: ListeningProgram) -> CliWithChat:
-    made = CliWithChat(cli.home, cli.data, model=model_program.url, journal=tmp_path / "journal")
-    chat = {"command": sys.executable, "args": ["-I", "-S", str(CHAT_SERVER), str(made.journal)]}
-    made.write({"mcpServers": {"chat": chat}})
-    copy_template(made.data)
+    cli_with_chat = CliWithChat(cli.home, cli.data, model=model_program.url, journal=tmp_path / "journal")
+    chat = {"command": sys.executable, "args": ["-I", "-S", str(CHAT_SERVER), str(cli_with_chat.journal)]}
+    cli_with_chat.write({"mcpServers": {"chat": chat}})
+    copy_template(cli_with_chat.data)
     entry = f'[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model_program.url}/v1"\napi_key = "good"\n'
-    (made.data / "toolyard.toml").write_text(entry)
-    return made
+    (cli_with_chat.data / "toolyard.toml").write_text(entry)
+    return cli_with_chat
 
 
 @pytest.fixture

@@ -18,19 +18,19 @@ def test_standing_approvals_are_listed_and_revoked(cli: Cli) -> None:
         database = await Database.open(cli.data, url=None, secret_key=None)
         now = time.time()
         for number in (1, 2):
-            asked = Approval(f"a{number}", "local", "notes/add", "notes_add", "h", {}, "it writes", now)
-            await database.approvals.add(asked)
+            approval = Approval(f"a{number}", "local", "notes/add", "notes_add", "h", {}, "it writes", now)
+            await database.approvals.add(approval)
         grant = Grant("g1", "local", "notes/add", "notes_add", "h", "{}", now, now + 86_400)
         assert await database.approvals.answer("local", "a1", yes=True, at=now, grant=grant)
         await database.close()
 
     asyncio.run(fill())
-    listed = cli("approvals", "list")
-    assert listed.lines[0].split("\t")[:2] == ["notes_add", "any arguments, everywhere"]
-    assert "calls that need approval: 1" in listed.err
-    found = cli("approvals", "list", "--json").json
-    assert [each["id"] for each in found["pending"]] == ["a2"]
-    assert [each["id"] for each in found["standing"]] == ["g1"]
+    result = cli("approvals", "list")
+    assert result.lines[0].split("\t")[:2] == ["notes_add", "any arguments, everywhere"]
+    assert "calls that need approval: 1" in result.err
+    document = cli("approvals", "list", "--json").json
+    assert [each["id"] for each in document["pending"]] == ["a2"]
+    assert [each["id"] for each in document["standing"]] == ["g1"]
     assert cli("approvals", "revoke", "g1").out == "g1 was revoked\n"
     again = cli("approvals", "revoke", "g1")
     assert again.code != 0

@@ -68,7 +68,7 @@ SCHEMA: dict[str, Any] = {
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_word_becomes_what_the_schema_says(words: list[str], arguments: dict[str, Any]) -> None:
+def test_a_word_is_converted_by_the_schema(words: list[str], arguments: dict[str, Any]) -> None:
     assert coerce_key_values(words, SCHEMA) == arguments
 
 
@@ -92,10 +92,10 @@ def test_a_word_becomes_what_the_schema_says(words: list[str], arguments: dict[s
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_read_names_its_key(words: list[str], message: str) -> None:
-    with pytest.raises(Usage) as caught:
+def test_an_invalid_value_is_reported_with_its_key(words: list[str], message: str) -> None:
+    with pytest.raises(Usage) as exc_info:
         coerce_key_values(words, SCHEMA)
-    assert caught.value.cause == message
+    assert exc_info.value.cause == message
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5))
@@ -142,6 +142,6 @@ def test_an_object_is_read_from_the_word_or_from_standard_input() -> None:
 
 
 @pytest.mark.parametrize("text", ["[1]", "7", '"a"', "null", "true", "", "{", "[" * 100_000])
-def test_what_is_no_object_is_refused(text: str) -> None:
+def test_arguments_that_are_not_an_object_are_refused(text: str) -> None:
     with pytest.raises(Usage, match="standard input: "):
         read_json_arguments(["-"], io.StringIO(text))

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 SERVERS = Path(__file__).parent.parent / "servers"
 
 
-def test_words_become_what_the_schema_says(cli_with_server: Cli) -> None:
+def test_words_are_converted_by_the_schema(cli_with_server: Cli) -> None:
     words = ["text=7", "whole=7", "share=1.5", "flag=yes", "names=a", "names=b", "sizes=[1, 2]", "box.wide=3"]
-    ran = cli_with_server("call", "odd_typed", *words, 'more:={"deep": [null]}', "other=8")
-    assert json.loads(ran.out) == {
+    result = cli_with_server("call", "odd_typed", *words, 'more:={"deep": [null]}', "other=8")
+    assert json.loads(result.out) == {
         "text": "7",
         "whole": 7,
         "share": 1.5,
@@ -30,12 +30,14 @@ def test_words_become_what_the_schema_says(cli_with_server: Cli) -> None:
 
 
 def test_a_json_object_goes_as_it_is(cli_with_server: Cli) -> None:
-    given = '{"whole": "seven", "emoji": "🎉"}'
-    assert json.loads(cli_with_server("call", "odd_typed", given).out) == json.loads(given)
-    assert json.loads(cli_with_server("call", "odd_typed", "-", input=given).out) == json.loads(given)
+    json_argument = '{"whole": "seven", "emoji": "🎉"}'
+    assert json.loads(cli_with_server("call", "odd_typed", json_argument).out) == json.loads(json_argument)
+    assert json.loads(cli_with_server("call", "odd_typed", "-", input=json_argument).out) == json.loads(
+        json_argument
+    )
 
 
-def test_raw_prints_what_the_server_sent(cli_with_server: Cli) -> None:
+def test_raw_prints_the_answer_of_the_server(cli_with_server: Cli) -> None:
     assert cli_with_server("call", "odd_fail", "--raw").json == {
         "content": [{"type": "text", "text": "it went wrong"}],
         "isError": True,
@@ -51,36 +53,36 @@ def test_a_pipe_gets_a_text_byte_for_byte(cli_with_server: Cli) -> None:
 
 
 def test_media_are_described_and_written_only_where_asked(cli_with_server: Cli) -> None:
-    told = cli_with_server("call", "odd_image")
-    assert told.out == "[image: image/png, 28 bytes]\n"
-    assert told.err == "note: media were not saved\nhint: use --save DIR to write them to files\n"
+    result = cli_with_server("call", "odd_image")
+    assert result.out == "[image: image/png, 28 bytes]\n"
+    assert result.err == "note: media were not saved\nhint: use --save DIR to write them to files\n"
     for number in (1, 2):
-        ran = cli_with_server("call", "odd_image", "--save", "media")
-        assert ran.out == f"[image: image/png, 28 bytes] -> media/odd_image-{number}.png\n"
+        command_result = cli_with_server("call", "odd_image", "--save", "media")
+        assert command_result.out == f"[image: image/png, 28 bytes] -> media/odd_image-{number}.png\n"
         assert (cli_with_server.home / f"media/odd_image-{number}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_file_is_described_as_it_is_for_whoever_calls(cli: Cli) -> None:
+def test_a_file_is_described_alike_for_all_callers(cli: Cli) -> None:
     server = {"command": sys.executable, "args": [str(SERVERS / "results_server.py")]}
     cli.write({"mcpServers": {"r": server}})
     cli.agents("## Reader\n---\ndescription: Reads.\n---\nRead.\n")
-    given = ["call", "r_media", "mime=application/zip", "data=UEsDBA=="]
+    command = ["call", "r_media", "mime=application/zip", "data=UEsDBA=="]
     for words in ([], ["--agent", "reader"]):
-        ran = cli(*given, *words, "--save", "media")
-        assert ran.out.startswith("[file file:///made/up: application/zip, 4 bytes] -> media/")
+        result = cli(*command, *words, "--save", "media")
+        assert result.out.startswith("[file file:///made/up: application/zip, 4 bytes] -> media/")
     assert not (cli.data / "results.db").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_a_clear_error(cli_with_server: Cli) -> None:
     (cli_with_server.home / "file").write_text("")
-    ran = cli_with_server("call", "odd_image", "--save", "file/media")
-    assert ran.code == 2
-    assert ran.err.startswith("error: --save file/media: ")
+    result = cli_with_server("call", "odd_image", "--save", "file/media")
+    assert result.code == 2
+    assert result.err.startswith("error: --save file/media: ")
 
 
 def test_json_has_text_structure_and_media(cli_with_server: Cli) -> None:
-    ran = cli_with_server("call", "odd_image", "--json", "--save", "media")
-    assert ran.json["media"] == [
+    result = cli_with_server("call", "odd_image", "--json", "--save", "media")
+    assert result.json["media"] == [
         {"kind": "image", "mime": "image/png", "bytes": 28, "uri": None, "file": "media/odd_image-1.png"}
     ]
 
@@ -93,33 +95,33 @@ def test_only_the_server_of_the_tool_is_started(
     assert not starts_file.exists()
 
 
-def test_a_tool_of_a_program_is_called_without_what_only_addresses_need(cli_with_server: Cli) -> None:
-    ran = cli_with_server.run(
+def test_a_tool_of_a_program_is_called_without_network_modules(cli_with_server: Cli) -> None:
+    result = cli_with_server.run(
         [sys.executable, "-X", "importtime", *cli_with_server.words("call", "odd_typed", "text=7")[1:]]
     )
-    loaded = {line.split()[-1] for line in ran.err.splitlines()}
-    assert json.loads(ran.out) == {"text": "7"}
-    assert "toolyard.library" in loaded
-    assert not {"aiohttp", "yarl", "urllib.request", "sqlalchemy", "pydantic"} & loaded
+    loaded_modules = {line.split()[-1] for line in result.err.splitlines()}
+    assert json.loads(result.out) == {"text": "7"}
+    assert "toolyard.library" in loaded_modules
+    assert not {"aiohttp", "yarl", "urllib.request", "sqlalchemy", "pydantic"} & loaded_modules
 
 
 def test_progress_is_told_on_standard_error_in_lines_when_verbose(cli: Cli, demo: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"demo": demo}})
-    ran = cli("-v", "call", "demo_count", "to=3", "pause=0.01")
-    assert ran.out == "Counted to 3.\n"
-    assert [line for line in ran.err.splitlines() if line.startswith("progress: ")] == [
+    result = cli("-v", "call", "demo_count", "to=3", "pause=0.01")
+    assert result.out == "Counted to 3.\n"
+    assert [line for line in result.err.splitlines() if line.startswith("progress: ")] == [
         "progress: 1/3 1 of 3",
         "progress: 2/3 2 of 3",
         "progress: 3/3 3 of 3",
     ]
-    assert "DEBUG toolyard.calls: demo/count: ok in" in ran.err
+    assert "DEBUG toolyard.calls: demo/count: ok in" in result.err
     assert cli("call", "demo_count", "to=3", "pause=0.01").err == ""
 
 
-def test_a_write_tool_is_refused_where_nobody_can_be_asked(cli_with_server: Cli) -> None:
-    ran = cli_with_server("call", "odd_write", TOOLYARD_WRITE_TOOLS="ask")
-    assert ran.code == 4
-    assert ran.err == (
+def test_a_write_tool_is_refused_without_a_terminal(cli_with_server: Cli) -> None:
+    result = cli_with_server("call", "odd_write", TOOLYARD_WRITE_TOOLS="ask")
+    assert result.code == 4
+    assert result.err == (
         "error: 'odd_write' needs an approval, and nobody is available to ask\n"
         "hint: call the tool at a terminal, or set write_tools to 'allow'\n"
     )
@@ -129,7 +131,7 @@ def test_a_write_tool_is_refused_where_nobody_can_be_asked(cli_with_server: Cli)
 def test_an_untrusted_answer_is_fenced(cli: Cli, unusual_server: dict[str, Any]) -> None:
     server = {"trust": "untrusted", "allowTools": ["typed"], "transport": {"type": "stdio", **unusual_server}}
     cli.write({"servers": {"odd": server}})
-    ran = cli("call", "odd_typed", "text=hi", TOOLYARD_WRITE_TOOLS="allow")
-    assert ran.code == 0
-    assert '{"text": "hi"}' in ran.out
-    assert len(ran.lines) > 1
+    result = cli("call", "odd_typed", "text=hi", TOOLYARD_WRITE_TOOLS="allow")
+    assert result.code == 0
+    assert '{"text": "hi"}' in result.out
+    assert len(result.lines) > 1

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def test_nothing_configured_is_fine(cli: Cli) -> None:
-    ran = cli("check")
-    assert (ran.code, ran.lines[-1]) == (0, "no problems, 0 notes")
+    result = cli("check")
+    assert (result.code, result.lines[-1]) == (0, "no problems, 0 notes")
     assert not cli.data.exists()
 
 
@@ -20,8 +20,8 @@ def test_notes_stop_nothing(cli: Cli, unusual_server: dict[str, Any]) -> None:
     entry = {**unusual_server, "denyTools": ["nope*"], "allwaysAllow": []}
     path = cli.write({"mcpServers": {"odd": entry, "npx": npx, "off": {**unusual_server, "disabled": True}}})
     cli("tools", "--server", "odd")
-    ran = cli("check")
-    assert ran.code == 0
+    result = cli("check")
+    assert result.code == 0
     for words in (
         f"{path}:14: mcpServers.odd.allwaysAllow",
         "server 'odd': 'nope*' in denyTools matches no tool of the server",
@@ -30,14 +30,14 @@ def test_notes_stop_nothing(cli: Cli, unusual_server: dict[str, Any]) -> None:
         "server 'npx': has not been listed yet",
         "server 'off': is disabled: turned off in its entry",
     ):
-        assert words in ran.out, ran.out
+        assert words in result.out, result.out
 
 
 def test_servers_that_are_not_listed_yet_share_one_note(cli: Cli, unusual_server: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"odd": unusual_server, "even": unusual_server}})
-    ran = cli("check")
-    assert "note: not listed yet, so their tools are unknown: odd, even\nhint: " in ran.out
-    assert ran.lines[-1] == "no problems, 1 note"
+    result = cli("check")
+    assert "note: not listed yet, so their tools are unknown: odd, even\nhint: " in result.out
+    assert result.lines[-1] == "no problems, 1 note"
 
 
 def test_agent_patterns_are_held_against_the_stored_catalogue(cli_with_server: Cli) -> None:
@@ -59,16 +59,16 @@ def test_agent_patterns_are_held_against_the_stored_catalogue(cli_with_server: C
 
 def test_an_agent_with_a_bundle_that_there_is_not(cli_with_server: Cli) -> None:
     path = cli_with_server.agents("## Reader\n---\nbundles: [nothing]\n---\nRead.\n")
-    ran = cli_with_server("check")
-    assert (ran.code, f"error: {path}:1: Reader.bundles: unknown bundle 'nothing'" in ran.out) == (
+    result = cli_with_server("check")
+    assert (result.code, f"error: {path}:1: Reader.bundles: unknown bundle 'nothing'" in result.out) == (
         1,
         True,
     )
 
 
 def test_a_naming_template_that_cannot_be_used(cli: Cli) -> None:
-    ran = cli("check", TOOLYARD_NAMING_TEMPLATE="nothing")
-    assert (ran.code, "'nothing' must contain {tool} once" in ran.out) == (1, True)
+    result = cli("check", TOOLYARD_NAMING_TEMPLATE="nothing")
+    assert (result.code, "'nothing' must contain {tool} once" in result.out) == (1, True)
     assert cli("tools", TOOLYARD_NAMING_TEMPLATE="nothing").code == 2
 
 
@@ -76,17 +76,17 @@ def test_a_file_that_waits_is_told_with_the_command_that_approves_it(
     cli: Cli, unusual_server: dict[str, Any], starts_file: Path
 ) -> None:
     path = cli.write({"mcpServers": {"odd": unusual_server}}, "toolyard.mcp.json")
-    ran = cli("check")
-    assert ran.code == 0
-    assert f"note: {path}: needs your approval\nhint: review it with `toolyard approve {path}`" in ran.out
-    assert "server 'odd': is disabled: not approved" in ran.out
+    result = cli("check")
+    assert result.code == 0
+    assert f"note: {path}: needs your approval\nhint: review it with `toolyard approve {path}`" in result.out
+    assert "server 'odd': is disabled: not approved" in result.out
     assert not starts_file.exists()
 
 
 def test_json_says_whether_it_is_fine(cli_with_server: Cli) -> None:
-    found = cli_with_server("check", "--json").json
-    assert (found["ok"], found["problems"], found["agents"]) == (True, [], None)
-    assert found["configuration"]["servers"] == {"odd": {"enabled": True, "disabled_reason": None}}
+    document = cli_with_server("check", "--json").json
+    assert (document["ok"], document["problems"], document["agents"]) == (True, [], None)
+    assert document["configuration"]["servers"] == {"odd": {"enabled": True, "disabled_reason": None}}
 
 
 def test_two_issuers_on_the_shared_redirect_address_are_a_note(cli: Cli) -> None:
@@ -101,8 +101,8 @@ def test_two_issuers_on_the_shared_redirect_address_are_a_note(cli: Cli) -> None
         cli.write({"mcpServers": entries})
         return cli("check")
 
-    ran = check()
-    assert ran.code == 0
-    assert "server 'one': its client id has the same redirect URI as 'two'" in ran.out
-    assert '"issuerRedirect": true' in ran.out
+    result = check()
+    assert result.code == 0
+    assert "server 'one': its client id has the same redirect URI as 'two'" in result.out
+    assert '"issuerRedirect": true' in result.out
     assert "redirect URI" not in check(issuerRedirect=True).out

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 def complete(cli: Any, line: str, **env: str) -> list[str]:
     """Return the words that bash would offer at the end of the line."""
     words = line.split(" ")
-    ran = cli(_TOOLYARD_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1), **env)
-    assert ran.err == ""
-    return [row.partition(",")[2] for row in ran.lines if row]
+    result = cli(_TOOLYARD_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1), **env)
+    assert result.err == ""
+    return [row.partition(",")[2] for row in result.lines if row]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_each_shell(cli: Cli, shell: str) -> None:
-    ran = cli("completion", shell)
-    assert (ran.code, ran.err) == (0, "")
-    assert f"_TOOLYARD_COMPLETE={shell}_complete" in ran.out
+    result = cli("completion", shell)
+    assert (result.code, result.err) == (0, "")
+    assert f"_TOOLYARD_COMPLETE={shell}_complete" in result.out
 
 
 def test_commands_and_options(cli: Cli) -> None:
@@ -81,7 +81,7 @@ def test_a_name_that_a_shell_would_run_is_never_offered(cli: Cli, unusual_server
     assert complete(cli, "toolyard tools --server ") == ["fine"]
 
 
-def test_what_is_broken_offers_nothing_and_says_nothing(cli: Cli) -> None:
+def test_a_broken_configuration_completes_silently_to_nothing(cli: Cli) -> None:
     cli.write("{")
     cli.agents("## A\n---\ntools: x\n---\n")
     for line in ("toolyard call ", "toolyard tools --server ", "toolyard tools --agent "):

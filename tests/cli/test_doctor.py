@@ -16,9 +16,9 @@ def test_each_step_of_a_start_has_its_time(
     cli: Cli, demo: dict[str, Any], unusual_server: dict[str, Any]
 ) -> None:
     cli.write({"mcpServers": {"demo": demo, "odd": unusual_server}})
-    ran = cli("doctor", "--json")
-    assert ran.code == 0
-    modern, legacy = ran.json["servers"]
+    result = cli("doctor", "--json")
+    assert result.code == 0
+    modern, legacy = result.json["servers"]
     assert [step["name"] for step in modern["steps"]] == ["command", "spawn", "server/discover", "tools/list"]
     assert modern["steps"][2]["detail"] == "modern era, 2026-07-28, toolyard-demo 1.0.0"
     assert [step["name"] for step in legacy["steps"]] == [
@@ -30,7 +30,7 @@ def test_each_step_of_a_start_has_its_time(
     assert all(step["seconds"] >= 0 for server in (modern, legacy) for step in server["steps"])
 
 
-def test_what_to_do_next_for_each_failure(cli: Cli, hostile_http: ListeningProgram) -> None:
+def test_every_failure_has_a_next_step(cli: Cli, hostile_http: ListeningProgram) -> None:
     cli.write(
         {
             "mcpServers": {
@@ -43,9 +43,9 @@ def test_what_to_do_next_for_each_failure(cli: Cli, hostile_http: ListeningProgr
             }
         }
     )
-    ran = cli("doctor")
-    assert ran.code == 3
-    assert "ok  data directory" in ran.out
+    result = cli("doctor")
+    assert result.code == 3
+    assert "ok  data directory" in result.out
     for words in (
         "no  command                 -  command not found: no-such-command-anywhere\nhint: install it",
         "exited with code 4: no key",
@@ -55,9 +55,9 @@ def test_what_to_do_next_for_each_failure(cli: Cli, hostile_http: ListeningProgr
         "off  stdio x  off\n  --  turned off in its entry",
         "5 of 5 servers failed: gone, dies, slow, closed, nobody",
     ):
-        assert words in ran.out, ran.out
-    closed = next(one for one in cli("doctor", "closed", "--json").json["servers"])
-    assert (closed["ok"], bool(closed["hint"])) == (False, True)
+        assert words in result.out, result.out
+    server = next(one for one in cli("doctor", "closed", "--json").json["servers"])
+    assert (server["ok"], bool(server["hint"])) == (False, True)
 
 
 def test_a_command_that_is_a_path_is_tried_from_the_folder_of_its_server(
@@ -88,21 +88,21 @@ def test_only_the_named_ones_are_started(
     cli: Cli, demo: dict[str, Any], unusual_server: dict[str, Any], starts_file: Path
 ) -> None:
     cli.write({"mcpServers": {"demo": demo, "odd": unusual_server}})
-    ran = cli("doctor", "demo")
-    assert (ran.code, ran.lines[-1]) == (0, "1 server works")
+    result = cli("doctor", "demo")
+    assert (result.code, result.lines[-1]) == (0, "1 server works")
     assert not starts_file.exists()
 
 
 def test_a_configuration_that_cannot_be_read_is_told_after_the_machine(cli: Cli) -> None:
     cli.write("{")
-    ran = cli("doctor")
-    assert (ran.code, "--  python" in ran.out, "mcp.json:1" in ran.err) == (2, True, True)
+    result = cli("doctor")
+    assert (result.code, "--  python" in result.out, "mcp.json:1" in result.err) == (2, True, True)
 
 
 def test_a_data_directory_that_is_a_file_is_told(cli: Cli) -> None:
     cli.data.write_text("")
-    ran = cli("doctor")
-    assert "no  data directory" in ran.out
+    result = cli("doctor")
+    assert "no  data directory" in result.out
 
 
 QUOTING_SERVER = """
@@ -116,8 +116,8 @@ for line in sys.stdin:
 def test_a_secret_that_a_server_quotes_in_a_step_is_not_shown(cli: Cli) -> None:
     server = {"command": sys.executable, "args": ["-c", QUOTING_SERVER], "env": {"API_KEY": "canary-5c1d77"}}
     cli.write({"mcpServers": {"quoting": server}})
-    ran = cli("doctor", "--json")
-    (found,) = ran.json["servers"]
-    refusals = [step["refusal"] for step in found["steps"] if step["refusal"] is not None]
+    result = cli("doctor", "--json")
+    (found_server,) = result.json["servers"]
+    refusals = [step["refusal"] for step in found_server["steps"] if step["refusal"] is not None]
     assert refusals == ["the key *** has expired"] * 2
-    assert "canary" not in ran.out + cli("doctor").out
+    assert "canary" not in result.out + cli("doctor").out

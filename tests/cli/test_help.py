@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 
 def _command(name: str) -> click.Command:
-    found = app.get_command(click.Context(app), name)
-    assert found is not None
-    return found
+    command = app.get_command(click.Context(app), name)
+    assert command is not None
+    return command
 
 
 def test_the_help_lists_every_command_in_a_line(cli: Cli) -> None:
-    ran = cli("--help")
-    assert (ran.code, ran.err) == (0, "")
+    result = cli("--help")
+    assert (result.code, result.err) == (0, "")
     for name, line in COMMAND_SUMMARIES.items():
-        assert any(shown.split(maxsplit=1) == [name, line] for shown in ran.lines), name
-    assert "Exit codes: 0 success" in ran.out
+        assert any(shown_line.split(maxsplit=1) == [name, line] for shown_line in result.lines), name
+    assert "Exit codes: 0 success" in result.out
 
 
 def test_without_a_word_the_help_is_shown(cli: Cli) -> None:
-    ran = cli()
-    assert ran.code == 2
-    assert "Usage: toolyard [OPTIONS] COMMAND" in ran.err
+    result = cli()
+    assert result.code == 2
+    assert "Usage: toolyard [OPTIONS] COMMAND" in result.err
 
 
 def test_the_version(cli: Cli) -> None:
@@ -42,7 +42,7 @@ def test_the_version(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("name", COMMAND_SUMMARIES)
-def test_each_command_takes_the_shared_options_and_tells_what_the_list_says(name: str) -> None:
+def test_each_command_takes_the_shared_options_and_has_the_listed_summary(name: str) -> None:
     command = _command(name)
     assert command.name == name
     assert command.short_help == COMMAND_SUMMARIES[name]
@@ -52,7 +52,7 @@ def test_each_command_takes_the_shared_options_and_tells_what_the_list_says(name
 
 
 @pytest.mark.parametrize("name", COMMAND_SUMMARIES)
-def test_every_option_of_a_command_says_what_it_does(name: str) -> None:
+def test_every_option_of_a_command_has_help(name: str) -> None:
     for param in _command(name).params:
         if isinstance(param, click.Option):
             assert param.help, f"{name} {param.name}"
@@ -73,9 +73,9 @@ def test_shared_options_count_before_and_after_the_command(cli_with_server: Cli)
 def test_the_help_loads_neither_the_event_loop_nor_the_core(cli: Cli) -> None:
     script = "import sys; sys.argv[1:] = ['--help']; import toolyard.cli as cli\n"
     script += "try: cli.main()\nexcept SystemExit: print(*sys.modules, file=sys.stderr)"
-    ran = cli.run([sys.executable, "-c", script])
-    loaded = set(ran.err.split())
-    assert "toolyard.cli.app" in loaded
+    result = cli.run([sys.executable, "-c", script])
+    loaded_modules = set(result.err.split())
+    assert "toolyard.cli.app" in loaded_modules
     heavy = {
         "asyncio",
         "aiohttp",
@@ -87,8 +87,8 @@ def test_the_help_loads_neither_the_event_loop_nor_the_core(cli: Cli) -> None:
         "toolyard.library",
         "toolyard.config",
     }
-    assert not heavy & loaded
-    assert not [name for name in loaded if name.startswith("toolyard.clients")]
+    assert not heavy & loaded_modules
+    assert not [name for name in loaded_modules if name.startswith("toolyard.clients")]
 
 
 def test_no_command_loads_rich_for_a_pipe_or_the_core_for_its_help() -> None:
@@ -98,11 +98,11 @@ def test_no_command_loads_rich_for_a_pipe_or_the_core_for_its_help() -> None:
         "    assert app.get_command(click.Context(app), name)\n"
         "print(*sys.modules)"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
-    loaded = set(done.stdout.split())
-    assert not {"rich", "aiohttp", "asyncio", "toolyard.library"} & loaded
+    loaded_modules = set(result.stdout.split())
+    assert not {"rich", "aiohttp", "asyncio", "toolyard.library"} & loaded_modules
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,12 @@ def test_long_commands_start_without_the_libraries_that_only_later_work_needs(
     module: str, later: set[str]
 ) -> None:
     script = f"import sys, {module}; print(*sys.modules)"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
-    loaded = set(done.stdout.split())
-    assert module in loaded
-    assert not later & loaded
+    loaded_modules = set(result.stdout.split())
+    assert module in loaded_modules
+    assert not later & loaded_modules
 
 
 def _cpu(*words: str) -> float:
@@ -143,5 +143,5 @@ def _cpu(*words: str) -> float:
 
 
 def test_the_help_costs_at_most_twelve_times_an_empty_program() -> None:
-    empty, helped = _cpu(sys.executable, "-c", "pass"), _cpu(sys.executable, "-m", "toolyard", "--help")
-    assert helped <= 12 * empty, f"{helped * 1000:.0f} ms beside {empty * 1000:.0f} ms"
+    empty, help_seconds = _cpu(sys.executable, "-c", "pass"), _cpu(sys.executable, "-m", "toolyard", "--help")
+    assert help_seconds <= 12 * empty, f"{help_seconds * 1000:.0f} ms beside {empty * 1000:.0f} ms"

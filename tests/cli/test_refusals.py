@@ -45,10 +45,10 @@ def test_hints_for_programs_fit_the_cause(cli: Cli) -> None:
         },
     }
     cli.write({"mcpServers": servers})
-    found = hints(cli)
-    assert found["noise"] == found["trickle"] == NOT_MCP
-    assert found["missing"].startswith("correct the line that begins with #!")
-    assert found["text"].startswith("set 'command' to the program that runs it")
+    found_hints = hints(cli)
+    assert found_hints["noise"] == found_hints["trickle"] == NOT_MCP
+    assert found_hints["missing"].startswith("correct the line that begins with #!")
+    assert found_hints["text"].startswith("set 'command' to the program that runs it")
 
 
 def test_hints_for_addresses_fit_the_cause(cli: Cli, start_program: ProgramStarter) -> None:
@@ -61,19 +61,19 @@ def test_hints_for_addresses_fit_the_cause(cli: Cli, start_program: ProgramStart
         "program": {"url": f"{url}/mcp", "authProviderId": "x"},
     }
     cli.write({"mcpServers": servers})
-    found = hints(cli)
-    listed = cli("tools").err
-    assert re.search(rf"error: server 'sse': answered with HTTP 405.*\nhint: {found['sse']}\n", listed)
-    assert found["fails"] == "the error is on the server's side: read its log, or try again later"
-    assert found["nothing"] == "is this the address of an MCP server? Many end in /mcp"
-    assert found["sse"] == found["silent"] == 'if it is a Streamable HTTP server, set "type": "http"'
-    assert found["program"].endswith("elsewhere set 'headers' or 'oauth' in place of 'authProviderId'")
+    found_hints = hints(cli)
+    stderr = cli("tools").err
+    assert re.search(rf"error: server 'sse': answered with HTTP 405.*\nhint: {found_hints['sse']}\n", stderr)
+    assert found_hints["fails"] == "the error is on the server's side: read its log, or try again later"
+    assert found_hints["nothing"] == "is this the address of an MCP server? Many end in /mcp"
+    assert (
+        found_hints["sse"] == found_hints["silent"] == 'if it is a Streamable HTTP server, set "type": "http"'
+    )
+    assert found_hints["program"].endswith("elsewhere set 'headers' or 'oauth' in place of 'authProviderId'")
 
 
 @pytest.mark.parametrize("trust", ["untrusted", "trusted"])
-def test_a_server_that_offers_nothing_says_what_is_missing(
-    cli: Cli, demo: dict[str, Any], trust: str
-) -> None:
+def test_a_server_without_a_feature_is_named_in_the_error(cli: Cli, demo: dict[str, Any], trust: str) -> None:
     allow = ["weekday", "no_such"] if trust == "untrusted" else ["no_such"]
     cli.write({"mcpServers": {"demo": {**demo, "trust": trust, "allowTools": allow}}})
     hint = "hint: `toolyard tools --server demo --all` shows the reasons"
@@ -82,12 +82,12 @@ def test_a_server_that_offers_nothing_says_what_is_missing(
         before = cli("check").out
         assert "server 'demo': will offer nothing: it is untrusted, and write_tools is 'reject'" in before
         assert hint in before
-    for ran in (cli("tools"), cli("servers")):
-        assert "note: server 'demo' offers nothing: " in ran.err
-        assert hint in ran.err
-    checked = cli("check").out
-    assert "server 'demo': offers nothing: " in checked
-    assert hint in checked
+    for result in (cli("tools"), cli("servers")):
+        assert "note: server 'demo' offers nothing: " in result.err
+        assert hint in result.err
+    output = cli("check").out
+    assert "server 'demo': offers nothing: " in output
+    assert hint in output
     if trust == "untrusted":
         assert "offers nothing" not in cli("tools", TOOLYARD_WRITE_TOOLS="ask").err
 

@@ -28,5 +28,5 @@ print(run_async(collect(), gc_delay=0) > 1_000)
 
 def test_garbage_is_collected_once_the_program_is_loaded() -> None:
     words = [sys.executable, "-c", _SCRIPT]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "True\n"
+    result = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "True\n"

@@ -12,26 +12,26 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def listed(cli: Cli, demo: dict[str, Any]) -> Any:
+def listed_cli(cli: Cli, demo: dict[str, Any]) -> Any:
     cli.write({"mcpServers": {"demo": demo}})
     cli("tools")
     return cli
 
 
-def names(ran: Any) -> list[str]:
-    return [line.split("\t")[0] for line in ran.lines]
+def names(result: Any) -> list[str]:
+    return [line.split("\t")[0] for line in result.lines]
 
 
-def test_the_best_come_first_with_a_line_each(listed: Any) -> None:
-    ran = listed("search", "which", "day", "of", "the", "week")
-    assert (ran.code, names(ran)[0], ran.err) == (0, "demo_weekday", "")
+def test_the_best_come_first_with_a_line_each(listed_cli: Any) -> None:
+    result = listed_cli("search", "which", "day", "of", "the", "week")
+    assert (result.code, names(result)[0], result.err) == (0, "demo_weekday", "")
 
 
 def test_nothing_is_started(cli_with_server: Cli, starts_file: Path) -> None:
-    ran = cli_with_server("search", "anything")
-    assert (ran.code, ran.out) == (0, "")
+    result = cli_with_server("search", "anything")
+    assert (result.code, result.out) == (0, "")
     hint = "`toolyard servers` lists the tools, or shows why it cannot"
-    assert ran.err == f"note: not listed yet: odd\nhint: {hint}\n"
+    assert result.err == f"note: not listed yet: odd\nhint: {hint}\n"
     assert not starts_file.exists()
     cli_with_server("tools")
     before = starts_file.read_text()
@@ -39,30 +39,30 @@ def test_nothing_is_started(cli_with_server: Cli, starts_file: Path) -> None:
     assert starts_file.read_text() == before
 
 
-def test_only_what_the_agent_can_reach_is_found(listed: Any) -> None:
-    listed.agents("## Counter\n---\ntools: [demo_count]\n---\nCount.\n")
-    assert names(listed("search", "day", "week", "count", "--agent", "counter")) == ["demo_count"]
+def test_only_tools_of_the_agent_are_found(listed_cli: Any) -> None:
+    listed_cli.agents("## Counter\n---\ntools: [demo_count]\n---\nCount.\n")
+    assert names(listed_cli("search", "day", "week", "count", "--agent", "counter")) == ["demo_count"]
 
 
-def test_a_limit_and_json(listed: Any) -> None:
-    assert len(listed("search", "count", "week", "--limit", "1").lines) == 1
-    found = listed("search", "weekday", "--json").json
-    assert found["tools"][0]["id"] == "demo/weekday"
-    assert found["never_listed"] == []
+def test_a_limit_and_json(listed_cli: Any) -> None:
+    assert len(listed_cli("search", "count", "week", "--limit", "1").lines) == 1
+    document = listed_cli("search", "weekday", "--json").json
+    assert document["tools"][0]["id"] == "demo/weekday"
+    assert document["never_listed"] == []
 
 
 @pytest.mark.parametrize("words", ["?!…", "天气预报", "zzzz qqqq", "-"])
-def test_words_that_nothing_matches_are_said(listed: Any, words: str) -> None:
-    ran = listed("search", "--", words)
-    assert (ran.code, ran.out) == (0, "")
-    assert ran.err == "note: nothing matches\nhint: try other words\n"
+def test_words_that_nothing_matches_are_said(listed_cli: Any, words: str) -> None:
+    result = listed_cli("search", "--", words)
+    assert (result.code, result.out) == (0, "")
+    assert result.err == "note: nothing matches\nhint: try other words\n"
 
 
 def test_without_words_all_tools_are_listed_by_server(cli: Cli, demo: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"zoo": demo, "ark": demo}})
     cli("tools")
-    found = [tuple(line.split("\t")[:2]) for line in cli("search").lines]
-    assert found == [
+    hits = [tuple(line.split("\t")[:2]) for line in cli("search").lines]
+    assert hits == [
         *(("ark", "ark_count"), ("ark", "ark_weekday")),
         *(("zoo", "zoo_count"), ("zoo", "zoo_weekday")),
     ]
@@ -71,12 +71,12 @@ def test_without_words_all_tools_are_listed_by_server(cli: Cli, demo: dict[str, 
 
 def test_without_words_no_other_words_are_asked_for(cli: Cli) -> None:
     cli.write({"mcpServers": {}})
-    ran = cli("search")
-    assert (ran.code, ran.out) == (0, "")
-    assert ran.err.startswith("note: no servers are configured\nhint: add them to")
-    assert "other words" not in ran.err
+    result = cli("search")
+    assert (result.code, result.out) == (0, "")
+    assert result.err.startswith("note: no servers are configured\nhint: add them to")
+    assert "other words" not in result.err
 
 
-def test_a_hundred_kilobytes_from_a_pipe(listed: Any) -> None:
-    ran = listed("search", input="weekday " * 12_500)
-    assert (ran.code, names(ran)[0]) == (0, "demo_weekday")
+def test_a_hundred_kilobytes_from_a_pipe(listed_cli: Any) -> None:
+    result = listed_cli("search", input="weekday " * 12_500)
+    assert (result.code, names(result)[0]) == (0, "demo_weekday")

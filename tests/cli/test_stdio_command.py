@@ -21,33 +21,33 @@ def test_a_file_in_place_of_a_pipe_is_refused_with_the_reason(cli: Cli, stream: 
     if file == "a file":
         path.write_text("")
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with path.open("r+") as opened:
-        ran = subprocess.run(
+    with path.open("r+") as opened_file:
+        result = subprocess.run(
             cli.words("stdio"),
-            **{**streams, stream: opened},
+            **{**streams, stream: opened_file},
             stderr=subprocess.PIPE,
             text=True,
             env=cli.environment(),
             timeout=60,
         )
     name = "standard input" if stream == "stdin" else "standard output"
-    assert ran.returncode == 2
-    assert ran.stderr.startswith(f"error: {name} is neither a pipe nor a terminal\nhint: ")
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"error: {name} is neither a pipe nor a terminal\nhint: ")
 
 
-@pytest.mark.parametrize("asked", [2_000, 60_000])
-def test_a_client_that_hangs_up_and_never_reads_does_not_keep_us(cli: Cli, asked: int) -> None:
+@pytest.mark.parametrize("request_count", [2_000, 60_000])
+def test_a_client_that_hangs_up_and_never_reads_does_not_keep_us(cli: Cli, request_count: int) -> None:
     """The answers fill the pipe; in the second case there are more requests than we read ahead."""
     process = cli.start("stdio")
     os.set_blocking(process.stdin.fileno(), False)
     ping = b'{"jsonrpc":"2.0","id":1,"method":"no such thing"}\n'
-    waiting, deadline = memoryview(ping * asked), time.monotonic() + 30
+    unsent_bytes, deadline = memoryview(ping * request_count), time.monotonic() + 30
     try:
         # Bytes that the pipe does not accept within some seconds are lost: the other side does not read.
-        while waiting and time.monotonic() < deadline:
+        while unsent_bytes and time.monotonic() < deadline:
             if not select.select([], [process.stdin], [], 3)[1]:
                 break
-            waiting = waiting[os.write(process.stdin.fileno(), waiting) :]
+            unsent_bytes = unsent_bytes[os.write(process.stdin.fileno(), unsent_bytes) :]
         process.stdin.close()
         assert process.wait(60) == 0
     finally:

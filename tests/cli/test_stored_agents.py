@@ -45,8 +45,8 @@ def list_tools(cli_with_chat: CliWithChat, *words: str) -> list[str]:
 
 @pytest.mark.parametrize("agent", ["looker", "Looker", "shared-one", "Shared one"])
 def test_a_chat_has_the_instructions_and_tools_of_a_stored_agent(storing: CliWithChat, agent: str) -> None:
-    ran = storing("chat", "--agent", agent, "-p", 'call chat_look {"text": "a"}')
-    assert ran.code == 0, ran.err
+    result = storing("chat", "--agent", agent, "-p", 'call chat_look {"text": "a"}')
+    assert result.code == 0, result.err
     [tool] = [each["function"]["name"] for each in storing.asked[0]["tools"]]
     assert tool == "chat_look"
     assert ("You look." in json.dumps(storing.asked[0])) == (agent.lower() == "looker")
@@ -72,12 +72,12 @@ def test_the_file_wins_by_name(storing: CliWithChat) -> None:
 def test_check_budget_and_completion_know_stored_agents(storing: CliWithChat) -> None:
     asyncio.run(_store_broken(storing.data))
     storing("tools")
-    checked = storing("check")
-    assert checked.code == 1
-    assert "AGENTS.md: 1 agent; 3 agents created in the pages" in checked.out
-    assert "error: Broken.bundles: unknown bundle 'none'" in checked.out
-    assert "error: Broken.tools: unknown tool 'chat_lok'" in checked.out
-    assert "ecret" not in checked.out
+    result = storing("check")
+    assert result.code == 1
+    assert "AGENTS.md: 1 agent; 3 agents created in the pages" in result.out
+    assert "error: Broken.bundles: unknown bundle 'none'" in result.out
+    assert "error: Broken.tools: unknown tool 'chat_lok'" in result.out
+    assert "ecret" not in result.out
     assert json.loads(storing("check", "--json").out)["agents"] == ["filed", "broken", "looker", "shared-one"]
     budget = storing("budget", "--json").out
     assert "agent looker" in budget
@@ -96,10 +96,10 @@ async def _store_broken(data: Path) -> None:
 
 def test_another_persons_agent_is_unknown(storing: CliWithChat) -> None:
     for words in (("chat", "--agent", "secret", "-p", "x"), ("tools", "--agent", "secret")):
-        ran = storing(*words)
-        assert ran.code != 0
-        assert "unknown agent 'secret'" in ran.err
-        assert "shared-one" in ran.err
+        result = storing(*words)
+        assert result.code != 0
+        assert "unknown agent 'secret'" in result.err
+        assert "shared-one" in result.err
 
 
 def test_a_local_client_has_the_tools_of_a_stored_agent(storing: CliWithChat) -> None:
@@ -118,7 +118,7 @@ def test_a_local_client_has_the_tools_of_a_stored_agent(storing: CliWithChat) ->
 
 @pytest.mark.parametrize("words", [(), ("--agent", "filed")])
 def test_the_database_is_not_loaded_for_other_agents(storing: CliWithChat, words: tuple[str, ...]) -> None:
-    ran = storing.run([sys.executable, "-X", "importtime", *storing.words("tools", *words)[1:]])
-    loaded = {line.split()[-1] for line in ran.err.splitlines() if line.startswith("import time:")}
-    assert "toolyard.library" in loaded
-    assert "sqlalchemy" not in loaded
+    result = storing.run([sys.executable, "-X", "importtime", *storing.words("tools", *words)[1:]])
+    loaded_modules = {line.split()[-1] for line in result.err.splitlines() if line.startswith("import time:")}
+    assert "toolyard.library" in loaded_modules
+    assert "sqlalchemy" not in loaded_modules

@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
 
-def names(ran: Any) -> list[str]:
-    return [line.split("\t")[0] for line in ran.lines]
+def names(result: Any) -> list[str]:
+    return [line.split("\t")[0] for line in result.lines]
 
 
 def test_names_and_first_lines_sorted_and_parted_by_tabs(cli_with_server: Cli) -> None:
-    ran = cli_with_server("tools")
-    assert "odd_typed\tRepeats its arguments." in ran.lines
-    assert names(ran) == sorted(names(ran))
-    assert "odd_write" not in names(ran)
+    result = cli_with_server("tools")
+    assert "odd_typed\tRepeats its arguments." in result.lines
+    assert names(result) == sorted(names(result))
+    assert "odd_write" not in names(result)
 
 
 def test_the_stored_catalogue_serves_and_nothing_is_started_again(
@@ -34,9 +34,9 @@ def test_a_copy_past_its_time_shows_its_age(cli: Cli, unusual_server: dict[str, 
     cli.write({"mcpServers": {"odd": {**unusual_server, "cache": {"ttl": 0.001}}}})
     cli("tools")
     _grow_older(cli.data / "catalogue.db", 7200)
-    ran = cli("tools")
-    assert "odd_typed" in names(ran)
-    assert "note: listed from the cache: odd 2 hours ago\nhint: use --fresh to list again\n" in ran.err
+    result = cli("tools")
+    assert "odd_typed" in names(result)
+    assert "note: listed from the cache: odd 2 hours ago\nhint: use --fresh to list again\n" in result.err
 
 
 def _grow_older(file: Path, seconds: float) -> None:
@@ -57,15 +57,15 @@ def test_one_server_only(
 
 def test_a_disabled_server_says_why_it_has_none(cli: Cli, demo: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"demo": {**demo, "disabled": True}}})
-    ran = cli("tools", "--server", "demo")
-    assert (ran.code, ran.err) == (3, "error: server 'demo': is disabled: turned off in its entry\n")
+    result = cli("tools", "--server", "demo")
+    assert (result.code, result.err) == (3, "error: server 'demo': is disabled: turned off in its entry\n")
 
 
 def test_as_an_agent_sees_them(cli_with_server: Cli) -> None:
     cli_with_server.agents("## Reader\n---\ntools: [odd_*, '!odd_a*']\n---\nRead.\n")
-    seen = names(cli_with_server("tools", "--agent", "reader"))
-    assert "odd_typed" in seen
-    assert not [name for name in seen if name.startswith("odd_a")]
+    tool_names = names(cli_with_server("tools", "--agent", "reader"))
+    assert "odd_typed" in tool_names
+    assert not [name for name in tool_names if name.startswith("odd_a")]
 
 
 def test_with_a_bundle_selected(cli: Cli, unusual_server: dict[str, Any], demo: dict[str, Any]) -> None:
@@ -85,20 +85,22 @@ def test_definitions_as_a_provider_takes_them(cli: Cli, demo: dict[str, Any]) ->
     assert cli("tools", "--provider", "openai").json[0]["type"] == "function"
 
 
-def test_json_holds_schemas_and_what_went_wrong(cli: Cli, demo: dict[str, Any]) -> None:
+def test_json_holds_schemas_and_failures(cli: Cli, demo: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"demo": demo, "gone": {"command": "no-such-command-anywhere"}}})
-    ran = cli("tools", "--json")
-    assert (ran.code, ran.err) == (0, "")
-    assert [tool["id"] for tool in ran.json["tools"]] == ["demo/count", "demo/weekday"]
-    assert ran.json["tools"][0]["input_schema"]["type"] == "object"
-    assert ran.json["failures"] == {"gone": "command not found: no-such-command-anywhere"}
+    result = cli("tools", "--json")
+    assert (result.code, result.err) == (0, "")
+    assert [tool["id"] for tool in result.json["tools"]] == ["demo/count", "demo/weekday"]
+    assert result.json["tools"][0]["input_schema"]["type"] == "object"
+    assert result.json["failures"] == {"gone": "command not found: no-such-command-anywhere"}
 
 
 def test_a_file_that_waits_for_approval_is_told_once(
     cli: Cli, unusual_server: dict[str, Any], starts_file: Path
 ) -> None:
     path = cli.write({"mcpServers": {"odd": unusual_server, "more": unusual_server}}, ".mcp.json")
-    ran = cli("tools")
-    assert (ran.code, ran.out) == (0, "")
-    assert ran.err == f"note: {path}: needs your approval\nhint: review it with `toolyard approve {path}`\n"
+    result = cli("tools")
+    assert (result.code, result.out) == (0, "")
+    assert (
+        result.err == f"note: {path}: needs your approval\nhint: review it with `toolyard approve {path}`\n"
+    )
     assert not starts_file.exists()

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def test_the_chain_has_an_arrow_at_the_rule_that_decides(cli_with_server: Cli) -> None:
-    ran = cli_with_server("why", "odd_write")
-    assert ran.code == 0
-    assert ran.lines[0] == "odd_write (odd/write): refuse"
-    (arrow,) = [line for line in ran.lines if line.startswith("->")]
+    result = cli_with_server("why", "odd_write")
+    assert result.code == 0
+    assert result.lines[0] == "odd_write (odd/write): refuse"
+    (arrow,) = [line for line in result.lines if line.startswith("->")]
     reason = "this tool can change data (readOnlyHint is false), and write_tools is 'reject'"
     assert arrow == f"-> write tools  refuse  {reason}"
 
@@ -46,8 +46,8 @@ def test_a_server_that_was_never_listed_is_listed_and_no_other(
 
 def test_no_such_tool_is_4_and_a_server_that_is_down_is_3(cli: Cli, demo: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"demo": demo, "gone": {"command": "no-such-command-anywhere"}}})
-    ran = cli("why", "demo_weekdya")
-    assert (ran.code, ran.err) == (
+    result = cli("why", "demo_weekdya")
+    assert (result.code, result.err) == (
         4,
         "error: no tool named 'demo_weekdya' is available\nhint: did you mean 'demo_weekday'?\n",
     )
@@ -57,8 +57,8 @@ def test_no_such_tool_is_4_and_a_server_that_is_down_is_3(cli: Cli, demo: dict[s
 
 def test_a_disabled_server_is_the_reason(cli: Cli, demo: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"demo": {**demo, "disabled": True}}})
-    ran = cli("why", "demo/weekday")
-    assert (ran.code, ran.err.splitlines()[1]) == (
+    result = cli("why", "demo/weekday")
+    assert (result.code, result.err.splitlines()[1]) == (
         4,
         "hint: server 'demo' is disabled: turned off in its entry",
     )

@@ -6,7 +6,7 @@ import os
 import sys
 
 READS = {"readOnlyHint": True}
-TYPED = {
+TYPED_SCHEMA = {
     "type": "object",
     "properties": {
         "text": {"type": "string"},
@@ -25,7 +25,7 @@ def tool(name, schema=None, **more):
 
 
 TOOLS = [
-    tool("typed", TYPED, description="Repeats its arguments.\nAnd more.", annotations=READS),
+    tool("typed", TYPED_SCHEMA, description="Repeats its arguments.\nAnd more.", annotations=READS),
     tool("fail", annotations=READS, description="\x1b[31mAlways\x1b[0m fails"),
     tool("never", annotations=READS),
     tool("die"),

@@ -43,16 +43,18 @@ def script(*lines: str) -> str:
 
 
 def test_the_answer_is_on_standard_output_and_all_else_beside_it(cli_with_chat: CliWithChat) -> None:
-    ran = cli_with_chat(
+    result = cli_with_chat(
         "chat",
         "-p",
         script(
             "think hm, well", 'call chat_look {"text": "there"}', "then", "say All is well.", "say Really."
         ),
     )
-    assert (ran.code, ran.out) == (0, "All is well.Really.\n")
-    assert ran.err == 'hm, well\n● chat_look (chat) {"text": "there"}\n' + ran.err.splitlines()[-1] + "\n"
-    assert ran.err.splitlines()[-1].endswith("look: there")
+    assert (result.code, result.out) == (0, "All is well.Really.\n")
+    assert (
+        result.err == 'hm, well\n● chat_look (chat) {"text": "there"}\n' + result.err.splitlines()[-1] + "\n"
+    )
+    assert result.err.splitlines()[-1].endswith("look: there")
     assert cli_with_chat.noted == ['look {"text": "there"}']
 
 
@@ -60,12 +62,12 @@ def test_words_before_and_after_calls_errors_in_full_and_pictures_described(
     cli_with_chat: CliWithChat,
 ) -> None:
     calls = ("call chat_fail {}", "call chat_none {}", "call chat_picture {}")
-    ran = cli_with_chat("chat", "-p", "-", input=script("say First.", *calls, "then", "say Sorry."))
-    assert (ran.code, ran.out) == (0, "First.\nSorry.\n")
-    assert "it failed" in ran.err
-    assert "no tool named 'chat_none' is available" in ran.err
-    assert "a picture" in ran.err
-    assert "[image/png, " in ran.err
+    result = cli_with_chat("chat", "-p", "-", input=script("say First.", *calls, "then", "say Sorry."))
+    assert (result.code, result.out) == (0, "First.\nSorry.\n")
+    assert "it failed" in result.err
+    assert "no tool named 'chat_none' is available" in result.err
+    assert "a picture" in result.err
+    assert "[image/png, " in result.err
     assert cli_with_chat("chat", "-p", "-", input=" \n").code == 2
 
 
@@ -78,17 +80,19 @@ def test_failing_servers_are_reported_once(cli_with_chat: CliWithChat) -> None:
     other = {"command": "no-such-program-anywhere"}
 
     def run_turn() -> str:
-        ran = cli_with_chat("chat", "-p", "say Done.")
-        assert (ran.code, ran.out) == (0, "Done.\n")
-        return ran.err
+        command_result = cli_with_chat("chat", "-p", "say Done.")
+        assert (command_result.code, command_result.out) == (0, "Done.\n")
+        return command_result.err
 
     cli_with_chat.write({"mcpServers": {**entries, "dead": dead}})
     assert "note: the tools of dead cannot be listed" in run_turn()
-    repeated = "note: 1 earlier note still applies\nhint: `toolyard servers` shows the servers that fail\n"
-    assert run_turn() == repeated
+    repeated_notice = (
+        "note: 1 earlier note still applies\nhint: `toolyard servers` shows the servers that fail\n"
+    )
+    assert run_turn() == repeated_notice
     cli_with_chat.write({"mcpServers": {**entries, "dead": dead, "other": other}})
-    assert "the tools of other cannot be listed" in (ran := run_turn())
-    assert "the tools of dead" not in ran
+    assert "the tools of other cannot be listed" in (result := run_turn())
+    assert "the tools of dead" not in result
     # A failure that ends and comes back is reported again.
     cli_with_chat.write({"mcpServers": entries})
     assert run_turn() == ""
@@ -111,86 +115,86 @@ def test_a_server_that_timed_out_before_is_waited_for_only_shortly(cli_with_chat
         database.execute(
             "UPDATE failures SET failed_at = failed_at - 3600, entry_hash = replace(entry_hash, ' 1', ' 300')"
         )
-    ran = cli_with_chat("chat", "-p", "say Done.")
-    assert (ran.code, ran.out) == (0, "Done.\n")
-    assert "note: the tools of hang cannot be listed: did not answer within 1 s" in ran.err
+    result = cli_with_chat("chat", "-p", "say Done.")
+    assert (result.code, result.out) == (0, "Done.\n")
+    assert "note: the tools of hang cannot be listed: did not answer within 1 s" in result.err
 
 
 def test_a_model_that_fails_is_3(cli_with_chat: CliWithChat) -> None:
-    ran = cli_with_chat("chat", "-p", "fault 401")
-    assert (ran.code, ran.out) == (3, "")
-    assert ran.err.startswith("error: ")
-    assert "hint: " in ran.err
+    result = cli_with_chat("chat", "-p", "fault 401")
+    assert (result.code, result.out) == (3, "")
+    assert result.err.startswith("error: ")
+    assert "hint: " in result.err
     half = cli_with_chat("chat", "-p", "fault die")
     assert (half.code, half.out) == (3, "Half an ans\n")
 
 
 def test_a_limit_is_6(cli_with_chat: CliWithChat) -> None:
-    ran = cli_with_chat("chat", "-p", script("call chat_look {}", "then", "say x"), TOOLYARD_MAX_STEPS="1")
-    assert ran.code == 6
-    assert "error: " in ran.err
+    result = cli_with_chat("chat", "-p", script("call chat_look {}", "then", "say x"), TOOLYARD_MAX_STEPS="1")
+    assert result.code == 6
+    assert "error: " in result.err
 
 
-def test_where_nobody_can_be_asked_calls_are_refused_and_it_is_4(cli_with_chat: CliWithChat) -> None:
+def test_without_a_terminal_calls_are_refused_with_exit_code_4(cli_with_chat: CliWithChat) -> None:
     words = script('call chat_put {"text": "x"}', "then", "results?")
-    ran = cli_with_chat("chat", "-p", words, TOOLYARD_WRITE_TOOLS="ask")
-    assert ran.code == 4
-    assert "chat_put was refused: it needs an approval, and nobody is here to give it" in ran.err
-    assert "the call was refused: it needs approval, and nobody is here to give it" in ran.out
+    result = cli_with_chat("chat", "-p", words, TOOLYARD_WRITE_TOOLS="ask")
+    assert result.code == 4
+    assert "chat_put was refused: it needs an approval, and nobody is here to give it" in result.err
+    assert "the call was refused: it needs approval, and nobody is here to give it" in result.out
     assert cli_with_chat.noted == []
-    asked = cli_with_chat("chat", "-p", script("call chat_ask {}", "then", "results?"))
-    assert asked.code == 4
-    assert '{"action": "decline"}' in asked.out
-    assert "chat asked a question, and nobody is here to answer it" in asked.err
+    requested_result = cli_with_chat("chat", "-p", script("call chat_ask {}", "then", "results?"))
+    assert requested_result.code == 4
+    assert '{"action": "decline"}' in requested_result.out
+    assert "chat asked a question, and nobody is here to answer it" in requested_result.err
 
 
 def test_an_interrupt_stops_the_turn_and_it_is_130(cli_with_chat: CliWithChat) -> None:
-    running = cli_with_chat.start(
+    process = cli_with_chat.start(
         "chat", "-p", script("say Wait", "call chat_wait {}"), start_new_session=True
     )
     try:
         until(lambda: cli_with_chat.noted == ["wait {}"])
-        (child,) = _children(running.pid)
-        running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=30)
-        assert (running.returncode, out) == (130, "Wait\n")
+        (child,) = _children(process.pid)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out) == (130, "Wait\n")
         assert "stopped" in err
         until(lambda: not is_running(child))
     finally:
-        running.kill()
+        process.kill()
     ((_, state),) = cli_with_chat.chats
     assert state == "idle"
 
 
 def test_an_interrupt_ends_the_call_of_the_model(cli_with_chat: CliWithChat) -> None:
-    running = cli_with_chat.start("chat", "-p", script("say Now", "hold"), start_new_session=True)
+    process = cli_with_chat.start("chat", "-p", script("say Now", "hold"), start_new_session=True)
     try:
         until(lambda: len(cli_with_chat.asked) == 1)
-        assert running.stdout.read(3) == "Now"
-        running.send_signal(signal.SIGINT)
-        running.communicate(timeout=30)
-        assert running.returncode == 130
+        assert process.stdout.read(3) == "Now"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        assert process.returncode == 130
         until(lambda: cli_with_chat.asked[0]["ended"] == "aborted")
     finally:
-        running.kill()
+        process.kill()
 
 
 def test_without_a_model_it_says_how_to_configure_one(cli: Cli) -> None:
     # As on a machine without a local model.
     (cli.home / "sitecustomize.py").write_text("import sys\nsys.modules['xllamacpp'] = None\n")
-    ran = cli("chat", "-p", "hello", PYTHONPATH=str(cli.home))
-    assert ran.code == 2
-    assert ran.err.startswith("error: no model is configured\nhint: ")
+    result = cli("chat", "-p", "hello", PYTHONPATH=str(cli.home))
+    assert result.code == 2
+    assert result.err.startswith("error: no model is configured\nhint: ")
     for word in ("toolyard.toml", "OPENAI_API_KEY", "model_base_url", "toolyard[local]"):
-        assert word in ran.err
+        assert word in result.err
     assert not (cli.data / "toolyard.db").exists()
 
 
 def test_a_model_that_is_named_needs_no_entry(cli_with_chat: CliWithChat) -> None:
     (cli_with_chat.data / "toolyard.toml").unlink()
     env = {"OPENAI_API_KEY": "good", "OPENAI_BASE_URL": f"{cli_with_chat.model}/v1"}
-    ran = cli_with_chat("chat", "--model", "openai:fake-2", "-p", "say Named.", **env)
-    assert (ran.code, ran.out) == (0, "Named.\n")
+    result = cli_with_chat("chat", "--model", "openai:fake-2", "-p", "say Named.", **env)
+    assert (result.code, result.out) == (0, "Named.\n")
     assert cli_with_chat.asked[0]["model"] == "fake-2"
 
 
@@ -199,7 +203,7 @@ def test_models_of_the_web_app_are_there_unless_they_are_for_others(cli_with_cha
 
     async def store() -> None:
         database = await Database.open(cli_with_chat.data, url=None, secret_key=None)
-        shared = StoredModel(
+        stored_model = StoredModel(
             "house",
             "openai",
             "fake-3",
@@ -209,18 +213,18 @@ def test_models_of_the_web_app_are_there_unless_they_are_for_others(cli_with_cha
             input_price=1.0,
             output_price=1.0,
         )
-        await database.models.add_model(shared)
-        for_ann = replace(shared, name="anns", audience=ModelAudience.PEOPLE, people=("ann",))
+        await database.models.add_model(stored_model)
+        for_ann = replace(stored_model, name="anns", audience=ModelAudience.PEOPLE, people=("ann",))
         await database.models.add_model(for_ann)
         await database.close()
 
     asyncio.run(store())
-    ran = cli_with_chat("chat", "-p", "say Stored.")
-    assert (ran.code, ran.out) == (0, "Stored.\n"), ran.err
+    result = cli_with_chat("chat", "-p", "say Stored.")
+    assert (result.code, result.out) == (0, "Stored.\n"), result.err
     assert cli_with_chat.asked[0]["model"] == "fake-3"
-    refused = cli_with_chat("chat", "--model", "anns", "-p", "say x")
-    assert refused.code == 2
-    assert "unknown model 'anns'" in refused.err
+    refused_result = cli_with_chat("chat", "--model", "anns", "-p", "say x")
+    assert refused_result.code == 2
+    assert "unknown model 'anns'" in refused_result.err
 
 
 @pytest.mark.parametrize(
@@ -236,22 +240,22 @@ def test_models_of_the_web_app_are_there_unless_they_are_for_others(cli_with_cha
         ((), "a conversation requires a terminal"),
     ],
 )
-def test_what_cannot_be_meant_is_told(
+def test_contradictory_options_are_reported(
     cli_with_chat: CliWithChat, words: tuple[str, ...], message: str
 ) -> None:
-    ran = cli_with_chat("chat", *words)
-    assert ran.code == 2
-    assert message in ran.err + ran.out
+    result = cli_with_chat("chat", *words)
+    assert result.code == 2
+    assert message in result.err + result.out
     assert cli_with_chat.chats == []
 
 
 # Chat and model options.
 
 
-def test_an_agent_decides_what_is_there(cli_with_chat: CliWithChat) -> None:
+def test_an_agent_decides_which_tools_are_available(cli_with_chat: CliWithChat) -> None:
     cli_with_chat.agents("## Looker\n---\ntools: [chat_look]\n---\nLook.\n")
-    ran = cli_with_chat("chat", "--agent", "Looker", "-p", "tools?")
-    assert (ran.code, ran.out) == (0, "chat_look\n")
+    result = cli_with_chat("chat", "--agent", "Looker", "-p", "tools?")
+    assert (result.code, result.out) == (0, "chat_look\n")
     assert cli_with_chat.asked[0]["messages"][0] == {"role": "system", "content": "Look."}
 
 
@@ -260,8 +264,8 @@ def test_a_bundle_decides_too(cli_with_chat: CliWithChat) -> None:
     strict = {"trust": "trusted", "transport": {"type": "stdio", **server}}
     bundle = {"serverId": "chat", "mode": "direct", "allowTools": ["look", "fail"]}
     cli_with_chat.write({"servers": {"chat": strict}, "bundles": {"few": bundle}})
-    ran = cli_with_chat("chat", "--bundle", "few", "-p", "tools?")
-    assert {"chat_look", "chat_fail"} == set(ran.out.split()) - {"web_fetch"}
+    result = cli_with_chat("chat", "--bundle", "few", "-p", "tools?")
+    assert {"chat_look", "chat_fail"} == set(result.out.split()) - {"web_fetch"}
 
 
 def test_a_chat_is_gone_on_with_and_listed(cli_with_chat: CliWithChat) -> None:
@@ -272,21 +276,21 @@ def test_a_chat_is_gone_on_with_and_listed(cli_with_chat: CliWithChat) -> None:
     cli_with_chat("chat", "-p", "say Two.")
     first = cli_with_chat("chat", "--list", "--json").json[-1]
     assert first["title"] == "say One."
-    ran = cli_with_chat("chat", "--resume", first["id"][:8], "-p", "say Three.")
-    assert (ran.code, ran.out) == (0, "Three.\n")
-    said = [message["content"] for message in cli_with_chat.asked[-1]["messages"]]
-    assert said == ["say One.", "One.", "say Three."]
-    listed = cli_with_chat("chat", "--list").lines
-    assert [line.split("\t")[1] for line in listed] == ["say One.", "say Two."]
+    result = cli_with_chat("chat", "--resume", first["id"][:8], "-p", "say Three.")
+    assert (result.code, result.out) == (0, "Three.\n")
+    contents = [message["content"] for message in cli_with_chat.asked[-1]["messages"]]
+    assert contents == ["say One.", "One.", "say Three."]
+    lines = cli_with_chat("chat", "--list").lines
+    assert [line.split("\t")[1] for line in lines] == ["say One.", "say Two."]
 
 
 @pytest.fixture
 def web(cli_with_chat: CliWithChat) -> Iterator[Callable[..., Any]]:
     """``web(path)``: request a page of a Toolyard on the same data directory, started on demand."""
-    started: list[tuple[subprocess.Popen[str], str]] = []
+    processes: list[tuple[subprocess.Popen[str], str]] = []
 
     def ask(path: str, body: object = None) -> Any:
-        if not started:
+        if not processes:
             words = cli_with_chat.words("serve", "--port", "0")
             process = prefork.Popen(
                 words,
@@ -298,16 +302,16 @@ def web(cli_with_chat: CliWithChat) -> Iterator[Callable[..., Any]]:
             )
             assert process.stdout is not None
             line = next(line for line in process.stdout if line.startswith("Toolyard is listening on "))
-            started.append((process, line.split()[-1].rstrip("/")))
+            processes.append((process, line.split()[-1].rstrip("/")))
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
-            started[0][1] + path, data, {"Content-Type": "application/json", "Accept": "*/*"}
+            processes[0][1] + path, data, {"Content-Type": "application/json", "Accept": "*/*"}
         )
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read() or b"null")
 
     yield ask
-    for process, _ in started:
+    for process, _ in processes:
         process.terminate()
         process.wait(30)
         assert process.stdout is not None
@@ -315,25 +319,27 @@ def web(cli_with_chat: CliWithChat) -> Iterator[Callable[..., Any]]:
 
 
 def test_the_web_app_and_the_terminal_have_the_same_chats(cli_with_chat: CliWithChat, web: Any) -> None:
-    ran = cli_with_chat("chat", "-p", script('call chat_look {"text": "x"}', "then", "say Done."), "--json")
-    assert (ran.code, ran.err) == (0, "")
-    printed = [json.loads(line) for line in ran.lines]
-    kinds = [one["kind"] for one in printed]
+    result = cli_with_chat(
+        "chat", "-p", script('call chat_look {"text": "x"}', "then", "say Done."), "--json"
+    )
+    assert (result.code, result.err) == (0, "")
+    events = [json.loads(line) for line in result.lines]
+    kinds = [one["kind"] for one in events]
     assert (kinds[0], kinds[-1]) == ("user", "end")
     # Streamed text is left out if the whole message was complete before it was written.
     assert {"call", "result", "said", "usage"} <= set(kinds)
     (chat,) = web("/api/v1/chats")["items"]
     at = f"/api/v1/chats/{chat['id']}"
     pieces = ("text", "reasoning", "progress")
-    assert [one for one in printed if one["kind"] not in pieces] == web(f"{at}/events")["items"]
+    assert [one for one in events if one["kind"] not in pieces] == web(f"{at}/events")["items"]
     entries = web("/api/v1/audit?action=tool.call")["items"]
     assert [one["target"] for one in entries] == ["chat/look"]
     # And vice versa.
     web(f"{at}/messages", {"text": "say In the web."})
     until(lambda: web(at)["state"] == "idle")
     assert cli_with_chat("chat", "--resume", "-p", "say Again here.").out == "Again here.\n"
-    said = [message["content"] for message in cli_with_chat.asked[-1]["messages"]]
-    assert said[-3:] == ["say In the web.", "In the web.", "say Again here."]
+    contents = [message["content"] for message in cli_with_chat.asked[-1]["messages"]]
+    assert contents[-3:] == ["say In the web.", "In the web.", "say Again here."]
 
 
 def _children(pid: int) -> list[int]:
@@ -344,7 +350,7 @@ def _children(pid: int) -> list[int]:
     ]
 
 
-def test_the_list_of_exit_codes_is_what_the_code_has() -> None:
+def test_the_list_of_exit_codes_matches_the_code() -> None:
     from toolyard.cli.chat.chat_run import EXIT_CODES
     from toolyard.types.chat import TurnOutcome
 

@@ -12,11 +12,14 @@ from toolyard.cli.chat.approval_prompts import format_field_prompt, parse_field_
 
 def field(schema: Any, *, required: bool = False) -> Any:
     names = ["x"] if required else []
-    (found,) = read_schema_fields({"type": "object", "properties": {"x": schema}, "required": names})
-    return found
+    (schema_field,) = read_schema_fields({"type": "object", "properties": {"x": schema}, "required": names})
+    return schema_field
 
 
-TITLED = {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}]}
+TITLED_CHOICE = {
+    "type": "string",
+    "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}],
+}
 LEGACY = {"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"]}
 SEVERAL = {
     "type": "array",
@@ -24,11 +27,11 @@ SEVERAL = {
     "minItems": 1,
     "maxItems": 2,
 }
-TITLED_SEVERAL = {"type": "array", "items": {"anyOf": TITLED["oneOf"]}}
+TITLED_CHOICES = {"type": "array", "items": {"anyOf": TITLED_CHOICE["oneOf"]}}
 
 
 @pytest.mark.parametrize(
-    ("schema", "typed", "value"),
+    ("schema", "typed_text", "value"),
     [
         ({"type": "string"}, " words ", "words"),
         ({"type": "string", "format": "email"}, "a@b.example", "a@b.example"),
@@ -41,13 +44,13 @@ TITLED_SEVERAL = {"type": "array", "items": {"anyOf": TITLED["oneOf"]}}
         ({"type": "number"}, "2", 2),
         ({"type": "boolean"}, "YES", True),
         ({"type": "boolean"}, "n", False),
-        (TITLED, "2", "g"),
-        (TITLED, "green", "g"),
-        (TITLED, "r", "r"),
+        (TITLED_CHOICE, "2", "g"),
+        (TITLED_CHOICE, "green", "g"),
+        (TITLED_CHOICE, "r", "r"),
         (LEGACY, "Red", "r"),
         (SEVERAL, "1, c", ["a", "c"]),
         (SEVERAL, "a, a", ["a"]),
-        (TITLED_SEVERAL, "red,2", ["r", "g"]),
+        (TITLED_CHOICES, "red,2", ["r", "g"]),
         ({"type": "object"}, '{"a": 1}', {"a": 1}),
         ({"type": "integer", "default": 5}, "", 5),
         ({"type": "boolean", "default": False}, "", False),
@@ -55,13 +58,13 @@ TITLED_SEVERAL = {"type": "array", "items": {"anyOf": TITLED["oneOf"]}}
     ],
     ids=str,
 )
-def test_what_is_typed_becomes_what_the_schema_says(schema: Any, typed: str, value: Any) -> None:
-    found = parse_field_input(field(schema), typed)
-    assert (found, type(found)) == (value, type(value))
+def test_typed_text_is_converted_by_the_schema(schema: Any, typed_text: str, value: Any) -> None:
+    field_input = parse_field_input(field(schema), typed_text)
+    assert (field_input, type(field_input)) == (value, type(value))
 
 
 @pytest.mark.parametrize(
-    ("schema", "typed", "why"),
+    ("schema", "typed_text", "why"),
     [
         ({"type": "string", "format": "email"}, "nobody", "an email address"),
         ({"type": "string", "format": "uri"}, "example", "an address"),
@@ -75,26 +78,26 @@ def test_what_is_typed_becomes_what_the_schema_says(schema: Any, typed: str, val
         ({"type": "number"}, "nan", "a number"),
         ({"type": "number"}, "1e999", "a number"),
         ({"type": "boolean"}, "perhaps", "yes or no"),
-        (TITLED, "3", "one of the choices"),
+        (TITLED_CHOICE, "3", "one of the choices"),
         (SEVERAL, "a,b,c", "at most 2"),
         (SEVERAL, "a,", "one of the choices"),
         ({"type": "object"}, "{", "JSON"),
     ],
     ids=str,
 )
-def test_what_does_not_fit_says_why(schema: Any, typed: str, why: str) -> None:
+def test_invalid_input_is_explained(schema: Any, typed_text: str, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        parse_field_input(field(schema), typed)
+        parse_field_input(field(schema), typed_text)
 
 
-def test_what_is_needed_must_be_given() -> None:
+def test_required_fields_must_be_filled() -> None:
     with pytest.raises(InvalidInput, match="filled in"):
         parse_field_input(field({"type": "string"}, required=True), " ")
 
 
 def test_defaults_are_shown_as_people_would_type_them() -> None:
     for schema, default in (
-        ({**TITLED, "default": "g"}, "Green"),
+        ({**TITLED_CHOICE, "default": "g"}, "Green"),
         ({**SEVERAL, "default": ["a", "c"]}, "a, c"),
         ({"type": "boolean", "default": True}, "y"),
     ):
@@ -117,10 +120,10 @@ def test_defaults_are_shown_as_people_would_type_them() -> None:
     ],
     ids=str,
 )
-def test_whatever_a_server_sends_is_borne(schema: Any) -> None:
-    for found in read_schema_fields(schema):
-        assert format_field_prompt(found).isprintable()
-        parse_field_input(found, '"text"')
+def test_every_form_of_a_server_is_handled(schema: Any) -> None:
+    for schema_field in read_schema_fields(schema):
+        assert format_field_prompt(schema_field).isprintable()
+        parse_field_input(schema_field, '"text"')
 
 
 def test_a_form_with_too_many_fields_has_none() -> None:

@@ -49,13 +49,13 @@ class PlaygroundClient:
 
 @pytest.fixture
 def open_chat(request: pytest.FixtureRequest) -> Any:
-    made = PlaygroundClient(*getattr(request, "param", ()))
-    yield made
-    made.close()
+    playground_client = PlaygroundClient(*getattr(request, "param", ()))
+    yield playground_client
+    playground_client.close()
 
 
-def modern(**offered: Any) -> dict[str, Any]:
-    return {"_meta": {VERSION: "2026-07-28", CAPABILITIES: offered}}
+def modern(**capabilities: Any) -> dict[str, Any]:
+    return {"_meta": {VERSION: "2026-07-28", CAPABILITIES: capabilities}}
 
 
 CALLS: dict[str, dict[str, Any]] = {
@@ -72,9 +72,9 @@ CALLS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_its_answers_match_the_official_types(open_chat: PlaygroundClient, name: str) -> None:
-    listed = open_chat.ask("tools/list", **modern())["result"]
-    methods.validate_server_result("tools/list", "2026-07-28", listed)
-    assert name in [each["name"] for each in listed["tools"]]
+    listed_result = open_chat.ask("tools/list", **modern())["result"]
+    methods.validate_server_result("tools/list", "2026-07-28", listed_result)
+    assert name in [each["name"] for each in listed_result["tools"]]
     result = open_chat.ask("tools/call", name=name, arguments=CALLS[name], **modern())["result"]
     methods.validate_server_result("tools/call", "2026-07-28", result)
     assert not result.get("isError")
@@ -98,37 +98,37 @@ def test_a_chart_is_a_picture(open_chat: PlaygroundClient) -> None:
 
 
 def test_a_modern_client_is_asked_in_a_result_of_its_own(open_chat: PlaygroundClient) -> None:
-    asked = open_chat.ask("tools/call", name="greet", **modern(elicitation={}))["result"]
-    methods.validate_server_result("tools/call", "2026-07-28", asked)
-    assert asked["resultType"] == "input_required"
+    result = open_chat.ask("tools/call", name="greet", **modern(elicitation={}))["result"]
+    methods.validate_server_result("tools/call", "2026-07-28", result)
+    assert result["resultType"] == "input_required"
     answer = {"who": {"action": "accept", "content": {"name": "Ada", "language": "no"}}}
-    done = open_chat.ask("tools/call", name="greet", inputResponses=answer, **modern(elicitation={}))[
+    final_result = open_chat.ask("tools/call", name="greet", inputResponses=answer, **modern(elicitation={}))[
         "result"
     ]
-    assert done["content"][0]["text"] == "Hei, Ada!"
+    assert final_result["content"][0]["text"] == "Hei, Ada!"
 
 
 @pytest.mark.parametrize("open_chat", [("--legacy",)], indirect=True)
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "protocol_version"),
     [
         ({"action": "accept", "content": {"name": "Ada"}}, "Hello, Ada!"),
         ({"action": "decline"}, "Nobody was greeted."),
     ],
 )
 def test_an_older_client_is_asked_in_the_middle_of_the_call(
-    open_chat: PlaygroundClient, reply: dict[str, Any], said: str
+    open_chat: PlaygroundClient, reply: dict[str, Any], protocol_version: str
 ) -> None:
     open_chat.ask("initialize", protocolVersion="2025-11-25", capabilities={"elicitation": {}})
     open_chat.send(id=2, method="tools/call", params={"name": "greet"})
-    asked = open_chat.take()
-    assert asked["method"] == "elicitation/create"
-    open_chat.send(id=asked["id"], result=reply)
-    assert open_chat.take()["result"]["content"][0]["text"] == said
+    elicitation = open_chat.take()
+    assert elicitation["method"] == "elicitation/create"
+    open_chat.send(id=elicitation["id"], result=reply)
+    assert open_chat.take()["result"]["content"][0]["text"] == protocol_version
 
 
 @pytest.mark.parametrize("open_chat", [("--legacy",)], indirect=True)
-def test_who_cannot_be_asked_is_greeted_all_the_same(open_chat: PlaygroundClient) -> None:
+def test_clients_without_elicitation_are_greeted(open_chat: PlaygroundClient) -> None:
     open_chat.ask("initialize", protocolVersion="2025-11-25", capabilities={})
     assert open_chat.ask("tools/call", name="greet")["result"]["content"][0]["text"] == "Hello, stranger!"
 
@@ -145,7 +145,7 @@ def test_who_cannot_be_asked_is_greeted_all_the_same(open_chat: PlaygroundClient
         ("plan_trip", {"start": "2026-01-01", "stops": 7}),
     ],
 )
-def test_what_cannot_be_done_is_told(
+def test_unsupported_requests_are_reported(
     open_chat: PlaygroundClient, name: str, arguments: dict[str, Any]
 ) -> None:
     assert open_chat.ask("tools/call", name=name, arguments=arguments, **modern())["result"]["isError"]

@@ -36,10 +36,10 @@ class TerminalSession:
         self.at = 0
 
     def sees(self, words: str) -> None:
-        shown = self.terminal
-        shown.until(lambda: words in shown.plain[self.at :], 60.0)
-        assert words in shown.plain[self.at :], shown.plain[self.at :]
-        self.at = shown.plain.index(words, self.at) + len(words)
+        terminal = self.terminal
+        terminal.until(lambda: words in terminal.plain[self.at :], 60.0)
+        assert words in terminal.plain[self.at :], terminal.plain[self.at :]
+        self.at = terminal.plain.index(words, self.at) + len(words)
 
     def says(self, *lines: str) -> None:
         self.sees("> ")
@@ -102,9 +102,9 @@ def test_a_conversation(cli_with_chat: CliWithChat, open_chat: Callable[..., Ter
     here.says("/quit")
     here.sees("`toolyard chat --resume ")
     assert here.terminal.end() == 0
-    exported = (cli_with_chat.home / "out.md").read_text()
-    assert exported.count("## You") == 3
-    assert "it failed" in exported
+    text = (cli_with_chat.home / "out.md").read_text()
+    assert text.count("## You") == 3
+    assert "it failed" in text
     assert len(cli_with_chat.chats) == 2
     assert [one["content"] for one in cli_with_chat.asked[-1]["messages"]] == ["say Anew."]
 
@@ -127,7 +127,10 @@ def test_files_are_attached_to_the_next_message(
     here.sees("Again.\n")
     here.says("/quit")
     assert here.terminal.end() == 0
-    first, second = ([one["content"] for one in asked["messages"]][-1] for asked in cli_with_chat.asked[-2:])
+    first, second = (
+        [one["content"] for one in model_request["messages"]][-1]
+        for model_request in cli_with_chat.asked[-2:]
+    )
     assert 'Attached file "notes.txt" (text/plain, 12 bytes)' in str(first)
     assert second == "say Again."
 
@@ -345,7 +348,7 @@ def test_a_form_of_a_real_server_is_asked_field_by_field(
     assert here.terminal.end() == 0
 
 
-def test_what_is_answered_elsewhere_is_not_asked_any_more(
+def test_a_question_answered_elsewhere_disappears(
     cli_with_chat: CliWithChat, open_chat: Callable[..., TerminalSession]
 ) -> None:
     here = open_chat(**ASK)

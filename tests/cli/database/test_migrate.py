@@ -20,7 +20,7 @@ OLD = "0008"
 
 
 @pytest.fixture
-def outdated(cli: Cli, postgres_url: str) -> str:
+def old_postgres_url(cli: Cli, postgres_url: str) -> str:
     """A PostgreSQL database with the tables of an earlier version."""
 
     async def create() -> None:
@@ -39,34 +39,34 @@ def revision(url: str) -> str:
     return row[0]
 
 
-def test_only_migrate_changes_the_tables_of_an_earlier_version(cli: Cli, outdated: str) -> None:
+def test_only_migrate_changes_the_tables_of_an_earlier_version(cli: Cli, old_postgres_url: str) -> None:
     for words in (("users", "list"), ("chat", "--list")):
-        refused = cli(*words)
-        assert refused.code == 2
-        assert f"the tables of an earlier version of Toolyard (revision {OLD}" in refused.err
-        assert "hint: run `toolyard migrate`" in refused.err
+        result = cli(*words)
+        assert result.code == 2
+        assert f"the tables of an earlier version of Toolyard (revision {OLD}" in result.err
+        assert "hint: run `toolyard migrate`" in result.err
     diagnosis = cli("doctor")
     assert diagnosis.code == 0
     assert "no  database        the database has the tables of an earlier version" in diagnosis.out
     assert "hint: run `toolyard migrate`" in diagnosis.out
-    assert revision(outdated) == OLD
-    migrated = cli("migrate", "--json")
-    assert json.loads(migrated.out) == {"revision": revision(outdated)}
-    assert revision(outdated) > OLD
+    assert revision(old_postgres_url) == OLD
+    migration_result = cli("migrate", "--json")
+    assert json.loads(migration_result.out) == {"revision": revision(old_postgres_url)}
+    assert revision(old_postgres_url) > OLD
     assert cli("users", "list").code == 0
     assert "ok  database        PostgreSQL, can be used" in cli("doctor").out
 
 
 def test_a_tool_that_cannot_be_compared_in_an_outdated_database_says_where_the_cause_is(
-    cli: Cli, outdated: str, demo: dict[str, Any]
+    cli: Cli, old_postgres_url: str, demo: dict[str, Any]
 ) -> None:
     cli.env["TOOLYARD_WRITE_TOOLS"] = "allow"
     cli.write({"mcpServers": {"demo": {**demo, "trust": "untrusted", "allowTools": ["count"]}}})
-    refused = cli("call", "demo_count")
-    assert "it could not be compared with the accepted definition" in refused.err
-    assert "hint: `toolyard lock --diff` and the log show the cause" in refused.err
+    result = cli("call", "demo_count")
+    assert "it could not be compared with the accepted definition" in result.err
+    assert "hint: `toolyard lock --diff` and the log show the cause" in result.err
     assert f"an earlier version of Toolyard (revision {OLD}" in cli("lock", "--diff").err
-    assert revision(outdated) == OLD
+    assert revision(old_postgres_url) == OLD
 
 
 def test_a_command_creates_the_tables_of_an_empty_database(cli: Cli, postgres_url: str) -> None:

@@ -18,13 +18,13 @@ def test_the_people_of_a_file_are_there_in_the_new_database(cli: Cli, postgres_u
     without = cli("move")
     assert (without.code, str(cli.data / "secret.key") in without.err) == (2, True)
     cli.env["TOOLYARD_SECRET_KEY"] = (cli.data / "secret.key").read_text().strip()
-    moved = cli("move", "--json")
-    assert (moved.code, moved.json["moved"]["users"]) == (0, 1)
+    result = cli("move", "--json")
+    assert (result.code, result.json["moved"]["users"]) == (0, 1)
     assert [user["name"] for user in cli("users", "list", "--json").json["items"]] == ["ann"]
     with psycopg.connect(postgres_url) as database:
         query = "SELECT actor_name, details FROM audit WHERE action = 'database.move'"
         ((actor, details),) = database.execute(query).fetchall()
-    rows = sum(moved.json["moved"].values())
+    rows = sum(result.json["moved"].values())
     assert (actor, json.loads(details)) == ("command line", {"rows": rows})
     again = cli("move")
     assert again.code == 2
@@ -34,7 +34,7 @@ def test_the_people_of_a_file_are_there_in_the_new_database(cli: Cli, postgres_u
     assert [user["name"] for user in cli("users", "list", "--json").json["items"]] == ["ann"]
 
 
-def test_what_is_missing_is_named(cli: Cli, postgres_url: str) -> None:
+def test_missing_settings_are_named(cli: Cli, postgres_url: str) -> None:
     assert "database_url" in cli("move").err
     cli.env |= {"TOOLYARD_DATABASE_URL": postgres_url, "TOOLYARD_SECRET_KEY": "a key that will do"}
     nothing = cli("move")

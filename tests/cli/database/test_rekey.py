@@ -21,8 +21,8 @@ def test_the_key_is_changed_in_three_steps(cli: Cli) -> None:
     assert "TOOLYARD_SECRET_KEY_FORMER" in wrong.err
     cli.env["TOOLYARD_SECRET_KEY_FORMER"] = OLD
     assert [user["name"] for user in cli("users", "list", "--json").json["items"]] == ["ann"]
-    done = cli("rekey", "--json")
-    assert (done.code, done.json) == (0, {"encrypted": 0, "lost": 0})
+    result = cli("rekey", "--json")
+    assert (result.code, result.json) == (0, {"encrypted": 0, "lost": 0})
     assert "secret_key_former can be unset" in cli("rekey").out
     query = "SELECT actor_name, details FROM audit WHERE action = 'database.rekey' ORDER BY id"
     with contextlib.closing(sqlite3.connect(cli.data / "toolyard.db")) as database:
@@ -35,6 +35,6 @@ def test_the_key_is_changed_in_three_steps(cli: Cli) -> None:
 
 
 def test_without_a_former_key_there_is_nothing_to_do(cli: Cli) -> None:
-    said = cli("rekey")
-    assert said.code == 2
-    assert "secret_key_former" in said.err
+    result = cli("rekey")
+    assert result.code == 2
+    assert "secret_key_former" in result.err

@@ -23,8 +23,8 @@ KEY = "a secret key that is long enough for this"
 
 @pytest.fixture
 def settings(database_url: str | None, cli_with_server: Cli) -> Settings:
-    chosen = {} if database_url is None else {"database_url": database_url, "secret_key": KEY}
-    lines = [f'{name} = "{value}"' for name, value in chosen.items()]
+    settings = {} if database_url is None else {"database_url": database_url, "secret_key": KEY}
+    lines = [f'{name} = "{value}"' for name, value in settings.items()]
     (cli_with_server.data / "toolyard.toml").write_text("\n".join(lines))
     return load_settings(cli_with_server.data)
 
@@ -35,33 +35,33 @@ async def _open(data: Path, settings: Settings) -> Services:
     return await Services.open(load_config(None, data_dir=data), settings, data, agents, links)
 
 
-async def test_search_finds_what_the_server_listed_and_starts_nothing(
+async def test_search_finds_tools_listed_by_the_server_without_starting_it(
     cli_with_server: Cli, starts_file: Path, settings: Settings
 ) -> None:
     services = await _open(cli_with_server.data, settings)
     try:
         await services.configured_servers.connect_shared()
-        begun = starts_file.read_text()
-        found = cli_with_server("search", "--json", "repeats arguments")
-        assert found.json["never_listed"] == []
-        assert found.json["tools"]
-        assert starts_file.read_text() == begun
+        text = starts_file.read_text()
+        result = cli_with_server("search", "--json", "repeats arguments")
+        assert result.json["never_listed"] == []
+        assert result.json["tools"]
+        assert starts_file.read_text() == text
         words = {"COMP_WORDS": "toolyard call odd_t", "COMP_CWORD": "2"}
         assert "odd_typed" in cli_with_server(_TOOLYARD_COMPLETE="bash_complete", **words).out
     finally:
         await services.close()
 
 
-async def test_the_server_knows_what_the_command_line_listed(
+async def test_the_server_knows_the_tools_listed_by_the_command_line(
     cli_with_server: Cli, starts_file: Path, settings: Settings
 ) -> None:
     assert cli_with_server("tools").code == 0
-    begun = starts_file.read_text()
+    text = starts_file.read_text()
     services = await _open(cli_with_server.data, settings)
     try:
         roster = await services.core.tool_directory.load_stored(LOCAL_PRINCIPAL)
         assert "odd" in roster.catalogues
-        assert starts_file.read_text() == begun
+        assert starts_file.read_text() == text
     finally:
         await services.close()
 

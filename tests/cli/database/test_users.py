@@ -20,15 +20,15 @@ def password_cli(cli: Cli) -> Any:
     return cli
 
 
-def test_somebody_is_added_listed_disabled_and_deleted(password_cli: Any) -> None:
+def test_a_user_is_added_listed_disabled_and_deleted(password_cli: Any) -> None:
     assert password_cli("users", "list").err.startswith("note: no accounts yet")
-    added = password_cli("users", "add", "Ann", "--admin")
-    assert added.code == 0
-    assert added.out.startswith("http://127.0.0.1:8420/ui/invite/")
-    assert "once" in added.err
+    result = password_cli("users", "add", "Ann", "--admin")
+    assert result.code == 0
+    assert result.out.startswith("http://127.0.0.1:8420/ui/invite/")
+    assert "once" in result.err
     assert password_cli("users", "add", "Bob").code == 0
-    listed = password_cli("users", "list", "--json").json["items"]
-    assert [(user["name"], user["role"], user["has_password"]) for user in listed] == [
+    items = password_cli("users", "list", "--json").json["items"]
+    assert [(user["name"], user["role"], user["has_password"]) for user in items] == [
         ("Ann", "admin", False),
         ("Bob", "user", False),
     ]
@@ -51,9 +51,9 @@ def test_a_new_link_replaces_the_old_one_and_knows_the_public_address(password_c
     assert first["link"] != second["link"]
 
 
-def test_what_can_be_wrong(password_cli: Any) -> None:
+def test_invalid_user_commands_fail(password_cli: Any) -> None:
     password_cli("users", "add", "ann")
-    for words, code, said in (
+    for words, code, cases in (
         (("add", "ann"), 1, "user 'ann' already exists"),
         (("add", "ANN"), 1, "user 'ANN' already exists"),
         (("add", ""), 2, "1 to 100 visible characters"),
@@ -65,9 +65,9 @@ def test_what_can_be_wrong(password_cli: Any) -> None:
         (("add",), 2, "missing argument"),
         (("promote", "ann"), 2, "no such command 'promote'"),
     ):
-        ran = password_cli("users", *words)
-        assert (words, ran.code) == (words, code), ran.err
-        assert said in ran.err
+        result = password_cli("users", *words)
+        assert (words, result.code) == (words, code), result.err
+        assert cases in result.err
     assert [user["name"] for user in password_cli("users", "list", "--json").json["items"]] == ["ann"]
 
 
@@ -79,27 +79,30 @@ def test_errors_are_json_where_json_is_wanted(password_cli: Any) -> None:
 @pytest.mark.parametrize("mode", ["none", "proxy", "oidc"])
 def test_links_are_for_the_mode_password_and_the_rest_for_all(cli: Cli, mode: str) -> None:
     cli.env["TOOLYARD_PEOPLE_MODE"] = mode
-    ran = cli("users", "add", "ann")
-    assert ran.code == 1
-    assert "people_mode" in ran.err
+    result = cli("users", "add", "ann")
+    assert result.code == 1
+    assert "people_mode" in result.err
     assert cli("users", "list").code == 0
 
 
-def test_the_log_remembers_what_was_done_here(password_cli: Any) -> None:
+def test_the_log_records_actions_of_the_command_line(password_cli: Any) -> None:
     import sqlite3
 
     password_cli("users", "add", "ann")
     password_cli("users", "delete", "ann", "--yes")
     query = "SELECT action, actor_name, target, details FROM audit"
     with closing(sqlite3.connect(password_cli.data / "toolyard.db")) as database:
-        added, deleted = database.execute(query).fetchall()
-    assert (added[:2], deleted[:2]) == (("user.add", "command line"), ("user.delete", "command line"))
-    assert added[2] == deleted[2] != "ann", "accounts are named by id, which no rename changes"
-    assert json.loads(added[3]) == json.loads(deleted[3]) == {"name": "ann"}
+        added_rows, deleted_rows = database.execute(query).fetchall()
+    assert (added_rows[:2], deleted_rows[:2]) == (
+        ("user.add", "command line"),
+        ("user.delete", "command line"),
+    )
+    assert added_rows[2] == deleted_rows[2] != "ann", "accounts are named by id, which no rename changes"
+    assert json.loads(added_rows[3]) == json.loads(deleted_rows[3]) == {"name": "ann"}
 
 
 def test_the_help_tells_of_every_word(cli: Cli) -> None:
-    ran = cli("users", "--help")
-    assert ran.code == 0
+    result = cli("users", "--help")
+    assert result.code == 0
     for word in ("list", "add", "invite", "disable", "delete"):
-        assert word in ran.out
+        assert word in result.out

@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Cli
     from tests.conftest import ListeningProgram
 
-GONE = {"command": "no-such-command-anywhere"}
+MISSING_SERVER = {"command": "no-such-command-anywhere"}
 
 
 def test_0_when_the_tool_answers(cli_with_server: Cli) -> None:
-    ran = cli_with_server("call", "odd_typed", "text=hi")
-    assert (ran.code, ran.out, ran.err) == (0, '{"text": "hi"}\n', "")
+    result = cli_with_server("call", "odd_typed", "text=hi")
+    assert (result.code, result.out, result.err) == (0, '{"text": "hi"}\n', "")
 
 
 def test_1_when_the_tool_answers_with_an_error(cli_with_server: Cli) -> None:
-    ran = cli_with_server("call", "odd_fail")
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err == "error: odd_fail returned an error: it went wrong\n"
+    result = cli_with_server("call", "odd_fail")
+    assert (result.code, result.out) == (1, "")
+    assert result.err == "error: odd_fail returned an error: it went wrong\n"
 
 
 def test_1_with_all_that_the_server_said_about_it(cli_with_server: Cli) -> None:
-    ran = cli_with_server("call", "odd_fail", '{"refuse": true}')
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err == 'error: server \'odd\': not so (code -32602)\n{"field": "café"}\n'
+    result = cli_with_server("call", "odd_fail", '{"refuse": true}')
+    assert (result.code, result.out) == (1, "")
+    assert result.err == 'error: server \'odd\': not so (code -32602)\n{"field": "café"}\n'
 
 
 def test_1_when_check_finds_problems(cli: Cli) -> None:
@@ -63,9 +63,9 @@ def test_1_when_check_finds_problems(cli: Cli) -> None:
     ids=" ".join,
 )
 def test_2_for_words_that_cannot_be_used(cli_with_server: Cli, words: tuple[str, ...]) -> None:
-    ran = cli_with_server(*words)
-    assert ran.code == 2
-    assert ran.err.startswith("error: ")
+    result = cli_with_server(*words)
+    assert result.code == 2
+    assert result.err.startswith("error: ")
 
 
 def test_2_names_the_nearest_command(cli: Cli) -> None:
@@ -73,10 +73,10 @@ def test_2_names_the_nearest_command(cli: Cli) -> None:
 
 
 def test_3_when_the_server_cannot_be_reached(cli: Cli) -> None:
-    cli.write({"mcpServers": {"gone": GONE}})
-    ran = cli("call", "gone_tool", "a=1")
-    assert ran.code == 3
-    assert ran.err.startswith("error: server 'gone': command not found: no-such-command-anywhere\nhint: ")
+    cli.write({"mcpServers": {"gone": MISSING_SERVER}})
+    result = cli("call", "gone_tool", "a=1")
+    assert result.code == 3
+    assert result.err.startswith("error: server 'gone': command not found: no-such-command-anywhere\nhint: ")
     assert cli("call", "gone_tool").code == 3
     assert cli("tools", "--server", "gone").code == 3
 
@@ -93,8 +93,8 @@ def test_4_for_a_hidden_tool_with_the_rule_and_for_an_unknown_one(cli_with_serve
 
 
 def test_4_for_a_misspelled_hidden_tool_suggests_it_with_the_rule(cli_with_server: Cli) -> None:
-    ran = cli_with_server("call", "odd_wirte", "a=1")
-    assert (ran.code, ran.err.splitlines()) == (
+    result = cli_with_server("call", "odd_wirte", "a=1")
+    assert (result.code, result.err.splitlines()) == (
         4,
         [
             "error: no tool named 'odd_wirte' is available",
@@ -106,8 +106,8 @@ def test_4_for_a_misspelled_hidden_tool_suggests_it_with_the_rule(cli_with_serve
 
 def test_4_names_the_rule_of_an_agent_too(cli_with_server: Cli) -> None:
     cli_with_server.agents("## Reader\n---\ntools: [odd_image]\n---\nRead.\n")
-    ran = cli_with_server("call", "odd_typed", "--agent", "reader")
-    assert (ran.code, ran.err.splitlines()) == (
+    result = cli_with_server("call", "odd_typed", "--agent", "reader")
+    assert (result.code, result.err.splitlines()) == (
         4,
         [
             "error: 'odd_typed' is hidden: no pattern of agent 'reader' matches 'odd_typed'",
@@ -118,20 +118,20 @@ def test_4_names_the_rule_of_an_agent_too(cli_with_server: Cli) -> None:
 
 def test_4_comes_before_complaints_about_arguments(cli_with_server: Cli) -> None:
     cli_with_server.agents("## Reader\n---\ntools: [odd_image]\n---\nRead.\n")
-    ran = cli_with_server("call", "odd_typed", "whole=much", "--agent", "reader")
-    assert (ran.code, "whole" in ran.err) == (4, False)
+    result = cli_with_server("call", "odd_typed", "whole=much", "--agent", "reader")
+    assert (result.code, "whole" in result.err) == (4, False)
 
 
 def test_5_when_the_server_wants_credentials(cli: Cli, hostile_http: ListeningProgram) -> None:
     cli.write({"mcpServers": {"web": {"url": f"{hostile_http.url}/status-401/x?when=always"}}})
-    ran = cli("call", "web_echo")
-    assert ran.code == 5, ran.err
-    assert ran.err.startswith("error: server 'web': ")
+    result = cli("call", "web_echo")
+    assert result.code == 5, result.err
+    assert result.err.startswith("error: server 'web': ")
 
 
 def test_6_when_it_takes_too_long(cli_with_server: Cli) -> None:
-    ran = cli_with_server("call", "odd_never", "--timeout", "0.5")
-    assert (ran.code, ran.err) == (6, "error: 'odd_never' took longer than 0.5 s\n")
+    result = cli_with_server("call", "odd_never", "--timeout", "0.5")
+    assert (result.code, result.err) == (6, "error: 'odd_never' took longer than 0.5 s\n")
 
 
 def test_6_also_while_it_is_being_started(cli: Cli) -> None:
@@ -140,10 +140,10 @@ def test_6_also_while_it_is_being_started(cli: Cli) -> None:
 
 
 def test_6_when_the_outcome_is_unknown(cli_with_server: Cli) -> None:
-    ran = cli_with_server("call", "odd_die")
-    assert ran.code == 6
-    assert ran.err.startswith("error: server 'odd': exited with code 7")
-    assert "hint: the call may have been executed" in ran.err
+    result = cli_with_server("call", "odd_die")
+    assert result.code == 6
+    assert result.err.startswith("error: server 'odd': exited with code 7")
+    assert "hint: the call may have been executed" in result.err
 
 
 def test_errors_are_json_where_json_is_wanted(cli_with_server: Cli) -> None:
@@ -153,16 +153,16 @@ def test_errors_are_json_where_json_is_wanted(cli_with_server: Cli) -> None:
         (("call", "odd_typed", "whole=much", "--json"), "Usage", 2),
         (("tools", "--no-such-option", "--json"), "Usage", 2),
     ]:
-        ran = cli_with_server(*words)
-        error = ran.json["error"]
-        assert (ran.code, error["exit_code"], error["kind"], ran.err) == (code, code, kind, "")
+        result = cli_with_server(*words)
+        error = result.json["error"]
+        assert (result.code, error["exit_code"], error["kind"], result.err) == (code, code, kind, "")
 
 
 def test_a_tools_own_error_is_json_too(cli_with_server: Cli) -> None:
-    ran = cli_with_server("call", "odd_fail", "--json")
-    assert ran.code == 1
-    assert ran.json["is_error"] is True
-    assert ran.json["error"]["message"] == "it went wrong"
+    result = cli_with_server("call", "odd_fail", "--json")
+    assert result.code == 1
+    assert result.json["is_error"] is True
+    assert result.json["error"]["message"] == "it went wrong"
 
 
 def test_a_secret_does_not_show_in_an_error(cli: Cli) -> None:
@@ -178,22 +178,22 @@ def test_a_secret_does_not_show_in_an_error(cli: Cli) -> None:
         ("tools", "--json"),
         ("why", "leaky/x"),
     ):
-        ran = cli(*words)
-        assert "s3cret-value-1" not in ran.out + ran.err, words
-        assert "refused" in ran.out + ran.err, words
+        result = cli(*words)
+        assert "s3cret-value-1" not in result.out + result.err, words
+        assert "refused" in result.out + result.err, words
 
 
 def test_problems_are_json_with_their_places(cli: Cli) -> None:
     path = cli.write('{"servers": {\n  "a": {"trust": "trusted"}\n}}')
-    ran = cli("tools", "--json")
-    assert ran.code == 2
-    (problem,) = ran.json["error"]["problems"]
+    result = cli("tools", "--json")
+    assert result.code == 2
+    (problem,) = result.json["error"]["problems"]
     assert (problem["file"], problem["line"]) == (str(path), 2)
     assert json.loads(cli("check", "--json").out)["problems"] == [problem]
 
 
-def test_a_folder_that_is_gone_is_no_traceback(cli: Cli) -> None:
+def test_a_missing_folder_causes_no_traceback(cli: Cli) -> None:
     script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -m toolyard tools'
-    ran = cli.run(["sh", "-c", script, sys.executable])
-    assert ran.code == 1
-    assert ran.err.startswith("error: the current folder no longer exists")
+    result = cli.run(["sh", "-c", script, sys.executable])
+    assert result.code == 1
+    assert result.err.startswith("error: the current folder no longer exists")

@@ -27,37 +27,37 @@ def test_listings_remember_a_timeout_for_a_minute(
 ) -> None:
     cli.write({"mcpServers": {"demo": demo, "hang": hanging_entry}})
 
-    def started() -> int:
+    def count_starts() -> int:
         return len(starts_file.read_text())
 
     assert "error: server 'hang': did not answer within 1 s" in cli("tools").err
-    assert started() == 1
+    assert count_starts() == 1
     again = cli("tools")
     assert "demo_weekday" in again.out
     # A failure that an earlier command reported is not repeated in full.
     assert "error" not in again.err
     assert "note: still failing: hang\nhint: `toolyard servers` shows the causes\n" in again.err
-    listed = cli("servers")
+    result = cli("servers")
     # The same text is shown in pages, which have no option --fresh.
-    assert re.search(r"tried \d+ s ago; lists try again in \d+ s, and calls at once", listed.err)
-    assert "hang\tfailed\t-\t-\t-\tdid not answer within 1 s" in listed.lines
-    assert started() == 1
+    assert re.search(r"tried \d+ s ago; lists try again in \d+ s, and calls at once", result.err)
+    assert "hang\tfailed\t-\t-\t-\tdid not answer within 1 s" in result.lines
+    assert count_starts() == 1
     # A call, --fresh and a changed entry try again.
     assert "did not answer" in cli("call", "hang_tool").err
-    assert started() == 2
+    assert count_starts() == 2
     cli("servers", "--fresh")
-    assert started() == 3
+    assert count_starts() == 3
     cli.write({"mcpServers": {"demo": demo, "hang": {**hanging_entry, "timeouts": {"connect": 0.9}}}})
     assert "did not answer within 0.9 s" in cli("tools").err
-    assert started() == 4
+    assert count_starts() == 4
 
 
-def test_a_misspelt_name_waits_only_for_servers_whose_prefix_begins_it(
+def test_a_misspelt_name_waits_only_for_servers_with_a_matching_prefix(
     cli: Cli, demo: dict[str, Any], hanging_entry: dict[str, Any], starts_file: Path
 ) -> None:
     cli.write({"mcpServers": {"demo": demo, "hang": hanging_entry}})
-    ran = cli("call", "demo_wekday")
-    assert (ran.code, "did you mean 'demo_weekday'" in ran.err) == (4, True)
+    result = cli("call", "demo_wekday")
+    assert (result.code, "did you mean 'demo_weekday'" in result.err) == (4, True)
     assert not starts_file.exists()
     assert cli("call", "unknown_tool").code == 4
     assert not starts_file.exists()
@@ -67,11 +67,11 @@ def test_tools_that_are_there_are_printed_before_slower_servers(
     cli: Cli, demo: dict[str, Any], hanging_entry: dict[str, Any]
 ) -> None:
     cli.write({"mcpServers": {"demo": demo, "hang": {**hanging_entry, "timeouts": {"connect": 60}}}})
-    running = cli.start("tools")
+    process = cli.start("tools")
     try:
-        assert running.stdout is not None
-        assert running.stdout.readline().startswith("demo_count\t")
-        assert running.poll() is None
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("demo_count\t")
+        assert process.poll() is None
     finally:
-        running.terminate()
-        running.communicate(timeout=60)
+        process.terminate()
+        process.communicate(timeout=60)

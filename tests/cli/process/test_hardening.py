@@ -86,10 +86,10 @@ def inspecting_config(user_folder: Path) -> Path:
 
 def test_a_server_of_the_same_user_reads_neither_environment_nor_memory(inspecting_config: Path) -> None:
     arguments = ("-m", "toolyard", "servers", "--config", "mcp.json", "--data-dir", "data")
-    ran = run_as_user(inspecting_config, *arguments, **SECRETS)
-    assert "Traceback" not in ran.stderr
-    found = json.loads((inspecting_config / "found.json").read_text())
-    assert found == dict.fromkeys(("environ", "mem", "maps", "fd"), "PermissionError")
+    result = run_as_user(inspecting_config, *arguments, **SECRETS)
+    assert "Traceback" not in result.stderr
+    document = json.loads((inspecting_config / "found.json").read_text())
+    assert document == dict.fromkeys(("environ", "mem", "maps", "fd"), "PermissionError")
 
 
 def test_the_environment_block_holds_no_values_even_for_root(inspecting_config: Path) -> None:
@@ -109,8 +109,10 @@ def test_programs_started_without_an_environment_of_their_own_still_inherit_it()
         "print(os.environ['WANTED'], subprocess.check_output(['printenv', 'WANTED'], text=True))"
     )
     env = {**os.environ, "WANTED": "value"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=env)
-    assert (done.stdout.split(), done.stderr) == (["value", "value"], "")
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=env
+    )
+    assert (result.stdout.split(), result.stderr) == (["value", "value"], "")
 
 
 def test_the_marker_of_a_nested_toolyard_stays_readable() -> None:
@@ -120,14 +122,16 @@ def test_the_marker_of_a_nested_toolyard_stays_readable() -> None:
         "erase_environment_block()\nprint(Path('/proc/self/environ').read_bytes())"
     )
     env = {"TOOLYARD_CHILD": "1:2:3:4:5", "OTHER": "gone", "PYTHONPATH": PACKAGE_PATH}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=env)
-    assert "TOOLYARD_CHILD=1:2:3:4:5" in done.stdout
-    assert "OTHER=" in done.stdout
-    assert "gone" not in done.stdout
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=env
+    )
+    assert "TOOLYARD_CHILD=1:2:3:4:5" in result.stdout
+    assert "OTHER=" in result.stdout
+    assert "gone" not in result.stdout
 
 
 def test_a_toolyard_that_others_do_not_see_in_proc_is_not_taken_for_dead(user_folder: Path) -> None:
     """The service unit in the documentation has ``ProtectProc=invisible``."""
     (user_folder / "owner.py").write_text(OWNER)
-    ran = run_with_hidden_processes(user_folder, "owner.py")
-    assert ran.stdout.split("\n")[:2] == ["hidden False", "ping"], ran.stderr
+    result = run_with_hidden_processes(user_folder, "owner.py")
+    assert result.stdout.split("\n")[:2] == ["hidden False", "ping"], result.stderr

@@ -16,7 +16,7 @@ SERVER = {
     "command": sys.executable,
     "args": ["-I", "-S", str(ROOT / "tests/servers/terminal_attack_server.py")],
 }
-UNTRUSTED = {
+UNTRUSTED_SERVER = {
     **SERVER,
     "trust": "untrusted",
     "allowTools": ["say", "fail", "error", "die", "rows", "write", "b*"],
@@ -56,29 +56,29 @@ COMMANDS = (
 )
 
 
-def check(seen: str) -> None:
-    assert [attack for attack in ATTACKS if attack in seen] == []
+def check(screen_text: str) -> None:
+    assert [attack for attack in ATTACKS if attack in screen_text] == []
 
 
-@pytest.mark.parametrize("entry", [SERVER, UNTRUSTED], ids=["trusted", "untrusted"])
+@pytest.mark.parametrize("entry", [SERVER, UNTRUSTED_SERVER], ids=["trusted", "untrusted"])
 def test_no_text_of_a_server_controls_the_terminal(cli: Cli, terminal: Any, entry: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"evil": entry}})
-    shown = ""
+    screen = ""
     for command in COMMANDS:
         here = terminal(*command.split())
         here.end()
         check(here.seen)
-        shown += here.plain
+        screen += here.plain
     # The commands did reach the server and show its texts. Tools of untrusted servers are only for models.
     for text in ("says", "text", "Error:", "error ") if entry is SERVER else ("TITLE",):
-        assert text in shown
+        assert text in screen
 
 
 @pytest.mark.parametrize("trust", ["trusted", "untrusted"])
 def test_no_text_of_a_server_or_model_controls_the_terminal_of_a_chat(
     cli_with_chat: CliWithChat, terminal: Any, trust: str
 ) -> None:
-    cli_with_chat.write({"mcpServers": {"evil": SERVER if trust == "trusted" else UNTRUSTED}})
+    cli_with_chat.write({"mcpServers": {"evil": SERVER if trust == "trusted" else UNTRUSTED_SERVER}})
     attack = "\x1b]0;TITLE\x07\x1b[2J\u202e\x9b"
     for tool in ("say", "fail", "error", "die", "write"):
         name, arguments = f"evil_{tool}", {"a": attack}

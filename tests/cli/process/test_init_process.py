@@ -33,33 +33,33 @@ def in_a_container(script: str) -> subprocess.Popen[str]:
 
 
 def test_the_exit_code_is_that_of_the_program() -> None:
-    ran = in_a_container("assert os.getpid() != 1\nsys.exit(7)")
-    assert ran.communicate(timeout=60)[1] == ""
-    assert ran.returncode == 7
+    result = in_a_container("assert os.getpid() != 1\nsys.exit(7)")
+    assert result.communicate(timeout=60)[1] == ""
+    assert result.returncode == 7
 
 
 def test_a_death_by_signal_is_told_as_shells_tell_it() -> None:
-    ran = in_a_container("os.kill(os.getpid(), signal.SIGKILL)")
-    ran.communicate(timeout=60)
-    assert ran.returncode == 128 + signal.SIGKILL
+    result = in_a_container("os.kill(os.getpid(), signal.SIGKILL)")
+    result.communicate(timeout=60)
+    assert result.returncode == 128 + signal.SIGKILL
 
 
 def test_orphans_are_reaped() -> None:
-    ran = in_a_container("""
+    result = in_a_container("""
         first = subprocess.Popen(["sh", "-c", "sleep 0.1 & echo $!"], stdout=subprocess.PIPE, text=True)
         orphan = int(first.communicate()[0])
         while os.path.exists(f"/proc/{orphan}"):
             time.sleep(0.01)
         print("reaped")
     """)
-    assert ran.communicate(timeout=60) == ("reaped\n", "")
+    assert result.communicate(timeout=60) == ("reaped\n", "")
 
 
 def test_signals_reach_the_program() -> None:
-    ran = in_a_container("""
+    result = in_a_container("""
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
         os.kill(1, signal.SIGTERM)
         time.sleep(60)
     """)
-    assert ran.communicate(timeout=59)[1] == ""
-    assert ran.returncode == 5
+    assert result.communicate(timeout=59)[1] == ""
+    assert result.returncode == 5

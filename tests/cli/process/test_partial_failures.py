@@ -16,23 +16,26 @@ def test_a_missing_variable_disables_one_server_only(cli: Cli, unusual_server: d
         {"mcpServers": {"odd": unusual_server, "key": {"command": "x", "env": {"KEY": "${NO_SUCH_KEY}"}}}}
     )
     reason = "env.KEY needs the variable NO_SUCH_KEY, which is not set"
-    ran = cli("tools")
-    assert ran.code == 0
-    assert "odd_typed\t" in ran.out
-    assert f"note: server 'key' is disabled: {reason}\n" in ran.err
+    result = cli("tools")
+    assert result.code == 0
+    assert "odd_typed\t" in result.out
+    assert f"note: server 'key' is disabled: {reason}\n" in result.err
     assert f"key\tdisabled\t-\t-\t-\t{reason}" in cli("servers").lines
-    checked = cli("check")
-    assert (checked.code, f"server 'key': is disabled: {reason}" in checked.out) == (0, True)
-    called = cli("call", "key_anything")
-    assert (called.code, called.err.splitlines()[1]) == (4, f"hint: server 'key' is disabled: {reason}")
+    checked_result = cli("check")
+    assert (checked_result.code, f"server 'key': is disabled: {reason}" in checked_result.out) == (0, True)
+    called_result = cli("call", "key_anything")
+    assert (called_result.code, called_result.err.splitlines()[1]) == (
+        4,
+        f"hint: server 'key' is disabled: {reason}",
+    )
 
 
 def test_a_broken_definition_is_set_aside_alone(cli_with_server: Cli) -> None:
-    ran = cli_with_server("tools")
+    result = cli_with_server("tools")
     reason = "tool 'broken' of server 'odd' is quarantined: inputSchema must be a JSON Schema"
-    assert ran.code == 0
-    assert "odd_broken" not in ran.out
-    assert f"note: {reason}" in ran.err
+    assert result.code == 0
+    assert "odd_broken" not in result.out
+    assert f"note: {reason}" in result.err
     assert reason in cli_with_server("check").out
     why = cli_with_server("why", "odd/broken")
     assert (why.code, "-> definition" in why.out, "in quarantine: inputSchema" in why.out) == (0, True, True)
@@ -75,29 +78,27 @@ def test_names_that_collide_are_told_apart_and_check_says_so(cli_with_server: Cl
     ]
     assert len(names) == 2
     assert all(len(name) > len("odd_a_b") for name in names)
-    told = cli_with_server("check").out
+    output = cli_with_server("check").out
     for name, own in zip(sorted(names), ("a b", "a.b"), strict=False):
-        assert f"exposed as '{name}': 'odd_a_b' is also claimed by odd/" in told, own
+        assert f"exposed as '{name}': 'odd_a_b' is also claimed by odd/" in output, own
 
 
 def test_a_server_that_fails_leaves_the_others_working(cli: Cli, unusual_server: dict[str, Any]) -> None:
     dies = {"command": "sh", "args": ["-c", "echo its last words >&2; exit 9"]}
     cli.write({"mcpServers": {"odd": unusual_server, "dies": dies}})
-    ran = cli("tools")
-    assert ran.code == 0
-    assert "odd_typed\t" in ran.out
-    assert "error: server 'dies': exited with code 9: its last words\n" in ran.err
+    result = cli("tools")
+    assert result.code == 0
+    assert "odd_typed\t" in result.out
+    assert "error: server 'dies': exited with code 9: its last words\n" in result.err
 
 
 def test_escape_sequences_of_a_server_do_not_reach_the_list(cli_with_server: Cli) -> None:
-    ran = cli_with_server("tools", "--server", "odd")
-    assert "\x1b" not in ran.out + ran.err
-    assert "odd_fail\t\ufffd[31mAlways\ufffd[0m fails" in ran.lines
+    result = cli_with_server("tools", "--server", "odd")
+    assert "\x1b" not in result.out + result.err
+    assert "odd_fail\t\ufffd[31mAlways\ufffd[0m fails" in result.lines
 
 
-def test_a_server_is_reported_whatever_the_words_of_its_reason() -> None:
+def test_a_server_is_reported_with_any_text_as_its_reason() -> None:
     server = Server("local", StdioSpec("npx"), enabled=False, disabled_reason="not approved of by its owner")
-    reported = configuration_notices(Configuration({"local": server}))
-    assert [notice.text for notice in reported] == [
-        "server 'local' is disabled: not approved of by its owner"
-    ]
+    notices = configuration_notices(Configuration({"local": server}))
+    assert [notice.text for notice in notices] == ["server 'local' is disabled: not approved of by its owner"]

@@ -21,10 +21,11 @@ def test_a_read_only_file_is_left_alone(user_folder: Path, command: tuple[str, .
     file.write_text(CONFIG)
     file.chmod(0o444)
     (user_folder / "other.json").write_text(CONFIG.replace("one", "two"))
-    ran = run_as_user(user_folder, "-m", "toolyard", *command, "--to", "mcp.json")
-    assert (ran.returncode, f"{file} cannot be written: the file is read-only" in ran.stderr) == (2, True), (
-        ran.stderr
-    )
+    result = run_as_user(user_folder, "-m", "toolyard", *command, "--to", "mcp.json")
+    assert (result.returncode, f"{file} cannot be written: the file is read-only" in result.stderr) == (
+        2,
+        True,
+    ), result.stderr
     assert file.read_text() == CONFIG
     assert not list(user_folder.glob("*.bak-*"))
 
@@ -37,9 +38,9 @@ def test_a_data_directory_that_cannot_be_read_is_not_treated_as_empty(
     data.mkdir(parents=True)
     (data / "toolyard.toml").write_text('people_mode = "password"')
     data.chmod(0o000)
-    ran = run_as_user(user_folder / "home", "-m", "toolyard", command, TOOLYARD_DATA_DIR=str(data))
-    assert (ran.returncode, f"no permission to read {data}" in ran.stderr) == (2, True), ran.stderr
-    assert "hint: " in ran.stderr
+    result = run_as_user(user_folder / "home", "-m", "toolyard", command, TOOLYARD_DATA_DIR=str(data))
+    assert (result.returncode, f"no permission to read {data}" in result.stderr) == (2, True), result.stderr
+    assert "hint: " in result.stderr
 
 
 @pytest.mark.parametrize("kind", ["file", "dangling link"])
@@ -49,17 +50,17 @@ def test_a_data_directory_that_is_not_a_directory_is_named(user_folder: Path, ki
         data.touch()
     else:
         os.symlink("nowhere", data)
-    ran = run_as_user(user_folder, "-m", "toolyard", "users", "list", TOOLYARD_DATA_DIR=str(data))
+    result = run_as_user(user_folder, "-m", "toolyard", "users", "list", TOOLYARD_DATA_DIR=str(data))
     expected = "is not a directory" if kind == "file" else "is a link to a directory that does not exist"
-    assert (ran.returncode, f"{data} {expected}" in ran.stderr) == (2, True), ran.stderr
+    assert (result.returncode, f"{data} {expected}" in result.stderr) == (2, True), result.stderr
 
 
 def test_credentials_that_cannot_be_read_are_named(user_folder: Path) -> None:
     credentials = user_folder / "home" / "credentials"
     credentials.mkdir(parents=True)
     credentials.chmod(0o000)
-    ran = run_as_user(
+    result = run_as_user(
         user_folder / "home", "-m", "toolyard", "settings", CREDENTIALS_DIRECTORY=str(credentials)
     )
     expected = f"{credentials / 'secret_key'}: no permission to read the file"
-    assert (ran.returncode, expected in ran.stderr) == (2, True), ran.stderr
+    assert (result.returncode, expected in result.stderr) == (2, True), result.stderr

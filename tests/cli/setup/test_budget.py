@@ -45,16 +45,16 @@ def record_calls(folder: Path, *tools: str, days_ago: float = 1) -> None:
 
 
 def test_without_an_audit_log_usage_is_unknown(cli_with_server: Cli) -> None:
-    ran = cli_with_server("budget")
-    assert ran.code == 0
-    assert ran.lines[0].startswith("demo\t2\t?\t")
-    assert ran.lines[-1] == "within the budget of 20000 tokens"
-    assert "which tools were used is not known" in ran.err
+    result = cli_with_server("budget")
+    assert result.code == 0
+    assert result.lines[0].startswith("demo\t2\t?\t")
+    assert result.lines[-1] == "within the budget of 20000 tokens"
+    assert "which tools were used is not known" in result.err
     report = cli_with_server("budget", "--limit", "10", "--json").json
     assert [each["apply"] for each in report["proposals"]] == ["meta"]
     assert report["views"][0]["tokens"] == sum(tool["tokens"] for tool in report["tools"])
-    refused = cli_with_server("budget", "--limit", "10", "--apply", "tools")
-    assert (refused.code, "'tools' is not a current proposal" in refused.err) == (2, True)
+    refused_result = cli_with_server("budget", "--limit", "10", "--apply", "tools")
+    assert (refused_result.code, "'tools' is not a current proposal" in refused_result.err) == (2, True)
 
 
 def test_unused_tools_are_denied_with_one_word(cli_with_server: Cli) -> None:
@@ -64,8 +64,8 @@ def test_unused_tools_are_denied_with_one_word(cli_with_server: Cli) -> None:
     calls = {tool["tool"]: tool["calls"] for tool in report["tools"]}
     assert calls["count"] == 2
     assert calls["weekday"] == 0
-    shown = cli_with_server("budget", "--limit", "80")
-    assert "toolyard budget --apply tools: deny" in shown.out
+    result = cli_with_server("budget", "--limit", "80")
+    assert "toolyard budget --apply tools: deny" in result.out
     assert cli_with_server("budget", "--limit", "80", "--weeks", "8", "--json").json != report
     assert cli_with_server("budget", "--limit", "80", "--apply", "tools").code == 0
     entry = json.loads((cli_with_server.data / "mcp.json").read_text())["mcpServers"]["demo"]

@@ -94,7 +94,7 @@ SCRIPT = Path(sys.executable).with_name("toolyard")
 
 
 @pytest.fixture
-def there(cli: Cli) -> Any:
+def connected_cli(cli: Cli) -> Any:
     """A home in which every client already has a file."""
     for client, name in HOME_FILES.items():
         path = cli.home / name
@@ -103,64 +103,66 @@ def there(cli: Cli) -> Any:
     return cli
 
 
-def imported(file: Path) -> Any:
+def import_servers(file: Path) -> Any:
     """Return the servers that our own importer reads from a file."""
     return {server.name: server.entry for server in read_foreign_file(file).servers}
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_program_goes_into_the_file_beside_what_is_there(there: Any, client: str) -> None:
-    file = there.home / HOME_FILES[client]
-    ran = there("connect", client, "--write", "--agent", "planner", "--config", "c.json")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.lines[0] == f"wrote {file}"
+def test_an_entry_is_added_beside_existing_ones(connected_cli: Any, client: str) -> None:
+    file = connected_cli.home / HOME_FILES[client]
+    result = connected_cli("connect", client, "--write", "--agent", "planner", "--config", "c.json")
+    assert (result.code, result.err) == (0, "")
+    assert result.lines[0] == f"wrote {file}"
     (backup,) = file.parent.glob(f"{file.name}.bak-*")
     assert backup.read_text() == BEFORE[client]
-    servers = imported(file)
+    servers = import_servers(file)
     assert {"files", "toolyard"} <= set(servers)
     entry = servers["toolyard"]
     words = [entry["command"], *entry["args"]]
     assert words[-3:] == ["stdio", "--agent", "planner"]
-    assert ["--data-dir", str(there.data), "--config", str(there.home / "c.json")] == words[-7:-3]
+    assert ["--data-dir", str(connected_cli.data), "--config", str(connected_cli.home / "c.json")] == words[
+        -7:-3
+    ]
     assert Path(words[0]).is_absolute()
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_it_goes_out_again_and_leaves_the_file_as_it_was(there: Any, client: str) -> None:
-    file = there.home / HOME_FILES[client]
-    assert there("connect", client, "--write").code == 0
-    assert there("connect", client, "--remove").code == 0
+def test_it_goes_out_again_and_leaves_the_file_as_it_was(connected_cli: Any, client: str) -> None:
+    file = connected_cli.home / HOME_FILES[client]
+    assert connected_cli("connect", client, "--write").code == 0
+    assert connected_cli("connect", client, "--remove").code == 0
     assert file.read_text().split() == BEFORE[client].split()
-    again = there("connect", client, "--remove")
+    again = connected_cli("connect", client, "--remove")
     assert (again.code, again.out) == (0, f"nothing to do: {file} has no entry for Toolyard\n")
 
 
 @pytest.mark.parametrize("client", REMOTE)
-def test_an_address_with_a_token_is_for_the_owner_alone(there: Any, client: str) -> None:
-    file, token = there.home / HOME_FILES[client], there.home / "token"
+def test_an_address_with_a_token_is_for_the_owner_alone(connected_cli: Any, client: str) -> None:
+    file, token = connected_cli.home / HOME_FILES[client], connected_cli.home / "token"
     token.write_text("ty_secret\n")
     file.chmod(0o644)
     words = ("connect", client, "--write", "--url", "https://yard.example/", "--token-file", token)
-    ran = there(*words)
-    assert (ran.code, ran.err) == (0, "")
-    assert "ty_secret" not in ran.out
+    result = connected_cli(*words)
+    assert (result.code, result.err) == (0, "")
+    assert "ty_secret" not in result.out
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    entry = imported(file)["toolyard"]
+    entry = import_servers(file)["toolyard"]
     assert entry["url"] == "https://yard.example/mcp"
     assert entry["headers"] == {"Authorization": "Bearer ty_secret"}
-    written = file.read_bytes()
-    again = there(*words)
+    file_bytes = file.read_bytes()
+    again = connected_cli(*words)
     assert (again.code, again.out) == (0, f"nothing to do: {file} is up to date\n")
-    assert file.read_bytes() == written
+    assert file.read_bytes() == file_bytes
     assert len(list(file.parent.glob(f"{file.name}.bak-*"))) == 1
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_without_a_file_gets_one(cli: Cli, client: str) -> None:
-    ran = cli("connect", client, "--write", "--json")
-    assert (ran.code, ran.json["change"], ran.json["backup"]) == (0, "added", None)
-    assert ran.json["file"] == str(cli.home / HOME_FILES[client])
-    assert imported(Path(ran.json["file"]))["toolyard"]["args"][-1] == "stdio"
+    result = cli("connect", client, "--write", "--json")
+    assert (result.code, result.json["change"], result.json["backup"]) == (0, "added", None)
+    assert result.json["file"] == str(cli.home / HOME_FILES[client])
+    assert import_servers(Path(result.json["file"]))["toolyard"]["args"][-1] == "stdio"
 
 
 def test_the_file_of_the_project_and_any_other(cli: Cli) -> None:
@@ -172,10 +174,10 @@ def test_the_file_of_the_project_and_any_other(cli: Cli) -> None:
     cli("connect", "opencode", "--write", "--project")
     text = (cli.home / "opencode.jsonc").read_text()
     assert text.endswith("// second version\n")
-    assert imported(cli.home / "opencode.jsonc")["toolyard"]["args"][-1] == "stdio"
+    assert import_servers(cli.home / "opencode.jsonc")["toolyard"]["args"][-1] == "stdio"
 
 
-def test_a_project_whose_file_we_would_find_ourselves_is_told_which_to_read(cli: Cli) -> None:
+def test_a_project_with_a_file_that_we_read_ourselves_gets_an_explicit_path(cli: Cli) -> None:
     for _ in range(2):
         cli("connect", "claude-code", "--write", "--project")
         entry = json.loads((cli.home / ".mcp.json").read_text())["mcpServers"]["toolyard"]
@@ -186,10 +188,10 @@ def test_a_project_whose_file_we_would_find_ourselves_is_told_which_to_read(cli:
     assert "--config" not in entry["args"]
 
 
-def test_what_is_shown_for_a_project_says_which_file_to_read(cli: Cli) -> None:
-    shown = cli("connect", "claude-code", "--json").json
-    entry = json.loads(shown["text"])["mcpServers"]["toolyard"]
-    assert (shown["file"], entry["args"][-3:]) == (
+def test_the_snippet_for_a_project_names_the_file_to_read(cli: Cli) -> None:
+    document = cli("connect", "claude-code", "--json").json
+    entry = json.loads(document["text"])["mcpServers"]["toolyard"]
+    assert (document["file"], entry["args"][-3:]) == (
         ".mcp.json",
         ["--config", str(cli.data / "mcp.json"), "stdio"],
     )
@@ -210,14 +212,17 @@ def test_a_token_that_is_none_is_told(cli: Cli) -> None:
         ("connect", "cursor", "--write", "--url", "http://x", "--token"),
         ("--remote", "http://x", "tools"),
     ):
-        ran = cli(*words, TOOLYARD_REMOTE_TOKEN="ty_x\nX-Admin: 1")
-        assert (ran.code, ran.err.splitlines()[0]) == (2, "error: TOOLYARD_REMOTE_TOKEN: not a valid token")
+        result = cli(*words, TOOLYARD_REMOTE_TOKEN="ty_x\nX-Admin: 1")
+        assert (result.code, result.err.splitlines()[0]) == (
+            2,
+            "error: TOOLYARD_REMOTE_TOKEN: not a valid token",
+        )
 
 
 def test_a_token_in_a_project_is_warned_of(cli: Cli) -> None:
     words = ("connect", "vscode", "--write", "--project", "--url", "http://127.0.0.1:1", "--token")
-    ran = cli(*words, TOOLYARD_REMOTE_TOKEN="ty_x")
-    assert (ran.code, ran.err.splitlines()[-1]) == (0, "hint: do not share or commit this file")
+    result = cli(*words, TOOLYARD_REMOTE_TOKEN="ty_x")
+    assert (result.code, result.err.splitlines()[-1]) == (0, "hint: do not share or commit this file")
 
 
 def test_a_comment_that_would_be_lost_stops_it_and_the_snippet_is_shown(cli: Cli) -> None:
@@ -228,12 +233,12 @@ def test_a_comment_that_would_be_lost_stops_it_and_the_snippet_is_shown(cli: Cli
     token = cli.home / "token"
     token.write_text("ty_secret")
     for more in ((), ("--url", "http://127.0.0.1:1", "--token-file", token)):
-        ran = cli("connect", "cursor", "--write", *more)
-        assert ran.code == 2
-        assert ran.out.startswith("Add this to .cursor/mcp.json:")
-        assert "ty_secret" not in ran.out
-        assert "the text to be replaced contains comments" in ran.err
-        assert "hint: edit the file by hand" in ran.err
+        result = cli("connect", "cursor", "--write", *more)
+        assert result.code == 2
+        assert result.out.startswith("Add this to .cursor/mcp.json:")
+        assert "ty_secret" not in result.out
+        assert "the text to be replaced contains comments" in result.err
+        assert "hint: edit the file by hand" in result.err
         assert (file.read_text(), len(list(file.parent.iterdir()))) == (text, 1)
 
 
@@ -250,9 +255,9 @@ def test_a_comment_that_would_be_lost_stops_it_and_the_snippet_is_shown(cli: Cli
     ],
 )
 def test_words_that_make_no_sense_write_nothing(cli: Cli, words: tuple[str, ...], message: str) -> None:
-    ran = cli("connect", "cursor", *words)
-    assert ran.code == 2
-    assert message in ran.err
+    result = cli("connect", "cursor", *words)
+    assert result.code == 2
+    assert message in result.err
     assert list(cli.home.iterdir()) == []
 
 
@@ -263,8 +268,8 @@ def test_words_that_make_no_sense_write_nothing(cli: Cli, words: tuple[str, ...]
 def test_a_token_file_that_is_not_a_file_does_not_block(cli: Cli, kind: str, message: str) -> None:
     os.mkfifo(cli.home / "pipe")
     token = {"pipe": cli.home / "pipe", "device": "/dev/zero", "directory": cli.home}[kind]
-    ran = cli("connect", "cursor", "--write", "--url", "http://127.0.0.1:1", "--token-file", token)
-    assert (ran.code, f"--token-file {token}: {message}" in ran.err) == (2, True), ran.err
+    result = cli("connect", "cursor", "--write", "--url", "http://127.0.0.1:1", "--token-file", token)
+    assert (result.code, f"--token-file {token}: {message}" in result.err) == (2, True), result.err
 
 
 def test_a_token_can_come_through_a_pipe(cli: Cli) -> None:
@@ -273,16 +278,16 @@ def test_a_token_can_come_through_a_pipe(cli: Cli) -> None:
     assert "ty_piped" in (cli.home / ".cursor/mcp.json").read_text()
 
 
-def test_what_cannot_be_read_or_written_is_named(cli: Cli) -> None:
+def test_unreadable_and_unwritable_files_are_named(cli: Cli) -> None:
     file = cli.home / ".cursor/mcp.json"
     file.parent.mkdir()
     file.write_text("{")
     broken = cli("connect", "cursor", "--write")
     assert (broken.code, file.read_text()) == (2, "{")
     assert f"{file}:1: not valid JSON" in broken.err
-    blocked = cli("connect", "vscode", "--write", "--to", "/proc/nothing/mcp.json")
-    assert blocked.code == 2
-    assert "cannot be written" in blocked.err
+    result = cli("connect", "vscode", "--write", "--to", "/proc/nothing/mcp.json")
+    assert result.code == 2
+    assert "cannot be written" in result.err
     desktop = cli("connect", "claude-desktop", "--write", "--url", "http://x")
     assert desktop.code == 2
     assert cli("connect", "claude-desktop", "--write", "--project").code == 2

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.cli.setup.test_connect import BEFORE, CLIENTS, HOME_FILES, there
+from tests.cli.setup.test_connect import BEFORE, CLIENTS, HOME_FILES, connected_cli
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
-__all__ = ["there"]
-OWN_SERVERS_STAY_LISTED = ("cline", "codex", "opencode", "windsurf", "zed")
+__all__ = ["connected_cli"]
+CLIENTS_WITH_OWN_SERVERS = ("cline", "codex", "opencode", "windsurf", "zed")
 """Clients with a key that disables a server."""
 
 
@@ -40,56 +40,60 @@ def clean(text: str) -> str:
     return re.sub(r",(\s*[}\]])", r"\1", text)
 
 
-def test_every_client_that_is_found_gets_the_entry_and_loses_it_again(there: Any) -> None:
-    before = contents(there)
-    shown = there("connect", "--all")
-    assert (shown.code, "nothing was written" in shown.err, contents(there)) == (0, True, before)
-    assert "Gemini CLI\tgets Toolyard" in shown.out
-    ran = there("connect", "--all", "--yes", "--json")
-    assert (ran.code, ran.json["written"], ran.json["problems"]) == (0, True, [])
-    assert {each["client"] for each in ran.json["clients"]} == set(CLIENTS)
+def test_every_client_that_is_found_gets_the_entry_and_loses_it_again(connected_cli: Any) -> None:
+    before = contents(connected_cli)
+    result = connected_cli("connect", "--all")
+    assert (result.code, "nothing was written" in result.err, contents(connected_cli)) == (0, True, before)
+    assert "Gemini CLI\tgets Toolyard" in result.out
+    command_result = connected_cli("connect", "--all", "--yes", "--json")
+    assert (command_result.code, command_result.json["written"], command_result.json["problems"]) == (
+        0,
+        True,
+        [],
+    )
+    assert {each["client"] for each in command_result.json["clients"]} == set(CLIENTS)
     for client in CLIENTS:
-        assert set(own_entries(there, client)) == {"files", "toolyard"}, client
-    again = there("connect", "--all", "--yes", "--json")
+        assert set(own_entries(connected_cli, client)) == {"files", "toolyard"}, client
+    again = connected_cli("connect", "--all", "--yes", "--json")
     assert {each["change"] for each in again.json["clients"]} == {"same"}
     # A second entry with other settings does not hide the first content.
-    assert there("connect", "--all", "--yes", "--bundle", "web").code == 0
-    assert there("disconnect", "--all", "--yes").code == 0
-    assert contents(there) == before
-    assert there("disconnect", "--all", "--yes").err == "note: no client has an entry for Toolyard\n"
+    assert connected_cli("connect", "--all", "--yes", "--bundle", "web").code == 0
+    assert connected_cli("disconnect", "--all", "--yes").code == 0
+    assert contents(connected_cli) == before
+    assert connected_cli("disconnect", "--all", "--yes").err == "note: no client has an entry for Toolyard\n"
 
 
-def test_servers_of_clients_move_and_come_back(there: Any) -> None:
-    before = contents(there)
-    ran = there("connect", "--all", "--replace", "--yes", "--json")
-    assert (ran.code, ran.json["problems"]) == (0, [])
-    imported = json.loads((there.data / "mcp.json").read_text())["mcpServers"]
-    assert "toolyard" not in imported
-    assert {"files", "own"} <= set(imported)
+def test_servers_of_clients_move_and_come_back(connected_cli: Any) -> None:
+    before = contents(connected_cli)
+    result = connected_cli("connect", "--all", "--replace", "--yes", "--json")
+    assert (result.code, result.json["problems"]) == (0, [])
+    mcp_servers = json.loads((connected_cli.data / "mcp.json").read_text())["mcpServers"]
+    assert "toolyard" not in mcp_servers
+    assert {"files", "own"} <= set(mcp_servers)
     for client in CLIENTS:
-        entries = own_entries(there, client)
-        if client in OWN_SERVERS_STAY_LISTED:
+        entries = own_entries(connected_cli, client)
+        if client in CLIENTS_WITH_OWN_SERVERS:
             assert entries["files"].get("enabled") is False or entries["files"]["disabled"] is True, client
         else:
             assert set(entries) == {"toolyard"}, client
     # Nothing is moved twice.
-    again = there("connect", "--all", "--replace", "--yes", "--json")
+    again = connected_cli("connect", "--all", "--replace", "--yes", "--json")
     assert (again.json["imported"], again.json["written"]) == ([], False)
-    assert there("disconnect", "--all", "--yes").code == 0
-    assert contents(there) == before
-    assert set(json.loads((there.data / "mcp.json").read_text())["mcpServers"]) == set(imported)
+    assert connected_cli("disconnect", "--all", "--yes").code == 0
+    assert contents(connected_cli) == before
+    assert set(json.loads((connected_cli.data / "mcp.json").read_text())["mcpServers"]) == set(mcp_servers)
 
 
-def test_later_edits_are_kept(there: Any) -> None:
-    assert there("connect", "--all", "--replace", "--yes").code == 0
-    cursor, codex = (there.home / HOME_FILES[name] for name in ("cursor", "codex"))
+def test_later_edits_are_kept(connected_cli: Any) -> None:
+    assert connected_cli("connect", "--all", "--replace", "--yes").code == 0
+    cursor, codex = (connected_cli.home / HOME_FILES[name] for name in ("cursor", "codex"))
     cursor.write_text(cursor.read_text().replace("{", '{"later": 1,', 1))
     codex.write_text(f"{codex.read_text()}\n[later]\nkept = true # by hand\n")
-    gemini = there.home / HOME_FILES["gemini"]
-    changed = json.loads(gemini.read_text().replace(" // how to sign in", ""))
-    changed["mcpServers"]["files"] = {"command": "mine"}
-    gemini.write_text(json.dumps(changed))
-    assert there("disconnect", "--all", "--yes").code == 0
+    gemini = connected_cli.home / HOME_FILES["gemini"]
+    document = json.loads(gemini.read_text().replace(" // how to sign in", ""))
+    document["mcpServers"]["files"] = {"command": "mine"}
+    gemini.write_text(json.dumps(document))
+    assert connected_cli("disconnect", "--all", "--yes").code == 0
     after = json.loads(cursor.read_text())
     assert after == {"later": 1, "mcpServers": {"files": {"command": "npx"}}}
     later = ["[later]", "kept", "=", "true", "#", "by", "hand"]
@@ -124,29 +128,29 @@ def test_clients_are_found_in_the_folders_that_variables_name(cli: Cli) -> None:
     assert not (cli.home / ".claude.json").exists()
 
 
-def test_a_file_that_cannot_be_changed_does_not_stop_the_others(there: Any) -> None:
-    broken = there.home / HOME_FILES["cursor"]
+def test_a_file_that_cannot_be_changed_does_not_stop_the_others(connected_cli: Any) -> None:
+    broken = connected_cli.home / HOME_FILES["cursor"]
     broken.write_text("{")
-    os.chmod(there.home / HOME_FILES["zed"], 0o444)
-    ran = there("connect", "--all", "--yes")
-    assert (ran.code, f"{broken}:1: not valid JSON" in ran.err, broken.read_text()) == (2, True, "{")
-    assert "toolyard" in own_entries(there, "vscode")
+    os.chmod(connected_cli.home / HOME_FILES["zed"], 0o444)
+    result = connected_cli("connect", "--all", "--yes")
+    assert (result.code, f"{broken}:1: not valid JSON" in result.err, broken.read_text()) == (2, True, "{")
+    assert "toolyard" in own_entries(connected_cli, "vscode")
 
 
-def test_one_question_is_asked_at_a_terminal(there: Any, terminal: Any) -> None:
-    before = contents(there)
-    shown = terminal("connect", "--all", "--replace")
-    shown.wait_for("A backup of each is kept.")
-    shown.type("n\n")
-    assert shown.end() == 0
-    assert contents(there) == before
+def test_one_question_is_asked_at_a_terminal(connected_cli: Any, terminal: Any) -> None:
+    before = contents(connected_cli)
+    terminal_session = terminal("connect", "--all", "--replace")
+    terminal_session.wait_for("A backup of each is kept.")
+    terminal_session.type("n\n")
+    assert terminal_session.end() == 0
+    assert contents(connected_cli) == before
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_the_backup_that_is_gone_does_not_prevent_it(there: Any, client: str) -> None:
-    file = there.home / HOME_FILES[client]
-    assert there("connect", client, "--write").code == 0
+def test_the_backup_that_is_gone_does_not_prevent_it(connected_cli: Any, client: str) -> None:
+    file = connected_cli.home / HOME_FILES[client]
+    assert connected_cli("connect", client, "--write").code == 0
     for backup in Path(file.parent).glob("*.bak-*"):
         backup.unlink()
-    assert there("disconnect", client).code == 0
+    assert connected_cli("disconnect", client).code == 0
     assert file.read_text().split() == BEFORE[client].split()

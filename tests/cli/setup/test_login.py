@@ -61,16 +61,16 @@ class Login:
 
 @pytest.fixture
 def start(cli: Cli) -> Iterator[Any]:
-    started: list[Login] = []
+    logins: list[Login] = []
 
     def begin(*words: object, has_tables: bool = True) -> Login:
         if has_tables:
             copy_template(cli.data)
-        started.append(Login(cli.start("login", *words)))
-        return started[-1]
+        logins.append(Login(cli.start("login", *words)))
+        return logins[-1]
 
     yield begin
-    for one in started:
+    for one in logins:
         if one.process.poll() is None:
             one.process.kill()
         one.process.wait(30)
@@ -85,7 +85,7 @@ def fetch(url: str, method: str = "GET", body: bytes | None = None) -> str:
         return response.read().decode()
 
 
-def redirected(url: str) -> str:
+def read_redirect(url: str) -> str:
     """Return the redirect of the authorization server to the browser, without following it."""
 
     async def ask() -> str:
@@ -106,7 +106,7 @@ def program() -> Iterator[ListeningProgram]:
 
 
 @pytest.fixture
-def guarded(cli: Cli, program: ListeningProgram) -> ListeningProgram:
+def guarded_program(cli: Cli, program: ListeningProgram) -> ListeningProgram:
     """The test authorization servers, with the server 'guarded' in the configuration."""
     configure(program, "{}")
     cli.write({"mcpServers": {"guarded": {"url": f"{program.url}/mcp"}}})
@@ -121,14 +121,14 @@ def configure(program: Any, text: str, method: str = "PUT") -> None:
 
 
 def test_a_browser_comes_back_and_the_server_just_works(
-    cli: Cli, guarded: ListeningProgram, start: Any
+    cli: Cli, guarded_program: ListeningProgram, start: Any
 ) -> None:
-    refused = cli("call", "guarded_whoami")
-    assert refused.code == 5
-    assert "hint: run `toolyard login guarded`" in refused.err
-    listed = cli("servers")
-    assert "needs_auth" in listed.out
-    assert "run `toolyard login guarded`" in listed.err
+    result = cli("call", "guarded_whoami")
+    assert result.code == 5
+    assert "hint: run `toolyard login guarded`" in result.err
+    listed_result = cli("servers")
+    assert "needs_auth" in listed_result.out
+    assert "run `toolyard login guarded`" in listed_result.err
     assert not (cli.data / "toolyard.db").exists()
 
     login = start("guarded", "--no-browser")
@@ -146,8 +146,8 @@ def test_a_browser_comes_back_and_the_server_just_works(
     assert cli("call", "guarded_whoami").code == 5
 
 
-def test_who_signs_in_again_is_not_registered_again_unless_the_port_is_taken(
-    guarded: ListeningProgram, start: Any
+def test_signing_in_again_does_not_register_again_unless_the_port_is_taken(
+    guarded_program: ListeningProgram, start: Any
 ) -> None:
     def signed_in() -> str:
         login = start("guarded", "--no-browser")
@@ -163,18 +163,20 @@ def test_who_signs_in_again_is_not_registered_again_unless_the_port_is_taken(
         other.bind(("127.0.0.1", URL(first).port))
         other.listen()
         assert signed_in() != first
-    told = json.loads(fetch(f"{guarded.url}/log"))
-    asked = [each["asked"]["redirect_uris"] for each in told if each["what"] == "register"]
-    assert len(asked) == 2
-    assert asked[0] == [first]
+    document = json.loads(fetch(f"{guarded_program.url}/log"))
+    redirect_uris = [each["asked"]["redirect_uris"] for each in document if each["what"] == "register"]
+    assert len(redirect_uris) == 2
+    assert redirect_uris[0] == [first]
 
 
-def test_tokens_are_not_readable_on_the_disk(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
+def test_tokens_are_not_readable_on_the_disk(cli: Cli, guarded_program: ListeningProgram, start: Any) -> None:
     login = start("guarded", "--no-browser", has_tables=False)
     fetch(login.url())
     assert login.end()[0] == 0
     cli("call", "guarded_whoami")
-    tokens = {entry["token"] for entry in json.loads(fetch(f"{guarded.url}/log")) if entry.get("token")}
+    tokens = {
+        entry["token"] for entry in json.loads(fetch(f"{guarded_program.url}/log")) if entry.get("token")
+    }
     assert tokens
     for path in cli.data.rglob("*"):
         if path.is_file():
@@ -182,14 +184,14 @@ def test_tokens_are_not_readable_on_the_disk(cli: Cli, guarded: ListeningProgram
     assert (cli.data / "toolyard.db").stat().st_mode & 0o077 == 0
 
 
-def test_a_sign_in_outlives_its_token(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
-    configure(guarded, '{"life": 1}')
+def test_a_sign_in_outlives_its_token(cli: Cli, guarded_program: ListeningProgram, start: Any) -> None:
+    configure(guarded_program, '{"life": 1}')
     login = start("guarded", "--no-browser")
     fetch(login.url())
     assert login.end()[0] == 0
     time.sleep(1.1)
     assert cli("call", "guarded_whoami").out == "somebody\n"
-    assert '"grant_type": "refresh_token"' in fetch(f"{guarded.url}/log")
+    assert '"grant_type": "refresh_token"' in fetch(f"{guarded_program.url}/log")
 
 
 def kill_during_refresh(cli: Cli, guarded: ListeningProgram, start: Any, settings: str) -> None:
@@ -200,26 +202,26 @@ def kill_during_refresh(cli: Cli, guarded: ListeningProgram, start: Any, setting
     assert login.end()[0] == 0
     fetch(f"{guarded.url}/forget?what=access", "POST")
     configure(guarded, '{"answer_waits": true}', "PATCH")
-    killed = cli.start("call", "guarded_whoami")
+    process = cli.start("call", "guarded_whoami")
     deadline = time.monotonic() + 60
     while '"answer held"' not in fetch(f"{guarded.url}/log"):
         assert time.monotonic() < deadline, "no refresh"
         time.sleep(0.02)
-    killed.kill()
-    killed.communicate(timeout=30)
+    process.kill()
+    process.communicate(timeout=30)
     configure(guarded, '{"answer_waits": false}', "PATCH")
 
 
 def test_a_lost_answer_to_a_refresh_is_named_by_the_next_command(
-    cli: Cli, guarded: ListeningProgram, start: Any
+    cli: Cli, guarded_program: ListeningProgram, start: Any
 ) -> None:
-    kill_during_refresh(cli, guarded, start, "{}")
-    refused = cli("call", "guarded_whoami")
-    assert refused.code == 5
+    kill_during_refresh(cli, guarded_program, start, "{}")
+    result = cli("call", "guarded_whoami")
+    assert result.code == 5
     assert re.search(
-        r"the last refresh, at 20\d\d-.* UTC, got no response, because Toolyard was killed", refused.err
+        r"the last refresh, at 20\d\d-.* UTC, got no response, because Toolyard was killed", result.err
     )
-    assert "toolyard login guarded" in refused.err
+    assert "toolyard login guarded" in result.err
     # Later commands only ask for the sign-in, which then works as before.
     assert "the last refresh" not in cli("call", "guarded_whoami").err
     login = start("guarded", "--no-browser")
@@ -229,26 +231,31 @@ def test_a_lost_answer_to_a_refresh_is_named_by_the_next_command(
 
 
 def test_a_refresh_without_an_answer_is_repeated_where_the_token_still_works(
-    cli: Cli, guarded: ListeningProgram, start: Any
+    cli: Cli, guarded_program: ListeningProgram, start: Any
 ) -> None:
-    kill_during_refresh(cli, guarded, start, '{"rotate": false}')
+    kill_during_refresh(cli, guarded_program, start, '{"rotate": false}')
     assert cli("call", "guarded_whoami").out == "somebody\n"
 
 
-def test_the_answer_is_json_for_programs(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
+def test_the_answer_is_json_for_programs(cli: Cli, guarded_program: ListeningProgram, start: Any) -> None:
     login = start("guarded", "--no-browser", "--json", "--scope", "read", "--scope", "write")
     url = login.url()
     assert URL(url).query["scope"] == "read write"
     fetch(url)
     code, out, err = login.end()
-    said = json.loads(out)
-    assert (code, said["server"], said["signed_in"], said["state"]) == (0, "guarded", True, "ready")
-    assert (said["scopes"], said["tools"], said["refreshable"]) == (["read", "write"], 2, True)
+    document = json.loads(out)
+    assert (code, document["server"], document["signed_in"], document["state"]) == (
+        0,
+        "guarded",
+        True,
+        "ready",
+    )
+    assert (document["scopes"], document["tools"], document["refreshable"]) == (["read", "write"], 2, True)
     assert err.strip() == url
 
 
 def test_the_browser_is_opened_by_itself(
-    cli: Cli, guarded: ListeningProgram, start: Any, tmp_path: Path
+    cli: Cli, guarded_program: ListeningProgram, start: Any, tmp_path: Path
 ) -> None:
     page, script = tmp_path / "page", tmp_path / "follow.py"
     script.write_text(FOLLOW)
@@ -259,15 +266,15 @@ def test_the_browser_is_opened_by_itself(
 
 
 def test_more_scopes_that_a_tool_wanted_are_asked_for_next_time(
-    cli: Cli, guarded: ListeningProgram, start: Any
+    cli: Cli, guarded_program: ListeningProgram, start: Any
 ) -> None:
-    configure(guarded, '{"challenge_scope": "read"}')
+    configure(guarded_program, '{"challenge_scope": "read"}')
     login = start("guarded", "--no-browser")
     fetch(login.url())
     assert login.end()[0] == 0
-    refused = cli("call", "guarded_write")
-    assert refused.code == 5
-    assert "needs the scopes write" in refused.err
+    result = cli("call", "guarded_write")
+    assert result.code == 5
+    assert "needs the scopes write" in result.err
     again = start("guarded", "--no-browser")
     url = again.url()
     assert URL(url).query["scope"] == "read write"
@@ -277,18 +284,18 @@ def test_more_scopes_that_a_tool_wanted_are_asked_for_next_time(
 
 
 def test_the_port_that_the_entry_names_is_listened_on(
-    cli: Cli, guarded: ListeningProgram, start: Any
+    cli: Cli, guarded_program: ListeningProgram, start: Any
 ) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", free_port()))
         port = probe.getsockname()[1]
-        issuer = json.loads(fetch(f"{guarded.url}/control"))["as1"]
+        issuer = json.loads(fetch(f"{guarded_program.url}/control"))["as1"]
         oauth = {"callbackPort": port, "clientId": "mine", "clientSecret": "s", "issuer": issuer}
-        cli.write({"mcpServers": {"guarded": {"url": f"{guarded.url}/mcp", "oauth": oauth}}})
-        configure(guarded, '{"entered": {"mine": "s"}}')
-        taken = cli("login", "guarded", "--no-browser")
-        assert taken.code != 0
-        assert f"cannot listen on port {port} of this machine" in taken.err
+        cli.write({"mcpServers": {"guarded": {"url": f"{guarded_program.url}/mcp", "oauth": oauth}}})
+        configure(guarded_program, '{"entered": {"mine": "s"}}')
+        result = cli("login", "guarded", "--no-browser")
+        assert result.code != 0
+        assert f"cannot listen on port {port} of this machine" in result.err
     login = start("guarded", "--no-browser")
     url = login.url()
     assert URL(url).query["redirect_uri"] == f"http://127.0.0.1:{port}/callback"
@@ -301,25 +308,25 @@ def test_the_port_that_the_entry_names_is_listened_on(
 
 
 @pytest.fixture
-def secretive(cli: Cli, guarded: ListeningProgram) -> str:
+def secretive(cli: Cli, guarded_program: ListeningProgram) -> str:
     """An entry with a client secret, and the issuer that its server names."""
     oauth = {"clientId": "mine", "clientSecret": "s", "grant": "client_credentials"}
-    cli.write({"mcpServers": {"guarded": {"url": f"{guarded.url}/mcp", "oauth": oauth}}})
-    configure(guarded, '{"entered": {"mine": "s"}}')
-    return json.loads(fetch(f"{guarded.url}/control"))["as1"]
+    cli.write({"mcpServers": {"guarded": {"url": f"{guarded_program.url}/mcp", "oauth": oauth}}})
+    configure(guarded_program, '{"entered": {"mine": "s"}}')
+    return json.loads(fetch(f"{guarded_program.url}/control"))["as1"]
 
 
 def test_a_script_confirms_the_issuer_by_naming_it(
-    cli: Cli, guarded: ListeningProgram, secretive: str
+    cli: Cli, guarded_program: ListeningProgram, secretive: str
 ) -> None:
     assert '"issuer": "https://…"' in cli("check").out
-    refused = cli("login", "guarded")
-    assert refused.code == 5
-    assert f"toolyard login guarded --issuer {secretive}" in refused.err
+    result = cli("login", "guarded")
+    assert result.code == 5
+    assert f"toolyard login guarded --issuer {secretive}" in result.err
     assert secretive in cli("servers").out + cli("doctor", "guarded").out
     wrong = cli("login", "guarded", "--issuer", "https://login.example")
     assert wrong.code == 5
-    assert '"grant_type"' not in fetch(f"{guarded.url}/log")
+    assert '"grant_type"' not in fetch(f"{guarded_program.url}/log")
     assert cli("login", "guarded", "--issuer", secretive).code == 0
     assert cli("call", "guarded_whoami").code == 0
     assert f'"issuer": "{secretive}"' in cli("check").out
@@ -327,60 +334,62 @@ def test_a_script_confirms_the_issuer_by_naming_it(
 
 @pytest.mark.parametrize("answer", ["n", "y"])
 def test_a_person_is_asked_about_the_issuer(
-    cli: Cli, guarded: ListeningProgram, secretive: str, terminal: Any, answer: str
+    cli: Cli, guarded_program: ListeningProgram, secretive: str, terminal: Any, answer: str
 ) -> None:
-    shown = terminal("login", "guarded", COLUMNS="2000")
-    shown.wait_for(f"signs in at {secretive}. Send the client secret")
-    shown.type(f"{answer}\n")
-    assert shown.end() == (0 if answer == "y" else 5)
-    assert ('"grant_type"' in fetch(f"{guarded.url}/log")) == (answer == "y")
+    terminal_session = terminal("login", "guarded", COLUMNS="2000")
+    terminal_session.wait_for(f"signs in at {secretive}. Send the client secret")
+    terminal_session.type(f"{answer}\n")
+    assert terminal_session.end() == (0 if answer == "y" else 5)
+    assert ('"grant_type"' in fetch(f"{guarded_program.url}/log")) == (answer == "y")
 
 
 # Pasted addresses.
 
 
-def test_the_address_can_be_pasted(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
+def test_the_address_can_be_pasted(cli: Cli, guarded_program: ListeningProgram, start: Any) -> None:
     login = start("guarded", "--paste", "--no-browser")
-    address = redirected(login.url())
+    address = read_redirect(login.url())
     code, out, _ = login.end(f"  {address}\n")
     assert (code, out) == (0, "signed in to 'guarded': 2 tools\n")
     assert cli("call", "guarded_whoami").code == 0
 
 
 def test_a_code_alone_is_enough_only_at_the_shared_redirect_address(
-    cli: Cli, guarded: ListeningProgram, start: Any
+    cli: Cli, guarded_program: ListeningProgram, start: Any
 ) -> None:
-    configure(guarded, '{"iss": null, "entered": {"mine": null}}')
+    configure(guarded_program, '{"iss": null, "entered": {"mine": null}}')
     login = start("guarded", "--paste", "--no-browser")
-    code = URL(redirected(login.url())).query["code"]
-    ended, _, err = login.end(f"{code}\n")
-    assert ended == 5
+    code = URL(read_redirect(login.url())).query["code"]
+    result, _, err = login.end(f"{code}\n")
+    assert result == 5
     assert "the code alone is not enough here" in err
-    cli.write({"mcpServers": {"guarded": {"url": f"{guarded.url}/mcp", "oauth": {"clientId": "mine"}}}})
+    cli.write(
+        {"mcpServers": {"guarded": {"url": f"{guarded_program.url}/mcp", "oauth": {"clientId": "mine"}}}}
+    )
     login = start("guarded", "--paste", "--no-browser")
-    code = URL(redirected(login.url())).query["code"]
+    code = URL(read_redirect(login.url())).query["code"]
     assert login.end(f"{code}\n")[0] == 0
 
 
 def test_the_redirect_address_of_another_issuer_is_refused(
-    cli: Cli, guarded: ListeningProgram, start: Any
+    cli: Cli, guarded_program: ListeningProgram, start: Any
 ) -> None:
-    configure(guarded, '{"iss": null}')
+    configure(guarded_program, '{"iss": null}')
     for how in ("--paste", "--no-browser"):
         login = start("guarded", how, "--no-browser")
-        returned = URL(redirected(login.url()))
-        other = str(returned.with_path("/callback/0123456789abcdef0123456789abcdef", keep_query=True))
+        url = URL(read_redirect(login.url()))
+        other = str(url.with_path("/callback/0123456789abcdef0123456789abcdef", keep_query=True))
         if how != "--paste":
             fetch(other)
-        ended, _, err = login.end(f"{other}\n")
-        assert ended == 5
+        result, _, err = login.end(f"{other}\n")
+        assert result == 5
         assert "redirect URI of another authorization server" in err
-    assert '"grant_type"' not in fetch(f"{guarded.url}/log")
+    assert '"grant_type"' not in fetch(f"{guarded_program.url}/log")
 
 
-def test_what_is_pasted_wrongly_can_be_pasted_again(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
+def test_a_wrong_paste_can_be_repeated(cli: Cli, guarded_program: ListeningProgram, start: Any) -> None:
     login = start("guarded", "--paste", "--no-browser")
-    address = redirected(login.url())
+    address = read_redirect(login.url())
     other = str(URL(address).update_query(state="other"))
     lines = ["nonsense here", URL(address).query["code"], other, "https://example.com/", address]
     code, _, err = login.end("\n".join(lines) + "\n")
@@ -389,7 +398,7 @@ def test_what_is_pasted_wrongly_can_be_pasted_again(cli: Cli, guarded: Listening
         assert words in err
 
 
-def test_pasting_nothing_is_an_end(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
+def test_pasting_nothing_is_an_end(cli: Cli, guarded_program: ListeningProgram, start: Any) -> None:
     login = start("guarded", "--paste", "--no-browser")
     login.url()
     code, _, err = login.end("")
@@ -398,13 +407,13 @@ def test_pasting_nothing_is_an_end(cli: Cli, guarded: ListeningProgram, start: A
     assert cli("call", "guarded_whoami").code == 5
 
 
-def test_at_a_terminal_either_way_will_do(cli: Cli, guarded: ListeningProgram, terminal: Any) -> None:
-    shown = terminal("login", "guarded", "--no-browser", COLUMNS="2000")
-    shown.wait_for("paste its final address here")
-    url = next(line for line in shown.plain.splitlines() if line.startswith("http"))
-    shown.type(f"{redirected(url)}\n")
-    assert shown.end() == 0
-    assert "signed in to 'guarded': 2 tools" in shown.plain
+def test_at_a_terminal_either_way_will_do(cli: Cli, guarded_program: ListeningProgram, terminal: Any) -> None:
+    terminal_session = terminal("login", "guarded", "--no-browser", COLUMNS="2000")
+    terminal_session.wait_for("paste its final address here")
+    url = next(line for line in terminal_session.plain.splitlines() if line.startswith("http"))
+    terminal_session.type(f"{read_redirect(url)}\n")
+    assert terminal_session.end() == 0
+    assert "signed in to 'guarded': 2 tools" in terminal_session.plain
 
     again = terminal("login", "guarded", "--no-browser", COLUMNS="2000")
     again.wait_for("paste its final address here")
@@ -425,13 +434,13 @@ def test_at_a_terminal_either_way_will_do(cli: Cli, guarded: ListeningProgram, t
     ],
 )
 def test_a_sign_in_that_fails_says_why_and_keeps_nothing(
-    cli: Cli, guarded: ListeningProgram, start: Any, settings: str, code: int, words: str
+    cli: Cli, guarded_program: ListeningProgram, start: Any, settings: str, code: int, words: str
 ) -> None:
-    configure(guarded, settings)
+    configure(guarded_program, settings)
     login = start("guarded", "--no-browser")
     fetch(login.url())
-    ended, out, err = login.end()
-    assert (ended, out) == (code, "")
+    result, out, err = login.end()
+    assert (result, out) == (code, "")
     assert words in err
     assert "\nhint: " in err
     assert cli("call", "guarded_whoami").code == 5
@@ -446,25 +455,25 @@ def test_a_sign_in_that_fails_says_why_and_keeps_nothing(
     ],
 )
 def test_a_sign_in_that_cannot_begin_says_why(
-    cli: Cli, guarded: ListeningProgram, settings: str, code: int, words: str
+    cli: Cli, guarded_program: ListeningProgram, settings: str, code: int, words: str
 ) -> None:
-    configure(guarded, settings)
-    ran = cli("login", "guarded", "--no-browser")
-    assert (ran.code, ran.out) == (code, "")
-    assert ran.err.startswith("error: server 'guarded': ")
-    assert words in ran.err
+    configure(guarded_program, settings)
+    result = cli("login", "guarded", "--no-browser")
+    assert (result.code, result.out) == (code, "")
+    assert result.err.startswith("error: server 'guarded': ")
+    assert words in result.err
     as_json = cli("login", "guarded", "--no-browser", "--json")
     assert words in as_json.json["error"]["message"]
     assert as_json.json["error"]["exit_code"] == code
 
 
-def test_nobody_comes(cli: Cli, guarded: ListeningProgram) -> None:
-    ran = cli("login", "guarded", "--no-browser", "--timeout", "0.3")
-    assert ran.code == 5
-    assert "the sign-in was not completed within 0.3 s" in ran.err
+def test_a_sign_in_without_an_answer_times_out(cli: Cli, guarded_program: ListeningProgram) -> None:
+    result = cli("login", "guarded", "--no-browser", "--timeout", "0.3")
+    assert result.code == 5
+    assert "the sign-in was not completed within 0.3 s" in result.err
 
 
-def test_an_interrupt_ends_it_at_once(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
+def test_an_interrupt_ends_it_at_once(cli: Cli, guarded_program: ListeningProgram, start: Any) -> None:
     login = start("guarded", "--no-browser")
     login.url()
     login.process.send_signal(signal.SIGINT)
@@ -477,18 +486,18 @@ def test_a_server_that_needs_no_sign_in_is_said_to_need_none(
     cli: Cli, hostile_http: ListeningProgram
 ) -> None:
     cli.write({"mcpServers": {"plain": {"url": f"{hostile_http.url}/plain/mcp"}}})
-    ran = cli("login", "plain", "--no-browser")
-    assert (ran.code, ran.out) == (0, "server 'plain' works without a sign-in\n")
+    result = cli("login", "plain", "--no-browser")
+    assert (result.code, result.out) == (0, "server 'plain' works without a sign-in\n")
 
 
 def test_a_server_that_fails_without_asking_for_a_sign_in_says_why(
     cli: Cli, hostile_http: ListeningProgram
 ) -> None:
     cli.write({"mcpServers": {"broken": {"url": f"{hostile_http.url}/status-500/mcp?when=always"}}})
-    ran = cli("login", "broken", "--no-browser")
-    assert ran.code == 3
-    assert "server 'broken': answered with HTTP 500" in ran.err
-    assert "without signing in" not in ran.err
+    result = cli("login", "broken", "--no-browser")
+    assert result.code == 3
+    assert "server 'broken': answered with HTTP 500" in result.err
+    assert "without signing in" not in result.err
 
 
 @pytest.mark.parametrize(
@@ -512,21 +521,21 @@ def test_a_server_that_fails_without_asking_for_a_sign_in_says_why(
         ),
     ],
 )
-def test_servers_that_nobody_signs_in_to(cli: Cli, entry: dict[str, Any], words: str) -> None:
+def test_servers_without_sign_in_are_refused(cli: Cli, entry: dict[str, Any], words: str) -> None:
     cli.write({"mcpServers": {"s": entry}})
-    ran = cli("login", "s")
-    assert ran.code == 2
-    assert words in ran.err
+    result = cli("login", "s")
+    assert result.code == 2
+    assert words in result.err
     assert not (cli.data / "toolyard.db").exists()
 
 
 @pytest.mark.parametrize("command", ["login", "logout"])
 def test_a_server_that_there_is_not(cli: Cli, command: str) -> None:
     cli.write({"mcpServers": {"s": {"url": "http://x/"}}})
-    ran = cli(command, "t")
-    assert ran.code == 2
-    assert "unknown server 't'" in ran.err
-    assert "configured servers: s" in ran.err
+    result = cli(command, "t")
+    assert result.code == 2
+    assert "unknown server 't'" in result.err
+    assert "configured servers: s" in result.err
 
 
 def test_signing_out_creates_nothing(cli: Cli) -> None:
@@ -535,18 +544,18 @@ def test_signing_out_creates_nothing(cli: Cli) -> None:
     assert not (cli.data / "toolyard.db").exists()
 
 
-def test_a_wrong_key_is_a_clear_error(cli: Cli, guarded: ListeningProgram, start: Any) -> None:
+def test_a_wrong_key_is_a_clear_error(cli: Cli, guarded_program: ListeningProgram, start: Any) -> None:
     login = start("guarded", "--no-browser")
     fetch(login.url())
     assert login.end()[0] == 0
     wrong = {"TOOLYARD_SECRET_KEY": "another key, long enough for it"}
     for words in (("login", "guarded", "--no-browser"), ("logout", "guarded")):
-        ran = cli(*words, **wrong)
-        assert ran.code == 2
-        assert "another secret key" in ran.err
-    called = cli("call", "guarded_whoami", **wrong)
-    assert called.code == 3
-    assert "another secret key" in called.err
+        result = cli(*words, **wrong)
+        assert result.code == 2
+        assert "another secret key" in result.err
+    called_result = cli("call", "guarded_whoami", **wrong)
+    assert called_result.code == 3
+    assert "another secret key" in called_result.err
 
 
 # Third-party authorization servers.

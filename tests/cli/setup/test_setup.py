@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.cli.setup.test_login import PROGRAM, configure, redirected
+from tests.cli.setup.test_login import PROGRAM, configure, read_redirect
 from tests.conftest import ListeningProgram, ProgramStarter
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
-COMMENTED = """{
+COMMENTED_CONFIG = """{
   // servers of Ann
   "mcpServers": {
     "files": { "command": "npx", /* from npm */ "args": ["-y", "files"] }, // keep
@@ -44,9 +44,9 @@ def entries(cli: Cli, name: str = "mcp.json") -> Any:
 
 
 def test_a_command_is_added_started_and_listed(cli: Cli, demo: dict[str, Any]) -> None:
-    ran = cli("add", "demo", "--env", "MODE=fast", "--", demo["command"], *demo["args"])
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.lines == [f"wrote {cli.data / 'mcp.json'}: added 'demo'", "'demo' works: 3 tools"]
+    result = cli("add", "demo", "--env", "MODE=fast", "--", demo["command"], *demo["args"])
+    assert (result.code, result.err) == (0, "")
+    assert result.lines == [f"wrote {cli.data / 'mcp.json'}: added 'demo'", "'demo' works: 3 tools"]
     assert entries(cli) == {"demo": {**demo, "env": {"MODE": "fast"}}}
     assert stat.S_IMODE((cli.data / "mcp.json").stat().st_mode) == 0o600
     again = cli("add", "demo", "--", "other")
@@ -56,19 +56,19 @@ def test_a_command_is_added_started_and_listed(cli: Cli, demo: dict[str, Any]) -
 
 
 def test_the_rest_of_the_file_stays_as_it_is(cli: Cli) -> None:
-    file = cli.write(COMMENTED)
+    file = cli.write(COMMENTED_CONFIG)
     assert cli("add", "new", "https://new.example/mcp", "--no-check").code == 0
-    added = '    "new": {\n      "url": "https://new.example/mcp"\n    },\n  },\n  "bundles"'
-    assert file.read_text() == COMMENTED.replace('  },\n  "bundles"', added)
+    added_text = '    "new": {\n      "url": "https://new.example/mcp"\n    },\n  },\n  "bundles"'
+    assert file.read_text() == COMMENTED_CONFIG.replace('  },\n  "bundles"', added_text)
     (backup,) = cli.data.glob("mcp.json.bak-*")
-    assert backup.read_text() == COMMENTED
+    assert backup.read_text() == COMMENTED_CONFIG
     assert cli("remove", "new").code == 0
-    assert file.read_text() == COMMENTED
+    assert file.read_text() == COMMENTED_CONFIG
     assert cli("disable", "files", "docs").code == 0
     assert cli("disable", "files").out == f"nothing to do: {file} is up to date\n"
     states = cli("check", "--json").json["configuration"]["servers"]
     assert [state["enabled"] for state in states.values()] == [False, False]
-    assert file.read_text() == COMMENTED.replace('"files"] }', '"files"], "enabled": false }').replace(
+    assert file.read_text() == COMMENTED_CONFIG.replace('"files"] }', '"files"], "enabled": false }').replace(
         '/mcp",\n', '/mcp",\n      "enabled": false,\n'
     )
     assert cli("enable", "files").code == 0
@@ -82,10 +82,10 @@ def test_the_rest_of_the_file_stays_as_it_is(cli: Cli) -> None:
 
 
 def test_an_edit_that_would_break_the_file_is_refused(cli: Cli) -> None:
-    file = cli.write(COMMENTED)
-    ran = cli("edit", "docs", "timeouts.call=soon")
-    assert (ran.code, "expected a number of seconds above 0" in ran.err) == (2, True)
-    assert file.read_text() == COMMENTED
+    file = cli.write(COMMENTED_CONFIG)
+    result = cli("edit", "docs", "timeouts.call=soon")
+    assert (result.code, "expected a number of seconds above 0" in result.err) == (2, True)
+    assert file.read_text() == COMMENTED_CONFIG
     unknown = cli("disable", "dosc")
     assert (unknown.code, "did you mean 'docs'?" in unknown.err) == (2, True)
     # An entry that is already invalid does not prevent its own removal.
@@ -98,22 +98,22 @@ def test_an_edit_that_would_break_the_file_is_refused(cli: Cli) -> None:
 
 
 def test_secrets_are_written_as_variables(cli: Cli, hostile_http: ListeningProgram) -> None:
-    ran = cli(
+    result = cli(
         *("add", "api", f"{hostile_http.url}/?fault=none", "--header", "Authorization: Bearer s3cret-1234"),
         *("--header", "X-Plain: yes", "--header", "X-API-Key: from-the-shell"),
         SHELL_KEY="from-the-shell",
     )
-    assert ran.code == 0
+    assert result.code == 0
     assert entries(cli)["api"]["headers"] == {
         "Authorization": "Bearer ${API_TOKEN}",
         "X-Plain": "yes",
         "X-API-Key": "${SHELL_KEY}",
     }
-    assert "s3cret" not in ran.out + ran.err
-    assert "hint: set API_TOKEN wherever Toolyard runs" in ran.err
-    assert "read from the variable SHELL_KEY" in ran.err
+    assert "s3cret" not in result.out + result.err
+    assert "hint: set API_TOKEN wherever Toolyard runs" in result.err
+    assert "read from the variable SHELL_KEY" in result.err
     # The server was contacted with the value that is not in the file.
-    assert "'api' works" in ran.out
+    assert "'api' works" in result.out
     assert cli("add", "raw", "https://x.example", "--header", "X-Key: v", "--literal", "--no-check").code == 0
     assert entries(cli)["raw"]["headers"] == {"X-Key": "v"}
 
@@ -121,14 +121,14 @@ def test_secrets_are_written_as_variables(cli: Cli, hostile_http: ListeningProgr
 def test_secrets_in_addresses_and_arguments_are_written_as_variables(cli: Cli) -> None:
     one = {"url": "https://x.example/mcp?apiKey=s3cret-1234&page=1"}
     two = {"command": "npx", "args": ["remote", "--header", "Authorization: Bearer s3cret-5678"]}
-    pasted = json.dumps({"mcpServers": {"one": one, "two": two}})
-    ran = cli("add", "--no-check", "-", input=pasted)
-    assert ran.code == 0
+    text = json.dumps({"mcpServers": {"one": one, "two": two}})
+    result = cli("add", "--no-check", "-", input=text)
+    assert result.code == 0
     assert entries(cli)["one"]["url"] == "https://x.example/mcp?apiKey=${ONE_API_KEY}&page=1"
     assert entries(cli)["two"]["args"] == ["remote", "--header", "Authorization: Bearer ${TWO_TOKEN}"]
-    assert "hint: set ONE_API_KEY wherever Toolyard runs" in ran.err
-    assert "s3cret" not in ran.out + ran.err
-    assert cli("add", "--no-check", "--replace", "--literal", "-", input=pasted).code == 0
+    assert "hint: set ONE_API_KEY wherever Toolyard runs" in result.err
+    assert "s3cret" not in result.out + result.err
+    assert cli("add", "--no-check", "--replace", "--literal", "-", input=text).code == 0
     assert entries(cli) == {"one": one, "two": two}
 
 
@@ -136,10 +136,10 @@ def test_a_file_with_literal_secrets_is_readable_by_its_owner_only(cli: Cli, tmp
     file = tmp_path / "shared.json"
     file.write_text('{"mcpServers": {}}')
     file.chmod(0o644)
-    added = ("--header", "Authorization: Bearer s3cret-1234", "--no-check", "--to", str(file))
-    assert cli("add", "one", "https://x.example", *added).code == 0
+    add_options = ("--header", "Authorization: Bearer s3cret-1234", "--no-check", "--to", str(file))
+    assert cli("add", "one", "https://x.example", *add_options).code == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
-    assert cli("add", "two", "https://x.example", "--literal", *added).code == 0
+    assert cli("add", "two", "https://x.example", "--literal", *add_options).code == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     backups = list(tmp_path.glob("shared.json.bak-*"))
     assert {stat.S_IMODE(each.stat().st_mode) for each in backups} == {0o600}
@@ -186,16 +186,16 @@ def test_a_paste_that_cannot_be_used_says_why(cli: Cli) -> None:
         ('{"a": 5}', "expected servers by name"),
         ("", "nothing was given to add"),
     ):
-        ran = cli("add", input=text)
-        assert (ran.code, words in ran.err) == (2, True), ran.err
+        result = cli("add", input=text)
+        assert (result.code, words in result.err) == (2, True), result.err
     assert not cli.data.exists()
 
 
 def test_a_server_that_fails_is_kept_and_says_why(cli: Cli) -> None:
-    ran = cli("add", "gone", "--json", "--", "no-such-program")
-    assert ran.code == 0
-    assert ran.json["servers"]["gone"]["state"] == "failed"
-    assert "command not found" in ran.json["servers"]["gone"]["cause"]
+    result = cli("add", "gone", "--json", "--", "no-such-program")
+    assert result.code == 0
+    assert result.json["servers"]["gone"]["state"] == "failed"
+    assert "command not found" in result.json["servers"]["gone"]["cause"]
     assert entries(cli) == {"gone": {"command": "no-such-program"}}
 
 
@@ -206,11 +206,11 @@ def test_the_file_of_a_project_is_changed_on_request_only(cli: Cli, unusual_serv
     assert set(entries(cli)) == {"mine"}
     hint = cli("disable", "odd")
     assert (hint.code, f"the server is in {file}: add --project" in hint.err) == (2, True)
-    unapproved = cli("add", "other", "--project", "--no-check", "--", "x")
-    assert "needs your approval" in unapproved.err
+    result = cli("add", "other", "--project", "--no-check", "--", "x")
+    assert "needs your approval" in result.err
     assert cli("approve", "--yes").code == 0
-    approved = cli("disable", "other", "--project")
-    assert (approved.code, approved.err) == (0, "")
+    approved_result = cli("disable", "other", "--project")
+    assert (approved_result.code, approved_result.err) == (0, "")
     assert cli("check", "--json").json["configuration"]["waiting"] is None
     fresh = cli.home / "fresh"
     fresh.mkdir()
@@ -222,21 +222,21 @@ def test_the_file_of_a_project_is_changed_on_request_only(cli: Cli, unusual_serv
 
 def test_a_server_that_requires_it_is_signed_in_to_at_once(cli: Cli, program: Any, terminal: Any) -> None:
     configure(program, "{}")
-    shown = terminal("add", "guarded", f"{program.url}/mcp", COLUMNS="2000")
-    shown.wait_for("paste its final address here")
-    url = next(line for line in shown.plain.splitlines() if line.startswith("http"))
-    shown.type(f"{redirected(url)}\n")
-    assert shown.end() == 0
-    assert "signed in to 'guarded': 2 tools" in shown.plain
+    terminal_session = terminal("add", "guarded", f"{program.url}/mcp", COLUMNS="2000")
+    terminal_session.wait_for("paste its final address here")
+    url = next(line for line in terminal_session.plain.splitlines() if line.startswith("http"))
+    terminal_session.type(f"{read_redirect(url)}\n")
+    assert terminal_session.end() == 0
+    assert "signed in to 'guarded': 2 tools" in terminal_session.plain
     # Without a terminal the next step is named.
-    ran = cli("add", "other", f"{program.url}/mcp?again")
-    assert (ran.code, "hint: run `toolyard login other`" in ran.err) == (0, True), ran.err
+    result = cli("add", "other", f"{program.url}/mcp?again")
+    assert (result.code, "hint: run `toolyard login other`" in result.err) == (0, True), result.err
 
 
 def test_the_file_is_edited_in_an_editor_and_replaced_only_if_valid(
     cli: Cli, terminal: Any, tmp_path: Path
 ) -> None:
-    before = COMMENTED.replace("\n", "\r\n")
+    before = COMMENTED_CONFIG.replace("\n", "\r\n")
     file = cli.write(before)
     file.write_bytes(before.encode())
     program = tmp_path / "editor.py"
@@ -246,10 +246,10 @@ def test_the_file_is_edited_in_an_editor_and_replaced_only_if_valid(
         "file.write_text(text.replace('broken: 1', '\"label\": \"D\"') if again else "
         "text.replace('\"url\"', 'broken: 1, \"url\"'))\n"
     )
-    shown = terminal("edit", EDITOR=shlex.join((sys.executable, str(program))))
-    shown.wait_for("Edit again?")
+    terminal_session = terminal("edit", EDITOR=shlex.join((sys.executable, str(program))))
+    terminal_session.wait_for("Edit again?")
     assert file.read_bytes().decode() == before
-    shown.type("y\n")
-    assert shown.end() == 0, shown.plain
+    terminal_session.type("y\n")
+    assert terminal_session.end() == 0, terminal_session.plain
     assert file.read_bytes().decode() == before.replace('"url"', '"label": "D", "url"')
     assert cli("edit").code == 2
