@@ -72,8 +72,8 @@ class Journal:
         return [entry["process"] for entry in self.entries() if "process" in entry]
 
     def messages(self, method: str | None = None) -> list[dict[str, Any]]:
-        found = [entry["message"] for entry in self.entries() if "message" in entry]
-        return [message for message in found if method is None or message.get("method") == method]
+        messages = [entry["message"] for entry in self.entries() if "message" in entry]
+        return [message for message in messages if method is None or message.get("method") == method]
 
 
 @pytest.fixture
@@ -166,10 +166,12 @@ def max_duration() -> Callable[[float], contextlib.AbstractContextManager[None]]
 
     @contextlib.contextmanager
     def measure(seconds: float) -> Iterator[None]:
-        began = time.monotonic()
+        start = time.monotonic()
         yield
-        took = time.monotonic() - began
-        assert took < seconds + BUSY_MACHINE_SECONDS, f"took {took:.2f} s, far more than {seconds:g} s"
+        duration = time.monotonic() - start
+        assert duration < seconds + BUSY_MACHINE_SECONDS, (
+            f"took {duration:.2f} s, far more than {seconds:g} s"
+        )
 
     return measure
 
@@ -178,18 +180,18 @@ def max_duration() -> Callable[[float], contextlib.AbstractContextManager[None]]
 def assert_cause() -> Callable[[Status | ServerError, str], None]:
     """``assert_cause(status, words)``: assert that the cause is one sentence with these words."""
 
-    def check(told: Status | ServerError, words: str) -> None:
-        cause = told.cause
+    def check(outcome: Status | ServerError, words: str) -> None:
+        cause = outcome.cause
         assert cause is not None
         assert words in cause, cause
         assert "\n" not in cause
         assert "\r" not in cause
         assert len(cause) < 500
         assert cause.isprintable(), repr(cause)
-        if isinstance(told, Status):
-            assert told.state in (State.FAILED, State.NEEDS_AUTH, State.IDLE)
+        if isinstance(outcome, Status):
+            assert outcome.state in (State.FAILED, State.NEEDS_AUTH, State.IDLE)
         else:
-            assert told.server == "bad"
+            assert outcome.server == "bad"
 
     return check
 
@@ -268,8 +270,8 @@ class Accounts:
         outcome = self._outcome(method, name, key, message.get("params") or {})
         return aiohttp.web.json_response({"jsonrpc": "2.0", "id": id, **outcome}, headers=headers)
 
-    async def _wait(self, name: str, what: str) -> None:
-        if (event := self.held.get((name, what))) is not None:
+    async def _wait(self, name: str, kind: str) -> None:
+        if (event := self.held.get((name, kind))) is not None:
             await event.wait()
 
     def _outcome(self, method: str, name: str, key: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -289,13 +291,13 @@ class Accounts:
 @pytest.fixture
 async def accounts() -> AsyncIterator[Accounts]:
     """A server with accounts on a loopback port."""
-    found = Accounts()
+    accounts = Accounts()
     app = aiohttp.web.Application()
-    app.router.add_route("*", "/mcp", found.answer)
+    app.router.add_route("*", "/mcp", accounts.answer)
     runner = aiohttp.web.AppRunner(app)
     await runner.setup()
     services = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
     await services.start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-    yield found
+    accounts.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    yield accounts
     await runner.cleanup()

@@ -75,9 +75,9 @@ async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
     mode: str, bad: Bad, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
     async with open_manager(unusable(bad, mode)) as manager:
-        with max_duration(5), pytest.raises((Unreachable, BadAnswer)) as caught:
+        with max_duration(5), pytest.raises((Unreachable, BadAnswer)) as exc_info:
             await call_tool(manager, "bad", "echo")
-        assert_cause(caught.value, UNUSABLE[mode])
+        assert_cause(exc_info.value, UNUSABLE[mode])
         status = manager.status("bad")
         assert status.state is State.FAILED
         assert_cause(status, UNUSABLE[mode])
@@ -101,9 +101,9 @@ async def test_a_command_that_cannot_be_run_is_named(
     command: str, words: str, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
     async with open_manager(Server("bad", StdioSpec(command))) as manager:
-        with max_duration(5), pytest.raises(Unreachable) as caught:
+        with max_duration(5), pytest.raises(Unreachable) as exc_info:
             await call_tool(manager, "bad", "echo")
-        assert_cause(caught.value, words)
+        assert_cause(exc_info.value, words)
         assert_cause(manager.status("bad"), words)
 
 
@@ -115,9 +115,9 @@ async def test_a_script_without_an_interpreter_line_and_a_missing_folder_are_nam
     script.write_text("hello")
     script.chmod(0o755)
     plain = Server("bad", StdioSpec(str(script)))
-    lost = Server("lost", StdioSpec("/bin/cat", cwd=str(tmp_path / "gone")))
+    server = Server("lost", StdioSpec("/bin/cat", cwd=str(tmp_path / "gone")))
     wrong = Server("wrong", StdioSpec("/bin/cat", cwd=str(script)))
-    async with open_manager(plain, lost, wrong) as manager:
+    async with open_manager(plain, server, wrong) as manager:
         await manager.connect()
         assert_cause(manager.status("wrong"), f"the working directory {script} is not a folder")
         assert_cause(manager.status("bad"), "is not a program that can run here")
@@ -195,13 +195,15 @@ async def test_a_line_over_the_limit_ends_its_call_alone(
     id_last: bool, bad: Bad, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
     async with open_manager(bad("big-line"), message_limit=1_000_000) as manager:
-        waiting = asyncio.ensure_future(call_tool(manager, "bad", "wait", timeouts=Timeouts(120, 120, 120)))
-        with max_duration(5), pytest.raises(BadAnswer) as caught:
+        result_task = asyncio.ensure_future(
+            call_tool(manager, "bad", "wait", timeouts=Timeouts(120, 120, 120))
+        )
+        with max_duration(5), pytest.raises(BadAnswer) as exc_info:
             await call_tool(manager, "bad", "big", {"size": 3_000_000, "id_last": id_last})
-        assert_cause(caught.value, "bytes, over the limit of 1000000")
+        assert_cause(exc_info.value, "bytes, over the limit of 1000000")
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "next"})) == "next"
-        assert not waiting.done()
-        waiting.cancel()
+        assert not result_task.done()
+        result_task.cancel()
 
 
 @pytest.mark.parametrize(
@@ -214,17 +216,17 @@ async def test_a_line_over_the_limit_ends_its_call_alone(
     ],
     ids=["nan", "id-last", "deep", "digits"],
 )
-async def test_an_answer_that_is_no_json_ends_its_call_alone_and_at_once(
+async def test_an_answer_that_is_not_json_ends_only_its_call_and_at_once(
     line: str, bad: Bad, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
     async with open_manager(bad("unreadable")) as manager:
-        waiting = asyncio.ensure_future(call_tool(manager, "bad", "wait"))
-        with max_duration(20), pytest.raises(BadAnswer) as caught:
+        result_task = asyncio.ensure_future(call_tool(manager, "bad", "wait"))
+        with max_duration(20), pytest.raises(BadAnswer) as exc_info:
             await call_tool(manager, "bad", "echo", {"line": line})
-        assert_cause(caught.value, "sent a response that is not JSON: {")
+        assert_cause(exc_info.value, "sent a response that is not JSON: {")
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "next"})) == "next"
-        assert not waiting.done()
-        waiting.cancel()
+        assert not result_task.done()
+        result_task.cancel()
 
 
 @one_loop
@@ -258,12 +260,12 @@ async def test_ten_thousand_tools_are_listed(bad: Bad, open_manager: Beside, max
 
 
 async def test_a_flood_of_notifications_does_not_drown_the_answer(bad: Bad, open_manager: Beside) -> None:
-    heard: list[Any] = []
-    callbacks = Callbacks(log=lambda server, params: heard.append(params["data"]))
+    notifications: list[Any] = []
+    callbacks = Callbacks(log=lambda server, params: notifications.append(params["data"]))
     limits = TrafficLimits(messages=20_000)
     async with open_manager(bad("notification-flood"), callbacks=callbacks, traffic=limits) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "dry"})) == "dry"
-        assert len(heard) == 20_000
+        assert len(notifications) == 20_000
 
 
 async def test_a_flood_on_standard_error_is_kept_to_its_last_lines(
@@ -297,12 +299,12 @@ async def test_a_result_of_the_wrong_shape_is_a_bad_answer(
     message: dict[str, Any], words: str, bad: Bad, open_manager: Beside, assert_cause: Says
 ) -> None:
     async with open_manager(bad("verbatim-replies")) as manager:
-        with pytest.raises(BadAnswer) as caught:
+        with pytest.raises(BadAnswer) as exc_info:
             await call_tool(manager, "bad", "raw", {"message": message})
-        assert_cause(caught.value, words)
-        with pytest.raises(BadAnswer) as caught:
+        assert_cause(exc_info.value, words)
+        with pytest.raises(BadAnswer) as exc_info:
             await manager.list_tools("bad")
-        assert_cause(caught.value, "answered tools/list without a list of tools")
+        assert_cause(exc_info.value, "answered tools/list without a list of tools")
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "next"})) == "next"
 
 
@@ -310,9 +312,9 @@ async def test_a_result_of_the_wrong_shape_is_a_bad_answer(
 async def test_an_error_of_the_server_is_passed_on_in_full(bad: Bad, open_manager: Beside) -> None:
     error = {"code": -32050, "message": "no such row", "data": {"row": 5}}
     async with open_manager(bad("verbatim-replies")) as manager:
-        with pytest.raises(RpcError) as caught:
+        with pytest.raises(RpcError) as exc_info:
             await call_tool(manager, "bad", "raw", {"message": {"error": error}})
-        assert (caught.value.code, caught.value.message, caught.value.data) == (
+        assert (exc_info.value.code, exc_info.value.message, exc_info.value.data) == (
             -32050,
             "no such row",
             {"row": 5},
@@ -324,13 +326,13 @@ async def test_of_an_error_without_end_there_is_head_and_tail(bad: Bad, open_man
     words = "first " + "x" * 3_000_000 + " last"
     error = {"code": -32050, "message": words, "data": {"rows": [words]}}
     async with open_manager(bad("verbatim-replies")) as manager:
-        with pytest.raises(RpcError) as caught:
+        with pytest.raises(RpcError) as exc_info:
             await call_tool(manager, "bad", "raw", {"message": {"error": error}})
-    for told in (caught.value.message, caught.value.data):
-        assert len(told) <= 100_000
-        assert "first " in told[:50]
-        assert " last" in told[-50:]
-        assert "characters are omitted here" in told
+    for text in (exc_info.value.message, exc_info.value.data):
+        assert len(text) <= 100_000
+        assert "first " in text[:50]
+        assert " last" in text[-50:]
+        assert "characters are omitted here" in text
 
 
 @one_loop
@@ -379,10 +381,10 @@ async def test_a_server_that_ends_in_the_middle_of_calls_leaves_their_outcome_un
         status = manager.status("bad")
         assert status.state is State.FAILED
         assert_cause(status, words)
-        with max_duration(0.5), pytest.raises(Unreachable) as caught:
+        with max_duration(0.5), pytest.raises(Unreachable) as exc_info:
             await call_tool(manager, "bad", "echo")
-        assert_cause(caught.value, words)
-        assert '"restart": "on-failure"' in str(caught.value.hint)
+        assert_cause(exc_info.value, words)
+        assert '"restart": "on-failure"' in str(exc_info.value.hint)
         assert status.connects == 1
 
 
@@ -391,9 +393,9 @@ async def test_a_server_that_closes_its_input_is_given_up_at_the_next_call(
 ) -> None:
     async with open_manager(bad("closes-input")) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "last"})) == "last"
-        with max_duration(1), pytest.raises(Unreachable) as caught:
+        with max_duration(1), pytest.raises(Unreachable) as exc_info:
             await call_tool(manager, "bad", "echo")
-        assert_cause(caught.value, "closed its standard input but is still running")
+        assert_cause(exc_info.value, "closed its standard input but is still running")
         assert_cause(manager.status("bad"), "closed its standard input but is still running")
 
 
@@ -414,9 +416,9 @@ async def test_a_call_that_is_not_answered_times_out_and_the_server_is_told(
 ) -> None:
     async with open_manager(bad("good", *flags, timeouts=Timeouts(120, 0.5, 5))) as manager:
         await manager.ensure_connected("bad")
-        with max_duration(1.5), pytest.raises(CallTimeout) as caught:
+        with max_duration(1.5), pytest.raises(CallTimeout) as exc_info:
             await call_tool(manager, "bad", "wait")
-        assert_cause(caught.value, "tools/call: no response or progress for 0.5 s")
+        assert_cause(exc_info.value, "tools/call: no response or progress for 0.5 s")
         await wait_until(lambda: journal.messages("notifications/cancelled"))
         id = journal.messages("tools/call")[0]["id"]
         assert journal.messages("notifications/cancelled")[0]["params"]["requestId"] == id
@@ -435,25 +437,25 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
             await one
         await wait_until(lambda: journal.messages("notifications/cancelled"))
         ids = [message["id"] for message in journal.messages("tools/call")]
-        cancelled = [m["params"]["requestId"] for m in journal.messages("notifications/cancelled")]
-        assert cancelled == ids[:1]
+        request_ids = [m["params"]["requestId"] for m in journal.messages("notifications/cancelled")]
+        assert request_ids == ids[:1]
         assert not other.done()
         other.cancel()
 
 
 @one_loop
 async def test_progress_keeps_a_call_alive_past_the_silence_timeout(bad: Bad, open_manager: Beside) -> None:
-    heard: list[float] = []
+    progress_values: list[float] = []
     async with open_manager(bad("good", timeouts=Timeouts(120, 2.0, 60))) as manager:
         result = await call_tool(
             manager,
             "bad",
             "steps",
             {"count": 6, "every": 0.5},
-            on_progress=lambda params: heard.append(params["progress"]),
+            on_progress=lambda params: progress_values.append(params["progress"]),
         )
     assert text_of(result) == "done"
-    assert heard == [1, 2, 3, 4, 5, 6]
+    assert progress_values == [1, 2, 3, 4, 5, 6]
 
 
 @one_loop
@@ -461,9 +463,9 @@ async def test_progress_does_not_help_past_the_absolute_cap(
     bad: Bad, open_manager: Beside, max_duration: Within, assert_cause: Says
 ) -> None:
     async with open_manager(bad("good", timeouts=Timeouts(120, 2.0, 3.0))) as manager:
-        with max_duration(3), pytest.raises(CallTimeout) as caught:
+        with max_duration(3), pytest.raises(CallTimeout) as exc_info:
             await call_tool(manager, "bad", "steps", {"count": 1000, "every": 0.1})
-        assert_cause(caught.value, "tools/call took longer than 3 s in all")
+        assert_cause(exc_info.value, "tools/call took longer than 3 s in all")
 
 
 async def test_a_server_that_does_not_read_makes_a_big_call_time_out(
@@ -482,7 +484,7 @@ async def test_a_server_that_does_not_read_makes_a_big_call_time_out(
             assert_cause(end, "no response or progress for 1 s")
 
 
-async def test_a_servers_questions_are_answered_and_what_was_not_offered_is_refused(
+async def test_a_servers_requests_are_answered_and_unadvertised_ones_refused(
     bad: Bad, open_manager: Beside
 ) -> None:
     async def elicit(server: str, params: Any) -> dict[str, Any]:
@@ -493,15 +495,15 @@ async def test_a_servers_questions_are_answered_and_what_was_not_offered_is_refu
 
     callbacks = Callbacks(elicitation=elicit, roots=roots)
     async with open_manager(bad("asks"), callbacks=callbacks) as manager:
-        told = json.loads(text_of(await call_tool(manager, "bad", "echo")))
-    assert told["ping"]["result"] == {}
-    accepted = {"action": "accept", "content": {"asked": "Who are you?", "by": "bad"}}
-    assert told["elicitation/create"]["result"] == accepted
-    assert told["roots/list"]["error"] == {
+        document = json.loads(text_of(await call_tool(manager, "bad", "echo")))
+    assert document["ping"]["result"] == {}
+    elicitation_result = {"action": "accept", "content": {"asked": "Who are you?", "by": "bad"}}
+    assert document["elicitation/create"]["result"] == elicitation_result
+    assert document["roots/list"]["error"] == {
         "code": -32603,
         "message": "the callback for roots/list failed: ValueError: no folders today",
     }
-    assert told["sampling/createMessage"]["error"]["code"] == -32601
+    assert document["sampling/createMessage"]["error"]["code"] == -32601
 
 
 @one_loop
@@ -512,8 +514,8 @@ async def test_while_a_server_waits_for_us_its_silence_does_not_count(bad: Bad, 
 
     asks = bad("asks", timeouts=Timeouts(120, 2.0, 60))
     async with open_manager(asks, callbacks=Callbacks(elicitation=elicit)) as manager:
-        told = json.loads(text_of(await call_tool(manager, "bad", "echo")))
-    assert told["elicitation/create"]["result"] == {"action": "decline"}
+        document = json.loads(text_of(await call_tool(manager, "bad", "echo")))
+    assert document["elicitation/create"]["result"] == {"action": "decline"}
 
 
 # Start.
@@ -531,7 +533,7 @@ async def test_concurrent_first_users_share_one_connect(
         assert len(journal.starts()) == 1
 
 
-async def test_a_first_user_who_leaves_does_not_take_the_connect_along(
+async def test_a_first_caller_that_is_cancelled_does_not_cancel_the_connect(
     bad: Bad, journal: Journal, open_manager: Beside, wait_until: Until
 ) -> None:
     async with open_manager(bad("slow-start", "--seconds", "0.3")) as manager:
@@ -593,7 +595,7 @@ async def test_a_server_that_will_not_go_is_killed_within_bounds(
 
 
 @pytest.mark.parametrize("processes", [0.3], indirect=True)
-async def test_what_a_server_started_goes_with_it(
+async def test_child_processes_of_a_server_are_killed_with_it(
     bad: Bad,
     journal: Journal,
     open_manager: Beside,
@@ -618,10 +620,10 @@ async def test_callers_are_told_in_time_however_long_the_server_takes_to_go(
     stubborn = bad("stubborn-and-silent", timeouts=Timeouts(0.5, 1, 1))
     async with open_manager(stubborn, processes=processes) as manager:
         before = own_descendants()
-        with pytest.raises(Unreachable) as caught:
+        with pytest.raises(Unreachable) as exc_info:
             await call_tool(manager, "bad", "echo")
         assert own_descendants() - before, "the server was gone before its caller was told"
-        assert_cause(caught.value, "did not answer within 0.5 s")
+        assert_cause(exc_info.value, "did not answer within 0.5 s")
         with max_duration(5):
             await manager.close("bad")
 
@@ -703,12 +705,12 @@ async def test_a_program_with_many_servers_ends_however_it_ends(
 
 
 def carriers(marker: bytes) -> list[str]:
-    found: list[str] = []
+    log_lines: list[str] = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if marker in (folder / "environ").read_bytes():
-                found.append(folder.name)
-    return found
+                log_lines.append(folder.name)
+    return log_lines
 
 
 # Reconnection.
@@ -769,10 +771,10 @@ async def test_a_crash_loop_is_left_alone_in_the_end(
         assert status.state is State.FAILED
         assert status.next_retry is None
         assert len(journal.starts()) == 4
-        with pytest.raises(Unreachable, match="crashed 4 times in a row") as caught:
+        with pytest.raises(Unreachable, match="crashed 4 times in a row") as exc_info:
             await call_tool(manager, "bad", "echo")
         assert (
-            caught.value.hint == "read the server's last output, correct the cause, then restart the server"
+            exc_info.value.hint == "read the server's last output, correct the cause, then restart the server"
         )
         await manager.restart("bad")
         assert manager.status("bad").state is State.IDLE
@@ -800,14 +802,14 @@ async def test_a_server_that_is_lost_as_it_becomes_ready_is_not_ready(
 
     server = Server("bad", StdioSpec("in this process"))
     async with open_manager(server, memory_servers={"bad": lambda: LostAtOnce(serve)}) as manager:
-        with pytest.raises(Unreachable) as caught:
+        with pytest.raises(Unreachable) as exc_info:
             await call_tool(manager, "bad", "echo")
-        assert_cause(caught.value, "exited with code 5")
+        assert_cause(exc_info.value, "exited with code 5")
         assert manager.status("bad").state is State.FAILED
         assert_cause(manager.status("bad"), "exited with code 5")
 
 
-async def test_a_server_that_nobody_uses_is_stopped_and_starts_again_when_called(
+async def test_an_idle_server_is_stopped_and_starts_again_when_called(
     bad: Bad, journal: Journal, open_manager: Beside, wait_until: Until
 ) -> None:
     async with open_manager(bad("good", stop_when_idle=1.0)) as manager:
@@ -845,11 +847,11 @@ async def test_children_get_a_small_environment(
     async with open_manager(bad("good", id="plain"), Server("bad", spec)) as manager:
         await manager.connect()
         plain = psutil.Process(manager.status("plain").pid).environ()
-        given = psutil.Process(manager.status("bad").pid).environ()
+        environment = psutil.Process(manager.status("bad").pid).environ()
     assert "A_SECRET_OF_OURS" not in plain
     assert plain["PATH"] == os.environ["PATH"]
-    assert plain["TOOLYARD_CHILD"] != given["TOOLYARD_CHILD"]
-    assert (given["GIVEN"], given["HOME"]) == ("y", "/nowhere")
+    assert plain["TOOLYARD_CHILD"] != environment["TOOLYARD_CHILD"]
+    assert (environment["GIVEN"], environment["HOME"]) == ("y", "/nowhere")
 
 
 _ENDS_ITS_WORK = """

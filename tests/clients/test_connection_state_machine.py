@@ -99,8 +99,8 @@ class AnyOrder(RuleBasedStateMachine):
         for status in self.manager.statuses():
             assert status.state is not State.CONNECTING
             assert status.in_flight == 0
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        assert left == set()
+        leftover_tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        assert leftover_tasks == set()
 
     async def _check(self, number: int) -> None:
         try:

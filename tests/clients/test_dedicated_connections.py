@@ -30,7 +30,7 @@ ANN = Principal("ann")
 USUAL = Caller(ANN)
 ONE, TWO = Caller(ANN, chat="one"), Caller(ANN, chat="two")
 DESK, WHOAMI = "@ann/desk", "mcp_desk__whoami"
-ASKING = str(Path(__file__).parent.parent / "servers/results_server.py")
+RESULTS_SERVER = str(Path(__file__).parent.parent / "servers/results_server.py")
 
 Until = Callable[..., Awaitable[None]]
 Core = Callable[..., AbstractAsyncContextManager[Core]]
@@ -132,18 +132,18 @@ async def test_a_connection_that_its_chat_does_not_use_is_closed(
         assert await call(core, ONE) == "ann whoami"
 
 
-async def test_chats_that_nobody_uses_any_more_leave_nothing_behind(
-    accounts: Accounts, wait_until: Until
-) -> None:
+async def test_unused_chats_leave_nothing_behind(accounts: Accounts, wait_until: Until) -> None:
     instance = accounts.instance("ann", stop_when_idle=0.01)
     async with ConnectionManager([instance], limits=ConnectionManagerLimits(chat_connections=4)) as manager:
         for number in range(12):
             request = McpRequest("tools/call", {"name": "whoami", "arguments": {}})
             await manager.send(DESK, Caller(ANN, chat=f"chat-{number}"), request)
             await wait_until(lambda: accounts.opened("ann") == [])
-        there = [number for number in range(12) if manager.list_dedicated_connections(f"chat-{number}")]
-        assert len(there) <= 5
-        assert there[-1] == 11
+        open_numbers = [
+            number for number in range(12) if manager.list_dedicated_connections(f"chat-{number}")
+        ]
+        assert len(open_numbers) <= 5
+        assert open_numbers[-1] == 11
 
 
 async def test_another_filter_leaves_the_connection_of_a_chat_and_another_key_closes_it(
@@ -153,13 +153,13 @@ async def test_another_filter_leaves_the_connection_of_a_chat_and_another_key_cl
         desk = accounts.instance("ann")
         await core.updates.sync_instances("ann", [desk])
         await call(core, ONE)
-        opened = accounts.opened("ann")
+        session_count = accounts.opened("ann")
         assert desk.instance is not None
         await core.updates.sync_instances(
             "ann", [replace(desk, instance=replace(desk.instance, tool_filter=("whoami",)))]
         )
         assert await call(core, ONE) == "ann whoami"
-        assert accounts.opened("ann") == opened
+        assert accounts.opened("ann") == session_count
         await core.updates.sync_instances("ann", [accounts.instance("ann")])
         await wait_until(lambda: accounts.opened("ann") == [])
         assert await call(core, ONE) == "ann whoami"
@@ -212,10 +212,10 @@ async def test_the_latest_of_several_connections_says_how_an_instance_is(
 
 
 async def test_callbacks_are_those_of_the_principal_and_the_chat(accounts: Accounts, core: Core) -> None:
-    asked: list[tuple[str, str | None]] = []
+    list_requests: list[tuple[str, str | None]] = []
 
     def callbacks_for(principal: Principal, chat: str | None) -> Callbacks:
-        asked.append((principal.id, chat))
+        list_requests.append((principal.id, chat))
         return Callbacks()
 
     async with core(
@@ -225,32 +225,32 @@ async def test_callbacks_are_those_of_the_principal_and_the_chat(accounts: Accou
         for name in (WHOAMI, "one_whoami", "own_whoami"):
             await call(core, ONE, name)
         # The shared connection has no owner.
-        assert sorted(asked, key=str) == [("ann", "one"), ("ann", None), ("local", None)]
+        assert sorted(list_requests, key=str) == [("ann", "one"), ("ann", None), ("local", None)]
 
 
-WHO: ContextVar[str | None] = ContextVar("who", default=None)
+CURRENT_USER: ContextVar[str | None] = ContextVar("who", default=None)
 
 
 @pytest.mark.parametrize("first", [None, "somebody else"])
 async def test_a_question_over_one_channel_for_all_is_heard_in_nobodys_context(first: str | None) -> None:
     """On stdio a question does not name its call. It must not be attributed to the first user."""
-    heard: list[str | None] = []
+    principals_heard: list[str | None] = []
 
     async def answer(server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        heard.append(WHO.get())
+        principals_heard.append(CURRENT_USER.get())
         return {"action": "cancel"}
 
     def callbacks_for(principal: Principal, chat: str | None) -> Callbacks:
         return Callbacks(elicitation=answer)
 
-    server = Server("asking", StdioSpec(sys.executable, ("-I", "-S", ASKING)))
+    server = Server("asking", StdioSpec(sys.executable, ("-I", "-S", RESULTS_SERVER)))
     async with ConnectionManager([server], callbacks_for=callbacks_for) as manager:
-        WHO.set(first)
+        CURRENT_USER.set(first)
         await manager.ensure_connected("asking", principal=LOCAL_PRINCIPAL)
-        WHO.set("me")
+        CURRENT_USER.set("me")
         result = await call_tool(manager, "asking", "ask", {})
         assert result["content"][0]["text"] == '{"action": "cancel"}'
-        assert heard == [None]
+        assert principals_heard == [None]
 
 
 async def test_what_a_chat_can_answer_is_found_out_once_and_again_after_a_change() -> None:
@@ -260,7 +260,7 @@ async def test_what_a_chat_can_answer_is_found_out_once_and_again_after_a_change
         asked.append(chat)
         return Callbacks()
 
-    server = Server("asking", StdioSpec(sys.executable, ("-I", "-S", ASKING)))
+    server = Server("asking", StdioSpec(sys.executable, ("-I", "-S", RESULTS_SERVER)))
     async with ConnectionManager([server], callbacks_for=callbacks_for) as manager:
 
         async def call_twice() -> int:

@@ -59,8 +59,8 @@ class Flood:
         return await self._pour(request, id)
 
     def _said(self, number: int) -> dict[str, Any]:
-        told = self.method.startswith("notifications/")
-        return {"method": self.method} if told else {"id": f"q{number}", "method": self.method}
+        is_notification = self.method.startswith("notifications/")
+        return {"method": self.method} if is_notification else {"id": f"q{number}", "method": self.method}
 
     async def _take_forever(self) -> None:
         self.taking += 1

@@ -34,9 +34,9 @@ def test_the_client_of_all_calls_is_asked() -> None:
     assert find_sole_client(calls(one), *FORM) is one
     assert find_sole_client(calls(one, one), *FORM) is one
     # Two requests of one session.
-    found = find_sole_client(calls(client("session-1"), client("session-1")), *FORM)
-    assert found is not None
-    assert found.key == "session-1"
+    sole_client = find_sole_client(calls(client("session-1"), client("session-1")), *FORM)
+    assert sole_client is not None
+    assert sole_client.key == "session-1"
 
 
 @pytest.mark.parametrize(
@@ -80,21 +80,21 @@ def test_only_a_client_with_the_capability_is_asked(
 
 
 def test_an_abandoned_call_counts_until_the_server_answers_it() -> None:
-    abandoned, one = AbandonedCalls(), client("session-1")
-    abandoned.add(1, McpRequest("tools/call", {"name": "a"}, client=one), forget_at=10.0)
-    abandoned.add(2, McpRequest("tools/call", {"name": "b"}), forget_at=20.0)
-    found = abandoned.list_calls(0.0)
-    assert [(call.name, call.client) for call in found] == [("a", one), ("b", None)]
-    abandoned.on_answer(2)
-    abandoned.on_answer(None)
-    assert [call.name for call in abandoned.list_calls(0.0)] == ["a"]
+    abandoned_calls, one = AbandonedCalls(), client("session-1")
+    abandoned_calls.add(1, McpRequest("tools/call", {"name": "a"}, client=one), forget_at=10.0)
+    abandoned_calls.add(2, McpRequest("tools/call", {"name": "b"}), forget_at=20.0)
+    calls = abandoned_calls.list_calls(0.0)
+    assert [(call.name, call.client) for call in calls] == [("a", one), ("b", None)]
+    abandoned_calls.on_answer(2)
+    abandoned_calls.on_answer(None)
+    assert [call.name for call in abandoned_calls.list_calls(0.0)] == ["a"]
     # A cancelled call need not be answered, and is removed after its timeout.
-    assert abandoned.list_calls(10.0) == []
+    assert abandoned_calls.list_calls(10.0) == []
 
 
 def test_an_abandoned_call_does_not_keep_its_client() -> None:
-    abandoned = AbandonedCalls()
-    abandoned.add(1, McpRequest("tools/call", {"name": "a"}, client=client()), forget_at=10.0)
+    abandoned_calls = AbandonedCalls()
+    abandoned_calls.add(1, McpRequest("tools/call", {"name": "a"}, client=client()), forget_at=10.0)
     gc.collect()
-    (call,) = abandoned.list_calls(0.0)
+    (call,) = abandoned_calls.list_calls(0.0)
     assert call.client is None

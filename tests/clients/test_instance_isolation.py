@@ -77,16 +77,16 @@ async def both(core: Core, accounts: Any) -> None:
     await core.updates.sync_instances("bob", [accounts.instance("bob")])
 
 
-def told_by(error: BaseException) -> Iterator[str]:
+def list_error_texts(error: BaseException) -> Iterator[str]:
     yield str(error)
     yield repr(vars(error))
     yield "".join(traceback.format_exception(error))
 
 
 def words(refuse: Callable[[], Any]) -> str:
-    with pytest.raises(ToolRefused) as caught:
+    with pytest.raises(ToolRefused) as exc_info:
         refuse()
-    return str(caught.value)
+    return str(exc_info.value)
 
 
 # Names, lists, calls.
@@ -136,13 +136,13 @@ async def test_a_tool_that_only_another_has_is_one_that_there_is_not(accounts: A
             ("@bob/desk/whoami", "@tom/desk/whoami"),
             ("@bob/desk/only_bob", "@tom/desk/only_tom"),
         ):
-            swapped = words(lambda name=unknown: core.call_path.explain(name, ANN)).replace("tom", "bob")
-            assert words(lambda name=foreign: core.call_path.explain(name, ANN)) == swapped
+            explanation = words(lambda name=unknown: core.call_path.explain(name, ANN)).replace("tom", "bob")
+            assert words(lambda name=foreign: core.call_path.explain(name, ANN)) == explanation
             errors: list[str] = []
             for name in (foreign, unknown):
-                with pytest.raises(ToolRefused) as caught:
+                with pytest.raises(ToolRefused) as exc_info:
                     await core.call_path.call(ToolCall(name), ANN)
-                errors.append(str(caught.value).replace("tom", "bob"))
+                errors.append(str(exc_info.value).replace("tom", "bob"))
             assert errors[0] == errors[1]
         assert accounts.count("bob", "tools/call") == 0
         # Guessing does not reveal the state of another user's server either.
@@ -163,7 +163,7 @@ async def test_why_is_told_about_ones_own(accounts: Accounts, core: Core) -> Non
         assert other not in core.call_path.explain("mcp_desk__whoami", ANN).explain()
 
 
-async def test_records_say_whose_call_it_was(
+async def test_records_name_the_principal_of_a_call(
     accounts: Accounts, core: Core, records: list[CallRecord]
 ) -> None:
     async with core() as core:
@@ -178,36 +178,36 @@ async def test_records_say_whose_call_it_was(
 
 async def test_patterns_filters_and_choices_hold_for_instances(accounts: Accounts, core: Core) -> None:
     agent = Agent("a", "A", tools=("mcp_desk__*", "!mcp_desk__only_*"))
-    who = frozenset({"@ann/desk/whoami", "@bob/desk/complain", "one/whoami"})
+    call_paths = frozenset({"@ann/desk/whoami", "@bob/desk/complain", "one/whoami"})
     async with core(accounts.server("one")) as core:
         await both(core, accounts)
-        seen = {
+        callers = {
             "agent": replace(ANN, surface=Surface.MODEL_DIRECT, agent=agent),
-            "choice": replace(ANN, choice=who),
+            "choice": replace(ANN, choice=call_paths),
             "nothing chosen": replace(ANN, choice=frozenset()),
         }
-        assert {key: await names(core, caller) for key, caller in seen.items()} == {
+        assert {key: await names(core, caller) for key, caller in callers.items()} == {
             "agent": ["mcp_desk__complain", "mcp_desk__whoami"],
             "choice": ["mcp_desk__whoami", "one_whoami"],
             "nothing chosen": [],
         }
         with pytest.raises(ToolRefused):
-            await core.call_path.call(ToolCall("mcp_desk__complain"), seen["choice"])
+            await core.call_path.call(ToolCall("mcp_desk__complain"), callers["choice"])
 
 
 @pytest.mark.parametrize(
-    ("picked", "shown"),
+    ("tool_filter", "shown_tools"),
     [(None, ["complain", "only_ann", "whoami"]), ((), []), (("whoami", "later"), ["whoami"])],
 )
-async def test_a_tool_filter_shows_what_it_names_and_nothing_new(
-    accounts: Accounts, core: Core, picked: tuple[str, ...] | None, shown: list[str]
+async def test_a_tool_filter_shows_only_the_tools_it_names(
+    accounts: Accounts, core: Core, tool_filter: tuple[str, ...] | None, shown_tools: list[str]
 ) -> None:
     async with core() as core:
-        await core.updates.sync_instances("ann", [accounts.instance("ann", tool_filter=picked)])
-        assert await names(core, ANN) == [f"mcp_desk__{name}" for name in shown]
+        await core.updates.sync_instances("ann", [accounts.instance("ann", tool_filter=tool_filter)])
+        assert await names(core, ANN) == [f"mcp_desk__{name}" for name in shown_tools]
         accounts.more.append({"name": "new", "inputSchema": {"type": "object"}})
-        assert ("mcp_desk__new" in await names(core, ANN)) is (picked is None)
-        if picked is not None:
+        assert ("mcp_desk__new" in await names(core, ANN)) is (tool_filter is None)
+        if tool_filter is not None:
             with pytest.raises(ToolRefused):
                 await core.call_path.call(ToolCall("mcp_desk__new"), ANN)
             reason = core.call_path.explain("mcp_desk__new", ANN).decisive
@@ -216,14 +216,14 @@ async def test_a_tool_filter_shows_what_it_names_and_nothing_new(
 
 
 async def test_a_filter_counts_from_the_moment_it_is_synced(accounts: Accounts, core: Core) -> None:
-    server, gone = accounts.instance("ann"), accounts.instance("ann", "gone")
+    server, missing_instance = accounts.instance("ann"), accounts.instance("ann", "gone")
     async with core() as core:
-        await core.updates.sync_instances("ann", [server, gone])
+        await core.updates.sync_instances("ann", [server, missing_instance])
         assert await text(core, "mcp_desk__whoami", ANN) == "ann whoami"
         assert await text(core, "mcp_gone__whoami", ANN) == "ann whoami"
-        picked = replace(server, instance=replace(server.instance, tool_filter=("complain",)))
+        filtered_server = replace(server, instance=replace(server.instance, tool_filter=("complain",)))
         goodbye = accounts.held["ann", "DELETE"] = asyncio.Event()
-        syncing = asyncio.ensure_future(core.updates.sync_instances("ann", [picked]))
+        syncing = asyncio.ensure_future(core.updates.sync_instances("ann", [filtered_server]))
         await asyncio.sleep(0)
         for name in ("mcp_desk__whoami", "mcp_gone__whoami"):
             with pytest.raises(ToolRefused):
@@ -243,20 +243,24 @@ async def test_errors_and_statuses_speak_of_ones_own_and_of_no_key(
     caplog.set_level(logging.DEBUG, "toolyard")
     async with core() as core:
         await both(core, accounts)
-        told: list[str] = []
-        for caller, mine, other in ((ANN, "ann", "bob"), (BOB, "bob", "ann")):
-            with pytest.raises(RpcError) as caught:
+        texts: list[str] = []
+        for caller, own_user, other in ((ANN, "ann", "bob"), (BOB, "bob", "ann")):
+            with pytest.raises(RpcError) as exc_info:
                 await core.call_path.call(ToolCall("mcp_desk__complain"), caller)
-            assert caught.value.server == f"@{mine}/desk"
-            assert f"{mine} may not with ***" in str(caught.value)
-            own = list(told_by(caught.value))
+            assert exc_info.value.server == f"@{own_user}/desk"
+            assert f"{own_user} may not with ***" in str(exc_info.value)
+            own = list(list_error_texts(exc_info.value))
             (status,) = core.manager.statuses(caller.principal)
-            assert (status.server, status.principal, status.state) == (f"@{mine}/desk", mine, State.READY)
+            assert (status.server, status.principal, status.state) == (
+                f"@{own_user}/desk",
+                own_user,
+                State.READY,
+            )
             own.append(repr(status))
             assert not any(f"@{other}" in each or f"{other} may" in each for each in own)
-            told += own
-        told += [line.getMessage() for line in caplog.records]
-        assert not any(key in each for key in accounts.users for each in told)
+            texts += own
+        texts += [line.getMessage() for line in caplog.records]
+        assert not any(key in each for key in accounts.users for each in texts)
 
 
 async def test_a_server_that_fails_for_one_fails_for_that_one_alone(accounts: Accounts, core: Core) -> None:
@@ -265,9 +269,9 @@ async def test_a_server_that_fails_for_one_fails_for_that_one_alone(accounts: Ac
         assert "mcp_desk__whoami" in await names(core, ANN)
         accounts.failing.add("ann")
         for name in ("mcp_desk__whoami", "mcp_desk__new"):
-            with pytest.raises(RpcError, match="ann may not with") as caught:
+            with pytest.raises(RpcError, match="ann may not with") as exc_info:
                 await core.call_path.call(ToolCall(name), ANN)
-            assert caught.value.server == "@ann/desk"
+            assert exc_info.value.server == "@ann/desk"
         assert await text(core, "mcp_desk__whoami", BOB) == "bob whoami"
         assert "mcp_desk__whoami" in await names(core, ANN)
         assert list(core.tool_directory.known_listing(ANN.principal).failures) == ["@ann/desk"]
@@ -303,44 +307,44 @@ async def test_a_tool_that_is_set_aside_is_explained_by_the_name_that_it_would_h
             core.call_path.explain("@bob/desk/odd", ANN)
 
 
-async def test_what_was_too_long_is_kept_for_the_one_who_called(accounts: Accounts, core: Core) -> None:
+async def test_a_long_result_is_stored_for_its_caller(accounts: Accounts, core: Core) -> None:
     async with core() as core:
-        mine, theirs = (
+        own_results, other_results = (
             core.call_path.result_store(ANN.principal),
             core.call_path.result_store(BOB.principal),
         )
-        assert mine is not theirs
-        assert core.call_path.result_store(Principal("ann")) is mine
+        assert own_results is not other_results
+        assert core.call_path.result_store(Principal("ann")) is own_results
 
 
 # Fresh connections, without stored state.
 
 
-async def test_an_instance_is_listed_anew_for_each_listing_and_call_and_nothing_is_stored(
+async def test_an_instance_is_listed_again_for_each_listing_and_call_and_nothing_is_stored(
     accounts: Accounts, core: Core, tmp_path: Path
 ) -> None:
     async with core(accounts.server("one")) as core:
         await both(core, accounts)
 
-        def listed() -> int:
+        def count_list_requests() -> int:
             return accounts.count("ann", "tools/list")
 
         assert await text(core, "mcp_desk__whoami", ANN) == "ann whoami"
-        assert listed() == 1
+        assert count_list_requests() == 1
         for count in (2, 3):
             await names(core, ANN)
-            assert listed() == count
+            assert count_list_requests() == count
         first = core.tool_directory.known_listing(ANN.principal).tools
         for count in (4, 5):
             await text(core, "mcp_desk__whoami", ANN)
-            assert listed() == count
+            assert count_list_requests() == count
         assert core.tool_directory.known_listing(ANN.principal).tools is first
         await text(core, "one_whoami", ANN)
-        assert listed() == 5
+        assert count_list_requests() == 5
         assert accounts.count("bob", "tools/list") == 0
         accounts.more.append({"name": "new", "inputSchema": {"type": "object"}})
         assert await text(core, "mcp_desk__new", ANN) == "ann new"
-        assert listed() == 6
+        assert count_list_requests() == 6
         accounts.more.clear()
         with pytest.raises(ToolRefused):
             await core.call_path.call(ToolCall("mcp_desk__new"), ANN)
@@ -350,7 +354,7 @@ async def test_an_instance_is_listed_anew_for_each_listing_and_call_and_nothing_
     db.close()
 
 
-async def test_a_call_of_a_config_tool_leaves_what_is_known_of_an_instance(
+async def test_a_call_of_a_config_tool_keeps_the_cached_tools_of_an_instance(
     accounts: Accounts, core: Core
 ) -> None:
     async with core(accounts.server("one")) as core:
@@ -361,7 +365,7 @@ async def test_a_call_of_a_config_tool_leaves_what_is_known_of_an_instance(
         assert core.call_path.explain("mcp_desk__whoami", ANN).verdict is Verdict.ALLOW
 
 
-async def test_a_name_that_nobody_has_asks_no_instance_that_it_does_not_look_like(
+async def test_an_unknown_name_asks_only_instances_with_a_matching_prefix(
     accounts: Accounts, core: Core
 ) -> None:
     async with core() as core:
@@ -396,9 +400,7 @@ async def test_with_a_ttl_an_instance_is_kept_for_its_owner_until_it_changes(
 # Changes.
 
 
-async def test_sync_forgets_what_was_prepared_for_what_changed_and_nothing_else(
-    accounts: Accounts, core: Core
-) -> None:
+async def test_sync_drops_only_prepared_data_of_changed_instances(accounts: Accounts, core: Core) -> None:
     async with core(accounts.server("one", stop_when_idle=60)) as core:
         await both(core, accounts)
         for caller in (ANN, BOB):
@@ -442,17 +444,17 @@ async def test_an_update_takes_over_changed_files_and_touches_nothing_else(
         assert len(accounts.opened("ann")) == 1
 
 
-@pytest.mark.parametrize("held", ["ann", "common"], ids=["before it answers", "after it answered"])
+@pytest.mark.parametrize("removed_tool", ["ann", "common"], ids=["before it answers", "after it answered"])
 async def test_a_server_that_is_taken_away_while_it_is_listed_stays_away(
-    accounts: Accounts, core: Core, wait_until: Until, held: str
+    accounts: Accounts, core: Core, wait_until: Until, removed_tool: str
 ) -> None:
     async with core(accounts.server("one")) as core:
         await both(core, accounts)
-        answer = accounts.held[held, "tools/list"] = asyncio.Event()
+        answer = accounts.held[removed_tool, "tools/list"] = asyncio.Event()
         listing = asyncio.ensure_future(core.tool_directory.refresh(ANN.principal))
-        asked = [("ann", "tools/list"), ("common", "tools/list")]
-        await wait_until(lambda: all(accounts.count(*each) for each in asked))
-        if held == "common":
+        list_requests = [("ann", "tools/list"), ("common", "tools/list")]
+        await wait_until(lambda: all(accounts.count(*each) for each in list_requests))
+        if removed_tool == "common":
             await wait_until(
                 lambda: core.manager.status("@ann/desk", principal=ANN.principal).tool_count == 3
             )
@@ -463,7 +465,7 @@ async def test_a_server_that_is_taken_away_while_it_is_listed_stays_away(
         assert await names(core, ANN) == ["one_complain", "one_only_common", "one_whoami"]
 
 
-async def test_whoever_leaves_is_forgotten(accounts: Accounts, core: Core) -> None:
+async def test_a_principal_that_leaves_is_forgotten(accounts: Accounts, core: Core) -> None:
     async with core(accounts.server("one")) as core:
         await both(core, accounts)
         for caller in (ANN, BOB):
@@ -477,9 +479,7 @@ async def test_whoever_leaves_is_forgotten(accounts: Accounts, core: Core) -> No
         assert await names(core, ANN) == ["one_complain", "one_only_common", "one_whoami"]
 
 
-async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
-    accounts: Accounts, core: Core
-) -> None:
+async def test_memory_does_not_grow_with_the_number_of_principals(accounts: Accounts, core: Core) -> None:
     settings = CallSettings(WriteTools.ALLOW, max_visible_tools_entries=4, max_result_stores=4)
     async with core(accounts.server("one", shared=True)) as core:
         core = with_limits(core, settings, max_principals=4, recheck_seconds=0.0)
@@ -490,8 +490,10 @@ async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
             assert await text(core, "one_whoami", caller) == "common whoami"
             assert len(await names(core, caller)) == 3
             await text(core, "one_whoami", callers[0])
-        known = [caller for caller in callers if core.tool_directory.known_listing(caller.principal).tools]
-        assert known == [callers[0], *callers[-3:]]
+        cached_callers = [
+            caller for caller in callers if core.tool_directory.known_listing(caller.principal).tools
+        ]
+        assert cached_callers == [callers[0], *callers[-3:]]
         # An instance in constant use is not evicted.
         assert core.tool_directory.known_listing(callers[0].principal) is first
         # All callers have equal inputs, and so one policy.

@@ -50,12 +50,12 @@ async def test_a_listing_has_the_shortest_ttl_of_its_pages_and_is_public_only_if
         (({"ttlMs": True, "cacheScope": "PUBLIC"}, {"ttlMs": "9"}), None, "private"),
     ):
         pages = iter(hints)
-        left = len(hints)
+        hint_count = len(hints)
 
         async def fetch_page(params: Mapping[str, Any] | None, pages: Any = pages) -> dict[str, Any]:
-            nonlocal left
-            left -= 1
-            return {"tools": [], **next(pages), **({"nextCursor": str(left)} if left else {})}
+            nonlocal hint_count
+            hint_count -= 1
+            return {"tools": [], **next(pages), **({"nextCursor": str(hint_count)} if hint_count else {})}
 
         listing = await collect_pages("tools/list", "tools", fetch_page)
         assert (listing.ttl_ms, listing.scope) == (ttl_ms, scope)

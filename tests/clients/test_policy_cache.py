@@ -19,7 +19,7 @@ def chat(number: int, **more: object) -> Caller:
     return Caller(Principal(f"p{number % 3}"), Surface.MODEL_DIRECT, chat=f"chat-{number}", **more)  # pyright: ignore[reportArgumentType]
 
 
-def test_chats_and_people_who_bring_the_same_share_their_gates() -> None:
+def test_equal_callers_share_their_gates() -> None:
     gates_of = PolicyCache(WriteTools.ASK)
     first = gates_of(chat(0))
     gate = first.for_server(SERVER, State.READY)
@@ -42,7 +42,7 @@ def test_chats_and_people_who_bring_the_same_share_their_gates() -> None:
     ],
     ids=["surface", "agent", "bundles", "choice", "scope", "chat"],
 )
-def test_whatever_policy_goes_by_keeps_gates_apart(other: Caller) -> None:
+def test_every_input_of_policy_keeps_gates_apart(other: Caller) -> None:
     gates_of = PolicyCache(WriteTools.ASK)
     assert gates_of(Caller()) is not gates_of(other)
 
@@ -52,11 +52,11 @@ def test_another_state_or_definition_has_another_gate() -> None:
     ready = gates.for_server(SERVER, State.READY)
     assert not ready.blocks_all
     assert gates.for_server(SERVER, State.CLOSED).blocks_all
-    denied = Server("one", SERVER.transport, deny_tools=("x",))
-    assert gates.for_server(denied, State.READY) != ready
+    server = Server("one", SERVER.transport, deny_tools=("x",))
+    assert gates.for_server(server, State.READY) != ready
 
 
-def test_what_nobody_brings_any_more_is_forgotten() -> None:
+def test_unused_gates_are_forgotten() -> None:
     gates_of = PolicyCache(WriteTools.ASK, max_callers=4)
     for number in range(50):
         gates_of(chat(number, choice=frozenset({f"one/{number}"}))).for_server(SERVER, State.READY)
@@ -75,7 +75,7 @@ def test_servers_that_come_and_go_leave_no_gates() -> None:
     assert len(gates_of) == 1
 
 
-def test_whoever_leaves_takes_their_own_gates_along() -> None:
+def test_a_principal_that_leaves_is_forgotten() -> None:
     gates_of = PolicyCache(WriteTools.ASK)
     staying = Caller(Principal("ann"))
     for caller in (staying, Caller(Principal("bob")), Caller(Principal("bob"), choice=frozenset({"one/x"}))):

@@ -35,7 +35,7 @@ def text_of(result: Mapping[str, Any]) -> str:
     return result["content"][0]["text"]
 
 
-async def who(manager: ConnectionManager, server_id: str, principal: Principal) -> str:
+async def call_whoami(manager: ConnectionManager, server_id: str, principal: Principal) -> str:
     return text_of(await call_tool(manager, server_id, "whoami", principal=principal))
 
 
@@ -66,8 +66,8 @@ async def test_a_shared_server_has_one_connection_for_all(accounts: Accounts) ->
 
 async def test_two_instances_of_the_same_slug_have_their_own_credentials(accounts: Accounts) -> None:
     async with ConnectionManager([accounts.instance("ann"), accounts.instance("bob")]) as manager:
-        assert await who(manager, "@ann/desk", ANN) == "ann whoami"
-        assert await who(manager, "@bob/desk", BOB) == "bob whoami"
+        assert await call_whoami(manager, "@ann/desk", ANN) == "ann whoami"
+        assert await call_whoami(manager, "@bob/desk", BOB) == "bob whoami"
         assert set(accounts.methods) == {"ann", "bob"}
 
 
@@ -76,7 +76,7 @@ async def test_for_others_an_instance_is_a_server_that_does_not_exist(
     accounts: Accounts, principal: Principal
 ) -> None:
     async with ConnectionManager([accounts.server("one"), accounts.instance("ann")]) as manager:
-        await who(manager, "@ann/desk", ANN)
+        await call_whoami(manager, "@ann/desk", ANN)
         for use_it in (
             lambda id: call_tool(manager, id, "whoami", principal=principal),
             lambda id: manager.ensure_connected(id, principal=principal),
@@ -103,15 +103,18 @@ async def test_statuses_of_a_principal_are_those_of_their_own_connections(accoun
     servers = [accounts.server("one"), off, accounts.instance("ann"), accounts.instance("bob")]
     async with ConnectionManager(servers) as manager:
         await use(manager, "one", [BOB])
-        await who(manager, "@bob/desk", BOB)
-        seen = {status.server: status for status in manager.statuses(ANN)}
-        assert {id: status.state for id, status in seen.items()} == {
+        await call_whoami(manager, "@bob/desk", BOB)
+        status_by_server = {status.server: status for status in manager.statuses(ANN)}
+        assert {id: status.state for id, status in status_by_server.items()} == {
             "@ann/desk": State.IDLE,
             "off": State.DISABLED,
             "one": State.IDLE,
         }
-        assert {status.principal for status in seen.values()} == {"ann"}
-        assert (seen["off"].cause, seen["off"].reason) == ("a variable is missing", "disabled")
+        assert {status.principal for status in status_by_server.values()} == {"ann"}
+        assert (status_by_server["off"].cause, status_by_server["off"].reason) == (
+            "a variable is missing",
+            "disabled",
+        )
         assert len(manager.statuses(ANN)) == 3
         everyone = [(status.server, status.principal) for status in manager.statuses()]
         assert everyone == [("@bob/desk", "bob"), ("off", "local"), ("one", "bob")]
@@ -132,31 +135,31 @@ def test_a_slug_cannot_make_two_ids_the_same(slug: str) -> None:
 # Changes.
 
 
-async def test_sync_closes_only_what_changed_and_is_the_owners(accounts: Accounts) -> None:
+async def test_sync_closes_only_changed_connections_of_the_owner(accounts: Accounts) -> None:
     ann = [accounts.instance("ann", slug) for slug in ("same", "other", "gone")]
     bob = accounts.instance("bob", "same")
     async with ConnectionManager([accounts.server("one"), *ann, bob]) as manager:
         await use(manager, "one", [ANN, BOB])
         for server in ann:
-            await who(manager, server.id, ANN)
-        await who(manager, bob.id, BOB)
+            await call_whoami(manager, server.id, ANN)
+        await call_whoami(manager, bob.id, BOB)
         before = dict(accounts.sessions)
         assert len(before) == 6
 
-        changed = replace(ann[1], transport=HttpSpec(accounts.url, {"X-Key": accounts.key("ann2")}))
-        touched = await manager.sync_instances(
-            "ann", [replace(ann[0]), changed, accounts.instance("ann", "new")]
+        changed_server = replace(ann[1], transport=HttpSpec(accounts.url, {"X-Key": accounts.key("ann2")}))
+        changed_count = await manager.sync_instances(
+            "ann", [replace(ann[0]), changed_server, accounts.instance("ann", "new")]
         )
 
-        assert touched == {"@ann/other", "@ann/gone", "@ann/new"}
+        assert changed_count == {"@ann/other", "@ann/gone", "@ann/new"}
         assert manager.servers["@ann/same"] is ann[0]
         assert len(accounts.opened("ann")) == 1
         assert accounts.opened("bob") == [id for id, name in before.items() if name == "bob"]
         assert len(accounts.opened("common")) == 2
-        assert await who(manager, "@ann/other", ANN) == "ann2 whoami"
-        assert await who(manager, "@ann/new", ANN) == "ann whoami"
+        assert await call_whoami(manager, "@ann/other", ANN) == "ann2 whoami"
+        assert await call_whoami(manager, "@ann/new", ANN) == "ann whoami"
         with pytest.raises(Unreachable, match="not configured"):
-            await who(manager, "@ann/gone", ANN)
+            await call_whoami(manager, "@ann/gone", ANN)
         assert set(manager.visible_servers(ANN)) == {"one", "@ann/same", "@ann/other", "@ann/new"}
         assert await manager.sync_instances(
             "ann", [manager.servers[id] for id in manager.visible_servers(ANN) if id != "one"]
@@ -174,28 +177,28 @@ async def test_sync_takes_instances_of_that_owner_only(accounts: Accounts) -> No
         assert set(manager.servers) == {"one"}
 
 
-async def test_an_update_leaves_instances_alone_and_closes_only_what_a_connection_goes_by(
+async def test_an_update_leaves_instances_alone_and_closes_only_affected_connections(
     accounts: Accounts,
 ) -> None:
     one, two = accounts.server("one"), accounts.server("two")
     three, four = accounts.server("three"), accounts.server("four")
     async with ConnectionManager([one, two, three, four, accounts.instance("ann")]) as manager:
-        await who(manager, "@ann/desk", ANN)
+        await call_whoami(manager, "@ann/desk", ANN)
         for server_id in ("one", "two", "three", "four"):
             await use(manager, server_id, [LOCAL_PRINCIPAL, ANN])
-        touched = await manager.update(
+        changed_count = await manager.update(
             [
                 replace(one, provenance=Provenance("file", "mcp.json", 7)),
                 replace(two, deny_tools=("x",), label="Two"),
                 replace(three, transport=HttpSpec(accounts.url, {"X-Key": accounts.key("three")})),
             ]
         )
-        assert touched == {"two", "three", "four"}
+        assert changed_count == {"two", "three", "four"}
         assert manager.servers["one"].provenance.line == 7
         assert len(accounts.opened("common")) == 4
         assert len(accounts.opened("ann")) == 1
         assert manager.connection("two", ANN).server.label == "Two"
-        assert await who(manager, "three", ANN) == "three whoami"
+        assert await call_whoami(manager, "three", ANN) == "three whoami"
         with pytest.raises(ValueError, match="sync"):
             await manager.update([accounts.instance("ann")])
 
@@ -203,11 +206,11 @@ async def test_an_update_leaves_instances_alone_and_closes_only_what_a_connectio
 async def test_another_tool_filter_leaves_the_connection_open(accounts: Accounts) -> None:
     server = accounts.instance("ann")
     async with ConnectionManager([server]) as manager:
-        await who(manager, server.id, ANN)
+        await call_whoami(manager, server.id, ANN)
         assert server.instance is not None
-        picked = replace(server, instance=replace(server.instance, tool_filter=("whoami",)))
-        assert await manager.sync_instances("ann", [picked]) == {server.id}
-        assert await who(manager, server.id, ANN) == "ann whoami"
+        filtered_server = replace(server, instance=replace(server.instance, tool_filter=("whoami",)))
+        assert await manager.sync_instances("ann", [filtered_server]) == {server.id}
+        assert await call_whoami(manager, server.id, ANN) == "ann whoami"
         assert accounts.count("ann", "initialize") == 1
 
 
@@ -216,12 +219,12 @@ async def test_one_principal_leaves_and_the_others_stay(accounts: Accounts) -> N
     async with ConnectionManager(servers, limits=ConnectionManagerLimits(idle_seconds=0.2)) as manager:
         await use(manager, "one", [LOCAL_PRINCIPAL, ANN, BOB])
         await use(manager, "all", [ANN])
-        await who(manager, "@ann/desk", ANN)
+        await call_whoami(manager, "@ann/desk", ANN)
         await manager.close_principal("ann")
         assert accounts.opened("ann") == []
         assert len(accounts.opened("common")) == 3
         assert {status.principal for status in manager.statuses()} == {"local", "bob"}
-        assert await who(manager, "@ann/desk", ANN) == "ann whoami"
+        assert await call_whoami(manager, "@ann/desk", ANN) == "ann whoami"
 
 
 async def test_a_restart_may_be_for_one_principal_alone(accounts: Accounts) -> None:
@@ -236,20 +239,18 @@ async def test_a_restart_may_be_for_one_principal_alone(accounts: Accounts) -> N
 # Limited lifetime.
 
 
-async def test_connections_of_others_close_when_nobody_uses_them(
-    accounts: Accounts, wait_until: Until
-) -> None:
+async def test_unused_connections_of_others_are_closed(accounts: Accounts, wait_until: Until) -> None:
     servers = [accounts.server("one"), accounts.server("long", stop_when_idle=60), accounts.instance("ann")]
     async with ConnectionManager(servers, limits=ConnectionManagerLimits(idle_seconds=0.2)) as manager:
         await use(manager, "one", [LOCAL_PRINCIPAL, ANN, BOB])
         await use(manager, "long", [ANN])
-        await who(manager, "@ann/desk", ANN)
+        await call_whoami(manager, "@ann/desk", ANN)
         await wait_until(lambda: len(accounts.sessions) == 3)
         assert manager.state("one", LOCAL_PRINCIPAL) is State.READY
         assert manager.state("long", ANN) is State.READY
         assert manager.state("@ann/desk", ANN) is State.READY
         assert manager.state("one", ANN) is manager.state("one", BOB) is State.IDLE
-        assert await who(manager, "one", ANN) == "common whoami"
+        assert await call_whoami(manager, "one", ANN) == "common whoami"
 
 
 async def test_a_connection_that_is_used_again_and_again_stays(accounts: Accounts) -> None:
@@ -258,16 +259,14 @@ async def test_a_connection_that_is_used_again_and_again_stays(accounts: Account
     async with ConnectionManager([accounts.server("one")], limits=limits) as manager:
         for _ in range(12):
             await use(manager, "one", [ANN])
-            rested = time.monotonic()
+            start = time.monotonic()
             await asyncio.sleep(0.1)
             # On a machine that was busy meanwhile, it was idle for too long.
-            late += time.monotonic() - rested > 0.3
+            late += time.monotonic() - start > 0.3
         assert accounts.count("common", "initialize") <= 1 + late
 
 
-async def test_connections_that_nobody_uses_make_room_for_others(
-    accounts: Accounts, wait_until: Until
-) -> None:
+async def test_idle_connections_make_room_for_others(accounts: Accounts, wait_until: Until) -> None:
     limits = ConnectionManagerLimits(connections=8)
     keys = KeyPerPrincipal(accounts)
     open_server = Server("one", HttpSpec(accounts.url))
@@ -277,12 +276,12 @@ async def test_connections_that_nobody_uses_make_room_for_others(
             principal = Principal(f"p{number}")
             await use(manager, "one", [principal])
             await manager.restart("one", principal)
-        kept = {status.principal for status in manager.statuses()}
-        assert len(kept) <= 8
-        assert {"local", "ann", "p39"} <= kept
+        principals = {status.principal for status in manager.statuses()}
+        assert len(principals) <= 8
+        assert {"local", "ann", "p39"} <= principals
         assert manager.state("one", ANN) is State.READY
         await wait_until(lambda: keys.open() == ["ann", "local"])
-        assert await who(manager, "one", Principal("p0")) == "p0 whoami"
+        assert await call_whoami(manager, "one", Principal("p0")) == "p0 whoami"
     assert keys.open() == []
 
 
@@ -329,18 +328,18 @@ async def test_each_principal_is_asked_for_once_and_closed_with_the_connection(a
     instance = replace(accounts.instance("ann"), transport=HttpSpec(accounts.url))
     servers = [Server("one", HttpSpec(accounts.url)), Server("all", HttpSpec(accounts.url), shared=True)]
     async with ConnectionManager([*servers, instance], auth_provider_for=keys) as manager:
-        assert await who(manager, "one", ANN) == "ann whoami"
-        assert await who(manager, "one", BOB) == "bob whoami"
-        assert await who(manager, "all", BOB) == "local whoami"
-        assert await who(manager, "@ann/desk", ANN) == "ann whoami"
+        assert await call_whoami(manager, "one", ANN) == "ann whoami"
+        assert await call_whoami(manager, "one", BOB) == "bob whoami"
+        assert await call_whoami(manager, "all", BOB) == "local whoami"
+        assert await call_whoami(manager, "@ann/desk", ANN) == "ann whoami"
         assert keys.asked == [("one", "ann"), ("one", "bob"), ("all", "local"), ("@ann/desk", "ann")]
         accounts.sessions.clear()
-        assert await who(manager, "one", ANN) == "ann whoami"
+        assert await call_whoami(manager, "one", ANN) == "ann whoami"
         assert accounts.count("ann", "initialize") == 3
         assert len(keys.asked) == 4
         await manager.restart("one", ANN)
         assert keys.open() == ["ann", "bob", "local"]
-        assert await who(manager, "one", ANN) == "ann whoami"
+        assert await call_whoami(manager, "one", ANN) == "ann whoami"
         assert keys.asked[4:] == [("one", "ann")]
         await manager.sync_instances("ann", [])
         assert keys.open() == ["ann", "bob", "local"]
@@ -349,20 +348,20 @@ async def test_each_principal_is_asked_for_once_and_closed_with_the_connection(a
     assert keys.open() == []
 
 
-async def test_nobody_is_asked_for_servers_that_name_a_provider_or_have_no_url(
+async def test_servers_with_a_provider_or_without_a_url_ask_for_no_key(
     accounts: Accounts, hostile_stdio: str, good: Server
 ) -> None:
     keys = KeyPerPrincipal(accounts)
-    named = Key("named", accounts.key("named"))
+    key = Key("named", accounts.key("named"))
     server = Server("one", HttpSpec(accounts.url, auth_provider_id="named"))
     assert isinstance(good.transport, StdioSpec)
     async with ConnectionManager(
-        [server, good], auth_provider_for=keys, auth_providers={"named": named}
+        [server, good], auth_provider_for=keys, auth_providers={"named": key}
     ) as manager:
-        assert await who(manager, "one", ANN) == "named whoami"
+        assert await call_whoami(manager, "one", ANN) == "named whoami"
         await call_tool(manager, "good", "echo", {"text": "x"}, principal=ANN)
     assert keys.asked == []
-    assert named.closed == 0
+    assert key.closed == 0
 
 
 class CountingNet(OutboundHttp):

@@ -65,7 +65,7 @@ async def test_another_environment_or_trust_is_another_process(other: Server) ->
     await pool.close()
 
 
-async def test_a_status_names_all_processes_and_what_is_different_about_them() -> None:
+async def test_a_status_names_all_processes_and_their_differences() -> None:
     pool, ann = ProcessPool(), Principal("ann")
     managers = [ConnectionManager([server(env={"TOKEN": each})], processes=pool) for each in "ab"]
     pids = {await start(manager, ann) for manager in managers}
@@ -89,16 +89,16 @@ async def test_another_person_has_another_process() -> None:
 
 async def test_notifications_of_a_shared_process_reach_all_its_managers() -> None:
     pool, ann = ProcessPool(), Principal("ann")
-    told: list[tuple[int, str]] = []
+    log_entries: list[tuple[int, str]] = []
 
     def listen(number: int) -> Callable[[str, str, Mapping[str, Any]], None]:
-        return lambda server_id, method, params: told.append((number, method))
+        return lambda server_id, method, params: log_entries.append((number, method))
 
     managers = [ConnectionManager([server()], processes=pool, on_notification=listen(n)) for n in range(2)]
     for manager in managers:
         await start(manager, ann)
     await call_tool(managers[0], "one", "completed", {}, principal=ann)
-    assert told == [(n, "notifications/elicitation/complete") for n in range(2)]
+    assert log_entries == [(n, "notifications/elicitation/complete") for n in range(2)]
     for manager in managers:
         await manager.close_all()
     await pool.close()

@@ -108,7 +108,7 @@ def server(site: Site, **keys: Any) -> Server:
     return Server("bad", spec, protocol=ProtocolEra.LEGACY, timeouts=Timeouts(5, 5, 5), **keys)
 
 
-def told_by(error: BaseException) -> Iterator[str]:
+def list_error_texts(error: BaseException) -> Iterator[str]:
     yield str(error)
     yield repr(vars(error))
     yield "".join(traceback.format_exception(error))
@@ -153,24 +153,26 @@ async def test_it_does_not_follow_to_another_origin() -> None:
 async def test_it_shows_in_no_error_record_or_log(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "toolyard")
     async with listening(Site(mode)) as site, ConnectionManager([server(site)]) as manager:
-        with pytest.raises(ServerError) as caught:
+        with pytest.raises(ServerError) as exc_info:
             await call_tool(manager, "bad", "look")
         assert site.asked
-        told = [*told_by(caught.value), repr(manager.statuses()), repr(manager.servers)]
-        told += [record.getMessage() for record in caplog.records if record.name.startswith("toolyard")]
+        texts = [*list_error_texts(exc_info.value), repr(manager.statuses()), repr(manager.servers)]
+        texts += [record.getMessage() for record in caplog.records if record.name.startswith("toolyard")]
         for spelling in SPELLINGS:
-            assert not any(spelling in each for each in told)
+            assert not any(spelling in each for each in texts)
         if mode == "quote":
-            assert "key=***" in caught.value.cause
+            assert "key=***" in exc_info.value.cause
 
 
-async def test_nobody_listens_and_the_error_has_no_key() -> None:
+async def test_a_closed_port_causes_an_error_without_the_key() -> None:
     async with listening(Site("plain")) as site:
         definition = server(site)
     async with ConnectionManager([definition]) as manager:
-        with pytest.raises(Unreachable) as caught:
+        with pytest.raises(Unreachable) as exc_info:
             await call_tool(manager, "bad", "look")
-        assert not any(spelling in each for spelling in SPELLINGS for each in told_by(caught.value))
+        assert not any(
+            spelling in each for spelling in SPELLINGS for each in list_error_texts(exc_info.value)
+        )
 
 
 def test_all_its_spellings_are_secrets() -> None:

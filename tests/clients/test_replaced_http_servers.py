@@ -59,13 +59,13 @@ class EraSwitchingServer:
             },
             "tools/call": {"content": [{"type": "text", "text": self.era}]},
         }
-        found = results.get(message["method"])
-        if found is None:
+        message_result = results.get(message["method"])
+        if message_result is None:
             error = {"code": -32601, "message": "Method not found"}
             return aiohttp.web.json_response(
                 {"jsonrpc": "2.0", "id": message["id"], "error": error}, status=404
             )
-        result = {"resultType": "complete", **found}
+        result = {"resultType": "complete", **message_result}
         return aiohttp.web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     _slash = _modern
@@ -106,26 +106,28 @@ class EraSwitchingServer:
 
 @pytest.fixture
 async def changing() -> AsyncIterator[EraSwitchingServer]:
-    found = EraSwitchingServer()
+    era_switching_server = EraSwitchingServer()
     app = aiohttp.web.Application()
-    app.router.add_route("*", "/{path:.*}", found.answer)
+    app.router.add_route("*", "/{path:.*}", era_switching_server.answer)
     runner = aiohttp.web.AppRunner(app)
     await runner.setup()
     services = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
     await services.start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-    yield found
+    era_switching_server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    yield era_switching_server
     await runner.cleanup()
 
 
 @pytest.fixture
 async def manager(changing: EraSwitchingServer) -> AsyncIterator[ConnectionManager]:
     patient = Timeouts(connect=30.0, silence=30.0, call=30.0)
-    async with ConnectionManager([Server("one", HttpSpec(changing.url), timeouts=patient)]) as made:
-        yield made
+    async with ConnectionManager(
+        [Server("one", HttpSpec(changing.url), timeouts=patient)]
+    ) as connection_manager:
+        yield connection_manager
 
 
-async def said(manager: ConnectionManager) -> str:
+async def call_say(manager: ConnectionManager) -> str:
     return (await call_tool(manager, "one", "say", {}))["content"][0]["text"]
 
 
@@ -146,42 +148,42 @@ async def test_a_server_that_wants_a_session_since_gets_one(
     before: str, words: str, changing: EraSwitchingServer, manager: ConnectionManager
 ) -> None:
     changing.era = before
-    assert await said(manager) == before
+    assert await call_say(manager) == before
     changing.era, changing.refusal = "legacy", WANTS_A_SESSION[words]
-    assert await said(manager) == "legacy"
+    assert await call_say(manager) == "legacy"
     assert manager.status("one").connects == 2
 
 
-async def test_a_refusal_that_speaks_of_some_session_of_its_own_is_no_reason_to_call_again(
+async def test_an_error_that_mentions_another_session_is_not_retried(
     changing: EraSwitchingServer, manager: ConnectionManager
 ) -> None:
-    assert await said(manager) == "modern"
+    assert await call_say(manager) == "modern"
     changing.era, changing.refusal = "legacy", bare(-32602, "the browser session 'x' was not found")
     changing.asked.clear()
     with pytest.raises(RpcError, match="browser session"):
-        await said(manager)
+        await call_say(manager)
     assert changing.asked == ["/mcp"]
 
 
 @pytest.mark.parametrize("era", ["picky", "legacy"])
-async def test_what_a_server_says_to_the_first_request_is_about_its_era(
+async def test_the_answer_to_the_first_request_decides_the_era(
     era: str, changing: EraSwitchingServer, manager: ConnectionManager
 ) -> None:
     changing.era = era
-    assert await said(manager) == era
+    assert await call_say(manager) == era
     assert manager.status("one").connects == 1
 
 
 async def test_a_page_that_asks_for_patience_is_not_taken_for_the_server(
     changing: EraSwitchingServer, manager: ConnectionManager
 ) -> None:
-    assert await said(manager) == "modern"
+    assert await call_say(manager) == "modern"
     changing.era = "away"
     for _ in range(2):
         with pytest.raises(HttpStatus, match="answered with HTTP 503"):
-            await said(manager)
+            await call_say(manager)
     changing.era = "modern"
-    assert await said(manager) == "modern"
+    assert await call_say(manager) == "modern"
     assert changing.asked[-1] == "/mcp"
 
 
@@ -190,35 +192,35 @@ async def test_a_redirect_that_leads_to_the_server_is_remembered_until_it_does_n
 ) -> None:
     changing.era = "slash"
     for _ in range(2):
-        assert await said(manager) == "slash"
+        assert await call_say(manager) == "slash"
     assert changing.asked == ["/mcp", "/mcp/", "/mcp/", "/mcp/"]
     changing.era = "modern"
     with pytest.raises(HttpStatus, match="answered with HTTP 404"):
-        await said(manager)
-    assert await said(manager) == "modern"
+        await call_say(manager)
+    assert await call_say(manager) == "modern"
 
 
 async def test_a_proxy_that_says_that_its_server_is_down_is_believed(
     changing: EraSwitchingServer, manager: ConnectionManager
 ) -> None:
-    assert await said(manager) == "modern"
+    assert await call_say(manager) == "modern"
     changing.era = "down"
     with pytest.raises(HttpStatus):
-        await said(manager)
+        await call_say(manager)
     status = manager.status("one")
     assert status.state is State.FAILED
     assert status.cause == "answered with HTTP 503 Service Unavailable: an HTML page"
     changing.era = "modern"
-    assert await said(manager) == "modern"
+    assert await call_say(manager) == "modern"
     assert manager.status("one").state is State.READY
 
 
-async def test_a_time_to_come_back_that_is_no_number_is_left_out(
+async def test_an_invalid_retry_time_is_omitted(
     changing: EraSwitchingServer, manager: ConnectionManager
 ) -> None:
-    assert await said(manager) == "modern"
+    assert await call_say(manager) == "modern"
     changing.era = "busy"
-    with pytest.raises(Throttled) as told:
-        await said(manager)
-    assert told.value.retry_after is None
-    assert told.value.hint == "try again later"
+    with pytest.raises(Throttled) as exc_info:
+        await call_say(manager)
+    assert exc_info.value.retry_after is None
+    assert exc_info.value.hint == "try again later"

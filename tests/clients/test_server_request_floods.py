@@ -20,10 +20,10 @@ PER_MINUTE = 120
 
 
 async def test_a_server_that_asks_in_a_loop_is_refused_after_its_share_of_a_minute(tmp_path: Path) -> None:
-    asked: list[str] = []
+    methods: list[str] = []
 
     async def elicit(server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked.append(server)
+        methods.append(server)
         return {"action": "decline"}
 
     entry = {"command": sys.executable, "args": ["-I", "-S", str(SERVER)]}
@@ -32,15 +32,15 @@ async def test_a_server_that_asks_in_a_loop_is_refused_after_its_share_of_a_minu
     )
     async with yard:
         result = await yard.call("s_flood", {"times": PER_MINUTE + 80})
-    assert PER_MINUTE <= len(asked) < PER_MINUTE + 80
-    assert result.text == str(len(asked))
+    assert PER_MINUTE <= len(methods) < PER_MINUTE + 80
+    assert result.text == str(len(methods))
 
 
 async def test_a_round_that_asks_for_very_many_inputs_is_not_answered() -> None:
-    asked: list[str] = []
+    methods: list[str] = []
 
     async def elicit(server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked.append(server)
+        methods.append(server)
         return {"action": "decline"}
 
     one = {"method": "elicitation/create", "params": {}}
@@ -48,4 +48,4 @@ async def test_a_round_that_asks_for_very_many_inputs_is_not_answered() -> None:
     rounds = InputRequiredLoop("s", Callbacks(elicitation=elicit))
     with pytest.raises(BadAnswer, match="1000 inputs at once"):
         await rounds.complete(cast("Any", None), McpRequest("tools/call"), result, Timeouts(), None)
-    assert asked == []
+    assert methods == []

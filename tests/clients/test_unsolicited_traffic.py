@@ -116,8 +116,8 @@ async def say(manager: ConnectionManager) -> str:
 async def test_a_child_that_pushes_without_a_call_is_disconnected_and_its_status_says_why(
     kind: str, cause: str, open_manager: Beside, wait_until: Until
 ) -> None:
-    heard: list[Any] = []
-    callbacks = Callbacks(log=lambda _, params: heard.append(params))
+    notifications: list[Any] = []
+    callbacks = Callbacks(log=lambda _, params: notifications.append(params))
     async with open_manager(stdio(kind), callbacks=callbacks) as manager:
         with contextlib.suppress(OutcomeUnknown, Unreachable):
             await manager.ensure_connected("bad")
@@ -125,11 +125,11 @@ async def test_a_child_that_pushes_without_a_call_is_disconnected_and_its_status
         status = manager.status("bad")
         assert status.cause == cause
         assert status.next_retry is not None
-        assert len(heard) == (1000 if kind == "pushes-many" else 0)
-        with pytest.raises(Unreachable, match="was disconnected") as refused:
+        assert len(notifications) == (1000 if kind == "pushes-many" else 0)
+        with pytest.raises(Unreachable, match="was disconnected") as exc_info:
             await say(manager)
-        assert refused.value.hint is not None
-        assert "the first call after" in refused.value.hint
+        assert exc_info.value.hint is not None
+        assert "the first call after" in exc_info.value.hint
 
 
 async def test_a_flood_while_connecting_is_logged_once(
@@ -172,15 +172,16 @@ async def test_the_pause_does_not_grow_when_the_clock_is_set_back(
         assert manager.status("bad").connects == 2
 
 
-@pytest.mark.parametrize(("last_delay", "delivered"), [(3600.0, 2), (0.05, 3)])
+@pytest.mark.parametrize(("last_delay", "message_count"), [(3600.0, 2), (0.05, 3)])
 async def test_a_server_that_reports_a_change_with_every_listing_is_not_listed_without_end(
-    open_manager: Beside, wait_until: Until, last_delay: float, delivered: int
+    open_manager: Beside, wait_until: Until, last_delay: float, message_count: int
 ) -> None:
     """Like a client that lists again after each notification."""
     changes: list[str] = []
-    listed: list[Any] = []
+    list_params: list[Any] = []
     callbacks = Callbacks(
-        notification=lambda _, method, params: changes.append(method), log=lambda *log: listed.append(log)
+        notification=lambda _, method, params: changes.append(method),
+        log=lambda *log: list_params.append(log),
     )
     limits = TrafficLimits(list_change_delays=(0.0, 0.0, last_delay), list_change_quiet_seconds=3600.0)
     async with open_manager(stdio("changes"), callbacks=callbacks, traffic=limits) as manager:
@@ -189,8 +190,8 @@ async def test_a_server_that_reports_a_change_with_every_listing_is_not_listed_w
             await wait_until(lambda times=times: len(changes) == times)
         for _ in range(5):
             await manager.list_tools("bad")
-        await wait_until(lambda: len(listed) == 7)
-        await wait_until(lambda: len(changes) == delivered)
+        await wait_until(lambda: len(list_params) == 7)
+        await wait_until(lambda: len(changes) == message_count)
         assert set(changes) == {"notifications/tools/list_changed"}
 
 
@@ -207,24 +208,25 @@ async def test_progress_of_a_call_has_a_limit_of_its_own(open_manager: Beside) -
 async def test_a_notification_over_a_megabyte_is_dropped_and_the_call_goes_on(
     kind: str, open_manager: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decoded: list[int] = []
+    decode_sizes: list[int] = []
     decode = stdio_transport.decode_message
 
     async def note_and_decode(line: Any) -> Any:
-        decoded.append(len(line))
+        decode_sizes.append(len(line))
         return await decode(line)
 
     monkeypatch.setattr(stdio_transport, "decode_message", note_and_decode)
-    heard: list[Any] = []
+    notifications: list[Any] = []
     callbacks = Callbacks(
-        log=lambda _, params: heard.append(params), notification=lambda *told: heard.append(told)
+        log=lambda _, params: notifications.append(params),
+        notification=lambda *message: notifications.append(message),
     )
     async with open_manager(stdio(kind), callbacks=callbacks) as manager:
         assert await say(manager) == "done"
-        assert heard == []
+        assert notifications == []
         assert manager.status("bad").state is State.READY
     # It is recognised by its beginning, unless its method stands behind its other members.
-    assert len(decoded) == (kind == "params-first")
+    assert len(decode_sizes) == (kind == "params-first")
 
 
 @pytest.mark.parametrize("kind", ["large-answer", "large-answer-id-last"])
@@ -242,9 +244,9 @@ async def test_an_answer_over_a_megabyte_is_taken_wherever_its_id_stands(
 class PushServer:
     """A server with a stream of its own on which it pushes notifications."""
 
-    def __init__(self, pushed: bytes, times: int) -> None:
+    def __init__(self, push_bytes: bytes, times: int) -> None:
         self.url = ""
-        self._pushed = pushed
+        self._pushed = push_bytes
         self._times = times
         self._older: aiohttp.web.StreamResponse | None = None
         self._over = asyncio.Event()
@@ -343,21 +345,21 @@ async def test_lines_of_an_event_stream_that_are_not_messages_are_limited(
 async def test_events_with_all_fields_and_comments_between_them_are_messages(
     kind: str, open_manager: Beside, wait_until: Until
 ) -> None:
-    heard: list[Any] = []
+    notifications: list[Any] = []
     event = b": ping\nevent: message\nid: 1\nretry: 1\ndata: %b\n\n" % log_of(1)
     pushing = PushServer(event * 50, 1)
-    callbacks = Callbacks(log=lambda *log: heard.append(log), notification=lambda *_: None)
+    callbacks = Callbacks(log=lambda *log: notifications.append(log), notification=lambda *_: None)
     limits = TrafficLimits(messages=50, lines=50)
     async with (
         pushing.run(),
         open_manager(pushing.server(kind), callbacks=callbacks, traffic=limits) as manager,
     ):
         await manager.ensure_connected("bad")
-        await wait_until(lambda: len(heard) == 50)
+        await wait_until(lambda: len(notifications) == 50)
         assert await say(manager) == "done"
 
 
-def test_a_period_begins_anew_when_it_is_over() -> None:
+def test_a_new_period_begins_when_the_last_is_over() -> None:
     meter = TrafficMeter(TrafficLimits(messages=2, progress=2, total_bytes=100))
     assert [meter.count(1, now) for now in (0.0, 1.0, 11.0, 12.0)] == [None] * 4
     assert meter.count(1, 13.0) is not None
