@@ -19,9 +19,9 @@ def problems() -> Callable[..., list[Problem]]:
             configuration = parse_config(source, **options)  # type: ignore[arg-type]
         except ConfigError as error:
             return list(error.problems)
-        found = [problem for server in configuration.servers.values() for problem in server.problems]
-        assert found
-        return found
+        problem_texts = [problem for server in configuration.servers.values() for problem in server.problems]
+        assert problem_texts
+        return problem_texts
 
     return parse
 

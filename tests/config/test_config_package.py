@@ -77,10 +77,10 @@ def test_loading_a_configuration_loads_no_heavy_library(data_dir: Path, write: W
         "heavy = {'asyncio', 'watchfiles', 'tomllib', 'platformdirs', 'pydantic', 'json', 'difflib'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout.strip() == "[]"
+    assert result.stdout.strip() == "[]"
 
 
 def test_the_shipped_example_is_valid_and_enables_nothing(tmp_path: Path) -> None:

@@ -58,6 +58,6 @@ def test_a_link_to_nowhere_is_not_a_file(tmp_path: Path) -> None:
     assert discover_config_path(tmp_path) is None
 
 
-def test_a_folder_that_does_not_exist_finds_what_stands_above_it(tmp_path: Path) -> None:
+def test_discovery_from_a_missing_folder_searches_its_parents(tmp_path: Path) -> None:
     put(tmp_path / ".mcp.json")
     assert discover_config_path(tmp_path / "never" / "made") == tmp_path / ".mcp.json"

@@ -48,7 +48,7 @@ WITH_COMMENTS = """{
 
 
 def test_an_entry_is_added_as_a_person_would_and_taken_out_without_a_trace() -> None:
-    added = set_member(WITH_COMMENTS, PATH, ENTRY)
+    edited_text = set_member(WITH_COMMENTS, PATH, ENTRY)
     assert (
         """        "old": { "command": "x" }, // the last
         // and nothing else
@@ -60,10 +60,10 @@ def test_an_entry_is_added_as_a_person_would_and_taken_out_without_a_trace() -> 
         }
     },
 """
-        in added
+        in edited_text
     )
-    removed = remove_member(added, PATH)
-    assert removed == WITH_COMMENTS
+    restored_text = remove_member(edited_text, PATH)
+    assert restored_text == WITH_COMMENTS
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_layout_of_the_file_is_followed(text: str, after: str) -> None:
         ('{\n  "c": 2,\n  "b": 1,\n}', '{\n  "c": 2,\n}'),
     ],
 )
-def test_what_is_taken_out_takes_its_comma_along(text: str, after: str) -> None:
+def test_a_removed_entry_takes_its_comma_along(text: str, after: str) -> None:
     assert remove_member(text, ("b",)) == after
 
 
@@ -110,7 +110,7 @@ def test_what_is_taken_out_takes_its_comma_along(text: str, after: str) -> None:
     ],
     ids=["a comment inside", "a comment before", "a list", "null", "no object"],
 )
-def test_what_would_be_lost_is_refused(tmp_path: Path, text: str) -> None:
+def test_edits_that_would_lose_data_are_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(text)
     for entry in (ENTRY, None):
@@ -118,10 +118,10 @@ def test_what_would_be_lost_is_refused(tmp_path: Path, text: str) -> None:
             continue
         if "//" in text and entry is not None:
             continue  # A value that is replaced alone leaves the text before it.
-        with pytest.raises(EditRefused) as refused:
+        with pytest.raises(EditRefused) as exc_info:
             plan_entry(file, PATH, entry)
-        assert refused.value.problems[0].file == str(file)
-        assert refused.value.problems[0].hint == "edit the file by hand"
+        assert exc_info.value.problems[0].file == str(file)
+        assert exc_info.value.problems[0].hint == "edit the file by hand"
 
 
 def test_a_key_that_stands_twice_is_left_alone(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ _gaps = st.sampled_from(["", " ", "\n", "\n  ", " // note, {\n", " /* } */ ", "\
 
 
 @st.composite
-def _written(draw: st.DrawFn, value: Any) -> str:
+def _write_odd_json(draw: st.DrawFn, value: Any) -> str:
     """A strategy for a value as people might write it, with comments and odd spaces anywhere."""
     if isinstance(value, dict | list):
         pairs = isinstance(value, dict)
@@ -149,7 +149,7 @@ def _written(draw: st.DrawFn, value: Any) -> str:
         parts: list[str] = []
         for item in items:
             head = f"{json.dumps(item[0])}{draw(_gaps)}:{draw(_gaps)}" if pairs else ""
-            body = draw(_written(item[1] if pairs else item))
+            body = draw(_write_odd_json(item[1] if pairs else item))
             parts.append(f"{draw(_gaps)}{head}{body}{draw(_gaps)}")
         comma = draw(st.sampled_from(["", ","])) if parts else ""
         open_, close = "{}" if pairs else "[]"
@@ -158,17 +158,17 @@ def _written(draw: st.DrawFn, value: Any) -> str:
 
 
 @given(st.data(), st.dictionaries(_words, _values, max_size=3), st.dictionaries(_words, _values, max_size=2))
-def test_whatever_the_file_looks_like_nothing_else_changes(
+def test_nothing_else_changes_in_any_file(
     data: st.DataObject, around: dict[str, Any], servers: dict[str, Any]
 ) -> None:
     root = {**around, "mcpServers": servers}
-    text = data.draw(_gaps) + data.draw(_written(root)) + data.draw(_gaps)
-    added = set_member(text, PATH, ENTRY)
-    assert read_json(added).root == {**root, "mcpServers": {**servers, "toolyard": ENTRY}}
-    assert find_comments(added) == find_comments(text)
-    removed = remove_member(added, PATH)
-    assert read_json(removed).root == root
-    assert find_comments(removed) == find_comments(text)
+    text = data.draw(_gaps) + data.draw(_write_odd_json(root)) + data.draw(_gaps)
+    edited_text = set_member(text, PATH, ENTRY)
+    assert read_json(edited_text).root == {**root, "mcpServers": {**servers, "toolyard": ENTRY}}
+    assert find_comments(edited_text) == find_comments(text)
+    restored_text = remove_member(edited_text, PATH)
+    assert read_json(restored_text).root == root
+    assert find_comments(restored_text) == find_comments(text)
 
 
 # TOML.
@@ -199,8 +199,8 @@ def test_a_table_is_added_replaced_in_its_place_and_taken_out(tmp_path: Path) ->
     after = tomllib.loads(file.read_text())
     assert after["mcp_servers"]["toolyard"] == http
     assert file.read_text().index("toolyard") < file.read_text().index("# the end")
-    gone = plan_entry(file, TABLE, None)
-    assert gone.after.decode() == f"{CODEX}\n\n# the end\n[last]\nx = 1\n"
+    text_after = plan_entry(file, TABLE, None)
+    assert text_after.after.decode() == f"{CODEX}\n\n# the end\n[last]\nx = 1\n"
 
 
 def test_a_table_goes_with_those_below_it(tmp_path: Path) -> None:
@@ -311,8 +311,8 @@ def test_opencode_keeps_its_servers_in_one_of_two_places(tmp_path: Path) -> None
 
 def test_a_file_with_all_that_was_ever_said_is_not_too_long(tmp_path: Path) -> None:
     file = tmp_path / ".claude.json"
-    said = {"history": ["x" * 6_000_000], "mcpServers": {}}
-    file.write_text(json.dumps(said), "utf-8")
+    document = {"history": ["x" * 6_000_000], "mcpServers": {}}
+    file.write_text(json.dumps(document), "utf-8")
     plan = plan_entry(file, PATH, ENTRY)
     write_entry(plan, private=False)
-    assert json.loads(file.read_text("utf-8")) == {**said, "mcpServers": {"toolyard": ENTRY}}
+    assert json.loads(file.read_text("utf-8")) == {**document, "mcpServers": {"toolyard": ENTRY}}

@@ -16,9 +16,9 @@ TEXT = '{"mcpServers": {"a": {"command": "x"}}}'
 
 
 def problem_of(load: Load, path: Path | None) -> Problem:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as exc_info:
         load(path)
-    (problem,) = caught.value.problems
+    (problem,) = exc_info.value.problems
     return problem
 
 

@@ -35,9 +35,9 @@ def file(project: Path, write: Write) -> Path:
 
 
 def test_a_review_shows_commands_addresses_and_variables(file: Path, data_dir: Path) -> None:
-    seen = review_file(file, data_dir)
-    local, remote, off = seen.servers
-    assert (seen.path, seen.state, len(seen.sha256)) == (str(file), "new", 64)
+    review = review_file(file, data_dir)
+    local, remote, off = review.servers
+    assert (review.path, review.state, len(review.sha256)) == (str(file), "new", 64)
     assert (local.command, local.cwd, local.env) == (("npx", "-y", "${PACKAGE}"), "/srv", ("KEY",))
     assert (local.variables, local.address) == (("PACKAGE", "SECRET"), None)
     assert (remote.address, remote.command) == ("https://***@${HOST}/mcp", ())
@@ -59,7 +59,7 @@ def test_a_review_changes_nothing(file: Path, data_dir: Path) -> None:
     assert list(data_dir.iterdir()) == []
 
 
-def test_after_an_approval_the_review_says_what_changed(file: Path, data_dir: Path, write: Write) -> None:
+def test_after_an_approval_the_review_shows_changes(file: Path, data_dir: Path, write: Write) -> None:
     assert approve_file(file, data_dir).state == "approved"
     assert {server.change for server in review_file(file, data_dir).servers} == {"same"}
     write(
@@ -72,21 +72,21 @@ def test_after_an_approval_the_review_says_what_changed(file: Path, data_dir: Pa
             }
         },
     )
-    seen = review_file(file, data_dir)
-    assert seen.state == "changed"
-    assert {server.id: server.change for server in seen.servers} == {
+    review = review_file(file, data_dir)
+    assert review.state == "changed"
+    assert {server.id: server.change for server in review.servers} == {
         "local": "changed",
         "off": "same",
         "more": "new",
     }
-    assert seen.removed == ("remote",)
+    assert review.removed == ("remote",)
 
 
-def test_what_changed_after_it_was_shown_is_not_approved(file: Path, data_dir: Path, write: Write) -> None:
-    seen = review_file(file, data_dir)
+def test_a_change_after_the_review_is_not_approved(file: Path, data_dir: Path, write: Write) -> None:
+    review = review_file(file, data_dir)
     write(file, {"mcpServers": {"local": {"command": "evil"}}})
     with pytest.raises(ConfigError, match="changed after it was shown"):
-        approve_file(file, data_dir, sha256=seen.sha256)
+        approve_file(file, data_dir, sha256=review.sha256)
     assert read_approvals(data_dir).find(file) is None
     approve_file(file, data_dir, sha256=review_file(file, data_dir).sha256)
     assert read_approvals(data_dir).find(file)
@@ -125,9 +125,9 @@ def test_a_hostile_file_cannot_rewrite_the_screen(project: Path, data_dir: Path,
         "cwd": "\x07",
     }
     (server,) = review_file(write(project / ".mcp.json", {"mcpServers": {"a": entry}}), data_dir).servers
-    shown = "".join([*server.command, *server.env, server.cwd or ""])
-    assert shown.isprintable()
-    assert "evil" in shown
+    shown_text = "".join([*server.command, *server.env, server.cwd or ""])
+    assert shown_text.isprintable()
+    assert "evil" in shown_text
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_hostile_file_cannot_rewrite_the_screen(project: Path, data_dir: Path,
         *("JULIA_DEPOT_PATH", "R_LIBS_USER", "CONTAINERS_CONF", "ELIXIR_ERL_OPTIONS", "JBANG_REPO"),
     ],
 )
-def test_variables_that_change_what_is_run_are_marked_and_never_starred(
+def test_variables_that_change_the_program_are_marked_and_never_masked(
     project: Path, data_dir: Path, write: Write, name: str
 ) -> None:
     value = "sk-aB3aB3aB3aB3aB3aB3aB3aB3aB3aB3"
@@ -160,7 +160,7 @@ def test_variables_that_change_what_is_run_are_marked_and_never_starred(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "shown"),
+    ("name", "value", "shown_value"),
     [
         ("LOG_LEVEL", "debug", "debug"),
         ("PYTHONUNBUFFERED", "1", "1"),
@@ -179,11 +179,11 @@ def test_variables_that_change_what_is_run_are_marked_and_never_starred(
     ],
 )
 def test_literal_values_are_shown_and_secrets_are_not(
-    project: Path, data_dir: Path, write: Write, name: str, value: str, shown: str
+    project: Path, data_dir: Path, write: Write, name: str, value: str, shown_value: str
 ) -> None:
     entry = {"command": "x", "env": {name: value}}
     (server,) = review_file(write(project / ".mcp.json", {"mcpServers": {"a": entry}}), data_dir).servers
-    assert [(each.value, each.changes_execution) for each in server.environment] == [(shown, False)]
+    assert [(each.value, each.changes_execution) for each in server.environment] == [(shown_value, False)]
 
 
 def test_code_of_the_project_is_named(project: Path, data_dir: Path, write: Write) -> None:
@@ -200,8 +200,8 @@ def test_code_of_the_project_is_named(project: Path, data_dir: Path, write: Writ
         "folder": {"command": "make", "cwd": str(project)},
         "elsewhere": {"command": "npx", "args": ["-y", "some-package@1.2.3"]},
     }
-    seen = review_file(write(project / ".mcp.json", {"mcpServers": servers}), data_dir).servers
-    assert {server.id: server.project_code for server in seen} == {
+    seen_servers = review_file(write(project / ".mcp.json", {"mcpServers": servers}), data_dir).servers
+    assert {server.id: server.project_code for server in seen_servers} == {
         "script": ("server.py",),
         "option": ("./tools/hook.mjs",),
         "variable": ("./tools/hook.mjs",),

@@ -65,8 +65,8 @@ def test_a_file_that_is_replaced_keeps_its_owner(tmp_path: Path) -> None:
     file.write_text("{}")
     os.chown(file, OTHER_UID, OTHER_UID)
     write_private_file(file, b'{"a": 1}')
-    found = file.stat()
-    assert (found.st_uid, found.st_gid, file.read_bytes()) == (OTHER_UID, OTHER_UID, b'{"a": 1}')
+    file_stat = file.stat()
+    assert (file_stat.st_uid, file_stat.st_gid, file.read_bytes()) == (OTHER_UID, OTHER_UID, b'{"a": 1}')
 
 
 def test_our_own_link_stays_a_link(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_nothing_but_a_file_is_replaced(tmp_path: Path, make: object) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["mcp.lock"]
 
 
-def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_file_does_not_block(tmp_path: Path) -> None:
     lock, agents = tmp_path / "mcp.lock", tmp_path / "AGENTS.md"
     for path in (lock, agents, approvals_path(tmp_path)):
         os.mkfifo(path)
@@ -121,9 +121,9 @@ def test_a_pipe_in_place_of_a_key_or_a_cache_does_not_block(tmp_path: Path) -> N
         build_config_target(Server("robot", spec, oauth=oauth, provenance=origin), spec)
 
 
-@pytest.mark.parametrize("damaged", [b"", b"short"])
-def test_a_damaged_fingerprint_key_is_replaced_by_a_whole_one(tmp_path: Path, damaged: bytes) -> None:
-    (tmp_path / "fingerprint.key").write_bytes(damaged)
+@pytest.mark.parametrize("damaged_bytes", [b"", b"short"])
+def test_a_damaged_fingerprint_key_is_replaced_by_a_whole_one(tmp_path: Path, damaged_bytes: bytes) -> None:
+    (tmp_path / "fingerprint.key").write_bytes(damaged_bytes)
     key = fingerprint_key(None, tmp_path)
     assert (len(key), (tmp_path / "fingerprint.key").read_bytes()) == (32, key)
     assert fingerprint_key(None, tmp_path) == key
@@ -163,8 +163,8 @@ def test_temporary_files_of_a_killed_process_are_removed_and_no_others(tmp_path:
         "os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)\n"
         "write_private_file(Path(sys.argv[1]), b'key')\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program, str(target)], check=False)
-    assert ended.returncode == -signal.SIGKILL
+    result = subprocess.run([sys.executable, "-c", program, str(target)], check=False)
+    assert result.returncode == -signal.SIGKILL
     (stale,) = tmp_path.iterdir()
     others = {"secret.key", ".hidden", ".secret.key.bak", "secret.key.0123456789ab", "mcp.json"}
     for name in others:

@@ -170,12 +170,12 @@ def test_vs_code_with_inputs_and_folders_of_the_editor(foreign: Foreign) -> None
         "args": ["${workspaceFolder}/y"],
         "env": {"PORT": "3000", "V": "${env:V}"},
     }
-    told = notes(file)
-    assert "'inputs' was dropped" in told
-    assert "the editor prompts for ${input:github-token}: set the variable GITHUB_TOKEN instead" in told
-    assert "${workspaceFolder}" in told
-    assert "'envFile' was dropped" in told
-    assert "'dev' was dropped" in told
+    notes_text = notes(file)
+    assert "'inputs' was dropped" in notes_text
+    assert "the editor prompts for ${input:github-token}: set the variable GITHUB_TOKEN instead" in notes_text
+    assert "${workspaceFolder}" in notes_text
+    assert "'envFile' was dropped" in notes_text
+    assert "'dev' was dropped" in notes_text
 
 
 def test_vs_code_in_the_settings_of_a_user(foreign: Foreign) -> None:
@@ -198,7 +198,7 @@ def test_windsurf(foreign: Foreign) -> None:
     assert entries(file) == {"a": {"url": "https://h", "denyTools": ["x"], "disabled": True}}
 
 
-def test_what_a_shell_is_to_fill_in_stays_for_the_shell(foreign: Foreign) -> None:
+def test_shell_variables_stay_for_the_shell(foreign: Foreign) -> None:
     codex = foreign("config.toml", '[mcp_servers.a]\ncommand = "sh"\nargs = ["-c", "echo ${HOME} $${X}"]\n')
     assert entries(codex)["a"]["args"] == ["-c", "echo $${HOME} $$${X}"]
     local = {"type": "local", "command": ["sh", "-c", "echo ${HOME}"], "environment": {"KEY": "{env:KEY}"}}
@@ -296,14 +296,14 @@ def test_gemini_says_which_of_its_servers_and_tools_are_allowed(foreign: Foreign
     assert notes(file) == "'mcp' was dropped: permissions of that client do not apply here"
 
 
-def test_what_is_no_entry_is_told_and_not_passed_over(foreign: Foreign) -> None:
+def test_invalid_entries_are_reported(foreign: Foreign) -> None:
     file = foreign("mcp.json", {"mcpServers": {"a": None, "b": "x", "c": {"command": "y"}}})
     assert entries(file) == {"a": {}, "b": {}, "c": {"command": "y"}}
 
 
 def test_claude_code_with_all_that_was_ever_said(foreign: Foreign) -> None:
-    said = {"projects": {"/shop": {"history": ["x" * 6_000_000]}}, "mcpServers": {"a": {"command": "y"}}}
-    assert entries(foreign(".claude.json", said)) == {"a": {"command": "y"}}
+    document = {"projects": {"/shop": {"history": ["x" * 6_000_000]}}, "mcpServers": {"a": {"command": "y"}}}
+    assert entries(foreign(".claude.json", document)) == {"a": {"command": "y"}}
 
 
 def test_a_list_of_servers_is_told_and_not_passed_over(foreign: Foreign) -> None:
@@ -352,7 +352,7 @@ def test_notes_hold_no_values(foreign: Foreign) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "raw", "told"),
+    ("name", "raw", "notes_text"),
     [
         ("mcp.json", {"url": "https://a.example", "httpUrl": "https://b.example"}, "httpUrl"),
         ("mcp.json", {"command": "a", "env": {"LEVEL": None}}, "env.LEVEL"),
@@ -374,7 +374,7 @@ def test_notes_hold_no_values(foreign: Foreign) -> None:
     ],
 )
 def test_every_key_without_a_use_has_a_note(
-    foreign: Foreign, name: str, raw: dict[str, Any], told: str
+    foreign: Foreign, name: str, raw: dict[str, Any], notes_text: str
 ) -> None:
     if name == "codex":
         oauth = "".join(f"[mcp_servers.a.oauth]\n{key} = '{value}'\n" for key, value in raw["oauth"].items())
@@ -382,7 +382,7 @@ def test_every_key_without_a_use_has_a_note(
     else:
         section = {"zed": "context_servers", "opencode": "mcp"}.get(name, "mcpServers")
         file = foreign(f"{name}.json", json.dumps({section: {"a": raw}}))
-    assert f"'{told}' was dropped: " in notes(file)
+    assert f"'{notes_text}' was dropped: " in notes(file)
 
 
 def test_two_names_of_one_list_of_tools_add_up(foreign: Foreign) -> None:

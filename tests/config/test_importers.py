@@ -35,7 +35,7 @@ def flat(**commands: str) -> dict[str, Any]:
     return {"mcpServers": {key: {"command": command} for key, command in commands.items()}}
 
 
-def imported(plan: ImportPlan) -> dict[str, Any]:
+def read_import(plan: ImportPlan) -> dict[str, Any]:
     return json.loads(plan.after)["mcpServers"]
 
 
@@ -66,7 +66,7 @@ def test_several_files_become_one_that_loads(tmp_path: Path, target: Path, write
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 
-def test_what_stands_in_the_target_is_kept_with_its_comments_and_backed_up(
+def test_existing_entries_of_the_target_are_kept_with_comments_and_backed_up(
     tmp_path: Path, target: Path, write: Write
 ) -> None:
     before = """{
@@ -129,7 +129,7 @@ def test_another_server_of_the_same_name_gets_a_number_and_the_old_one_stays(
     write(target, flat(a="mine"))
     one, two = write(tmp_path / "one.json", flat(a="x")), write(tmp_path / "two.json", flat(a="y"))
     plan = plan_import([one, two], target)
-    assert imported(plan) == {"a": {"command": "mine"}, "a-2": {"command": "x"}, "a-3": {"command": "y"}}
+    assert read_import(plan) == {"a": {"command": "mine"}, "a-2": {"command": "x"}, "a-3": {"command": "y"}}
     assert any("imported as 'a-2'" in hint.message for hint in plan.hints)
     write_import(plan)
     assert plan_import([one, two], target).added == ()
@@ -138,7 +138,7 @@ def test_another_server_of_the_same_name_gets_a_number_and_the_old_one_stays(
 def test_names_that_cannot_be_ids_are_changed(tmp_path: Path, target: Path, write: Write) -> None:
     names = ["@scope/pkg", "github.com/a/b", "x" * 80, "a\x1bb", "/"]
     plan = plan_import([write(tmp_path / "o.json", flat(**dict.fromkeys(names, "x")))], target)
-    assert set(imported(plan)) == {"scope-pkg", "github.com-a-b", "x" * 64, "a-b", "server"}
+    assert set(read_import(plan)) == {"scope-pkg", "github.com-a-b", "x" * 64, "a-b", "server"}
     assert len(plan.hints) == 5
 
 
@@ -248,15 +248,17 @@ def test_the_known_places_depend_on_the_platform(platform: str, desktop: str, co
     assert home / code in paths
     assert {home / ".claude.json", home / ".cursor/mcp.json", home / ".codex/config.toml"} <= paths
     assert home / ".config/opencode/opencode.json" in paths
-    assert {place.client for place in places} == {known.title for known in CLIENT_FORMATS.values()}
+    assert {place.client for place in places} == {
+        client_format.title for client_format in CLIENT_FORMATS.values()
+    }
 
 
 def test_variables_name_other_folders_of_clients() -> None:
     env = {"XDG_CONFIG_HOME": "/conf", "CLAUDE_CONFIG_DIR": "/claude", "CODEX_HOME": "/codex"}
     places = {place.path for place in user_client_files("/home/ada", "linux", env)}
-    named = {"/claude/.claude.json", "/codex/config.toml"}
-    named |= {"/conf/opencode/opencode.json", "/conf/zed/settings.json"}
-    assert {Path(each) for each in named} <= places
+    config_paths = {"/claude/.claude.json", "/codex/config.toml"}
+    config_paths |= {"/conf/opencode/opencode.json", "/conf/zed/settings.json"}
+    assert {Path(each) for each in config_paths} <= places
     assert Path("/conf/Code/User/mcp.json") in places
     relative = {"XDG_CONFIG_HOME": "conf"}
     assert user_client_files("/home/ada", "linux", relative) == user_client_files("/home/ada", "linux")

@@ -22,14 +22,14 @@ values = st.recursive(
 
 
 def error_of(text: str) -> ConfigError:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as exc_info:
         read_json(text, file="some.json")
-    return caught.value
+    return exc_info.value
 
 
 @settings(deadline=None)
 @given(values, st.sampled_from([None, 0, 2]), st.booleans())
-def test_whatever_the_standard_library_writes_is_read_as_it_reads_it(
+def test_output_of_the_standard_library_is_read_alike(
     value: Any, indent: int | None, ascii_only: bool
 ) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
@@ -40,8 +40,8 @@ def test_whatever_the_standard_library_writes_is_read_as_it_reads_it(
 @given(values)
 def test_comments_and_trailing_commas_change_nothing(value: Any) -> None:
     text = json.dumps({"first": [value, 1], "second": {"third": value}}, indent=1)
-    quoted = text.replace("\n", ' // a comment, with "quotes" and }\n/* [another * one */\n')
-    trailing = quoted.rstrip()
+    commented_text = text.replace("\n", ' // a comment, with "quotes" and }\n/* [another * one */\n')
+    trailing = commented_text.rstrip()
     assert read_json(f"// at the top\n{trailing}\n// at the end").root == json.loads(text)
     assert read_json(f'{{"a": [{json.dumps(value)}, /* x */ ], }}').root == {"a": [value]}
 
@@ -59,10 +59,10 @@ def test_comments_and_trailing_commas_change_nothing(value: Any) -> None:
 @example('"' + "\\u0000" * 100)
 def test_arbitrary_text_is_read_or_refused_with_a_config_error(text: str) -> None:
     try:
-        said = json.dumps(read_json(text).root)
+        reply_text = json.dumps(read_json(text).root)
     except ConfigError as error:
-        said = str(error)
-    assert said
+        reply_text = str(error)
+    assert reply_text
 
 
 @settings(deadline=None)
@@ -136,7 +136,7 @@ def test_many_duplicates_are_told_in_part_and_in_time() -> None:
         ("[truely]", 1, "without quotes"),
     ],
 )
-def test_what_is_no_json_is_named_with_its_line(text: str, line: int, words: str) -> None:
+def test_invalid_json_is_reported_with_its_line(text: str, line: int, words: str) -> None:
     (problem,) = error_of(text).problems
     assert problem.file == "some.json"
     assert problem.line == line

@@ -39,15 +39,15 @@ def test_a_known_server_is_complete_and_can_be_loaded(server: KnownServer) -> No
     assert (server.check_method is CheckMethod.DOCUMENTS) == ("url" in server.entry)
     # Nothing is pinned to a version here: the person gets the newest one.
     assert not re.search(r"[a-z]@[0-9l]", text)
-    filled = server.fill_entry({one.name: "value" for one in server.variables})
-    configuration = parse_config(json.dumps({"mcpServers": {server.id: filled}}).encode())
+    filled_entry = server.fill_entry({one.name: "value" for one in server.variables})
+    configuration = parse_config(json.dumps({"mcpServers": {server.id: filled_entry}}).encode())
     assert configuration.servers[server.id].enabled
-    assert "${" not in json.dumps(filled)
+    assert "${" not in json.dumps(filled_entry)
 
 
 def test_a_search_finds_names_before_purposes() -> None:
-    found = [server.id for server in search_known_servers("issues", SERVERS.values())]
-    assert {"github", "linear", "sentry", "atlassian"} <= set(found)
+    ids = [server.id for server in search_known_servers("issues", SERVERS.values())]
+    assert {"github", "linear", "sentry", "atlassian"} <= set(ids)
     assert search_known_servers("git", SERVERS.values())[0].id == "git"
     assert [server.id for server in search_known_servers("jira ISSUES", SERVERS.values())] == ["atlassian"]
     assert search_known_servers("no such thing", SERVERS.values()) == []

@@ -16,10 +16,10 @@ KEY = "sk-a-very-secret-key-0123456789"
 
 
 def problems(data_dir: Path, **options: object) -> list[Problem]:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as exc_info:
         load_settings(data_dir, **{"env": {}, **options})  # type: ignore[arg-type]
-    assert KEY not in str(caught.value)
-    return list(caught.value.problems)
+    assert KEY not in str(exc_info.value)
+    return list(exc_info.value.problems)
 
 
 def test_the_origin_of_each_model_is_its_own_line_unless_a_variable_replaces_all(
@@ -90,8 +90,8 @@ lable = "x"
 model = "openai:x"
 """,
     )
-    found = problems(data_dir)
-    assert [(problem.file, problem.line, problem.path) for problem in found] == [
+    found_problems = problems(data_dir)
+    assert [(problem.file, problem.line, problem.path) for problem in found_problems] == [
         (str(file), 2, "models.fast.model"),
         (str(file), 3, "models.fast.base_url"),
         (str(file), 4, "models.fast.sees"),
@@ -101,12 +101,12 @@ model = "openai:x"
         (str(file), 5, "models.house.model"),
         (str(file), 9, "models.bad name"),
     ]
-    assert "expected provider:name" in found[0].message
-    assert "found 'gpt-5'" in found[0].message
-    assert "expected an http(s) URL, found 'ftp://x'" in found[1].message
-    assert found[3].message == "expected a non-empty string, found a list"
-    assert found[5].hint == "did you mean 'label'?"
-    assert found[6].message == "is missing"
+    assert "expected provider:name" in found_problems[0].message
+    assert "found 'gpt-5'" in found_problems[0].message
+    assert "expected an http(s) URL, found 'ftp://x'" in found_problems[1].message
+    assert found_problems[3].message == "expected a non-empty string, found a list"
+    assert found_problems[5].hint == "did you mean 'label'?"
+    assert found_problems[6].message == "is missing"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ model = "openai:x"
         ({"a:b": {"model": "openai:x"}}, "models.a:b", "not a valid name for a model"),
     ],
 )
-def test_what_is_no_table_of_models_is_an_error_that_says_where(
+def test_an_invalid_table_of_models_is_an_error_with_its_place(
     data_dir: Path, value: object, path: str, words: str
 ) -> None:
     (problem,) = problems(data_dir, overrides={"models": value})
@@ -136,7 +136,7 @@ def test_what_is_no_table_of_models_is_an_error_that_says_where(
 
 
 @pytest.mark.parametrize("text", [f'{{"{KEY}', "[" * 100_000, "nonsense"])
-def test_what_is_no_json_is_an_error_that_quotes_nothing(data_dir: Path, text: str) -> None:
+def test_invalid_json_is_an_error_that_quotes_nothing(data_dir: Path, text: str) -> None:
     (problem,) = problems(data_dir, env={"TOOLYARD_MODELS": text})
     assert (problem.file, problem.path) == ("TOOLYARD_MODELS", "models")
     assert "not valid JSON" in problem.message

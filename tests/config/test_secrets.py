@@ -42,9 +42,9 @@ SECRET = "sk-live-0123456789"
     ],
 )
 def test_an_error_shows_no_secret(problems: Problems, source: object) -> None:
-    found = problems(source)
-    assert SECRET not in str(ConfigError(found))
-    assert SECRET not in repr(found)
+    found_problems = problems(source)
+    assert SECRET not in str(ConfigError(found_problems))
+    assert SECRET not in repr(found_problems)
 
 
 def test_a_number_in_place_of_a_secret_is_not_shown(problems: Problems) -> None:
@@ -61,8 +61,8 @@ def test_neither_does_a_hint_nor_a_reason() -> None:
             }
         }
     )
-    told = [str(hint) for hint in configuration.hints]
-    told += [server.disabled_reason or "" for server in configuration.servers.values()]
-    assert len(told) == 3
-    assert all(told)
-    assert SECRET not in "".join(told)
+    hint_texts = [str(hint) for hint in configuration.hints]
+    hint_texts += [server.disabled_reason or "" for server in configuration.servers.values()]
+    assert len(hint_texts) == 3
+    assert all(hint_texts)
+    assert SECRET not in "".join(hint_texts)

@@ -25,9 +25,9 @@ Write = Callable[[Path, object], Path]
 
 
 def problems(data_dir: Path, **options: Any) -> list[Problem]:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as exc_info:
         load_settings(data_dir, **{"env": {}, **options})
-    return list(caught.value.problems)
+    return list(exc_info.value.problems)
 
 
 def test_without_file_and_variables_the_defaults_hold(data_dir: Path) -> None:
@@ -110,8 +110,10 @@ def test_all_problems_are_told_at_once_each_with_file_and_line(data_dir: Path, w
         'people_mode = "open"\nport = "80"\nresult_limit = 5\nwarm = 1\nadmins = "ada"\n"prot" = 1\n'
         "[guard]\nallow = []\n",
     )
-    found = problems(data_dir, env={"TOOLYARD_LOG_LEVEL": "loud"}, overrides={"portt": 1, "public_url": "x"})
-    assert [(problem.file, problem.line, problem.path) for problem in found] == [
+    found_problems = problems(
+        data_dir, env={"TOOLYARD_LOG_LEVEL": "loud"}, overrides={"portt": 1, "public_url": "x"}
+    )
+    assert [(problem.file, problem.line, problem.path) for problem in found_problems] == [
         (str(file), 1, "people_mode"),
         (str(file), 2, "port"),
         (str(file), 3, "result_limit"),
@@ -123,20 +125,22 @@ def test_all_problems_are_told_at_once_each_with_file_and_line(data_dir: Path, w
         ("overrides", None, "portt"),
         ("overrides", None, "public_url"),
     ]
-    assert 'expected "none" or "proxy" or "password" or "oidc", found \'open\'' in found[0].message
-    assert "expected a whole number, from 0 to 65535, found '80'" in found[1].message
+    assert 'expected "none" or "proxy" or "password" or "oidc", found \'open\'' in found_problems[0].message
+    assert "expected a whole number, from 0 to 65535, found '80'" in found_problems[1].message
 
 
 @pytest.mark.parametrize(
-    ("written", "read"),
+    ("configured_url", "read"),
     [
         ("https://Yard.Example.org/", "https://yard.example.org"),
         ("https://m\u00fcnchen.example:8443", "https://xn--mnchen-3ya.example:8443"),
         ("http://[2001:DB8::1]:8420", "http://[2001:db8::1]:8420"),
     ],
 )
-def test_the_public_address_is_kept_as_browsers_write_it(data_dir: Path, written: str, read: str) -> None:
-    settings = load_settings(data_dir, env={"TOOLYARD_PUBLIC_URL": written})
+def test_the_public_address_is_kept_as_browsers_write_it(
+    data_dir: Path, configured_url: str, read: str
+) -> None:
+    settings = load_settings(data_dir, env={"TOOLYARD_PUBLIC_URL": configured_url})
     assert settings.public_url == read
 
 
@@ -181,7 +185,7 @@ def test_an_unknown_setting_comes_with_a_suggestion(data_dir: Path, write: Write
 @pytest.mark.parametrize(
     ("text", "line"), [("port = \n", 1), ("a = 1\nb = [1,\n", None), ("x = 1\nport 5\n", 2)]
 )
-def test_what_is_no_toml_is_an_error_with_its_line(
+def test_invalid_toml_is_an_error_with_its_line(
     data_dir: Path, write: Write, text: str, line: int | None
 ) -> None:
     file = write(data_dir / "toolyard.toml", text)
@@ -207,12 +211,12 @@ def test_secrets_are_never_shown(data_dir: Path) -> None:
     settings = load_settings(data_dir, env=env)
     assert settings.secret_key == "sk-secret"
     assert "sk-secret" not in repr(settings)
-    shown = {row.setting.name: row.shown for row in settings.table()}
-    assert "sk-secret" not in repr(shown)
-    assert (shown["secret_key"], shown["oidc_issuer"]) == ("(set, hidden)", "(not set)")
-    with pytest.raises(ConfigError) as caught:
+    shown_values = {row.setting.name: row.shown for row in settings.table()}
+    assert "sk-secret" not in repr(shown_values)
+    assert (shown_values["secret_key"], shown_values["oidc_issuer"]) == ("(set, hidden)", "(not set)")
+    with pytest.raises(ConfigError) as exc_info:
         load_settings(data_dir, env={}, overrides={"secret_key": ["sk-secret"]})
-    assert "sk-secret" not in str(caught.value)
+    assert "sk-secret" not in str(exc_info.value)
 
 
 SECRET_SETTINGS = [row for row in SETTINGS if row.secret]
@@ -237,7 +241,7 @@ def test_a_file_of_a_secret_that_every_user_can_read_is_reported(data_dir: Path)
         file = Path(folder, "key")
         file.write_text("from-a-file\n")
         env = {"TOOLYARD_SECRET_KEY_FILE": str(file)}
-        for folder_mode, file_mode, reported in (
+        for folder_mode, file_mode, modes in (
             (0o755, 0o644, True),
             (0o755, 0o640, False),
             (0o700, 0o644, False),
@@ -245,7 +249,7 @@ def test_a_file_of_a_secret_that_every_user_can_read_is_reported(data_dir: Path)
             os.chmod(folder, folder_mode)
             file.chmod(file_mode)
             hints = load_settings(data_dir, env=env).hints
-            assert [hint.file for hint in hints] == ([str(file)] if reported else [])
+            assert [hint.file for hint in hints] == ([str(file)] if modes else [])
             assert all("all users of this machine can read this file" in hint.message for hint in hints)
 
 

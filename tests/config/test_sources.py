@@ -86,9 +86,9 @@ def test_an_entry_may_be_replaced_by_one_of_the_other_dialect(
 
 def test_references_are_checked_after_the_merge(load: Load, tmp_path: Path, write: Write) -> None:
     file = write(tmp_path / "c.json", {"bundles": {"b": {"serverId": "late", "mode": "direct"}}})
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as exc_info:
         load(file)
-    assert caught.value.problems[0].path == "bundles.b.serverId"
+    assert exc_info.value.problems[0].path == "bundles.b.serverId"
     assert load(file, overrides=servers(late="x")).bundles["b"].server_id == "late"
 
 
@@ -100,44 +100,42 @@ def test_trust_that_is_taken_away_above_makes_the_bundle_below_an_error(
     )
     assert load(file).bundles
     above = {"mcpServers": {"one": {"command": "x", "trust": "untrusted", "allowTools": ["a"]}}}
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as exc_info:
         load(file, overrides=above)
-    (problem,) = caught.value.problems
+    (problem,) = exc_info.value.problems
     assert (problem.file, problem.path) == (str(file), "bundles.b.mode")
 
 
 def test_the_problems_of_all_sources_are_told_at_once(load: Load, tmp_path: Path, write: Write) -> None:
     file = write(tmp_path / "c.json", '{"mcpServers": {"a": {"command": 1}}}')
     env = {"TOOLYARD_CONFIG_JSON": "{oops"}
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as exc_info:
         load(file, env=env, overrides={"mcpServers": {"b": {}}})
-    assert [problem.file for problem in caught.value.problems] == [
+    assert [problem.file for problem in exc_info.value.problems] == [
         str(file),
         "TOOLYARD_CONFIG_JSON",
         "overrides",
     ]
 
 
-def test_a_source_that_cannot_be_read_makes_nobody_else_look_guilty(
+def test_a_source_that_cannot_be_read_is_the_only_one_reported(
     load: Load, tmp_path: Path, write: Write
 ) -> None:
     file = write(tmp_path / "c.json", "{oops")
     overrides = {"bundles": {"b": {"serverId": "in-the-file", "mode": "meta"}}}
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as exc_info:
         load(file, overrides=overrides)
-    assert [problem.file for problem in caught.value.problems] == [str(file)]
+    assert [problem.file for problem in exc_info.value.problems] == [str(file)]
 
 
-def test_an_error_names_file_line_path_what_was_found_and_expected_and_a_hint(
-    load: Load, tmp_path: Path, write: Write
-) -> None:
+def test_an_error_names_file_line_path_values_and_a_hint(load: Load, tmp_path: Path, write: Write) -> None:
     file = write(tmp_path / "c.json", '{\n"servers": {"r": {\n"trust": "trustd"}}}')
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as exc_info:
         load(file)
-    text = str(caught.value)
+    text = str(exc_info.value)
     assert f'{file}:3: servers.r.trust: expected "trusted" or "untrusted", found "trustd"' in text
     assert "hint: did you mean 'trusted'?" in text
-    assert caught.value.exit_code == 2
+    assert exc_info.value.exit_code == 2
 
 
 def test_an_empty_variable_counts_as_not_set(load: Load) -> None:
@@ -150,13 +148,13 @@ def test_the_file_is_chosen_in_the_documented_order(
 ) -> None:
     explicit = write(tmp_path / "explicit.json", servers(a="explicit"))
     ours = write(tmp_path / "ours.json", servers(a="TOOLYARD_CONFIG_PATH"))
-    theirs = write(tmp_path / "theirs.json", servers(a="MCP_CONFIG_PATH"))
+    other_file = write(tmp_path / "theirs.json", servers(a="MCP_CONFIG_PATH"))
     write(project / ".mcp.json", servers(a="discovered"))
     write(data_dir / "mcp.json", servers(a="data"))
-    env = {"TOOLYARD_CONFIG_PATH": str(ours), "MCP_CONFIG_PATH": str(theirs)}
+    env = {"TOOLYARD_CONFIG_PATH": str(ours), "MCP_CONFIG_PATH": str(other_file)}
     assert commands(load(explicit, env=env)) == {"a": "explicit"}
     assert commands(load(env=env)) == {"a": "TOOLYARD_CONFIG_PATH"}
-    assert commands(load(env={"MCP_CONFIG_PATH": str(theirs)})) == {"a": "MCP_CONFIG_PATH"}
+    assert commands(load(env={"MCP_CONFIG_PATH": str(other_file)})) == {"a": "MCP_CONFIG_PATH"}
     assert commands(load()) == {"a": "discovered"}
     (project / ".mcp.json").unlink()
     assert commands(load()) == {"a": "data"}
@@ -177,9 +175,9 @@ def test_a_relative_path_starts_from_the_working_directory(load: Load, project: 
 
 
 def test_an_explicit_path_that_is_missing_is_an_error_that_names_it(load: Load, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as exc_info:
         load(tmp_path / "nowhere.json")
-    (problem,) = caught.value.problems
+    (problem,) = exc_info.value.problems
     assert (problem.file, problem.message) == (str(tmp_path / "nowhere.json"), "the file does not exist")
 
 
@@ -187,10 +185,10 @@ def test_an_explicit_path_that_is_missing_is_an_error_that_names_it(load: Load, 
 def test_a_variables_path_that_is_missing_is_an_error_that_names_both(
     load: Load, tmp_path: Path, variable: str
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as exc_info:
         load(env={variable: str(tmp_path / "nowhere.json")})
-    assert str(tmp_path / "nowhere.json") in str(caught.value)
-    assert variable in str(caught.value)
+    assert str(tmp_path / "nowhere.json") in str(exc_info.value)
+    assert variable in str(exc_info.value)
 
 
 def test_default_places_that_are_empty_mean_no_servers(tmp_path: Path) -> None:
@@ -211,7 +209,7 @@ ids = st.text(alphabet="abcdef", min_size=1, max_size=2)
 layers = st.lists(st.dictionaries(ids, st.sampled_from(["x", "y", "z"]), max_size=4), max_size=4)
 
 
-def merged(parts: list[dict[str, str]]) -> dict[str, str]:
+def merge_parts(parts: list[dict[str, str]]) -> dict[str, str]:
     return commands(merge_layers([layer_from_mapping(servers(**part), "code") for part in parts], {}))
 
 
@@ -221,7 +219,7 @@ def test_merging_is_a_dictionary_update_from_the_lowest_to_the_highest(parts: li
     expected: dict[str, str] = {}
     for part in parts:
         expected |= part
-    assert merged(parts) == expected
+    assert merge_parts(parts) == expected
 
 
 @settings(deadline=None)
@@ -229,10 +227,10 @@ def test_merging_is_a_dictionary_update_from_the_lowest_to_the_highest(parts: li
 def test_merging_is_associative_and_a_layer_twice_is_a_layer_once(
     one: list[dict[str, str]], two: list[dict[str, str]], three: list[dict[str, str]]
 ) -> None:
-    left = merged([merged([*one, *two]), *three])
-    right = merged([*one, merged([*two, *three])])
-    assert left == right == merged([*one, *two, *three])
-    assert merged([*one, *one]) == merged(one)
+    merged_left = merge_parts([merge_parts([*one, *two]), *three])
+    right = merge_parts([*one, merge_parts([*two, *three])])
+    assert merged_left == right == merge_parts([*one, *two, *three])
+    assert merge_parts([*one, *one]) == merge_parts(one)
 
 
 @settings(deadline=None)

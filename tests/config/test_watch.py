@@ -47,8 +47,8 @@ class Watch:
         if self._waiting is None:
             self.start()
         assert self._waiting is not None
-        waiting, self._waiting = self._waiting, None
-        return await asyncio.wait_for(waiting, CHANGE_DEADLINE_SECONDS)
+        waiters, self._waiting = self._waiting, None
+        return await asyncio.wait_for(waiters, CHANGE_DEADLINE_SECONDS)
 
     async def stop(self) -> None:
         if self._waiting is not None:
@@ -59,7 +59,7 @@ class Watch:
 @pytest.fixture
 async def watch(project: Path, data_dir: Path) -> AsyncGenerator[Callable[..., Any]]:
     """Load, then watch with the same arguments, by events only."""
-    running: list[Watch] = []
+    watches: list[Watch] = []
     stack: list[Any] = []
 
     async def begin(path: Path | None = None, poll_seconds: float = 600, **options: Any) -> Watch:
@@ -67,26 +67,26 @@ async def watch(project: Path, data_dir: Path) -> AsyncGenerator[Callable[..., A
         current = load_config(path, **options)
         events = watch_config(current, path, poll_seconds=poll_seconds, **options)
         stack.append(events)
-        running.append(Watch(events))
-        running[-1].start()
-        return running[-1]
+        watches.append(Watch(events))
+        watches[-1].start()
+        return watches[-1]
 
     yield begin
-    for one in running:
+    for one in watches:
         await one.stop()
     for events in stack:
         async with aclosing(events):
             pass
 
 
-async def test_a_change_is_told_with_what_was_added_removed_and_changed(
+async def test_a_change_is_reported_with_added_removed_and_changed_servers(
     watch: Callable[..., Any], tmp_path: Path
 ) -> None:
     file = tmp_path / "c.json"
     file.write_text(text(a="x", b="x", c="x"))
-    running = await watch(file)
+    config_watch = await watch(file)
     replace(file, text(a="x", b="y", d="x"))
-    change = await running.next()
+    change = await config_watch.next()
     assert isinstance(change, ConfigChange)
     assert (change.added, change.removed, change.changed) == (("d",), ("c",), ("b",))
     assert list(change.configuration.servers) == ["a", "b", "d"]
@@ -97,10 +97,10 @@ async def test_an_editor_that_replaces_the_file_is_seen_again_and_again(
 ) -> None:
     file = tmp_path / "c.json"
     file.write_text(text(a="0"))
-    running = await watch(file)
+    config_watch = await watch(file)
     for number in ("1", "2", "3"):
         replace(file, text(a=number))
-        change = await running.next()
+        change = await config_watch.next()
         assert change.changed == ("a",)
         assert change.configuration.servers["a"].transport.command == number
 
@@ -110,14 +110,14 @@ async def test_a_broken_edit_keeps_the_last_good_configuration(
 ) -> None:
     file = tmp_path / "c.json"
     file.write_text(text(a="x"))
-    running = await watch(file)
+    config_watch = await watch(file)
     replace(file, '{"servers": {"a": {"command": 5}}}')
-    broken = await running.next()
+    broken = await config_watch.next()
     assert isinstance(broken, ConfigBroken)
     assert broken.error.problems[0].path == "servers.a.trust"
     assert broken.configuration.servers["a"].transport.command == "x"
     replace(file, text(a="x", b="y"))
-    change = await running.next()
+    change = await config_watch.next()
     assert (change.added, change.changed) == (("b",), ())
 
 
@@ -126,9 +126,9 @@ async def test_an_entry_that_becomes_invalid_is_a_change_of_this_server_alone(
 ) -> None:
     file = tmp_path / "c.json"
     file.write_text(text(a="x", b="y"))
-    running = await watch(file)
+    config_watch = await watch(file)
     replace(file, '{"mcpServers": {"a": {"command": 5}, "b": {"command": "y"}}}')
-    change = await running.next()
+    change = await config_watch.next()
     assert (change.added, change.removed, change.changed) == ((), (), ("a",))
     assert change.configuration.servers["a"].problems[0].path == "mcpServers.a.command"
     assert change.configuration.servers["b"].enabled
@@ -139,11 +139,11 @@ async def test_after_a_broken_edit_the_way_back_is_told_though_nothing_changed(
 ) -> None:
     file = tmp_path / "c.json"
     file.write_text(text(a="x"))
-    running = await watch(file)
+    config_watch = await watch(file)
     replace(file, "{oops")
-    assert isinstance(await running.next(), ConfigBroken)
+    assert isinstance(await config_watch.next(), ConfigBroken)
     replace(file, text(a="x"))
-    change = await running.next()
+    change = await config_watch.next()
     assert isinstance(change, ConfigChange)
     assert (change.added, change.removed, change.changed) == ((), (), ())
 
@@ -151,10 +151,10 @@ async def test_after_a_broken_edit_the_way_back_is_told_though_nothing_changed(
 async def test_an_edit_of_comments_is_not_worth_telling(watch: Callable[..., Any], tmp_path: Path) -> None:
     file = tmp_path / "c.json"
     file.write_text(text(a="x"))
-    running = await watch(file)
+    config_watch = await watch(file)
     replace(file, f"// hello\n{text(a='x')}")
     replace(file, text(a="x", b="x"))
-    assert (await running.next()).added == ("b",)
+    assert (await config_watch.next()).added == ("b",)
 
 
 async def test_a_change_between_loading_and_watching_is_not_missed(project: Path, tmp_path: Path) -> None:
@@ -171,37 +171,37 @@ async def test_a_change_between_loading_and_watching_is_not_missed(project: Path
 async def test_a_file_that_vanishes_stops_no_server(watch: Callable[..., Any], data_dir: Path) -> None:
     file = data_dir / "mcp.json"
     file.write_text(text(a="x"))
-    running = await watch()
+    config_watch = await watch()
     file.unlink()
-    broken = await running.next()
+    broken = await config_watch.next()
     assert isinstance(broken, ConfigBroken)
     assert "removed" in str(broken.error)
     assert list(broken.configuration.servers) == ["a"]
     replace(file, text(a="x", b="y"))
-    assert (await running.next()).added == ("b",)
+    assert (await config_watch.next()).added == ("b",)
 
 
 async def test_the_default_file_is_seen_when_it_appears(watch: Callable[..., Any], data_dir: Path) -> None:
-    running = await watch()
+    config_watch = await watch()
     replace(data_dir / "mcp.json", text(a="x"))
-    assert (await running.next()).added == ("a",)
+    assert (await config_watch.next()).added == ("a",)
     replace(data_dir / "mcp.json", text(a="x", b="x"))
-    assert (await running.next()).added == ("b",)
+    assert (await config_watch.next()).added == ("b",)
 
 
-async def test_where_there_are_no_events_a_look_now_and_then_finds_the_change(
+async def test_without_file_events_polling_finds_the_change(
     watch: Callable[..., Any], tmp_path: Path
 ) -> None:
     file = tmp_path / "later" / "mcp.json"
-    running = await watch(poll_seconds=0.1, data_dir=file.parent)
+    config_watch = await watch(poll_seconds=0.1, data_dir=file.parent)
     for number in ("1", "2"):
         file.parent.mkdir()
         replace(file, text(a=number))
-        change = await running.next()
+        change = await config_watch.next()
         assert change.configuration.servers["a"].transport.command == number
         file.unlink()
         file.parent.rmdir()
-        assert isinstance(await running.next(), ConfigBroken)
+        assert isinstance(await config_watch.next(), ConfigBroken)
 
 
 async def test_a_change_behind_a_link_is_seen(watch: Callable[..., Any], tmp_path: Path) -> None:
@@ -209,10 +209,10 @@ async def test_a_change_behind_a_link_is_seen(watch: Callable[..., Any], tmp_pat
     real = tmp_path / "real" / "dotfile.json"
     real.write_text(text(a="x"))
     (tmp_path / "link.json").symlink_to(real)
-    running = await watch(tmp_path / "link.json")
+    config_watch = await watch(tmp_path / "link.json")
     for number in ("1", "2", "3"):
         replace(real, text(a=number))
-        assert (await running.next()).configuration.servers["a"].transport.command == number
+        assert (await config_watch.next()).configuration.servers["a"].transport.command == number
 
 
 async def test_a_swapped_folder_behind_the_links_is_seen_as_kubernetes_does_it(
@@ -224,11 +224,11 @@ async def test_a_swapped_folder_behind_the_links_is_seen_as_kubernetes_does_it(
         (mount / f"..v{version}" / "mcp.json").write_text(text(a=version))
     (mount / "..data").symlink_to("..v1")
     (mount / "mcp.json").symlink_to("..data/mcp.json")
-    running = await watch(mount / "mcp.json")
+    config_watch = await watch(mount / "mcp.json")
     for version in ("2", "3"):
         (mount / "..next").symlink_to(f"..v{version}")
         os.replace(mount / "..next", mount / "..data")
-        assert (await running.next()).configuration.servers["a"].transport.command == version
+        assert (await config_watch.next()).configuration.servers["a"].transport.command == version
 
 
 async def test_a_discovered_file_that_changes_waits_and_an_approval_applies_it(
@@ -237,47 +237,47 @@ async def test_a_discovered_file_that_changes_waits_and_an_approval_applies_it(
     file = project / ".mcp.json"
     file.write_text(text(a="x"))
     approve_file(file, data_dir)
-    running = await watch()
+    config_watch = await watch()
     replace(file, text(a="y"))
-    waiting = await running.next()
-    assert waiting.configuration.waiting == str(file)
-    assert (waiting.changed, waiting.configuration.servers["a"].transport.command) == ((), "x")
+    update = await config_watch.next()
+    assert update.configuration.waiting == str(file)
+    assert (update.changed, update.configuration.servers["a"].transport.command) == ((), "x")
     approve_file(file, data_dir)
-    change = await running.next()
+    change = await config_watch.next()
     assert (change.changed, change.configuration.servers["a"].transport.command) == (("a",), "y")
 
 
 async def test_the_file_is_chosen_once(watch: Callable[..., Any], project: Path, data_dir: Path) -> None:
-    mine = data_dir / "mcp.json"
-    mine.write_text(text(a="x"))
-    running = await watch()
+    own_file = data_dir / "mcp.json"
+    own_file.write_text(text(a="x"))
+    config_watch = await watch()
     (project / ".mcp.json").write_text(text(evil="x"))
     for number in ("1", "2"):
-        replace(mine, text(a=number))
-        change = await running.next()
+        replace(own_file, text(a=number))
+        change = await config_watch.next()
         assert list(change.configuration.servers) == ["a"]
 
 
 async def test_overrides_stay_over_every_new_content(watch: Callable[..., Any], tmp_path: Path) -> None:
     file = tmp_path / "c.json"
     file.write_text(text(a="x"))
-    running = await watch(file, overrides={"mcpServers": {"a": {"command": "mine"}}})
+    config_watch = await watch(file, overrides={"mcpServers": {"a": {"command": "mine"}}})
     replace(file, text(a="y", b="y"))
-    change: ConfigChange = await running.next()
+    change: ConfigChange = await config_watch.next()
     assert (change.added, change.changed) == (("b",), ())
 
 
 async def test_cancelling_ends_the_watch(project: Path, tmp_path: Path) -> None:
     (tmp_path / "mcp.json").write_text(text(a="x"))
-    running = asyncio.Event()
+    started = asyncio.Event()
 
     async def follow() -> None:
         async for _ in watch_config(Configuration(), env={}, cwd=project, data_dir=tmp_path):
-            running.set()
+            started.set()
 
     task = asyncio.create_task(follow())
-    await asyncio.wait_for(running.wait(), CHANGE_DEADLINE_SECONDS)
+    await asyncio.wait_for(started.wait(), CHANGE_DEADLINE_SECONDS)
     task.cancel()
-    done, _ = await asyncio.wait([task], timeout=CHANGE_DEADLINE_SECONDS)
-    assert done
+    done_tasks, _ = await asyncio.wait([task], timeout=CHANGE_DEADLINE_SECONDS)
+    assert done_tasks
     assert task.cancelled()

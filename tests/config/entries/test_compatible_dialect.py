@@ -129,8 +129,8 @@ def test_keys_that_neither_dialect_knows_are_ignored_and_listed_as_hints() -> No
         ("mcpServers.a.oauth.authServerMetadataUrl", 7),
         ("inputs", 10),
     }
-    suggested = next(hint for hint in configuration.hints if hint.path.endswith("allowTool"))
-    assert suggested.hint == "did you mean 'allowTools'?"
+    suggestion = next(hint for hint in configuration.hints if hint.path.endswith("allowTool"))
+    assert suggestion.hint == "did you mean 'allowTools'?"
 
 
 def test_keys_of_the_transport_that_was_not_chosen_are_hints() -> None:
@@ -176,7 +176,7 @@ def test_an_entry_of_opencode_is_told_how_to_come_over(problems: Problems) -> No
     assert "toolyard import" in (problem.hint or "")
 
 
-def test_an_address_under_the_name_of_another_client_is_told_what_to_be_called(problems: Problems) -> None:
+def test_an_address_under_another_clients_key_causes_a_hint_with_the_right_key(problems: Problems) -> None:
     (problem,) = problems({"mcpServers": {"a": {"serverUrl": "https://h/mcp"}}})
     assert problem.hint == "rename 'serverUrl' to 'url', or convert the file with `toolyard import`"
 
@@ -282,20 +282,20 @@ def test_a_name_that_is_not_a_valid_id_is_mapped_with_a_hint() -> None:
     ]
 
 
-def test_names_that_map_to_one_id_get_a_hash_whatever_their_order() -> None:
+def test_names_that_map_to_one_id_get_a_hash_in_any_order() -> None:
     entries = {
         "a/b": {"command": "1"},
         "@a/b": {"command": "2"},
         "c-d": {"command": "3"},
         "c/d": {"url": "u"},
     }
-    there = parse_config({"mcpServers": entries}).servers
+    servers = parse_config({"mcpServers": entries}).servers
     back = parse_config({"mcpServers": dict(reversed(entries.items()))}).servers
-    assert {key: value.transport for key, value in there.items()} == {
+    assert {key: value.transport for key, value in servers.items()} == {
         key: value.transport for key, value in back.items()
     }
-    assert sum(key.startswith("a-b-") for key in there) == 2
-    assert "c-d" in there
+    assert sum(key.startswith("a-b-") for key in servers) == 2
+    assert "c-d" in servers
     long = {f"/{'x' * 70}{end}": {"command": end} for end in "12"}
     assert [len(key) for key in parse_config({"mcpServers": long}).servers] == [64, 64]
 

@@ -12,7 +12,7 @@ HEX_TOKEN = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822c"
 
 
 @pytest.mark.parametrize(
-    ("given", "written"),
+    ("values", "expected_value"),
     [
         ("https://x.example/?token=s3cret-1234#top", "https://x.example/?token=${API_TOKEN}#top"),
         ("https://me:s3cret-1234@x.example/", "https://me:${API_PASSWORD}@x.example/"),
@@ -24,12 +24,12 @@ HEX_TOKEN = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822c"
         ("https://x.example/?key=${SOME_KEY}", "https://x.example/?key=${SOME_KEY}"),
     ],
 )
-def test_the_secrets_of_an_address_become_variables(given: str, written: str) -> None:
-    assert replace_secrets("api", {"url": given}, {}).value == {"url": written}
+def test_the_secrets_of_an_address_become_variables(values: str, expected_value: str) -> None:
+    assert replace_secrets("api", {"url": values}, {}).value == {"url": expected_value}
 
 
 @pytest.mark.parametrize(
-    ("given", "written"),
+    ("values", "expected_value"),
     [
         (
             ["--token=s3cret-1234", "--api-key", "s3cret-5678"],
@@ -48,9 +48,11 @@ def test_the_secrets_of_an_address_become_variables(given: str, written: str) ->
         (["--password", "from-the-shell"], ["--password", "${SHELL_KEY}"]),
     ],
 )
-def test_the_secrets_of_arguments_become_variables(given: list[JsonValue], written: list[JsonValue]) -> None:
-    stored = replace_secrets("api", {"command": "x", "args": given}, {"SHELL_KEY": "from-the-shell"})
-    assert stored.value == {"command": "x", "args": written}
+def test_the_secrets_of_arguments_become_variables(
+    values: list[JsonValue], expected_value: list[JsonValue]
+) -> None:
+    replaced = replace_secrets("api", {"command": "x", "args": values}, {"SHELL_KEY": "from-the-shell"})
+    assert replaced.value == {"command": "x", "args": expected_value}
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_variables_expand_in_address_and_headers() -> None:
     assert server.transport == HttpSpec("https://h/mcp", {"Authorization": "Bearer t"})
 
 
-def test_and_in_what_is_needed_to_sign_in() -> None:
+def test_variables_are_expanded_in_sign_in_settings() -> None:
     entry = {"url": "http://a/", "oauth": {"clientId": "${ID}", "clientSecret": "${SECRET}"}}
     server = parse_config({"mcpServers": {"s": entry}}, env={"ID": "i", "SECRET": "s"}).servers["s"]
     assert server.oauth == OAuthSpec("i", "s")

@@ -219,12 +219,12 @@ def test_a_configuration_cannot_be_changed(http: Callable[..., Any]) -> None:
         ({"oauth": {"clientSecret": "x"}}, "servers.repo.oauth", "expected 'clientId'"),
     ],
 )
-def test_a_wrong_value_is_named_with_what_was_found_and_expected(
+def test_a_wrong_value_is_reported_with_the_found_and_expected_type(
     problems: Problems, http: Callable[..., Any], keys: dict[str, object], path: str, message: str
 ) -> None:
-    found = problems(http(**keys))
-    assert [problem.path for problem in found] == [path]
-    assert message in found[0].message
+    found_problems = problems(http(**keys))
+    assert [problem.path for problem in found_problems] == [path]
+    assert message in found_problems[0].message
 
 
 def test_trust_is_required(problems: Problems) -> None:
@@ -290,8 +290,8 @@ def test_a_key_of_another_transport_is_unknown(problems: Problems) -> None:
 
 
 def test_a_flat_entry_under_servers_is_told_where_it_belongs(problems: Problems) -> None:
-    found = problems({"servers": {"repo": {"trust": "trusted", "url": "http://a/"}}})
-    assert any(problem.hint and "'mcpServers'" in problem.hint for problem in found)
+    found_problems = problems({"servers": {"repo": {"trust": "trusted", "url": "http://a/"}}})
+    assert any(problem.hint and "'mcpServers'" in problem.hint for problem in found_problems)
 
 
 @pytest.mark.parametrize("source", ["[]", '"x"', "null", "5"])
@@ -321,7 +321,7 @@ def test_a_duplicate_key_is_an_error_with_its_line(problems: Problems) -> None:
 
 
 def test_all_problems_are_told_at_once_each_with_its_line(problems: Problems) -> None:
-    found = problems(
+    found_problems = problems(
         """{
           "servers": {
             "one": {"trust": "no", "transport": {"type": "http", "url": "ftp://a/"}},
@@ -339,7 +339,7 @@ def test_all_problems_are_told_at_once_each_with_its_line(problems: Problems) ->
           "more": 1
         }"""
     )
-    assert sorted((problem.line, problem.path) for problem in found) == [
+    assert sorted((problem.line, problem.path) for problem in found_problems) == [
         (3, "servers.one.transport.url"),
         (3, "servers.one.trust"),
         (6, "servers.two.transport.command"),
@@ -382,7 +382,7 @@ def test_an_id_that_would_confuse_is_refused(
     assert words in problem.message
 
 
-def test_what_json_cannot_say_is_refused_in_a_mapping(problems: Problems) -> None:
+def test_values_beyond_json_are_refused_in_a_mapping(problems: Problems) -> None:
     (problem,) = problems({"servers": {"repo": {"label": object()}}})
     assert (problem.path, "a Python object" in problem.message) == ("servers.repo.label", True)
     (problem,) = problems({"servers": {1: {}}})

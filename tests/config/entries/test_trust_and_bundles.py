@@ -23,8 +23,8 @@ def config(
         entry["url"] = "http://a/"
     if allow is not None:
         entry["allowTools"] = allow
-    named = {f"b{number}": {"serverId": "repo", **bundle} for number, bundle in enumerate(bundles)}
-    return {dialect: {"repo": entry}, "bundles": named}
+    named_bundles = {f"b{number}": {"serverId": "repo", **bundle} for number, bundle in enumerate(bundles)}
+    return {dialect: {"repo": entry}, "bundles": named_bundles}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -83,11 +83,11 @@ def test_a_bundle_without_its_server_is_an_error_with_a_suggestion(problems: Pro
     assert problem.hint == "did you mean 'repo'?"
 
 
-def test_a_bundle_of_a_server_whose_entry_is_broken_is_not_blamed(problems: Problems) -> None:
-    found = problems(
+def test_a_bundle_is_not_blamed_for_the_broken_entry_of_its_server(problems: Problems) -> None:
+    found_problems = problems(
         {"servers": {"repo": {"trust": "trusted"}}, "bundles": {"b": {"serverId": "repo", "mode": "meta"}}}
     )
-    assert [problem.path for problem in found] == ["servers.repo.transport"]
+    assert [problem.path for problem in found_problems] == ["servers.repo.transport"]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_an_http_address_is_accepted(http: Callable[..., Any], url: str) -> None
         "file:///etc/passwd",
     ],
 )
-def test_what_is_no_http_address_is_refused(problems: Problems, http: Callable[..., Any], url: str) -> None:
+def test_invalid_http_addresses_are_refused(problems: Problems, http: Callable[..., Any], url: str) -> None:
     (problem,) = problems(http(url=url))
     assert problem.path == "servers.repo.transport.url"
     assert "expected an http(s) URL" in problem.message
@@ -104,9 +104,7 @@ def test_one_header_in_two_spellings_is_an_error(problems: Problems) -> None:
         ({"command": "x", "cwd": ""}, "mcpServers.a.cwd"),
     ],
 )
-def test_what_no_process_can_be_given_is_refused(
-    problems: Problems, entry: dict[str, Any], path: str
-) -> None:
+def test_invalid_process_arguments_are_refused(problems: Problems, entry: dict[str, Any], path: str) -> None:
     (problem,) = problems({"mcpServers": {"a": entry}})
     assert problem.path == path
 

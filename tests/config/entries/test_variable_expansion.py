@@ -10,7 +10,7 @@ ENV = {"HOST": "example.com", "EMPTY": "", "TOKEN": "a${HOST}b"}
 
 
 @pytest.mark.parametrize(
-    ("text", "expanded"),
+    ("text", "expected_text"),
     [
         ("plain", "plain"),
         ("https://${HOST}/mcp", "https://example.com/mcp"),
@@ -28,12 +28,12 @@ ENV = {"HOST": "example.com", "EMPTY": "", "TOKEN": "a${HOST}b"}
         ("${#array} ${x%.*} ${X:0:3} ${}", "${#array} ${x%.*} ${X:0:3} ${}"),
     ],
 )
-def test_a_text_expands(text: str, expanded: str) -> None:
+def test_a_text_expands(text: str, expected_text: str) -> None:
     result = expand_variables(text, ENV)
-    assert (result.text, result.faults) == (expanded, ())
+    assert (result.text, result.faults) == (expected_text, ())
 
 
-def test_what_a_variable_holds_is_not_expanded_again() -> None:
+def test_values_of_variables_are_not_expanded_again() -> None:
     assert expand_variables("${TOKEN}", ENV).text == "a${HOST}b"
 
 
@@ -42,7 +42,7 @@ def test_every_missing_variable_is_named() -> None:
     assert [("ONE" in fault, "TWO" in fault) for fault in result.faults] == [(True, False), (False, True)]
 
 
-def test_what_only_another_client_can_fill_in_is_a_fault() -> None:
+def test_variables_of_other_clients_are_errors() -> None:
     assert "${input:token}" in expand_variables("Bearer ${input:token}", ENV).faults[0]
 
 
