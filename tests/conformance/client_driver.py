@@ -100,14 +100,14 @@ async def roots(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 def calls(tools: list[Any], context: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the calls: those of the context, else every tool once."""
-    if isinstance(wanted := context.get("toolCalls"), list):
-        return [(f"s_{call['name']}", call.get("arguments", {})) for call in wanted]
-    made = {tool.name: example({"type": "object", **tool.input_schema}) for tool in tools}
-    for name, arguments in made.items():
+    if isinstance(tool_calls := context.get("toolCalls"), list):
+        return [(f"s_{call['name']}", call.get("arguments", {})) for call in tool_calls]
+    example_arguments = {tool.name: example({"type": "object", **tool.input_schema}) for tool in tools}
+    for name, arguments in example_arguments.items():
         if "schema" in arguments:
             # A tool that requires a schema gets one of the known schemas.
             arguments["schema"] = next(tool.input_schema for tool in tools if tool.name != name)
-    return list(made.items())
+    return list(example_arguments.items())
 
 
 async def main(url: str) -> int:

@@ -40,7 +40,7 @@ EXPECTED = {
 }
 """Failures for which the suite or a decision of ours is the reason, with the evidence."""
 
-_LISTED = re.compile(r"^\s+- (\S+) \[([^\]]*)\]")
+_SCENARIO_LINE = re.compile(r"^\s+- (\S+) \[([^\]]*)\]")
 _COUNTS = re.compile(r"Passed: (\d+)/(\d+), (\d+) failed, (\d+) warnings")
 
 
@@ -78,44 +78,44 @@ class Suites:
             stderr=asyncio.subprocess.STDOUT,
         )
         try:
-            printed, _ = await asyncio.wait_for(process.communicate(), SCENARIO_DEADLINE_SECONDS)
+            stdout, _ = await asyncio.wait_for(process.communicate(), SCENARIO_DEADLINE_SECONDS)
         except TimeoutError:
             process.kill()
             await process.wait()
             return None, f"not finished after {SCENARIO_DEADLINE_SECONDS:.0f} s"
-        return process.returncode, printed.decode("utf-8", "replace")
+        return process.returncode, stdout.decode("utf-8", "replace")
 
     async def runs(self, only: str) -> list[ClientScenarioRun]:
-        found: list[ClientScenarioRun] = []
+        scenario_runs: list[ClientScenarioRun] = []
         for suite in SUITES:
-            _, listed = await self.ask(suite, "list", "--client")
-            found += _runs(suite, listed)
-        return [run for run in found if only in run.scenario]
+            _, scenario_list = await self.ask(suite, "list", "--client")
+            scenario_runs += _runs(suite, scenario_list)
+        return [run for run in scenario_runs if only in run.scenario]
 
     async def run(self, run: ClientScenarioRun) -> ClientScenarioOutcome:
         driver = f"{sys.executable} {HERE / 'client_driver.py'}"
         words = ["client", "--command", driver, "--scenario", run.scenario]
         if run.revision is not None:
             words += ["--spec-version", run.revision]
-        code, printed = await self.ask(run.suite, *words)
-        counts = _COUNTS.search(printed)
-        passed = code == 0 and counts is not None and counts[1] == counts[2] and counts[3] == "0"
+        code, stdout = await self.ask(run.suite, *words)
+        counts = _COUNTS.search(stdout)
+        is_passed = code == 0 and counts is not None and counts[1] == counts[2] and counts[3] == "0"
         return ClientScenarioOutcome(
-            run, passed, f"{counts[1]}/{counts[2]}" if counts else f"exit {code}", printed
+            run, is_passed, f"{counts[1]}/{counts[2]}" if counts else f"exit {code}", stdout
         )
 
 
-def _runs(suite: str, listed: str) -> Iterator[ClientScenarioRun]:
+def _runs(suite: str, scenario_list: str) -> Iterator[ClientScenarioRun]:
     """Return one run for each revision of a scenario; the first version of the suite knows only one era."""
-    for line in listed.splitlines():
-        found = _LISTED.match(line)
-        if found is None or OUT_OF_SCOPE.search(found[1]):
+    for line in scenario_list.splitlines():
+        match = _SCENARIO_LINE.match(line)
+        if match is None or OUT_OF_SCOPE.search(match[1]):
             continue
-        revisions = [word for word in found[2].split(",") if re.fullmatch(r"\d{4}-\d\d-\d\d", word)]
+        revisions = [word for word in match[2].split(",") if re.fullmatch(r"\d{4}-\d\d-\d\d", word)]
         if suite == "0.1.16" or not revisions:
-            yield ClientScenarioRun(suite, found[1], None)
+            yield ClientScenarioRun(suite, match[1], None)
         else:
-            yield from (ClientScenarioRun(suite, found[1], revision) for revision in revisions)
+            yield from (ClientScenarioRun(suite, match[1], revision) for revision in revisions)
 
 
 def table(outcomes: list[ClientScenarioOutcome]) -> str:
@@ -161,14 +161,14 @@ async def main() -> int:
 
     outcomes = await asyncio.gather(*map(one, await suites.runs(options.only)))
     print(table(list(outcomes)))
-    failed = [outcome for outcome in outcomes if not outcome.passed and not outcome.expected]
-    for outcome in failed:
+    failed_outcomes = [outcome for outcome in outcomes if not outcome.passed and not outcome.expected]
+    for outcome in failed_outcomes:
         print(f"\n== {outcome.run}\n{outcome.output[-3000:]}", file=sys.stderr)
     if options.write_docs:
         head, mark, _ = DOCS.read_text().partition("<!-- client -->\n")
         DOCS.write_text(f"{head}{mark}{table(list(outcomes))}\n")
-    print(json.dumps({"runs": len(outcomes), "failed": len(failed)}))
-    return 1 if failed else 0
+    print(json.dumps({"runs": len(outcomes), "failed": len(failed_outcomes)}))
+    return 1 if failed_outcomes else 0
 
 
 if __name__ == "__main__":

@@ -61,10 +61,10 @@ def text(words: str, **more: Any) -> types.CallToolResult:
 # Client input.
 
 
-def form(message: str, properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
+def form(message: str, properties: dict[str, Any], required_names: list[str] | None = None) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "object", "properties": properties}
-    if required:
-        schema["required"] = required
+    if required_names:
+        schema["required"] = required_names
     return {"method": "elicitation/create", "params": {"message": message, "requestedSchema": schema}}
 
 
@@ -82,34 +82,36 @@ KINDS: dict[str, tuple[type[Any], type[Any]]] = {
 
 
 async def inputs(
-    ctx: Any, params: Any, wanted: Mapping[str, dict[str, Any]], state: str | None = None
+    ctx: Any, params: Any, requests_by_name: Mapping[str, dict[str, Any]], state: str | None = None
 ) -> Mapping[str, Any] | types.InputRequiredResult:
     """Return the client's answers by name; in the modern era first return the result that requests them."""
     if ctx.protocol_version >= MODERN:
-        given = params.input_responses or {}
-        if all(name in given for name in wanted):
-            return given
-        asked = {name: KINDS[one["method"]][0].model_validate(one) for name, one in wanted.items()}
-        return types.InputRequiredResult(input_requests=asked, request_state=state)
-    answers = await asyncio.gather(*(request(ctx, name, one) for name, one in wanted.items()))
-    return dict(zip(wanted, answers, strict=True))
+        input_responses = params.input_responses or {}
+        if all(name in input_responses for name in requests_by_name):
+            return input_responses
+        input_requests = {
+            name: KINDS[one["method"]][0].model_validate(one) for name, one in requests_by_name.items()
+        }
+        return types.InputRequiredResult(input_requests=input_requests, request_state=state)
+    answers = await asyncio.gather(*(request(ctx, name, one) for name, one in requests_by_name.items()))
+    return dict(zip(requests_by_name, answers, strict=True))
 
 
 async def request(ctx: Any, name: str, one: dict[str, Any]) -> Any:
-    asked, answered = KINDS[one["method"]]
+    request_model, result_model = KINDS[one["method"]]
     params = {**one["params"], "_meta": {INPUT_NAME_META_KEY: name}}
-    related = ServerMessageMetadata(related_request_id=ctx.request_id)
-    made = asked.model_validate({**one, "params": params})
-    return await ctx.session.send_request(made, answered, metadata=related)
+    metadata = ServerMessageMetadata(related_request_id=ctx.request_id)
+    input_request = request_model.model_validate({**one, "params": params})
+    return await ctx.session.send_request(input_request, result_model, metadata=metadata)
 
 
-def sealed(words: str) -> str:
+def seal_state(words: str) -> str:
     return f"{words}.{hmac.new(KEY, words.encode(), hashlib.sha256).hexdigest()}"
 
 
-def opened(state: str | None) -> str:
+def open_state(state: str | None) -> str:
     words = (state or "").rpartition(".")[0]
-    if state is None or not hmac.compare_digest(sealed(words), state):
+    if state is None or not hmac.compare_digest(seal_state(words), state):
         raise MCPError(-32602, "requestState failed its integrity check")
     return words
 
@@ -132,24 +134,24 @@ async def audio(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
     return types.CallToolResult(content=[types.AudioContent(type="audio", data=WAV, mime_type="audio/wav")])
 
 
-def embedded(uri: str, words: str, mime: str = "text/plain") -> types.EmbeddedResource:
+def embed_text(uri: str, words: str, mime: str = "text/plain") -> types.EmbeddedResource:
     contents = types.TextResourceContents(uri=uri, mime_type=mime, text=words)
     return types.EmbeddedResource(type="resource", resource=contents)
 
 
 @tool("test_embedded_resource")
 async def resource(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
-    block = embedded("test://embedded-resource", "This is an embedded resource content.")
+    block = embed_text("test://embedded-resource", "This is an embedded resource content.")
     return types.CallToolResult(content=[block])
 
 
 @tool("test_multiple_content_types")
-async def mixed(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
+async def mixed_content(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
     return types.CallToolResult(
         content=[
             types.TextContent(type="text", text="Multiple content types test:"),
             types.ImageContent(type="image", data=PNG, mime_type="image/png"),
-            embedded("test://mixed-content-resource", '{"test":"data","value":123}', "application/json"),
+            embed_text("test://mixed-content-resource", '{"test":"data","value":123}', "application/json"),
         ]
     )
 
@@ -176,8 +178,8 @@ async def error(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
 
 @tool("test_tool_with_progress")
 async def progress(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
-    for done in (0, 50, 100):
-        await ctx.session.report_progress(done, 100, f"{done} of 100")
+    for percentages in (0, 50, 100):
+        await ctx.session.report_progress(percentages, 100, f"{percentages} of 100")
         await asyncio.sleep(0.05)
     return text("Progressed")
 
@@ -192,10 +194,10 @@ async def sampling(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
     return text(f"LLM response: {getattr(answers['sample'].content, 'text', '')}")
 
 
-async def elicited(
-    ctx: Any, params: Any, message: str, properties: dict[str, Any], required: Any = None
+async def elicit_form(
+    ctx: Any, params: Any, message: str, properties: dict[str, Any], required_names: Any = None
 ) -> Any:
-    answers = await inputs(ctx, params, {"form": form(message, properties, required)})
+    answers = await inputs(ctx, params, {"form": form(message, properties, required_names)})
     if isinstance(answers, types.InputRequiredResult):
         return answers
     answer = answers["form"]
@@ -211,7 +213,7 @@ async def elicitation(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
         "username": {"type": "string", "description": "User's response"},
         "email": {"type": "string", "description": "User's email address"},
     }
-    return await elicited(ctx, params, arguments.get("message", ""), fields, ["username", "email"])
+    return await elicit_form(ctx, params, arguments.get("message", ""), fields, ["username", "email"])
 
 
 @tool("test_elicitation_sep1034_defaults")
@@ -223,28 +225,28 @@ async def defaults(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
         "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
         "verified": {"type": "boolean", "default": True},
     }
-    return await elicited(ctx, params, "Please review the defaults", fields)
+    return await elicit_form(ctx, params, "Please review the defaults", fields)
 
 
 @tool("test_elicitation_sep1330_enums")
 async def enums(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
     options = ["option1", "option2", "option3"]
-    titled = [
+    titled_options = [
         {"const": f"value{n}", "title": f"{word} Option"}
         for n, word in ((1, "First"), (2, "Second"), (3, "Third"))
     ]
     fields = {
         "untitledSingle": {"type": "string", "enum": options},
-        "titledSingle": {"type": "string", "oneOf": titled},
+        "titledSingle": {"type": "string", "oneOf": titled_options},
         "legacyEnum": {
             "type": "string",
             "enum": ["opt1", "opt2", "opt3"],
             "enumNames": ["Option One", "Option Two", "Option Three"],
         },
         "untitledMulti": {"type": "array", "items": {"type": "string", "enum": options}},
-        "titledMulti": {"type": "array", "items": {"anyOf": titled}},
+        "titledMulti": {"type": "array", "items": {"anyOf": titled_options}},
     }
-    return await elicited(ctx, params, "Please choose", fields)
+    return await elicit_form(ctx, params, "Please choose", fields)
 
 
 @tool("test_reconnection")
@@ -301,15 +303,15 @@ async def x_mcp_header(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
 async def missing_capability(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
     capabilities = ctx.session.client_capabilities
     if capabilities is None or capabilities.sampling is None:
-        needed = {"requiredCapabilities": {"sampling": {}}}
-        raise MCPError(-32021, "this needs a client that can sample", needed)
+        capability_error = {"requiredCapabilities": {"sampling": {}}}
+        raise MCPError(-32021, "this needs a client that can sample", capability_error)
     return text("The client can sample")
 
 
 @tool("test_streaming_elicitation")
 async def streaming(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
     await ctx.session.report_progress(1, 2)
-    return await elicited(ctx, params, "Who are you?", {"name": {"type": "string"}})
+    return await elicit_form(ctx, params, "Who are you?", {"name": {"type": "string"}})
 
 
 @tool("test_trigger_tool_change")
@@ -344,8 +346,8 @@ async def ask_name(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
 
 @tool("test_input_required_result_sampling")
 async def ask_model(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
-    wanted = {"capital_question": sample("What is the capital of France?")}
-    answers = await inputs(ctx, params, wanted)
+    input_requests = {"capital_question": sample("What is the capital of France?")}
+    answers = await inputs(ctx, params, input_requests)
     if isinstance(answers, types.InputRequiredResult):
         return answers
     return text(f"The model says: {getattr(answers['capital_question'].content, 'text', '')}")
@@ -359,33 +361,33 @@ async def ask_roots(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
     return text(f"Roots: {', '.join(str(root.uri) for root in answers['client_roots'].roots)}")
 
 
-async def confirmed(ctx: Any, params: Any) -> Any:
-    answers = await inputs(ctx, params, {"confirm": form("Please confirm", OK, ["ok"])}, sealed("asked"))
+async def confirm_state(ctx: Any, params: Any) -> Any:
+    answers = await inputs(ctx, params, {"confirm": form("Please confirm", OK, ["ok"])}, seal_state("asked"))
     if isinstance(answers, types.InputRequiredResult):
         return answers
     if ctx.protocol_version >= MODERN:
-        opened(params.request_state)
+        open_state(params.request_state)
     return text("state-ok")
 
 
 @tool("test_input_required_result_request_state")
 async def ask_with_state(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
-    return await confirmed(ctx, params)
+    return await confirm_state(ctx, params)
 
 
 @tool("test_input_required_result_tampered_state")
 async def ask_with_tampered_state(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
-    return await confirmed(ctx, params)
+    return await confirm_state(ctx, params)
 
 
 @tool("test_input_required_result_multiple_inputs")
 async def ask_all(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
-    wanted = {
+    input_requests = {
         "user_name": form("What is your name?", NAME, ["name"]),
         "greeting": sample("Generate a greeting", 50),
         "client_roots": ROOTS,
     }
-    answers = await inputs(ctx, params, wanted, sealed("all"))
+    answers = await inputs(ctx, params, input_requests, seal_state("all"))
     return answers if isinstance(answers, types.InputRequiredResult) else text("All answered")
 
 
@@ -398,8 +400,8 @@ async def ask_twice(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
         await inputs(ctx, params, second)
         return text("Both answered")
     if params.request_state is None:
-        return await inputs(ctx, params, first, sealed("one"))
-    state = sealed("two") if opened(params.request_state) == "one" else None
+        return await inputs(ctx, params, first, seal_state("one"))
+    state = seal_state("two") if open_state(params.request_state) == "one" else None
     answers = await inputs(ctx, params, second, state)
     return answers if isinstance(answers, types.InputRequiredResult) else text("Both answered")
 
@@ -407,12 +409,12 @@ async def ask_twice(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
 @tool("test_input_required_result_capabilities")
 async def ask_what_can_be(ctx: Any, arguments: dict[str, Any], params: Any) -> Any:
     capabilities = ctx.session.client_capabilities
-    wanted: dict[str, dict[str, Any]] = {}
+    input_requests: dict[str, dict[str, Any]] = {}
     if capabilities is not None and capabilities.sampling is not None:
-        wanted["question"] = sample("What is the capital of France?")
+        input_requests["question"] = sample("What is the capital of France?")
     if capabilities is not None and capabilities.elicitation is not None:
-        wanted["name"] = form("What is your name?", NAME)
-    answers = await inputs(ctx, params, wanted)
+        input_requests["name"] = form("What is your name?", NAME)
+    answers = await inputs(ctx, params, input_requests)
     return answers if isinstance(answers, types.InputRequiredResult) else text("Answered")
 
 
@@ -482,8 +484,10 @@ async def subscribe(ctx: Any, params: Any) -> types.EmptyResult:
 
 
 def prompt(name: str, *arguments: str) -> types.Prompt:
-    listed = [types.PromptArgument(name=each, description=each, required=True) for each in arguments]
-    return types.Prompt(name=name, description=name.replace("_", " "), arguments=listed)
+    prompt_arguments = [
+        types.PromptArgument(name=each, description=each, required=True) for each in arguments
+    ]
+    return types.Prompt(name=name, description=name.replace("_", " "), arguments=prompt_arguments)
 
 
 PROMPTS = [
@@ -500,16 +504,16 @@ async def list_prompts(ctx: Any, params: Any) -> types.ListPromptsResult:
 
 
 async def get_prompt(ctx: Any, params: types.GetPromptRequestParams) -> Any:
-    given = params.arguments or {}
+    arguments = params.arguments or {}
     blocks: list[Any]
     if params.name == "test_simple_prompt":
         blocks = [types.TextContent(type="text", text="This is a simple prompt for testing.")]
     elif params.name == "test_prompt_with_arguments":
-        words = f"Prompt with arguments: arg1='{given.get('arg1')}', arg2='{given.get('arg2')}'"
+        words = f"Prompt with arguments: arg1='{arguments.get('arg1')}', arg2='{arguments.get('arg2')}'"
         blocks = [types.TextContent(type="text", text=words)]
     elif params.name == "test_prompt_with_embedded_resource":
         blocks = [
-            embedded(given.get("resourceUri", ""), "Embedded resource content for testing."),
+            embed_text(arguments.get("resourceUri", ""), "Embedded resource content for testing."),
             types.TextContent(type="text", text="Please process the embedded resource above."),
         ]
     elif params.name == "test_prompt_with_image":
@@ -531,8 +535,10 @@ async def get_prompt(ctx: Any, params: types.GetPromptRequestParams) -> Any:
 
 
 async def complete(ctx: Any, params: Any) -> types.CompleteResult:
-    found = [word for word in ("paris", "park", "party") if word.startswith(params.argument.value)]
-    return types.CompleteResult(completion=types.Completion(values=found, total=len(found), has_more=False))
+    completions = [word for word in ("paris", "park", "party") if word.startswith(params.argument.value)]
+    return types.CompleteResult(
+        completion=types.Completion(values=completions, total=len(completions), has_more=False)
+    )
 
 
 class Events(EventStore):

@@ -34,8 +34,8 @@ COLUMNS = (("0.1.16", None), ("0.2.0-alpha.12", "2025-11-25"), ("0.2.0-alpha.12"
 OUT_OF_SCOPE = re.compile(r"^tasks-|sep-2640")
 """Extensions that Toolyard does not carry: tasks and skills."""
 
-_LISTED = re.compile(r"^\s+- (\S+) \[([^\]]*)\]")
-_SUMMED = re.compile(r"^[✓✗] (\S+): (\d+) passed, (\d+) failed$", re.MULTILINE)
+_SCENARIO_LINE = re.compile(r"^\s+- (\S+) \[([^\]]*)\]")
+_SUMMARY_LINE = re.compile(r"^[✓✗] (\S+): (\d+) passed, (\d+) failed$", re.MULTILINE)
 _COUNTS = re.compile(r"Passed: (\d+)/(\d+), (\d+) failed, (\d+) warnings")
 
 
@@ -57,27 +57,27 @@ class ServerScenarioOutcome:
 
 async def scenarios(suites: Suites) -> list[tuple[str, str | None, str]]:
     """Return suite, revision and name of all scenarios in scope."""
-    found: list[tuple[str, str | None, str]] = []
+    scenario_names: list[tuple[str, str | None, str]] = []
     for suite, revision in COLUMNS:
-        _, listed = await suites.ask(suite, "list", "--server")
-        for line in listed.splitlines():
-            match = _LISTED.match(line)
+        _, scenario_list = await suites.ask(suite, "list", "--server")
+        for line in scenario_list.splitlines():
+            match = _SCENARIO_LINE.match(line)
             if match is None or OUT_OF_SCOPE.search(match[1]):
                 continue
             if revision is None or revision in match[2].split(","):
-                found.append((suite, revision, match[1]))
-    return found
+                scenario_names.append((suite, revision, match[1]))
+    return scenario_names
 
 
 async def one(suites: Suites, url: str, run: ServerScenarioRun) -> ServerScenarioOutcome:
     words = ["server", "--url", url, "--scenario", run.scenario]
     if run.revision is not None:
         words += ["--spec-version", run.revision]
-    code, printed = await suites.ask(run.suite, *words)
-    counts = _COUNTS.search(printed)
-    passed = code == 0 and counts is not None and counts[1] == counts[2] and counts[3] == "0"
+    code, stdout = await suites.ask(run.suite, *words)
+    counts = _COUNTS.search(stdout)
+    is_passed = code == 0 and counts is not None and counts[1] == counts[2] and counts[3] == "0"
     return ServerScenarioOutcome(
-        run, passed, f"{counts[1]}/{counts[2]}" if counts else f"exit {code}", printed
+        run, is_passed, f"{counts[1]}/{counts[2]}" if counts else f"exit {code}", stdout
     )
 
 
@@ -87,15 +87,17 @@ async def together(suites: Suites, url: str, runs: list[ServerScenarioRun]) -> l
     The process gives no reasons for failures: failed scenarios are run alone.
     """
     revision = [] if runs[0].revision is None else ["--spec-version", runs[0].revision]
-    code, printed = await suites.ask(runs[0].suite, "server", "--url", url, "--suite", "all", *revision)
-    said = {name: (int(good), int(bad)) for name, good, bad in _SUMMED.findall(printed)}
-    sound = code == 0 or any(bad for _, bad in said.values())
+    code, stdout = await suites.ask(runs[0].suite, "server", "--url", url, "--suite", "all", *revision)
+    counts_by_name = {name: (int(good), int(bad)) for name, good, bad in _SUMMARY_LINE.findall(stdout)}
+    sound = code == 0 or any(bad for _, bad in counts_by_name.values())
     outcomes: list[ServerScenarioOutcome] = []
     for run in runs:
-        good, bad = said.get(run.scenario, (0, 0))
-        passed = sound and good > 0 and not bad
+        good, bad = counts_by_name.get(run.scenario, (0, 0))
+        is_passed = sound and good > 0 and not bad
         outcomes.append(
-            ServerScenarioOutcome(run, True, f"{good}/{good}", "") if passed else await one(suites, url, run)
+            ServerScenarioOutcome(run, True, f"{good}/{good}", "")
+            if is_passed
+            else await one(suites, url, run)
         )
     return outcomes
 
@@ -110,7 +112,7 @@ def free_port() -> int:
 
 
 @contextlib.asynccontextmanager
-async def running(url: str, *words: str, **environment: str) -> AsyncGenerator[None]:
+async def run_process(url: str, *words: str, **environment: str) -> AsyncGenerator[None]:
     """Start a process that answers at this address."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, *words, env={**os.environ, **environment}, stdout=asyncio.subprocess.DEVNULL
@@ -138,7 +140,7 @@ async def gateway(origin: str, protocol: str) -> AsyncGenerator[str]:
         (Path(folder) / "mcp.json").write_text(json.dumps({"mcpServers": {"origin": entry}}))
         words = ("-m", "toolyard", "serve", "--port", str(port))
         url = f"http://127.0.0.1:{port}"
-        async with running(url, *words, TOOLYARD_DATA_DIR=folder):
+        async with run_process(url, *words, TOOLYARD_DATA_DIR=folder):
             yield f"{url}/mcp/servers/origin"
 
 
@@ -181,7 +183,7 @@ async def main() -> int:
     parser.add_argument("--write-docs", action="store_true")
     options = parser.parse_args()
     suites = Suites(options.modules)
-    wanted = [
+    selected_scenarios = [
         each
         for each in await scenarios(suites)
         if options.only in each[2] and options.suite in (None, each[0])
@@ -191,33 +193,33 @@ async def main() -> int:
     gate = asyncio.Semaphore(MAX_PARALLEL_SCENARIOS)
     outcomes: list[ServerScenarioOutcome] = []
 
-    async def limited(url: str, run: ServerScenarioRun) -> ServerScenarioOutcome:
+    async def run_limited(url: str, run: ServerScenarioRun) -> ServerScenarioOutcome:
         async with gate:
             return await one(suites, url, run)
 
-    async with running(origin, str(HERE / "origin_server.py"), "--port", str(port)):
+    async with run_process(origin, str(HERE / "origin_server.py"), "--port", str(port)):
         for backend in options.backend or BACKENDS:
             async with contextlib.AsyncExitStack() as stack:
                 url = origin
                 if backend != "direct":
                     url = await stack.enter_async_context(gateway(origin, backend))
-                runs = [ServerScenarioRun(backend, *each) for each in wanted]
+                runs = [ServerScenarioRun(backend, *each) for each in selected_scenarios]
                 if options.together:
                     for column in dict.fromkeys((run.suite, run.revision) for run in runs):
                         these = [run for run in runs if (run.suite, run.revision) == column]
                         outcomes += await together(suites, url, these)
                 else:
-                    outcomes += await asyncio.gather(*(limited(url, run) for run in runs))
+                    outcomes += await asyncio.gather(*(run_limited(url, run) for run in runs))
     print(table(outcomes))
-    failed = [outcome for outcome in outcomes if not outcome.passed]
-    for outcome in failed:
+    failed_outcomes = [outcome for outcome in outcomes if not outcome.passed]
+    for outcome in failed_outcomes:
         print(f"\n== {outcome.run}\n{outcome.output[-3000:]}", file=sys.stderr)
     if options.write_docs:
         head, mark, rest = DOCS.read_text().partition("<!-- server -->\n")
         tail = rest.partition("<!-- end -->")[2]
         DOCS.write_text(f"{head}{mark}{table(outcomes)}\n<!-- end -->{tail}")
-    print(json.dumps({"runs": len(outcomes), "failed": len(failed)}))
-    return 1 if failed else 0
+    print(json.dumps({"runs": len(outcomes), "failed": len(failed_outcomes)}))
+    return 1 if failed_outcomes else 0
 
 
 if __name__ == "__main__":
