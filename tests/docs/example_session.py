@@ -55,12 +55,12 @@ class ExampleSession:
             self._running.append(screen)
             screen.wait_for(lambda text: self._shows(example, text), example.place)
             return
-        code, printed = screen.end(example.place)
-        wanted = int(example.marker.removeprefix("ends with ")) if "ends with" in example.marker else 0
-        assert code == wanted, f"{example.place} ended with {code}\n{printed}"
+        code, stdout = screen.end(example.place)
+        exit_code = int(example.marker.removeprefix("ends with ")) if "ends with" in example.marker else 0
+        assert code == exit_code, f"{example.place} ended with {code}\n{stdout}"
         if example.shown:
-            said = f"{example.place} shows\n{example.shown}\nbut one sees\n{printed}"
-            assert self._shows(example, printed), said
+            difference = f"{example.place} shows\n{example.shown}\nbut one sees\n{stdout}"
+            assert self._shows(example, stdout), difference
         folder = self._state.with_name(".state.folder")
         if folder.exists():
             self._folder = Path(folder.read_text().splitlines()[-1])
@@ -72,30 +72,30 @@ class ExampleSession:
         keeps = "" if example.marker == "keeps running" else _KEEPS
         return ["bash", "-e", "-c", before + keeps + example.text]
 
-    def _shows(self, example: Example, printed: str) -> bool:
-        shown = f"{example.shown}\n…" if example.marker == "keeps running" else example.shown
-        return matches(shown, printed.replace(str(self._home), HOME))
+    def _shows(self, example: Example, output: str) -> bool:
+        expected_output = f"{example.shown}\n…" if example.marker == "keeps running" else example.shown
+        return matches(expected_output, output.replace(str(self._home), HOME))
 
     def close(self) -> None:
         for screen in self._running:
             screen.stop()
 
 
-def matches(shown: str, printed: str) -> bool:
+def matches(expected_output: str, output: str) -> bool:
     """Return whether the output matches. ``…`` stands for anything within a line, and alone for any lines.
 
     Notes that a list waits for a server depend on the load of the machine, and are ignored.
     """
-    printed = re.sub(r"(?m)^note: waiting for .*\n", "", printed)
-    lines = [line for line in _lines(shown) if line]
+    output = re.sub(r"(?m)^note: waiting for .*\n", "", output)
+    lines = [line for line in _lines(expected_output) if line]
     parts = [r"(?:.*\n)*?" if line == "…" else f"{_pattern(line)}\n" for line in lines]
-    return re.fullmatch("".join(parts), "".join(f"{line}\n" for line in _lines(printed) if line)) is not None
+    return re.fullmatch("".join(parts), "".join(f"{line}\n" for line in _lines(output) if line)) is not None
 
 
-def on_screen(written: str) -> str:
+def on_screen(output: str) -> str:
     """Return the final text of a terminal, without progress that was erased."""
     lines, row, column = [""], 0, 0
-    for count, order, text in re.findall(r"\x1b\[([0-9;?]*)([A-Za-z])|([\r\n]|[^\x1b\r\n]+)", written):
+    for count, order, text in re.findall(r"\x1b\[([0-9;?]*)([A-Za-z])|([\r\n]|[^\x1b\r\n]+)", output):
         if text == "\n":
             row += 1
             lines += [""] * (row + 1 - len(lines))
@@ -124,18 +124,18 @@ class Screen:
     """One command in a terminal of its own, without keyboard input."""
 
     def __init__(self, command: list[str], folder: Path, env: Mapping[str, str]) -> None:
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
+        ours, terminal_fd = pty.openpty()
+        fcntl.ioctl(terminal_fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
         self._process = subprocess.Popen(
             command,
             cwd=folder,
             env=dict(env),
             stdin=subprocess.DEVNULL,
-            stdout=theirs,
-            stderr=theirs,
+            stdout=terminal_fd,
+            stderr=terminal_fd,
             start_new_session=True,
         )
-        os.close(theirs)
+        os.close(terminal_fd)
         self._printed = b""
         self._changed = threading.Condition()
         self._ended = False
@@ -174,9 +174,9 @@ class Screen:
 
     def stop(self) -> None:
         """Terminate it and its child processes; kill those that remain."""
-        for sent in (signal.SIGTERM, signal.SIGKILL):
+        for signal_number in (signal.SIGTERM, signal.SIGKILL):
             if self._reader.is_alive():
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, sent)
+                    os.killpg(self._process.pid, signal_number)
                 self._reader.join(30)
         self._process.wait(30)

@@ -60,7 +60,7 @@ CAPTION = (
     "A package imports packages in the rows below it and those to its left; "
     "library and adapters may import each other."
 )
-WIDTH, LEFT, RIGHT, TOP, HEIGHT, GAP = 900, 150, 865, 12, 54, 10
+WIDTH, LEFT_EDGE, RIGHT, TOP, HEIGHT, GAP = 900, 150, 865, 12, 54, 10
 
 
 def picture() -> str:
@@ -91,10 +91,10 @@ def _layer(number: int, title: str) -> Iterator[str]:
     top, packages = TOP + number * (HEIGHT + GAP), LAYERS[title]
     yield f'  <rect class="row" x="10" y="{top}" width="{RIGHT - 10}" height="{HEIGHT}" rx="8"/>'
     yield f'  <text class="small" x="22" y="{top + 31}">{title}</text>'
-    width = (RIGHT - LEFT - 8 * len(packages)) / len(packages)
+    width = (RIGHT - LEFT_EDGE - 8 * len(packages)) / len(packages)
     kind = "interface" if title == "interfaces" else "box"
     for position, package in enumerate(packages):
-        left = LEFT + position * (width + 8)
+        left = LEFT_EDGE + position * (width + 8)
         yield (
             f'  <rect class="{kind}" x="{left:.1f}" y="{top + 6}" width="{width:.1f}" height="{HEIGHT - 12}" '
             f'rx="6"/><text class="name" x="{left + 10:.1f}" y="{top + 25}">{package}</text>'

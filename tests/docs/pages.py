@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 PAGES = sorted(
     ["README.md", "CHANGELOG.md", *(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
 )
-CHECKED = ("sh", "python", "json", "toml")
+CHECKED_LANGUAGES = ("sh", "python", "json", "toml")
 _FENCE = re.compile(
     r"(?:^<!-- (?P<marker>[^\n]+) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -48,18 +48,18 @@ def read(page: str) -> str:
 
 def examples(page: str) -> list[Example]:
     """Return all examples that a test has to run or check, in order."""
-    return [each for each in _blocks(page) if each.language in CHECKED]
+    return [each for each in _blocks(page) if each.language in CHECKED_LANGUAGES]
 
 
 def _blocks(page: str) -> Iterator[Example]:
     text = read(page)
-    found = list(_FENCE.finditer(text))
-    for one, after in zip_longest(found, found[1:]):
-        shown = ""
+    fences = list(_FENCE.finditer(text))
+    for one, after in zip_longest(fences, fences[1:]):
+        shown_text = ""
         if after and after["language"] == "text" and not text[one.end() : after.start()].strip():
-            shown = after["text"]
+            shown_text = after["text"]
         line = text.count("\n", 0, one.start("language")) + 1
-        yield Example(page, line, one["language"], one["text"], one["marker"] or "", shown)
+        yield Example(page, line, one["language"], one["text"], one["marker"] or "", shown_text)
 
 
 def remove_fences(page: str) -> str:
@@ -75,12 +75,12 @@ def links(page: str) -> Iterator[str]:
 
 def anchors(page: str) -> set[str]:
     """Return the anchors of its headings, as GitHub makes them."""
-    found: set[str] = set()
+    link_names: set[str] = set()
     for heading in re.findall(r"^#+ (.+)$", remove_fences(page), re.MULTILINE):
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
         anchor = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
         number = 0
-        while (f"{anchor}-{number}" if number else anchor) in found:
+        while (f"{anchor}-{number}" if number else anchor) in link_names:
             number += 1
-        found.add(f"{anchor}-{number}" if number else anchor)
-    return found
+        link_names.add(f"{anchor}-{number}" if number else anchor)
+    return link_names

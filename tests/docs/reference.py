@@ -47,9 +47,9 @@ def settings() -> str:
         "| name | variable | default | description |",
         "|---|---|---|---|",
     ]
-    shown = {value.setting.name: value.shown for value in Settings().table()}
+    defaults = {value.setting.name: value.shown for value in Settings().table()}
     for each in SETTINGS:
-        default = shown[each.name] or "(none)"
+        default = defaults[each.name] or "(none)"
         secret = " Secret." if each.secret else ""
         about = cell(each.description)
         lines.append(f"| `{each.name}` | `{each.variable}` | {cell(default)} | {about}.{secret} |")
@@ -65,9 +65,9 @@ def commands() -> str:
     for title, names in COMMAND_SECTIONS.items():
         lines += [f"## {title}", ""]
         for name in names:
-            found = app.get_command(root, name)
-            assert found is not None
-            lines += list(command(found, click.Context(found, root, info_name=name), "###"))
+            found_command = app.get_command(root, name)
+            assert found_command is not None
+            lines += list(command(found_command, click.Context(found_command, root, info_name=name), "###"))
     return "\n".join(lines)
 
 
@@ -90,55 +90,55 @@ def help_of(one: click.Command, context: click.Context) -> str:
 
 
 def routes() -> str:
-    made = FastAPI(routes=[RouteIndex(api.router.build())])
-    said = build_openapi_document(made)
+    app = FastAPI(routes=[RouteIndex(api.router.build())])
+    openapi_document = build_openapi_document(app)
     lines = ["# The API, route by route", "", NOTE, "", "See [the API](../api.md) for how to use it.", ""]
-    lines += list(statuses(said))
-    for path, methods in said["paths"].items():
+    lines += list(statuses(openapi_document))
+    for path, methods in openapi_document["paths"].items():
         for method, route in methods.items():
             lines += [f"## `{method.upper()} {path}`", "", route.get("summary", ""), ""]
             if about := route.get("description"):
                 lines += [cell(about), ""]
-            lines += list(parameters(route)) + list(body(route, said)) + list(answers(route))
+            lines += list(parameters(route)) + list(body(route, openapi_document)) + list(answers(route))
     return "\n".join(lines)
 
 
-def statuses(said: dict[str, Any]) -> Iterator[str]:
+def statuses(spec: dict[str, Any]) -> Iterator[str]:
     """Return the meaning of the error statuses, once for all routes."""
-    told: dict[str, str] = {}
-    for methods in said["paths"].values():
+    descriptions: dict[str, str] = {}
+    for methods in spec["paths"].values():
         for route in methods.values():
             for status, each in route["responses"].items():
                 if status >= "3":
-                    told.setdefault(status, cell(each.get("description", "")))
+                    descriptions.setdefault(status, cell(each.get("description", "")))
     yield from (
         "| status | |",
         "|---|---|",
-        *(f"| {status} | {told[status]} |" for status in sorted(told)),
+        *(f"| {status} | {descriptions[status]} |" for status in sorted(descriptions)),
         "",
     )
 
 
 def parameters(route: dict[str, Any]) -> Iterator[str]:
-    found = [each for each in route.get("parameters", []) if each["in"] in ("path", "query")]
-    if found:
+    parameters = [each for each in route.get("parameters", []) if each["in"] in ("path", "query")]
+    if parameters:
         yield from ("| parameter | in | type | |", "|---|---|---|---|")
-        for each in found:
-            needed = "needed" if each.get("required") else ""
-            about = "; ".join(filter(None, (needed, cell(each.get("description", "")))))
+        for each in parameters:
+            requirement = "needed" if each.get("required") else ""
+            about = "; ".join(filter(None, (requirement, cell(each.get("description", "")))))
             yield f"| `{each['name']}` | {each['in']} | {kind(each['schema'])} | {about} |"
         yield ""
 
 
-def body(route: dict[str, Any], said: dict[str, Any]) -> Iterator[str]:
+def body(route: dict[str, Any], spec: dict[str, Any]) -> Iterator[str]:
     content = route.get("requestBody", {}).get("content", {}).get("application/json")
     if content is None:
         return
-    schema = resolve_reference(content["schema"], said)
+    schema = resolve_reference(content["schema"], spec)
     yield from ("| field | type | |", "|---|---|---|")
     for name, field in schema.get("properties", {}).items():
-        needed = "needed" if name in schema.get("required", ()) else ""
-        about = "; ".join(filter(None, (needed, cell(field.get("description", "")))))
+        requirement = "needed" if name in schema.get("required", ()) else ""
+        about = "; ".join(filter(None, (requirement, cell(field.get("description", "")))))
         yield f"| `{name}` | {kind(field)} | {about} |"
     yield ""
 
@@ -147,9 +147,9 @@ def answers(route: dict[str, Any]) -> Iterator[str]:
     yield from (f"Answers {', '.join(route['responses'])}.", "")
 
 
-def resolve_reference(schema: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+def resolve_reference(schema: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in schema:
-        return said["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        return spec["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return schema
 
 

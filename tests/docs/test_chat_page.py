@@ -20,23 +20,23 @@ def test_every_command_of_a_conversation_is_there() -> None:
 
 
 def test_every_exit_code_is_there() -> None:
-    told = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
-    assert told == {*EXIT_CODES.values(), 1, 2, 4}
+    status_codes = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
+    assert status_codes == {*EXIT_CODES.values(), 1, 2, 4}
 
 
 def test_every_option_is_there() -> None:
     command = app.get_command(click.Context(app), "chat")
     assert command is not None
-    shared = {"--config", "--data-dir", "--verbose", "--prompt"}
+    common_options = {"--config", "--data-dir", "--verbose", "--prompt"}
     options = {option for param in command.params for option in param.opts if option.startswith("--")}
-    for option in options - shared:
+    for option in options - common_options:
         assert option in PAGE, option
     assert "-p TEXT" in PAGE
 
 
 def test_every_kind_of_event_and_every_ending_is_there() -> None:
     table = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (.+)$", read("docs/api.md"), re.MULTILINE)
-    told = {kind for first, _ in table for kind in re.findall(r"`(\w+)`", first)}
-    assert {kind.value for kind in Kind} <= told
+    event_kinds = {kind for first, _ in table for kind in re.findall(r"`(\w+)`", first)}
+    assert {kind.value for kind in Kind} <= event_kinds
     (end,) = (rest for first, rest in table if first == "`end`")
     assert [ending.value for ending in TurnOutcome if f"`{ending}`" not in end] == []

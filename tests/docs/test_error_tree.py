@@ -13,7 +13,7 @@ from toolyard import errors
 ROW = re.compile(r"(?P<branch>(?:[│├└─ ]{4})*)(?P<names>[A-Z]\w+(?:(?:, | ─ )[A-Z]\w+)*)(?:$| [ (])")
 
 
-def drawn_pairs(drawing: str) -> Iterator[tuple[str, str]]:
+def read_drawn_pairs(drawing: str) -> Iterator[tuple[str, str]]:
     """Yield each drawn class with its base class."""
     above: list[str] = []
     for row in filter(None, map(ROW.match, drawing.splitlines())):
@@ -37,5 +37,5 @@ def public_pairs(base: type[errors.ToolyardError], name: str) -> Iterator[tuple[
 def test_every_error_class_is_drawn_below_its_base_class() -> None:
     load_all_modules()
     drawing = inspect.cleandoc(str(errors.__doc__)).replace("\n    ", "\n")
-    drawn = set(drawn_pairs(drawing[drawing.index("\nToolyardError") :]))
-    assert drawn == set(public_pairs(errors.ToolyardError, "ToolyardError"))
+    diagram_pairs = set(read_drawn_pairs(drawing[drawing.index("\nToolyardError") :]))
+    assert diagram_pairs == set(public_pairs(errors.ToolyardError, "ToolyardError"))

@@ -18,9 +18,9 @@ from tests.ports import free_port
 
 from toolyard.config import load_settings, parse_config
 
-MEASURED = {"docs/benchmarks.md", "docs/conformance.md", "docs/reliability.md"}
+MEASURED_PAGES = {"docs/benchmarks.md", "docs/conformance.md", "docs/reliability.md"}
 """Pages with commands that take hours, and write the pages."""
-FOUND = {page: found for page in PAGES if page not in MEASURED and (found := examples(page))}
+PAGE_EXAMPLES = {page: found for page in PAGES if page not in MEASURED_PAGES and (found := examples(page))}
 WITH_DATABASE = "docs/guides/postgresql.md"
 NOT_RUN = {
     "docs/models.md": 1,
@@ -63,16 +63,16 @@ def here(example: Example, ports: Mapping[str, str], database: str) -> Example:
         "gpt-5-mini": "fake-1",
         QUESTION: script,
     }
-    text, shown = example.text, example.shown
-    for there, ours in words.items():
-        text, shown = text.replace(there, ours), shown.replace(there, ours)
-    return replace(example, text=text, shown=shown)
+    text, expected_output = example.text, example.shown
+    for port, ours in words.items():
+        text, expected_output = text.replace(port, ours), expected_output.replace(port, ours)
+    return replace(example, text=text, shown=expected_output)
 
 
 def read_through(page: str, folder: Path, env: Mapping[str, str], database: str = "") -> None:
-    ports = {there: str(free_port()) for there in ("8420", "8421", "8422", "8423", "8430")}
+    ports = {port: str(free_port()) for port in ("8420", "8421", "8422", "8423", "8430")}
     with closing(ExampleSession(folder / "home", {"TOOLYARD_PORT": ports["8420"], **env})) as session:
-        for example in filter(is_run, FOUND[page]):
+        for example in filter(is_run, PAGE_EXAMPLES[page]):
             ours = here(example, ports, database)
             match example.language:
                 case "json":
@@ -88,7 +88,7 @@ def check_settings(example: Example, folder: Path) -> None:
     assert any(value.origin != "default" for value in load_settings(folder, env={}).table()), example.place
 
 
-@pytest.mark.parametrize("page", sorted(set(FOUND) - {WITH_DATABASE}))
+@pytest.mark.parametrize("page", sorted(set(PAGE_EXAMPLES) - {WITH_DATABASE}))
 def test_a_page_can_be_followed(page: str, tmp_path: Path, start_program: ProgramStarter) -> None:
     read_through(page, tmp_path, models(page, start_program))
 
@@ -99,11 +99,11 @@ def test_the_page_about_postgresql_can_be_followed(tmp_path: Path, postgres_url:
 
 def test_every_guide_has_examples() -> None:
     guides = {page for page in PAGES if page.startswith("docs/guides/")}
-    assert guides <= set(FOUND)
+    assert guides <= set(PAGE_EXAMPLES)
 
 
 def test_few_examples_are_not_run_and_each_says_why() -> None:
-    left_out = [each for found in FOUND.values() for each in found if not is_run(each)]
+    left_out = [each for examples in PAGE_EXAMPLES.values() for each in examples if not is_run(each)]
     reasons = [each for each in left_out if each.marker.startswith("not run: ")]
     assert all(len(each.marker) > len("not run: because") for each in reasons)
     assert Counter(each.page for each in reasons) == NOT_RUN
@@ -113,14 +113,14 @@ def test_few_examples_are_not_run_and_each_says_why() -> None:
 
 
 def test_every_marker_is_one_that_is_understood() -> None:
-    for found in FOUND.values():
-        for each in found:
-            known = r"(keeps running|not run: .+|run by tests/\S+|ends with \d+)?"
-            assert re.fullmatch(known, each.marker), f"{each.place}: {each.marker}"
+    for page_examples in PAGE_EXAMPLES.values():
+        for each in page_examples:
+            marker_pattern = r"(keeps running|not run: .+|run by tests/\S+|ends with \d+)?"
+            assert re.fullmatch(marker_pattern, each.marker), f"{each.place}: {each.marker}"
 
 
 @pytest.mark.parametrize(
-    ("shown", "printed", "same"),
+    ("expected_output", "output", "same"),
     [
         ("a  b\n\nc\n", "a b \nc", True),
         ("a\n…\nd\n", "a\nb\nc\nd\n", True),
@@ -131,5 +131,5 @@ def test_every_marker_is_one_that_is_understood() -> None:
         ("a.c\n", "abc\n", False),
     ],
 )
-def test_what_is_shown_is_compared_line_by_line(shown: str, printed: str, same: bool) -> None:
-    assert matches(shown, printed) is same
+def test_the_shown_output_is_compared_line_by_line(expected_output: str, output: str, same: bool) -> None:
+    assert matches(expected_output, output) is same

@@ -28,9 +28,9 @@ EVERYTHING = [
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_reference_is_what_the_code_says(page: str) -> None:
-    written = re.sub(r"[ \t]+\n", "\n", PAGES[page]())
-    assert (FOLDER / page).read_text() == written, "out of date: run `make reference`"
+def test_the_reference_matches_the_code(page: str) -> None:
+    text = re.sub(r"[ \t]+\n", "\n", PAGES[page]())
+    assert (FOLDER / page).read_text() == text, "out of date: run `make reference`"
 
 
 def test_the_picture_of_the_packages_follows_the_architecture_test() -> None:
@@ -38,19 +38,19 @@ def test_the_picture_of_the_packages_follows_the_architecture_test() -> None:
 
 
 def test_every_key_that_a_configuration_may_have_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: set[str] = set()
+    requested_names: set[str] = set()
     get = CheckedObject.get
 
     def noting(entry: CheckedObject, key: str) -> JsonValue:
-        asked.add(key)
+        requested_names.add(key)
         return get(entry, key)
 
     monkeypatch.setattr(CheckedObject, "get", noting)
     for each in EVERYTHING:
         parse_config(json.dumps(each))
-    assert {"trust", "silence", "grant", "serverId", "command"} <= asked
+    assert {"trust", "silence", "grant", "serverId", "command"} <= requested_names
     page = (FOLDER / "configuration.md").read_text()
-    assert [key for key in sorted(asked) if f"`{key}`" not in page] == []
+    assert [key for key in sorted(requested_names) if f"`{key}`" not in page] == []
     first = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
-    told = {key for column in first for key in re.findall(r"`(\w+)`", column)}
-    assert told - asked == set(), "documented, but no key"
+    keys = {key for column in first for key in re.findall(r"`(\w+)`", column)}
+    assert keys - requested_names == set(), "documented, but no key"
