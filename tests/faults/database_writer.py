@@ -32,14 +32,14 @@ async def main(folder: Path, url: str | None) -> None:
         slug = uuid4().hex[:20]
         draft = InstanceDraft(server.id, server.choices[0].id, slug, "Name", value=SECRET)
         try:
-            made = await registry.create_instance(user.id, draft)
-            entry = AuditEntry(at=1.0, action=PROMISE, actor=user.id, actor_name="", target=made.id)
+            instance = await registry.create_instance(user.id, draft)
+            entry = AuditEntry(at=1.0, action=PROMISE, actor=user.id, actor_name="", target=instance.id)
             await database.audit.write(entry)
         except StoreError as error:
             print(f"error {' '.join(error.cause.split())}", flush=True)
             await asyncio.sleep(0.05)
             continue
-        print(f"kept {user.id} {made.id}", flush=True)
+        print(f"kept {user.id} {instance.id}", flush=True)
 
 
 if __name__ == "__main__":

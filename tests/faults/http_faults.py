@@ -25,9 +25,9 @@ def plain(fault: str, mode: str, expected: str, **options: str) -> None:
     @case(GROUP, fault)
     async def run(room: CaseContext) -> str:
         async with open_with_good_server(room, address(room, mode, mode, **options)) as yard:
-            told = await call(yard)
-            assert expected in told, told
-            return told
+            error_text = await call(yard)
+            assert expected in error_text, error_text
+            return error_text
 
 
 plain("reset in the middle of a request", "resets-request", "OutcomeUnknown")
@@ -56,22 +56,22 @@ plain("headers without end", "headers-without-end", "BadAnswer")
 
 
 @case(GROUP, "refused")
-async def refused(room: CaseContext) -> str:
+async def refuse_connections(room: CaseContext) -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     async with open_with_good_server(room, {"type": "http", "url": f"http://127.0.0.1:{port}/mcp"}) as yard:
-        told = await call(yard)
-    assert "refused" in told.lower(), told
-    return told
+        error_text = await call(yard)
+    assert "refused" in error_text.lower(), error_text
+    return error_text
 
 
 @case(GROUP, "404 for a lost session")
-async def lost_session(room: CaseContext) -> str:
+async def lose_session(room: CaseContext) -> str:
     async with open_with_good_server(room, address(room, "forgets-404", "lost", era="legacy")) as yard:
-        told = await call(yard)
-        assert told == "works: hello", told
-        return await assert_recovers(yard, told)
+        error_text = await call(yard)
+        assert error_text == "works: hello", error_text
+        return await assert_recovers(yard, error_text)
 
 
 @case(GROUP, "401 once, then well")
@@ -106,10 +106,10 @@ def certificate(fault: str, host: str, expected: str, *, known: bool) -> None:
                 tls(context) as port,
                 open_with_good_server(room, {"type": "http", "url": f"https://localhost:{port}/mcp"}) as yard,
             ):
-                told = await call(yard)
-        assert "TLS with localhost" in told, told
-        assert expected in told, told
-        return told
+                error_text = await call(yard)
+        assert "TLS with localhost" in error_text, error_text
+        assert expected in error_text, error_text
+        return error_text
 
 
 certificate("a certificate that nobody vouches for", "localhost", "issuer", known=False)
@@ -118,17 +118,17 @@ certificate("a certificate of another host", "elsewhere.example", "localhost", k
 
 @case(GROUP, "a name that leads to a private address the second time (DNS rebinding)")
 async def rebinding(room: CaseContext) -> str:
-    dialled: list[str] = []
+    dialled_hosts: list[str] = []
 
     class RecordingSocket(socket.socket):
         def connect(self, address: Any) -> None:
-            dialled.append(address[0])
+            dialled_hosts.append(address[0])
             raise ConnectionRefusedError(111, "refused")
 
     names = FakeResolver({})
     names.table["rebinds.example"] = ["93.184.216.34", "169.254.169.254"]
     net = OutboundHttp(AddressGuard(socket_factory=RecordingSocket), resolver=names)
-    told = ""
+    error_text = ""
     async with open_with_good_server(room, address(room, "good")) as yard:
         assert await call(yard) == "works: hello"
         for _ in range(2):
@@ -137,7 +137,7 @@ async def rebinding(room: CaseContext) -> str:
         try:
             await net.session(guarded=True).get("http://rebinds.example/")
         except aiohttp.ClientError as error:
-            told = str(error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error)
+            error_text = str(error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error)
     await net.close()
-    assert set(dialled) == {"93.184.216.34"}, dialled
-    return told
+    assert set(dialled_hosts) == {"93.184.216.34"}, dialled_hosts
+    return error_text

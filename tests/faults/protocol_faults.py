@@ -15,9 +15,9 @@ def plain(fault: str, mode: str, expected: str, *more: str, arguments: dict[str,
     @case(GROUP, fault)
     async def run(room: CaseContext) -> str:
         async with open_with_good_server(room, child(mode, *more)) as yard:
-            told = await describe_outcome(yard.call("bad_echo", {"text": "hello", **(arguments or {})}))
-            assert expected in told, told
-            return told
+            outcome = await describe_outcome(yard.call("bad_echo", {"text": "hello", **(arguments or {})}))
+            assert expected in outcome, outcome
+            return outcome
 
 
 plain("answers with unknown ids", "unknown-ids", "works: hello")
@@ -42,13 +42,13 @@ RESULTS: dict[str, Any] = {
 }
 
 
-def wrong_shape(what: str, message: dict[str, Any]) -> None:
-    @case(GROUP, f"an answer with {what}")
+def wrong_shape(kind: str, message: dict[str, Any]) -> None:
+    @case(GROUP, f"an answer with {kind}")
     async def run(room: CaseContext) -> str:
         async with open_with_good_server(room, child("raw-echo")) as yard:
-            told = await describe_outcome(yard.call("bad_echo", {"message": message}))
+            outcome = await describe_outcome(yard.call("bad_echo", {"message": message}))
             assert await call(yard) == "works: hello"
-            return told
+            return outcome
 
 
 for what, message in RESULTS.items():
@@ -69,7 +69,7 @@ async def out_of_order(room: CaseContext) -> str:
 async def crossing(room: CaseContext) -> str:
     dice = random.Random(7)
     async with open_with_good_server(room, child("good")) as yard:
-        answered = cancelled = 0
+        answer_count = cancellation_count = 0
         for number in range(400):
             task = asyncio.create_task(yard.call("bad_echo", {"text": str(number)}))
             for _ in range(dice.randrange(12)):
@@ -79,14 +79,15 @@ async def crossing(room: CaseContext) -> str:
             task.cancel()
             try:
                 assert (await task).text == str(number)
-                answered += 1
+                answer_count += 1
             except asyncio.CancelledError:
-                cancelled += 1
-        told = await call(yard, "after all that")
-        assert told == "works: after all that", told
-        assert cancelled > 20
+                cancellation_count += 1
+        error_text = await call(yard, "after all that")
+        assert error_text == "works: after all that", error_text
+        assert cancellation_count > 20
         return (
-            f"of 400 calls {cancelled} were cancelled, {answered} answered, each with its own; then it works"
+            f"of 400 calls {cancellation_count} were cancelled, {answer_count} answered, each with its own;"
+            " then it works"
         )
 
 

@@ -22,40 +22,40 @@ def pid_of(yard: Toolyard) -> int:
 
 
 @case(GROUP, "killed in the middle of a call")
-async def killed(room: CaseContext) -> str:
+async def kill_server(room: CaseContext) -> str:
     async with open_with_good_server(room, child("steps-tool")) as yard:
         await call(yard)
         begun = asyncio.Event()
         steps = {"count": 50, "every": 0.1}
         work = yard.call("bad_steps", steps, on_progress=lambda *_: begun.set())
-        waiting = asyncio.create_task(describe_outcome(work))
+        task = asyncio.create_task(describe_outcome(work))
         await begun.wait()
         os.kill(pid_of(yard), signal.SIGKILL)
-        told = await waiting
-        assert told.startswith("OutcomeUnknown"), told
+        error_text = await task
+        assert error_text.startswith("OutcomeUnknown"), error_text
         await yard.restart("bad")
         assert await call(yard) == "works: hello"
-        return f"{told}; after Restart it works"
+        return f"{error_text}; after Restart it works"
 
 
 @case(GROUP, "stopped (SIGSTOP)")
-async def stopped(room: CaseContext) -> str:
+async def stop_server(room: CaseContext) -> str:
     async with open_with_good_server(room, child("good")) as yard:
         await call(yard)
         pid = pid_of(yard)
         os.kill(pid, signal.SIGSTOP)
-        told = await call(yard)
-        assert told.startswith("CallTimeout"), told
-        return told
+        error_text = await call(yard)
+        assert error_text.startswith("CallTimeout"), error_text
+        return error_text
 
 
 def plain(fault: str, mode: str, expected: str, *more: str, arguments: dict[str, Any] | None = None) -> None:
     @case(GROUP, fault)
     async def run(room: CaseContext) -> str:
         async with open_with_good_server(room, child(mode, *more)) as yard:
-            told = await describe_outcome(yard.call("bad_echo", {"text": "hello", **(arguments or {})}))
-            assert expected in told, told
-            return told
+            outcome = await describe_outcome(yard.call("bad_echo", {"text": "hello", **(arguments or {})}))
+            assert expected in outcome, outcome
+            return outcome
 
 
 plain("exits at the start", "exit-at-start", "Unreachable")
@@ -79,28 +79,28 @@ plain("reads no more", "deaf", "CallTimeout", "--modern", arguments={"text": "x"
 async def family(room: CaseContext) -> str:
     journal = room.folder / "journal"
     async with open_with_good_server(room, child("family", "--journal", str(journal))) as yard:
-        told = await call(yard)
-    assert told == "works: hello", told
+        error_text = await call(yard)
+    assert error_text == "works: hello", error_text
     pids = [int(part.split(":")[1].split(",")[0]) for part in journal.read_text().split('"process"')[1:]]
     alive = [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
     assert len(pids) == 2
     assert alive == [], f"still there: {alive}"
-    return f"{told}; after the end nothing of its family is left"
+    return f"{error_text}; after the end nothing of its family is left"
 
 
 @case(GROUP, "stays when told to go")
 async def stubborn(room: CaseContext) -> str:
     async with open_with_good_server(room, child("stubborn")) as yard:
         pid = 0
-        told = await call(yard)
+        error_text = await call(yard)
         pid = pid_of(yard)
     assert not psutil.pid_exists(pid)
-    return f"{told}; killed at the end"
+    return f"{error_text}; killed at the end"
 
 
 @case(GROUP, "the command does not exist")
 async def missing(room: CaseContext) -> str:
     async with open_with_good_server(room, {"type": "stdio", "command": "no-such-command-here"}) as yard:
-        told = await call(yard)
-    assert "no-such-command-here" in told, told
-    return told
+        error_text = await call(yard)
+    assert "no-such-command-here" in error_text, error_text
+    return error_text

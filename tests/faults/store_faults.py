@@ -44,13 +44,13 @@ class DatabaseWriter:
             if not line.endswith(b"\n"):
                 return
             if kind == "kept":
-                user, _, made = rest.partition(" ")
-                self.kept.append((user, made))
+                user, _, created_id = rest.partition(" ")
+                self.kept.append((user, created_id))
             else:
                 self.errors.append(rest)
 
-    async def until(self, kept: int, errors: int = 0) -> None:
-        while len(self.kept) < kept or len(self.errors) < errors:
+    async def until(self, count: int, errors: int = 0) -> None:
+        while len(self.kept) < count or len(self.errors) < errors:
             assert self.process.returncode is None, "the writer ended"
             await asyncio.sleep(0.01)
 
@@ -71,18 +71,18 @@ async def run_writer(folder: Path, url: str | None = None) -> AsyncIterator[Data
         await reading
 
 
-async def check(folder: Path, kept: list[tuple[str, str]], url: str | None = None) -> None:
+async def check(folder: Path, stored_pairs: list[tuple[str, str]], url: str | None = None) -> None:
     """Open the database as the next start does, and assert that every confirmed write is there."""
     database = await Database.open(folder, url=url, secret_key=KEY)
     try:
-        there = {
+        stored_ids = {
             (user, each.id)
-            for user in {user for user, _ in kept}
+            for user in {user for user, _ in stored_pairs}
             for each, _ in await database.registry.list_instances(user)
         }
-        assert set(kept) <= there, f"lost: {set(kept) - there}"
-        noted = {entry.target async for entry in database.audit.export() if entry.action == PROMISE}
-        assert {made for _, made in kept} <= noted, "an entry of the audit log is lost"
+        assert set(stored_pairs) <= stored_ids, f"lost: {set(stored_pairs) - stored_ids}"
+        targets = {entry.target async for entry in database.audit.export() if entry.action == PROMISE}
+        assert {pair for _, pair in stored_pairs} <= targets, "an entry of the audit log is lost"
     finally:
         await database.close()
 
@@ -94,22 +94,22 @@ def no_secret(folder: Path) -> None:
 
 
 @case(GROUP, "`kill -9` at random moments, 100 rounds", 900)
-async def killed(room: CaseContext) -> str:
-    dice, kept = random.Random(11), list[tuple[str, str]]()
+async def kill_writer(room: CaseContext) -> str:
+    dice, stored_pairs = random.Random(11), list[tuple[str, str]]()
     for _ in range(100):
         async with run_writer(room.folder) as writer:
             await writer.until(1)
             await asyncio.sleep(dice.random() * 0.15)
-        kept += writer.kept
+        stored_pairs += writer.kept
         no_secret(room.folder)
-    await check(room.folder, kept)
+    await check(room.folder, stored_pairs)
     with contextlib.closing(sqlite3.connect(next(room.folder.glob("*.db")))) as plain:
         assert plain.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    return f"{len(kept):,} accepted changes, all there; no secret in the clear; every start clean"
+    return f"{len(stored_pairs):,} accepted changes, all there; no secret in the clear; every start clean"
 
 
 @case(GROUP, "the database is locked by another program", 60)
-async def locked(room: CaseContext) -> str:
+async def lock_database(room: CaseContext) -> str:
     async with run_writer(room.folder) as writer:
         await writer.until(1)
         with contextlib.closing(
@@ -169,7 +169,7 @@ def cluster() -> Iterator[Any]:
 
 
 @case(GROUP, "PostgreSQL is killed and started again in the middle", 240)
-async def restarted(room: CaseContext) -> str:
+async def restart_database(room: CaseContext) -> str:
     with cluster() as server:
         async with run_writer(room.folder, server.get_uri()) as writer:
             await writer.until(20)
@@ -178,5 +178,5 @@ async def restarted(room: CaseContext) -> str:
             await asyncio.to_thread(server.start)
             await writer.until(len(writer.kept) + 20)
         await check(room.folder, writer.kept, server.get_uri())
-    told = re.sub(r" at \S+| on socket \S+|\S*toolyard-pg-\S*", "", writer.errors[0])
-    return f"{told[:160]}; {len(writer.kept):,} accepted changes, all there"
+    text = re.sub(r" at \S+| on socket \S+|\S*toolyard-pg-\S*", "", writer.errors[0])
+    return f"{text[:160]}; {len(writer.kept):,} accepted changes, all there"

@@ -74,7 +74,7 @@ async def run_case(
 ) -> CaseOutcome:
     outcome = CaseOutcome(each)
     before = ResourceSnapshot.take()
-    began = time.monotonic()
+    start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         room = CaseContext(Path(folder), http)
         try:
@@ -84,7 +84,7 @@ async def run_case(
             outcome.wrong.append(f"did not end within {each.seconds:g} s")
         except Exception as error:
             outcome.wrong.append(f"{type(error).__name__}: {error}")
-    outcome.seconds, outcome.others = time.monotonic() - began, room.others
+    outcome.seconds, outcome.others = time.monotonic() - start, room.others
     outcome.wrong += await find_leaks(before, cleanup_seconds)
     return outcome
 
@@ -137,8 +137,8 @@ async def open_with_good_server(
             await calling
 
 
-async def keep_calling(room: CaseContext, yard: Toolyard, done: asyncio.Event) -> None:
-    while not done.is_set():
+async def keep_calling(room: CaseContext, yard: Toolyard, stop: asyncio.Event) -> None:
+    while not stop.is_set():
         text = f"call {room.others}"
         result = await yard.call("good_echo", {"text": text})
         assert result.text == text, f"another caller was disturbed: {result.text[:80]}"
@@ -162,6 +162,6 @@ async def call(yard: Toolyard, text: str = "hello", **arguments: Any) -> str:
 
 async def assert_recovers(yard: Toolyard, again: str) -> str:
     """After the fault, a call works; ``again`` tells what was seen before."""
-    told = await call(yard, "again")
-    assert told == "works: again", f"afterwards: {told}"
+    error_text = await call(yard, "again")
+    assert error_text == "works: again", f"afterwards: {error_text}"
     return f"{again}; the next call works"

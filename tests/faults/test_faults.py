@@ -19,7 +19,7 @@ QUICK = [
 
 
 @pytest.mark.parametrize("fault", QUICK)
-async def test_a_fault_is_told_in_one_sentence_and_disturbs_nobody(
+async def test_a_fault_is_reported_in_one_sentence_and_disturbs_no_other_call(
     fault: str, hostile_http: ListeningProgram
 ) -> None:
     (one,) = [each for each in CASES if each.fault == fault]
