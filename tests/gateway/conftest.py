@@ -21,7 +21,7 @@ LONG_LIST_DEADLINE = 60.0
 """For lists that need every server, of which some are started by the list: two seconds may be too short on a
 busy machine."""
 META = "io.modelcontextprotocol"
-NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAME_PARAMS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
 # What the passthrough server publishes and answers, letter for letter.
@@ -115,8 +115,8 @@ class ModernClient:
             "Mcp-Method": method,
             **self.headers,
         }
-        if method in NAMED and params is not None:
-            head["Mcp-Name"] = str(params[NAMED[method]])
+        if method in NAME_PARAMS and params is not None:
+            head["Mcp-Name"] = str(params[NAME_PARAMS[method]])
         return head
 
     async def ask(self, method: str, params: Mapping[str, Any] | None = None, **meta: Any) -> Reply:

@@ -25,24 +25,24 @@ def data(size: int) -> str:
     return base64.b64encode((bytes(range(256)) * (size // 256 + 1))[:size]).decode()
 
 
-def said(text: str) -> dict:
+def text_block(text: str) -> dict:
     return {"type": "text", "text": text}
 
 
 def answer(name: str, size: int) -> dict:
     if name == "pieces":
         link = {"type": "resource_link", "uri": "large://x", "name": "x"}
-        return {"content": [said("a" * size), link, said("b" * size)]}
+        return {"content": [text_block("a" * size), link, text_block("b" * size)]}
     if name == "file":
         blob = {"uri": "large://f", "mimeType": "application/zip", "blob": data(size)}
-        return {"content": [said("see"), {"type": "resource", "resource": blob}]}
+        return {"content": [text_block("see"), {"type": "resource", "resource": blob}]}
     if name == "picture":
         return {"content": [{"type": "image", "mimeType": "image/png", "data": data(size)}]}
     if name == "promised":
-        return {"content": [said(words(size))], "structuredContent": {"result": words(size)}}
+        return {"content": [text_block(words(size))], "structuredContent": {"result": words(size)}}
     if name in ("rows", "loose"):
-        return {"content": [said("some rows")], "structuredContent": {"rows": list(range(size))}}
-    return {"content": [said(words(size))]}
+        return {"content": [text_block("some rows")], "structuredContent": {"rows": list(range(size))}}
+    return {"content": [text_block(words(size))]}
 
 
 def serve() -> None:

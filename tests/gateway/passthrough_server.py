@@ -19,7 +19,7 @@ ODD_RESULT = (
     '{"zeta":[18446744073709551616,1.5],"content":[{"type":"text","text":"odd","annotations":{"b":1,"a":2}}],'
     '"structuredContent":{"b":123456789012345678901234567890,"a":"\\u00e4"},"_meta":{"x/y":1}}'
 )
-ASKING = ("ask", "ask_exit", "ask_on", "ask_wait")
+ASKING_TOOLS = ("ask", "ask_exit", "ask_on", "ask_wait")
 """Tools that ask their client; then they answer, or do what their names say."""
 told: dict = {}
 asked: dict = {}
@@ -46,7 +46,7 @@ def call(id: object, params: dict) -> None:
         answer(id, text(json.dumps(told, sort_keys=True)))
     elif name == "meta":
         answer(id, text(json.dumps(params.get("_meta", {}), sort_keys=True)))
-    elif name in ASKING:
+    elif name in ASKING_TOOLS:
         asked[f"q-{id}"] = (id, name, (params.get("_meta") or {}).get("progressToken"))
         schema = {"type": "object", "properties": {"name": {"type": "string"}}}
         question = {"message": "Who?", "requestedSchema": schema}
@@ -56,8 +56,8 @@ def call(id: object, params: dict) -> None:
             )
         )
     elif name == "completed":
-        done = {"method": "notifications/elicitation/complete", "params": {"elicitationId": "e1"}}
-        send(json.dumps({"jsonrpc": "2.0", **done}))
+        completion = {"method": "notifications/elicitation/complete", "params": {"elicitationId": "e1"}}
+        send(json.dumps({"jsonrpc": "2.0", **completion}))
         answer(id, text("completed"))
     elif name == "exit":
         sys.exit(3)
@@ -67,7 +67,7 @@ def call(id: object, params: dict) -> None:
 
 PLAIN = [
     json.dumps({"name": name, "inputSchema": {"type": "object"}})
-    for name in ("told", "meta", *ASKING, "completed", "wait", "exit", "secret")
+    for name in ("told", "meta", *ASKING_TOOLS, "completed", "wait", "exit", "secret")
 ]
 WRITES = json.dumps(
     {"name": "write", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": False}}

@@ -61,7 +61,10 @@ class ResourceUpdatesServer:
 
     def watching(self, *uris: str) -> bool:
         """Whether somebody who would hear it watches exactly these."""
-        return any(held == set(uris) and name in self._streams for name, held in self.subscribed.items())
+        return any(
+            subscription == set(uris) and name in self._streams
+            for name, subscription in self.subscribed.items()
+        )
 
     def update(self, uri: str) -> None:
         """A resource changed: tell everyone who watches it."""
@@ -106,8 +109,11 @@ class ResourceUpdatesServer:
         if method == "subscriptions/listen":
             name, uris = str(next(self._ids)), params["notifications"].get("resourceSubscriptions", [])
             self.subscribed[name] = set(uris)
-            noted = {"notifications": params["notifications"], "_meta": {f"{META}/subscriptionId": int(name)}}
-            note = {"method": "notifications/subscriptions/acknowledged", "params": noted}
+            acknowledgement = {
+                "notifications": params["notifications"],
+                "_meta": {f"{META}/subscriptionId": int(name)},
+            }
+            note = {"method": "notifications/subscriptions/acknowledged", "params": acknowledgement}
             return await self._stream(request, name, {"jsonrpc": "2.0", **note})
         result = {"resultType": "complete", **self._listed(method)}
         if method == "server/discover":

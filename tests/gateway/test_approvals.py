@@ -82,9 +82,9 @@ async def open_approval_site(open_site: Any, http: aiohttp.ClientSession) -> Any
 def question(reply: Reply) -> tuple[str, dict[str, Any], str]:
     """What a modern client is asked: the name, the parameters, the state."""
     assert reply.result["resultType"] == "input_required", reply.answer
-    ((name, asked),) = reply.result["inputRequests"].items()
-    assert asked["method"] == "elicitation/create"
-    return name, asked["params"], reply.result["requestState"]
+    ((name, request_pair),) = reply.result["inputRequests"].items()
+    assert request_pair["method"] == "elicitation/create"
+    return name, request_pair["params"], reply.result["requestState"]
 
 
 # Nobody can be asked at once: the link.
@@ -103,17 +103,17 @@ async def test_a_call_is_answered_with_the_link_and_works_after_the_yes(
     client = here.modern(capabilities) if era == "modern" else await here.old(capabilities)
     reply = await client.call(WRITE, {"text": "a"})
     assert reply.result["isError"] is True
-    (asked,) = await here.waiting()
-    assert f"{here.local.url}/ui/approvals#{asked.id}" in reply.text
+    (approval,) = await here.waiting()
+    assert f"{here.local.url}/ui/approvals#{approval.id}" in reply.text
     assert "readOnlyHint is false" in reply.text
-    assert (asked.tool, asked.name, asked.arguments) == ("one/write", WRITE, {"text": "a"})
-    assert asked.chat_id is None
+    assert (approval.tool, approval.name, approval.arguments) == ("one/write", WRITE, {"text": "a"})
+    assert approval.chat_id is None
     # The same call does not ask twice, another one does.
     await client.call(WRITE, {"text": "a"})
-    assert await here.waiting() == [asked]
+    assert await here.waiting() == [approval]
     await client.call(WRITE, {"text": "b"})
     assert len(await here.waiting()) == 2
-    await here.say(asked, yes=True)
+    await here.say(approval, yes=True)
     assert (await client.call(WRITE, {"text": "b"})).result["isError"] is True
     assert (await client.call(WRITE, {"text": "a"})).text == "plain"
     # It was for once.
@@ -123,14 +123,14 @@ async def test_a_call_is_answered_with_the_link_and_works_after_the_yes(
 async def test_the_api_answers_with_the_link_and_works_after_the_yes(open_approval_site: Any) -> None:
     here: ApprovalSite = await open_approval_site(MAY_CALL)
     answer = await here.call({"text": "a"})
-    (asked,) = await here.waiting()
-    link = f"{here.local.url}/ui/approvals#{asked.id}"
+    (approval,) = await here.waiting()
+    link = f"{here.local.url}/ui/approvals#{approval.id}"
     assert (answer.status, answer.json["type"]) == (409, "urn:toolyard:problem:approval-needed")
     assert answer.json["approval"] == link
     assert link in answer.json["hint"]
     await here.call({"text": "a"})
-    assert await here.waiting() == [asked]
-    await here.say(asked, yes=True, remember=GrantScope(3600, "any", this_chat_only=False))
+    assert await here.waiting() == [approval]
+    await here.say(approval, yes=True, remember=GrantScope(3600, "any", this_chat_only=False))
     for text in ("a", "b"):
         assert (await here.call({"text": text})).status == 200
     assert await here.waiting() == []
@@ -139,20 +139,20 @@ async def test_the_api_answers_with_the_link_and_works_after_the_yes(open_approv
 async def test_a_no_lets_nothing_through(open_approval_site: Any) -> None:
     here: ApprovalSite = await open_approval_site()
     await here.call()
-    (asked,) = await here.waiting()
-    await here.say(asked, yes=False)
+    (approval,) = await here.waiting()
+    await here.say(approval, yes=False)
     assert (await here.call()).status == 409
-    assert [each.id for each in await here.waiting()] != [asked.id]
+    assert [each.id for each in await here.waiting()] != [approval.id]
 
 
-async def test_one_persons_yes_is_nobody_elses(open_approval_site: Any) -> None:
+async def test_an_approval_counts_only_for_its_user(open_approval_site: Any) -> None:
     here: ApprovalSite = await open_approval_site()
     await here.call()
-    (asked,) = await here.waiting()
+    (approval,) = await here.waiting()
     bob = await here.local.person("bob")
     store = here.local.services.database.approvals
-    assert not await store.answer(bob.user.id, asked.id, yes=True, at=1.0, grant=None)
-    await here.say(asked, yes=True, remember=GrantScope(3600, "any", this_chat_only=False))
+    assert not await store.answer(bob.user.id, approval.id, yes=True, at=1.0, grant=None)
+    await here.say(approval, yes=True, remember=GrantScope(3600, "any", this_chat_only=False))
     path = f"/api/v1/tools/{WRITE}/call"
     assert (await bob.token.post(path, {"arguments": {}})).status == 409
     assert (await here.call()).status == 200
@@ -166,9 +166,9 @@ async def test_the_form_of_an_approval_counts_in_its_own_session_only(open_appro
     ann, bob = here.person.browser, (await here.local.person("bob")).browser
 
     async def proof(browser: Any, page: str) -> str:
-        found = re.search(r'name="csrf" value="([^"]+)"', (await browser.get(page)).text)
-        assert found is not None
-        return found[1]
+        match = re.search(r'name="csrf" value="([^"]+)"', (await browser.get(page)).text)
+        assert match is not None
+        return match[1]
 
     async def approve(browser: Any, approval: Approval, csrf: str) -> HttpReply:
         head = {"Origin": here.local.url}
@@ -190,16 +190,16 @@ async def test_the_form_of_an_approval_counts_in_its_own_session_only(open_appro
     assert (await here.call({"text": "b"})).status == 409
 
 
-async def test_another_definition_is_not_what_was_approved(open_approval_site: Any) -> None:
+async def test_a_changed_definition_needs_a_new_approval(open_approval_site: Any) -> None:
     here: ApprovalSite = await open_approval_site()
     await here.call()
-    (asked,) = await here.waiting()
+    (approval,) = await here.waiting()
     store = here.local.services.database.approvals
-    grant = create_grant(asked, GrantScope(3600, "any", this_chat_only=False), time.time())
+    grant = create_grant(approval, GrantScope(3600, "any", this_chat_only=False), time.time())
     other = "0" * len(grant.definition_hash)
 
-    changed = replace(grant, definition_hash=other)
-    await store.answer(here.owner, asked.id, yes=True, at=1.0, grant=changed)
+    changed_grant = replace(grant, definition_hash=other)
+    await store.answer(here.owner, approval.id, yes=True, at=1.0, grant=changed_grant)
     assert (await here.call()).status == 409
 
 
@@ -211,7 +211,7 @@ async def test_many_calls_do_not_flood_the_page(open_approval_site: Any) -> None
     assert "are already waiting for approval" in "".join(answer.text for answer in answers)
 
 
-async def test_what_nobody_could_look_at_is_not_asked_about(open_approval_site: Any) -> None:
+async def test_calls_that_cannot_be_shown_are_refused_without_a_question(open_approval_site: Any) -> None:
     here: ApprovalSite = await open_approval_site(MAY_CALL)
     answer = await here.call({"text": "x" * 300_000})
     assert "too long to be shown" in answer.text
@@ -228,7 +228,7 @@ async def test_a_modern_client_is_asked_and_its_yes_is_for_one_call(open_approva
     name, params, state = question(first)
     assert '{"text": "a"}' in params["message"]
     assert params["requestedSchema"] == {"type": "object", "properties": {}}
-    (asked,) = await here.waiting()
+    (approval,) = await here.waiting()
     answers = {name: {"action": "accept", "content": {}}}
     # Another call cannot use the answer.
     other = await client.call(WRITE, {"text": "b"}, inputResponses=answers, requestState=state)
@@ -240,19 +240,19 @@ async def test_a_modern_client_is_asked_and_its_yes_is_for_one_call(open_approva
     again = await client.call(WRITE, {"text": "a"}, inputResponses=answers, requestState=state)
     question(again)
     (new,) = await here.waiting()
-    assert new.id != asked.id
+    assert new.id != approval.id
 
 
 async def asks(client: ModernClient, http: aiohttp.ClientSession, arguments: dict[str, Any]) -> Any:
     """Make the call; return the parameters of the question, or the result where nobody was asked."""
     if not isinstance(client, LegacyClient):
         reply = await client.call(WRITE, arguments)
-        asked = reply.result["resultType"] == "input_required"
-        return question(reply)[1] if asked else reply.result
+        is_input_required = reply.result["resultType"] == "input_required"
+        return question(reply)[1] if is_input_required else reply.result
     message = client.message("tools/call", {"name": WRITE, "arguments": arguments})
     async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
-        streamed = response.content_type == "text/event-stream"
-        answer = await _next(response) if streamed else await response.json()
+        is_stream = response.content_type == "text/event-stream"
+        answer = await _next(response) if is_stream else await response.json()
         return answer.get("params") or answer["result"]
 
 
@@ -268,10 +268,10 @@ async def test_arguments_that_do_not_fit_are_approved_on_the_page_only(
     here: ApprovalSite = await open_approval_site()
     client = here.modern() if era == "modern" else await here.old()
     result = await asks(client, http, arguments)
-    (waiting,) = await here.waiting()
-    assert waiting.arguments == arguments
+    (approval,) = await here.waiting()
+    assert approval.arguments == arguments
     assert result["isError"] is True, result
-    assert f"{here.local.url}/ui/approvals#{waiting.id}" in result["content"][0]["text"]
+    assert f"{here.local.url}/ui/approvals#{approval.id}" in result["content"][0]["text"]
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
@@ -339,7 +339,7 @@ async def test_an_answer_needs_nothing_that_a_process_keeps(open_approval_site: 
     assert reply.text == "plain"
 
 
-async def answered(
+async def answer_elicitation(
     client: LegacyClient,
     http: aiohttp.ClientSession,
     action: str,
@@ -349,11 +349,11 @@ async def answered(
     """Call, be asked, answer; what the call comes to."""
     message = client.message("tools/call", {"name": tool, "arguments": arguments or {}})
     async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
-        asked = await _next(response)
-        assert asked["method"] == "elicitation/create", asked
-        assert "needs an approval" in asked["params"]["message"]
-        given = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": action}}
-        assert (await client.send(given, client.head(""))).status == 202
+        question = await _next(response)
+        assert question["method"] == "elicitation/create", question
+        assert "needs an approval" in question["params"]["message"]
+        client_reply = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": action}}
+        assert (await client.send(client_reply, client.head(""))).status == 202
         return await _next(response)
 
 
@@ -370,10 +370,10 @@ async def test_a_legacy_client_is_asked_within_its_call(
     here: ApprovalSite = await open_approval_site()
     for capabilities in (FORMS, {"elicitation": {}}):
         client = await here.old(capabilities)
-        answer = await answered(client, http, "accept")
+        answer = await answer_elicitation(client, http, "accept")
         assert answer["result"]["content"][0]["text"] == "plain"
         assert await here.waiting() == []
-    answer = await answered(client, http, "decline")
+    answer = await answer_elicitation(client, http, "decline")
     assert "was not approved" in answer["result"]["content"][0]["text"]
     assert await here.waiting() == []
 
@@ -385,9 +385,9 @@ async def test_a_legacy_client_that_fails_gets_the_link(
     client = await here.old()
     message = client.message("tools/call", {"name": WRITE, "arguments": {}})
     async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
-        asked = await _next(response)
-        given = {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32603, "message": "no"}}
-        await client.send(given, client.head(""))
+        question = await _next(response)
+        client_reply = {"jsonrpc": "2.0", "id": question["id"], "error": {"code": -32603, "message": "no"}}
+        await client.send(client_reply, client.head(""))
         answer = await _next(response)
     assert "/ui/approvals#" in answer["result"]["content"][0]["text"]
     assert len(await here.waiting()) == 1
@@ -440,7 +440,7 @@ async def test_through_the_meta_tools_a_legacy_client_is_asked(
     client = await here.old()
     client.url += "?mode=meta"
     for action, words in (("accept", '"ok":true'), ("decline", "was not approved")):
-        answer = await answered(client, http, action, "tools_call", THROUGH)
+        answer = await answer_elicitation(client, http, action, "tools_call", THROUGH)
         assert words in answer["result"]["content"][0]["text"]
     assert await here.waiting() == []
 
@@ -450,20 +450,20 @@ async def test_through_the_meta_tools_a_legacy_client_is_asked(
     [(MAY_CALL, FORMS), (MAY_APPROVE, {})],
     ids=["the token does not allow it", "the client cannot"],
 )
-async def test_through_the_meta_tools_the_link_is_told_where_nobody_can_be_asked(
+async def test_through_the_meta_tools_the_link_is_returned_without_elicitation(
     open_approval_site: Any, scope: TokenScope, capabilities: dict[str, Any]
 ) -> None:
     here: ApprovalSite = await open_approval_site(scope)
     client = here.modern(capabilities)
     client.url += "?mode=meta"
     reply = await client.call("tools_call", {"name": WRITE, "arguments": {}})
-    (asked,) = await here.waiting()
-    assert f"/ui/approvals#{asked.id}" in reply.text
-    await here.say(asked, yes=True)
+    (approval,) = await here.waiting()
+    assert f"/ui/approvals#{approval.id}" in reply.text
+    await here.say(approval, yes=True)
     assert "plain" in (await client.call("tools_call", {"name": WRITE, "arguments": {}})).text
 
 
-async def test_without_accounts_whoever_is_here_may_be_asked(
+async def test_without_accounts_the_local_user_may_be_asked(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     local = await open_site({"one": passthrough_entry("one")}, write_tools="ask")
@@ -492,12 +492,12 @@ async def modern_server(request: aiohttp.web.Request) -> aiohttp.web.Response:
             tool = {"name": "give", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": False}}
             result |= {"tools": [tool], "ttlMs": 60_000, "cacheScope": "private"}
         case _ if "inputResponses" in params:
-            told = params["inputResponses"]["who"]["content"]["name"]
-            result["content"] = [{"type": "text", "text": f"given to {told}"}]
+            name = params["inputResponses"]["who"]["content"]["name"]
+            result["content"] = [{"type": "text", "text": f"given to {name}"}]
         case _:
             form = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
-            asked = {"who": {"method": "elicitation/create", "params": form}}
-            result = {"resultType": "input_required", "inputRequests": asked, "requestState": "s"}
+            input_requests = {"who": {"method": "elicitation/create", "params": form}}
+            result = {"resultType": "input_required", "inputRequests": input_requests, "requestState": "s"}
     return aiohttp.web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
 
@@ -512,12 +512,12 @@ async def test_one_yes_is_enough_for_all_rounds_of_a_call(open_approval_site: An
     )
     client = here.modern()
     name, _, state = question(await client.call("two_give"))
-    asked = await client.call("two_give", inputResponses={name: {"action": "accept"}}, requestState=state)
-    name, params, state = question(asked)
+    refusal = await client.call("two_give", inputResponses={name: {"action": "accept"}}, requestState=state)
+    name, params, state = question(refusal)
     assert (name, params["message"]) == ("who", "Who?")
-    who = {name: {"action": "accept", "content": {"name": "Ann"}}}
-    done = await client.call("two_give", inputResponses=who, requestState=state)
-    assert done.text == "given to Ann"
+    input_responses = {name: {"action": "accept", "content": {"name": "Ann"}}}
+    result_text = await client.call("two_give", inputResponses=input_responses, requestState=state)
+    assert result_text.text == "given to Ann"
     await runner.cleanup()
 
 
@@ -542,32 +542,32 @@ async def test_over_standard_streams_the_client_is_asked(tmp_path: Path) -> None
     def tell(**message: Any) -> None:
         sink.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
-    async def heard() -> Any:
+    async def read_message() -> Any:
         async with asyncio.timeout(90):
             return json.loads(await source.readline())
 
     begin = {"protocolVersion": "2025-11-25", "capabilities": FORMS, "clientInfo": {"name": "c"}}
     tell(id=1, method="initialize", params=begin)
-    await heard()
+    await read_message()
     tell(method="notifications/initialized")
     for action, words in (("accept", "plain"), ("decline", "was not approved")):
         tell(id=2, method="tools/call", params={"name": WRITE, "arguments": {}})
-        asked = await heard()
-        assert asked["method"] == "elicitation/create"
-        tell(id=asked["id"], result={"action": action})
-        assert words in (await heard())["result"]["content"][0]["text"]
+        elicitation = await read_message()
+        assert elicitation["method"] == "elicitation/create"
+        tell(id=elicitation["id"], result={"action": action})
+        assert words in (await read_message())["result"]["content"][0]["text"]
     sink.close()
     assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
-async def test_what_a_program_remembers_is_used_once_and_by_its_owner() -> None:
+async def test_an_approval_link_is_used_once_and_by_its_owner() -> None:
     store = MemoryApprovalStore()
-    asked = Approval("a", "ann", "one/write", WRITE, "hash", {}, "why", 1.0)
-    await store.add(asked)
-    assert await store.list_pending("ann") == [asked]
+    approval = Approval("a", "ann", "one/write", WRITE, "hash", {}, "why", 1.0)
+    await store.add(approval)
+    assert await store.list_pending("ann") == [approval]
     assert await store.list_pending("bob") == []
     assert not await store.answer("bob", "a", yes=True, at=2.0, grant=None)
-    grant = create_grant(asked, None, 2.0)
+    grant = create_grant(approval, None, 2.0)
     assert await store.answer("ann", "a", yes=True, at=2.0, grant=grant)
     assert not await store.answer("ann", "a", yes=False, at=3.0, grant=None)
 
@@ -577,7 +577,7 @@ async def test_what_a_program_remembers_is_used_once_and_by_its_owner() -> None:
     assert await use("bob") is None
     assert await use(hash="other") is None
     assert await use(now=1e12) is None
-    await store.add(asked)
+    await store.add(approval)
     await store.answer("ann", "a", yes=True, at=2.0, grant=grant)
     assert await use() == grant
     assert await use() is None

@@ -15,7 +15,7 @@ from yarl import URL
 from toolyard.gateway.incoming_request import CancellableRequests
 
 
-async def begun(services: InProcessApp, http: aiohttp.ClientSession) -> LegacyClient:
+async def begin_session(services: InProcessApp, http: aiohttp.ClientSession) -> LegacyClient:
     client = LegacyClient(http, f"{services.url}/mcp")
     await client.begin()
     assert (await client.call("one_odd")).result
@@ -26,7 +26,7 @@ async def test_a_request_that_its_cancellation_overtook_is_not_begun(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     services: InProcessApp = await open_site({"one": passthrough_entry("one")})
-    client = await begun(services, http)
+    client = await begin_session(services, http)
     body = json.dumps(client.message("tools/call", {"name": "one_wait", "arguments": {}})).encode()
     head = {
         **client.head("tools/call"),
@@ -57,18 +57,18 @@ async def test_a_cancellation_counts_in_its_own_session_only(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     services: InProcessApp = await open_site({"one": passthrough_entry("one")})
-    one, two = await begun(services, http), await begun(services, http)
+    one, two = await begin_session(services, http), await begin_session(services, http)
     assert one.last == two.last
     await one.tell("notifications/cancelled", {"requestId": one.last + 1})
     assert (await two.call("one_odd")).result
     assert (await one.call("one_odd")).messages == []
 
 
-async def test_one_that_comes_too_late_does_not_hit_who_uses_the_id_again(
+async def test_a_late_cancellation_does_not_affect_a_reused_id(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     services: InProcessApp = await open_site({"one": passthrough_entry("one")})
-    client = await begun(services, http)
+    client = await begin_session(services, http)
     await client.tell("notifications/cancelled", {"requestId": client.last})
     client.last -= 1
     assert (await client.call("one_odd")).result
@@ -76,22 +76,22 @@ async def test_one_that_comes_too_late_does_not_hit_who_uses_the_id_again(
 
 async def test_a_strange_id_is_ignored(open_site: Any, http: aiohttp.ClientSession) -> None:
     services: InProcessApp = await open_site({"one": passthrough_entry("one")})
-    client = await begun(services, http)
+    client = await begin_session(services, http)
     for id in (None, True, 1.5, [], {}, "x" * 10_000, 10**400):
         assert (await client.tell("notifications/cancelled", {"requestId": id})).status == 202
     assert (await client.call("one_odd")).result
 
 
-async def test_a_flood_fills_nothing_and_what_is_old_does_not_count() -> None:
+async def test_a_flood_of_cancellations_is_bounded_and_old_ones_expire() -> None:
     task = asyncio.ensure_future(asyncio.sleep(0))
-    held = CancellableRequests()
+    cancellable_requests = CancellableRequests()
     for number in range(10_000):
-        held.cancel(number)
-        held.cancel(f"{number}" * 100)
-    held.begin(0, task)
-    held.begin("9999" * 100, task)
+        cancellable_requests.cancel(number)
+        cancellable_requests.cancel(f"{number}" * 100)
+    cancellable_requests.begin(0, task)
+    cancellable_requests.begin("9999" * 100, task)
     with pytest.raises(asyncio.CancelledError):
-        held.begin(9_999, task)
+        cancellable_requests.begin(9_999, task)
     assert not task.cancelled()
     impatient = CancellableRequests(early_cancellation_seconds=0.0)
     impatient.cancel(9_998)

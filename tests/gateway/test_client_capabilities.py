@@ -54,11 +54,11 @@ async def modern(request: aiohttp.web.Request) -> aiohttp.web.Response:
             result |= {"tools": tools, "ttlMs": 60_000, "cacheScope": "private"}
         case "tools/call" if params["name"] == "ask":
             form = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
-            asked = {"who": {"method": "elicitation/create", "params": form}}
-            result = {"resultType": "input_required", "inputRequests": asked, "requestState": "s"}
+            input_requests = {"who": {"method": "elicitation/create", "params": form}}
+            result = {"resultType": "input_required", "inputRequests": input_requests, "requestState": "s"}
         case _:
-            told = params["_meta"][f"{META}/clientCapabilities"]
-            result["content"] = [{"type": "text", "text": json.dumps(told, sort_keys=True)}]
+            capabilities = params["_meta"][f"{META}/clientCapabilities"]
+            result["content"] = [{"type": "text", "text": json.dumps(capabilities, sort_keys=True)}]
     return aiohttp.web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
 
@@ -77,9 +77,9 @@ async def core(tmp_path: Path) -> AsyncIterator[Core]:
     ]
     settings = Settings(write_tools=WriteTools.ALLOW)
     configuration = Configuration({server.id: server for server in servers})
-    made = build_core(configuration, settings, data_dir=tmp_path, callbacks_for=in_chats)
-    yield made
-    await made.close()
+    core = build_core(configuration, settings, data_dir=tmp_path, callbacks_for=in_chats)
+    yield core
+    await core.close()
     await runner.cleanup()
 
 
@@ -98,7 +98,7 @@ def request(name: str, *, modern: bool, capabilities: Mapping[str, Any]) -> Clie
     )
 
 
-async def told(
+async def call_for_json(
     gateway: Gateway, name: str, caller: Caller = ANN, *, modern: bool, capabilities: Mapping[str, Any]
 ) -> Any:
     front = Endpoint(gateway, caller)
@@ -120,28 +120,30 @@ def gateway_of(core: Core) -> Gateway:
 
 @pytest.mark.parametrize("server", ["new", "old", "common"])
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_a_server_is_told_what_clients_can_do(core: Core, server: str, era: str) -> None:
+async def test_a_server_gets_the_capabilities_of_clients(core: Core, server: str, era: str) -> None:
     gateway = gateway_of(core)
     # A stdio server is told once what Toolyard can do: nothing, if it is shared between people.
     once = {"old": FORMS, "common": {}}.get(server)
     for capabilities in ({}, FORMS, {}):
-        found = await told(gateway, f"{server}_told", modern=era == "modern", capabilities=capabilities)
-        assert found == (capabilities if once is None else once)
+        capabilities_reply = await call_for_json(
+            gateway, f"{server}_told", modern=era == "modern", capabilities=capabilities
+        )
+        assert capabilities_reply == (capabilities if once is None else once)
     # While a chat's call, over the usual connection, tells of its person.
     result = await core.call_path.call(ToolCall(f"{server}_told"), Caller(ANN.principal, chat="one"))
     assert json.loads(result.text) == (FORMS if once is None else once)
     await gateway.close()
 
 
-async def test_what_is_shared_is_not_started_for_each_who_comes(core: Core) -> None:
+async def test_a_shared_server_is_not_started_for_each_client(core: Core) -> None:
     gateway = gateway_of(core)
     for caller in (ANN, BOB):
-        assert await told(gateway, "common_told", caller, modern=True, capabilities={}) == {}
+        assert await call_for_json(gateway, "common_told", caller, modern=True, capabilities={}) == {}
     assert core.manager.status("common").connects == 1
     await gateway.close()
 
 
-async def test_a_server_that_asks_one_who_cannot_answer_is_at_fault(core: Core) -> None:
+async def test_a_server_that_asks_an_incapable_client_gets_an_error(core: Core) -> None:
     gateway = gateway_of(core)
     for modern in (True, False):
         answer = await Endpoint(gateway, ANN).handle(request("new_ask", modern=modern, capabilities={}))

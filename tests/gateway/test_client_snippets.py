@@ -48,8 +48,8 @@ def test_addresses_are_those_of_the_gateway() -> None:
 
 def test_the_command_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["connect", "claude-code", "--url", "http://127.0.0.1:8300", "--bundle", "b"]) == 0
-    shown = capsys.readouterr().out
-    assert "claude mcp add --transport http toolyard http://127.0.0.1:8300/mcp/bundles/b" in shown
+    output = capsys.readouterr().out
+    assert "claude mcp add --transport http toolyard http://127.0.0.1:8300/mcp/bundles/b" in output
     assert run_command(["connect", "claude-desktop", "--url", "http://x"]) == 2
     assert run_command(["connect", "vscode", "--agent", "a", "--server", "b"]) == 2
     assert run_command(["connect", "none"]) == 2

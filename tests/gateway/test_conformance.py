@@ -25,6 +25,6 @@ async def test_every_scenario_passes_through_the_gateway() -> None:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    printed, errors = await asyncio.wait_for(process.communicate(), 380)
-    assert process.returncode == 0, printed.decode() + errors.decode()[-5000:]
-    assert json.loads(printed.splitlines()[-1]) == {"runs": 73, "failed": 0}
+    stdout, errors = await asyncio.wait_for(process.communicate(), 380)
+    assert process.returncode == 0, stdout.decode() + errors.decode()[-5000:]
+    assert json.loads(stdout.splitlines()[-1]) == {"runs": 73, "failed": 0}

@@ -18,7 +18,7 @@ from tests.gateway.conftest import (
     next_message,
     passthrough_entry,
 )
-from tests.gateway.test_list_changed import lists_changed, open_listener, tools
+from tests.gateway.test_list_changed import open_listener, tools, wait_for_list_changes
 from tests.web.conftest import InProcessApp
 
 from toolyard.gateway.endpoint import MISSING_SERVERS_META_KEY
@@ -112,7 +112,7 @@ async def test_tools_of_the_others_are_listed_and_the_rest_is_announced(
             if era == "modern":
                 assert reply.result["ttlMs"] <= 10_000
         await server.hold()
-        await lists_changed(stream)
+        await wait_for_list_changes(stream)
         reply = await client.ask("tools/list")
         assert {"one_odd", "slow_late"} <= {tool["name"] for tool in reply.result["tools"]}
         assert MISSING_SERVERS_META_KEY not in reply.result.get("_meta", {})
@@ -144,7 +144,7 @@ async def test_a_list_of_servers_that_never_answer_ends(
     assert reply.result["_meta"][MISSING_SERVERS_META_KEY] == {"slow": "has not answered yet"}
 
 
-async def test_the_meta_tools_find_what_came_late(
+async def test_the_meta_tools_find_late_tools(
     slow: tuple[BlockedLegacyServer, Any],
     open_site: Any,
     http: aiohttp.ClientSession,
@@ -159,13 +159,13 @@ async def test_the_meta_tools_find_what_came_late(
     await warm(services, http, "one")
     client = ModernClient(http, f"{services.url}/mcp?mode=meta")
 
-    async def found() -> dict[str, Any]:
+    async def search_tools() -> dict[str, Any]:
         reply = await client.call("tools_search", {"query": "late odd"})
         return reply.result["structuredContent"]
 
     async with asyncio.timeout(60):
         for _ in range(2):
-            answer = await found()
+            answer = await search_tools()
             assert "one_odd" in answer["tools"]
             assert "slow_late" not in answer["tools"]
             assert answer["not_listed"].startswith("slow (has not answered yet)")
@@ -175,12 +175,12 @@ async def test_the_meta_tools_find_what_came_late(
             lambda: "slow" in services.services.core.tool_directory.known_listing(LOCAL_PRINCIPAL).catalogues,
             30,
         )
-        answer = await found()
+        answer = await search_tools()
         assert {"one_odd", "slow_late"} <= answer["tools"].keys()
         assert "not_listed" not in answer
 
 
-async def test_a_resource_of_a_server_whose_list_is_late_is_not_asked_of_another(
+async def test_a_resource_of_a_server_with_a_late_list_is_not_requested_from_another(
     slow: tuple[BlockedLegacyServer, Any], open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     server, entry = slow
@@ -193,11 +193,11 @@ async def test_a_resource_of_a_server_whose_list_is_late_is_not_asked_of_another
     client = ModernClient(http, f"{services.url}/mcp")
     async with asyncio.timeout(60):
         # The list is without it; whoever reads what it knows of waits for the one who may have it.
-        listed = (await client.ask("resources/list")).result["resources"]
-        assert "late://a" not in {each["uri"] for each in listed}
+        resources = (await client.ask("resources/list")).result["resources"]
+        assert "late://a" not in {each["uri"] for each in resources}
         reading = asyncio.ensure_future(client.ask("resources/read", {"uri": "late://a"}))
         for _ in range(3):
-            assert (await client.ask("resources/list")).result["resources"] == listed
+            assert (await client.ask("resources/list")).result["resources"] == resources
         assert not reading.done()
         await server.hold()
         assert (await reading).result["contents"][0]["text"] == "read"
@@ -230,7 +230,7 @@ async def test_a_server_that_a_token_is_not_for_is_not_named(
     assert b"dead" not in reply.body
 
 
-async def test_what_was_listed_once_is_listed_while_the_server_hangs(
+async def test_tools_listed_once_are_listed_while_the_server_hangs(
     slow: tuple[BlockedLegacyServer, Any], open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     server, entry = slow
@@ -278,9 +278,9 @@ async def test_other_lists_are_not_held_up_either(
         assert [each["name"] for each in reply.result[kind]] == names
         assert reply.result["_meta"][MISSING_SERVERS_META_KEY] == {"slow": "has not answered yet"}
         # What is wanted by its name is waited for.
-        used = asyncio.create_task(client.ask(using, params))
+        response_task = asyncio.create_task(client.ask(using, params))
         await server.hold()
-        assert key in (await used).result
+        assert key in (await response_task).result
         assert (await next_message(stream))["method"] == f"notifications/{kind}/list_changed"
         reply = await client.ask(listing)
         assert "late" in json.dumps(reply.result[kind])
@@ -295,12 +295,12 @@ async def test_the_address_of_one_server_waits_for_it(
     services: InProcessApp = await open_site({"slow": entry}, list_deadline=LIST_DEADLINE_SECONDS)
     everything = ModernClient(http, f"{services.url}/mcp")
     assert await tools(everything) == set()
-    asked = asyncio.create_task(tools(ModernClient(http, f"{services.url}/mcp/servers/slow")))
+    task = asyncio.create_task(tools(ModernClient(http, f"{services.url}/mcp/servers/slow")))
     # Its patience is over, and it still waits.
     assert await tools(everything) == set()
-    assert not asked.done()
+    assert not task.done()
     await server.hold()
-    assert await asked == {"late"}
+    assert await task == {"late"}
     assert "late" in services.services.core.tool_directory.known_listing(LOCAL_PRINCIPAL).names.exposed_name(
         "slow", "late"
     )  # type: ignore[operator]

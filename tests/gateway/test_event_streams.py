@@ -43,7 +43,7 @@ async def get(client: LegacyClient) -> aiohttp.ClientResponse:
     return response
 
 
-async def test_who_may_not_come_any_more_is_not_told_any_more(
+async def test_a_user_that_lost_access_gets_no_more_notifications(
     password_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     url, ann, ben = (
@@ -66,7 +66,7 @@ async def test_who_may_not_come_any_more_is_not_told_any_more(
     his.close()
 
 
-async def test_who_came_for_nothing_but_to_listen_is_not_told_any_more_either(
+async def test_a_pure_listener_that_lost_access_gets_no_more_notifications(
     password_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     url, ann, ben = (
@@ -86,33 +86,33 @@ async def test_who_came_for_nothing_but_to_listen_is_not_told_any_more_either(
         await his.read()
 
 
-async def test_who_only_listens_holds_up_no_end(serve: Any, http: aiohttp.ClientSession) -> None:
-    served = await serve({"one": passthrough_entry("one")})
-    client = LegacyClient(http, f"{served.url}/mcp")
+async def test_listeners_do_not_delay_the_shutdown(serve: Any, http: aiohttp.ClientSession) -> None:
+    site = await serve({"one": passthrough_entry("one")})
+    client = LegacyClient(http, f"{site.url}/mcp")
     await client.begin()
     streams = [await get(client), await listen(ModernClient(http, client.url))]
-    served.signal()
-    assert await served.ended() == 0
-    assert "did not end in time" not in served.errors
+    site.signal()
+    assert await site.ended() == 0
+    assert "did not end in time" not in site.errors
     for stream in streams:
         stream.close()
 
 
-async def test_a_session_lasts_as_long_as_somebody_listens(
+async def test_a_session_lasts_as_long_as_its_stream(
     two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    heard, silent, new = (LegacyClient(http, f"{two_server_site.url}/mcp") for _ in range(3))
-    await heard.begin()
+    listeners, silent, new = (LegacyClient(http, f"{two_server_site.url}/mcp") for _ in range(3))
+    await listeners.begin()
     await silent.begin()
-    stream = await get(heard)
+    stream = await get(listeners)
     two_server_site.part(GatewayMount).http_gateway.sessions.max_idle_seconds = 0.0
     await new.begin()
-    assert (await heard.ask("ping")).result == {}
+    assert (await listeners.ask("ping")).result == {}
     assert (await silent.ask("ping")).status == 404
     stream.close()
 
 
-async def test_who_begins_very_many_sessions_loses_their_own(
+async def test_a_client_with_very_many_sessions_loses_its_own(
     password_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     password_site.part(GatewayMount).http_gateway.sessions.max_sessions = 3
@@ -148,24 +148,24 @@ async def test_sessions_that_rest_keep_no_server_from_others(
 async def test_where_resources_are_is_found_out_once(
     two_server_site: InProcessApp, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[ResourceMap] = []
+    resource_maps: list[ResourceMap] = []
     of = ResourceMap.from_listings
 
-    def counted(*lists: Any) -> ResourceMap:
-        made.append(of(*lists))
-        return made[-1]
+    def count_maps(*lists: Any) -> ResourceMap:
+        resource_maps.append(of(*lists))
+        return resource_maps[-1]
 
-    monkeypatch.setattr(ResourceMap, "from_listings", counted)
+    monkeypatch.setattr(ResourceMap, "from_listings", count_maps)
     client = ModernClient(http, f"{two_server_site.url}/mcp")
     for name in ("one", "two", "one"):
         read = await client.ask("resources/read", {"uri": f"odd://{name}"})
         assert read.result["contents"][0]["text"] == f"odd://{name} of {name}"
-    assert len(made) == 1
+    assert len(resource_maps) == 1
     two_server_site.part(GatewayMount).gateway.listing_cache.invalidate(
         "one", "notifications/resources/list_changed"
     )
     await client.ask("resources/list")
-    assert len(made) == 2
+    assert len(resource_maps) == 2
 
 
 async def open_stream(client: Any, path: str) -> aiohttp.ClientResponse:
@@ -192,18 +192,18 @@ async def test_open_event_streams_are_limited_per_person_over_all_interfaces(
         await open_stream(ann.token, f"/api/v1/chats/{chat}/stream"),
         await open_stream(ann.browser, f"/ui/chat/{chat}/stream"),
     ]
-    refused = await ann.token.get("/api/v1/events")
-    assert (refused.status, refused.headers["Retry-After"]) == (429, "5")
-    assert refused.json["type"] == "urn:toolyard:problem:too-many-streams"
-    assert refused.json["detail"] == "the limit of 5 open event streams per person is reached"
-    assert "max_streams_per_person" in refused.json["hint"]
+    response = await ann.token.get("/api/v1/events")
+    assert (response.status, response.headers["Retry-After"]) == (429, "5")
+    assert response.json["type"] == "urn:toolyard:problem:too-many-streams"
+    assert response.json["detail"] == "the limit of 5 open event streams per person is reached"
+    assert "max_streams_per_person" in response.json["hint"]
     assert (await ann.token.get(f"/api/v1/chats/{chat}/stream")).status == 429
     assert (await ann.browser.get(f"/ui/chat/{chat}/stream")).status == 429
-    asked = await ModernClient(http, url, headers=bearer(ann)).ask(
+    listen_response = await ModernClient(http, url, headers=bearer(ann)).ask(
         "subscriptions/listen", {"notifications": {}}
     )
-    assert asked.status == 429
-    assert "max_streams_per_person" in asked.answer["error"]["message"]
+    assert listen_response.status == 429
+    assert "max_streams_per_person" in listen_response.answer["error"]["message"]
     head = {**session.head(""), "Accept": "text/event-stream"}
     assert (await http.get(url, headers=head)).status == 429
     # Everything else goes on, for her and for others.
@@ -221,6 +221,6 @@ async def test_open_event_streams_are_limited_in_total(open_site: Any) -> None:
     team = await open_site({}, people_mode="password", max_streams=1)
     ann, ben = await team.person("ann"), await team.person("ben")
     hers = await open_stream(ann.token, "/api/v1/events")
-    refused = await ben.token.get("/api/v1/events")
-    assert (refused.status, "max_streams" in refused.json["hint"]) == (429, True)
+    response = await ben.token.get("/api/v1/events")
+    assert (response.status, "max_streams" in response.json["hint"]) == (429, True)
     hers.close()

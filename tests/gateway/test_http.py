@@ -49,7 +49,7 @@ async def test_malformed_messages_are_refused(
         assert (reply.status, reply.error["code"]) == (400, code), body
 
 
-async def test_headers_must_say_what_the_body_says(
+async def test_headers_must_match_the_body(
     two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     client = ModernClient(http, f"{two_server_site.url}/mcp")
@@ -80,8 +80,8 @@ async def test_the_rest_of_bad_input_has_its_status(
         assert response.status == 413
     unknown = await client.ask("no/such")
     assert (unknown.status, unknown.error["code"]) == (404, -32601)
-    removed = await client.ask("ping")
-    assert (removed.status, removed.error["code"]) == (404, -32601)
+    removed_response = await client.ask("ping")
+    assert (removed_response.status, removed_response.error["code"]) == (404, -32601)
     async with http.put(client.url) as response:
         assert response.status == 405
     for path in (
@@ -107,7 +107,7 @@ async def test_another_version_is_told_which_there_are(
 # Who gets in.
 
 
-async def test_without_a_token_nobody_gets_in(
+async def test_without_a_token_access_is_refused(
     password_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     for headers in ({}, {"Authorization": "Bearer ty_wrong"}):
@@ -117,18 +117,18 @@ async def test_without_a_token_nobody_gets_in(
             assert reply.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-async def test_a_token_reaches_what_its_scope_names(
+async def test_a_token_reaches_the_tools_of_its_scope(
     password_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     ann = await password_site.person("ann", scope=TokenScope(CALL, servers=("one",), tools=("one_t*",)))
     head = {"Authorization": f"Bearer {ann.secret}"}
-    listed = await ModernClient(http, f"{password_site.url}/mcp", headers=head).ask("tools/list")
-    assert [tool["name"] for tool in listed.result["tools"]] == ["one_told"]
+    tool_page = await ModernClient(http, f"{password_site.url}/mcp", headers=head).ask("tools/list")
+    assert [tool["name"] for tool in tool_page.result["tools"]] == ["one_told"]
     assert (
         await ModernClient(http, f"{password_site.url}/mcp/servers/two", headers=head).ask("tools/list")
     ).status == 404
-    refused = await ModernClient(http, f"{password_site.url}/mcp", headers=head).call("two_told")
-    assert refused.error["code"] == -32602
+    call_error = await ModernClient(http, f"{password_site.url}/mcp", headers=head).call("two_told")
+    assert call_error.error["code"] == -32602
     resources = await ModernClient(http, f"{password_site.url}/mcp", headers=head).ask("resources/list")
     assert [each["uri"] for each in resources.result["resources"]] == ["odd://same", "odd://one"]
     ben = await password_site.person("ben", scope=TokenScope(frozenset({Right.READ})))
@@ -139,7 +139,7 @@ async def test_a_token_reaches_what_its_scope_names(
 
 
 @pytest.mark.parametrize("by", ["token", "agent"])
-async def test_who_names_tools_reaches_no_other_servers_resources(
+async def test_a_scope_of_tools_does_not_reach_resources_of_other_servers(
     open_site: Any, http: aiohttp.ClientSession, by: str
 ) -> None:
     agent = Agent("reader", "Reader", tools=("*", "!two_*"))
@@ -151,8 +151,8 @@ async def test_who_names_tools_reaches_no_other_servers_resources(
     ann = await services.person("ann", scope=TokenScope(CALL, tools=tools))
     url = f"{services.url}/mcp" if by == "token" else f"{services.url}/mcp/agents/reader"
     client = ModernClient(http, url, headers={"Authorization": f"Bearer {ann.secret}"})
-    listed = await client.ask("resources/list")
-    assert [each["uri"] for each in listed.result["resources"]] == ["odd://same", "odd://one"]
+    response = await client.ask("resources/list")
+    assert [each["uri"] for each in response.result["resources"]] == ["odd://same", "odd://one"]
     prompts = await client.ask("prompts/list")
     assert [each["name"] for each in prompts.result["prompts"]] == ["one_hello"]
     assert (await client.ask("prompts/get", {"name": "two_hello"})).error["code"] == -32602
@@ -162,7 +162,7 @@ async def test_who_names_tools_reaches_no_other_servers_resources(
     assert (await client.ask("resources/read", {"uri": "odd://one"})).result["contents"]
 
 
-async def test_what_is_one_callers_is_not_anothers(
+async def test_callers_do_not_share_sessions_or_results(
     password_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     ann, ben = await password_site.person("ann"), await password_site.person("ben")
@@ -171,13 +171,15 @@ async def test_what_is_one_callers_is_not_anothers(
     await hers.begin()
     his = LegacyClient(http, url, can, {**hers.headers, "Authorization": f"Bearer {ben.secret}"})
     assert (await his.ask("tools/list")).status == 404
-    asked = await ModernClient(http, url, can, {"Authorization": f"Bearer {ann.secret}"}).call("one_ask")
-    given = {
+    input_required = await ModernClient(http, url, can, {"Authorization": f"Bearer {ann.secret}"}).call(
+        "one_ask"
+    )
+    retry_params = {
         "inputResponses": {"input-1": {"action": "accept"}},
-        "requestState": asked.result["requestState"],
+        "requestState": input_required.result["requestState"],
     }
     stolen = await ModernClient(http, url, can, {"Authorization": f"Bearer {ben.secret}"}).call(
-        "one_ask", **given
+        "one_ask", **retry_params
     )
     assert stolen.error["code"] == -32602
 
@@ -192,9 +194,11 @@ async def test_a_token_takes_no_session_over_that_was_begun_with_a_wider_one(
         http, f"{password_site.url}/mcp", {"elicitation": {}}, {"Authorization": f"Bearer {ann.secret}"}
     )
     await wide.begin()
-    taken = LegacyClient(http, wide.url, {}, {**wide.headers, "Authorization": f"Bearer {secret}"})
-    assert (await taken.ask("tools/list")).status == 404
-    async with http.get(taken.url, headers={**taken.head(""), "Accept": "text/event-stream"}) as response:
+    legacy_client = LegacyClient(http, wide.url, {}, {**wide.headers, "Authorization": f"Bearer {secret}"})
+    assert (await legacy_client.ask("tools/list")).status == 404
+    async with http.get(
+        legacy_client.url, headers={**legacy_client.head(""), "Accept": "text/event-stream"}
+    ) as response:
         assert response.status == 404
     assert (await wide.ask("tools/list")).status == 200
 
@@ -204,14 +208,14 @@ async def test_calls_are_written_down(password_site: InProcessApp, http: aiohttp
     client = ModernClient(http, f"{password_site.url}/mcp", headers={"Authorization": f"Bearer {ann.secret}"})
     await client.call("one_told")
     await client.call("one_nothing")
-    noted: set[tuple[str, str, str]] = set()
+    call_kinds: set[tuple[str, str, str]] = set()
     async with asyncio.timeout(30):
-        while len(noted) < 2:
+        while len(call_kinds) < 2:
             page = {"before": None, "limit": 10, "actor": None}
             entries = await password_site.services.database.audit.entries(action="tool.call", **page)
-            noted = {(entry.actor_name, entry.target, entry.outcome) for entry in entries}
+            call_kinds = {(entry.actor_name, entry.target, entry.outcome) for entry in entries}
             await asyncio.sleep(0.05)
-    assert noted == {("ann", "one/told", "ok"), ("ann", "one_nothing", "ToolRefused")}
+    assert call_kinds == {("ann", "one/told", "ok"), ("ann", "one_nothing", "ToolRefused")}
 
 
 # Remembered admissions.
@@ -225,12 +229,12 @@ async def test_a_caller_without_the_cookie_is_not_taken_for_the_one_before(
     url, same = f"{password_site.url}/mcp", {"Authorization": authorization}
     signed_in = [ModernClient(http, url, headers={**each.browser.headers, **same}) for each in (ann, ben)]
     stranger = ModernClient(http, url, headers=same)
-    unsigned = ModernClient(http, url, headers={"Cookie": "toolyard=" + "x" * 43, **same})
+    modern_client = ModernClient(http, url, headers={"Cookie": "toolyard=" + "x" * 43, **same})
     expected = 200 if authorization != "Bearer" else 401
     for client in signed_in:
         assert (await client.ask("tools/list")).status == expected
         assert (await stranger.ask("tools/list")).status == 401
-        assert (await unsigned.ask("tools/list")).status == 401
+        assert (await modern_client.ask("tools/list")).status == 401
     for client in signed_in:
         await client.call("one_told")
     if expected == 200:
@@ -247,7 +251,7 @@ async def test_a_caller_without_the_cookie_is_not_taken_for_the_one_before(
         {"Cookie": "Bearer ty_" + "x" * 43},
     ],
 )
-async def test_the_proxys_header_decides_each_request_anew(
+async def test_the_proxys_header_is_checked_for_each_request(
     open_site: Any, http: aiohttp.ClientSession, same: dict[str, str]
 ) -> None:
     services: InProcessApp = await open_site(
@@ -281,14 +285,14 @@ async def test_each_call_is_audited_with_the_address_of_its_own_request(
         headers = {"Authorization": f"Bearer {ann.secret}", "X-Forwarded-For": address}
         client = ModernClient(http, f"{site.url}/mcp", headers=headers)
         assert (await client.call("one_told")).status == 200
-    assert {each.address for each in await _audited_calls(site, 2)} == addresses
+    assert {each.address for each in await _wait_for_audited_calls(site, 2)} == addresses
 
 
 async def _callers_in_audit(services: InProcessApp, count: int) -> set[str]:
-    return {entry.actor_name for entry in await _audited_calls(services, count)}
+    return {entry.actor_name for entry in await _wait_for_audited_calls(services, count)}
 
 
-async def _audited_calls(services: InProcessApp, count: int) -> Sequence[AuditEntry]:
+async def _wait_for_audited_calls(services: InProcessApp, count: int) -> Sequence[AuditEntry]:
     """At least ``count`` audited tool calls."""
     async with asyncio.timeout(30):
         while True:
@@ -305,8 +309,8 @@ async def _audited_calls(services: InProcessApp, count: int) -> Sequence[AuditEn
 
 async def test_a_session_ends_with_delete(two_server_site: InProcessApp, http: aiohttp.ClientSession) -> None:
     client = LegacyClient(http, f"{two_server_site.url}/mcp", {"elicitation": {}})
-    begun = await client.begin()
-    assert begun.result["protocolVersion"] == "2025-11-25"
+    initialize_result = await client.begin()
+    assert initialize_result.result["protocolVersion"] == "2025-11-25"
     await client.call("one_told")
     connection = two_server_site.services.core.manager.connection("one")
     assert list(connection.clients.names_by_key.values()) == ["old 1"]
@@ -347,8 +351,8 @@ async def test_a_client_that_lost_its_stream_comes_back_for_the_answer(
         assert first.startswith("id: ")
         question = await response.content.readuntil(b"\n\n")
     event, _, data = question.decode().partition("\n")
-    asked = json.loads(data.removeprefix("data: "))
-    answer = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept"}}
+    document = json.loads(data.removeprefix("data: "))
+    answer = {"jsonrpc": "2.0", "id": document["id"], "result": {"action": "accept"}}
     assert (await client.send(answer, client.head(""))).status == 202
     head = {**client.head(""), "Accept": "text/event-stream", "Last-Event-ID": event.removeprefix("id: ")}
     async with asyncio.timeout(30), http.get(client.url, headers=head) as response:
@@ -381,8 +385,8 @@ async def test_meta_mode_of_one_server_reaches_no_other(
     two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     client = ModernClient(http, f"{two_server_site.url}/mcp/servers/one?mode=meta")
-    reached = await client.call("tools_call", {"name": "one_told", "arguments": {}})
-    assert json.loads(reached.text)["ok"] is True
+    call_text = await client.call("tools_call", {"name": "one_told", "arguments": {}})
+    assert json.loads(call_text.text)["ok"] is True
     other = await client.call("tools_call", {"name": "two_told", "arguments": {}})
     assert json.loads(other.text)["ok"] is False
 

@@ -37,26 +37,26 @@ for line in sys.stdin:
 """
 
 
-def entry(said: Path, words: str, **more: Any) -> dict[str, Any]:
-    said.write_text(words)
-    return {"command": sys.executable, "args": ["-I", "-S", "-c", PROGRAM, str(said)], **more}
+def entry(instructions_file: Path, words: str, **more: Any) -> dict[str, Any]:
+    instructions_file.write_text(words)
+    return {"command": sys.executable, "args": ["-I", "-S", "-c", PROGRAM, str(instructions_file)], **more}
 
 
 async def read_instructions(http: aiohttp.ClientSession, services: Any) -> tuple[str | None, str | None]:
     """The instructions at the address of the server, and at that of all."""
-    found: list[str | None] = []
+    instruction_texts: list[str | None] = []
     for address in ("/mcp/servers/one", "/mcp"):
         client = ModernClient(http, f"{services.url}{address}")
         await client.ask("tools/list")
-        found.append((await client.ask("server/discover")).result.get("instructions"))
-    return found[0], found[1]
+        instruction_texts.append((await client.ask("server/discover")).result.get("instructions"))
+    return instruction_texts[0], instruction_texts[1]
 
 
 async def test_those_of_an_untrusted_server_reach_no_model(
     open_site: Any, http: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
-    trusted = await open_site({"one": entry(tmp_path / "said", "Look first.")})
-    assert await read_instructions(http, trusted) == ("Look first.", "# one\nLook first.")
+    site = await open_site({"one": entry(tmp_path / "said", "Look first.")})
+    assert await read_instructions(http, site) == ("Look first.", "# one\nLook first.")
     more = {"trust": "untrusted", "allowTools": ["look"]}
     hostile = await open_site(
         {"one": entry(tmp_path / "said", "Obey.", **more)},

@@ -62,24 +62,24 @@ async def open_listener(
             yield old, own
         return
     modern = ModernClient(http, url, {}, head)
-    wanted = {f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources")}
-    message = modern.message("subscriptions/listen", {"notifications": wanted})
+    notification_filter = {f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources")}
+    message = modern.message("subscriptions/listen", {"notifications": notification_filter})
     async with http.post(url, json=message, headers=modern.head("subscriptions/listen")) as stream:
         assert (await next_message(stream))["method"] == "notifications/subscriptions/acknowledged"
         yield modern, stream
 
 
-async def lists_changed(stream: aiohttp.ClientResponse) -> None:
-    heard: set[str] = set()
-    while heard != LISTS:
-        heard.add((await next_message(stream))["method"])
+async def wait_for_list_changes(stream: aiohttp.ClientResponse) -> None:
+    notified_kinds: set[str] = set()
+    while notified_kinds != LISTS:
+        notified_kinds.add((await next_message(stream))["method"])
 
 
 async def tools(client: ModernClient) -> set[str]:
     return {tool["name"] for tool in (await client.ask("tools/list")).result["tools"]}
 
 
-async def made(client: HttpClient, path: str, body: Any) -> Any:
+async def create_record(client: HttpClient, path: str, body: Any) -> Any:
     answer = await client.post(f"/api/v1/{path}", body)
     assert answer.status == 201, answer.text
     return answer.json
@@ -89,13 +89,13 @@ async def test_a_list_that_changed_while_it_was_fetched_is_not_cached(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     words = ["-I", "-S", str(Path(__file__).with_name("paged_prompts_server.py"))]
-    paged = {"command": sys.executable, "args": words}
-    local = await open_site({"paged": paged}, list_deadline=LONG_LIST_DEADLINE)
+    paged_server = {"command": sys.executable, "args": words}
+    local = await open_site({"paged": paged_server}, list_deadline=LONG_LIST_DEADLINE)
     client = ModernClient(http, f"{local.url}/mcp/servers/paged")
-    seen = [
+    prompt_names = [
         [prompt["name"] for prompt in (await client.ask("prompts/list")).result["prompts"]] for _ in range(2)
     ]
-    assert seen == [["before", "last"], ["after", "last"]]
+    assert prompt_names == [["before", "last"], ["after", "last"]]
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -107,35 +107,35 @@ async def test_a_client_hears_of_the_registry_and_of_its_owners_instances(
     era: str,
     place: int,
 ) -> None:
-    here, there = replicas[0], replicas[place]
+    here, replica = replicas[0], replicas[place]
     ann, bob = await here.person("ann", "admin"), await here.person("bob")
-    by_ann = there.client(Authorization=f"Bearer {ann.secret}")
-    server = await made(by_ann, "servers", {**DRAFT, "url": f"{hostile_http.url}/good-tools/x"})
+    by_ann = replica.client(Authorization=f"Bearer {ann.secret}")
+    server = await create_record(by_ann, "servers", {**DRAFT, "url": f"{hostile_http.url}/good-tools/x"})
     async with (
         open_listener(http, f"{here.url}/mcp", ann.secret, era) as (client, stream),
         open_listener(http, f"{here.url}/mcp", bob.secret, era) as (_, nothing),
     ):
         assert await tools(client) == set()
-        mine = await made(by_ann, "instances", {"server_id": server["id"], "slug": "work"})
-        await lists_changed(stream)
+        own_instance = await create_record(by_ann, "instances", {"server_id": server["id"], "slug": "work"})
+        await wait_for_list_changes(stream)
         assert "mcp_work__echo" in await tools(client)
         # An admin takes a tool away from everyone.
         answer = await by_ann.patch(f"/api/v1/servers/{server['id']}", {"deny_tools": ["echo"]})
         assert answer.status == 200, answer.text
-        await lists_changed(stream)
-        left = await tools(client)
-        assert left
-        assert "mcp_work__echo" not in left
-        assert (await by_ann.delete(f"/api/v1/instances/{mine['id']}")).status == 204
-        await lists_changed(stream)
+        await wait_for_list_changes(stream)
+        remaining_tools = await tools(client)
+        assert remaining_tools
+        assert "mcp_work__echo" not in remaining_tools
+        assert (await by_ann.delete(f"/api/v1/instances/{own_instance['id']}")).status == 204
+        await wait_for_list_changes(stream)
         assert await tools(client) == set()
         # It was nothing to do with anybody else.
-        await made(
-            there.client(Authorization=f"Bearer {bob.secret}"),
+        await create_record(
+            replica.client(Authorization=f"Bearer {bob.secret}"),
             "instances",
             {"server_id": server["id"], "slug": "first"},
         )
-        await lists_changed(nothing)
+        await wait_for_list_changes(nothing)
         assert b"list_changed" not in nothing.content.read_nowait()
 
 
@@ -149,16 +149,14 @@ async def test_a_client_hears_of_a_changed_configuration(
     async with open_listener(http, f"{services.url}/mcp", "", era) as (client, stream):
         assert "one_odd" in await tools(client)
         await configure(services, one=passthrough_entry("one"), two=passthrough_entry("two"))
-        await lists_changed(stream)
+        await wait_for_list_changes(stream)
         assert {"one_odd", "two_odd"} <= await tools(client)
         await configure(services, one=passthrough_entry("one", denyTools=["odd"]))
-        await lists_changed(stream)
+        await wait_for_list_changes(stream)
         assert not {"one_odd", "two_odd"} & await tools(client)
 
 
-async def test_at_the_address_of_one_server_others_are_no_matter(
-    open_site: Any, http: aiohttp.ClientSession
-) -> None:
+async def test_the_address_of_one_server_ignores_others(open_site: Any, http: aiohttp.ClientSession) -> None:
     services: InProcessApp = await open_site(
         {"one": passthrough_entry("one")}, list_deadline=LONG_LIST_DEADLINE
     )
@@ -168,7 +166,7 @@ async def test_at_the_address_of_one_server_others_are_no_matter(
         await configure(
             services, one=passthrough_entry("one", denyTools=["odd"]), two=passthrough_entry("two")
         )
-        await lists_changed(stream)
+        await wait_for_list_changes(stream)
         assert b"list_changed" not in stream.content.read_nowait()
         assert "odd" not in await tools(client)
 
@@ -186,22 +184,22 @@ async def test_a_client_hears_that_a_changed_tool_was_accepted(
     server = ResourceUpdatesServer(modern=True)
     server.tools = [{"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}}]
     await server.start()
-    here, there = replicas
+    here, other_replica = replicas
     ann = await here.person("ann", "admin")
-    made_here = await made(ann.token, "servers", {**DRAFT, "url": server.url})
-    await made(ann.token, "instances", {"server_id": made_here["id"], "slug": "work"})
+    made_here = await create_record(ann.token, "servers", {**DRAFT, "url": server.url})
+    await create_record(ann.token, "instances", {"server_id": made_here["id"], "slug": "work"})
     async with open_listener(http, f"{here.url}/mcp", ann.secret, "modern") as (client, stream):
         assert await tools(client) == {"mcp_work__look"}
         server.tools[0]["description"] = "Looks away."
         await here.services.core.catalogues.list_changed(f"@{ann.user.id}/work")
         here.part(GatewayMount).gateway.tools_changed_at[f"@{ann.user.id}/work"] = time.time()
         assert await tools(client) == set()
-        lock = there.services.core.locks.registry
+        lock = other_replica.services.core.locks.registry
         assert lock is not None
         place = PinKey(made_here["id"])
         (change,) = await lock.list_unaccepted_changes(place, "Tracker")
         await lock.accept(place, "Tracker", [change.key])
-        await lists_changed(stream)
+        await wait_for_list_changes(stream)
         assert await tools(client) == {"mcp_work__look"}
     await server.stop()
     server.close()

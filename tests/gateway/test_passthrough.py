@@ -95,8 +95,8 @@ async def test_a_hidden_tool_answers_like_one_that_there_is_not(
             assert one.status == other.status
             assert one.error["code"] == other.error["code"] == -32602
             # The hint names what the caller does see, by how near the name is.
-            told = (reply.error["message"].partition("\n")[0] for reply in (one, other))
-            assert next(told).replace(hidden, "X") == next(told).replace(missing, "X")
+            error_lines = (reply.error["message"].partition("\n")[0] for reply in (one, other))
+            assert next(error_lines).replace(hidden, "X") == next(error_lines).replace(missing, "X")
 
 
 async def test_a_call_that_needs_an_approval_says_so_to_the_model(
@@ -109,7 +109,7 @@ async def test_a_call_that_needs_an_approval_says_so_to_the_model(
         assert "needs an approval" in reply.text
 
 
-async def test_what_the_client_sends_along_reaches_the_server(
+async def test_the_clients_meta_reaches_the_server(
     two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -140,10 +140,10 @@ async def test_prompts_are_named_like_tools(
     two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     client = ModernClient(http, f"{two_server_site.url}/mcp")
-    listed = await client.ask("prompts/list")
-    assert [each["name"] for each in listed.result["prompts"]] == ["one_hello", "two_hello"]
-    got = await client.ask("prompts/get", {"name": "two_hello"})
-    assert got.result["messages"][0]["content"]["text"] == "hello from two"
+    response = await client.ask("prompts/list")
+    assert [each["name"] for each in response.result["prompts"]] == ["one_hello", "two_hello"]
+    prompt_response = await client.ask("prompts/get", {"name": "two_hello"})
+    assert prompt_response.result["messages"][0]["content"]["text"] == "hello from two"
     alone = ModernClient(http, f"{two_server_site.url}/mcp/servers/two")
     assert (await alone.ask("prompts/get", {"name": "hello"})).result["messages"]
     assert (await client.ask("prompts/get", {"name": "hello"})).error["code"] == -32602
@@ -153,8 +153,8 @@ async def test_a_uri_that_two_servers_have_means_one_of_them(
     two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     client = ModernClient(http, f"{two_server_site.url}/mcp")
-    listed = await client.ask("resources/list")
-    uris = [each["uri"] for each in listed.result["resources"]]
+    response = await client.ask("resources/list")
+    uris = [each["uri"] for each in response.result["resources"]]
     assert uris == ["toolyard://one/odd://same", "odd://one", "toolyard://two/odd://same", "odd://two"]
     for uri, words in (
         ("toolyard://one/odd://same", "odd://same of one"),
@@ -175,8 +175,8 @@ async def test_one_server_keeps_its_own_uris(
     two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     client = ModernClient(http, f"{two_server_site.url}/mcp/servers/one")
-    listed = await client.ask("resources/list")
-    assert [each["uri"] for each in listed.result["resources"]] == ["odd://same", "odd://one"]
+    response = await client.ask("resources/list")
+    assert [each["uri"] for each in response.result["resources"]] == ["odd://same", "odd://one"]
     missing = await client.ask("resources/read", {"uri": "none://here"})
     assert missing.error == {"code": -32602, "message": "Resource not found", "data": {"uri": "none://here"}}
     legacy = await LegacyClient(http, f"{two_server_site.url}/mcp/servers/one").ask(
@@ -202,7 +202,7 @@ async def test_completion_reaches_the_server_by_its_own_name(
 # What a client can do for servers.
 
 
-async def test_a_shared_server_is_told_what_toolyard_can_do(
+async def test_a_shared_server_gets_the_capabilities_of_toolyard(
     two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     url = f"{two_server_site.url}/mcp/servers/one"
@@ -211,18 +211,18 @@ async def test_a_shared_server_is_told_what_toolyard_can_do(
         ModernClient(http, url),
         LegacyClient(http, url),
     ):
-        told = json.loads((await client.call("told")).text)
-        assert told == {"elicitation": {"form": {}, "url": {}}}
+        document = json.loads((await client.call("told")).text)
+        assert document == {"elicitation": {"form": {}, "url": {}}}
 
 
-async def test_a_server_of_one_client_is_told_what_the_client_can_do_and_no_more(
+async def test_a_dedicated_server_gets_only_the_capabilities_of_its_client(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     site = await open_site({"one": passthrough_entry("one", sessions="per-client")})
     url = f"{site.url}/mcp/servers/one"
     can = {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}, "extensions": {"a/b": {}}}
-    told = {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
-    assert json.loads((await ModernClient(http, url, can).call("told")).text) == told
+    capabilities = {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
+    assert json.loads((await ModernClient(http, url, can).call("told")).text) == capabilities
     assert json.loads((await ModernClient(http, url).call("told")).text) == {}
     old = LegacyClient(http, url, {"sampling": {}})
     await old.begin()
@@ -278,8 +278,8 @@ async def test_a_legacy_question_reaches_a_legacy_client_within_its_call(
         assert response.content_type == "text/event-stream"
         question = await _next(response)
         assert question["method"] == "elicitation/create"
-        given = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "cancel"}}
-        assert (await client.send(given, client.head(""))).status == 202
+        client_reply = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "cancel"}}
+        assert (await client.send(client_reply, client.head(""))).status == 202
         answer = await _next(response)
     assert json.loads(answer["result"]["content"][0]["text"]) == {"action": "cancel"}
 
@@ -339,32 +339,35 @@ async def test_a_legacy_client_hears_that_the_person_is_done_at_a_url(
 ) -> None:
     client = LegacyClient(http, f"{two_server_site.url}/mcp", {"elicitation": {"url": {}}})
     await client.begin()
-    told, answer = (await client.call("one_completed")).messages
-    assert told["method"] == "notifications/elicitation/complete"
-    assert told["params"] == {"elicitationId": "e1"}
+    messages, answer = (await client.call("one_completed")).messages
+    assert messages["method"] == "notifications/elicitation/complete"
+    assert messages["params"] == {"elicitationId": "e1"}
     assert answer["result"]["content"][0]["text"] == "completed"
 
 
-async def test_a_subscription_tells_what_was_asked_for(
+async def test_a_subscription_sends_only_requested_notifications(
     two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     client = ModernClient(http, f"{two_server_site.url}/mcp")
-    wanted = {"resourceSubscriptions": ["toolyard://two/odd://same", "nobody://s"], "toolsListChanged": True}
-    message = client.message("subscriptions/listen", {"notifications": wanted})
+    notification_filter = {
+        "resourceSubscriptions": ["toolyard://two/odd://same", "nobody://s"],
+        "toolsListChanged": True,
+    }
+    message = client.message("subscriptions/listen", {"notifications": notification_filter})
     async with http.post(client.url, json=message, headers=client.head("subscriptions/listen")) as response:
         assert response.content_type == "text/event-stream"
-        acknowledged = await _next(response)
-        assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
-        assert acknowledged["params"]["notifications"] == {
+        acknowledgement = await _next(response)
+        assert acknowledgement["method"] == "notifications/subscriptions/acknowledged"
+        assert acknowledgement["params"]["notifications"] == {
             "resourceSubscriptions": ["toolyard://two/odd://same"],
             "toolsListChanged": True,
         }
-        assert acknowledged["params"]["_meta"] == {f"{META}/subscriptionId": 1}
+        assert acknowledgement["params"]["_meta"] == {f"{META}/subscriptionId": 1}
         two_server_site.part(GatewayMount).gateway.client_subscriptions.on_notification(
             "two", "local", "notifications/tools/list_changed", {}
         )
-        changed = await _next(response)
-        assert changed["method"] == "notifications/tools/list_changed"
+        list_changed = await _next(response)
+        assert list_changed["method"] == "notifications/tools/list_changed"
 
 
 async def test_a_legacy_session_hears_of_its_resource_under_its_name(
@@ -374,8 +377,8 @@ async def test_a_legacy_session_hears_of_its_resource_under_its_name(
     await client.begin()
     await client.ask("resources/subscribe", {"uri": "toolyard://one/odd://same"})
     async with http.get(client.url, headers={**client.head(""), "Accept": "text/event-stream"}) as response:
-        told = await _next(response)
-    assert told == {
+        resource_updated = await _next(response)
+    assert resource_updated == {
         "jsonrpc": "2.0",
         "method": "notifications/resources/updated",
         "params": {"uri": "toolyard://one/odd://same"},
@@ -391,13 +394,13 @@ async def _next(response: aiohttp.ClientResponse) -> Any:
             assert line, "the stream ended"
             lines += line
             if line == b"\n":
-                if found := events(lines):
-                    return found[0]
+                if sse_events := events(lines):
+                    return sse_events[0]
                 lines = b""
 
 
 @pytest.mark.parametrize("can", [{}, {"elicitation": {"form": {}}}])
-async def test_through_the_meta_tools_servers_are_told_what_the_client_can_do(
+async def test_through_the_meta_tools_servers_get_the_capabilities_of_the_client(
     open_site: Any, http: aiohttp.ClientSession, can: dict[str, Any]
 ) -> None:
     two_server_site = await open_site(
@@ -418,22 +421,25 @@ async def test_through_the_meta_tools_the_client_is_asked(
     two_server_site: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     can: dict[str, Any] = {"elicitation": {"form": {}}}
-    call, said = {"name": "one_ask", "arguments": {}}, {"action": "accept", "content": {"name": "Ann"}}
+    call, elicitation_result = (
+        {"name": "one_ask", "arguments": {}},
+        {"action": "accept", "content": {"name": "Ann"}},
+    )
     new = ModernClient(http, f"{two_server_site.url}/mcp?mode=meta", can)
-    asked = (await new.call("tools_call", call)).result
-    assert asked["inputRequests"]["input-1"]["params"]["message"] == "Who?"
-    given = {"inputResponses": {"input-1": said}, "requestState": asked["requestState"]}
-    done = await new.call("tools_call", call, **given)
-    assert json.loads(done.result["structuredContent"]["result"]) == said
+    result = (await new.call("tools_call", call)).result
+    assert result["inputRequests"]["input-1"]["params"]["message"] == "Who?"
+    retry_params = {"inputResponses": {"input-1": elicitation_result}, "requestState": result["requestState"]}
+    final_result = await new.call("tools_call", call, **retry_params)
+    assert json.loads(final_result.result["structuredContent"]["result"]) == elicitation_result
     old = LegacyClient(http, f"{two_server_site.url}/mcp?mode=meta", can)
     await old.begin()
     message = old.message("tools/call", {"name": "tools_call", "arguments": call})
     async with http.post(old.url, data=json.dumps(message).encode(), headers=old.head("")) as response:
         question = await next_message(response)
         assert question["method"] == "elicitation/create"
-        await old.send({"jsonrpc": "2.0", "id": question["id"], "result": said}, old.head(""))
+        await old.send({"jsonrpc": "2.0", "id": question["id"], "result": elicitation_result}, old.head(""))
         answer = await next_message(response)
-    assert json.loads(answer["result"]["structuredContent"]["result"]) == said
+    assert json.loads(answer["result"]["structuredContent"]["result"]) == elicitation_result
 
 
 async def test_an_untrusted_server_is_told_nothing(open_site: Any, http: aiohttp.ClientSession) -> None:
@@ -450,6 +456,6 @@ async def test_an_untrusted_server_is_told_nothing(open_site: Any, http: aiohttp
         if isinstance(client, LegacyClient):
             await client.begin()
         reply = await client.call("tools_call", {"name": "one_told", "arguments": {}})
-        told = reply.result["structuredContent"]["result"]
-        assert "{}" in told
-        assert "elicitation" not in told
+        result = reply.result["structuredContent"]["result"]
+        assert "{}" in result
+        assert "elicitation" not in result

@@ -108,8 +108,8 @@ async def test_changed_patterns_of_a_file_count_for_the_next_call(
     site = await open_site({"words": words.entry}, agents=[reader])
     caller = client(http, site, "/agents/reader")
     await warm(caller, "words_read")
-    narrowed = Agent("reader", "Reader", tools=("words_*", "!words_read"))
-    site.services.apply_agents(LoadedAgents(site.services.data_dir / "AGENTS.md", (narrowed,)))
+    agent = Agent("reader", "Reader", tools=("words_*", "!words_read"))
+    site.services.apply_agents(LoadedAgents(site.services.data_dir / "AGENTS.md", (agent,)))
     await assert_unknown(caller, "words_read")
 
 
@@ -123,8 +123,8 @@ async def test_changed_patterns_of_a_stored_agent_count_for_the_next_call(
     caller = client(http, site, "/agents/reader", ann.secret)
     await warm(caller, "words_read")
     body = {"name": "Reader", "tools": ["words_count"], "version": agent.json["version"]}
-    changed = await ann.token.patch(f"/api/v1/agents/{agent.json['stored_id']}", body)
-    assert changed.status == 200, changed.text
+    response = await ann.token.patch(f"/api/v1/agents/{agent.json['stored_id']}", body)
+    assert response.status == 200, response.text
     await assert_unknown(caller, "words_read")
 
 
@@ -142,9 +142,9 @@ async def instance_site(
     draft = {"name": "Words", "url": f"{words.listen(start_program).url}/mcp", "private_addresses": True}
     server = await root.token.post("/api/v1/servers", draft)
     assert server.status == 201, server.text
-    made = await ann.token.post("/api/v1/instances", {"server_id": server.json["id"], "slug": "words"})
-    assert made.status == 201, made.text
-    return site, root, ann, f"/api/v1/servers/{server.json['id']}", f"/api/v1/instances/{made.json['id']}"
+    response = await ann.token.post("/api/v1/instances", {"server_id": server.json["id"], "slug": "words"})
+    assert response.status == 201, response.text
+    return site, root, ann, f"/api/v1/servers/{server.json['id']}", f"/api/v1/instances/{response.json['id']}"
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ async def test_a_changed_instance_counts_for_the_next_call(
     caller = client(http, site, "", ann.secret)
     await warm(caller, "mcp_words__read")
     actor, path = (ann, instance) if is_instance else (root, server)
-    changed = await (actor.token.delete(path) if change is None else actor.token.patch(path, change))
-    assert changed.status in (200, 204), changed.text
+    policy_response = await (actor.token.delete(path) if change is None else actor.token.patch(path, change))
+    assert policy_response.status in (200, 204), policy_response.text
     await assert_unknown(caller, "mcp_words__read")
 
 
@@ -200,8 +200,8 @@ async def test_a_deleted_token_and_a_disabled_person_are_refused_in_the_next_cal
     (token,) = await site.services.database.accounts.list_tokens(ann.user.id)
     assert (await ann.browser.delete(f"/api/v1/tokens/{token.id}")).status == 204
     assert (await by_ann.call("words_read")).status == 401
-    disabled = await root.token.patch(f"/api/v1/users/{bob.user.id}", {"disabled": True})
-    assert disabled.status == 200, disabled.text
+    response = await root.token.patch(f"/api/v1/users/{bob.user.id}", {"disabled": True})
+    assert response.status == 200, response.text
     assert (await by_bob.call("words_read")).status == 401
 
 
@@ -224,9 +224,9 @@ async def test_a_revoked_approval_counts_for_the_next_call(
     ann = await site.person("ann", scope=MAY_CALL)
     caller = client(http, site, "", ann.secret)
     assert "needs an approval" in (await caller.call("words_read")).text
-    (asked,) = await site.services.database.approvals.list_pending(ann.user.id)
+    (pending,) = await site.services.database.approvals.list_pending(ann.user.id)
     remember = GrantScope(3600, "any", this_chat_only=False)
-    await site.services.chats.answer_approval(ann.user.id, asked.id, yes=True, remember=remember)
+    await site.services.chats.answer_approval(ann.user.id, pending.id, yes=True, remember=remember)
     await warm(caller, "words_read")
     (grant,) = await site.services.database.approvals.list_grants(ann.user.id, time.time())
     assert await site.services.database.approvals.revoke(ann.user.id, grant.id)

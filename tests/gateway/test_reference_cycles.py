@@ -108,12 +108,12 @@ class GarbageCollector:
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         gc.set_debug(0)
-        found = Counter(type(each).__name__ for each in gc.garbage if isinstance(each, OURS))
+        counts = Counter(type(each).__name__ for each in gc.garbage if isinstance(each, OURS))
         gc.garbage.clear()
-        return found
+        return counts
 
 
-def is_watched() -> bool:
+def watches_clients() -> bool:
     """Whether somebody looks if a client is still there."""
     return any(
         getattr(task.get_coro(), "__qualname__", "") == "DisconnectWatcher._watch_disconnect"
@@ -121,12 +121,14 @@ def is_watched() -> bool:
     )
 
 
-async def test_a_request_whose_client_hung_up(site: WaitingCallSite, collector: GarbageCollector) -> None:
+async def test_an_aborted_request_leaves_no_cycles(
+    site: WaitingCallSite, collector: GarbageCollector
+) -> None:
     client = ModernClient(site.http, f"{site.url}/mcp")
     for _ in range(ROUND_COUNT):
         call = asyncio.create_task(client.call(WAITS))
         await site.waiting()
-        await site.until(is_watched)
+        await site.until(watches_clients)
         call.cancel()
         await asyncio.wait([call])
         await site.cancelled()
@@ -143,7 +145,7 @@ async def test_a_session_that_is_over(site: WaitingCallSite, collector: GarbageC
     assert collector.finds() == {}
 
 
-async def test_a_call_that_needs_a_yes_and_nobody_can_be_asked(
+async def test_a_call_refused_without_elicitation_leaves_no_cycles(
     site: WaitingCallSite, collector: GarbageCollector
 ) -> None:
     client = ModernClient(site.http, f"{site.url}/mcp")

@@ -52,27 +52,27 @@ async def test_every_replica_takes_the_next_round(
     replicas: list[InProcessApp], http: aiohttp.ClientSession
 ) -> None:
     rounds = Rounds(http, replicas)
-    asked = await rounds.first(0)
+    first_reply = await rounds.first(0)
     # Without the answer it is asked again, wherever that is.
     for place in (1, 2, 0):
-        again = await rounds.again(place, asked, {})
-        assert again.result["inputRequests"] == asked.result["inputRequests"]
-        asked = again
+        again = await rounds.again(place, first_reply, {})
+        assert again.result["inputRequests"] == first_reply.result["inputRequests"]
+        first_reply = again
     for place in (1, 0, 2):
-        done = await rounds.again(place, asked, {"input-1": ANN})
-        assert json.loads(done.text) == ANN
-        asked = await rounds.first(0)
+        final_reply = await rounds.again(place, first_reply, {"input-1": ANN})
+        assert json.loads(final_reply.text) == ANN
+        first_reply = await rounds.first(0)
 
 
-async def test_what_the_server_tells_meanwhile_reaches_the_client(
+async def test_notifications_of_the_server_during_a_call_reach_the_client(
     replicas: list[InProcessApp], http: aiohttp.ClientSession
 ) -> None:
     rounds = Rounds(http, replicas)
-    asked = await rounds.first(0, "one_ask_on")
-    done = await rounds.again(1, asked, {"input-1": ANN}, "one_ask_on", progressToken="mine")
-    *told, answer = done.messages
-    assert [each["method"] for each in told] == ["notifications/progress"]
-    assert told[0]["params"] == {"progress": 1, "progressToken": "mine"}
+    first_reply = await rounds.first(0, "one_ask_on")
+    final_reply = await rounds.again(1, first_reply, {"input-1": ANN}, "one_ask_on", progressToken="mine")
+    *notifications, answer = final_reply.messages
+    assert [each["method"] for each in notifications] == ["notifications/progress"]
+    assert notifications[0]["params"] == {"progress": 1, "progressToken": "mine"}
     assert json.loads(answer["result"]["content"][0]["text"]) == ANN
 
 
@@ -84,8 +84,8 @@ async def test_a_call_that_fails_elsewhere_fails_with_the_same_words(
         (await rounds.again(place, await rounds.first(0, "one_ask_exit"), {"input-1": ANN}, "one_ask_exit"))
         for place in (0, 1)
     ]
-    here, there = (reply.error for reply in failures)
-    assert here == there
+    here, error_kinds = (reply.error for reply in failures)
+    assert here == error_kinds
     assert here["data"]["server"] == "one"
 
 
@@ -96,36 +96,36 @@ async def test_a_client_that_leaves_another_replica_cancels_its_call(
     wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     rounds = Rounds(http, replicas)
-    asked = await rounds.first(0, "one_ask_wait")
+    first_reply = await rounds.first(0, "one_ask_wait")
     holder = replicas[0].part(GatewayMount).gateway.remote_calls.call_host
     assert holder is not None
-    call = asyncio.create_task(rounds.again(1, asked, {"input-1": ANN}, "one_ask_wait"))
+    call = asyncio.create_task(rounds.again(1, first_reply, {"input-1": ANN}, "one_ask_wait"))
     await wait_until(lambda: bool(holder.running_rounds), 30)
     call.cancel()
     await wait_until((tmp_path / "cancelled").exists, 30)
     await wait_until(lambda: not holder.running_rounds, 30)
 
 
-async def test_where_nobody_holds_the_call_any_more_that_is_said(
+async def test_a_call_that_is_not_held_any_more_is_reported(
     replicas: list[InProcessApp], http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = Rounds(http, replicas)
-    asked = await rounds.first(0)
+    first_reply = await rounds.first(0)
     # It is there, and knows nothing of the call.
     await replicas[0].part(GatewayMount).gateway.suspended_calls.close()
-    gone = {"kind": "outcome_unknown"}
+    outcome_data = {"kind": "outcome_unknown"}
     for place in (0, 1):
-        assert (await rounds.again(place, asked, {"input-1": ANN})).error["data"] == gone
+        assert (await rounds.again(place, first_reply, {"input-1": ANN})).error["data"] == outcome_data
     # It is not there, or says nothing.
     remote_calls = replicas[1].part(GatewayMount).gateway.remote_calls
     remote_calls.host_timeout_seconds, remote_calls.heartbeat_seconds = 0.5, 0.1
-    asked = await rounds.first(0)
+    first_reply = await rounds.first(0)
 
     async def deaf(mail: object) -> None: ...
 
     monkeypatch.setattr(replicas[0].part(GatewayMount).gateway.remote_calls, "_read_messages", deaf)
-    reply = await rounds.again(1, asked, {"input-1": ANN})
-    assert (reply.error["code"], reply.error["data"]) == (-32603, gone)
+    reply = await rounds.again(1, first_reply, {"input-1": ANN})
+    assert (reply.error["code"], reply.error["data"]) == (-32603, outcome_data)
     assert "it is not known whether it was executed" in reply.error["message"]
 
 
@@ -133,11 +133,11 @@ async def test_a_replica_that_stops_says_that_its_calls_are_gone(
     replicas: list[InProcessApp], http: aiohttp.ClientSession, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     rounds = Rounds(http, replicas)
-    asked = await rounds.first(0, "one_ask_wait")
+    first_reply = await rounds.first(0, "one_ask_wait")
     services = replicas[0].services
     holder = replicas[0].part(GatewayMount).gateway.remote_calls.call_host
     assert holder is not None
-    call = asyncio.create_task(rounds.again(1, asked, {"input-1": ANN}, "one_ask_wait"))
+    call = asyncio.create_task(rounds.again(1, first_reply, {"input-1": ANN}, "one_ask_wait"))
     await wait_until(lambda: bool(holder.running_rounds), 30)
     await services.end_work()
     assert (await call).error["data"] == {"kind": "outcome_unknown"}
@@ -147,13 +147,13 @@ async def test_letters_that_cannot_be_sent_are_an_error_and_no_silence(
     replicas: list[InProcessApp], http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = Rounds(http, replicas)
-    asked = await rounds.first(0)
+    first_reply = await rounds.first(0)
 
-    async def lost(box: str, letter: bytes) -> None:
+    async def lose_message(box: str, letter: bytes) -> None:
         raise StoreError("the database is away")
 
-    monkeypatch.setattr(replicas[1].services.database.mailbox, "post", lost)
-    reply = await rounds.again(1, asked, {"input-1": ANN})
+    monkeypatch.setattr(replicas[1].services.database.mailbox, "post", lose_message)
+    reply = await rounds.again(1, first_reply, {"input-1": ANN})
     assert "the database is away" in reply.error["message"]
     # The call still waits.
-    assert json.loads((await rounds.again(2, asked, {"input-1": ANN})).text) == ANN
+    assert json.loads((await rounds.again(2, first_reply, {"input-1": ANN})).text) == ANN

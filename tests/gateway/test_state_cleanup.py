@@ -26,7 +26,7 @@ async def password_site(open_site: Any) -> InProcessApp:
     return await open_site({}, people_mode="password", list_deadline=LONG_LIST_DEADLINE, write_tools="allow")
 
 
-def kept(local: InProcessApp, text: str, *, bounded: bool = True) -> set[str]:
+def list_kept_places(local: InProcessApp, text: str, *, bounded: bool = True) -> set[str]:
     """Return the keys in memory that begin so."""
     gc.collect()
     return find_keys(local.app.state, text, bounded=bounded)
@@ -47,24 +47,24 @@ async def test_nothing_is_kept_of_instances_that_were_deleted(
     client = ModernClient(http, f"{password_site.url}/mcp", FORMS, head)
     for number in range(3):
         slug = f"i{number}"
-        made = await ada.token.post("/api/v1/instances", {"server_id": server, "slug": slug})
-        assert made.status == 201, made.text
+        response = await ada.token.post("/api/v1/instances", {"server_id": server, "slug": slug})
+        assert response.status == 201, response.text
         assert f"mcp_{slug}__grow" in str((await client.ask("tools/list")).result)
         # The server says that its list has changed, and the lists are read again.
         assert (await client.call(f"mcp_{slug}__grow")).text == "more"
         for method in ("tools/list", "resources/list", "prompts/list"):
             await client.ask(method)
-        shown = await ada.token.post(f"/api/v1/tools/mcp_{slug}__grow/call", {"arguments": {}})
-        assert shown.status == 200, shown.text
+        shown_response = await ada.token.post(f"/api/v1/tools/mcp_{slug}__grow/call", {"arguments": {}})
+        assert shown_response.status == 200, shown_response.text
         await ada.token.get("/api/v1/status")
-        assert kept(password_site, f"@{ada.user.id}/{slug}")
+        assert list_kept_places(password_site, f"@{ada.user.id}/{slug}")
         assert all(gateway.cache_sizes.values())
-        assert (await ada.token.delete(f"/api/v1/instances/{made.json['id']}")).status == 204
+        assert (await ada.token.delete(f"/api/v1/instances/{response.json['id']}")).status == 204
     await ada.token.get("/api/v1/instances")
     # The last lists of a client are kept until its next request.
     for method in ("tools/list", "resources/list"):
         await client.ask(method)
-    assert kept(password_site, f"@{ada.user.id}/", bounded=False) == set()
+    assert list_kept_places(password_site, f"@{ada.user.id}/", bounded=False) == set()
     assert not any(gateway.cache_sizes.values())
 
 
@@ -87,7 +87,7 @@ async def test_nothing_is_kept_of_chats_that_were_deleted(open_site: Any) -> Non
     for _ in range(3):
         chat = await services.chats.create("local")
         await services.chats.list_tools("local", chat.id)
-        assert kept(local, chat.id)
+        assert list_kept_places(local, chat.id)
         await services.chats.delete("local", chat.id)
         await services.chats.list_tools("local", None)
-        assert kept(local, chat.id) == set()
+        assert list_kept_places(local, chat.id) == set()

@@ -32,7 +32,7 @@ class Lines:
 
 @pytest.fixture
 async def lines(tmp_path: Path) -> Any:
-    started: list[Lines] = []
+    line_readers: list[Lines] = []
 
     async def start(servers: dict[str, Any], *words: str) -> Lines:
         write_config(tmp_path, servers)
@@ -40,11 +40,11 @@ async def lines(tmp_path: Path) -> Any:
             sys.executable, "-m", "toolyard", "stdio", *words,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment(tmp_path),
         )  # fmt: skip
-        started.append(Lines(process))
-        return started[-1]
+        line_readers.append(Lines(process))
+        return line_readers[-1]
 
     yield start
-    for each in started:
+    for each in line_readers:
         if each.process.returncode is None:
             each.process.kill()
         await each.process.wait()
@@ -70,20 +70,20 @@ async def test_it_ends_with_its_input_and_its_children_with_it(
     assert await gateway.process.stdout.read() == b""
 
 
-async def test_what_was_asked_before_the_input_ended_is_answered(lines: Any) -> None:
+async def test_requests_before_the_end_of_the_input_are_answered(lines: Any) -> None:
     gateway = await lines({"one": passthrough_entry("one")})
-    asked = [
+    requests = [
         message(1, "tools/call", {"name": "one_told"}),
         message(2, "tools/call", {"name": "one_large", "arguments": {}}),
         message(3, "ping"),
     ]
-    said, _ = await asyncio.wait_for(gateway.process.communicate(b"\n".join(asked) + b"\n"), 60)
-    answers = {answer["id"]: answer for answer in map(json.loads, said.splitlines())}
+    output, _ = await asyncio.wait_for(gateway.process.communicate(b"\n".join(requests) + b"\n"), 60)
+    answers = {answer["id"]: answer for answer in map(json.loads, output.splitlines())}
     assert answers.keys() == {1, 2, 3}
     assert answers[1]["result"]["content"][0]["text"] == "{}"
 
 
-async def test_what_is_no_message_is_answered_and_the_rest_goes_on(lines: Any) -> None:
+async def test_an_invalid_message_is_answered_and_the_rest_goes_on(lines: Any) -> None:
     gateway = await lines({"one": passthrough_entry("one")})
     assert (await gateway.ask(b"{"))["error"]["code"] == -32700
     assert (await gateway.ask(b"7"))["error"]["code"] == -32600
@@ -104,8 +104,8 @@ async def test_one_server_under_its_own_names(lines: Any) -> None:
     gateway = await lines(
         {"one": passthrough_entry("one"), "two": passthrough_entry("two")}, "--server", "two"
     )
-    listed = await gateway.ask(message(1, "tools/list"))
-    assert "odd" in {tool["name"] for tool in listed["result"]["tools"]}
+    tool_page = await gateway.ask(message(1, "tools/list"))
+    assert "odd" in {tool["name"] for tool in tool_page["result"]["tools"]}
     answer = await gateway.ask(message(2, "prompts/get", {"name": "hello"}))
     assert answer["result"]["messages"][0]["content"]["text"] == "hello from two"
 
@@ -116,7 +116,7 @@ async def test_a_server_that_there_is_not_is_told_before_anything_starts(lines: 
     assert await gateway.process.stdout.read() == b""
 
 
-async def test_lists_within_lists_are_no_messages(lines: Any) -> None:
+async def test_nested_batches_are_invalid(lines: Any) -> None:
     gateway = await lines({"one": passthrough_entry("one")})
     answer = await gateway.ask(b"[" * 900 + b"]" * 900)
     assert (answer["id"], answer["error"]["code"]) == (None, -32600)

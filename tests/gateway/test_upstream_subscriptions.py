@@ -21,11 +21,13 @@ A, B = "watched://a", "watched://b"
 
 @pytest.fixture(params=["legacy", "sessionless", "modern"])
 async def server(request: pytest.FixtureRequest) -> AsyncIterator[ResourceUpdatesServer]:
-    made = ResourceUpdatesServer(modern=request.param == "modern", sessions=request.param != "sessionless")
-    await made.start()
-    yield made
-    await made.stop()
-    made.close()
+    resource_updates_server = ResourceUpdatesServer(
+        modern=request.param == "modern", sessions=request.param != "sessionless"
+    )
+    await resource_updates_server.start()
+    yield resource_updates_server
+    await resource_updates_server.stop()
+    resource_updates_server.close()
 
 
 @pytest.fixture
@@ -86,7 +88,7 @@ async def test_a_modern_client_goes_on_hearing_after_the_server_was_restarted(
     await wait_until(lambda: not server.watching(A), 30)
 
 
-async def test_what_two_people_watch_is_given_up_with_the_last_of_them(
+async def test_a_shared_subscription_ends_with_its_last_subscriber(
     server: ResourceUpdatesServer,
     open_site: Any,
     http: aiohttp.ClientSession,

@@ -11,7 +11,7 @@ import pytest
 from tests.gateway.conftest import LegacyClient, ModernClient, next_message
 
 HIDDEN = "Delete\u202e nothing\u200b?"
-SHOWN = r"Delete\u202e nothing\u200b?"
+SHOWN_QUESTION = r"Delete\u202e nothing\u200b?"
 FORM = {
     "message": HIDDEN,
     "requestedSchema": {
@@ -26,12 +26,15 @@ FORM = {
         },
     },
 }
-SHOWN_FIELDS = {
-    "a": {"type": "string", "title": SHOWN},
-    "b": {"type": "string", "enum": [HIDDEN, "x"], "enumNames": [SHOWN, "x"]},
-    "c": {"type": "string", "oneOf": [{"const": HIDDEN, "title": SHOWN}, {"const": "x", "title": SHOWN}]},
-    "d": {"type": "array", "items": {"anyOf": [{"const": "x", "title": SHOWN}]}},
-    HIDDEN: {"type": "boolean", "title": SHOWN},
+SHOWN_FORM = {
+    "a": {"type": "string", "title": SHOWN_QUESTION},
+    "b": {"type": "string", "enum": [HIDDEN, "x"], "enumNames": [SHOWN_QUESTION, "x"]},
+    "c": {
+        "type": "string",
+        "oneOf": [{"const": HIDDEN, "title": SHOWN_QUESTION}, {"const": "x", "title": SHOWN_QUESTION}],
+    },
+    "d": {"type": "array", "items": {"anyOf": [{"const": "x", "title": SHOWN_QUESTION}]}},
+    HIDDEN: {"type": "boolean", "title": SHOWN_QUESTION},
 }
 
 
@@ -52,8 +55,10 @@ async def asking_server(request: aiohttp.web.Request) -> aiohttp.web.Response:
         case _:
             arguments = message["params"]["arguments"]
             params = arguments.get("question", FORM)
-            asked = {"q": {"method": arguments.get("method", "elicitation/create"), "params": params}}
-            result = {"resultType": "input_required", "inputRequests": asked, "requestState": "s"}
+            input_requests = {
+                "q": {"method": arguments.get("method", "elicitation/create"), "params": params}
+            }
+            result = {"resultType": "input_required", "inputRequests": input_requests, "requestState": "s"}
     return aiohttp.web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
 
@@ -88,11 +93,11 @@ async def test_hidden_characters_in_a_servers_question_are_visible(
     open_site: Any, http: aiohttp.ClientSession, asking_url: str, era: str
 ) -> None:
     local = await open_site({"one": {"url": asking_url}})
-    asked = await first_answer(era, http, f"{local.url}/mcp", {})
-    assert asked["method"] == "elicitation/create"
-    assert asked["params"]["message"] == SHOWN
-    schema = {"type": "object", "title": SHOWN, "properties": SHOWN_FIELDS}
-    assert asked["params"]["requestedSchema"] == schema
+    answer = await first_answer(era, http, f"{local.url}/mcp", {})
+    assert answer["method"] == "elicitation/create"
+    assert answer["params"]["message"] == SHOWN_QUESTION
+    schema = {"type": "object", "title": SHOWN_QUESTION, "properties": SHOWN_FORM}
+    assert answer["params"]["requestedSchema"] == schema
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
@@ -118,10 +123,10 @@ async def test_hidden_characters_in_a_sampling_request_are_visible(
 
     local = await open_site({"one": {"url": asking_url}})
     arguments = {"method": "sampling/createMessage", "question": request(HIDDEN)}
-    asked = await first_answer(era, http, f"{local.url}/mcp", arguments)
-    assert asked["method"] == "sampling/createMessage"
-    asked["params"].pop("_meta", None)
-    assert asked["params"] == request(SHOWN)
+    answer = await first_answer(era, http, f"{local.url}/mcp", arguments)
+    assert answer["method"] == "sampling/createMessage"
+    answer["params"].pop("_meta", None)
+    assert answer["params"] == request(SHOWN_QUESTION)
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
@@ -147,14 +152,14 @@ async def test_a_server_sends_no_client_to_a_page_that_chats_refuse(
     private = ("127.0.0.1:8080", "localhost", "[::1]", "2130706433", "169.254.169.254")
     for host in (*private, "router", "printer.local.", "wiki.corp.internal:8443", "nas.home.arpa"):
         assert "at a private address" in (await ask(f"http://{host}/"))["error"]["message"], host
-    asked = await ask("https://b\u00fccher.example/x")
-    assert asked["params"]["url"] == "https://xn--bcher-kva.example/x"
-    asked = await ask("https://example.com/\u202etxt.exe")
-    assert asked["params"]["url"] == "https://example.com/%E2%80%AEtxt.exe"
+    page_question = await ask("https://b\u00fccher.example/x")
+    assert page_question["params"]["url"] == "https://xn--bcher-kva.example/x"
+    page_question = await ask("https://example.com/\u202etxt.exe")
+    assert page_question["params"]["url"] == "https://example.com/%E2%80%AEtxt.exe"
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_a_question_that_nobody_could_read_is_refused(
+async def test_an_unreadable_question_is_refused(
     open_site: Any, http: aiohttp.ClientSession, asking_url: str, era: str
 ) -> None:
     local = await open_site({"one": {"url": asking_url}})

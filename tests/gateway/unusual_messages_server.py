@@ -33,8 +33,10 @@ def call(id: object, name: str, arguments: dict) -> None:
         return
     if name == "deep":
         depth = arguments["depth"]
-        nested = "[" * depth + "]" * depth
-        answer(id, f'{{"content":[{{"type":"text","text":"deep"}}],"structuredContent":{{"x":{nested}}}}}')
+        nested_json = "[" * depth + "]" * depth
+        answer(
+            id, f'{{"content":[{{"type":"text","text":"deep"}}],"structuredContent":{{"x":{nested_json}}}}}'
+        )
         return
     while name == "done" and waiting:
         answer(waiting.pop(), PLAIN)

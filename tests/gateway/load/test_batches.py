@@ -13,7 +13,7 @@ from tests.web.conftest import InProcessApp
 BATCHES = "2025-03-26"
 
 
-async def sent(client: LegacyClient, messages: Any) -> tuple[int, Any]:
+async def send_messages(client: LegacyClient, messages: Any) -> tuple[int, Any]:
     reply = await client.send(messages, client.head("tools/call"))
     return reply.status, reply.messages[0] if reply.messages else None
 
@@ -29,15 +29,17 @@ async def test_messages_that_come_together_are_answered_together(
     client = LegacyClient(http, f"{two_server_site.url}/mcp", version=BATCHES)
     if session:
         await client.begin()
-    told = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
+    notification = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
     wrong = client.message("no/such")
-    status, answers = await sent(client, [*calls(client, "one_odd", "two_told"), told, wrong])
+    status, answers = await send_messages(
+        client, [*calls(client, "one_odd", "two_told"), notification, wrong]
+    )
     assert status == 200
     by_id = {each["id"]: each for each in answers}
     assert len(answers) == len(by_id) == 3
     assert by_id.pop(wrong["id"])["error"]["code"] == -32601
-    said = [each["result"]["content"][0]["text"] for _, each in sorted(by_id.items())]
-    assert said == ["odd", '{"elicitation": {"form": {}, "url": {}}}']
+    texts = [each["result"]["content"][0]["text"] for _, each in sorted(by_id.items())]
+    assert texts == ["odd", '{"elicitation": {"form": {}, "url": {}}}']
 
 
 async def test_where_nothing_is_asked_nothing_is_answered(
@@ -45,8 +47,11 @@ async def test_where_nothing_is_asked_nothing_is_answered(
 ) -> None:
     client = LegacyClient(http, f"{two_server_site.url}/mcp", version=BATCHES)
     await client.begin()
-    told = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
-    assert await sent(client, [told, {"jsonrpc": "2.0", "id": 7, "result": {}}]) == (202, None)
+    notification = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
+    assert await send_messages(client, [notification, {"jsonrpc": "2.0", "id": 7, "result": {}}]) == (
+        202,
+        None,
+    )
 
 
 async def test_one_of_them_can_be_cancelled(
@@ -54,9 +59,9 @@ async def test_one_of_them_can_be_cancelled(
 ) -> None:
     client = LegacyClient(http, f"{two_server_site.url}/mcp", version=BATCHES)
     await client.begin()
-    waiting, odd = calls(client, "one_wait", "one_odd")
-    both = asyncio.create_task(sent(client, [waiting, odd]))
-    await client.tell("notifications/cancelled", {"requestId": waiting["id"]})
+    call_batch, odd = calls(client, "one_wait", "one_odd")
+    both = asyncio.create_task(send_messages(client, [call_batch, odd]))
+    await client.tell("notifications/cancelled", {"requestId": call_batch["id"]})
     status, answers = await both
     assert (status, [each["id"] for each in answers]) == (200, [odd["id"]])
 
@@ -67,12 +72,12 @@ async def test_other_revisions_have_no_such_thing(
 ) -> None:
     client = LegacyClient(http, f"{two_server_site.url}/mcp", version=version)
     await client.begin()
-    status, answer = await sent(client, calls(client, "one_odd"))
+    status, answer = await send_messages(client, calls(client, "one_odd"))
     assert (status, answer["error"]["code"]) == (400, -32600)
 
 
 @pytest.mark.parametrize("wrong", ["nothing", "too many", "a number", "the handshake"])
-async def test_what_is_no_batch_is_refused_whole(
+async def test_an_invalid_batch_is_refused_whole(
     two_server_site: InProcessApp, http: aiohttp.ClientSession, wrong: str
 ) -> None:
     client = LegacyClient(http, f"{two_server_site.url}/mcp", version=BATCHES)
@@ -83,5 +88,5 @@ async def test_what_is_no_batch_is_refused_whole(
         "a number": [*calls(client, "one_odd"), 3],
         "the handshake": [client.message("initialize", {"protocolVersion": BATCHES})],
     }
-    status, answer = await sent(client, messages[wrong])
+    status, answer = await send_messages(client, messages[wrong])
     assert (status, answer["error"]["code"]) == (400, -32600)

@@ -25,9 +25,9 @@ def test_a_change_announced_while_the_clock_was_ahead_is_not_fetched_for_ever() 
 def test_a_request_state_sealed_while_the_clock_was_ahead_is_refused() -> None:
     now = NOW + YEAR_SECONDS
     sealer = RequestStateSealer(clock=lambda: now)
-    sealed = sealer.seal({"round": 1}, "ann", "tools/call", {})
-    assert sealer.open(sealed, "ann", "tools/call", {}) == {"round": 1}
+    sealed_text = sealer.seal({"round": 1}, "ann", "tools/call", {})
+    assert sealer.open(sealed_text, "ann", "tools/call", {}) == {"round": 1}
     now -= YEAR_SECONDS
     with pytest.raises(RpcErrorResponse):
-        sealer.open(sealed, "ann", "tools/call", {})
+        sealer.open(sealed_text, "ann", "tools/call", {})
     assert REQUEST_STATE_SECONDS < YEAR_SECONDS

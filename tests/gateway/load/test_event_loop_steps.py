@@ -78,12 +78,12 @@ for line"""
 LONG_TEXTS = {"command": sys.executable, "args": ["-c", LISTS.replace("\nfor line", LONG_LISTS)]}
 WRITING = LISTS.replace('"object"}}', '"object"}, "annotations": {"readOnlyHint": False}}')
 LISTING = {"command": sys.executable, "args": ["-c", LISTS]}
-Watched = list[tuple[str, bool]]
+StepOwners = list[tuple[str, bool]]
 
 
-def note_threads(monkeypatch: pytest.MonkeyPatch, *functions: tuple[object, str]) -> Watched:
+def note_threads(monkeypatch: pytest.MonkeyPatch, *functions: tuple[object, str]) -> StepOwners:
     """Record each call of these functions, and whether it was made on the thread of the event loop."""
-    calls: Watched = []
+    calls: StepOwners = []
 
     def watch(owner: object, name: str) -> None:
         real: Callable[..., Any] = getattr(owner, name)
@@ -133,8 +133,8 @@ async def test_thousands_of_tools_are_encoded_a_few_at_a_time(
 
         monkeypatch.setattr(owner, "encode_fragment", count_and_encode)
         if interface == "gateway":
-            listed = (await ModernClient(http, f"{local.url}/mcp").ask("tools/list")).result["tools"]
-            assert len(listed) == 1_000
+            tools = (await ModernClient(http, f"{local.url}/mcp").ask("tools/list")).result["tools"]
+            assert len(tools) == 1_000
         else:
             paths = {"api": "tools", "agent": "agents/all/tools", "chat": f"chats/{chat}/tools"}
             items = (await client.get(f"/api/v1/{paths[interface]}")).json["items"]
@@ -165,10 +165,10 @@ async def test_long_names_templates_and_timestamps_of_a_server_are_left_out_unpr
 ) -> None:
     local = await open_site({"one": LONG_TEXTS}, list_deadline=LONG_LIST_DEADLINE)
     client = ModernClient(http, f"{local.url}/mcp")
-    listed = (await client.ask("prompts/list")).result["prompts"]
-    assert [each["name"] for each in listed] == ["one_p"]
-    listed = (await client.ask("resources/list")).result["resources"]
-    assert [each["annotations"] for each in listed] == [{"lastModified": "2026-01-01T00:00:00Z"}, {}]
+    prompts = (await client.ask("prompts/list")).result["prompts"]
+    assert [each["name"] for each in prompts] == ["one_p"]
+    prompts = (await client.ask("resources/list")).result["resources"]
+    assert [each["annotations"] for each in prompts] == [{"lastModified": "2026-01-01T00:00:00Z"}, {}]
     resource_map = ResourceMap.from_listings([], [(Server("s", HttpSpec("http://s")), TEMPLATES)])
     assert resource_map.find("x://aa") is None
     assert resource_map.find("y://a") == ("s", "y://a")
@@ -189,7 +189,7 @@ async def test_uris_are_compared_with_templates_in_a_thread(
 async def test_previews_of_servers_are_read_compared_and_encoded_in_threads(
     open_site: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    previewed = await open_site({"one": LISTING}, list_deadline=LONG_LIST_DEADLINE)
+    site = await open_site({"one": LISTING}, list_deadline=LONG_LIST_DEADLINE)
     client = (await open_site()).client()
     calls = note_threads(
         monkeypatch,
@@ -201,17 +201,17 @@ async def test_previews_of_servers_are_read_compared_and_encoded_in_threads(
     )
     draft = {
         "name": "A",
-        "url": f"{previewed.url}/mcp",
+        "url": f"{site.url}/mcp",
         "private_addresses": True,
         "choices": [{"kind": "public"}],
     }
-    made = (await client.post("/api/v1/servers?preview=true", draft)).json
-    shown = (await client.get(f"/api/v1/servers/{made['id']}/preview")).json
-    assert len(made["preview"]["tools"]) == len(shown["tools"]) == 4_000
-    assert (await client.get(f"/ui/admin/mcp/{made['id']}/contents")).status == 200
-    made = (await client.post("/api/v1/instances", {"server_id": made["id"]})).json
-    assert (await client.get(f"/api/v1/instances/{made['id']}/tools")).status == 200
-    assert (await client.get(f"/ui/admin/mcp/{made['server_id']}/changes")).status == 200
+    server = (await client.post("/api/v1/servers?preview=true", draft)).json
+    preview = (await client.get(f"/api/v1/servers/{server['id']}/preview")).json
+    assert len(server["preview"]["tools"]) == len(preview["tools"]) == 4_000
+    assert (await client.get(f"/ui/admin/mcp/{server['id']}/contents")).status == 200
+    server = (await client.post("/api/v1/instances", {"server_id": server["id"]})).json
+    assert (await client.get(f"/api/v1/instances/{server['id']}/tools")).status == 200
+    assert (await client.get(f"/ui/admin/mcp/{server['server_id']}/changes")).status == 200
     assert len({name for name, _ in calls}) == 5
     assert not any(on_loop for _, on_loop in calls)
 
@@ -275,11 +275,11 @@ async def test_a_large_result_reaches_the_client_unchanged_and_its_parts_are_enc
     open_site: Any, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = await open_site({"large": LARGE}, list_deadline=LONG_LIST_DEADLINE)
-    sent: list[int] = []
+    step_sizes: list[int] = []
     write = selector_events._SelectorSocketTransport.write  # type: ignore[attr-defined]
 
     def note_write(transport: Any, data: Any) -> None:
-        sent.append(len(data))
+        step_sizes.append(len(data))
         write(transport, data)
 
     monkeypatch.setattr(selector_events._SelectorSocketTransport, "write", note_write)  # type: ignore[attr-defined]
@@ -287,23 +287,23 @@ async def test_a_large_result_reaches_the_client_unchanged_and_its_parts_are_enc
     real = endpoint.encode_large_members
 
     async def encode(members: Any) -> Any:
-        made = await real(members)
-        encoded.append(any(type(value).__name__ == "Fragment" for value in made.values()))
-        return made
+        created_members = await real(members)
+        encoded.append(any(type(value).__name__ == "Fragment" for value in created_members.values()))
+        return created_members
 
     monkeypatch.setattr(endpoint, "encode_large_members", encode)
     # The structure cannot be shortened without violating its schema, so that it is sent in full.
     reply = await ModernClient(http, f"{local.url}/mcp").call("large_rows", {"size": 150_000})
     assert reply.result["structuredContent"] == {"rows": list(range(150_000))}
     assert encoded == [True]
-    called = await local.client().post(
+    response = await local.client().post(
         "/api/v1/tools/large_text/call",
         {"arguments": {"size": 3_000_000}},
         headers={"Accept-Encoding": "identity"},
     )
-    assert len(called.json["raw"]["content"][0]["text"]) == 3_000_000
-    assert sum(sent) > 3_000_000
-    assert max(sent) <= 1_000_000
+    assert len(response.json["raw"]["content"][0]["text"]) == 3_000_000
+    assert sum(step_sizes) > 3_000_000
+    assert max(step_sizes) <= 1_000_000
 
 
 async def test_pages_with_texts_of_servers_are_rendered_in_threads(
@@ -333,8 +333,8 @@ async def test_a_large_result_is_encoded_stored_and_shown_by_threads_on_the_page
         (responses, "render_page"),
     )
     [form] = [each for each in page.root.all("form") if each.attrs.get("data-swap") == "#try"]
-    shown = await browser.send(page, form, {"json": '{"size": 20000}'})
-    assert "rows" in shown.text
+    shown_page = await browser.send(page, form, {"json": '{"size": 20000}'})
+    assert "rows" in shown_page.text
     assert calls == [(name, False) for name in ("iter_encoded_pieces", "make_handle", "render_page")]
 
 
@@ -345,14 +345,14 @@ async def test_rows_of_thousands_of_tools_are_built_a_few_at_a_time(
     local = await open_site({"one": LISTING}, agents=[agent], list_deadline=LONG_LIST_DEADLINE)
     client = local.client()
     chat = (await client.post("/api/v1/chats", {})).json["id"]
-    explained: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     async with LoopWatch() as watch:
 
         def count_calls(owner: type, name: str) -> None:
             real = getattr(owner, name)
 
             def call(*arguments: Any) -> Any:
-                explained[watch.turns] += 1
+                counts[watch.turns] += 1
                 return real(*arguments)
 
             monkeypatch.setattr(owner, name, call)
@@ -361,8 +361,8 @@ async def test_rows_of_thousands_of_tools_are_built_a_few_at_a_time(
         count_calls(ToolSet, "find_visible")
         for path in ("/ui/admin/mcp/files/one/contents", "/ui/agents/all/tools", f"/ui/chat/{chat}/tools"):
             assert (await client.get(path)).status == 200
-    assert explained.total() >= 3 * 4_000
-    assert max(explained.values()) <= 500
+    assert counts.total() >= 3 * 4_000
+    assert max(counts.values()) <= 500
     # Tokens are estimated with the listing, which is validated in a thread.
     listing = local.part(ToolDirectory).known_listing(LOCAL_PRINCIPAL)
     assert all(each.tokens for each in listing.tools.values() if each.server_id == "one")
@@ -404,18 +404,18 @@ async def test_a_call_of_a_chat_is_compared_with_one_standing_approval_at_a_time
     executor = local.services.database.executor
     await executor.write(lambda connection: connection.execute(grants.insert(), rows))
     chat = (await client.post("/api/v1/chats", {})).json["id"]
-    compared: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     real = turn.grant_covers
     async with LoopWatch() as watch:
 
         def count(*arguments: Any) -> bool:
-            compared[watch.turns] += 1
+            counts[watch.turns] += 1
             return real(*arguments)
 
         monkeypatch.setattr(turn, "grant_covers", count)
         await client.post(f"/api/v1/chats/{chat}/runs", {"name": "one_t0", "arguments": {}})
-        await wait_until(lambda: compared.total() == 20)
-    assert max(compared.values()) <= 2
+        await wait_until(lambda: counts.total() == 20)
+    assert max(counts.values()) <= 2
 
 
 async def test_routes_are_built_in_a_thread_when_a_request_first_reaches_them(

@@ -109,8 +109,8 @@ async def test_over_standard_streams_a_client_that_does_not_read_gets_responses_
 
     def ask(id: int, method: str, **params: Any) -> None:
         assert process.stdin is not None
-        asked = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
-        process.stdin.write(json.dumps(asked).encode() + b"\n")
+        request = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+        process.stdin.write(json.dumps(request).encode() + b"\n")
 
     try:
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}
@@ -121,9 +121,9 @@ async def test_over_standard_streams_a_client_that_does_not_read_gets_responses_
         ask(3, "tools/call", name="bad_during", arguments={})
         await wait_until(marker.exists)
         logs = 0
-        while (got := json.loads(await asyncio.wait_for(process.stdout.readline(), 60))).get("id") != 3:
-            logs += got["method"] == "notifications/message"
-        assert got["result"]["content"][0]["text"] == "done"
+        while (document := json.loads(await asyncio.wait_for(process.stdout.readline(), 60))).get("id") != 3:
+            logs += document["method"] == "notifications/message"
+        assert document["result"]["content"][0]["text"] == "done"
         assert 1 <= logs <= 6  # The reader of the test itself has room for two.
     finally:
         process.kill()
@@ -133,19 +133,19 @@ async def test_over_standard_streams_a_client_that_does_not_read_gets_responses_
 # The parts.
 
 
-async def _written(stream: EventStream) -> list[Any]:
-    sent: list[bytes] = []
+async def _write_stream(stream: EventStream) -> list[Any]:
+    chunks: list[bytes] = []
 
     async def send(message: Any) -> None:
-        sent.append(message.get("body", b""))
+        chunks.append(message.get("body", b""))
 
     await stream.write_to(send)
-    return events(b"".join(sent))
+    return events(b"".join(chunks))
 
 
 @pytest.mark.parametrize("kind", [{}, {"id": "question"}], ids=["notifications", "questions"])
 @pytest.mark.parametrize("name", [None, "resumable"])
-async def test_a_stream_that_nobody_reads_keeps_few_bytes_and_the_response(
+async def test_an_unread_stream_keeps_few_bytes_and_the_response(
     name: str | None, kind: dict[str, Any]
 ) -> None:
     stream = EventStream(name, max_kept_bytes=10_000)
@@ -154,14 +154,14 @@ async def test_a_stream_that_nobody_reads_keeps_few_bytes_and_the_response(
     assert stream.kept_bytes <= 10_000
     stream.put({"id": 1, "result": {"data": "y" * 20_000}})
     stream.end()
-    messages = await _written(stream)
+    messages = await _write_stream(stream)
     assert 5 <= len(messages) <= 10
     assert messages[-1]["id"] == 1
 
 
 async def test_a_stream_that_is_read_keeps_few_bytes_for_a_client_that_returns() -> None:
     stream = EventStream("s", max_kept_bytes=10_000)
-    reading = asyncio.ensure_future(_written(stream))
+    reading = asyncio.ensure_future(_write_stream(stream))
     for _ in range(100):
         stream.put({"method": "x", "params": {"data": "y" * 1000}})
         for _ in range(5):
@@ -174,7 +174,7 @@ async def test_a_stream_that_is_read_keeps_few_bytes_for_a_client_that_returns()
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     core = build_core(Configuration({}), Settings(), data_dir=tmp_path)
-    made = Gateway(
+    gateway = Gateway(
         core.manager,
         core.tool_directory,
         core.call_path,
@@ -182,8 +182,8 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
         core.name_assigner,
         core.locks,
     )
-    yield made
-    await made.close()
+    yield gateway
+    await gateway.close()
     await core.close()
 
 
@@ -204,8 +204,8 @@ async def test_unread_responses_of_one_person_use_bounded_memory_in_all_sessions
     sessions = HttpSessions()
     ben = leave_unread(begin(sessions, gateway, "ben"), MEBIBYTE_BYTES)
     ann = [leave_unread(begin(sessions, gateway, "ann"), 4 * MEBIBYTE_BYTES) for _ in range(10)]
-    kept = [is_there() for is_there in ann]
-    assert kept == [False] * 3 + [True] * 7  # 32 MiB hold seven with their framing.
+    open_sessions = [is_there() for is_there in ann]
+    assert open_sessions == [False] * 3 + [True] * 7  # 32 MiB hold seven with their framing.
     assert ben()
     huge = leave_unread(begin(sessions, gateway, "ann"), 33 * MEBIBYTE_BYTES)
     assert huge()

@@ -28,14 +28,14 @@ SERVER_COUNT = 6
 @pytest.fixture
 async def many_servers() -> AsyncIterator[tuple[dict[str, Any], list[str]]]:
     """Entries of many legacy servers, and a list: tools added to it are part of every server's next list."""
-    added: list[str] = []
+    server_names: list[str] = []
 
     async def answer(request: aiohttp.web.Request) -> aiohttp.web.Response:
         message = await request.json()
         if "id" not in message:
             return aiohttp.web.Response(status=202)
         result: dict[str, Any] = {"tools": [tool(f"t{n}") for n in range(TOOLS_PER_SERVER)]}
-        result["tools"] += map(tool, added)
+        result["tools"] += map(tool, server_names)
         if message["method"] == "initialize":
             version = message["params"]["protocolVersion"]
             result = {
@@ -52,19 +52,19 @@ async def many_servers() -> AsyncIterator[tuple[dict[str, Any], list[str]]]:
     await aiohttp.web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     entry = {"protocol": "legacy", "cache": {"ttl": 0}}
-    yield {f"s{n}": {"url": f"{url}/s{n}/mcp", **entry} for n in range(SERVER_COUNT)}, added
+    yield {f"s{n}": {"url": f"{url}/s{n}/mcp", **entry} for n in range(SERVER_COUNT)}, server_names
     await runner.cleanup()
 
 
 async def test_the_pages_of_a_list_belong_to_the_list_of_the_first_page(
     many_servers: tuple[dict[str, Any], list[str]], open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    entries, added = many_servers
+    entries, server_names = many_servers
     services: InProcessApp = await open_site(entries, list_deadline=LONG_LIST_DEADLINE)
     client = ModernClient(http, f"{services.url}/mcp?mode=direct")
     first = (await client.ask("tools/list")).result
     # These would move the tools after them to other pages.
-    added.extend(f"a{number}" for number in range(20))
+    server_names.extend(f"a{number}" for number in range(20))
     rest = (await client.ask("tools/list", {"cursor": first["nextCursor"]})).result
     names = [each["name"] for page in (first, rest) for each in page["tools"]]
     own = [name for name in names if name.startswith("s")]

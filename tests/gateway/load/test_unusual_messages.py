@@ -40,8 +40,8 @@ async def test_a_call_at_the_address_of_a_dead_server_says_why(
 async def test_prompts_without_a_name_are_left_out(
     services: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
-    listed = await ModernClient(http, f"{services.url}/mcp").ask("prompts/list")
-    assert [each["name"] for each in listed.result["prompts"]] == ["one_hello", "strange_plain"]
+    prompts = await ModernClient(http, f"{services.url}/mcp").ask("prompts/list")
+    assert [each["name"] for each in prompts.result["prompts"]] == ["one_hello", "strange_plain"]
 
 
 async def test_no_uri_takes_long_to_be_placed(services: InProcessApp, http: aiohttp.ClientSession) -> None:
@@ -70,19 +70,19 @@ async def test_a_mirrored_parameter_must_agree_with_its_header(
 
 
 @pytest.mark.parametrize("depth", [200, 500, 975])
-async def test_what_nests_deeply_passes_both_ways(
+async def test_deeply_nested_values_pass_both_ways(
     services: InProcessApp, http: aiohttp.ClientSession, depth: int
 ) -> None:
-    nested = "[" * depth + "]" * depth
+    nested_json = "[" * depth + "]" * depth
     for client in (ModernClient(http, f"{services.url}/mcp"), LegacyClient(http, f"{services.url}/mcp")):
-        for name, argument in (("strange_deep", str(depth)), ("strange_echo", nested)):
+        for name, argument in (("strange_deep", str(depth)), ("strange_echo", nested_json)):
             params = {"name": name, "arguments": {"depth": 0}}
             text = json.dumps(client.message("tools/call", params)).replace('h": 0', f'h": {argument}')
             head = client.head("tools/call", params)
             # Not read here: that has its limits too.
             async with http.post(client.url, data=text.encode(), headers=head) as response:
                 body = await response.text()
-            assert (nested if name == "strange_deep" else '"text":"done"') in body
+            assert (nested_json if name == "strange_deep" else '"text":"done"') in body
 
 
 async def test_an_event_that_has_no_number_is_of_no_stream(
@@ -109,9 +109,9 @@ async def test_any_number_of_calls_waits_in_one_session(services: InProcessApp) 
         await client.call("strange_echo")
         params, head = {"name": "strange_wait", "arguments": {}}, client.head("tools/call")
         calls = [json.dumps(client.message("tools/call", params)).encode() for _ in range(many)]
-        begun = await asyncio.gather(*(http.post(client.url, data=call, headers=head) for call in calls))
+        results = await asyncio.gather(*(http.post(client.url, data=call, headers=head) for call in calls))
         await client.call("strange_done")
-        bodies = await asyncio.gather(*(each.read() for each in begun))
+        bodies = await asyncio.gather(*(each.read() for each in results))
     assert sum(b'"text":"done"' in body for body in bodies) == many
 
 

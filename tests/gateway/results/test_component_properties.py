@@ -34,19 +34,19 @@ JSON = st.recursive(
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=3))
 def test_a_state_opens_for_the_same_request_in_any_round(params: dict[str, Any]) -> None:
     sealer = RequestStateSealer()
-    sealed = sealer.seal({"a": 1}, "ann", "tools/call", {**params, "_meta": 1})
-    again = {**params, "_meta": 2, "requestState": sealed, "inputResponses": {}}
-    assert sealer.open(sealed, "ann", "tools/call", again) == {"a": 1}
+    sealed_text = sealer.seal({"a": 1}, "ann", "tools/call", {**params, "_meta": 1})
+    again = {**params, "_meta": 2, "requestState": sealed_text, "inputResponses": {}}
+    assert sealer.open(sealed_text, "ann", "tools/call", again) == {"a": 1}
 
 
 def test_a_state_opens_for_nothing_else() -> None:
     sealer = RequestStateSealer()
-    sealed = sealer.seal({}, "ann", "tools/call", {"name": "x"})
+    sealed_text = sealer.seal({}, "ann", "tools/call", {"name": "x"})
     for principal, method, params, text in (
-        ("ben", "tools/call", {"name": "x"}, sealed),
-        ("ann", "prompts/get", {"name": "x"}, sealed),
-        ("ann", "tools/call", {"name": "y"}, sealed),
-        ("ann", "tools/call", {"name": "x"}, sealed + "="),
+        ("ben", "tools/call", {"name": "x"}, sealed_text),
+        ("ann", "prompts/get", {"name": "x"}, sealed_text),
+        ("ann", "tools/call", {"name": "y"}, sealed_text),
+        ("ann", "tools/call", {"name": "x"}, sealed_text + "="),
         ("ann", "tools/call", {"name": "x"}, "ä"),
         ("ann", "tools/call", {"name": "x"}, 7),
         ("ann", "tools/call", {"name": "x"}, ""),
@@ -54,18 +54,18 @@ def test_a_state_opens_for_nothing_else() -> None:
         with pytest.raises(RpcErrorResponse):
             sealer.open(text, principal, method, params)
     with pytest.raises(RpcErrorResponse):
-        RequestStateSealer().open(sealed, "ann", "tools/call", {"name": "x"})
+        RequestStateSealer().open(sealed_text, "ann", "tools/call", {"name": "x"})
 
 
 def test_a_state_expires_and_replicas_share_it() -> None:
     now = [1000.0]
     one, other = (RequestStateSealer(b"k" * 32, lambda: now[0]) for _ in range(2))
-    sealed = one.seal({}, "ann", "m", {})
+    sealed_state = one.seal({}, "ann", "m", {})
     now[0] += REQUEST_STATE_SECONDS - 1
-    assert other.open(sealed, "ann", "m", {}) == {}
+    assert other.open(sealed_state, "ann", "m", {}) == {}
     now[0] += 2
     with pytest.raises(RpcErrorResponse, match="expired"):
-        other.open(sealed, "ann", "m", {})
+        other.open(sealed_state, "ann", "m", {})
 
 
 # Pages.
@@ -73,16 +73,16 @@ def test_a_state_expires_and_replicas_share_it() -> None:
 
 @given(st.lists(st.integers(), max_size=50), st.integers(1, 7))
 def test_pages_hold_every_entry_once_and_in_order(items: list[int], size: int) -> None:
-    found: list[int] = []
+    sizes: list[int] = []
     params: dict[str, Any] = {}
     while True:
         one = paginate_items("x", items, params, size)
         assert len(one["x"]) <= max(size, len(items) if not params else size)
-        found += one["x"]
+        sizes += one["x"]
         if "nextCursor" not in one:
             break
         params = {"cursor": one["nextCursor"]}
-    assert found == items
+    assert sizes == items
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "YXQgLTE=", "YXQgMTIzNDU2Nzg5MDEy", 7, {}])
@@ -99,29 +99,29 @@ URIS = st.lists(st.sampled_from(["a:1", "a:2", "b:1", "toolyard://one/a:1"]), ma
 @given(URIS, URIS)
 def test_every_listed_uri_leads_to_the_resource_that_it_is_listed_for(one: list[str], two: list[str]) -> None:
     servers = [Server(name, HttpSpec("http://x")) for name in ("one", "two")]
-    named = zip(servers, (one, two), strict=True)
-    lists = [(server, [{"uri": uri, "name": server.id} for uri in uris]) for server, uris in named]
+    named_servers = zip(servers, (one, two), strict=True)
+    lists = [(server, [{"uri": uri, "name": server.id} for uri in uris]) for server, uris in named_servers]
     places = ResourceMap.from_listings(lists, [])
     assert len({each["uri"] for each in places.exposed_resources}) == len(one) + len(two)
     for each in places.exposed_resources:
-        found = places.find(each["uri"])
-        assert found is not None
-        assert found[0] == each["name"]
-        assert found[1] in (one if each["name"] == "one" else two)
+        place = places.find(each["uri"])
+        assert place is not None
+        assert place[0] == each["name"]
+        assert place[1] in (one if each["name"] == "one" else two)
 
 
 # Streams.
 
 
-async def collected(stream: EventStream, **options: Any) -> bytes:
-    sent: list[bytes] = []
+async def collect_stream(stream: EventStream, **options: Any) -> bytes:
+    chunks: list[bytes] = []
 
     async def send(message: Any) -> None:
-        sent.append(message.get("body", b""))
+        chunks.append(message.get("body", b""))
 
     async with asyncio.timeout(30):
         await stream.write_to(send, **options)
-    return b"".join(sent)
+    return b"".join(chunks)
 
 
 async def test_a_slow_reader_loses_notifications_and_no_answer() -> None:
@@ -130,19 +130,19 @@ async def test_a_slow_reader_loses_notifications_and_no_answer() -> None:
         stream.put({"method": "notifications/progress", "params": {"progress": number}})
     stream.put({"id": 1, "result": {}})
     stream.end()
-    body = await collected(stream)
+    body = await collect_stream(stream)
     assert body.count(b"data: ") < 1100
     assert body.endswith(b'data: {"id":1,"result":{}}\n\n')
 
 
-async def test_a_reader_that_comes_back_gets_what_it_missed() -> None:
+async def test_a_reader_that_reconnects_gets_the_missed_events() -> None:
     stream = EventStream("s")
     for number in range(3):
         stream.put({"id": number})
     stream.end()
-    first = await collected(stream)
+    first = await collect_stream(stream)
     assert first.startswith(b"id: s/0\nretry: ")
-    again = await collected(stream, after=1)
+    again = await collect_stream(stream, after=1)
     assert b"".join(again.split()) == b'id:s/2data:{"id":1}id:s/3data:{"id":2}'
 
 
@@ -150,7 +150,7 @@ async def test_a_reader_that_comes_back_gets_what_it_missed() -> None:
 
 
 @given(JSON, st.integers())
-def test_what_is_written_reads_as_what_it_was(value: Any, other: int) -> None:
+def test_written_events_are_read_back(value: Any, other: int) -> None:
     assert decode(encode({"a": [encode_fragment(value)], "b": other})) == {"a": [value], "b": other}
     assert json.loads(encode(encode_fragment(2**70))) == 2**70
 
@@ -158,25 +158,25 @@ def test_what_is_written_reads_as_what_it_was(value: Any, other: int) -> None:
 # What servers say unasked.
 
 
-async def test_what_a_server_says_is_for_the_principal_on_whose_connection_it_says_it() -> None:
+async def test_messages_of_a_server_are_for_the_principal_of_their_connection() -> None:
     servers = [Server("own", HttpSpec("http://x")), Server("common", HttpSpec("http://x"), shared=True)]
     manager = ConnectionManager(servers)
     hub = ClientSubscriptions(manager)
-    told: list[tuple[str, str]] = []
+    notifications: list[tuple[str, str]] = []
     for name in ("ann", "ben"):
         watch = Subscription(
-            Principal(name), lambda _: True, lambda method, _, name=name: told.append((name, method))
+            Principal(name), lambda _: True, lambda method, _, name=name: notifications.append((name, method))
         )
         watch.kinds.add("tools")
         hub.add(watch)
-    changed = "notifications/tools/list_changed"
-    hub.on_notification("own", "ann", changed, {})
-    assert told == [("ann", changed)]
-    told.clear()
-    hub.on_notification("common", "local", changed, {})
-    assert sorted(told) == [("ann", changed), ("ben", changed)]
-    told.clear()
+    list_changed = "notifications/tools/list_changed"
+    hub.on_notification("own", "ann", list_changed, {})
+    assert notifications == [("ann", list_changed)]
+    notifications.clear()
+    hub.on_notification("common", "local", list_changed, {})
+    assert sorted(notifications) == [("ann", list_changed), ("ben", list_changed)]
+    notifications.clear()
     hub.on_notification("own", "ann", "notifications/prompts/list_changed", {})
-    assert told == []
+    assert notifications == []
     await hub.close()
     await manager.close_all()

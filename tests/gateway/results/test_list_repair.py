@@ -39,18 +39,18 @@ async def test_a_client_that_checks_everything_reads_everything(
         "node", str(READER), services.url + path, env={**os.environ, "NODE_PATH": str(NODE.parent)},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    printed, errors = await asyncio.wait_for(process.communicate(), 90)
+    stdout, errors = await asyncio.wait_for(process.communicate(), 90)
     assert process.returncode == 0, errors.decode()
-    seen = json.loads(printed)
-    assert {f"{prefix}{name}" for name in TOOLS} <= set(seen["tools"])
-    assert seen["called"] == seen["tools"]
-    assert {"sloppy://one", "two"} <= set(seen["resources"])
-    assert "sloppy://{x}" in seen["templates"]
-    assert {f"{prefix}ask", f"{prefix}plain"} <= set(seen["prompts"])
-    assert seen["server"] == "toolyard"
+    document = json.loads(stdout)
+    assert {f"{prefix}{name}" for name in TOOLS} <= set(document["tools"])
+    assert document["called"] == document["tools"]
+    assert {"sloppy://one", "two"} <= set(document["resources"])
+    assert "sloppy://{x}" in document["templates"]
+    assert {f"{prefix}ask", f"{prefix}plain"} <= set(document["prompts"])
+    assert document["server"] == "toolyard"
 
 
-async def test_a_modern_client_gets_what_its_revision_has(
+async def test_a_modern_client_gets_the_features_of_its_revision(
     services: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     client = ModernClient(http, f"{services.url}/mcp/servers/sloppy")
@@ -62,7 +62,7 @@ async def test_a_modern_client_gets_what_its_revision_has(
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"])
-async def test_a_legacy_client_gets_what_its_revision_has(
+async def test_a_legacy_client_gets_the_features_of_its_revision(
     services: InProcessApp, http: aiohttp.ClientSession, version: str
 ) -> None:
     client = LegacyClient(http, f"{services.url}/mcp/servers/sloppy", version=version)
@@ -71,10 +71,10 @@ async def test_a_legacy_client_gets_what_its_revision_has(
     assert (await client.call("listed")).result == {"content": [words]}
     assert (await client.call("pictured")).result == {"content": [PICTURE, words]}
     assert "structuredContent" not in (await client.call("silent")).result
-    told = [LINK] if version >= "2025-06-18" else [{"type": "text", "text": json.dumps(LINK)}]
-    assert (await client.call("link")).result["content"] == told
+    link_content = [LINK] if version >= "2025-06-18" else [{"type": "text", "text": json.dumps(LINK)}]
+    assert (await client.call("link")).result["content"] == link_content
     prompt = (await client.ask("prompts/get", {"name": "ask"})).result
-    assert [each["content"] for each in prompt["messages"]] == told
+    assert [each["content"] for each in prompt["messages"]] == link_content
     (sound,) = (await client.call("sound")).result["content"]
     if version >= "2025-03-26":
         assert sound == SOUND
@@ -83,7 +83,7 @@ async def test_a_legacy_client_gets_what_its_revision_has(
         assert sound["resource"]["mimeType"] == "audio/wav"
 
 
-def test_what_is_well_formed_is_the_very_same() -> None:
+def test_well_formed_lists_are_returned_unchanged() -> None:
     fine = {"name": "fine", **TOOLS["fine"]}
     assert repair_tool(fine, MODERN) is fine
     assert repair_tool(fine, LEGACY) is fine
@@ -91,19 +91,19 @@ def test_what_is_well_formed_is_the_very_same() -> None:
     assert repair_list("prompts/list", prompts)[0] is prompts[0]
 
 
-def test_what_is_not_is_left_out_or_said_properly() -> None:
-    made = {name: repair_tool({"name": name, **rest}, LEGACY) for name, rest in TOOLS.items()}
-    assert made["schemaless"] == {"name": "schemaless", "inputSchema": {"type": "object"}}
-    assert made["nulls"] == {"name": "nulls", "inputSchema": {"type": "object"}}
-    assert made["kinds"] == {
+def test_malformed_items_are_omitted_or_repaired() -> None:
+    repaired_tools = {name: repair_tool({"name": name, **rest}, LEGACY) for name, rest in TOOLS.items()}
+    assert repaired_tools["schemaless"] == {"name": "schemaless", "inputSchema": {"type": "object"}}
+    assert repaired_tools["nulls"] == {"name": "nulls", "inputSchema": {"type": "object"}}
+    assert repaired_tools["kinds"] == {
         "name": "kinds",
         "inputSchema": {"type": "object"},
         "annotations": {"openWorldHint": True},
         "icons": [{"src": "data:,"}],
         "execution": {},
     }
-    assert made["booleans"]["inputSchema"]["properties"] == {"a": {}, "b": {"not": {}}, "c": {}}
-    assert made["listed"] == {"name": "listed", "inputSchema": {"type": "object"}}
+    assert repaired_tools["booleans"]["inputSchema"]["properties"] == {"a": {}, "b": {"not": {}}, "c": {}}
+    assert repaired_tools["listed"] == {"name": "listed", "inputSchema": {"type": "object"}}
     assert repair_list("resources/list", [{"uri": "a:b", "size": None, "icons": [3]}, {"uri": 3}]) == [
         {"uri": "a:b", "icons": [], "name": "a:b"}
     ]

@@ -25,7 +25,7 @@ from toolyard.store.sql.tables import results
 from toolyard.types.account import Right, TokenScope
 
 LONG_RESULT_CHARACTERS = 150_000
-MADE_UP = "toolyard://results/r0123456789abcdef0123"
+UNKNOWN_RESOURCE = "toolyard://results/r0123456789abcdef0123"
 
 
 async def client(http: aiohttp.ClientSession, url: str, version: str, **head: str) -> ModernClient:
@@ -36,17 +36,17 @@ async def client(http: aiohttp.ClientSession, url: str, version: str, **head: st
     return old
 
 
-async def read(who: ModernClient, uri: str) -> dict[str, Any]:
-    (found,) = (await who.ask("resources/read", {"uri": uri})).result["contents"]
-    assert found["uri"] == uri
-    return found
+async def read(client: ModernClient, uri: str) -> dict[str, Any]:
+    (content,) = (await client.ask("resources/read", {"uri": uri})).result["contents"]
+    assert content["uri"] == uri
+    return content
 
 
 def uri_in(reply: Reply) -> str:
     """The address that the text names, for whoever does not see links."""
-    found = re.search(r"resources/read of (\S+) reads", json.dumps(reply.result["content"]))
-    assert found is not None
-    return found[1]
+    match = re.search(r"resources/read of (\S+) reads", json.dumps(reply.result["content"]))
+    assert match is not None
+    return match[1]
 
 
 @pytest.fixture
@@ -135,8 +135,8 @@ async def test_a_large_file_is_read_by_its_link(
 ) -> None:
     here = await client(http, f"{large.url}/mcp/servers/large", version)
     reply = await here.call("file", {"size": LONG_RESULT_CHARACTERS})
-    said, about, link = reply.result["content"]
-    assert said["text"] == "see"
+    content, about, link = reply.result["content"]
+    assert content["text"] == "see"
     assert re.search(r"large://f: application/zip, 150,000 bytes, sha256 [0-9a-f]{16};", about["text"])
     assert (link["mimeType"], link["size"]) == ("application/zip", LONG_RESULT_CHARACTERS)
     whole = await read(here, link["uri"])
@@ -149,7 +149,7 @@ async def test_a_large_file_is_read_by_its_link(
     }
 
 
-async def test_what_fits_passes_as_it_came(large: InProcessApp, http: aiohttp.ClientSession) -> None:
+async def test_short_results_pass_unchanged(large: InProcessApp, http: aiohttp.ClientSession) -> None:
     here = ModernClient(http, f"{large.url}/mcp")
     for tool, size in (("text", 64_000), ("file", 40_000), ("picture", 5_000_000), ("promised", 60_000)):
         content = (await here.call(f"large_{tool}", {"size": size})).result["content"]
@@ -180,7 +180,7 @@ async def test_a_promised_text_is_shortened_in_its_place(
     assert (await read(here, result["content"][1]["uri"]))["text"] == words(LONG_RESULT_CHARACTERS)
 
 
-async def test_what_cannot_be_shortened_and_is_promised_stays(
+async def test_results_that_cannot_be_shortened_stay_whole_if_a_schema_promises_them(
     large: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     result = (
@@ -190,12 +190,14 @@ async def test_what_cannot_be_shortened_and_is_promised_stays(
     assert result["structuredContent"] == {"rows": list(range(LONG_RESULT_CHARACTERS))}
 
 
-async def test_what_nobody_promised_is_a_link(large: InProcessApp, http: aiohttp.ClientSession) -> None:
+async def test_results_without_a_schema_become_links(
+    large: InProcessApp, http: aiohttp.ClientSession
+) -> None:
     here = ModernClient(http, f"{large.url}/mcp")
     result = (await here.call("large_loose", {"size": LONG_RESULT_CHARACTERS})).result
     assert "structuredContent" not in result
-    said, about, link = result["content"]
-    assert said["text"] == "some rows"
+    content, about, link = result["content"]
+    assert content["text"] == "some rows"
     assert "structured content" in about["text"]
     assert json.loads((await read(here, link["uri"]))["text"]) == {
         "rows": list(range(LONG_RESULT_CHARACTERS))
@@ -209,14 +211,14 @@ async def test_the_meta_tools_say_the_handle_and_link_it(
     large: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     here = ModernClient(http, f"{large.url}/mcp?mode=meta")
-    called = {"name": "large_text", "arguments": {"size": LONG_RESULT_CHARACTERS}}
-    reply = await here.call("tools_call", called)
+    call_params = {"name": "large_text", "arguments": {"size": LONG_RESULT_CHARACTERS}}
+    reply = await here.call("tools_call", call_params)
     handle = json.loads(reply.text)["handle"]
     (_, link) = reply.result["content"]
     assert link["uri"] == f"toolyard://results/{handle}"
     assert (await read(here, link["uri"]))["text"] == words(LONG_RESULT_CHARACTERS)
     old = await client(http, f"{large.url}/mcp?mode=meta", "2025-03-26")
-    assert len((await old.call("tools_call", called)).result["content"]) == 1
+    assert len((await old.call("tools_call", call_params)).result["content"]) == 1
 
 
 @pytest.mark.parametrize(("tool", "size"), [("file", 3_000), ("picture", 5_000_001)])
@@ -270,7 +272,7 @@ async def test_an_untrusted_servers_text_stays_fenced(open_site: Any, http: aioh
 
 @pytest.mark.parametrize("version", ERAS)
 @pytest.mark.parametrize("address", ["mcp", "mcp/servers/large", "mcp/servers/one"])
-async def test_what_is_anothers_expired_or_made_up_is_like_any_unknown_resource(
+async def test_foreign_expired_and_invented_handles_are_unknown_resources(
     open_site: Any, http: aiohttp.ClientSession, version: str, address: str
 ) -> None:
     services = await open_site({"large": LARGE, "one": passthrough_entry("one")}, people_mode="password")
@@ -282,18 +284,18 @@ async def test_what_is_anothers_expired_or_made_up_is_like_any_unknown_resource(
     assert (await read(anns, uri))["text"] == words(LONG_RESULT_CHARACTERS)
     bobs = await client(http, f"{services.url}/{address}", version, **bob)
 
-    async def refused(who: ModernClient, uri: str) -> Any:
-        reply = await who.ask("resources/read", {"uri": uri})
+    async def read_refusal(client: ModernClient, uri: str) -> Any:
+        reply = await client.ask("resources/read", {"uri": uri})
         return reply.status, json.loads(json.dumps(reply.error).replace(uri, "URI"))
 
-    unknown = await refused(bobs, "toolyard://nothing")
-    assert await refused(bobs, uri) == unknown
-    assert await refused(bobs, f"{uri}?offset=5") == unknown
-    assert await refused(bobs, MADE_UP) == unknown
-    assert await refused(bobs, f"{uri}/../x") == unknown
+    unknown = await read_refusal(bobs, "toolyard://nothing")
+    assert await read_refusal(bobs, uri) == unknown
+    assert await read_refusal(bobs, f"{uri}?offset=5") == unknown
+    assert await read_refusal(bobs, UNKNOWN_RESOURCE) == unknown
+    assert await read_refusal(bobs, f"{uri}/../x") == unknown
     executor = services.services.database.executor
     await executor.write(lambda connection: connection.execute(results.update().values(expires_at=1.0)))
-    assert await refused(anns, uri) == await refused(anns, "toolyard://nothing")
+    assert await read_refusal(anns, uri) == await read_refusal(anns, "toolyard://nothing")
 
 
 async def test_a_token_for_one_server_reads_nothing_of_another(
@@ -329,8 +331,8 @@ async def test_a_server_without_resources_has_an_empty_list_of_them(
     large: InProcessApp, http: aiohttp.ClientSession
 ) -> None:
     here = await client(http, f"{large.url}/mcp/servers/large", "2025-11-25")
-    offered = (await here.begin()).result["capabilities"]
-    assert offered["resources"] == {}
+    capabilities = (await here.begin()).result["capabilities"]
+    assert capabilities["resources"] == {}
     assert (await here.ask("resources/list")).result["resources"] == []
     assert (await here.ask("resources/templates/list")).result["resourceTemplates"] == []
     assert (await here.ask("resources/read", {"uri": "x://y"})).error["code"] == -32602
@@ -342,8 +344,8 @@ async def test_a_server_that_is_called_results_keeps_its_resources(
 ) -> None:
     services = await open_site({"results": passthrough_entry("results"), "one": passthrough_entry("one")})
     here = ModernClient(http, f"{services.url}/mcp")
-    found = await here.ask("resources/read", {"uri": "toolyard://results/odd://same"})
-    assert found.result["contents"][0]["text"] == "odd://same of results"
+    response = await here.ask("resources/read", {"uri": "toolyard://results/odd://same"})
+    assert response.result["contents"][0]["text"] == "odd://same of results"
 
 
 async def test_a_toolyard_behind_a_toolyard_is_read(open_site: Any, http: aiohttp.ClientSession) -> None:
@@ -358,7 +360,7 @@ async def test_a_toolyard_behind_a_toolyard_is_read(open_site: Any, http: aiohtt
 
 async def test_any_replica_reads_it(open_site: Any, http: aiohttp.ClientSession, postgres_url: str) -> None:
     settings = {"database_url": postgres_url, "secret_key": "a key for tests, long enough"}
-    here, there = [await open_site({"large": LARGE}, **settings) for _ in range(2)]
+    here, sites = [await open_site({"large": LARGE}, **settings) for _ in range(2)]
     for tool, kind, whole in (
         ("text", "text", words(LONG_RESULT_CHARACTERS)),
         ("file", "blob", data(LONG_RESULT_CHARACTERS)),
@@ -368,4 +370,4 @@ async def test_any_replica_reads_it(open_site: Any, http: aiohttp.ClientSession,
                 f"large_{tool}", {"size": LONG_RESULT_CHARACTERS}
             )
         )
-        assert (await read(ModernClient(http, f"{there.url}/mcp"), uri))[kind] == whole
+        assert (await read(ModernClient(http, f"{sites.url}/mcp"), uri))[kind] == whole

@@ -31,29 +31,29 @@ async def run(client: str, *where: str) -> Any:
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env={**os.environ, "SDK_MODE": mode},
     )  # fmt: skip
     try:
-        printed, errors = await asyncio.wait_for(process.communicate(), 240)
+        stdout, errors = await asyncio.wait_for(process.communicate(), 240)
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
     assert process.returncode == 0, errors.decode()
-    return json.loads(printed)
+    return json.loads(stdout)
 
 
 def check(seen: Any) -> None:
     whole = {"text": words(300_000), "promised": words(300_000), "file": data(300_000)}
-    for tool, found in seen.items():
-        assert found["kind"] == ("blob" if tool == "file" else "text")
-        assert found["size"] == 300_000
-        assert found["sha256"] == sha256(whole.pop(tool).encode()).hexdigest()
-        assert found["sent"] < 150_000
+    for tool, finding in seen.items():
+        assert finding["kind"] == ("blob" if tool == "file" else "text")
+        assert finding["size"] == 300_000
+        assert finding["sha256"] == sha256(whole.pop(tool).encode()).hexdigest()
+        assert finding["sent"] < 150_000
     assert not whole
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_over_http(serve: Any, client: str) -> None:
-    served = await serve({"large": LARGE})
-    check(await run(client, "http", f"{served.url}/mcp"))
+    site = await serve({"large": LARGE})
+    check(await run(client, "http", f"{site.url}/mcp"))
 
 
 @pytest.mark.parametrize("client", CLIENTS)

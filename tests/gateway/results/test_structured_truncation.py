@@ -28,19 +28,19 @@ def shape(value: Any) -> Any:
 
 
 @given(values.filter(lambda value: value is not None), st.integers(2_000, 20_000))
-def test_what_is_shortened_fits_and_has_the_same_shape(value: Any, room: int) -> None:
-    found = truncate_structured(value, room, "there")
-    if found is not None:
-        assert estimate_characters(found, 10**9) <= 2 * room
-        assert shape(found) == shape(value)
+def test_a_truncated_value_fits_and_has_the_same_shape(value: Any, room: int) -> None:
+    truncated = truncate_structured(value, room, "there")
+    if truncated is not None:
+        assert estimate_characters(truncated, 10**9) <= 2 * room
+        assert shape(truncated) == shape(value)
     else:
         assert estimate_characters(value, 10**9) > room
 
 
 @given(values)
 def test_a_weight_is_about_the_length_of_its_texts(value: Any) -> None:
-    held = sum(map(len, _texts(value)))
-    assert estimate_characters(value, 10**9) >= held
+    text_length = sum(map(len, _texts(value)))
+    assert estimate_characters(value, 10**9) >= text_length
 
 
 def _texts(value: Any) -> list[str]:
@@ -51,7 +51,7 @@ def _texts(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-def test_what_is_nested_without_end_is_weighed_and_left() -> None:
+def test_endlessly_nested_values_are_kept() -> None:
     deep: Any = "x" * 9_000
     for _ in range(900):
         deep = [deep]
@@ -60,7 +60,7 @@ def test_what_is_nested_without_end_is_weighed_and_left() -> None:
     assert not is_text_equivalent("[" * 100_000, deep)
 
 
-def test_a_text_says_what_it_is_the_json_of_or_the_only_value() -> None:
+def test_a_text_names_its_json_value_or_is_the_only_value() -> None:
     assert is_text_equivalent("a", {"result": "a"})
     assert is_text_equivalent(json.dumps({"a": [1, 2]}, indent=4), {"a": [1, 2]})
     assert not is_text_equivalent("a", {"result": "a", "more": 1})
