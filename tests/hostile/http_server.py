@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 MODERN, LEGACY = "2026-07-28", "2025-06-18"
-NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAME_PARAMS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 Mode = Callable[["Exchange"], Awaitable[None]]
 MODES: dict[str, Mode] = {}
@@ -59,8 +59,8 @@ class Exchange:
         self.id = self.message.get("id")
         self.params = self.message.get("params") or {}
 
-    def note(self, **what: Any) -> None:
-        JOURNAL[self.key].append({"connection": self.connection, **what})
+    def note(self, **fields: Any) -> None:
+        JOURNAL[self.key].append({"connection": self.connection, **fields})
 
     def count(self, method: str) -> int:
         return sum(entry.get("message", {}).get("method") == method for entry in JOURNAL[self.key])
@@ -144,9 +144,9 @@ async def proper(x: Exchange) -> None:
 
 async def proper_modern(x: Exchange) -> None:
     expected = {"mcp-protocol-version": MODERN, "mcp-method": x.method}
-    if x.method in NAMED:
-        expected["mcp-name"] = x.params.get(NAMED[x.method])
-    wrong = [name for name, value in expected.items() if decoded(x.headers.get(name, "")) != value]
+    if x.method in NAME_PARAMS:
+        expected["mcp-name"] = x.params.get(NAME_PARAMS[x.method])
+    wrong = [name for name, value in expected.items() if decode_header(x.headers.get(name, "")) != value]
     if x.method == "initialize":
         await x.json(x.error(-32601, "no such method"), "400 Bad Request")
     elif wrong:
@@ -158,7 +158,7 @@ async def proper_modern(x: Exchange) -> None:
         await work(x)
 
 
-def decoded(value: str) -> str:
+def decode_header(value: str) -> str:
     if value.startswith("=?base64?") and value.endswith("?="):
         return base64.b64decode(value[9:-2]).decode()
     return value
@@ -495,8 +495,8 @@ async def packed(x: Exchange) -> None:
     """Allowed."""
     body = json.dumps(x.answer()).encode()
     # A long run of one letter would be packed so well that it looks like a bomb.
-    packed = gzip.compress(body, 9 if len(body) < 1_000_000 else 0)
-    await x.reply(packed, "application/json", Content_Encoding="gzip")
+    packed_body = gzip.compress(body, 9 if len(body) < 1_000_000 else 0)
+    await x.reply(packed_body, "application/json", Content_Encoding="gzip")
 
 
 @mode
@@ -695,13 +695,13 @@ async def sse_resumes(x: Exchange) -> None:
         await x.event(id="one", retry=30)
         await x.raw(b"0\r\n\r\n")
         return
-    resumed = x.headers.get("last-event-id")
-    if resumed is None:
+    last_event_id = x.headers.get("last-event-id")
+    if last_event_id is None:
         await x.head("405 Method Not Allowed", Content_Length="0")
         return
-    x.note(resumed=resumed)
+    x.note(resumed=last_event_id)
     await x.stream()
-    if resumed == "one":
+    if last_event_id == "one":
         await x.event(id="two")
     elif x.options.get("then") == "stall":
         await x.gone()

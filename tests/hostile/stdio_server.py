@@ -42,10 +42,10 @@ class Proper:
         self.asked = 1000
         self.answers: dict[int, dict[str, Any]] = {}
 
-    def note(self, **what: Any) -> None:
+    def note(self, **fields: Any) -> None:
         if self.options.journal:
             fd = os.open(self.options.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-            os.write(fd, json.dumps(what).encode() + b"\n")
+            os.write(fd, json.dumps(fields).encode() + b"\n")
             os.close(fd)
 
     def run(self) -> None:
@@ -438,8 +438,10 @@ class Asks(Proper):
         if message.get("method") is None and message.get("id") in self.answers:
             self.answers[message["id"]] = message
             if all(self.answers.values()):
-                told = {QUESTION: self.answers[n] for n, QUESTION in enumerate(self.QUESTIONS, 500)}
-                self.text(self.asked, json.dumps(told))
+                question_answers = {
+                    QUESTION: self.answers[n] for n, QUESTION in enumerate(self.QUESTIONS, 500)
+                }
+                self.text(self.asked, json.dumps(question_answers))
             return
         super().message(message)
 
