@@ -64,8 +64,8 @@ class ServerPrograms:
     def __call__(self, *command: object, **env: str) -> ServerProgram:
         port = free_port()
         words = [str(word).replace("{port}", str(port)) for word in command]
-        filled = {name: value.replace("{port}", str(port)) for name, value in env.items()}
-        self.running.append(ServerProgram(words, port, filled))
+        filled_env = {name: value.replace("{port}", str(port)) for name, value in env.items()}
+        self.running.append(ServerProgram(words, port, filled_env))
         return self.running[-1].start()
 
 

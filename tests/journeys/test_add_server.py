@@ -24,9 +24,9 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytes
 async def page(chromium: Browser, start_program: ProgramStarter, tmp_path: Path) -> AsyncIterator[Page]:
     """The page to add a server, of a Toolyard with one local user and without servers."""
     words = (sys.executable, "-m", "toolyard", "--data-dir", tmp_path, "serve", "--port", "{port}")
-    served = start_program(*words, HOME=str(tmp_path)).url
+    url = start_program(*words, HOME=str(tmp_path)).url
     context = await chromium.new_context(
-        base_url=served,
+        base_url=url,
         permissions=["clipboard-read", "clipboard-write"],
         viewport={"width": 390, "height": 800},
     )
@@ -41,7 +41,7 @@ async def page(chromium: Browser, start_program: ProgramStarter, tmp_path: Path)
 
 
 @pytest.fixture
-def guarded(start_program: ProgramStarter) -> str:
+def guarded_server(start_program: ProgramStarter) -> str:
     """A server that demands a token of its own authorization server, which agrees to everything."""
     return start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
 
@@ -77,8 +77,8 @@ async def test_a_second_server_of_the_same_name_gets_another_one(
         await expect(page.get_by_role("heading", level=1)).to_have_text(name)
 
 
-async def test_a_guarded_server_needs_one_press_to_connect(page: Page, guarded: str) -> None:
-    await add(page, f"{guarded}/mcp")
+async def test_a_guarded_server_needs_one_press_to_connect(page: Page, guarded_server: str) -> None:
+    await add(page, f"{guarded_server}/mcp")
     await expect(page.get_by_text("One step left: connect")).to_be_visible()
 
     # The preview in the registry says the same.
@@ -91,11 +91,13 @@ async def test_a_guarded_server_needs_one_press_to_connect(page: Page, guarded: 
     await expect(page.locator("[data-live^='instance:']")).to_have_count(1)
 
 
-async def test_a_server_with_an_api_key_asks_for_the_name_of_the_header(page: Page, guarded: str) -> None:
+async def test_a_server_with_an_api_key_asks_for_the_name_of_the_header(
+    page: Page, guarded_server: str
+) -> None:
     without_metadata = {"named_in_header": None, "resource_places": []}
     async with aiohttp.ClientSession() as session:
-        await session.patch(f"{guarded}/control", json=without_metadata)
-    await add(page, f"{guarded}/mcp")
+        await session.patch(f"{guarded_server}/control", json=without_metadata)
+    await add(page, f"{guarded_server}/mcp")
     await expect(page.get_by_text("The server needs an API key")).to_be_visible()
     await expect(page.get_by_label("Kind")).to_have_value("header")
     await page.get_by_label("Header or parameter name").fill("X-Key")
@@ -107,10 +109,10 @@ async def test_a_server_with_an_api_key_asks_for_the_name_of_the_header(page: Pa
 
 
 async def test_an_edited_server_is_asked_again_how_to_sign_in(
-    page: Page, guarded: str, start_program: ProgramStarter
+    page: Page, guarded_server: str, start_program: ProgramStarter
 ) -> None:
     await page.get_by_label("Kind").select_option("public")
-    await add_without_check(page, f"{guarded}/mcp")
+    await add_without_check(page, f"{guarded_server}/mcp")
     await open_edit_form(page)
     await page.get_by_label("Kind").select_option("Automatic: ask the server")
     await expect(page.get_by_label("Label")).to_be_hidden()
@@ -149,9 +151,9 @@ async def test_an_edited_server_is_asked_again_how_to_sign_in(
     await expect(page.get_by_role("button", name="Save anyway")).to_be_visible()
 
 
-async def test_a_sign_in_at_a_private_address_offers_to_allow_it(page: Page, guarded: str) -> None:
+async def test_a_sign_in_at_a_private_address_offers_to_allow_it(page: Page, guarded_server: str) -> None:
     await page.get_by_label("Kind").select_option("oauth")
-    await add_without_check(page, f"{guarded}/mcp")
+    await add_without_check(page, f"{guarded_server}/mcp")
     await page.get_by_role("button", name="Connect", exact=True).click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Can’t find the sign-in page")
     await expect(page.locator("main")).not_to_contain_text("privateAddresses")
@@ -184,13 +186,13 @@ async def test_the_redirect_address_is_beside_the_choice_to_register_by_hand(pag
     await page.get_by_label("Registration").select_option("Registered by hand")
     await expect(address).to_be_visible()
     await page.locator(".copy-field").get_by_role("button", name="Copy").click()
-    copied = await page.evaluate("navigator.clipboard.readText()")
-    assert copied.endswith("/ui/auth/mcp/callback")
-    assert copied == await address.input_value()
+    clipboard_text = await page.evaluate("navigator.clipboard.readText()")
+    assert clipboard_text.endswith("/ui/auth/mcp/callback")
+    assert clipboard_text == await address.input_value()
 
     # The same for a method that the script adds.
     await page.get_by_role("button", name="Add sign-in method").click()
-    added = page.locator("fieldset.choice").last
-    await added.get_by_label("Kind").select_option("oauth")
-    await added.get_by_label("Registration").select_option("Registered by hand")
-    await expect(added.get_by_label("Redirect URI to register")).to_have_value(copied)
+    last_choice = page.locator("fieldset.choice").last
+    await last_choice.get_by_label("Kind").select_option("oauth")
+    await last_choice.get_by_label("Registration").select_option("Registered by hand")
+    await expect(last_choice.get_by_label("Redirect URI to register")).to_have_value(clipboard_text)

@@ -37,8 +37,10 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskingYard]:
         f'base_url = "{model.url}/v1"\napi_key = "good"\n',
         "utf-8",
     )
-    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield AskingYard(served.url)
+    server_program = programs(
+        sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}"
+    )
+    yield AskingYard(server_program.url)
     programs.stop()
 
 
@@ -54,8 +56,8 @@ async def ask(page: Page, text: str) -> None:
 async def test_a_call_is_compared_with_the_last_one_and_allowed_until_a_day(
     chromium: Browser, yard: AskingYard
 ) -> None:
-    async with window(chromium, yard) as looking:  # type: ignore[arg-type]
-        page = looking.page
+    async with window(chromium, yard) as open_window:  # type: ignore[arg-type]
+        page = open_window.page
         await ask(page, "milk")
         review = page.locator(".tool-card .ask")
         await expect(review).to_contain_text("Allow Playground to run")
@@ -91,21 +93,21 @@ async def test_a_call_is_compared_with_the_last_one_and_allowed_until_a_day(
         await page.get_by_role("button", name="Allow until then").click()
         await expect(page.locator("#waiting")).to_contain_text("Nothing to approve")
         until = await page.locator("#grants time").get_attribute("datetime")
-        made = await page.evaluate("Date.now()")
-        left = await page.evaluate("(text) => Date.parse(text)", until) - made
-        assert 6.9 < left / 86_400_000 < 7.1
+        milliseconds = await page.evaluate("Date.now()")
+        remaining_milliseconds = await page.evaluate("(text) => Date.parse(text)", until) - milliseconds
+        assert 6.9 < remaining_milliseconds / 86_400_000 < 7.1
 
 
 async def test_an_approval_is_read_and_given_without_a_script(chromium: Browser, yard: AskingYard) -> None:
-    async with window(chromium, yard) as looking:  # type: ignore[arg-type]
-        await looking.page.goto("/ui/approvals")
-        for button in await looking.page.get_by_role("button", name="Revoke").all():
+    async with window(chromium, yard) as open_window:  # type: ignore[arg-type]
+        await open_window.page.goto("/ui/approvals")
+        for button in await open_window.page.get_by_role("button", name="Revoke").all():
             await button.click()
-        await ask(looking.page, "plain")
-        await expect(looking.page.locator(".tool-card .ask")).to_contain_text("Allow Playground")
-        address = looking.page.url
-    async with window(chromium, yard, java_script_enabled=False) as looking:  # type: ignore[arg-type]
-        page = looking.page
+        await ask(open_window.page, "plain")
+        await expect(open_window.page.locator(".tool-card .ask")).to_contain_text("Allow Playground")
+        address = open_window.page.url
+    async with window(chromium, yard, java_script_enabled=False) as open_window:  # type: ignore[arg-type]
+        page = open_window.page
         await page.goto(address)
         await page.get_by_role("link", name="More choices").click()
         await expect(page.locator(".argument dd")).to_contain_text("plain")

@@ -44,13 +44,13 @@ async def storm(manager: ConnectionManager, kill: object, journal: Path) -> Coun
                 outcomes[key] = type(error).__name__
                 await asyncio.sleep(0.25)
 
-    def done() -> int:
+    def count_done() -> int:
         return sum(outcome == "done" for outcome in outcomes.values())
 
     async def killer() -> None:
         while len(outcomes) < CALL_COUNT - AT_ONCE:
-            before = done()
-            while done() < before + BETWEEN_KILLS:
+            before = count_done()
+            while count_done() < before + BETWEEN_KILLS:
                 await asyncio.sleep(0.01)
             await kill()  # type: ignore[operator]
 
@@ -58,13 +58,13 @@ async def storm(manager: ConnectionManager, kill: object, journal: Path) -> Coun
     await asyncio.gather(*(caller() for _ in range(AT_ONCE)))
     await cancel(killing)
     assert len(outcomes) == CALL_COUNT
-    executed = Counter(journal.read_text().split())
-    assert [key for key, times in executed.items() if times > 1] == [], "executed twice"
+    counts = Counter(journal.read_text().split())
+    assert [key for key, times in counts.items() if times > 1] == [], "executed twice"
     for key, outcome in outcomes.items():
         if outcome == "done":
-            assert executed[key] == 1
+            assert counts[key] == 1
         elif outcome != OutcomeUnknown.__name__:
-            assert executed[key] == 0, f"{key} ran, but its caller was told {outcome}"
+            assert counts[key] == 0, f"{key} ran, but its caller was told {outcome}"
     assert len(set(outcomes.values())) > 1, "nothing was ever killed in the middle"
     return Counter(outcomes.values())
 
@@ -76,16 +76,14 @@ async def test_every_call_over_http_ends_and_none_runs_twice(
 ) -> None:
     journal = tmp_path / "journal"
     journal.touch()
-    running = serve(PYTHONS[sdk], SDK_SERVER, transport, "--port", "{port}", "--journal", journal)
+    site = serve(PYTHONS[sdk], SDK_SERVER, transport, "--port", "{port}", "--journal", journal)
     path = "sse" if transport == "sse" else "mcp"
 
     async def kill() -> None:
-        running.stop()
-        await asyncio.to_thread(running.start)
+        site.stop()
+        await asyncio.to_thread(site.start)
 
-    async with ConnectionManager(
-        [Server("s", HttpSpec(f"http://127.0.0.1:{running.port}/{path}"))]
-    ) as manager:
+    async with ConnectionManager([Server("s", HttpSpec(f"http://127.0.0.1:{site.port}/{path}"))]) as manager:
         outcomes = await storm(manager, kill, journal)
     assert outcomes["done"] > 0
 

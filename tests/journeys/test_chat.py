@@ -104,9 +104,9 @@ def own_toolyard(
     tmp_path: Path, model_program: ListeningProgram, docs: str, everything_server: str, filesystem_server: str
 ) -> Iterator[RestartableToolyard]:
     """One that the test opens as it likes."""
-    made = prepare_toolyard(tmp_path, model_program, docs, everything_server, filesystem_server)
-    yield made
-    made.programs.stop()
+    toolyard_setup = prepare_toolyard(tmp_path, model_program, docs, everything_server, filesystem_server)
+    yield toolyard_setup
+    toolyard_setup.programs.stop()
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +118,10 @@ def running_toolyard(
     filesystem_server: str,
 ) -> Iterator[RestartableToolyard]:
     place = tmp_path_factory.mktemp("shared")
-    made = prepare_toolyard(place, openai_program, docs, everything_server, filesystem_server)
-    made.start()
-    yield made
-    made.programs.stop()
+    toolyard_setup = prepare_toolyard(place, openai_program, docs, everything_server, filesystem_server)
+    toolyard_setup.start()
+    yield toolyard_setup
+    toolyard_setup.programs.stop()
 
 
 @pytest.fixture
@@ -201,8 +201,8 @@ async def test_a_turn_of_two_steps_with_calls_side_by_side_and_a_picture(
     await expect(picture).not_to_have_js_property("naturalWidth", 0)
     await expect(talk.last.locator(".md").last).to_contain_text("image: yes")
     await expect(talk.last.get_by_text("Thoughts").first).to_be_visible()
-    asked = await shared_toolyard.journal()
-    names = [tool["function"]["name"] for tool in asked[0]["tools"]]
+    model_requests = await shared_toolyard.journal()
+    names = [tool["function"]["name"] for tool in model_requests[0]["tools"]]
     assert names == sorted(names)
     assert "everything_echo" in names
     assert talk.said == []
@@ -250,18 +250,18 @@ async def test_an_approval_is_answered_after_a_restart(
 ) -> None:
     url = own_toolyard.start(write_tools="ask")
     talk = await ChatWindow.open(chromium, url)
-    wanted = tmp_path / "files/note.txt"
-    arguments = json.dumps({"path": str(wanted), "content": "remember"})
+    note_file = tmp_path / "files/note.txt"
+    arguments = json.dumps({"path": str(note_file), "content": "remember"})
     await talk.say(f"call files_write_file {arguments}", "then", "say Written.")
     await expect(talk.card("files_write_file")).to_contain_text("Needs approval")
-    assert not wanted.exists()
+    assert not note_file.exists()
     own_toolyard.end(signal.SIGTERM)
     own_toolyard.start()
     await talk.page.reload()
     await talk.card("files_write_file").get_by_role("button", name=re.compile("^Allow once")).click()
     await talk.ended()
     await expect(talk.last).to_contain_text("Written.")
-    assert wanted.read_text() == "remember"
+    assert note_file.read_text() == "remember"
     # It was good for once.
     await talk.say(f"call files_write_file {arguments}", "then", "say Not again.")
     await talk.card("files_write_file").get_by_role("button", name="Decline", exact=False).last.click()
@@ -298,12 +298,12 @@ async def test_a_reload_in_the_middle_loses_and_repeats_nothing(
     await expect(talk.last.locator(".md")).to_contain_text("word5")
     await talk.page.reload()
     await talk.ended()
-    said = (await talk.last.locator(".md").inner_text()).split()
-    assert said == words
+    words_of_answer = (await talk.last.locator(".md").inner_text()).split()
+    assert words_of_answer == words
     assert talk.said == []
 
 
-async def test_a_killed_server_keeps_what_had_arrived_and_the_turn_can_be_tried_again(
+async def test_a_killed_server_keeps_the_received_text_and_the_turn_can_be_retried(
     chromium: Browser, own_toolyard: RestartableToolyard
 ) -> None:
     talk = await ChatWindow.open(chromium, own_toolyard.start())
@@ -336,8 +336,8 @@ async def test_an_agent_sees_only_its_own_tools_and_the_page_says_why(
     await talk.ended()
     await expect(talk.card("context7_resolve-library-id")).to_contain_text("Done")
     await expect(talk.card("everything_echo").locator(".pill")).not_to_have_text("Done")
-    asked = await shared_toolyard.journal()
-    names = {tool["function"]["name"] for tool in asked[0]["tools"]}
+    model_requests = await shared_toolyard.journal()
+    names = {tool["function"]["name"] for tool in model_requests[0]["tools"]}
     assert names == {"context7_query-docs", "context7_resolve-library-id"}
     await talk.page.get_by_role("link", name=re.compile("tools")).last.click()
     hidden = talk.page.locator(".hidden-tool", has_text="everything_echo")

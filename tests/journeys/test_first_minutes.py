@@ -47,7 +47,7 @@ def docs(start_program: ProgramStarter) -> str:
 @pytest.fixture
 def open_page(chromium: Browser, start_program: ProgramStarter, tmp_path: Path, docs: str) -> Opening:
     """Start a Toolyard with these people, at the first call, and open its home page as one of them."""
-    served: list[ListeningProgram] = []
+    started_programs: list[ListeningProgram] = []
 
     async def add_people(names: dict[str, Role]) -> None:
         database = await Database.open(tmp_path, url=None, secret_key=None)
@@ -57,16 +57,16 @@ def open_page(chromium: Browser, start_program: ProgramStarter, tmp_path: Path, 
         await database.close()
 
     async def start(name: str = "", width: int = 1280, **people: Role) -> Page:
-        if not served:
+        if not started_programs:
             demo = {"command": sys.executable, "args": ["-m", "toolyard.cli.demo_server"]}
             (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"demo": demo}}))
             # In a thread with a loop of its own: what it opens must not outlive this call.
             await asyncio.to_thread(asyncio.run, add_people(people))
             words = (sys.executable, "-c", PROGRAM, docs, "--data-dir", tmp_path, "serve", "--port", "{port}")
             env = {"HOME": str(tmp_path), "TOOLYARD_PEOPLE_MODE": "password" if people else "none"}
-            served.append(start_program(*words, **env))
+            started_programs.append(start_program(*words, **env))
         context = await chromium.new_context(
-            base_url=served[0].url, viewport={"width": width, "height": 844}, color_scheme="dark"
+            base_url=started_programs[0].url, viewport={"width": width, "height": 844}, color_scheme="dark"
         )
         context.set_default_timeout(60_000)
         page = await context.new_page()
@@ -87,9 +87,9 @@ async def expect_done(page: Page, *names: str) -> None:
         while True:
             await page.goto("/ui/")
             titles = await page.locator("#first-steps .done .row-title").all_inner_texts()
-            done = [title.replace("(done)", "").strip() for title in titles]
+            done_titles = [title.replace("(done)", "").strip() for title in titles]
             # The audit log is written a moment after a call.
-            if done == [step for step in STEPS if step in names]:
+            if done_titles == [step for step in STEPS if step in names]:
                 return
 
 
@@ -182,7 +182,7 @@ async def test_a_remote_server_of_the_catalogue_is_added_and_its_tool_tried(open
     await expect(page.get_by_role("heading", level=1)).to_have_text("Library docs")
 
 
-async def test_a_server_that_somebody_proposes_is_there_once_an_admin_accepts_it(open_page: Opening) -> None:
+async def test_a_proposed_server_is_available_once_an_admin_accepts_it(open_page: Opening) -> None:
     people = {"root": Role.ADMIN, "ann": Role.USER}
     ann, root = await open_page("ann", width=390, **people), await open_page("root")
     await ann.goto("/ui/catalog")

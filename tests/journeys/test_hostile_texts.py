@@ -149,23 +149,23 @@ class HostileTextApi:
     def wait(self, chat: str, wait_until: str) -> None:
         """Wait for an event of a kind."""
         for _ in range(300):
-            found = self(f"/chats/{chat}/events?limit=1000")["items"]
-            if any(each["kind"] == wait_until for each in found):
+            event = self(f"/chats/{chat}/events?limit=1000")["items"]
+            if any(each["kind"] == wait_until for each in event):
                 return
             time.sleep(0.1)
-        raise AssertionError(found)
+        raise AssertionError(event)
 
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileTextApi]:
     data, programs = tmp_path_factory.mktemp("hostile"), ProgramStarter()
     try:
-        yield _started(data, programs)
+        yield _start_hostile_site(data, programs)
     finally:
         programs.stop()
 
 
-def _started(data: Path, programs: ProgramStarter) -> HostileTextApi:
+def _start_hostile_site(data: Path, programs: ProgramStarter) -> HostileTextApi:
     # A process of its own for each chat, so that each question is shown in its chat.
     entry = {"command": sys.executable, "args": ["-I", str(SERVER)], "sessions": "per-client"}
     (data / "mcp.json").write_text(json.dumps({"mcpServers": {"evil": entry}}))
@@ -179,13 +179,15 @@ api_key = "good"
 """
     (data / "toolyard.toml").write_text(settings)
     (data / "AGENTS.md").write_text(AGENT)
-    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    api = HostileTextApi(served.url)
+    server_program = programs(
+        sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}"
+    )
+    api = HostileTextApi(server_program.url)
     remote = programs(sys.executable, "-I", SERVER, "{port}")
     server = {"name": SHORT, "url": f"{remote.url}/mcp", "description": PLAIN, "private_addresses": True}
-    added = api("/servers", server)
-    assert "id" in added, added
-    api.server = added["id"]
+    added_server = api("/servers", server)
+    assert "id" in added_server, added_server
+    api.server = added_server["id"]
     api.instance = api("/instances", {"server_id": api.server, "name": SHORT, "slug": "remote"})["id"]
     agent = {"name": SHORT, "description": ATTACK, "prompt": ATTACK, "starters": [SHORT]}
     api.agent = api("/agents", agent)["stored_id"]
@@ -200,23 +202,23 @@ api_key = "good"
 @pytest.fixture(scope="module")
 def chats(api: HostileTextApi) -> list[str]:
     """A chat for each way in which the server's texts get into one."""
-    made: list[str] = []
+    created_ids: list[str] = []
     ways = {"show": "end", "fail": "end", "word": "end", "write": "ask"}
     for tool, until in {**ways, **dict.fromkeys(("ask", "page", "think"), "question")}.items():
-        made.append(api("/chats", {"title": ATTACK[:100]})["id"])
-        api.run(made[-1], f"evil_{tool}", until)
-    made.append(api("/chats", {"agent": "evil"})["id"])
-    api(f"/chats/{made[-1]}/messages", {"text": f"say {ATTACK}\nthink {ATTACK}\ncall {SHORT} {{}}"})
-    api.wait(made[-1], "end")
+        created_ids.append(api("/chats", {"title": ATTACK[:100]})["id"])
+        api.run(created_ids[-1], f"evil_{tool}", until)
+    created_ids.append(api("/chats", {"agent": "evil"})["id"])
+    api(f"/chats/{created_ids[-1]}/messages", {"text": f"say {ATTACK}\nthink {ATTACK}\ncall {SHORT} {{}}"})
+    api.wait(created_ids[-1], "end")
     name = urllib.parse.quote(SHORT)
     api.attachment = api(f"/attachments?name={name}", ATTACK)["id"]
-    made.append(api("/chats", {"title": SHORT})["id"])
-    api(f"/chats/{made[-1]}/messages", {"text": ATTACK, "attachments": [api.attachment]})
-    api.wait(made[-1], "end")
-    turn = api(f"/chats/{made[-1]}/turns")["items"][0]["turn"]
-    api(f"/chats/{made[-1]}/turns/{turn}/edit", {"text": SHORT})
-    api.wait(made[-1], "end")
-    return made
+    created_ids.append(api("/chats", {"title": SHORT})["id"])
+    api(f"/chats/{created_ids[-1]}/messages", {"text": ATTACK, "attachments": [api.attachment]})
+    api.wait(created_ids[-1], "end")
+    turn = api(f"/chats/{created_ids[-1]}/turns")["items"][0]["turn"]
+    api(f"/chats/{created_ids[-1]}/turns/{turn}/edit", {"text": SHORT})
+    api.wait(created_ids[-1], "end")
+    return created_ids
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -228,7 +230,7 @@ async def test_no_page_runs_loads_or_gives_way_to_a_servers_texts(
     context.set_default_timeout(60_000)
     await context.add_init_script(WATCH)
     elsewhere: list[str] = []
-    said: list[str] = []
+    page_texts: list[str] = []
 
     async def watch(route: Route) -> None:
         if route.request.url.startswith((api.url, "data:image/")):
@@ -239,10 +241,12 @@ async def test_no_page_runs_loads_or_gives_way_to_a_servers_texts(
 
     await context.route("**/*", watch)
     page = await context.new_page()
-    page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("popup", lambda popup: said.append(f"popup: {popup.url}"))
-    page.on("console", lambda each: said.append(each.text) if each.type in ("error", "warning") else None)
+    page.on("dialog", lambda dialog: page_texts.append(f"dialog: {dialog.message}"))
+    page.on("pageerror", lambda error: page_texts.append(str(error)))
+    page.on("popup", lambda popup: page_texts.append(f"popup: {popup.url}"))
+    page.on(
+        "console", lambda each: page_texts.append(each.text) if each.type in ("error", "warning") else None
+    )
     try:
         parts = [
             "/tools",
@@ -259,29 +263,29 @@ async def test_no_page_runs_loads_or_gives_way_to_a_servers_texts(
             answer = await page.goto(path)
             assert answer is not None
             assert answer.status == 200, path
-            await _looked_at(page, width, path)
+            await _check_page(page, width, path)
             if path.startswith(HOSTILE) and not path.endswith(("/changes", "/rename", "/delete")):
                 assert "onerror=" in await page.inner_text("main"), path
-            assert (said, elsewhere) == ([], []), path
+            assert (page_texts, elsewhere) == ([], []), path
             if path.startswith("/ui/chat/"):
                 forms = "a[href*='/insert/form?']"
                 paths += await page.locator(forms).evaluate_all("all => all.map(each => each.href)")
-        visited = [path.removeprefix(api.url).partition("?")[0] for path in paths]
+        visited_paths = [path.removeprefix(api.url).partition("?")[0] for path in paths]
         routes = [each for each in router.build() if "GET" in each.methods and each.path not in ELSEWHERE]
-        missing = [each.path for each in routes if not any(map(each.path_regex.match, visited))]
+        missing = [each.path for each in routes if not any(map(each.path_regex.match, visited_paths))]
         assert not missing, " ".join(missing)
         # Texts that arrive while the page is open.
         chat = api("/chats", {})["id"]
         await page.goto(f"/ui/chat/{chat}")
         await asyncio.to_thread(api.run, chat, "evil_show", "end")
         await expect(page.locator("main .result").first).to_contain_text("onerror=")
-        await _looked_at(page, width, "the open chat")
-        assert (said, elsewhere) == ([], [])
+        await _check_page(page, width, "the open chat")
+        assert (page_texts, elsewhere) == ([], [])
     finally:
         await context.close()
 
 
-async def _looked_at(page: Page, width: int, path: str) -> None:
+async def _check_page(page: Page, width: int, path: str) -> None:
     await expect(page.locator("[data-load][aria-busy]")).to_have_count(0)
     await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
     await page.evaluate("for (const each of document.images) each.loading = 'eager'")

@@ -51,8 +51,8 @@ async def test_invalid_entries_fail_alone(tmp_path: Path, chromium: Browser) -> 
 
     async def run(*words: str) -> tuple[int, str, str]:
         command = [sys.executable, "-m", "toolyard", *words]
-        ran = await asyncio.to_thread(prefork.run, command, env=env, cwd=tmp_path, timeout=120)
-        return ran.returncode, ran.stdout, ran.stderr
+        result = await asyncio.to_thread(prefork.run, command, env=env, cwd=tmp_path, timeout=120)
+        return result.returncode, result.stdout, result.stderr
 
     # The command line.
     code, out, err = await run("servers", "--json")
@@ -91,15 +91,15 @@ async def test_invalid_entries_fail_alone(tmp_path: Path, chromium: Browser) -> 
             return {each["id"]: each for each in json.loads(body)["items"]}
 
         async def wait_for_state(server_id: str, state: str) -> dict[str, Any]:
-            while (found := await status())[server_id]["state"] != state:
+            while (server_status := await status())[server_id]["state"] != state:
                 await asyncio.sleep(0.1)
-            return found
+            return server_status
 
-        found = await wait_for_state("good", "ready")
-        assert found["pigeon"]["state"] == "failed"
-        assert found["pigeon"]["reason"] == "invalid_entry"
-        assert found["pigeon"]["cause"].startswith(pigeon)
-        assert found["number"]["hint"]
+        state = await wait_for_state("good", "ready")
+        assert state["pigeon"]["state"] == "failed"
+        assert state["pigeon"]["reason"] == "invalid_entry"
+        assert state["pigeon"]["cause"].startswith(pigeon)
+        assert state["number"]["hint"]
         assert pigeon in log.read_text()
         context = await chromium.new_context(base_url=url)
         page = await context.new_page()
@@ -111,16 +111,16 @@ async def test_invalid_entries_fail_alone(tmp_path: Path, chromium: Browser) -> 
         await expect(page.locator("main")).to_contain_text(number)
 
         # A later edit breaks another entry: that server stops, and the others go on.
-        process = found["good"]["pid"]
+        process = state["good"]["pid"]
         await page.goto("/ui/admin/mcp")
         file.write_text(configuration(**{"@21st-dev/magic": {"command": 7}}))
-        found = await wait_for_state("21st-dev-magic", "failed")
-        assert (found["good"]["state"], found["good"]["pid"]) == ("ready", process)
+        state = await wait_for_state("21st-dev-magic", "failed")
+        assert (state["good"]["state"], state["good"]["pid"]) == ("ready", process)
         await expect(page.locator("#f-21st-dev-magic")).to_contain_text("Failed")
         file.write_text(configuration(pigeon={"command": "/absent"}))
-        found = await wait_for_state("21st-dev-magic", "ready")
-        assert "mcpServers" not in (found["pigeon"]["cause"] or "")
-        assert found["good"]["pid"] == process
+        state = await wait_for_state("21st-dev-magic", "ready")
+        assert "mcpServers" not in (state["pigeon"]["cause"] or "")
+        assert state["good"]["pid"] == process
         await context.close()
     finally:
         programs.stop()

@@ -30,8 +30,8 @@ async def page(chromium: Browser, start_program: ProgramStarter, tmp_path: Path)
     demo = {"command": sys.executable, "args": ["-m", "toolyard.cli.demo_server"]}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"demo": demo}}))
     words = (sys.executable, "-m", "toolyard", "--data-dir", tmp_path, "serve", "--port", "{port}")
-    served = start_program(*words, HOME=str(tmp_path)).url
-    context = await chromium.new_context(base_url=served, viewport={"width": 1280, "height": 900})
+    url = start_program(*words, HOME=str(tmp_path)).url
+    context = await chromium.new_context(base_url=url, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(60_000)
     page = await context.new_page()
     complaints: list[str] = []
@@ -55,17 +55,17 @@ async def test_a_model_is_added_tested_chosen_and_used(page: Page, start_program
     url = start_model(start_program)
     await page.get_by_role("main").get_by_role("link", name="Add a model").click()
     await fill_form(page, url, "house", "wrong")
-    tested = page.locator("#tested")
+    test_result = page.locator("#tested")
     await page.get_by_role("button", name="Test").click()
-    await expect(tested).to_contain_text("Address is a private network address")
+    await expect(test_result).to_contain_text("Address is a private network address")
     await page.get_by_label("Allow private network addresses").check()
     await page.get_by_role("button", name="Test").click()
-    await expect(tested).to_contain_text("refused the key")
+    await expect(test_result).to_contain_text("refused the key")
     # What was typed is still there: only the outcome was replaced.
     await expect(page.get_by_label("API key")).to_have_value("wrong")
     await page.get_by_label("API key").fill("good")
     await page.get_by_role("button", name="Test").click()
-    await expect(tested).to_contain_text("The model works")
+    await expect(test_result).to_contain_text("The model works")
     await page.get_by_role("button", name="Add model").click()
     await expect(page.locator("#flash")).to_contain_text("“house” was added.")
     row = page.get_by_role("listitem").filter(has_text="house")
@@ -124,8 +124,8 @@ async def test_the_first_answer_with_a_tool_call_needs_only_the_pages(
     call = 'call demo_weekday {"date": "2026-07-28"}'
     await page.get_by_label("Message", exact=True).fill(f"{call}\nthen\nresults?" if is_local else call)
     await page.keyboard.press("Enter")
-    said = "2026-07-28 is a Tuesday." if is_local else "It says: 2026-07-28 is a Tuesday."
-    await expect(page.get_by_role("group", name="Answer").get_by_text(said)).to_be_visible()
+    expected_text = "2026-07-28 is a Tuesday." if is_local else "It says: 2026-07-28 is a Tuesday."
+    await expect(page.get_by_role("group", name="Answer").get_by_text(expected_text)).to_be_visible()
 
 
 async def test_another_address_asks_for_the_key_again(page: Page, start_program: ProgramStarter) -> None:

@@ -54,7 +54,7 @@ async def modern_url() -> AsyncIterator[str]:
 @pytest.fixture
 async def replicas(postgres_url: str, tmp_path: Path, modern_url: str) -> AsyncIterator[list[ReplicaProcess]]:
     servers = {"old": passthrough_entry("old"), "new": {"url": modern_url}}
-    made: list[ReplicaProcess] = []
+    replica_processes: list[ReplicaProcess] = []
     for index in range(3):
         home = tmp_path / f"replica{index}"
         home.mkdir()
@@ -67,13 +67,15 @@ async def replicas(postgres_url: str, tmp_path: Path, modern_url: str) -> AsyncI
             "TOOLYARD_SECRET_KEY": KEY,
             "TOOLYARD_WRITE_TOOLS": "ask",
         }
-        made.append(ReplicaProcess(free_port(), env, ("-c", HASTY) if index == 2 else ("-m", "toolyard")))
-    await asyncio.gather(*(replica.start() for replica in made))
-    yield made
-    await asyncio.gather(*(replica.stop() for replica in made))
+        replica_processes.append(
+            ReplicaProcess(free_port(), env, ("-c", HASTY) if index == 2 else ("-m", "toolyard"))
+        )
+    await asyncio.gather(*(replica.start() for replica in replica_processes))
+    yield replica_processes
+    await asyncio.gather(*(replica.stop() for replica in replica_processes))
 
 
-def asked(reply: Reply) -> tuple[str, str]:
+def read_question(reply: Reply) -> tuple[str, str]:
     """The name of the one question, and the state."""
     assert reply.result["resultType"] == "input_required", reply.answer
     (name,) = reply.result["inputRequests"]
@@ -89,21 +91,21 @@ async def kill(replica: ReplicaProcess) -> None:
     process.stdout.close()
 
 
-async def test_each_round_of_a_call_is_taken_by_whichever_replica_it_comes_to(
+async def test_each_round_of_a_call_is_taken_by_any_replica(
     replicas: list[ReplicaProcess], http: aiohttp.ClientSession
 ) -> None:
     clients = [ModernClient(http, f"{replica.url}/mcp", FORMS) for replica in replicas]
 
     async def again(place: int, tool: str, before: Reply, answer: Any) -> Reply:
-        name, state = asked(before)
+        name, state = read_question(before)
         return await clients[place].call(tool, inputResponses={name: answer}, requestState=state)
 
     # A legacy server: the call waits at the first, and is answered through the second.
     first = await clients[0].call("old_ask")
-    reminded = await clients[1].call("old_ask", inputResponses={}, requestState=asked(first)[1])
-    assert asked(reminded)[0] == asked(first)[0]
-    done = await again(1, "old_ask", reminded, ANN)
-    assert json.loads(done.text) == ANN
+    retry_reply = await clients[1].call("old_ask", inputResponses={}, requestState=read_question(first)[1])
+    assert read_question(retry_reply)[0] == read_question(first)[0]
+    final_text = await again(1, "old_ask", retry_reply, ANN)
+    assert json.loads(final_text.text) == ANN
 
     # A modern server, and an approval before it asks: nobody waits anywhere.
     reply = await clients[0].call("new_give")
@@ -114,9 +116,9 @@ async def test_each_round_of_a_call_is_taken_by_whichever_replica_it_comes_to(
     # Whoever holds the call is killed.
     first = await clients[1].call("old_ask")
     await kill(replicas[1])
-    lost = await again(2, "old_ask", first, ANN)
-    assert lost.error["data"] == {"kind": "outcome_unknown"}
-    assert "it is not known whether it was executed" in lost.error["message"]
+    call_error = await again(2, "old_ask", first, ANN)
+    assert call_error.error["data"] == {"kind": "outcome_unknown"}
+    assert "it is not known whether it was executed" in call_error.error["message"]
     # The others go on.
     first = await clients[0].call("old_ask")
     assert json.loads((await again(0, "old_ask", first, ANN)).text) == ANN

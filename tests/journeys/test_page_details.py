@@ -58,7 +58,7 @@ async def page(chromium: Browser, url: str) -> AsyncIterator[Page]:
     assert complaints == []
 
 
-async def test_a_server_shows_its_icon_its_changes_and_what_was_done_with_it(
+async def test_a_server_shows_its_icon_its_changes_and_its_log(
     page: Page, url: str, start_program: ProgramStarter, tmp_path: Path
 ) -> None:
     file = tmp_path / "tools.json"
@@ -130,7 +130,7 @@ async def test_answers_are_compressed_where_they_may_be(url: str) -> None:
     async with aiohttp.ClientSession(base_url=url, cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
         for _ in range(3):
             async with http.get("/ui/admin/mcp/new") as answer:
-                found = re.search(r'name="csrf" value="(\w+)"', await answer.text())
-                assert found is not None
-                values.add(found[1])
+                match = re.search(r'name="csrf" value="(\w+)"', await answer.text())
+                assert match is not None
+                values.add(match[1])
     assert len(values) == 3

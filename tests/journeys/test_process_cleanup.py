@@ -66,30 +66,30 @@ asyncio.run(main())
 """
 
 
-def tagged(tag: str) -> list[psutil.Process]:
-    found: list[psutil.Process] = []
+def list_tagged_processes(tag: str) -> list[psutil.Process]:
+    leftover_processes: list[psutil.Process] = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.status() != psutil.STATUS_ZOMBIE and (
                 tag in process.cmdline() or process.environ().get("TAG") == tag
             ):
-                found.append(process)
-    return found
+                leftover_processes.append(process)
+    return leftover_processes
 
 
-def left_of(tag: str) -> list[psutil.Process]:
+def list_leftovers(tag: str) -> list[psutil.Process]:
     """What is still there, once there was time for it to go."""
     deadline = time.monotonic() + 30
-    while (left := tagged(tag)) and time.monotonic() < deadline:
+    while (leftovers := list_tagged_processes(tag)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return left
+    return leftovers
 
 
 @pytest.fixture
 def tag() -> Iterator[str]:
     name = f"toolyard-test-{os.getpid()}-{time.monotonic_ns()}"
     yield name
-    for process in tagged(name):
+    for process in list_tagged_processes(name):
         with contextlib.suppress(psutil.Error):
             process.kill()
 
@@ -116,7 +116,7 @@ def test_after_kill_9_no_process_of_theirs_is_left(how: str, tag: str, tmp_path:
     process.wait(30)
     assert process.stdout is not None
     process.stdout.close()
-    assert left_of(tag) == []
+    assert list_leftovers(tag) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -126,7 +126,7 @@ def test_other_signals_leave_nothing_either(number: signal.Signals, tag: str, tm
     process.wait(30)
     assert process.stdout is not None
     process.stdout.close()
-    assert left_of(tag) == []
+    assert list_leftovers(tag) == []
 
 
 def test_a_killed_watchdog_is_replaced_before_the_next_child(tag: str, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ asyncio.run(main())
     process.kill()
     process.wait(30)
     process.stdout.close()
-    assert left_of(tag) == []
+    assert list_leftovers(tag) == []
 
 
 def test_leftovers_of_a_dead_owner_are_swept_and_those_of_a_living_one_are_not(tag: str) -> None:
@@ -162,7 +162,7 @@ def test_leftovers_of_a_dead_owner_are_swept_and_those_of_a_living_one_are_not(t
     living_owner = f"{os.getpid()}:{watchdog.process_start_time(os.getpid())}:{here}:0:1"
     elsewhere = f"{dead.pid}:1:4026000000:0:1"
     sleeper = ["sleep", "300"]
-    marked = {
+    marked_processes = {
         owner: subprocess.Popen(
             sleeper, env={watchdog.MARKER_VARIABLE: owner, "PATH": os.environ["PATH"], "TAG": tag}
         )
@@ -170,10 +170,10 @@ def test_leftovers_of_a_dead_owner_are_swept_and_those_of_a_living_one_are_not(t
     }
     try:
         watchdog.kill_orphans()
-        assert marked[dead_owner].wait(30) == -signal.SIGKILL
-        assert marked[living_owner].poll() is None
-        assert marked[elsewhere].poll() is None
+        assert marked_processes[dead_owner].wait(30) == -signal.SIGKILL
+        assert marked_processes[living_owner].poll() is None
+        assert marked_processes[elsewhere].poll() is None
     finally:
-        for process in marked.values():
+        for process in marked_processes.values():
             process.kill()
             process.wait()

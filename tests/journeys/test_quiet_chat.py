@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytes
 
 SERVERS = ROOT / "tests/servers"
 TOOL_COUNT = 732
-FAILED = "The tools of dead cannot be listed: exited with code 3."
-SEARCHED = "The model finds tools by search"
+FAILED_LISTING = "The tools of dead cannot be listed: exited with code 3."
+SEARCH_HINT = "The model finds tools by search"
 READ_ONLY = {"readOnlyHint": True}
 
 
@@ -88,20 +88,20 @@ async def test_a_chat_says_each_thing_once_and_offers_tools_by_search(quiet: Qui
     chat = quiet.chat
     await chat.say("say one")
     await chat.ended()
-    await expect(chat.last).to_contain_text(FAILED)
-    await expect(chat.last).to_contain_text(SEARCHED)
+    await expect(chat.last).to_contain_text(FAILED_LISTING)
+    await expect(chat.last).to_contain_text(SEARCH_HINT)
     await chat.say("say two")
     await chat.ended()
     await expect(chat.last).not_to_contain_text("cannot be listed")
-    await expect(chat.last).not_to_contain_text(SEARCHED)
+    await expect(chat.last).not_to_contain_text(SEARCH_HINT)
     assert await quiet.count_offered_tools() == [5, 5]
-    exported = await quiet.export()
-    assert exported.count("cannot be listed") == exported.count("finds tools by search") == 1
+    markdown = await quiet.export()
+    assert markdown.count("cannot be listed") == markdown.count("finds tools by search") == 1
     # No server needs a new sign-in: nothing asks for one.
     await expect(chat.page.locator("#reconnect .alert")).to_have_count(0)
 
 
-async def test_a_question_and_an_approval_say_who_waits_and_where_they_apply(quiet: QuietChat) -> None:
+async def test_a_question_and_an_approval_show_their_server_and_scope(quiet: QuietChat) -> None:
     chat, page = quiet.chat, quiet.chat.page
     entry = page.locator(".chat-list .current")
     await chat.say('call tools_call {"name": "asking_ask", "arguments": {}}', "then", "say Asked.")

@@ -31,7 +31,7 @@ MODULES = NODE.parent
 FASTMCP = ROOT / ".envs/bench-fastmcp/bin/python"
 NODE_22 = ROOT / ".envs/conformance/node_modules/node/bin/node"
 INSPECTOR = MODULES / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
-ASKED = {
+CLIENT_COMMANDS = {
     "tools/list": (),
     "tools/call": ("--tool-name", "every_get-sum", "--tool-arg", "a=2", "b=40"),
     "resources/read": ("--uri", NOTE),
@@ -116,8 +116,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayAccess]
     (folder / "toolyard.toml").write_text('write_tools = "allow"\nlist_deadline = 60\n')
     secret = asyncio.run(token(folder))
     words = (*PROGRAM, "serve", "--data-dir", folder, "--port", "{port}")
-    served = programs(*words, HOME=str(folder), TOOLYARD_PEOPLE_MODE="password")
-    yield GatewayAccess(folder, f"{served.url}/mcp", secret)
+    server_program = programs(*words, HOME=str(folder), TOOLYARD_PEOPLE_MODE="password")
+    yield GatewayAccess(folder, f"{server_program.url}/mcp", secret)
     programs.stop()
 
 
@@ -130,26 +130,26 @@ async def run(home: Path, *words: str) -> Any:
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "HOME": str(home), "NODE_PATH": str(MODULES)},
     )
-    printed, errors = await asyncio.wait_for(process.communicate(), 120)
+    stdout, errors = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode == 0, errors.decode()
-    return json.loads(printed)
+    return json.loads(stdout)
 
 
 @pytest.mark.parametrize("way", ["http", "stdio"])
 @pytest.mark.parametrize("name", CLIENTS)
 async def test_a_client_lists_calls_reads_and_answers(gateway: GatewayAccess, name: str, way: str) -> None:
     client = CLIENTS[name]
-    seen = await run(gateway.data, *client.words, way, *gateway.ways[way])
-    assert seen["version"] == client.version
-    assert {"every_get-sum", "every_echo", "sdk_echo", "sdk_greet"} <= set(seen["tools"])
-    assert {NOTE, NOTE.replace("sdk", "old")} <= set(seen["resources"])
-    assert {"every_simple-prompt", "sdk_ask"} <= set(seen["prompts"])
-    assert seen["sum"].endswith("42.")
-    assert seen["echo"] == "höhö"
-    assert seen["note"] == "a note"
-    assert seen["prompt"] == "Tell me about bees"
-    assert seen["greeted"] == ["hello Ann after round-one", "hello Ann"]
-    assert seen["pondered"] == ["because", "because"]
+    result = await run(gateway.data, *client.words, way, *gateway.ways[way])
+    assert result["version"] == client.version
+    assert {"every_get-sum", "every_echo", "sdk_echo", "sdk_greet"} <= set(result["tools"])
+    assert {NOTE, NOTE.replace("sdk", "old")} <= set(result["resources"])
+    assert {"every_simple-prompt", "sdk_ask"} <= set(result["prompts"])
+    assert result["sum"].endswith("42.")
+    assert result["echo"] == "höhö"
+    assert result["note"] == "a note"
+    assert result["prompt"] == "Tell me about bees"
+    assert result["greeted"] == ["hello Ann after round-one", "hello Ann"]
+    assert result["pondered"] == ["because", "because"]
 
 
 @pytest.mark.parametrize("way", ["http", "stdio"])
@@ -161,7 +161,7 @@ async def test_the_inspectors_command_line(gateway: GatewayAccess, era: str, way
         head, target = (), gateway.ways[way]
 
     async def ask(method: str) -> Any:
-        words = (*command, "--method", method, *ASKED[method], *head, "--", *target)
+        words = (*command, "--method", method, *CLIENT_COMMANDS[method], *head, "--", *target)
         return (await run(gateway.data, *words))["result"]
 
     assert {"every_get-sum", "sdk_echo"} <= {tool["name"] for tool in (await ask("tools/list"))["tools"]}

@@ -38,8 +38,8 @@ def sdk_server(serve: ServerPrograms, kind: str, *extra: str) -> Server:
         return Server("s", StdioSpec(PYTHONS[sdk], (str(SDK_SERVER), "stdio", *extra)))
     flags = {"http": (), "json": ("--json",), "stateless": ("--stateless",), "sse": ()}[transport]
     name, path = ("sse", "sse") if transport == "sse" else ("streamable-http", "mcp")
-    running = serve(PYTHONS[sdk], SDK_SERVER, name, "--port", "{port}", *flags, *extra)
-    return Server("s", HttpSpec(f"http://127.0.0.1:{running.port}/{path}"))
+    site = serve(PYTHONS[sdk], SDK_SERVER, name, "--port", "{port}", *flags, *extra)
+    return Server("s", HttpSpec(f"http://127.0.0.1:{site.port}/{path}"))
 
 
 KINDS = [
@@ -58,18 +58,18 @@ MODERN = {"sdk2-stdio", "sdk2-http", "sdk2-json"}
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_servers_of_the_official_sdk_do_everything_they_can(kind: str, serve: ServerPrograms) -> None:
-    asked: list[str] = []
-    told: list[str] = []
+    requested_urls: list[str] = []
+    messages: list[str] = []
     progress: list[float] = []
 
     async def elicit(server: str, params: Any) -> dict[str, Any]:
-        asked.append(params["message"])
+        requested_urls.append(params["message"])
         return {"action": "accept", "content": {"name": "Ada"}}
 
     async with ConnectionManager(
         [sdk_server(serve, kind)],
         callbacks=Callbacks(elicitation=elicit),
-        on_notification=lambda server, method, params: told.append(method),
+        on_notification=lambda server, method, params: messages.append(method),
     ) as manager:
         facts = await manager.ensure_connected("s")
         assert facts.version == ("2026-07-28" if kind in MODERN else "2025-11-25")
@@ -84,8 +84,8 @@ async def test_servers_of_the_official_sdk_do_everything_they_can(kind: str, ser
         assert text_of(slow) == "done"
         if not kind.endswith("-json"):  # One JSON object has no room for progress.
             assert progress == [1, 2]
-        failed = await call_tool(manager, "s", "fail")
-        assert failed["isError"] is True
+        result = await call_tool(manager, "s", "fail")
+        assert result["isError"] is True
         note = await manager.connection("s").request(McpRequest("resources/read", {"uri": "test://note"}))
         assert note["contents"][0]["text"] == "a note"
         prompt = await manager.connection("s").request(
@@ -95,13 +95,13 @@ async def test_servers_of_the_official_sdk_do_everything_they_can(kind: str, ser
         if kind not in ("sdk1-json", "sdk1-stateless"):
             greeting = text_of(await call_tool(manager, "s", "greet"))
             assert greeting.startswith("hello Ada")
-            assert asked == ["Who are you?"]
+            assert requested_urls == ["Who are you?"]
         with pytest.raises(RpcError):
             await manager.connection("s").request(McpRequest("no/such/method"))
         if kind in ("sdk1-stdio", "sdk1-http", "sdk1-sse", "sdk2-stdio", "sdk2-http"):
-            await until(lambda: kind not in MODERN or "notifications/subscriptions/acknowledged" in told)
+            await until(lambda: kind not in MODERN or "notifications/subscriptions/acknowledged" in messages)
             await call_tool(manager, "s", "grow")
-            await until(lambda: "notifications/tools/list_changed" in told)
+            await until(lambda: "notifications/tools/list_changed" in messages)
             assert "grown" in {tool["name"] for tool in (await manager.list_tools("s")).items}
 
 
@@ -136,13 +136,13 @@ async def test_a_restarted_http_server_is_used_again_without_anyone_noticing(
     kind: str, serve: ServerPrograms
 ) -> None:
     server = sdk_server(serve, kind)
-    (running,) = serve.running
+    (first_program,) = serve.running
     async with ConnectionManager([server]) as manager:
         assert text_of(await call_tool(manager, "s", "echo", {"text": "one"})) == "one"
-        running.stop()
+        first_program.stop()
         with pytest.raises(Unreachable):
             await call_tool(manager, "s", "echo", {"text": "down"}, repeatable=True)
-        await asyncio.to_thread(running.start)
+        await asyncio.to_thread(first_program.start)
         assert text_of(await call_tool(manager, "s", "echo", {"text": "two"})) == "two"
         assert manager.status("s").state is State.READY
 
@@ -154,8 +154,8 @@ async def test_the_everything_server_works_over_each_of_its_transports(
     if transport == "stdio":
         spec: Any = StdioSpec(str(EVERYTHING), ("stdio",))
     else:
-        running = serve(EVERYTHING, transport, PORT="{port}")
-        spec = HttpSpec(f"http://127.0.0.1:{running.port}/{'sse' if transport == 'sse' else 'mcp'}")
+        site = serve(EVERYTHING, transport, PORT="{port}")
+        spec = HttpSpec(f"http://127.0.0.1:{site.port}/{'sse' if transport == 'sse' else 'mcp'}")
 
     async def sample(server: str, params: Any) -> dict[str, Any]:
         content = {"type": "text", "text": "a sampled answer"}
@@ -182,10 +182,10 @@ async def test_the_everything_server_works_over_each_of_its_transports(
         )
         assert [one["progress"] for one in progress] == [1, 2, 3]
         if "trigger-sampling-request" in names:
-            sampled = await call_tool(
+            result = await call_tool(
                 manager, "every", "trigger-sampling-request", {"prompt": "x", "maxTokens": 5}
             )
-            assert "a sampled answer" in text_of(sampled)
+            assert "a sampled answer" in text_of(result)
         resources = await manager.list_all("every", "resources/list", "resources")
         assert resources.items
         prompts = await manager.list_all("every", "prompts/list", "prompts")
@@ -204,7 +204,7 @@ async def test_the_filesystem_server_reads_and_stays_in_its_folder(tmp_path: Pat
         assert outside["isError"] is True
 
 
-async def test_the_memory_server_keeps_what_it_was_told(tmp_path: Path) -> None:
+async def test_the_memory_server_keeps_its_entities(tmp_path: Path) -> None:
     env = {"MEMORY_FILE_PATH": str(tmp_path / "memory.json")}
     server = Server("memory", StdioSpec(str(NODE / "mcp-server-memory"), env=env))
     entity = {"name": "Ada", "entityType": "person", "observations": ["wrote the first program"]}
@@ -249,7 +249,7 @@ async def test_a_configured_era_is_spoken_without_a_probe(
         assert text_of(await call_tool(manager, "s", "echo", {"text": "x"})) == "x"
 
 
-async def test_a_legacy_server_that_must_be_modern_says_what_to_change() -> None:
+async def test_a_legacy_server_that_must_be_modern_gets_a_hint() -> None:
     spec = StdioSpec(PYTHONS["sdk1"], (str(SDK_SERVER), "stdio"))
     async with ConnectionManager([Server("s", spec, protocol=ProtocolEra.MODERN)]) as manager:
         (status,) = await manager.connect()

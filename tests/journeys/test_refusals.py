@@ -52,8 +52,8 @@ async def test_every_refusal_names_its_rule_and_a_next_step(tmp_path: Path, chro
 
     async def run(*words: str) -> tuple[int, str, str]:
         command = [sys.executable, "-m", "toolyard", *words]
-        ran = await asyncio.to_thread(prefork.run, command, env=env, cwd=tmp_path, timeout=120)
-        return ran.returncode, ran.stdout, ran.stderr
+        result = await asyncio.to_thread(prefork.run, command, env=env, cwd=tmp_path, timeout=120)
+        return result.returncode, result.stdout, result.stderr
 
     # The command line.
     code, out, err = await run("tools")
@@ -75,10 +75,10 @@ async def test_every_refusal_names_its_rule_and_a_next_step(tmp_path: Path, chro
     # The library.
     config = {"mcpServers": {"demo": {"command": sys.executable, "args": ["-I", "-S", str(DEMO)]}}}
     async with Toolyard.open(config, data_dir=tmp_path / "library") as yard:
-        with pytest.raises(ToolRefused) as refused:
+        with pytest.raises(ToolRefused) as exc_info:
             await yard.call("demo_forget")
-    assert refused.value.cause == HIDDEN
-    assert refused.value.rule == "write tools"
+    assert exc_info.value.cause == HIDDEN
+    assert exc_info.value.rule == "write tools"
 
     # The web app.
     programs, log = ProgramStarter(), tmp_path / "log"
@@ -89,10 +89,14 @@ async def test_every_refusal_names_its_rule_and_a_next_step(tmp_path: Path, chro
         async def ask(path: str, body: object | None = None, **headers: str) -> tuple[int, Any]:
             def send() -> tuple[int, Any]:
                 content = None if body is None else json.dumps(body).encode()
-                sent = {"Content-Type": "application/json", "Accept": "application/json", **headers}
+                request_headers = {
+                    "Content-Type": "application/json",
+                    "Accept": "application/json",
+                    **headers,
+                }
                 try:
                     with urllib.request.urlopen(
-                        urllib.request.Request(f"{url}{path}", content, sent), timeout=60
+                        urllib.request.Request(f"{url}{path}", content, request_headers), timeout=60
                     ) as answer:
                         return answer.status, json.loads(answer.read())
                 except urllib.error.HTTPError as error:

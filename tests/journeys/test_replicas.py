@@ -59,12 +59,12 @@ class ReplicaProcess:
     def _listening(self) -> None:
         assert self.process is not None
         assert self.process.stdout is not None
-        said: list[str] = []
+        texts: list[str] = []
         for line in self.process.stdout:
-            said.append(line)
+            texts.append(line)
             if line.startswith("Toolyard is listening on "):
                 return
-        raise AssertionError("".join(said))
+        raise AssertionError("".join(texts))
 
     def kill(self) -> None:
         """At once, and with all that is held here for it."""
@@ -88,9 +88,9 @@ class ReplicaProcess:
 async def run_together(replicas: Sequence[ReplicaProcess]) -> AsyncIterator[None]:
     """All of them, begun at the same moment. What began is ended, however that went."""
     try:
-        begun = await asyncio.gather(*(replica.start() for replica in replicas), return_exceptions=True)
-        for failed in filter(None, begun):
-            raise failed
+        results = await asyncio.gather(*(replica.start() for replica in replicas), return_exceptions=True)
+        for failed_response in filter(None, results):
+            raise failed_response
         yield
     finally:
         await asyncio.gather(*(replica.stop() for replica in replicas))
@@ -126,10 +126,10 @@ class Cluster:
         return sum(e["what"] == "token" and e["grant_type"] == "refresh_token" for e in entries)
 
     async def whoami(self, replica: int) -> str:
-        status, told = await self.ask(
+        status, response = await self.ask(
             replica, "POST", "/api/v1/tools/mcp_work__whoami/call", {"arguments": {}}
         )
-        return str(told) if status != 200 else told["text"]
+        return str(response) if status != 200 else response["text"]
 
     async def expire(self) -> int:
         """Wait until the access token, which lives for a second, has run out; refreshes so far."""
@@ -167,7 +167,7 @@ async def cluster(postgres_url: str, tmp_path: Path, start_program: ProgramStart
         yield Cluster(replicas, provider, session)
 
 
-async def test_what_one_replica_begins_another_finishes_and_tokens_are_refreshed_once(
+async def test_a_sign_in_begun_on_one_replica_is_finished_on_another_and_tokens_are_refreshed_once(
     cluster: Cluster,
 ) -> None:
     await cluster.provider_does(life=1)
@@ -187,9 +187,9 @@ async def test_what_one_replica_begins_another_finishes_and_tokens_are_refreshed
     assert status == 200
 
     # Begun on the first, finished on the second.
-    status, begun = await cluster.ask(0, "POST", f"/api/v1/instances/{instance['id']}/connect")
-    assert status == 200, begun
-    at_provider = URL(begun["url"], encoded=True)
+    status, connect_response = await cluster.ask(0, "POST", f"/api/v1/instances/{instance['id']}/connect")
+    assert status == 200, connect_response
+    at_provider = URL(connect_response["url"], encoded=True)
     async with cluster.session.get(at_provider, allow_redirects=False) as response:
         back = URL(response.headers["Location"], encoded=True)
     assert str(back.origin()) == cluster.replicas[1].url
@@ -225,8 +225,10 @@ async def test_what_one_replica_begins_another_finishes_and_tokens_are_refreshed
     # Taken away on one, gone on the other.
     status, _ = await cluster.ask(1, "DELETE", f"/api/v1/instances/{instance['id']}")
     assert status == 204
-    status, told = await cluster.ask(0, "POST", "/api/v1/tools/mcp_work__whoami/call", {"arguments": {}})
-    assert status == 404, told
+    status, reported_response = await cluster.ask(
+        0, "POST", "/api/v1/tools/mcp_work__whoami/call", {"arguments": {}}
+    )
+    assert status == 404, reported_response
 
 
 # What lives in the database alone.
@@ -271,11 +273,11 @@ async def mcp(cluster: Cluster, replica: int, token: str, name: str, arguments: 
 
 async def make_token(cluster: Cluster, replica: int, name: str) -> tuple[str, str]:
     """Its id, and its text."""
-    status, made = await cluster.ask(
+    status, token_response = await cluster.ask(
         replica, "POST", "/api/v1/tokens", {"name": name, "scope": {"rights": ["call"]}}
     )
-    assert status == 201, made
-    return made["id"], made["token"]
+    assert status == 201, token_response
+    return token_response["id"], token_response["token"]
 
 
 @pytest.fixture
@@ -312,8 +314,8 @@ async def test_a_token_that_is_revoked_at_one_replica_is_refused_at_once_by_the_
         for text in (token, other):
             status, answer = await mcp(two_replicas, replica, text, "tools_call", echo)
             assert (status, answer["ok"]) == (200, True)
-    status, told = await two_replicas.ask(0, "DELETE", f"/api/v1/tokens/{token_id}")
-    assert status == 204, told
+    status, response = await two_replicas.ask(0, "DELETE", f"/api/v1/tokens/{token_id}")
+    assert status == 204, response
     assert (await mcp(two_replicas, 0, token, "tools_call", echo))[0] == 401
     async with asyncio.timeout(30):
         while (await mcp(two_replicas, 1, token, "tools_call", echo))[0] != 401:
@@ -328,7 +330,7 @@ async def test_a_long_result_of_one_replica_is_read_at_the_other(two_replicas: C
     status, answer = await mcp(two_replicas, 0, token, "tools_call", long)
     assert (status, answer["ok"]) == (200, True), answer
     assert "word10000" not in json.dumps(answer)
-    wanted = {"handle": answer["handle"], "grep": "word10000"}
-    status, found = await mcp(two_replicas, 1, token, "result_read", wanted)
-    assert (status, found["ok"]) == (200, True), found
-    assert "word10000" in json.dumps(found)
+    read_arguments = {"handle": answer["handle"], "grep": "word10000"}
+    status, read_response = await mcp(two_replicas, 1, token, "result_read", read_arguments)
+    assert (status, read_response["ok"]) == (200, True), read_response
+    assert "word10000" in json.dumps(read_response)

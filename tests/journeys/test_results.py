@@ -38,8 +38,10 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResultYard]:
     (data / "toolyard.toml").write_text(
         f'[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model.url}/v1"\napi_key = "good"\n', "utf-8"
     )
-    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield ResultYard(served.url)
+    server_program = programs(
+        sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}"
+    )
+    yield ResultYard(server_program.url)
     programs.stop()
 
 
@@ -56,8 +58,8 @@ async def run(page: Page, tool: str, path: str = "") -> Locator:
 
 
 async def test_a_table_is_sorted_extended_copied_and_downloaded(chromium: Browser, yard: ResultYard) -> None:
-    async with window(chromium, yard) as looking:  # type: ignore[arg-type]
-        page = looking.page
+    async with window(chromium, yard) as open_window:  # type: ignore[arg-type]
+        page = open_window.page
         await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         card = await run(page, "r_rows")
         table = card.locator(".result-table table")
@@ -72,8 +74,8 @@ async def test_a_table_is_sorted_extended_copied_and_downloaded(chromium: Browse
         await expect(card.locator("th[aria-sort=descending]")).to_have_text("size")
         await expect(table.locator("tbody tr").first).to_contain_text("999")
         await card.get_by_role("button", name="Copy", exact=True).click()
-        copied = await page.evaluate("navigator.clipboard.readText()")
-        assert copied.splitlines()[0].split("\t") == ["id", "name", "size", "tags"]
+        clipboard_text = await page.evaluate("navigator.clipboard.readText()")
+        assert clipboard_text.splitlines()[0].split("\t") == ["id", "name", "size", "tags"]
         async with page.expect_download() as download:
             await card.get_by_role("link", name="Download CSV").click()
         lines = Path(await (await download.value).path()).read_text("utf-8-sig").splitlines()
@@ -84,8 +86,8 @@ async def test_a_table_is_sorted_extended_copied_and_downloaded(chromium: Browse
 
 
 async def test_a_tree_is_opened_level_by_level(chromium: Browser, yard: ResultYard) -> None:
-    async with window(chromium, yard) as looking:  # type: ignore[arg-type]
-        page = looking.page
+    async with window(chromium, yard) as open_window:  # type: ignore[arg-type]
+        page = open_window.page
         card = await run(page, "r_tree")
         for key in "bcde":
             await expect(card.locator(".tree-key", has_text=key)).to_be_attached()
@@ -99,10 +101,10 @@ async def test_a_tree_is_opened_level_by_level(chromium: Browser, yard: ResultYa
 
 
 async def test_diffs_and_files_are_highlighted(chromium: Browser, yard: ResultYard) -> None:
-    async with window(chromium, yard) as looking:  # type: ignore[arg-type]
-        card = await run(looking.page, "r_diff")
+    async with window(chromium, yard) as open_window:  # type: ignore[arg-type]
+        card = await run(open_window.page, "r_diff")
         await expect(card.locator(".result .h-gi")).to_have_text(["+++ b/x.py", "+print(2)"])
-        card = await run(looking.page, "r_read_file", "src/main.py")
+        card = await run(open_window.page, "r_read_file", "src/main.py")
         await expect(card.locator(".result .h-kn")).to_have_text("import")
         assert await card.locator(".result pre code").evaluate(FONT_SIZE) == "15px"
 
@@ -110,8 +112,8 @@ async def test_diffs_and_files_are_highlighted(chromium: Browser, yard: ResultYa
 async def test_a_picture_is_enlarged_and_one_that_is_none_says_so(
     chromium: Browser, yard: ResultYard
 ) -> None:
-    async with window(chromium, yard, viewport={"width": 1280, "height": 800}) as looking:  # type: ignore[arg-type]
-        page = looking.page
+    async with window(chromium, yard, viewport={"width": 1280, "height": 800}) as open_window:  # type: ignore[arg-type]
+        page = open_window.page
         card = await run(page, "r_pictures")
         await expect(card.locator(".pictures .chip")).to_have_text("This is not a valid picture")
         await card.get_by_role("link", name="Open picture 1").focus()
@@ -124,8 +126,8 @@ async def test_a_picture_is_enlarged_and_one_that_is_none_says_so(
 
 
 async def test_hostile_results_do_nothing(chromium: Browser, yard: ResultYard) -> None:
-    async with window(chromium, yard) as looking:  # type: ignore[arg-type]
-        page = looking.page
+    async with window(chromium, yard) as open_window:  # type: ignore[arg-type]
+        page = open_window.page
         card = await run(page, "r_hostile")
         for view in ("Table", "Tree", "Raw"):
             await card.get_by_role("link", name=view, exact=True).click()
@@ -139,8 +141,8 @@ async def test_hostile_results_do_nothing(chromium: Browser, yard: ResultYard) -
 
 
 async def test_a_long_number_is_not_broken_where_there_is_room(chromium: Browser, yard: ResultYard) -> None:
-    async with window(chromium, yard, viewport={"width": 1280, "height": 800}) as looking:  # type: ignore[arg-type]
-        card = await run(looking.page, "r_hostile")
+    async with window(chromium, yard, viewport={"width": 1280, "height": 800}) as open_window:  # type: ignore[arg-type]
+        card = await run(open_window.page, "r_hostile")
         number, text = card.locator("td.number"), card.locator("td", has_text="<script>")
         assert await number.evaluate(LINES) == await text.evaluate(LINES) == 1
 
@@ -149,31 +151,32 @@ async def test_a_long_number_is_not_broken_where_there_is_room(chromium: Browser
 async def test_the_view_that_was_chosen_last_is_shown_even_if_another_is_still_loading(
     chromium: Browser, yard: ResultYard, wait_until: Callable[..., Awaitable[None]], first_answer: str
 ) -> None:
-    async with window(chromium, yard) as looking:  # type: ignore[arg-type]
-        page = looking.page
+    async with window(chromium, yard) as open_window:  # type: ignore[arg-type]
+        page = open_window.page
         card = await run(page, "r_hostile")
-        held: dict[str, list[Route]] = {"table": [], "tree": []}
+        held_routes: dict[str, list[Route]] = {"table": [], "tree": []}
         await page.route(
-            "**/results/*?view=*", lambda route: held[route.request.url.rpartition("=")[2]].append(route)
+            "**/results/*?view=*",
+            lambda route: held_routes[route.request.url.rpartition("=")[2]].append(route),
         )
         for view in ("Table", "Table", "Tree"):
             await card.get_by_role("link", name=view, exact=True).click()
-        await wait_until(lambda: all(held.values()))
-        for view in sorted(held, key=lambda view: view != first_answer):
+        await wait_until(lambda: all(held_routes.values()))
+        for view in sorted(held_routes, key=lambda view: view != first_answer):
             async with page.expect_request_finished(lambda one, view=view: one.url.endswith(view)):
-                await held[view][0].continue_()
+                await held_routes[view][0].continue_()
             # The response of this request comes after that of the other, which the page has handled then.
             await page.evaluate("fetch('/api/v1/me').then((response) => response.text())")
         await expect(card.get_by_role("link", name="Tree", exact=True)).to_have_attribute(
             "aria-current", "true"
         )
         await expect(card.locator(".result-tabs [aria-busy]")).to_have_count(0)
-        assert [len(routes) for routes in held.values()] == [1, 1]
+        assert [len(routes) for routes in held_routes.values()] == [1, 1]
 
 
 async def test_a_result_of_a_model_is_loaded_when_it_is_opened(chromium: Browser, yard: ResultYard) -> None:
-    async with window(chromium, yard) as looking:  # type: ignore[arg-type]
-        page = looking.page
+    async with window(chromium, yard) as open_window:  # type: ignore[arg-type]
+        page = open_window.page
         await page.goto("/ui/chat")
         await page.get_by_label("Message", exact=True).fill("call r_rows_in_text {}\nthen\nsay done")
         await page.get_by_label("Message", exact=True).press("Enter")
@@ -185,8 +188,8 @@ async def test_a_result_of_a_model_is_loaded_when_it_is_opened(chromium: Browser
 
 
 async def test_the_page_of_a_tool_shows_results_in_the_same_way(chromium: Browser, yard: ResultYard) -> None:
-    async with window(chromium, yard) as looking:  # type: ignore[arg-type]
-        page = looking.page
+    async with window(chromium, yard) as open_window:  # type: ignore[arg-type]
+        page = open_window.page
         await page.goto("/ui/admin/mcp/files/r/tool?name=rows")
         await page.get_by_role("button", name="Call").click()
         table = page.locator("#result table")
@@ -199,8 +202,8 @@ async def test_the_page_of_a_tool_shows_results_in_the_same_way(chromium: Browse
 
 
 async def test_a_result_is_read_without_a_script(chromium: Browser, yard: ResultYard) -> None:
-    async with window(chromium, yard, java_script_enabled=False) as looking:  # type: ignore[arg-type]
-        page = looking.page
+    async with window(chromium, yard, java_script_enabled=False) as open_window:  # type: ignore[arg-type]
+        page = open_window.page
         await page.goto("/ui/admin/mcp/files/r/tool?name=rows")
         await page.get_by_role("button", name="Call").click()
         await page.get_by_role("link", name="Show more").click()

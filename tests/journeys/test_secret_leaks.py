@@ -33,7 +33,7 @@ SECRETS = {
     "registry client": "canary-registry-client-2f61bb",
     "stored model": "canary-stored-model-key-e7c04d",
 }
-FORGED = "2026-01-01 00:00:00,000 INFO    toolyard.web: somebody signed in as admin"
+FORGED_LINE = "2026-01-01 00:00:00,000 INFO    toolyard.web: somebody signed in as admin"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -83,22 +83,22 @@ def configure(data: Path, hostile: str) -> None:
 
 
 @pytest.fixture
-async def served(tmp_path: Path, hostile_http: ListeningProgram) -> AsyncIterator[LoggedServe]:
+async def logged_site(tmp_path: Path, hostile_http: ListeningProgram) -> AsyncIterator[LoggedServe]:
     data = tmp_path / "data"
     configure(data, hostile_http.url)
     words = [sys.executable, "-m", "toolyard", "--data-dir", str(data), "serve", "--port", "0"]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
     async with aiohttp.ClientSession() as session:
-        made = LoggedServe("", data, process, session)
-        reading = asyncio.create_task(made.read())
+        site = LoggedServe("", data, process, session)
+        reading = asyncio.create_task(site.read())
         try:
             async with asyncio.timeout(40):
-                while not any("listening on" in line for line in made.log):
+                while not any("listening on" in line for line in site.log):
                     await asyncio.sleep(0.05)
-            line = next(line for line in made.log if "listening on" in line)
-            made.url = line.split("listening on ")[1].split()[0].rstrip("/")
-            yield made
+            line = next(line for line in site.log if "listening on" in line)
+            site.url = line.split("listening on ")[1].split()[0].rstrip("/")
+            yield site
         finally:
             process.terminate()
             await asyncio.wait_for(process.wait(), 30)
@@ -109,15 +109,15 @@ async def use(served: LoggedServe, hostile: str) -> None:
     """Let every secret do its work, well and badly."""
     choice = {"kind": "header", "key": "X-Key"}
     server = {"name": "Reg", "url": f"{hostile}/good/reg", "private_addresses": True, "choices": [choice]}
-    made = await served.post("/api/v1/servers", server)
-    draft = {"server_id": made["id"], "slug": "mine", "value": SECRETS["instance"]}
+    response = await served.post("/api/v1/servers", server)
+    draft = {"server_id": response["id"], "slug": "mine", "value": SECRETS["instance"]}
     await served.post("/api/v1/instances", draft)
     for name in ("http_echo", "refusing_echo", "child_echo", "dying_echo", "oauth_echo", "mcp_mine__echo"):
         await served.post(f"/api/v1/tools/{name}/call", {"arguments": {"text": "hello"}})
     oauth = {"kind": "oauth", "client_id": "us", "client_secret": SECRETS["registry client"]}
     server = {"name": "OAuth", "url": f"{hostile}/status-401/two?when=always", "choices": [oauth]}
-    made = await served.post("/api/v1/servers", {**server, "private_addresses": True})
-    await served.post("/api/v1/instances", {"server_id": made["id"], "slug": "signed"})
+    response = await served.post("/api/v1/servers", {**server, "private_addresses": True})
+    await served.post("/api/v1/instances", {"server_id": response["id"], "slug": "signed"})
     model = {"name": "two", "provider": "openai", "model": "m", "api_key": SECRETS["stored model"]}
     address = {"base_url": f"{hostile}/html/model", "private_addresses": True}
     assert (await served.post("/api/v1/model-entries", {**model, **address}))["has_api_key"]
@@ -127,53 +127,58 @@ async def use(served: LoggedServe, hostile: str) -> None:
         await served.post(f"/api/v1/chats/{chat['id']}/messages", {"text": "hello"})
 
 
-async def test_no_secret_shows_anywhere(served: LoggedServe, hostile_http: ListeningProgram) -> None:
-    await use(served, hostile_http.url)
-    arrived = await served.session.get(f"{hostile_http.url}/journal/secrets")
-    assert SECRETS["header"] in await arrived.text()
-    arrived = await served.session.get(f"{hostile_http.url}/journal/reg")
-    assert SECRETS["instance"] in await arrived.text()
+async def test_no_secret_shows_anywhere(logged_site: LoggedServe, hostile_http: ListeningProgram) -> None:
+    await use(logged_site, hostile_http.url)
+    response = await logged_site.session.get(f"{hostile_http.url}/journal/secrets")
+    assert SECRETS["header"] in await response.text()
+    response = await logged_site.session.get(f"{hostile_http.url}/journal/reg")
+    assert SECRETS["instance"] in await response.text()
 
-    looked: dict[str, str] = {}
-    document = json.loads((await served.get("/api/v1/openapi.json")).partition("\n")[2])
+    texts_by_place: dict[str, str] = {}
+    document = json.loads((await logged_site.get("/api/v1/openapi.json")).partition("\n")[2])
     plain = [path for path, methods in document["paths"].items() if "get" in methods and "{" not in path]
     pages = [each.path for each in ui.router.build() if "GET" in each.methods and "{" not in each.path]
     pages += ["/metrics", "/ui/admin/models/two/edit"]
     for kind in ("servers", "instances", "chats"):
-        items = json.loads((await served.get(f"/api/v1/{kind}")).partition("\n")[2])["items"]
+        items = json.loads((await logged_site.get(f"/api/v1/{kind}")).partition("\n")[2])["items"]
         place = {"servers": "admin/mcp", "instances": "mcp", "chats": "chat"}[kind]
         for each in items:
             pages += [f"/ui/{place}/{each['id']}", f"/ui/{place}/{each['id']}/edit"]
             pages += [f"/api/v1/{kind}/{each['id']}", f"/api/v1/{kind}/{each['id']}/export"]
     for path in (*plain, *pages):
         if not path.endswith("/events"):
-            looked[path] = await served.get(path)
-    looked["process list"] = "\n".join(str(each.info) for each in psutil.process_iter(["cmdline"]))
-    shown = subprocess.run(
-        [sys.executable, "-m", "toolyard", "--data-dir", str(served.data), "settings"],
+            texts_by_place[path] = await logged_site.get(path)
+    texts_by_place["process list"] = "\n".join(str(each.info) for each in psutil.process_iter(["cmdline"]))
+    result = subprocess.run(
+        [sys.executable, "-m", "toolyard", "--data-dir", str(logged_site.data), "settings"],
         capture_output=True,
         text=True,
         timeout=30,
     )
-    looked["toolyard settings"] = shown.stdout + shown.stderr
-    looked["log"] = "".join(served.log)
-    own = {served.data / "mcp.json", served.data / "toolyard.toml"}
-    for path in served.data.rglob("*"):
+    texts_by_place["toolyard settings"] = result.stdout + result.stderr
+    texts_by_place["log"] = "".join(logged_site.log)
+    own = {logged_site.data / "mcp.json", logged_site.data / "toolyard.toml"}
+    for path in logged_site.data.rglob("*"):
         if path.is_file() and path not in own:
-            looked[path.name] = path.read_bytes().decode("latin-1")
-    assert len(looked) > 80
-    found = [
-        f"{kind} in {where}" for where, text in looked.items() for kind, it in SECRETS.items() if it in text
+            texts_by_place[path.name] = path.read_bytes().decode("latin-1")
+    assert len(texts_by_place) > 80
+    leaks = [
+        f"{kind} in {where}"
+        for where, text in texts_by_place.items()
+        for kind, it in SECRETS.items()
+        if it in text
     ]
-    assert found == []
+    assert leaks == []
 
 
-async def test_nobody_writes_lines_of_the_log_for_us(served: LoggedServe) -> None:
-    name = quote(f"x\n{FORGED}\n", safe="")
-    await served.post(f"/api/v1/tools/{name}/call", {"arguments": {}})
-    await served.get(f"/ui/{name}")
-    await served.post("/api/v1/chats", {"title": f"x\n{FORGED}\n"})
-    await served.post("/api/v1/servers", {"name": f"x\r\n{FORGED}", "url": f"http://127.0.0.1:1/\n{FORGED}"})
-    await served.post("/api/v1/tools/child_echo/call", {"arguments": {"text": f"\n{FORGED}\n"}})
-    await served.get("/healthz")
-    assert [line for line in served.log if line.startswith(FORGED[:40])] == []
+async def test_log_lines_cannot_be_forged(logged_site: LoggedServe) -> None:
+    name = quote(f"x\n{FORGED_LINE}\n", safe="")
+    await logged_site.post(f"/api/v1/tools/{name}/call", {"arguments": {}})
+    await logged_site.get(f"/ui/{name}")
+    await logged_site.post("/api/v1/chats", {"title": f"x\n{FORGED_LINE}\n"})
+    await logged_site.post(
+        "/api/v1/servers", {"name": f"x\r\n{FORGED_LINE}", "url": f"http://127.0.0.1:1/\n{FORGED_LINE}"}
+    )
+    await logged_site.post("/api/v1/tools/child_echo/call", {"arguments": {"text": f"\n{FORGED_LINE}\n"}})
+    await logged_site.get("/healthz")
+    assert [line for line in logged_site.log if line.startswith(FORGED_LINE[:40])] == []

@@ -54,23 +54,25 @@ async def test_clients_share_one_process_and_a_question_of_two_calls_is_answered
         clients.append(client)
     while not (await clients[0].ask("tools/list")).result["tools"]:
         await asyncio.sleep(0.1)
-    seen = [json.loads((await client.call("one_count")).text) for client in clients]
+    counts = [json.loads((await client.call("one_count")).text) for client in clients]
     async with http.post(f"{url}/api/v1/tools/one_count/call", json={"arguments": {}}) as answer:
-        seen.append(json.loads((await answer.json())["text"]))
-    assert [each["count"] for each in seen] == list(range(1, 8))
+        counts.append(json.loads((await answer.json())["text"]))
+    assert [each["count"] for each in counts] == list(range(1, 8))
     (pid,) = processes(marker)
-    assert {each["pid"] for each in seen} == {pid}
+    assert {each["pid"] for each in counts} == {pid}
 
     # Status, page and command show who uses the process, also clients without a session, by their names.
-    named = {"io.modelcontextprotocol/clientInfo": {"name": "editor", "version": "3"}}
-    assert (await clients[0].ask("tools/call", {"name": "one_count", "arguments": {}}, **named)).result
+    client_meta = {"io.modelcontextprotocol/clientInfo": {"name": "editor", "version": "3"}}
+    assert (await clients[0].ask("tools/call", {"name": "one_count", "arguments": {}}, **client_meta)).result
     users = ["a client", "editor 3", "old 1", "old 1", "old 1"]
     async with http.get(f"{url}/api/v1/status") as answer:
-        shown = (await answer.json())["items"][0]["processes"]
-    assert shown == [{"pid": pid, "users": users, "launch": None}]
+        shown_processes = (await answer.json())["items"][0]["processes"]
+    assert shown_processes == [{"pid": pid, "users": users, "launch": None}]
     command = (sys.executable, "-m", "toolyard", "--remote", url, "servers", "--json")
-    listed = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
-    assert json.loads(listed.stdout)[0]["processes"] == shown
+    process_listing = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, check=True
+    )
+    assert json.loads(process_listing.stdout)[0]["processes"] == shown_processes
 
     context = await chromium.new_context(base_url=url)
     page = await context.new_page()
@@ -78,20 +80,20 @@ async def test_clients_share_one_process_and_a_question_of_two_calls_is_answered
     await expect(page.get_by_text(f"{pid}, used by {', '.join(users)}")).to_be_visible()
 
     # A question of one call goes to its caller, and not to the page.
-    asking, holding = clients[1], ModernClient(http, f"{url}/mcp", FORMS)
-    asked = (await asking.call("one_ask")).result
+    other_client, holding = clients[1], ModernClient(http, f"{url}/mcp", FORMS)
+    result = (await other_client.call("one_ask")).result
     await page.goto("/ui/approvals")
     await expect(page.get_by_role("heading", name="Approvals", exact=True)).to_be_visible()
     await expect(page.get_by_text("is asking")).to_have_count(0)
-    given = {"inputResponses": {"input-1": ANN}, "requestState": asked["requestState"]}
-    assert json.loads((await asking.call("one_ask", **given)).text) == ANN
+    retry_params = {"inputResponses": {"input-1": ANN}, "requestState": result["requestState"]}
+    assert json.loads((await other_client.call("one_ask", **retry_params)).text) == ANN
 
     # A question of two calls goes to the page, and to neither client.
     before = await read_last_call(http, url)
-    held = asyncio.create_task(holding.call("one_hold"))
+    task = asyncio.create_task(holding.call("one_hold"))
     while await read_last_call(http, url) == before:
         await asyncio.sleep(0.05)
-    waiting = asyncio.create_task(asking.call("one_ask"))
+    pending_task = asyncio.create_task(other_client.call("one_ask"))
     # The open page shows it by itself.
     await expect(page.get_by_role("link", name="Approvals 1 waiting for you")).to_be_visible()
     question = page.locator("#questions li")
@@ -101,7 +103,7 @@ async def test_clients_share_one_process_and_a_question_of_two_calls_is_answered
     # A second one comes while the first is being answered, which keeps the focus and what was typed.
     field = question.first.locator("[name^='q-']")
     await field.press_sequentially("An")
-    second = asyncio.create_task(asking.call("one_ask"))
+    second = asyncio.create_task(other_client.call("one_ask"))
     await expect(question).to_have_count(2)
     await expect(field).to_be_focused()
     await page.keyboard.type("n")
@@ -115,9 +117,9 @@ async def test_clients_share_one_process_and_a_question_of_two_calls_is_answered
     await expect(field).to_be_focused()
     await expect(field).to_have_value("Ann")
     await question.get_by_role("button", name="Send", exact=True).click()
-    assert json.loads((await waiting).text) == ANN
+    assert json.loads((await pending_task).text) == ANN
     await expect(page.get_by_role("heading", name="Questions")).to_be_hidden()
     await clients[0].call("one_release")
-    assert json.loads((await held).text) == "released"
+    assert json.loads((await task).text) == "released"
     assert processes(marker) == [pid]
     await context.close()

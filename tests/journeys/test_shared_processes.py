@@ -42,15 +42,15 @@ def entry(marker: str, *more: str, **keys: Any) -> dict[str, Any]:
 
 def processes(marker: str) -> list[int]:
     """The ids of the processes that were started with this marker."""
-    found: list[int] = []
+    pids: list[int] = []
     for folder in Path("/proc").iterdir():
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except (OSError, ValueError):
             continue
         if marker.encode() in words:
-            found.append(int(folder.name))
-    return found
+            pids.append(int(folder.name))
+    return pids
 
 
 @pytest.fixture
@@ -119,12 +119,12 @@ async def test_clients_of_both_eras_and_of_all_capabilities_share_one_process(
     all_of_them = {**FORMS, "sampling": {}, "roots": {}}
     clients = [ModernClient(http, url, each) for each in ({}, FORMS, all_of_them)]
     clients += [await begin(http, site, each) for each in ({}, FORMS, all_of_them)]
-    seen = [json.loads((await client.call("one_count")).text) for client in clients]
+    counts = [json.loads((await client.call("one_count")).text) for client in clients]
     answer = await site.client().post("/api/v1/tools/one_count/call", {"arguments": {}})
-    seen.append(json.loads(answer.json["text"]))
-    assert [each["count"] for each in seen] == list(range(1, 8))
+    counts.append(json.loads(answer.json["text"]))
+    assert [each["count"] for each in counts] == list(range(1, 8))
     (pid,) = processes(marker)
-    assert {each["pid"] for each in seen} == {pid}
+    assert {each["pid"] for each in counts} == {pid}
     # Status, page and command show the process with its users.
     (status,) = (await site.client().get("/api/v1/status")).json["items"]
     # Clients without a session cannot be told apart: each name is shown once.
@@ -141,19 +141,19 @@ async def test_clients_of_both_eras_and_of_all_capabilities_share_one_process(
 async def test_clients_without_a_session_are_users_by_the_names_in_their_requests(
     site: InProcessApp, http: aiohttp.ClientSession, wait_until: Until, browser: ScriptlessBrowser
 ) -> None:
-    quiet, asking = [ModernClient(http, f"{site.url}/mcp", each) for each in ({}, FORMS)]
-    for client, name in ((quiet, "quiet"), (asking, "asking\u202e<b>"), (quiet, "quiet")):
+    quiet, asking_clients = [ModernClient(http, f"{site.url}/mcp", each) for each in ({}, FORMS)]
+    for client, name in ((quiet, "quiet"), (asking_clients, "asking\u202e<b>"), (quiet, "quiet")):
         info = {f"{META}/clientInfo": {"name": name, "version": "2"}}
         assert (await client.ask("tools/call", {"name": "one_count", "arguments": {}}, **info)).result
     info = {f"{META}/clientInfo": {"name": "waiting", "version": "3"}}
-    held = asyncio.create_task(quiet.ask("tools/call", {"name": "one_hold", "arguments": {}}, **info))
+    task = asyncio.create_task(quiet.ask("tools/call", {"name": "one_hold", "arguments": {}}, **info))
     connection = site.services.core.manager.connection("one")
     await wait_until(lambda: "waiting 3" in connection.list_client_names())
     (status,) = (await site.client().get("/api/v1/status")).json["items"]
     assert status["processes"][0]["users"] == ["asking\\u202e<b> 2", "quiet 2", "waiting 3"]
     assert "used by asking\\u202e<b> 2, quiet 2, waiting 3" in (await browser.get(PAGE)).text
     await quiet.call("one_release")
-    assert json.loads((await held).text) == "released"
+    assert json.loads((await task).text) == "released"
 
 
 @pytest.mark.parametrize(
@@ -190,14 +190,14 @@ async def test_a_server_that_people_share_has_one_process(
     open_site: Any, http: aiohttp.ClientSession, marker: str
 ) -> None:
     site = await open_site({"one": entry(marker, shared=True)}, people_mode="password")
-    told: list[Any] = []
+    notifications: list[Any] = []
     for name in ("ann", "bob"):
         person = await site.person(name)
         head = {"Authorization": f"Bearer {person.secret}"}
         client = ModernClient(http, f"{site.url}/mcp", FORMS, head)
         assert (await client.call("one_count")).result
-        told.append(json.loads((await client.call("one_told")).text))
-    assert told == [{}, {}]
+        notifications.append(json.loads((await client.call("one_told")).text))
+    assert notifications == [{}, {}]
     assert len(processes(marker)) == 1
 
 
@@ -226,10 +226,10 @@ async def test_a_question_of_one_call_goes_to_its_caller(
     other = await begin(http, site, FORMS)
     await other.call("one_count")
     modern = ModernClient(http, f"{site.url}/mcp", FORMS)
-    asked = (await modern.call("one_ask")).result
-    given = {"inputResponses": {"input-1": ANN}, "requestState": asked["requestState"]}
-    assert json.loads((await modern.call("one_ask", **given)).text) == ANN
-    async with _asking(http, other) as (response, question):
+    result = (await modern.call("one_ask")).result
+    retry_params = {"inputResponses": {"input-1": ANN}, "requestState": result["requestState"]}
+    assert json.loads((await modern.call("one_ask", **retry_params)).text) == ANN
+    async with _open_asking_call(http, other) as (response, question):
         assert question["method"] == "elicitation/create"
         await other.send({"jsonrpc": "2.0", "id": question["id"], "result": ANN}, other.head(""))
         answer = await next_message(response)
@@ -244,7 +244,7 @@ async def test_a_question_during_two_calls_goes_to_the_page_and_to_no_client(
     modern = ModernClient(http, f"{site.url}/mcp", FORMS)
     async with (
         start_held_call(site, modern, wait_until),
-        _asking(http, other, progressToken="p") as (response, first),
+        _open_asking_call(http, other, progressToken="p") as (response, first),
     ):
         # The client learns where the question is, and does not get it.
         assert first["method"] == "notifications/progress"
@@ -274,15 +274,15 @@ async def test_a_question_to_a_client_that_cannot_answer_goes_to_the_page(
 async def test_a_cancelled_call_counts_until_the_server_has_answered_it(
     site: InProcessApp, http: aiohttp.ClientSession, wait_until: Until, browser: ScriptlessBrowser
 ) -> None:
-    gone, modern = await begin(http, site, FORMS), ModernClient(http, f"{site.url}/mcp", FORMS)
-    async with start_held_call(site, gone, wait_until) as call:
+    closed_client, modern = await begin(http, site, FORMS), ModernClient(http, f"{site.url}/mcp", FORMS)
+    async with start_held_call(site, closed_client, wait_until) as call:
         call.cancel()
         await wait_until(lambda: site.services.core.manager.status("one").in_flight == 0)
-    waiting = asyncio.create_task(modern.call("one_ask"))
+    task = asyncio.create_task(modern.call("one_ask"))
     page = await question_on_page(browser)
     assert "hold (old 1)" in page.text
     await reply(browser, page)
-    assert json.loads((await waiting).text) == ANN
+    assert json.loads((await task).text) == ANN
     # The server answers it late, and from now on there is one call.
     await modern.call("one_release")
     assert (await modern.call("one_ask")).result["resultType"] == "input_required"
@@ -312,13 +312,13 @@ async def test_a_model_is_not_used_for_a_call_of_unknown_origin(
     assert "the client that made the call is unknown" in answer["message"]
 
 
-async def test_a_call_ends_with_the_link_if_nobody_answers(
+async def test_a_call_ends_with_the_link_without_an_answer(
     open_site: Any, http: aiohttp.ClientSession, marker: str
 ) -> None:
     site = await open_site({"one": entry(marker)}, list_deadline=LONG_LIST_DEADLINE, ask_wait=0.2)
-    failed = (await ModernClient(http, f"{site.url}/mcp").call("one_ask")).error
-    assert f"{site.url}/ui/approvals#q-" in failed["message"]
-    assert "answer the question on that page" in failed["data"]["hint"]
+    error = (await ModernClient(http, f"{site.url}/mcp").call("one_ask")).error
+    assert f"{site.url}/ui/approvals#q-" in error["message"]
+    assert "answer the question on that page" in error["data"]["hint"]
     assert "is asking" not in (await ScriptlessBrowser(site.client()).get("/ui/approvals")).text
 
 
@@ -332,12 +332,12 @@ async def test_questions_that_a_server_asks_at_once_are_limited_on_the_page(
     questions = site.services.database.questions
     async with asyncio.timeout(30):
         while True:
-            asked = await questions.list_open("local", 0.0)
-            if len(asked) + caplog.text.count("too many questions are open") == 50:
+            open_questions = await questions.list_open("local", 0.0)
+            if len(open_questions) + caplog.text.count("too many questions are open") == 50:
                 break
             await asyncio.sleep(0.02)
-    assert len(asked) == 20
-    for question in asked:
+    assert len(open_questions) == 20
+    for question in open_questions:
         assert await questions.answer(question.owner, question.id, {"action": "decline"})
     assert (await call).text == "50"
 
@@ -390,16 +390,19 @@ async def test_a_question_is_answered_through_the_api_by_its_person_once(
 async def test_a_question_is_answered_on_another_replica(
     open_site: Any, http: aiohttp.ClientSession, marker: str, postgres_url: str
 ) -> None:
-    shared: dict[str, Any] = {"database_url": postgres_url, "secret_key": "a key that both replicas have"}
-    shared |= {"list_deadline": LONG_LIST_DEADLINE}
-    asking = await open_site({"one": entry(marker)}, **shared)
-    other = await open_site({"one": entry(f"{marker}-other")}, **shared)
-    call = asyncio.create_task(ModernClient(http, f"{asking.url}/mcp").call("one_ask"))
+    shared_settings: dict[str, Any] = {
+        "database_url": postgres_url,
+        "secret_key": "a key that both replicas have",
+    }
+    shared_settings |= {"list_deadline": LONG_LIST_DEADLINE}
+    site = await open_site({"one": entry(marker)}, **shared_settings)
+    other = await open_site({"one": entry(f"{marker}-other")}, **shared_settings)
+    call = asyncio.create_task(ModernClient(http, f"{site.url}/mcp").call("one_ask"))
     browser = ScriptlessBrowser(other.client())
     page = await question_on_page(browser)
     await browser.send(page, page.form_with("reply"), {}, ("reply", "cancel"))
     assert json.loads((await call).text) == {"action": "cancel"}
-    call = asyncio.create_task(ModernClient(http, f"{asking.url}/mcp").call("one_ask"))
+    call = asyncio.create_task(ModernClient(http, f"{site.url}/mcp").call("one_ask"))
     await question_on_page(browser)
     (question,) = (await other.client().get("/api/v1/questions")).json["items"]
     assert (await other.client().post(f"/api/v1/questions/{question['id']}", ANN)).status == 204
@@ -418,13 +421,13 @@ async def test_each_client_gets_the_log_messages_that_it_asked_for(
         await client.ask("logging/setLevel", {"level": level})
         await client.call("one_count")
 
-    async def logged(client: LegacyClient) -> list[str]:
+    async def list_log_levels(client: LegacyClient) -> list[str]:
         messages = (await client.call("one_log")).messages
         return [each["params"]["level"] for each in messages if each.get("method") == "notifications/message"]
 
-    assert await logged(quiet) == []
-    assert await logged(errors) == ["error"]
-    assert await logged(everything) == ["debug", "error"]
+    assert await list_log_levels(quiet) == []
+    assert await list_log_levels(errors) == ["error"]
+    assert await list_log_levels(everything) == ["debug", "error"]
     # The finest level of all clients is set, and set once.
     assert json.loads((await quiet.call("one_count")).text)["levels"] == ["error", "debug"]
 
@@ -446,7 +449,7 @@ async def test_a_server_that_needs_roots_gets_a_hint(
 
 
 @asynccontextmanager
-async def _asking(
+async def _open_asking_call(
     http: aiohttp.ClientSession, client: LegacyClient, **meta: Any
 ) -> AsyncIterator[tuple[aiohttp.ClientResponse, Any]]:
     """A call that asks, with its first message."""

@@ -45,7 +45,7 @@ def context7(start_program: ProgramStarter, nothing_is_left: None) -> dict[str, 
 
 
 @pytest.fixture
-def restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Toolyard]:
+def open_restarted_yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Toolyard]:
     """``restarted(**entries)``: write ``mcp.json`` into the data directory, and open a yard there."""
     data = tmp_path / "data"
     data.mkdir()
@@ -65,23 +65,23 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def test_1_an_enabled_server_of_the_file_is_discovered_and_that_is_logged(
-    context7: dict[str, Any], restarted: Callable[..., Toolyard], caplog: pytest.LogCaptureFixture
+    context7: dict[str, Any], open_restarted_yard: Callable[..., Toolyard], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "toolyard")
-    async with restarted(context7={**context7, "enabled": True}) as yard:
+    async with open_restarted_yard(context7={**context7, "enabled": True}) as yard:
         assert [tool.name for tool in await yard.tools()] == TOOLS
     assert "server 'context7' lists 3 tools" in [record.getMessage() for record in caplog.records]
     assert warnings_of(caplog) == []
 
 
 async def test_2_its_tools_are_called_and_their_results_come_back(
-    context7: dict[str, Any], restarted: Callable[..., Toolyard]
+    context7: dict[str, Any], open_restarted_yard: Callable[..., Toolyard]
 ) -> None:
-    async with restarted(context7=context7) as yard:
-        found = await yard.answer("context7_resolve-library-id", {"library": "Toolyard"})
-        assert found.for_model() == "/docs/toolyard"
-        asked = {"library_id": found.text, "topic": "names"}
-        assert (await yard.answer("context7_query-docs", asked)).for_model() == (
+    async with open_restarted_yard(context7=context7) as yard:
+        library = await yard.answer("context7_resolve-library-id", {"library": "Toolyard"})
+        assert library.for_model() == "/docs/toolyard"
+        docs_arguments = {"library_id": library.text, "topic": "names"}
+        assert (await yard.answer("context7_query-docs", docs_arguments)).for_model() == (
             "/docs/toolyard says about names: read the manual"
         )
         with pytest.raises(ToolRefused):
@@ -89,11 +89,11 @@ async def test_2_its_tools_are_called_and_their_results_come_back(
 
 
 async def test_3_disabled_in_the_file_and_restarted_there_are_zero_tools(
-    context7: dict[str, Any], restarted: Callable[..., Toolyard]
+    context7: dict[str, Any], open_restarted_yard: Callable[..., Toolyard]
 ) -> None:
-    async with restarted(context7=context7) as yard:
+    async with open_restarted_yard(context7=context7) as yard:
         assert [tool.name for tool in await yard.tools()] == TOOLS
-    async with restarted(context7={**context7, "enabled": False}) as yard:
+    async with open_restarted_yard(context7={**context7, "enabled": False}) as yard:
         assert await yard.tools() == []
         with pytest.raises(ToolRefused):
             await yard.call("context7_query-docs")
@@ -101,10 +101,10 @@ async def test_3_disabled_in_the_file_and_restarted_there_are_zero_tools(
 
 
 async def test_4_a_dummy_server_that_is_cat_fails_with_a_logged_warning_and_the_other_works(
-    context7: dict[str, Any], restarted: Callable[..., Toolyard], caplog: pytest.LogCaptureFixture
+    context7: dict[str, Any], open_restarted_yard: Callable[..., Toolyard], caplog: pytest.LogCaptureFixture
 ) -> None:
     dummy = {"type": "stdio", "command": "/bin/cat"}
-    async with restarted(context7=context7, dummy=dummy) as yard:
+    async with open_restarted_yard(context7=context7, dummy=dummy) as yard:
         assert [tool.name for tool in await yard.tools()] == TOOLS
         assert (await yard.call("context7_resolve-library-id", {"library": "x"})).text == "/docs/x"
         states = {status.server: status.state for status in yard.servers()}
@@ -115,14 +115,14 @@ async def test_4_a_dummy_server_that_is_cat_fails_with_a_logged_warning_and_the_
 
 
 async def test_5_an_agent_with_a_glob_in_its_tools_sees_only_those(
-    context7: dict[str, Any], restarted: Callable[..., Toolyard], tmp_path: Path
+    context7: dict[str, Any], open_restarted_yard: Callable[..., Toolyard], tmp_path: Path
 ) -> None:
     (tmp_path / "data" / "AGENTS.md").write_text(
         "## Architect\n---\ndescription: Plans.\ntools: [context7_*]\n---\nYou plan.\n"
         "\n## Coder\n---\ntools: [*, !context7_*]\n---\nYou write.\n"
     )
     local = {"command": sys.executable, "args": ["-I", "-S", str(RECORDER), str(tmp_path / "journal")]}
-    async with restarted(context7=context7, codecontext=local) as yard:
+    async with open_restarted_yard(context7=context7, codecontext=local) as yard:
         everything = [tool.name for tool in await yard.tools()]
         assert [tool.name for tool in await yard.tools(agent="Architect")] == TOOLS
         others = [name for name in everything if not name.startswith("context7_")]

@@ -158,9 +158,9 @@ async def test_headers_of_the_entry_arrive_at_the_server_with_every_request(
     async with Toolyard.open({"mcpServers": {"context7": entry}}) as yard:
         await yard.call("context7_echo")
     with urllib.request.urlopen(f"{hostile_http.url}/journal/{key}", timeout=30) as answer:
-        seen = [entry["headers"] for entry in json.load(answer) if "message" in entry]
-    assert len(seen) >= 3
-    assert {headers["x-api-key"] for headers in seen} == {"k-1"}
+        seen_headers = [entry["headers"] for entry in json.load(answer) if "message" in entry]
+    assert len(seen_headers) >= 3
+    assert {headers["x-api-key"] for headers in seen_headers} == {"k-1"}
 
 
 class ExpiringKeyProvider:
@@ -182,13 +182,13 @@ class ExpiringKeyProvider:
 @contextlib.asynccontextmanager
 async def wants_the_key(right: str) -> AsyncIterator[tuple[str, list[str]]]:
     """The address of a small server behind a sign-in, and the methods that got through to it."""
-    served: list[str] = []
+    started_programs: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
         if request.headers.get("Authorization") != f"Bearer {right}":
             return web.Response(status=401, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
         message = await request.json()
-        served.append(message["method"])
+        started_programs.append(message["method"])
         result: dict[str, Any] = {"resultType": "complete"}
         if message["method"] == "server/discover":
             result |= {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "serverInfo": {}}
@@ -204,24 +204,24 @@ async def wants_the_key(right: str) -> AsyncIterator[tuple[str, list[str]]]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp", served
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp", started_programs
     finally:
         await runner.cleanup()
 
 
 async def test_an_auth_provider_given_by_its_id_signs_every_request_and_is_told_of_a_refusal() -> None:
     provider = ExpiringKeyProvider()
-    async with wants_the_key("right") as (url, served):
+    async with wants_the_key("right") as (url, key_server):
         transport = {"type": "http", "url": url, "authProviderId": "corp"}
         config = {"servers": {"repo": {"trust": "trusted", "transport": transport}}}
         async with Toolyard.open(config, auth_providers={"corp": provider}) as yard:
             assert (await yard.call("repo_echo", {"text": "signed in"})).text == "signed in"
         assert provider.challenges == [401]
-        assert served == ["server/discover", "tools/list", "tools/call"]
+        assert key_server == ["server/discover", "tools/list", "tools/call"]
 
 
 async def test_a_provider_that_was_not_given_is_named_and_without_one_a_sign_in_is_asked_for() -> None:
-    async with wants_the_key("right") as (url, served):
+    async with wants_the_key("right") as (url, key_server):
         transport = {"type": "http", "url": url, "authProviderId": "corp"}
         config = {"servers": {"repo": {"trust": "trusted", "transport": transport}}}
         async with Toolyard.open(config, auth_providers={"other": ExpiringKeyProvider()}) as yard:
@@ -231,7 +231,7 @@ async def test_a_provider_that_was_not_given_is_named_and_without_one_a_sign_in_
             with pytest.raises(SignInNeeded):
                 await yard.call("repo_echo")
             assert [status.state for status in yard.servers()] == [State.NEEDS_AUTH]
-        assert served == []
+        assert key_server == []
 
 
 # The read-only guard.
@@ -251,8 +251,8 @@ async def test_no_key_of_the_configuration_lets_write_tools_in(stdio: Callable[.
         "allowWriteTools": True,
     }
     async with Toolyard.open(config) as yard:
-        ignored = {hint.path for hint in yard.configuration.hints}
-        assert ignored == {"mcpServers.one.allowWriteTools", "mcpServers.one.write_tools", "allowWriteTools"}
+        paths = {hint.path for hint in yard.configuration.hints}
+        assert paths == {"mcpServers.one.allowWriteTools", "mcpServers.one.write_tools", "allowWriteTools"}
         names = [tool.name for tool in await yard.tools()]
         assert [name for name in names if name.endswith("_touch")] == []
         for name in ("one_touch", "two_touch"):
@@ -333,13 +333,13 @@ async def test_a_stdio_server_is_a_child_with_its_command_arguments_and_variable
         assert journal(tmp_path / "one")[0]["words"] == [str(tmp_path / "one"), "--modern"]
 
 
-async def test_what_goes_to_a_child_is_one_json_message_a_line(tmp_path: Path) -> None:
-    heard = tmp_path / "heard"
-    script = f"tee {heard} | {sys.executable} -I -S {RECORDER} {tmp_path / 'journal'}"
+async def test_a_child_gets_one_json_message_a_line(tmp_path: Path) -> None:
+    request_file = tmp_path / "heard"
+    script = f"tee {request_file} | {sys.executable} -I -S {RECORDER} {tmp_path / 'journal'}"
     entry = {"command": "/bin/sh", "args": ["-c", script]}
     async with Toolyard.open({"mcpServers": {"one": entry}}) as yard:
         assert (await yard.call("one_echo", {"text": "two\nlines"})).text == "two\nlines"
-    lines = heard.read_bytes().split(b"\n")
+    lines = request_file.read_bytes().split(b"\n")
     assert lines.pop() == b""
     assert [json.loads(line)["jsonrpc"] for line in lines] == ["2.0"] * len(lines)
     assert json.loads(lines[-1])["params"]["arguments"] == {"text": "two\nlines"}
@@ -357,9 +357,9 @@ async def test_at_the_end_every_child_is_told_to_go_and_what_stays_is_killed_aft
         await yard.connect()
         pids = [status.pid for status in yard.servers()]
         assert None not in pids
-        began = time.monotonic()
-    took = time.monotonic() - began
-    assert took >= 5.0
+        start = time.monotonic()
+    seconds = time.monotonic() - start
+    assert seconds >= 5.0
     assert [pid for pid in pids if pid is not None and psutil.pid_exists(pid)] == []
     for name in ("polite", "other"):
         assert {"told_to_go": True} in journal(tmp_path / name)

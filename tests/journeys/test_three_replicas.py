@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.conftest import ListeningProgram
 
 KEY = "a key that all replicas have"
-CALLS, CLIENTS, KILLED_AT = 2_000, 64, 500
+CALLS, CLIENTS, KILL_AFTER = 2_000, 64, 500
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -69,7 +69,7 @@ def balancer_config(folder: Path, port: int, replicas: list[ReplicaProcess]) -> 
 
 
 @contextlib.asynccontextmanager
-async def balanced(folder: Path, replicas: list[ReplicaProcess]) -> AsyncIterator[str]:
+async def run_balancer(folder: Path, replicas: list[ReplicaProcess]) -> AsyncIterator[str]:
     folder.mkdir()
     port = free_port()
     assert NGINX is not None
@@ -138,31 +138,31 @@ class MixedClients:
         if "name" in params:
             headers["Mcp-Name"] = params["name"]
         body = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": META}}
-        began = time.monotonic()
+        start = time.monotonic()
         try:
             async with self.session.post(f"{self.url}/mcp", json=body, headers=headers) as answer:
                 text = await answer.text()
         except aiohttp.ClientPayloadError:
             # The answer had begun: nobody in between can say anything else any more.
             broken = {"error": {"message": "it is not known whether it was carried out"}}
-            return RequestRecord(began, method, 502, broken, number)
+            return RequestRecord(start, method, 502, broken, number)
         if text.startswith(("event:", "data:", ":", "id:")):
             text = [line for line in text.splitlines() if line.startswith("data: ")][-1][6:]
-        return RequestRecord(began, method, answer.status, json.loads(text), number)
+        return RequestRecord(start, method, answer.status, json.loads(text), number)
 
 
-def right(asked: RequestRecord) -> bool:
+def right(record: RequestRecord) -> bool:
     """Whether the answer is the one to this request."""
-    result = asked.answer.get("result")
-    if result is None or asked.answer.get("id") != asked.id:
+    result = record.answer.get("result")
+    if result is None or record.answer.get("id") != record.id:
         return False
-    if asked.method == "tools/list":
+    if record.method == "tools/list":
         return {"a_echo", "b_echo"} <= {tool["name"] for tool in result["tools"]}
-    said = result["content"][0]["text"]
-    return said in (f"number {asked.id}", "done")
+    text = result["content"][0]["text"]
+    return text in (f"number {record.id}", "done")
 
 
-async def test_a_killed_replica_fails_what_was_in_flight_on_it_and_nothing_else(
+async def test_a_killed_replica_fails_only_its_calls_in_flight(
     postgres_url: str, hostile_http: ListeningProgram, tmp_path: Path
 ) -> None:
     servers = {name: {"url": f"{hostile_http.url}/good-tools/{name}", "shared": True} for name in ("a", "b")}
@@ -185,20 +185,20 @@ async def test_a_killed_replica_fails_what_was_in_flight_on_it_and_nothing_else(
     text = await token(tmp_path / "replica-0", postgres_url)
     async with (
         run_together(replicas),
-        balanced(tmp_path / "nginx", replicas) as url,
+        run_balancer(tmp_path / "nginx", replicas) as url,
         aiohttp.ClientSession() as session,
     ):
         for replica in replicas:
             # Each of them has listed the tools before the crowd comes.
             assert right(await MixedClients(replica.url, text, session).ask(0))
-        crowd, numbers, done = MixedClients(url, text, session), itertools.count(), list[RequestRecord]()
+        crowd, numbers, records = MixedClients(url, text, session), itertools.count(), list[RequestRecord]()
 
         async def client() -> None:
             while (number := next(numbers)) < CALLS:
-                done.append(await crowd.ask(number))
+                records.append(await crowd.ask(number))
 
         async def killer() -> float:
-            while len(done) < KILLED_AT:
+            while len(records) < KILL_AFTER:
                 await asyncio.sleep(0.005)
             await asyncio.to_thread(replicas[1].kill)
             return time.monotonic()
@@ -206,9 +206,9 @@ async def test_a_killed_replica_fails_what_was_in_flight_on_it_and_nothing_else(
         killing = asyncio.create_task(killer())
         await asyncio.gather(*(client() for _ in range(CLIENTS)))
         killed_at = await killing
-    failed = [each for each in done if not right(each)]
-    assert len(done) == CALLS
-    assert len(failed) <= CLIENTS
-    assert [each for each in failed if each.began > killed_at] == []
-    assert {each.status for each in failed} <= {502}
-    assert all("not known whether" in each.answer["error"]["message"] for each in failed)
+    failed_records = [each for each in records if not right(each)]
+    assert len(records) == CALLS
+    assert len(failed_records) <= CLIENTS
+    assert [each for each in failed_records if each.began > killed_at] == []
+    assert {each.status for each in failed_records} <= {502}
+    assert all("not known whether" in each.answer["error"]["message"] for each in failed_records)

@@ -54,8 +54,8 @@ class ToolChangeEnvironment:
         keep = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         env = {**keep, "HOME": str(self.data), "TOOLYARD_DATA_DIR": str(self.data)}
         command = [sys.executable, "-m", "toolyard", *words]
-        ran = await asyncio.to_thread(prefork.run, command, env=env, cwd=self.data, timeout=120)
-        return CommandOutput(ran.returncode, ran.stdout, ran.stderr)
+        result = await asyncio.to_thread(prefork.run, command, env=env, cwd=self.data, timeout=120)
+        return CommandOutput(result.returncode, result.stdout, result.stderr)
 
     async def call(self, name: str) -> CommandOutput:
         """Call a tool of the running Toolyard."""
@@ -63,13 +63,13 @@ class ToolChangeEnvironment:
 
     async def refused(self, name: str) -> str:
         """Call a tool that was changed: the refusal says what became different. The page that it names."""
-        ran = await self.call(name)
-        assert ran.code == 4, ran
-        assert f"'{name}' is in quarantine: its definition has changed since it was accepted" in ran.err
-        assert f'- description: "{GOOD["read"]}"' in ran.err
-        assert f'+ description: "{EVIL}"' in ran.err
-        link = re.search(r"accept the change at (\S+)", ran.err)
-        assert link is not None, ran.err
+        result = await self.call(name)
+        assert result.code == 4, result
+        assert f"'{name}' is in quarantine: its definition has changed since it was accepted" in result.err
+        assert f'- description: "{GOOD["read"]}"' in result.err
+        assert f'+ description: "{EVIL}"' in result.err
+        link = re.search(r"accept the change at (\S+)", result.err)
+        assert link is not None, result.err
         assert link[1].startswith(self.url)
         return link[1]
 
@@ -92,10 +92,10 @@ async def environment(
     entry = {**server.entry, "cache": {"ttl": 0}}
     (data / "mcp.json").write_text(json.dumps({"mcpServers": {"files": entry}}))
     env = {"HOME": str(data), "TOOLYARD_DATA_DIR": str(data)}
-    served = start_program(sys.executable, "-m", "toolyard", "serve", "--port", "{port}", **env)
+    program = start_program(sys.executable, "-m", "toolyard", "serve", "--port", "{port}", **env)
     context = await chromium.new_context()
     context.set_default_timeout(60_000)
-    environment = ToolChangeEnvironment(served.url, data, server, await context.new_page(), [])
+    environment = ToolChangeEnvironment(program.url, data, server, await context.new_page(), [])
     environment.page.on(
         "console",
         lambda each: environment.said.append(each.text) if each.type in ("error", "warning") else None,
@@ -105,17 +105,17 @@ async def environment(
 
 
 async def test_a_server_of_the_file(environment: ToolChangeEnvironment) -> None:
-    trusted = await environment.run("lock")
-    assert (trusted.code, trusted.err) == (0, "")
+    result = await environment.run("lock")
+    assert (result.code, result.err) == (0, "")
     assert (await environment.run("lock", "--check")).code == 0
-    await _until_locked(environment)
+    await _wait_until_locked(environment)
     assert (await environment.call("files_read")).out == "called read\n"
 
     environment.server.has(**{**GOOD, "read": EVIL})
     link = await environment.refused("files_read")
     assert (await environment.call("files_count")).out == "called count\n"
-    checked = await environment.run("lock", "--check")
-    assert (checked.code, checked.out) == (1, "changed      files/read\n")
+    checked_result = await environment.run("lock", "--check")
+    assert (checked_result.code, checked_result.out) == (1, "changed      files/read\n")
 
     await environment.page.goto(f"{environment.url}/ui/admin/mcp/files/files")
     alert = environment.page.locator("#contents .alert", has_text="1 tool changed")
@@ -126,11 +126,11 @@ async def test_a_server_of_the_file(environment: ToolChangeEnvironment) -> None:
     await environment.accept(link, "read")
     await expect(environment.page.get_by_role("heading", level=1)).to_have_text("files")
     assert (await environment.call("files_read")).out == "called read\n"
-    passed = await environment.run("lock", "--check")
-    assert (passed.code, passed.out) == (0, "no differences\n")
+    check_result = await environment.run("lock", "--check")
+    assert (check_result.code, check_result.out) == (0, "no differences\n")
 
 
-async def _until_locked(environment: ToolChangeEnvironment) -> None:
+async def _wait_until_locked(environment: ToolChangeEnvironment) -> None:
     """The running process looks for the file once a second."""
     environment.server.has(**GOOD, other="Something that was never accepted")
     async with asyncio.timeout(60):
@@ -145,8 +145,10 @@ async def test_an_instance_of_a_registry_server(
     far = ChangingToolsServer(tmp_path / "far.json")
     far.has(**GOOD)
     url = f"{far.listen(start_program).url}/mcp"
-    server = await _made(environment, "servers", {"name": "Words", "url": url, "private_addresses": True})
-    instance = await _made(
+    server = await _create_record(
+        environment, "servers", {"name": "Words", "url": url, "private_addresses": True}
+    )
+    instance = await _create_record(
         environment, "instances", {"server_id": server["id"], "slug": "words", "name": "Mine"}
     )
     lock = ("--remote", environment.url, "lock")
@@ -157,8 +159,8 @@ async def test_an_instance_of_a_registry_server(
     link = await environment.refused("mcp_words__read")
     assert link == f"{environment.url}/ui/mcp/{instance['id']}/changes"
     assert (await environment.call("mcp_words__count")).out == "called count\n"
-    checked = await environment.run(*lock, "--check")
-    assert (checked.code, checked.out.splitlines()) == (
+    result = await environment.run(*lock, "--check")
+    assert (result.code, result.out.splitlines()) == (
         1,
         ["changed      Words/read", "changed      words/read"],
     )
@@ -175,13 +177,15 @@ async def test_an_instance_of_a_registry_server(
     await expect(environment.page.locator("#contents .alert", has_text="1 tool changed")).to_be_visible()
     await environment.page.get_by_role("link", name="See what changed").first.click()
     await environment.accept(environment.page.url, "read")
-    await _made(environment, "instances", {"server_id": server["id"], "slug": "more"})
+    await _create_record(environment, "instances", {"server_id": server["id"], "slug": "more"})
     assert (await environment.call("mcp_more__read")).out == "called read\n"
-    passed = await environment.run(*lock, "--check")
-    assert (passed.code, passed.out) == (0, "no differences\n")
+    check_result = await environment.run(*lock, "--check")
+    assert (check_result.code, check_result.out) == (0, "no differences\n")
 
 
-async def _made(environment: ToolChangeEnvironment, what: str, body: dict[str, Any]) -> dict[str, Any]:
-    answer = await environment.page.context.request.post(f"{environment.url}/api/v1/{what}", data=body)
+async def _create_record(
+    environment: ToolChangeEnvironment, detail: str, body: dict[str, Any]
+) -> dict[str, Any]:
+    answer = await environment.page.context.request.post(f"{environment.url}/api/v1/{detail}", data=body)
     assert answer.status == 201, await answer.text()
     return await answer.json()

@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from playwright.async_api import Browser, expect
 from tests.conftest import ListeningProgram, ProgramStarter
 from tests.journeys.test_chat import ChatWindow
-from tests.web.server.test_traces import SECRET, OtlpReceiver, attributes, reporting_entry, traced
+from tests.web.server.test_traces import SECRET, OtlpReceiver, attributes, reporting_entry, trace_settings
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -50,7 +50,7 @@ async def test_a_turn_in_the_browser_is_one_trace_at_the_collector(
         "TOOLYARD_WARM": "false",
     }
     words = (sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    url = start_program(*words, HOME=str(tmp_path), **settings, **traced(collector)).url
+    url = start_program(*words, HOME=str(tmp_path), **settings, **trace_settings(collector)).url
 
     talk = await ChatWindow.open(chromium, url)
     await talk.say("call it_report {}", "then", "say done")

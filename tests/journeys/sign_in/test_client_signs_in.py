@@ -89,12 +89,14 @@ class ConsentingUser:
         raise AssertionError("the pages never end")
 
     async def back(self) -> AuthorizationCodeResult:
-        said = self.came_back
-        return AuthorizationCodeResult(code=said["code"], state=said["state"], iss=said.get("iss"))
+        redirects = self.came_back
+        return AuthorizationCodeResult(
+            code=redirects["code"], state=redirects["state"], iss=redirects.get("iss")
+        )
 
 
 @pytest.fixture
-def served(start_program: ProgramStarter, tmp_path: Path) -> Iterator[tuple[str, str]]:
+def site_and_token(start_program: ProgramStarter, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """The addresses of a real ``toolyard serve`` and of its identity provider."""
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
@@ -127,25 +129,27 @@ async def client(url: str, person: ConsentingUser, memory: ClientTokenStorage) -
     auth = OAuthClientProvider(url, metadata, memory, person.go, person.back)
     async with (
         httpx2.AsyncClient(auth=auth, timeout=60) as http,
-        Client(streamable_http_client(url, http_client=http)) as made,
+        Client(streamable_http_client(url, http_client=http)) as client,
     ):
-        yield made
+        yield client
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/servers/demo"])
-async def test_the_official_client_finds_its_way_and_calls(served: tuple[str, str], path: str) -> None:
-    url, issuer = served
+async def test_the_official_client_finds_its_way_and_calls(
+    site_and_token: tuple[str, str], path: str
+) -> None:
+    url, issuer = site_and_token
     ann, memory = ConsentingUser("ann"), ClientTokenStorage()
-    async with client(url + path, ann, memory) as made:
-        names = {tool.name for tool in (await made.list_tools()).tools}
+    async with client(url + path, ann, memory) as sdk_client:
+        names = {tool.name for tool in (await sdk_client.list_tools()).tools}
         name = "demo_weekday" if path == "/mcp" else "weekday"
         assert name in names
-        result = await made.call_tool(name, {"date": "2026-07-28"})
+        result = await sdk_client.call_tool(name, {"date": "2026-07-28"})
         assert result.content[0].text == "2026-07-28 is a Tuesday."  # type: ignore[union-attr]
-    (asked,) = ann.sent_to
-    assert asked.startswith(f"{issuer}/auth?")
-    assert URL(asked).query["resource"] == url + path
+    (redirect_url,) = ann.sent_to
+    assert redirect_url.startswith(f"{issuer}/auth?")
+    assert URL(redirect_url).query["resource"] == url + path
     # The next time it needs nobody.
-    async with client(url + path, ann, memory) as made:
-        assert (await made.list_tools()).tools
+    async with client(url + path, ann, memory) as sdk_client:
+        assert (await sdk_client.list_tools()).tools
     assert len(ann.sent_to) == 1

@@ -48,29 +48,29 @@ def team(
     words = [str(MODULES), entry["url"], "dynamic", f"{url}/ui/auth/mcp/callback"]
     issuer = start_program("node", ROOT / "tests/oauth/grants.mjs", "{port}", *words).url
     server = [sys.executable, str(ROOT / "tests/oauth/introspection_server.py"), str(mcp), issuer]
-    guarded = ListeningProgram(server, mcp, {}).start()
-    made = TeamEnvironment("dynamic", url, issuer, entry["url"], tmp_path, env)
+    guarded_program = ListeningProgram(server, mcp, {}).start()
+    team = TeamEnvironment("dynamic", url, issuer, entry["url"], tmp_path, env)
     # Where there are no accounts nobody is invited.
-    made.invite = "nobody" if request.param == "none" else ""
+    team.invite = "nobody" if request.param == "none" else ""
     try:
-        made.start()
-        yield made
+        team.start()
+        yield team
     finally:
-        made.stop()
-        guarded.stop()
+        team.stop()
+        guarded_program.stop()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def people(team: TeamEnvironment, chromium: Browser) -> AsyncIterator[list[BrowserUser]]:
     """Two people, each in a browser that knows nothing of the other."""
-    made: list[BrowserUser] = []
+    browser_users: list[BrowserUser] = []
     for _ in range(2):
         context = await chromium.new_context(base_url=team.url)
         context.set_default_timeout(60_000)
         person = BrowserUser(await context.new_page(), context, team)
         person.page.on("console", person.hear)
-        made.append(person)
-    yield made
+        browser_users.append(person)
+    yield browser_users
 
 
 async def call(person: BrowserUser) -> dict[str, Any]:
@@ -103,25 +103,25 @@ async def sign_in(person: BrowserUser, button: str, account: str) -> None:
 async def token_of(team: TeamEnvironment, key: str) -> str:
     database = await Database.open(team.data, url=None, secret_key=None)
     try:
-        kept = await database.auth.get_grant(key)
+        grant = await database.auth.get_grant(key)
     finally:
         await database.close()
-    assert kept is not None
-    return kept.access_token
+    assert grant is not None
+    return grant.access_token
 
 
 async def is_good(team: TeamEnvironment, token: str) -> bool:
     """What the provider says of a token."""
     head = {"Authorization": aiohttp.encode_basic_auth("resource", "resource-secret")}
-    asked = f"{team.issuer}/token/introspection"
+    introspection_url = f"{team.issuer}/token/introspection"
     async with (
         aiohttp.ClientSession(headers=head) as session,
-        session.post(asked, data={"token": token}) as told,
+        session.post(introspection_url, data={"token": token}) as response,
     ):
-        return (await told.json())["active"]
+        return (await response.json())["active"]
 
 
-async def revoked(team: TeamEnvironment, token: str) -> None:
+async def wait_for_revocation(team: TeamEnvironment, token: str) -> None:
     async with asyncio.timeout(30):
         while await is_good(team, token):
             await asyncio.sleep(0.05)
@@ -140,8 +140,8 @@ async def test_two_people_sign_in_to_one_server_of_the_file(
     ann_id = (await (await ann.context.request.get("/api/v1/me")).json())["id"]
 
     # The server wants a sign-in, and the page of it says so.
-    told = await call(ann)
-    assert (told["status"], told["type"]) == (424, "urn:toolyard:problem:sign-in-needed")
+    call_text = await call(ann)
+    assert (call_text["status"], call_text["type"]) == (424, "urn:toolyard:problem:sign-in-needed")
     await open_server(ann)
     await expect(ann.page.locator("main")).to_contain_text("Press Connect")
 
@@ -174,13 +174,13 @@ async def test_two_people_sign_in_to_one_server_of_the_file(
     await expect(ann.page.get_by_role("button", name="Connect", exact=True)).to_be_visible()
     assert (await call(ann))["status"] == 424
     assert (await call(admin))["text"] == "you are admin-there"
-    await revoked(team, token)
+    await wait_for_revocation(team, token)
     assert ann.complaints == []
     assert admin.complaints == []
 
 
 @pytest.mark.parametrize("team", ["none"], indirect=True)
-async def test_alone_the_button_does_what_the_command_does(
+async def test_alone_the_button_does_the_same_as_the_command(
     team: TeamEnvironment, people: list[BrowserUser]
 ) -> None:
     me = people[0]
@@ -192,13 +192,13 @@ async def test_alone_the_button_does_what_the_command_does(
     # The command line has the same sign-in, and gives it back.
     token = await token_of(team, "user:local:guarded")
     words = [sys.executable, "-m", "toolyard"]
-    for command, said in (
+    for command, cases in (
         (["call", "guarded_whoami"], "you are me-there"),
         (["logout", "guarded"], "signed out of 'guarded'"),
     ):
-        done = await asyncio.to_thread(
+        result = await asyncio.to_thread(
             prefork.run, [*words, *command], env=team.env, cwd=team.data, timeout=120
         )
-        assert said in done.stdout, done.stderr
+        assert cases in result.stdout, result.stderr
     assert not await is_good(team, token)
     assert me.complaints == []

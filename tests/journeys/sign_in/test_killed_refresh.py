@@ -55,9 +55,11 @@ async def cluster(
 async def sign_in(cluster: Cluster, instance: str) -> None:
     """Sign in to the server of an instance, as a browser does."""
     await cluster.ask(0, "GET", "/ui/mcp")
-    status, begun = await cluster.ask(0, "POST", f"/api/v1/instances/{instance}/connect")
-    assert status == 200, begun
-    async with cluster.session.get(URL(begun["url"], encoded=True), allow_redirects=False) as response:
+    status, connect_response = await cluster.ask(0, "POST", f"/api/v1/instances/{instance}/connect")
+    assert status == 200, connect_response
+    async with cluster.session.get(
+        URL(connect_response["url"], encoded=True), allow_redirects=False
+    ) as response:
         back = URL(response.headers["Location"], encoded=True)
     status, _ = await cluster.ask(0, "GET", back.raw_path_qs)
     assert status == 303
@@ -72,8 +74,8 @@ async def add_instance(cluster: Cluster) -> str:
     }
     status, server = await cluster.ask(0, "POST", "/api/v1/servers", draft)
     assert status == 201, server
-    made = {"server_id": server["id"], "slug": "work"}
-    status, instance = await cluster.ask(0, "POST", "/api/v1/instances", made)
+    instance_draft = {"server_id": server["id"], "slug": "work"}
+    status, instance = await cluster.ask(0, "POST", "/api/v1/instances", instance_draft)
     assert status == 201, instance
     await sign_in(cluster, instance["id"])
     assert "somebody" in await cluster.whoami(0)
@@ -103,9 +105,9 @@ async def kill_during_refresh(cluster: Cluster) -> None:
 
 
 async def get_instance(cluster: Cluster, instance: str) -> dict[str, Any]:
-    status, found = await cluster.ask(0, "GET", f"/api/v1/instances/{instance}")
-    assert status == 200, found
-    return dict(found)
+    status, instance_response = await cluster.ask(0, "GET", f"/api/v1/instances/{instance}")
+    assert status == 200, instance_response
+    return dict(instance_response)
 
 
 async def test_a_grant_of_a_server_that_accepts_the_token_again_still_works(cluster: Cluster) -> None:
@@ -116,7 +118,7 @@ async def test_a_grant_of_a_server_that_accepts_the_token_again_still_works(clus
     assert (await get_instance(cluster, instance))["status"]["state"] == "ready"
 
 
-async def test_a_rotated_token_whose_answer_was_lost_asks_for_a_sign_in_and_says_why(
+async def test_a_rotated_token_with_a_lost_answer_asks_for_a_sign_in_with_a_reason(
     cluster: Cluster,
 ) -> None:
     instance = await add_instance(cluster)

@@ -21,17 +21,17 @@ ANN = {"Remote-User": "ann"}
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-def served(start_program: Any, data: Path, **settings: str) -> str:
+def start_serve(start_program: Any, data: Path, **settings: str) -> str:
     """``toolyard serve``, as a process of its own; its address."""
     env = {f"TOOLYARD_{name.upper()}": value for name, value in settings.items()}
     words = (sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
     return start_program(*words, HOME=str(data), **env).url
 
 
-async def test_on_ones_own_machine_nobody_is_asked_for_anything(
+async def test_on_a_local_machine_sign_in_is_not_needed(
     chromium: Browser, start_program: ProgramStarter, tmp_path: Path
 ) -> None:
-    page = await chromium.new_page(base_url=served(start_program, tmp_path))
+    page = await chromium.new_page(base_url=start_serve(start_program, tmp_path))
     await page.goto("/")
     await expect(page.get_by_role("heading", level=1)).to_be_visible()
     await expect(page.get_by_text("local user")).to_be_visible()
@@ -39,10 +39,10 @@ async def test_on_ones_own_machine_nobody_is_asked_for_anything(
     await expect(page.get_by_role("heading", name="Registry", exact=True)).to_be_visible()
 
 
-async def test_whom_the_proxy_names_is_in_and_is_an_admin_only_where_the_setting_says_so(
+async def test_a_user_named_by_the_proxy_is_in_and_an_admin_only_by_the_setting(
     chromium: Browser, start_program: ProgramStarter, tmp_path: Path
 ) -> None:
-    url = served(start_program, tmp_path, people_mode="proxy", trusted_proxies="127.0.0.1", admins="ann")
+    url = start_serve(start_program, tmp_path, people_mode="proxy", trusted_proxies="127.0.0.1", admins="ann")
     ann = await chromium.new_context(base_url=url, extra_http_headers=ANN)
     page = await ann.new_page()
     await page.goto("/ui/")
@@ -65,10 +65,10 @@ async def test_whom_the_proxy_names_is_in_and_is_an_admin_only_where_the_setting
     await expect(page.get_by_role("main")).to_contain_text(re.compile("proxy", re.IGNORECASE))
 
 
-async def test_a_name_from_somebody_who_is_no_trusted_proxy_is_refused(
+async def test_a_name_from_an_untrusted_proxy_is_refused(
     chromium: Browser, start_program: ProgramStarter, tmp_path: Path
 ) -> None:
-    url = served(start_program, tmp_path, people_mode="proxy", trusted_proxies="192.0.2.7", admins="ann")
+    url = start_serve(start_program, tmp_path, people_mode="proxy", trusted_proxies="192.0.2.7", admins="ann")
     forger = await chromium.new_context(base_url=url, extra_http_headers=ANN)
     page = await forger.new_page()
     for path in ("/ui/", "/ui/admin/mcp", "/api/v1/me"):

@@ -56,9 +56,9 @@ class TeamEnvironment:
         self.served = prefork.Popen(words, stdout=pipe, stderr=pipe, text=True, env=self.env, cwd=self.data)
         assert self.served.stdout is not None
         for line in self.served.stdout:
-            if found := re.search(r"https?://\S+/ui/invite/\S+", line):
-                self.invite = found[0]
-            if self.invite and (found or line.startswith("Toolyard is listening on ")):
+            if match := re.search(r"https?://\S+/ui/invite/\S+", line):
+                self.invite = match[0]
+            if self.invite and (match or line.startswith("Toolyard is listening on ")):
                 return
         raise AssertionError(self.served.stderr and self.served.stderr.read())
 
@@ -97,12 +97,12 @@ def team(request: pytest.FixtureRequest, tmp_path: Path, start_program: object) 
         issuer = start_program("node", ROOT / "tests/oauth/grants.mjs", "{port}", *words, **more).url  # type: ignore[operator]
         server = [sys.executable, str(ROOT / "tests/oauth/introspection_server.py"), str(mcp), issuer]
         stack.callback(ListeningProgram(server, mcp, {}).start().stop)
-        made = TeamEnvironment(
+        team = TeamEnvironment(
             registration, base, issuer, f"http://127.0.0.1:{mcp}/mcp", tmp_path, env, model
         )
-        made.start()
-        stack.callback(made.stop)
-        yield made
+        team.start()
+        stack.callback(team.stop)
+        yield team
 
 
 class TlsProxy:
@@ -129,9 +129,9 @@ class TlsProxy:
         self._thread.join(30)
         self._loop.close()
 
-    async def _run(self, started: object) -> None:
+    async def _run(self, start_event: object) -> None:
         server = await asyncio.start_server(self._pass, "localhost", self._outside, ssl=self._tls)
-        started.set()  # type: ignore[attr-defined]
+        start_event.set()  # type: ignore[attr-defined]
         await self._done.wait()
         server.close()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -141,7 +141,7 @@ class TlsProxy:
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            there, here = await asyncio.open_connection("127.0.0.1", self._inside)
+            inner_streams, here = await asyncio.open_connection("127.0.0.1", self._inside)
         except OSError:
             writer.close()
             return
@@ -153,7 +153,7 @@ class TlsProxy:
                     await sink.drain()
             sink.close()
 
-        await asyncio.gather(pump(reader, here), pump(there, writer))
+        await asyncio.gather(pump(reader, here), pump(inner_streams, writer))
 
 
 @dataclass
@@ -223,16 +223,16 @@ class BrowserUser:
 @pytest_asyncio.fixture(loop_scope="session")
 async def people(team: TeamEnvironment, chromium: Browser) -> AsyncIterator[list[BrowserUser]]:
     """Two people, each in a browser that knows nothing of the other."""
-    made: list[BrowserUser] = []
+    browser_users: list[BrowserUser] = []
     for _ in range(2):
         context = await chromium.new_context(base_url=team.url, ignore_https_errors=True)
         context.set_default_timeout(60_000)
         person = BrowserUser(await context.new_page(), context, team)
         person.page.on("console", person.hear)
-        made.append(person)
-    yield made
+        browser_users.append(person)
+    yield browser_users
     if folder := os.environ.get("TOOLYARD_TEST_SHOTS"):
-        for index, person in enumerate(made):
+        for index, person in enumerate(browser_users):
             await person.page.screenshot(path=f"{folder}/person{index}.png", full_page=True)
 
 
