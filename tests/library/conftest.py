@@ -51,8 +51,8 @@ class JournalServer:
         return [note["start"] for note in self.notes() if "start" in note]
 
     def messages(self, method: str) -> list[dict[str, Any]]:
-        found = [note["message"] for note in self.notes() if "message" in note]
-        return [message for message in found if message.get("method") == method]
+        messages = [note["message"] for note in self.notes() if "message" in note]
+        return [message for message in messages if message.get("method") == method]
 
     def calls(self) -> list[str]:
         return [message["params"]["name"] for message in self.messages("tools/call")]
@@ -94,11 +94,11 @@ def children() -> Callable[[], list[str]]:
     before = own_descendants()
 
     def look() -> list[str]:
-        found: list[str] = []
+        log_lines: list[str] = []
         for child in own_descendants() - before:
             with contextlib.suppress(psutil.Error):
                 if child.status() != psutil.STATUS_ZOMBIE:
-                    found.append(" ".join(child.cmdline()))
-        return sorted(found)
+                    log_lines.append(" ".join(child.cmdline()))
+        return sorted(log_lines)
 
     return look

@@ -45,9 +45,9 @@ TOOLS = [
 ]
 
 
-def note(**what: Any) -> None:
+def note(**fields: Any) -> None:
     fd = os.open(options.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(fd, json.dumps(what).encode() + b"\n")
+    os.write(fd, json.dumps(fields).encode() + b"\n")
     os.close(fd)
 
 
@@ -134,7 +134,7 @@ def respond(message: dict[str, Any]) -> None:
         send({"id": id, "error": {"code": -32601, "message": f"no such method: {method}"}})
 
 
-def told_to_go(*_: object) -> None:
+def exit_on_request(*_: object) -> None:
     note(told_to_go=True)
     os._exit(0)
 
@@ -142,7 +142,7 @@ def told_to_go(*_: object) -> None:
 def main() -> None:
     note(start=os.getpid(), words=sys.argv[1:])
     if options.stay:
-        signal.signal(signal.SIGTERM, told_to_go)
+        signal.signal(signal.SIGTERM, exit_on_request)
     for line in sys.stdin.buffer:
         message = json.loads(line)
         note(message=message)

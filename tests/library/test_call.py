@@ -27,7 +27,7 @@ from toolyard import (
 )
 from toolyard.types.call import CallRecord
 
-Opened = Callable[..., Toolyard]
+OpenYard = Callable[..., Toolyard]
 Recorders = Callable[..., Any]
 Until = Callable[..., Awaitable[None]]
 
@@ -40,7 +40,7 @@ def text(words: str) -> dict[str, Any]:
 
 
 async def test_a_call_reaches_the_server_under_the_tools_own_name_with_its_arguments(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     one = recorder()
     async with open_yard({"one": one}) as yard:
@@ -50,16 +50,20 @@ async def test_a_call_reaches_the_server_under_the_tools_own_name_with_its_argum
 
 
 async def test_arguments_are_passed_through_and_the_servers_complaint_comes_back_in_full(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     one = recorder()
     arguments = {"text": {"not": "a string"}, "unknown": [1, None], "data": {"path": ["text"]}}
     async with open_yard({"one": one}) as yard:
-        with pytest.raises(RpcError) as caught:
+        with pytest.raises(RpcError) as exc_info:
             await yard.call("one_refuse", arguments)
         view = (await yard.answer("one_refuse", arguments)).for_model()
     assert one.messages("tools/call")[0]["params"]["arguments"] == arguments
-    assert (caught.value.code, caught.value.data, caught.value.server) == (-32602, {"path": ["text"]}, "one")
+    assert (exc_info.value.code, exc_info.value.data, exc_info.value.server) == (
+        -32602,
+        {"path": ["text"]},
+        "one",
+    )
     assert view == {"error": True, "output": "{'not': 'a string'} (code -32602)\n{\"path\": [\"text\"]}"}
 
 
@@ -67,7 +71,7 @@ RESOURCE = {"type": "resource", "resource": {"uri": "file:///a", "mimeType": "te
 
 
 @pytest.mark.parametrize(
-    ("result", "seen"),
+    ("result", "expected_value"),
     [
         ({"content": [text("one"), text("two")]}, "one\ntwo"),
         ({"content": [RESOURCE]}, json.dumps(RESOURCE)),
@@ -80,17 +84,17 @@ RESOURCE = {"type": "resource", "resource": {"uri": "file:///a", "mimeType": "te
         ({"content": [], "isError": True}, {"error": True, "output": "(no output)"}),
     ],
 )
-async def test_a_model_gets_exactly_what_the_documents_say(
-    result: dict[str, Any], seen: object, open_yard: Opened, recorder: Recorders
+async def test_a_model_gets_the_documented_result(
+    result: dict[str, Any], expected_value: object, open_yard: OpenYard, recorder: Recorders
 ) -> None:
     async with open_yard({"one": recorder()}) as yard:
         answer = await yard.answer("one_raw", {"result": result})
-        assert answer.for_model() == seen
+        assert answer.for_model() == expected_value
         assert answer.raw == result
-        assert (await yard.call("one_raw", {"result": result})).for_model() == seen
+        assert (await yard.call("one_raw", {"result": result})).for_model() == expected_value
 
 
-async def test_media_go_beside_the_text_and_never_as_text(open_yard: Opened, recorder: Recorders) -> None:
+async def test_media_go_beside_the_text_and_never_as_text(open_yard: OpenYard, recorder: Recorders) -> None:
     data = "iVBORw0KGgo" * 40 + "AAA="
     image = {"type": "image", "data": data, "mimeType": "image/png"}
     async with open_yard({"one": recorder()}) as yard:
@@ -99,7 +103,7 @@ async def test_media_go_beside_the_text_and_never_as_text(open_yard: Opened, rec
     assert [(media.kind, media.mime, media.data) for media in result.media] == [("image", "image/png", data)]
 
 
-async def test_a_server_that_cannot_be_reached_is_an_answer_with_its_cause(open_yard: Opened) -> None:
+async def test_a_server_that_cannot_be_reached_is_an_answer_with_its_cause(open_yard: OpenYard) -> None:
     async with open_yard({"gone": {"command": "/no/such/command"}}) as yard:
         assert (await yard.answer("gone_tool")).for_model() == {
             "error": True,
@@ -110,7 +114,7 @@ async def test_a_server_that_cannot_be_reached_is_an_answer_with_its_cause(open_
 
 
 async def test_a_server_that_goes_down_in_the_middle_is_an_answer_and_the_others_work(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     async with open_yard({"one": recorder("one"), "two": recorder("two")}) as yard:
         with pytest.raises(OutcomeUnknown, match="exited with code 3: out of memory"):
@@ -127,7 +131,7 @@ async def test_a_server_that_goes_down_in_the_middle_is_an_answer_and_the_others
         assert (await yard.call("one_echo", {"text": "back"})).text == "back"
 
 
-async def test_an_answer_to_a_refused_call_is_the_refusal(open_yard: Opened, recorder: Recorders) -> None:
+async def test_an_answer_to_a_refused_call_is_the_refusal(open_yard: OpenYard, recorder: Recorders) -> None:
     async with open_yard({"one": recorder()}) as yard:
         assert (await yard.answer("one_touch")).for_model() == {
             "error": True,
@@ -138,7 +142,7 @@ async def test_an_answer_to_a_refused_call_is_the_refusal(open_yard: Opened, rec
 
 
 async def test_a_long_result_is_cut_and_says_where_the_rest_is(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     words = "a" * 3000 + "z" * 3000
     async with open_yard({"one": recorder()}, settings={"result_limit": 1000}) as yard:
@@ -168,7 +172,7 @@ async def test_a_lost_call_is_sent_again_only_where_a_trusted_server_says_that_i
     keys: dict[str, Any],
     annotations: dict[str, Any],
     repeated: bool,
-    open_yard: Opened,
+    open_yard: OpenYard,
     recorder: Recorders,
     tmp_path: Path,
 ) -> None:
@@ -187,7 +191,7 @@ async def test_a_lost_call_is_sent_again_only_where_a_trusted_server_says_that_i
 
 @pytest.mark.parametrize("annotations", [{}, {"readOnlyHint": True}], ids=["nothing said", "read only"])
 async def test_a_call_that_a_restart_ends_may_have_been_executed_and_is_not_sent_again(
-    annotations: dict[str, Any], open_yard: Opened, recorder: Recorders, tmp_path: Path, wait_until: Until
+    annotations: dict[str, Any], open_yard: OpenYard, recorder: Recorders, tmp_path: Path, wait_until: Until
 ) -> None:
     tool = {"name": "wait", "inputSchema": {"type": "object"}, "annotations": annotations}
     (tmp_path / "tools").write_text(json.dumps([tool]))
@@ -201,7 +205,7 @@ async def test_a_call_that_a_restart_ends_may_have_been_executed_and_is_not_sent
     assert len(one.calls()) == 1
 
 
-async def test_a_model_is_told_that_the_outcome_is_unknown(open_yard: Opened, recorder: Recorders) -> None:
+async def test_a_model_is_told_that_the_outcome_is_unknown(open_yard: OpenYard, recorder: Recorders) -> None:
     async with open_yard({"one": recorder()}) as yard:
         assert (await yard.answer("one_exit", {"text": "out of memory"})).for_model() == {
             "error": True,
@@ -212,7 +216,7 @@ async def test_a_model_is_told_that_the_outcome_is_unknown(open_yard: Opened, re
         assert yard.servers()[0].hint is None
 
 
-async def test_a_list_that_was_lost_before_the_call_is_no_unknown_outcome(open_yard: Opened) -> None:
+async def test_a_list_lost_before_the_call_is_not_an_unknown_outcome(open_yard: OpenYard) -> None:
     program = """
 import json, sys
 for line in sys.stdin:
@@ -237,21 +241,21 @@ for line in sys.stdin:
 
 @pytest.mark.parametrize("kind", ["function", "coroutine function"])
 async def test_progress_is_told_as_it_comes(
-    kind: str, open_yard: Opened, recorder: Recorders, wait_until: Until
+    kind: str, open_yard: OpenYard, recorder: Recorders, wait_until: Until
 ) -> None:
-    seen: list[Any] = []
+    seen_params: list[Any] = []
 
     async def later(params: Any) -> None:
-        seen.append(params["progress"])
+        seen_params.append(params["progress"])
 
     async with open_yard({"one": recorder()}) as yard:
-        told = later if kind != "function" else (lambda params: seen.append(params["progress"]))
-        result = await yard.call("one_steps", {"count": 3}, on_progress=told)
+        on_progress = later if kind != "function" else (lambda params: seen_params.append(params["progress"]))
+        result = await yard.call("one_steps", {"count": 3}, on_progress=on_progress)
         assert result.text == "done"
-        await wait_until(lambda: seen == [1, 2, 3])
+        await wait_until(lambda: seen_params == [1, 2, 3])
 
 
-async def test_progress_that_nobody_can_hear_disturbs_nothing(open_yard: Opened, recorder: Recorders) -> None:
+async def test_progress_without_a_listener_is_ignored(open_yard: OpenYard, recorder: Recorders) -> None:
     def broken(params: Any) -> None:
         raise ValueError("a fault in the program")
 
@@ -260,19 +264,19 @@ async def test_progress_that_nobody_can_hear_disturbs_nothing(open_yard: Opened,
 
 
 async def test_a_call_that_is_not_answered_ends_in_time_and_the_server_is_told(
-    open_yard: Opened, recorder: Recorders, wait_until: Until
+    open_yard: OpenYard, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
     async with open_yard({"one": one}) as yard:
-        with pytest.raises(CallTimeout, match=r"no response or progress for 0\.2 s") as caught:
+        with pytest.raises(CallTimeout, match=r"no response or progress for 0\.2 s") as exc_info:
             await yard.call("one_wait", timeouts=Timeouts(silence=0.2))
-        assert caught.value.server == "one"
+        assert exc_info.value.server == "one"
         await wait_until(lambda: one.messages("notifications/cancelled"))
         assert (await yard.call("one_echo", {"text": "still here"})).text == "still here"
 
 
 async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     async with open_yard({"one": recorder()}) as yard:
         patient = Timeouts(silence=2.0, call=60)
@@ -284,7 +288,7 @@ async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
 
 
 async def test_the_timeouts_of_the_entry_count_where_the_caller_gives_none(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     entry = {**recorder().entry, "timeouts": {"silence": 3}}
     async with open_yard({"one": entry}) as yard:
@@ -293,7 +297,7 @@ async def test_the_timeouts_of_the_entry_count_where_the_caller_gives_none(
 
 
 async def test_a_server_that_does_not_begin_is_given_up_after_its_connect_timeout(
-    open_yard: Opened, hostile_stdio: str
+    open_yard: OpenYard, hostile_stdio: str
 ) -> None:
     entry = {
         "command": sys.executable,
@@ -306,7 +310,7 @@ async def test_a_server_that_does_not_begin_is_given_up_after_its_connect_timeou
 
 
 async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
-    open_yard: Opened, recorder: Recorders, wait_until: Until
+    open_yard: OpenYard, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
     async with open_yard({"one": one}) as yard:
@@ -317,13 +321,15 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
         with pytest.raises(asyncio.CancelledError):
             await first
         assert (await second).text == "done"
-        (told,) = one.messages("notifications/cancelled")
-    (asked,) = [message for message in one.messages("tools/call") if message["params"]["name"] == "wait"]
-    assert told["params"]["requestId"] == asked["id"]
+        (cancel_notification,) = one.messages("notifications/cancelled")
+    (wait_request,) = [
+        message for message in one.messages("tools/call") if message["params"]["name"] == "wait"
+    ]
+    assert cancel_notification["params"]["requestId"] == wait_request["id"]
 
 
-async def test_a_caller_who_leaves_during_the_first_connect_does_not_take_it_along(
-    open_yard: Opened, recorder: Recorders, wait_until: Until
+async def test_a_caller_cancelled_during_the_first_connect_does_not_cancel_it(
+    open_yard: OpenYard, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
     async with open_yard({"one": one}) as yard:
@@ -337,7 +343,7 @@ async def test_a_caller_who_leaves_during_the_first_connect_does_not_take_it_alo
 
 
 async def test_first_calls_at_the_same_time_share_one_start_and_one_listing(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     one = recorder()
     async with open_yard({"one": one}) as yard:
@@ -347,7 +353,7 @@ async def test_first_calls_at_the_same_time_share_one_start_and_one_listing(
     assert len(one.messages("tools/list")) == 1
 
 
-async def test_calls_go_over_one_connection_that_stays(open_yard: Opened, recorder: Recorders) -> None:
+async def test_calls_go_over_one_connection_that_stays(open_yard: OpenYard, recorder: Recorders) -> None:
     one = recorder()
     async with open_yard({"one": one}) as yard:
         pids = {(await yard.call("one_process")).text for _ in range(5)}
@@ -360,19 +366,19 @@ async def test_calls_go_over_one_connection_that_stays(open_yard: Opened, record
 
 
 async def test_a_yard_that_closes_ends_every_call_wherever_it_waits(
-    open_yard: Opened, recorder: Recorders, hostile_stdio: str, wait_until: Until
+    open_yard: OpenYard, recorder: Recorders, hostile_stdio: str, wait_until: Until
 ) -> None:
     silent = {"command": sys.executable, "args": ["-I", "-S", hostile_stdio, "silent"]}
     one = recorder()
     yard = open_yard({"one": one, "late": silent})
     async with yard:
-        waiting = [asyncio.ensure_future(yard.call("one_wait")) for _ in range(3)]
+        call_tasks = [asyncio.ensure_future(yard.call("one_wait")) for _ in range(3)]
         await wait_until(lambda: len(one.calls()) == 3)
         connecting = [asyncio.ensure_future(yard.call("late_echo")) for _ in range(3)]
         connecting.append(asyncio.ensure_future(yard.tools(server="late")))
         await wait_until(lambda: State.CONNECTING in {status.state for status in yard.servers()})
     async with asyncio.timeout(30):
-        ends = await asyncio.gather(*waiting, *connecting[:3], return_exceptions=True)
+        ends = await asyncio.gather(*call_tasks, *connecting[:3], return_exceptions=True)
         listing = (await asyncio.gather(connecting[3], return_exceptions=True))[0]
     assert [type(end) for end in ends] == [OutcomeUnknown] * 3 + [Unreachable] * 3
     assert all("closed" in str(end) for end in ends)
@@ -380,8 +386,8 @@ async def test_a_yard_that_closes_ends_every_call_wherever_it_waits(
 
 
 @pytest.mark.parametrize("turns", range(0, 24, 2))
-async def test_a_yard_that_closes_at_any_moment_of_a_first_use_cancels_nobody_and_leaves_nothing(
-    turns: int, open_yard: Opened, recorder: Recorders
+async def test_a_yard_that_closes_at_any_moment_of_a_first_use_cancels_only_its_calls_and_leaves_nothing(
+    turns: int, open_yard: OpenYard, recorder: Recorders
 ) -> None:
     yard = open_yard({"one": recorder("one"), "two": recorder("two")})
     uses = [
@@ -397,10 +403,10 @@ async def test_a_yard_that_closes_at_any_moment_of_a_first_use_cancels_nobody_an
 
 
 async def test_a_yard_that_closes_while_its_storage_is_held_up_opens_it_no_more(
-    open_yard: Opened, data_dir: Path, wait_until: Until
+    open_yard: OpenYard, data_dir: Path, wait_until: Until
 ) -> None:
-    held = sqlite3.connect(data_dir / "catalogue.db", isolation_level=None)
-    held.execute("BEGIN EXCLUSIVE")
+    lock_connection = sqlite3.connect(data_dir / "catalogue.db", isolation_level=None)
+    lock_connection.execute("BEGIN EXCLUSIVE")
     try:
         yard = open_yard({f"s{number}": {"command": "/bin/false"} for number in range(12)})
         use = asyncio.ensure_future(yard.tools())
@@ -411,15 +417,15 @@ async def test_a_yard_that_closes_while_its_storage_is_held_up_opens_it_no_more(
         with pytest.raises(Unreachable, match="Toolyard is closed"):
             await use
         assert not closing.done()
-        held.execute("ROLLBACK")
+        lock_connection.execute("ROLLBACK")
         async with asyncio.timeout(30):
             await closing
     finally:
-        held.close()
+        lock_connection.close()
 
 
 async def test_a_yard_with_more_servers_than_are_listed_at_once_closes_with_those_that_wait(
-    open_yard: Opened, wait_until: Until
+    open_yard: OpenYard, wait_until: Until
 ) -> None:
     yard = open_yard({f"s{number}": {"command": "/bin/sleep", "args": ["60"]} for number in range(20)})
     async with yard:
@@ -431,8 +437,8 @@ async def test_a_yard_with_more_servers_than_are_listed_at_once_closes_with_thos
     assert sum(status.connects for status in yard.servers()) == 0
 
 
-async def test_a_caller_who_is_cancelled_while_the_yard_closes_is_cancelled(
-    open_yard: Opened, recorder: Recorders, wait_until: Until
+async def test_a_caller_cancelled_while_the_yard_closes_is_cancelled(
+    open_yard: OpenYard, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
     async with open_yard({"one": one}) as yard:
@@ -443,7 +449,7 @@ async def test_a_caller_who_is_cancelled_while_the_yard_closes_is_cancelled(
         await call
 
 
-async def test_a_closed_yard_says_so_and_stays_closed(open_yard: Opened, recorder: Recorders) -> None:
+async def test_a_closed_yard_says_so_and_stays_closed(open_yard: OpenYard, recorder: Recorders) -> None:
     one = recorder()
     yard = open_yard({"one": one})
     async with yard:
@@ -463,8 +469,8 @@ async def test_a_closed_yard_says_so_and_stays_closed(open_yard: Opened, recorde
 # What is recorded.
 
 
-async def test_every_call_is_recorded_with_what_became_of_it(
-    open_yard: Opened, recorder: Recorders, wait_until: Until
+async def test_every_call_is_recorded_with_its_outcome(
+    open_yard: OpenYard, recorder: Recorders, wait_until: Until
 ) -> None:
     records: list[CallRecord] = []
     one = recorder()
@@ -491,7 +497,7 @@ async def test_every_call_is_recorded_with_what_became_of_it(
 # Many servers.
 
 
-async def test_one_server_that_fails_blocks_no_other(open_yard: Opened, recorder: Recorders) -> None:
+async def test_one_server_that_fails_blocks_no_other(open_yard: OpenYard, recorder: Recorders) -> None:
     servers = {
         "one": recorder("one"),
         "cat": {"command": "/bin/cat"},
@@ -515,8 +521,8 @@ async def test_one_server_that_fails_blocks_no_other(open_yard: Opened, recorder
                 await yard.call(f"{name}_tool")
 
 
-async def test_a_result_without_what_its_schema_promised_has_a_warning(
-    open_yard: Opened, recorder: Recorders, tmp_path: Path
+async def test_a_result_that_violates_its_schema_has_a_warning(
+    open_yard: OpenYard, recorder: Recorders, tmp_path: Path
 ) -> None:
     tools = [{"name": "echo", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}}]
     (tmp_path / "tools.json").write_text(json.dumps(tools))

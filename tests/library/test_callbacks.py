@@ -11,7 +11,7 @@ import pytest
 
 from toolyard import Callbacks, ServerError, Toolyard
 
-Opened = Callable[..., Toolyard]
+OpenYard = Callable[..., Toolyard]
 Recorders = Callable[..., Any]
 
 
@@ -51,33 +51,33 @@ def playground(protocol: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("how", FAILING)
-async def test_a_legacy_server_is_told_that_there_is_no_answer(open_yard: Opened, how: str) -> None:
+async def test_a_legacy_server_gets_the_missing_answer(open_yard: OpenYard, how: str) -> None:
     callbacks = Callbacks(elicitation=FAILING[how][0])
     async with open_yard({"p": playground("legacy")}, callbacks=callbacks) as yard, asyncio.timeout(60):
         assert (await yard.call("p_greet")).text == "Hello, stranger!"
 
 
 @pytest.mark.parametrize("how", FAILING)
-async def test_a_call_of_a_modern_server_fails_and_names_the_callback(open_yard: Opened, how: str) -> None:
+async def test_a_call_of_a_modern_server_fails_and_names_the_callback(open_yard: OpenYard, how: str) -> None:
     ask, words = FAILING[how]
     callbacks = Callbacks(elicitation=ask)
     async with open_yard({"p": playground("modern")}, callbacks=callbacks) as yard, asyncio.timeout(60):
-        with pytest.raises(ServerError) as caught:
+        with pytest.raises(ServerError) as exc_info:
             await yard.call("p_greet")
-        assert caught.value.cause == f"the callback for elicitation/create failed: {words}"
+        assert exc_info.value.cause == f"the callback for elicitation/create failed: {words}"
         answer = await yard.answer("p_greet")
         assert answer.is_error
         assert words in answer.text
 
 
 @pytest.mark.parametrize("protocol", ["legacy", "modern"])
-async def test_a_caller_who_leaves_while_the_person_is_asked_is_cancelled_and_nothing_is_left(
-    open_yard: Opened, protocol: str
+async def test_a_caller_cancelled_during_a_question_leaves_nothing(
+    open_yard: OpenYard, protocol: str
 ) -> None:
-    asked, left = asyncio.Event(), asyncio.Event()
+    request_received, left = asyncio.Event(), asyncio.Event()
 
     async def waits(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        asked.set()
+        request_received.set()
         try:
             return await asyncio.get_running_loop().create_future()
         finally:
@@ -86,7 +86,7 @@ async def test_a_caller_who_leaves_while_the_person_is_asked_is_cancelled_and_no
     callbacks = Callbacks(elicitation=waits)
     async with open_yard({"p": playground(protocol)}, callbacks=callbacks) as yard, asyncio.timeout(60):
         call = asyncio.ensure_future(yard.call("p_greet"))
-        await asked.wait()
+        await request_received.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -94,7 +94,7 @@ async def test_a_caller_who_leaves_while_the_person_is_asked_is_cancelled_and_no
 
 
 async def test_a_fault_in_the_recording_loses_no_result_and_hides_no_error(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     def record(_: object) -> None:
         raise ValueError("a mistake")

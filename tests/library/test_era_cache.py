@@ -15,7 +15,7 @@ import pytest
 from toolyard import Toolyard
 from toolyard.clients.handshake import FileEraCache
 
-Opened = Callable[..., Toolyard]
+OpenYard = Callable[..., Toolyard]
 Recorders = Callable[..., Any]
 
 ANOTHER_PROCESS = """
@@ -34,7 +34,7 @@ async def test_a_second_process_sends_no_probe(recorder: Recorders, data_dir: Pa
     one = recorder()
     words = [json.dumps({"mcpServers": {"one": one.entry}}), str(data_dir)]
     for _ in range(2):
-        done = await asyncio.to_thread(
+        result = await asyncio.to_thread(
             subprocess.run,
             [sys.executable, "-c", ANOTHER_PROCESS, *words],
             capture_output=True,
@@ -42,14 +42,14 @@ async def test_a_second_process_sends_no_probe(recorder: Recorders, data_dir: Pa
             timeout=30,
             check=True,
         )
-        assert done.stdout == "hello\n"
+        assert result.stdout == "hello\n"
     assert len(one.starts()) == 2
     assert len(one.messages("server/discover")) == 1
     assert len(one.messages("initialize")) == 2
 
 
 async def test_of_a_modern_server_the_second_yard_asks_nothing_that_is_old(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     one = recorder("one", "--modern")
     for _ in range(2):
@@ -65,7 +65,7 @@ async def test_of_a_modern_server_the_second_yard_asks_nothing_that_is_old(
     ids=["empty", "cut off", "a list", "null", "no text", "deep", "odd values"],
 )
 async def test_a_broken_file_costs_a_probe_and_is_mended(
-    content: bytes, open_yard: Opened, recorder: Recorders, data_dir: Path
+    content: bytes, open_yard: OpenYard, recorder: Recorders, data_dir: Path
 ) -> None:
     (data_dir / "eras.json").write_bytes(content)
     one = recorder()
@@ -77,7 +77,7 @@ async def test_a_broken_file_costs_a_probe_and_is_mended(
 
 
 async def test_a_place_where_no_file_can_be_costs_a_probe_each_time(
-    open_yard: Opened, recorder: Recorders, data_dir: Path
+    open_yard: OpenYard, recorder: Recorders, data_dir: Path
 ) -> None:
     (data_dir / "eras.json").mkdir()
     one = recorder()
@@ -87,8 +87,8 @@ async def test_a_place_where_no_file_can_be_costs_a_probe_each_time(
     assert len(one.messages("server/discover")) == 2
 
 
-async def test_a_wrong_memory_is_forgotten_and_the_server_asked_anew(
-    open_yard: Opened, recorder: Recorders, data_dir: Path
+async def test_a_wrong_cached_era_is_forgotten_and_the_server_probed_again(
+    open_yard: OpenYard, recorder: Recorders, data_dir: Path
 ) -> None:
     one = recorder()
     async with open_yard({"one": one}) as yard:
@@ -123,6 +123,6 @@ def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
     path = tmp_path / "eras.json"
     path.write_text(json.dumps({f"old-{number}": "legacy" for number in range(5000)}))
     FileEraCache(path).remember("new", "modern")
-    kept = json.loads(path.read_text())
-    assert len(kept) == 1000
+    document = json.loads(path.read_text())
+    assert len(document) == 1000
     assert FileEraCache(path).recall("new") == "modern"

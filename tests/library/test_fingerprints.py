@@ -14,12 +14,12 @@ from toolyard.config.fingerprint_key import fingerprint_key
 Recorders = Callable[..., Any]
 
 
-async def stored(entry: dict[str, Any], folder: Path, **settings: str) -> set[str]:
+async def list_stored_hashes(entry: dict[str, Any], folder: Path, **settings: str) -> set[str]:
     """List the tools of a server with that entry; return all hashes that then stand in the data directory."""
     async with Toolyard.open({"mcpServers": {"one": entry}}, data_dir=folder, settings=settings) as yard:
         await yard.call("one_echo")
     connection = sqlite3.connect(folder / "catalogue.db")
-    rows = {str(hashed) for (hashed,) in connection.execute("SELECT entry_hash FROM catalogue")}
+    rows = {str(row) for (row,) in connection.execute("SELECT entry_hash FROM catalogue")}
     connection.close()
     assert (folder / "eras.json").stat().st_mode & 0o077 == 0
     eras = set(json.loads((folder / "eras.json").read_text()))
@@ -32,15 +32,18 @@ async def test_equal_entries_leave_different_hashes_in_every_installation(
     recorder: Recorders, tmp_path: Path
 ) -> None:
     entry = {**recorder().entry, "env": {"TOKEN": "guessable"}}
-    first, second = await stored(entry, tmp_path / "one"), await stored(entry, tmp_path / "two")
+    first, second = (
+        await list_stored_hashes(entry, tmp_path / "one"),
+        await list_stored_hashes(entry, tmp_path / "two"),
+    )
     assert not first & second
-    assert await stored(entry, tmp_path / "one") == first
+    assert await list_stored_hashes(entry, tmp_path / "one") == first
 
 
 async def test_installations_with_the_same_secret_key_agree(recorder: Recorders, tmp_path: Path) -> None:
     entry, key = recorder().entry, "a secret key that replicas share"
-    first = await stored(entry, tmp_path / "one", secret_key=key)
-    assert await stored(entry, tmp_path / "two", secret_key=key) == first
+    first = await list_stored_hashes(entry, tmp_path / "one", secret_key=key)
+    assert await list_stored_hashes(entry, tmp_path / "two", secret_key=key) == first
     assert not (tmp_path / "one" / "fingerprint.key").exists()
 
 

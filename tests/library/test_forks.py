@@ -56,7 +56,7 @@ ASYNC = """
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "expected_lines"),
     [
         (
             SYNC,
@@ -70,9 +70,9 @@ ASYNC = """
     ids=["sync", "async"],
 )
 def test_a_fork_ends_without_touching_the_servers_of_its_parent(
-    program: str, said: list[str], recorder: Callable[..., Any]
+    program: str, expected_lines: list[str], recorder: Callable[..., Any]
 ) -> None:
     text = textwrap.dedent(COMMON) + textwrap.dedent(program).replace("CONFIG", repr(recorder().entry))
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=100)
-    assert done.stdout.splitlines() == said, done.stderr
-    assert "Traceback" not in done.stderr
+    result = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=100)
+    assert result.stdout.splitlines() == expected_lines, result.stderr
+    assert "Traceback" not in result.stderr

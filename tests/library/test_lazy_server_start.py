@@ -16,7 +16,7 @@ import pytest
 from toolyard import Callbacks, State, ToolRefused, Toolyard, Unreachable
 from toolyard.types.call import Verdict
 
-Opened = Callable[..., Toolyard]
+OpenYard = Callable[..., Toolyard]
 Recorders = Callable[..., Any]
 Until = Callable[..., Awaitable[None]]
 
@@ -37,12 +37,12 @@ asyncio.run(main())
 """
 
 
-async def listed(yard: Toolyard, **options: Any) -> list[str]:
+async def list_tool_names(yard: Toolyard, **options: Any) -> list[str]:
     return [tool.name for tool in await yard.tools(**options)]
 
 
 async def test_after_a_first_listing_a_new_yard_lists_explains_and_finds_while_starting_nothing(
-    open_yard: Opened, recorder: Recorders, children: Callable[[], list[str]]
+    open_yard: OpenYard, recorder: Recorders, children: Callable[[], list[str]]
 ) -> None:
     one, two = recorder("one"), recorder("two", "--modern")
     async with open_yard({"one": one, "two": two}) as yard:
@@ -51,7 +51,9 @@ async def test_after_a_first_listing_a_new_yard_lists_explains_and_finds_while_s
         assert yard.why("one_touch").verdict is Verdict.REFUSE
         assert yard.why("two/look").verdict is Verdict.ALLOW
         assert await yard.tools() == before
-        assert await listed(yard, server="two") == [tool.name for tool in before if tool.server == "two"]
+        assert await list_tool_names(yard, server="two") == [
+            tool.name for tool in before if tool.server == "two"
+        ]
         assert await yard.find("two_look") in before
         assert {status.state for status in yard.servers()} == {State.IDLE}
         assert children() == []
@@ -59,7 +61,7 @@ async def test_after_a_first_listing_a_new_yard_lists_explains_and_finds_while_s
 
 
 async def test_and_the_first_call_of_a_tool_starts_its_server_alone(
-    open_yard: Opened, recorder: Recorders, children: Callable[[], list[str]]
+    open_yard: OpenYard, recorder: Recorders, children: Callable[[], list[str]]
 ) -> None:
     one, two = recorder("one"), recorder("two")
     async with open_yard({"one": one, "two": two}) as yard:
@@ -73,21 +75,23 @@ async def test_and_the_first_call_of_a_tool_starts_its_server_alone(
     assert len(two.messages("tools/list")) == 1
 
 
-async def test_another_process_knows_them_too(open_yard: Opened, recorder: Recorders, data_dir: Path) -> None:
+async def test_another_process_knows_them_too(
+    open_yard: OpenYard, recorder: Recorders, data_dir: Path
+) -> None:
     one = recorder()
     async with open_yard({"one": one}) as yard:
-        before = await listed(yard)
+        before = await list_tool_names(yard)
     config = json.dumps({"mcpServers": {"one": one.entry}})
     program = [sys.executable, "-c", ANOTHER_PROCESS, config, str(data_dir)]
-    done = await asyncio.to_thread(
+    result = await asyncio.to_thread(
         subprocess.run, program, capture_output=True, text=True, timeout=30, check=True
     )
-    assert json.loads(done.stdout) == [before, "refuse", 0]
+    assert json.loads(result.stdout) == [before, "refuse", 0]
     assert len(one.starts()) == 1
 
 
 async def test_a_call_in_an_empty_yard_starts_the_server_that_the_name_points_to_and_no_other(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     servers = {name: recorder(name) for name in ("one", "two", "three")}
     async with open_yard(servers) as yard:
@@ -99,8 +103,8 @@ async def test_a_call_in_an_empty_yard_starts_the_server_that_the_name_points_to
     }
 
 
-async def test_a_changed_entry_is_another_server_and_is_listed_anew(
-    open_yard: Opened, recorder: Recorders
+async def test_a_changed_entry_is_another_server_and_is_listed_again(
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     one = recorder()
     async with open_yard({"one": one}) as yard:
@@ -108,19 +112,17 @@ async def test_a_changed_entry_is_another_server_and_is_listed_anew(
     async with open_yard({"one": {**one.entry, "env": {"MODE": "other"}}}) as yard:
         with pytest.raises(ToolRefused):
             yard.why("one_look")
-        assert "one_look" in await listed(yard)
+        assert "one_look" in await list_tool_names(yard)
     assert len(one.starts()) == 2
 
 
-async def test_what_was_kept_is_harmless_when_it_is_damaged(
-    open_yard: Opened, recorder: Recorders, data_dir: Path
-) -> None:
+async def test_a_damaged_cache_is_harmless(open_yard: OpenYard, recorder: Recorders, data_dir: Path) -> None:
     one = recorder()
     async with open_yard({"one": one}) as yard:
-        before = await listed(yard)
+        before = await list_tool_names(yard)
     (data_dir / "catalogue.db").write_bytes(b"no database at all" * 100)
     async with open_yard({"one": one}) as yard:
-        assert await listed(yard) == before
+        assert await list_tool_names(yard) == before
         assert (await yard.call("one_echo", {"text": "x"})).text == "x"
 
 
@@ -128,7 +130,7 @@ async def test_what_was_kept_is_harmless_when_it_is_damaged(
 
 
 async def test_within_its_time_a_listing_is_not_asked_for_again(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     one = recorder()
     async with open_yard({"one": {**one.entry, "cache": {"ttl": 3600}}}) as yard:
@@ -139,7 +141,7 @@ async def test_within_its_time_a_listing_is_not_asked_for_again(
 
 
 async def test_past_its_time_a_connected_server_is_asked_again_and_another_is_not(
-    open_yard: Opened, recorder: Recorders, wait_until: Until
+    open_yard: OpenYard, recorder: Recorders, wait_until: Until
 ) -> None:
     one = recorder()
     entry = {**one.entry, "cache": {"ttl": 0.05}}
@@ -150,20 +152,20 @@ async def test_past_its_time_a_connected_server_is_asked_again_and_another_is_no
         assert len(one.messages("tools/list")) == 2
     async with open_yard({"one": entry}) as yard:
         await wait_until(lambda: yard.known().catalogues["one"].fetched_at + 0.06 < time.time())
-        assert "one_echo" in await listed(yard)
+        assert "one_echo" in await list_tool_names(yard)
     assert len(one.starts()) == 1
 
 
-async def test_the_servers_own_hint_counts(open_yard: Opened, recorder: Recorders) -> None:
+async def test_the_servers_own_hint_counts(open_yard: OpenYard, recorder: Recorders) -> None:
     one = recorder("one", "--modern", "--ttl", "0")
     async with open_yard({"one": one}) as yard:
-        for asked in (1, 2, 3):
+        for round_number in (1, 2, 3):
             await yard.tools()
-            assert len(one.messages("tools/list")) == asked
+            assert len(one.messages("tools/list")) == round_number
 
 
-async def test_a_server_whose_listing_is_never_kept_is_asked_each_time(
-    open_yard: Opened, recorder: Recorders
+async def test_a_server_with_uncacheable_listings_is_listed_each_time(
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     one = recorder()
     entry = {**one.entry, "cache": {"ttl": 0}}
@@ -184,23 +186,23 @@ async def test_a_server_whose_listing_is_never_kept_is_asked_each_time(
 @pytest.mark.parametrize("listing", [True, False], ids=["listed", "called at once"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_list_that_changed_is_fetched_again(
-    era: str, open_yard: Opened, wait_until: Until, listing: bool, request: pytest.FixtureRequest
+    era: str, open_yard: OpenYard, wait_until: Until, listing: bool, request: pytest.FixtureRequest
 ) -> None:
-    told: list[str] = []
-    callbacks = Callbacks(notification=lambda server, method, params: told.append(method))
+    status_texts: list[str] = []
+    callbacks = Callbacks(notification=lambda server, method, params: status_texts.append(method))
     python = sys.executable if era == "modern" else request.getfixturevalue("legacy_python")
     entry = {"command": python, "args": [str(SDK_SERVER), "stdio"]}
     async with open_yard({"s": entry}, callbacks=callbacks) as yard:
-        assert "s_grown" not in await listed(yard)
+        assert "s_grown" not in await list_tool_names(yard)
         if era == "modern":
-            await wait_until(lambda: "notifications/subscriptions/acknowledged" in told)
+            await wait_until(lambda: "notifications/subscriptions/acknowledged" in status_texts)
         else:
             # This one gives no hint of its own, so that nothing else makes the listing old.
             assert yard.known().catalogues["s"].ttl == 60
         assert (await yard.call("s_grow")).text == "more"
-        await wait_until(lambda: "notifications/tools/list_changed" in told)
+        await wait_until(lambda: "notifications/tools/list_changed" in status_texts)
         if listing:
-            assert "s_grown" in await listed(yard)
+            assert "s_grown" in await list_tool_names(yard)
         assert (await yard.call("s_grown")).text == "grown"
 
 
@@ -219,19 +221,19 @@ def program(tmp_path: Path, recorder: Recorders) -> tuple[Path, Any]:
 
 
 async def test_a_server_that_is_down_keeps_its_known_tools_and_a_call_says_why(
-    open_yard: Opened, program: tuple[Path, Any]
+    open_yard: OpenYard, program: tuple[Path, Any]
 ) -> None:
     path, _ = program
     async with open_yard({"one": {"command": str(path)}}) as yard:
-        before = await listed(yard)
+        before = await list_tool_names(yard)
     path.rename(path.with_name("away"))
     async with open_yard({"one": {"command": str(path)}}) as yard:
-        assert await listed(yard) == before
-        with pytest.raises(Unreachable) as caught:
+        assert await list_tool_names(yard) == before
+        with pytest.raises(Unreachable) as exc_info:
             await yard.call("one_echo", {"text": "x"})
-        assert (caught.value.server, caught.value.cause) == ("one", f"command not found: {path}")
-        assert await listed(yard) == before
-        assert await listed(yard, fresh=True) == before
+        assert (exc_info.value.server, exc_info.value.cause) == ("one", f"command not found: {path}")
+        assert await list_tool_names(yard) == before
+        assert await list_tool_names(yard, fresh=True) == before
         (status,) = yard.servers()
         assert (status.state, status.cause) == (State.FAILED, f"command not found: {path}")
         path.with_name("away").rename(path)
@@ -239,18 +241,18 @@ async def test_a_server_that_is_down_keeps_its_known_tools_and_a_call_says_why(
 
 
 async def test_a_server_that_was_never_listed_and_is_down_has_no_tools_and_its_call_says_why(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     one = recorder()
     async with open_yard({"one": one, "gone": {"command": "/no/such/command"}}) as yard:
-        assert {name.partition("_")[0] for name in await listed(yard)} == {"one"}
+        assert {name.partition("_")[0] for name in await list_tool_names(yard)} == {"one"}
         with pytest.raises(Unreachable, match="command not found: /no/such/command"):
             await yard.call("gone_tool")
         assert (await yard.call("one_echo", {"text": "x"})).text == "x"
 
 
-async def test_a_server_without_tools_is_no_failure(
-    open_yard: Opened, recorder: Recorders, tmp_path: Path
+async def test_a_server_without_tools_is_not_a_failure(
+    open_yard: OpenYard, recorder: Recorders, tmp_path: Path
 ) -> None:
     (tmp_path / "none").write_text("[]")
     async with open_yard({"one": recorder("one", "--tools", str(tmp_path / "none"))}) as yard:

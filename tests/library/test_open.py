@@ -117,10 +117,10 @@ def test_a_named_file_that_is_missing_is_an_error_that_names_it(tmp_path: Path) 
         Toolyard.open(tmp_path / "nowhere.json")
 
 
-def test_what_is_wrong_with_a_configuration_is_told_at_once() -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_an_invalid_configuration_is_reported_at_once() -> None:
+    with pytest.raises(ConfigError) as exc_info:
         Toolyard.open({"servers": {"a": {"trust": "trusted"}}, "mcpServers": {"b": {"command": 5}}})
-    assert [problem.path for problem in caught.value.problems] == [
+    assert [problem.path for problem in exc_info.value.problems] == [
         "servers.a.transport",
         "mcpServers.b.command",
     ]
@@ -163,8 +163,8 @@ async def test_agents_may_be_read_from_elsewhere_or_be_given(
     assert set(open_yard({"one": one}, agents=file).agents) == {"architect"}
     assert set(open_yard({"one": one}, agents=str(file)).agents) == {"architect"}
     assert set(open_yard({"one": one}, settings={"agents_path": str(file)}).agents) == {"architect"}
-    given = Agent("reader", "Reader")
-    assert open_yard({"one": one}, agents=[given]).agents == {"reader": given}
+    agent = Agent("reader", "Reader")
+    assert open_yard({"one": one}, agents=[agent]).agents == {"reader": agent}
 
 
 @pytest.mark.parametrize("how", ["argument", "setting"])
@@ -175,12 +175,12 @@ def test_a_named_agents_file_that_is_missing_is_an_error_that_names_it(how: str,
         Toolyard.open({}, **options)
 
 
-def test_what_is_wrong_with_agents_is_told_with_file_and_line(tmp_path: Path) -> None:
+def test_invalid_agents_are_reported_with_file_and_line(tmp_path: Path) -> None:
     file = tmp_path / "team.md"
     file.write_text("## A\n---\nmode: both\nmax_steps: 0\n---\n")
-    with pytest.raises(AgentsError) as caught:
+    with pytest.raises(AgentsError) as exc_info:
         Toolyard.open({}, agents=file)
-    assert [(problem.file, problem.line) for problem in caught.value.problems] == [
+    assert [(problem.file, problem.line) for problem in exc_info.value.problems] == [
         (str(file), 3),
         (str(file), 4),
     ]
@@ -210,12 +210,12 @@ async def test_no_more_children_run_than_may(recorder: Callable[..., JournalServ
     async with Toolyard.open({"mcpServers": servers}, settings={"max_stdio_servers": 2}) as yard:
         statuses = await yard.connect()
         assert sorted(status.state for status in statuses) == ["failed", "ready", "ready"]
-        refused = next(status for status in statuses if status.state == "failed")
-        assert refused.cause == "2 stdio servers are running already, which is the maximum"
-        assert "max_stdio_servers" in (refused.hint or "")
-        running = next(status.server for status in statuses if status.state == "ready")
-        await yard.restart(running)
-        assert [status.state for status in await yard.connect([refused.server])] == ["ready"]
+        failed_status = next(status for status in statuses if status.state == "failed")
+        assert failed_status.cause == "2 stdio servers are running already, which is the maximum"
+        assert "max_stdio_servers" in (failed_status.hint or "")
+        server = next(status.server for status in statuses if status.state == "ready")
+        await yard.restart(server)
+        assert [status.state for status in await yard.connect([failed_status.server])] == ["ready"]
 
 
 async def test_one_server_is_closed_alone_and_connects_again_at_its_next_call(

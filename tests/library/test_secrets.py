@@ -22,7 +22,7 @@ from toolyard.net import OutboundHttp
 from toolyard.types.call import Caller, CallRecord, McpRequest
 from toolyard.types.server import HttpSpec, OAuthSpec, ProtocolEra, Server, StdioSpec
 
-Opened = Callable[..., Toolyard]
+OpenYard = Callable[..., Toolyard]
 Recorders = Callable[..., Any]
 
 SECRET = "zebra-4711-hush"
@@ -42,8 +42,8 @@ def yard_error_texts(yard: Toolyard) -> Iterator[str]:
         yield repr(status)
 
 
-def check(told: Iterator[str]) -> None:
-    for text in told:
+def check(text_stream: Iterator[str]) -> None:
+    for text in text_stream:
         assert SECRET not in text
 
 
@@ -65,7 +65,7 @@ CALLS = {
 @pytest.mark.parametrize("tool", CALLS)
 async def test_a_child_that_quotes_a_secret_variable_in_its_complaint_is_not_quoted(
     tool: str,
-    open_yard: Opened,
+    open_yard: OpenYard,
     recorder: Recorders,
     records: list[CallRecord],
     caplog: pytest.LogCaptureFixture,
@@ -78,22 +78,22 @@ async def test_a_child_that_quotes_a_secret_variable_in_its_complaint_is_not_quo
         assert SECRET not in str(answer.raw)
         assert "the key *** is wrong" in str(answer.for_model())
         if tool != "fail":
-            with pytest.raises(ServerError) as caught:
+            with pytest.raises(ServerError) as exc_info:
                 await yard.call(f"one_{tool}", CALLS[tool])
-            check(error_texts(caught.value))
+            check(error_texts(exc_info.value))
         check(yard_error_texts(yard))
-    logged = [line.getMessage() for line in caplog.records]
-    assert len(records) == len([line for line in logged if line.startswith(f"one/{tool}: ")]) > 0
-    check(iter([repr(records), *logged]))
+    log_messages = [line.getMessage() for line in caplog.records]
+    assert len(records) == len([line for line in log_messages if line.startswith(f"one/{tool}: ")]) > 0
+    check(iter([repr(records), *log_messages]))
 
 
-async def test_a_child_that_dies_with_a_secret_on_its_lips_is_not_quoted(open_yard: Opened) -> None:
+async def test_a_child_that_dies_with_a_secret_on_its_lips_is_not_quoted(open_yard: OpenYard) -> None:
     script = "echo starting >&2; echo cannot use the token $TOKEN >&2; exit 3"
     entry = {"command": "/bin/sh", "args": ["-c", script], "env": {"TOKEN": SECRET}}
     async with open_yard({"one": entry}) as yard:
-        with pytest.raises(ServerError, match=r"exited with code 3: cannot use the token \*\*\*") as caught:
+        with pytest.raises(ServerError, match=r"exited with code 3: cannot use the token \*\*\*") as exc_info:
             await yard.call("one_tool")
-        check(error_texts(caught.value))
+        check(error_texts(exc_info.value))
         (status,) = yard.servers()
         assert status.cause == "exited with code 3: cannot use the token ***"
         assert status.stderr == ("starting", "cannot use the token ***")
@@ -102,7 +102,7 @@ async def test_a_child_that_dies_with_a_secret_on_its_lips_is_not_quoted(open_ya
         assert SECRET not in str((await yard.answer("one_tool")).for_model())
 
 
-async def test_a_secret_still_reaches_the_server_it_is_for(open_yard: Opened, recorder: Recorders) -> None:
+async def test_a_secret_still_reaches_the_server_it_is_for(open_yard: OpenYard, recorder: Recorders) -> None:
     entry = {**recorder().entry, "env": {"SERVICE_API_KEY": SECRET}}
     async with open_yard({"one": entry}) as yard:
         assert (await yard.call("one_variable", {"text": "SERVICE_API_KEY"})).text == SECRET
@@ -148,14 +148,14 @@ async def quoting_server(status: int, kind: str) -> AsyncIterator[str]:
 @pytest.mark.parametrize("kind", ["text", "json-rpc"])
 @pytest.mark.parametrize("status", [200, 400, 401, 403, 404, 429, 500, 503])
 async def test_a_server_that_quotes_our_header_is_not_quoted(
-    status: int, kind: str, open_yard: Opened
+    status: int, kind: str, open_yard: OpenYard
 ) -> None:
     async with quoting_server(status, kind) as url:
         entry = {"url": url, "headers": {"Authorization": f"Bearer {SECRET}"}}
         async with open_yard({"one": entry}) as yard:
-            with pytest.raises(ServerError) as caught:
+            with pytest.raises(ServerError) as exc_info:
                 await yard.call("one_tool")
-            check(error_texts(caught.value))
+            check(error_texts(exc_info.value))
             check(yard_error_texts(yard))
             assert SECRET not in str((await yard.answer("one_tool")).for_model())
 
@@ -188,9 +188,9 @@ async def test_a_server_that_quotes_the_access_token_is_not_quoted(kind: str) ->
                 result = await manager.send("one", Caller(), request)
                 assert result["content"] == [{"type": "text", "text": "the key *** is wrong"}]
             else:
-                with pytest.raises(ServerError, match=r"the key \*\*\* is wrong") as caught:
+                with pytest.raises(ServerError, match=r"the key \*\*\* is wrong") as exc_info:
                     await manager.send("one", Caller(), request)
-                check(error_texts(caught.value))
+                check(error_texts(exc_info.value))
             assert SECRET not in repr(manager.status("one"))
         await net.close()
 
@@ -223,7 +223,7 @@ PATH_TOKEN = "NmFmZGU0Yzk3ZTQ2NGY1YThiOTM4MGM2"
         (StdioSpec("sh", ("-c", "the key of it = something")), set()),
     ],
 )
-def test_headers_are_secrets_and_variables_and_arguments_whose_name_says_so(
+def test_headers_are_secrets_and_so_are_variables_and_arguments_with_telling_names(
     transport: Any, secrets: set[str]
 ) -> None:
     assert set(find_secrets(Server("one", transport))) == secrets

@@ -45,7 +45,7 @@ def open_sync_yard(data_dir: Path) -> Callable[..., SyncToolyard]:
     return make
 
 
-Opened = Callable[..., SyncToolyard]
+OpenYard = Callable[..., SyncToolyard]
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ def thread(work: Callable[[], object]) -> Iterator[list[object]]:
 
 
 def test_it_has_the_methods_of_the_yard_each_with_its_result(
-    open_sync_yard: Opened, recorder: Recorders
+    open_sync_yard: OpenYard, recorder: Recorders
 ) -> None:
     with open_sync_yard({"one": recorder()}) as yard:
         assert "one_echo" in [tool.name for tool in yard.tools()]
@@ -111,7 +111,9 @@ def test_every_public_method_of_the_yard_is_there() -> None:
     assert public(Toolyard) - {"open", "open_sync", "caller"} <= public(SyncToolyard)
 
 
-def test_many_threads_call_at_once_and_share_one_server(open_sync_yard: Opened, recorder: Recorders) -> None:
+def test_many_threads_call_at_once_and_share_one_server(
+    open_sync_yard: OpenYard, recorder: Recorders
+) -> None:
     one = recorder()
     with open_sync_yard({"one": one}) as yard, ThreadPoolExecutor(8) as pool:
         texts = [
@@ -122,13 +124,13 @@ def test_many_threads_call_at_once_and_share_one_server(open_sync_yard: Opened, 
     assert len(one.starts()) == 1
 
 
-def test_errors_cross_threads_as_they_are(open_sync_yard: Opened, recorder: Recorders) -> None:
+def test_errors_cross_threads_as_they_are(open_sync_yard: OpenYard, recorder: Recorders) -> None:
     with open_sync_yard({"one": recorder(), "gone": {"command": "/no/such/command"}}) as yard:
         with pytest.raises(ToolRefused, match="no tool named 'one_nothing' is available"):
             yard.call("one_nothing")
-        with pytest.raises(RpcError) as refused:
+        with pytest.raises(RpcError) as exc_info:
             yard.call("one_refuse", {"text": "no", "data": [1]})
-        assert (refused.value.code, refused.value.data) == (-32602, [1])
+        assert (exc_info.value.code, exc_info.value.data) == (-32602, [1])
         with pytest.raises(Unreachable, match="command not found"):
             yard.call("gone_tool")
         with pytest.raises(CallTimeout):
@@ -139,7 +141,7 @@ def test_errors_cross_threads_as_they_are(open_sync_yard: Opened, recorder: Reco
             yard.why("one_nothing")
 
 
-def test_a_configuration_that_is_wrong_is_an_error_and_leaves_no_thread(open_sync_yard: Opened) -> None:
+def test_a_configuration_that_is_wrong_is_an_error_and_leaves_no_thread(open_sync_yard: OpenYard) -> None:
     with (
         pytest.raises(ConfigError),
         open_sync_yard({"one": {"url": "http://localhost"}}, settings={"nonsense": 1}),
@@ -147,7 +149,7 @@ def test_a_configuration_that_is_wrong_is_an_error_and_leaves_no_thread(open_syn
         pytest.fail("was opened")
 
 
-def test_it_works_inside_a_running_event_loop(open_sync_yard: Opened, recorder: Recorders) -> None:
+def test_it_works_inside_a_running_event_loop(open_sync_yard: OpenYard, recorder: Recorders) -> None:
     async def program() -> str:
         with open_sync_yard({"one": recorder()}) as yard:
             return yard.call("one_echo", {"text": "x"}).text
@@ -157,12 +159,12 @@ def test_it_works_inside_a_running_event_loop(open_sync_yard: Opened, recorder: 
 
 
 def test_progress_and_approvals_are_told_in_the_yards_own_thread(
-    open_sync_yard: Opened, recorder: Recorders
+    open_sync_yard: OpenYard, recorder: Recorders
 ) -> None:
-    told: list[tuple[Any, str]] = []
+    progress_events: list[tuple[Any, str]] = []
 
     async def approve(question: ApprovalRequest) -> bool:
-        told.append((question.decision.tool, threading.current_thread().name))
+        progress_events.append((question.decision.tool, threading.current_thread().name))
         return True
 
     with open_sync_yard({"one": recorder()}, settings={"write_tools": "ask"}, approve=approve) as yard:
@@ -170,12 +172,16 @@ def test_progress_and_approvals_are_told_in_the_yards_own_thread(
         yard.call(
             "one_steps",
             {"count": 2},
-            on_progress=lambda params: told.append((params["progress"], threading.current_thread().name)),
+            on_progress=lambda params: progress_events.append(
+                (params["progress"], threading.current_thread().name)
+            ),
         )
-    assert told == [("one/touch", "toolyard"), (1, "toolyard"), (2, "toolyard")]
+    assert progress_events == [("one/touch", "toolyard"), (1, "toolyard"), (2, "toolyard")]
 
 
-def test_in_its_own_thread_it_refuses_to_wait_for_itself(open_sync_yard: Opened, recorder: Recorders) -> None:
+def test_in_its_own_thread_it_refuses_to_wait_for_itself(
+    open_sync_yard: OpenYard, recorder: Recorders
+) -> None:
     ends: list[BaseException] = []
     with open_sync_yard({"one": recorder()}) as yard:
 
@@ -193,7 +199,7 @@ def test_in_its_own_thread_it_refuses_to_wait_for_itself(open_sync_yard: Opened,
 
 
 def test_before_it_is_opened_and_after_it_is_closed_it_says_so(
-    open_sync_yard: Opened, recorder: Recorders
+    open_sync_yard: OpenYard, recorder: Recorders
 ) -> None:
     yard = open_sync_yard({"one": recorder()})
     uses: list[Callable[[], object]] = [
@@ -216,7 +222,7 @@ def test_before_it_is_opened_and_after_it_is_closed_it_says_so(
             use()
 
 
-def test_a_closed_yard_may_be_opened_again(open_sync_yard: Opened, recorder: Recorders) -> None:
+def test_a_closed_yard_may_be_opened_again(open_sync_yard: OpenYard, recorder: Recorders) -> None:
     one = recorder()
     yard = open_sync_yard({"one": one})
     for _ in range(2):
@@ -226,35 +232,39 @@ def test_a_closed_yard_may_be_opened_again(open_sync_yard: Opened, recorder: Rec
 
 
 def test_closing_ends_the_calls_of_other_threads(
-    open_sync_yard: Opened, recorder: Recorders, hostile_stdio: str
+    open_sync_yard: OpenYard, recorder: Recorders, hostile_stdio: str
 ) -> None:
     one = recorder()
     silent = {"command": sys.executable, "args": ["-I", "-S", hostile_stdio, "silent"]}
     yard = open_sync_yard({"one": one, "late": silent})
-    with yard, thread(lambda: yard.call("one_wait")) as waiting, thread(lambda: yard.call("late_x")) as late:
+    with (
+        yard,
+        thread(lambda: yard.call("one_wait")) as call_thread,
+        thread(lambda: yard.call("late_x")) as late,
+    ):
         eventually(lambda: one.calls())
         eventually(lambda: State.CONNECTING in [status.state for status in yard.servers()])
         yard.close()
-    assert [type(end) for end in (*waiting, *late)] == [OutcomeUnknown, Unreachable]
+    assert [type(end) for end in (*call_thread, *late)] == [OutcomeUnknown, Unreachable]
 
 
 def test_closing_ends_a_call_that_waits_for_somebodys_approval(
-    open_sync_yard: Opened, recorder: Recorders
+    open_sync_yard: OpenYard, recorder: Recorders
 ) -> None:
-    asked = threading.Event()
+    request_received = threading.Event()
 
     async def approve(question: ApprovalRequest) -> bool:
-        asked.set()
+        request_received.set()
         return await asyncio.get_running_loop().create_future()
 
     yard = open_sync_yard({"one": recorder()}, settings={"write_tools": "ask"}, approve=approve)
     with yard, thread(lambda: yard.call("one_touch")) as ends:
-        assert asked.wait(30)
+        assert request_received.wait(30)
         yard.close()
     assert [type(end) for end in ends] == [Unreachable]
 
 
-def test_threads_that_call_while_it_closes_all_end(open_sync_yard: Opened, recorder: Recorders) -> None:
+def test_threads_that_call_while_it_closes_all_end(open_sync_yard: OpenYard, recorder: Recorders) -> None:
     ends: Counter[str] = Counter()
     going = threading.Event()
     yard = open_sync_yard({"one": recorder()})
@@ -276,7 +286,7 @@ def test_threads_that_call_while_it_closes_all_end(open_sync_yard: Opened, recor
     assert ends.total() - ends["ok"] == 4
 
 
-def test_two_threads_may_close_it_at_once(open_sync_yard: Opened, recorder: Recorders) -> None:
+def test_two_threads_may_close_it_at_once(open_sync_yard: OpenYard, recorder: Recorders) -> None:
     one = recorder("one", "--stay")
     with open_sync_yard({"one": one}) as yard:
         yard.call("one_echo")
@@ -286,7 +296,7 @@ def test_two_threads_may_close_it_at_once(open_sync_yard: Opened, recorder: Reco
     assert {"told_to_go": True} in one.notes()
 
 
-INTERRUPTED = """
+INTERRUPTED_PROGRAM = """
 import json, sys
 from toolyard import Toolyard
 
@@ -303,7 +313,7 @@ with Toolyard.open_sync(json.loads(sys.argv[1]), data_dir=sys.argv[2]) as yard:
 def test_an_interrupt_ends_the_call_and_the_server_is_told(recorder: Recorders, data_dir: Path) -> None:
     one = recorder()
     config = json.dumps({"mcpServers": {"one": one.entry}})
-    words = [sys.executable, "-c", INTERRUPTED, config, str(data_dir)]
+    words = [sys.executable, "-c", INTERRUPTED_PROGRAM, config, str(data_dir)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
         try:
             eventually(lambda: one.calls() == ["wait"], 20)

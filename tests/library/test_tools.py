@@ -15,7 +15,7 @@ from toolyard.catalog.exposed_names import RenameReason
 from toolyard.types.agent import Agent
 from toolyard.types.call import Verdict
 
-Opened = Callable[..., Toolyard]
+OpenYard = Callable[..., Toolyard]
 Recorders = Callable[..., Any]
 TINY = Path(__file__).parent.parent / "servers" / "tiny_server.py"
 
@@ -38,7 +38,7 @@ def start_listing_server(recorder: Recorders, tmp_path: Path) -> Callable[..., A
 
 
 async def test_the_tools_of_all_servers_are_one_list_sorted_by_name(
-    open_yard: Opened, start_listing_server: Callable[..., Any]
+    open_yard: OpenYard, start_listing_server: Callable[..., Any]
 ) -> None:
     servers = {
         "zoo": start_listing_server("zoo", "b", "a"),
@@ -49,15 +49,15 @@ async def test_the_tools_of_all_servers_are_one_list_sorted_by_name(
         assert names(await yard.tools()) == ["ant_y", "ant_z", "m-n_k", "zoo_a", "zoo_b"]
 
 
-async def test_a_tool_is_what_its_server_published_under_its_exposed_name(
-    open_yard: Opened, start_listing_server: Callable[..., Any]
+async def test_a_tool_is_the_published_one_under_its_exposed_name(
+    open_yard: OpenYard, start_listing_server: Callable[..., Any]
 ) -> None:
     schema = {
         "type": "object",
         "properties": {"q": {"$ref": "#/$defs/q"}},
         "$defs": {"q": {"type": "string"}},
     }
-    published = {
+    definition = {
         "name": "look.up",
         "title": "Look up",
         "description": "Looks things up.",
@@ -65,7 +65,7 @@ async def test_a_tool_is_what_its_server_published_under_its_exposed_name(
         "outputSchema": {"type": "object"},
         "annotations": {"readOnlyHint": True},
     }
-    async with open_yard({"docs": start_listing_server("docs", published)}) as yard:
+    async with open_yard({"docs": start_listing_server("docs", definition)}) as yard:
         assert await yard.tools() == [
             Tool(
                 "docs_look_up",
@@ -81,7 +81,7 @@ async def test_a_tool_is_what_its_server_published_under_its_exposed_name(
 
 
 async def test_one_server_can_be_listed_alone_and_no_other_starts(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     one, two = recorder("one"), recorder("two")
     async with open_yard({"one": one, "two": two}) as yard:
@@ -92,7 +92,7 @@ async def test_one_server_can_be_listed_alone_and_no_other_starts(
 
 
 async def test_fresh_asks_every_server_again(
-    open_yard: Opened, start_listing_server: Callable[..., Any], tmp_path: Path
+    open_yard: OpenYard, start_listing_server: Callable[..., Any], tmp_path: Path
 ) -> None:
     async with open_yard({"one": start_listing_server("one", "old")}) as yard:
         assert names(await yard.tools()) == ["one_old"]
@@ -103,7 +103,7 @@ async def test_fresh_asks_every_server_again(
 
 
 async def test_a_disabled_server_has_no_tools_and_is_not_started(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     one = recorder()
     async with open_yard({"one": {**one.entry, "enabled": False}}) as yard:
@@ -114,7 +114,7 @@ async def test_a_disabled_server_has_no_tools_and_is_not_started(
 
 
 async def test_a_broken_definition_is_set_aside_alone_and_why_says_so(
-    open_yard: Opened, start_listing_server: Callable[..., Any]
+    open_yard: OpenYard, start_listing_server: Callable[..., Any]
 ) -> None:
     async with open_yard(
         {"one": start_listing_server("one", "good", {"name": "bad", "inputSchema": "none"})}
@@ -131,18 +131,18 @@ async def test_a_broken_definition_is_set_aside_alone_and_why_says_so(
 
 
 async def test_one_tool_is_found_by_its_name_and_no_more_servers_start_than_that_takes(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     one, two = recorder("one"), recorder("two")
     async with open_yard({"one": one, "two": two}) as yard:
-        found = await yard.find("two_look")
-        assert (found.id, found.description) == ("two/look", "Looks.")
-        assert found in await yard.tools(server="two")
+        tool = await yard.find("two_look")
+        assert (tool.id, tool.description) == ("two/look", "Looks.")
+        assert tool in await yard.tools(server="two")
     assert (len(one.starts()), len(two.starts())) == (0, 1)
 
 
-async def test_a_tool_is_found_only_by_whom_it_is_shown_to_and_a_server_that_is_down_says_why(
-    open_yard: Opened, recorder: Recorders
+async def test_a_tool_is_found_only_if_visible_and_a_server_that_is_down_is_explained(
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     servers = {"one": recorder("one"), "gone": {"command": "/no/such/command"}}
     async with open_yard(servers, agents=[Agent("a", "A", tools=("one_look",))]) as yard:
@@ -150,15 +150,15 @@ async def test_a_tool_is_found_only_by_whom_it_is_shown_to_and_a_server_that_is_
         for name in ("one_echo", "one_nothing", "gone_tool"):
             with pytest.raises(ToolRefused, match=f"no tool named '{name}' is available"):
                 await yard.find(name, agent="a")
-        with pytest.raises(ToolRefused, match="'one_touch' is hidden: this tool can change data") as refused:
+        with pytest.raises(ToolRefused, match="'one_touch' is hidden: this tool can change data") as exc_info:
             await yard.find("one_touch")
-        assert refused.value.rule == "write tools"
-        with pytest.raises(ToolRefused) as refused:
+        assert exc_info.value.rule == "write tools"
+        with pytest.raises(ToolRefused) as exc_info:
             await yard.find("one_tuoch")
-        assert str(refused.value.hint).startswith("did you mean 'one_touch'? It is hidden (write tools): ")
-        with pytest.raises(ToolRefused) as refused:
+        assert str(exc_info.value.hint).startswith("did you mean 'one_touch'? It is hidden (write tools): ")
+        with pytest.raises(ToolRefused) as exc_info:
             await yard.find("one_tuoch", agent="a")
-        assert "one_touch" not in str(refused.value.hint)
+        assert "one_touch" not in str(exc_info.value.hint)
         assert [(each.name, each.rule) for each in yard.hidden()] == [("one_touch", "write tools")]
         hidden_from_agent = {each.name: each.rule for each in yard.hidden(agent="a")}
         assert (hidden_from_agent["one_echo"], hidden_from_agent["one_touch"]) == ("agent", "write tools")
@@ -180,7 +180,7 @@ async def test_a_tool_is_found_only_by_whom_it_is_shown_to_and_a_server_that_is_
     ],
 )
 async def test_tools_come_ready_for_a_providers_api(
-    provider: Any, shape: Callable[[Any], tuple[str, Any]], open_yard: Opened, recorder: Recorders
+    provider: Any, shape: Callable[[Any], tuple[str, Any]], open_yard: OpenYard, recorder: Recorders
 ) -> None:
     async with open_yard({"one": recorder()}) as yard:
         tools = [shape(tool) for tool in await yard.tools(provider=provider)]
@@ -190,17 +190,17 @@ async def test_tools_come_ready_for_a_providers_api(
 
 
 async def test_a_server_that_there_is_not_is_named_with_those_that_there_are(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     async with open_yard({"one": recorder()}) as yard:
-        for asking in (yard.tools(server="other"), yard.connect(["other"]), yard.restart("other")):
-            with pytest.raises(Unreachable, match="not configured") as told:
-                await asking
-            assert told.value.hint == "configured servers: one"
+        for request in (yard.tools(server="other"), yard.connect(["other"]), yard.restart("other")):
+            with pytest.raises(Unreachable, match="not configured") as exc_info:
+                await request
+            assert exc_info.value.hint == "configured servers: one"
 
 
 async def test_a_tool_of_a_disabled_server_is_not_shown_but_can_be_explained(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     entry = recorder().entry
     async with open_yard({"one": entry}) as yard:
@@ -225,13 +225,13 @@ AGENTS = [
 ]
 
 
-async def test_an_agent_sees_what_its_patterns_let_through_and_can_call_no_more(
-    open_yard: Opened, recorder: Recorders
+async def test_an_agent_sees_and_calls_only_tools_matching_its_patterns(
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     async with open_yard({"one": recorder("one"), "two": recorder("two")}, agents=AGENTS) as yard:
         everything = names(await yard.tools())
-        seen = names(await yard.tools(agent="architect"))
-        assert seen == [name for name in everything if name.startswith("two_") and name != "two_fail"]
+        tool_names = names(await yard.tools(agent="architect"))
+        assert tool_names == [name for name in everything if name.startswith("two_") and name != "two_fail"]
         assert names(await yard.tools(agent="all")) == everything
         assert await yard.tools(agent="none") == []
         assert {tool.server for tool in await yard.tools(agent="distant")} == {"toolyard"}
@@ -244,22 +244,22 @@ async def test_an_agent_sees_what_its_patterns_let_through_and_can_call_no_more(
 
 @pytest.mark.parametrize("spelling", ["architect", "Architect", " ARCHITECT! "])
 async def test_an_agent_is_named_by_its_id_or_its_name(
-    spelling: str, open_yard: Opened, recorder: Recorders
+    spelling: str, open_yard: OpenYard, recorder: Recorders
 ) -> None:
     async with open_yard({"two": recorder("two")}, agents=AGENTS) as yard:
         assert "two_echo" in names(await yard.tools(agent=spelling))
 
 
 async def test_an_agent_that_there_is_not_is_an_error_that_names_those_there_are_and_starts_nothing(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     one = recorder()
     async with open_yard({"one": one}, agents=AGENTS) as yard:
-        for asked in (yard.tools(agent="nobody"), yard.call("one_echo", agent="nobody")):
-            with pytest.raises(AgentsError) as caught:
-                await asked
-            assert "unknown agent 'nobody'" in str(caught.value)
-            assert "available agents: architect, all, none, distant" in str(caught.value)
+        for request in (yard.tools(agent="nobody"), yard.call("one_echo", agent="nobody")):
+            with pytest.raises(AgentsError) as exc_info:
+                await request
+            assert "unknown agent 'nobody'" in str(exc_info.value)
+            assert "available agents: architect, all, none, distant" in str(exc_info.value)
     assert one.starts() == []
 
 
@@ -276,7 +276,7 @@ BUNDLES = {
 
 
 @pytest.mark.parametrize(
-    ("selected", "left"),
+    ("selected_bundles", "remaining_tools"),
     [
         (["reading"], ["one_echo", "one_fail", "one_look"]),
         (["talking"], ["one_echo"]),
@@ -288,27 +288,29 @@ BUNDLES = {
     ],
 )
 async def test_bundles_narrow_their_server_and_hide_the_others(
-    selected: list[str], left: list[str], open_yard: Opened, recorder: Recorders
+    selected_bundles: list[str], remaining_tools: list[str], open_yard: OpenYard, recorder: Recorders
 ) -> None:
     async with open_yard({"one": recorder("one"), "two": recorder("two")}, bundles=BUNDLES) as yard:
-        assert names(await yard.tools(bundles=selected)) == left
+        assert names(await yard.tools(bundles=selected_bundles)) == remaining_tools
         with pytest.raises(ToolRefused):
-            await yard.call("two_echo", bundles=selected)
+            await yard.call("two_echo", bundles=selected_bundles)
         with pytest.raises(ToolRefused):
-            await yard.call("one_wait", bundles=selected)
-        for name in left:
-            await yard.call(name, {"text": "x"}, bundles=selected)
+            await yard.call("one_wait", bundles=selected_bundles)
+        for name in remaining_tools:
+            await yard.call(name, {"text": "x"}, bundles=selected_bundles)
 
 
-async def test_bundles_of_several_servers_stand_side_by_side(open_yard: Opened, recorder: Recorders) -> None:
+async def test_bundles_of_several_servers_stand_side_by_side(
+    open_yard: OpenYard, recorder: Recorders
+) -> None:
     async with open_yard({"one": recorder("one"), "two": recorder("two")}, bundles=BUNDLES) as yard:
-        seen = names(await yard.tools(bundles=["talking", "other"]))
-        assert [name for name in seen if name.startswith("one_")] == ["one_echo"]
-        assert "two_wait" in seen
+        tool_names = names(await yard.tools(bundles=["talking", "other"]))
+        assert [name for name in tool_names if name.startswith("one_")] == ["one_echo"]
+        assert "two_wait" in tool_names
 
 
 async def test_a_direct_bundle_gives_a_model_namespaced_definitions(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     agent = Agent("reader", "Reader", bundles=("reading",))
     bundles = {"reading": BUNDLES["reading"]}
@@ -321,7 +323,7 @@ async def test_a_direct_bundle_gives_a_model_namespaced_definitions(
 
 
 async def test_a_meta_bundle_keeps_its_tools_out_of_a_models_list(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     bundles = {"searched": BUNDLES["searched"]}
     async with open_yard({"one": recorder()}, bundles=bundles, agents=[Agent("a", "A")]) as yard:
@@ -332,7 +334,7 @@ async def test_a_meta_bundle_keeps_its_tools_out_of_a_models_list(
 
 
 async def test_an_agents_own_bundles_are_narrowed_further_by_those_of_the_caller(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     bundles = {key: value for key, value in BUNDLES.items() if value["serverId"] == "one"}
     agent = Agent("reader", "Reader", bundles=("reading",))
@@ -342,14 +344,14 @@ async def test_an_agents_own_bundles_are_narrowed_further_by_those_of_the_caller
 
 
 async def test_a_bundle_that_there_is_not_is_an_error_with_a_suggestion_and_starts_nothing(
-    open_yard: Opened, recorder: Recorders
+    open_yard: OpenYard, recorder: Recorders
 ) -> None:
     one = recorder()
     bundles = {"reading": BUNDLES["reading"]}
     async with open_yard({"one": one}, bundles=bundles) as yard:
-        for asked in (yard.tools(bundles=["raeding"]), yard.call("one_echo", bundles=["raeding"])):
+        for request in (yard.tools(bundles=["raeding"]), yard.call("one_echo", bundles=["raeding"])):
             with pytest.raises(ConfigError, match="did you mean 'reading'"):
-                await asked
+                await request
     assert one.starts() == []
 
 
@@ -357,17 +359,17 @@ async def test_a_bundle_that_there_is_not_is_an_error_with_a_suggestion_and_star
 
 
 async def test_a_native_tool_keeps_its_name_and_the_servers_tool_gets_a_hash(
-    open_yard: Opened, start_listing_server: Callable[..., Any]
+    open_yard: OpenYard, start_listing_server: Callable[..., Any]
 ) -> None:
     async with open_yard({"view": start_listing_server("view", "file", "other")}) as yard:
-        hashed, other = names(await yard.tools())
+        hashed_names, other = names(await yard.tools())
         assert other == "view_other"
-        assert hashed.startswith("view_file_")
-        assert (await yard.call(hashed, {"text": "x"})).text == "x"
+        assert hashed_names.startswith("view_file_")
+        assert (await yard.call(hashed_names, {"text": "x"})).text == "x"
         with pytest.raises(ToolRefused):
             await yard.call("view_file")
-        (renamed,) = yard.known().names.renamed_tools
-        assert (renamed.target.id, renamed.requested_name, renamed.reason) == (
+        (renamed_tool,) = yard.known().names.renamed_tools
+        assert (renamed_tool.target.id, renamed_tool.requested_name, renamed_tool.reason) == (
             "view/file",
             "view_file",
             RenameReason.RESERVED,
@@ -375,21 +377,21 @@ async def test_a_native_tool_keeps_its_name_and_the_servers_tool_gets_a_hash(
 
 
 async def test_two_tools_that_want_one_name_both_get_a_hash_and_each_reaches_its_own_server(
-    open_yard: Opened, start_listing_server: Callable[..., Any]
+    open_yard: OpenYard, start_listing_server: Callable[..., Any]
 ) -> None:
-    left, right = start_listing_server("left", "b_c"), start_listing_server("right", "c")
-    async with open_yard({"a": left, "a_b": right}) as yard:
+    listing_server, right = start_listing_server("left", "b_c"), start_listing_server("right", "c")
+    async with open_yard({"a": listing_server, "a_b": right}) as yard:
         by_id = {tool.id: tool.name for tool in await yard.tools()}
         assert all(name.startswith("a_b_c_") for name in by_id.values())
         await yard.call(by_id["a/b_c"])
         await yard.call(by_id["a_b/c"])
         with pytest.raises(ToolRefused):
             await yard.call("a_b_c")
-    assert (left.calls(), right.calls()) == (["b_c"], ["c"])
+    assert (listing_server.calls(), right.calls()) == (["b_c"], ["c"])
 
 
 async def test_the_template_of_names_is_a_setting(
-    open_yard: Opened, start_listing_server: Callable[..., Any]
+    open_yard: OpenYard, start_listing_server: Callable[..., Any]
 ) -> None:
     settings = {"naming_template": "{tool}-of-{server}"}
     async with open_yard({"docs": start_listing_server("docs", "look")}, settings=settings) as yard:
@@ -400,7 +402,9 @@ async def test_the_template_of_names_is_a_setting(
 # Why.
 
 
-async def test_why_names_the_tool_and_every_link_of_the_chain(open_yard: Opened, recorder: Recorders) -> None:
+async def test_why_names_the_tool_and_every_link_of_the_chain(
+    open_yard: OpenYard, recorder: Recorders
+) -> None:
     async with open_yard({"one": recorder()}) as yard:
         with pytest.raises(ToolRefused):
             yard.why("one_touch")
@@ -416,17 +420,17 @@ async def test_why_names_the_tool_and_every_link_of_the_chain(open_yard: Opened,
         assert yard.why("one_look").verdict is Verdict.ALLOW
 
 
-async def test_nulls_that_a_strict_view_asked_for_do_not_reach_the_server(open_yard: Opened) -> None:
+async def test_nulls_that_a_strict_view_asked_for_do_not_reach_the_server(open_yard: OpenYard) -> None:
     entry = {"command": sys.executable, "args": ["-S", str(TINY)]}
     async with open_yard({"tiny": entry}) as yard:
         await yard.tools(provider="openai-strict")
-        shown = await yard.call("tiny_echo", {"needed": 1, "extra": None}, provider="openai-strict")
-        assert json.loads(shown.text) == {"needed": 1}
+        echo_text = await yard.call("tiny_echo", {"needed": 1, "extra": None}, provider="openai-strict")
+        assert json.loads(echo_text.text) == {"needed": 1}
         plain = await yard.call("tiny_echo", {"needed": 1, "extra": None})
         assert json.loads(plain.text) == {"needed": 1, "extra": None}
 
 
-async def test_a_status_record_tells_what_the_tools_cost(open_yard: Opened) -> None:
+async def test_a_status_record_has_the_token_cost_of_the_tools(open_yard: OpenYard) -> None:
     async with open_yard({"tiny": {"command": sys.executable, "args": ["-S", str(TINY)]}}) as yard:
         (before,) = yard.servers()
         assert (before.tool_count, before.token_cost) == (None, None)
