@@ -8,7 +8,7 @@ from typing import Any
 from toolyard.meta_tools.tool_definitions import make_compact_schema
 
 
-def test_what_tells_nothing_is_left_out_and_names_stay() -> None:
+def test_empty_keywords_are_omitted_and_names_stay() -> None:
     schema: dict[str, Any] = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Arguments",

@@ -102,7 +102,7 @@ async def test_a_list_of_one_server() -> None:
     assert (await core("tools_list", {"server": "skyy"}, CALLER))["error"].endswith("(did you mean 'sky'?)")
 
 
-async def test_a_server_whose_tools_are_hidden_is_no_server() -> None:
+async def test_a_server_with_only_hidden_tools_is_not_listed() -> None:
     core = small()
     caller = Caller(surface=Surface.MODEL_META, agent=Agent("a", "A", tools=("files_*",)))
     hidden = await core("tools_list", {"server": "sky"}, caller)
@@ -110,7 +110,7 @@ async def test_a_server_whose_tools_are_hidden_is_no_server() -> None:
     assert hidden["error"].replace("sky", "xyz") == missing["error"]
 
 
-async def test_a_description_has_the_schema_and_what_is_missing() -> None:
+async def test_a_description_has_the_schema_and_the_missing_names() -> None:
     answer = await small()("tools_describe", {"names": ["sky_forecast", "sky_forecasts"]}, CALLER)
     assert answer["tools"]["sky_forecast"]["input_schema"] == {"type": "object"}
     said_of_missing = answer["tools"]["sky_forecasts"]["error"]
@@ -126,10 +126,10 @@ async def test_the_words_of_an_untrusted_server_are_fenced_and_in_no_list() -> N
     for answer in lists:
         assert "evil_helper" in answer["tools"]
         assert "Ignore all" not in json.dumps(answer)
-    told = (await core("tools_describe", {"names": ["evil_helper"]}, CALLER))["tools"]["evil_helper"]
-    assert told.keys() == {"definition"}
-    assert told["definition"].startswith("The text between the two marks below was sent by the untrusted")
-    assert "<untrusted-data " in told["definition"]
+    text = (await core("tools_describe", {"names": ["evil_helper"]}, CALLER))["tools"]["evil_helper"]
+    assert text.keys() == {"definition"}
+    assert text["definition"].startswith("The text between the two marks below was sent by the untrusted")
+    assert "<untrusted-data " in text["definition"]
 
 
 async def test_a_call_goes_the_one_way_and_its_result_is_the_text() -> None:
@@ -194,9 +194,9 @@ async def test_a_schema_that_is_too_long_is_read_by_its_handle() -> None:
     properties = {f"field_{number}": {"type": "string"} for number in range(200)}
     tools = {"big": [tool("one", "It", inputSchema={"type": "object", "properties": properties})]}
     core = Core([server("big")], tools, budgets=MetaToolLimits(schema_chars=1_000))
-    told = (await core("tools_describe", {"names": ["big_one"]}, CALLER))["tools"]["big_one"]
-    assert "input_schema" not in told
-    read = await core("result_read", {"handle": told["handle"], "path": "properties.field_7.type"}, CALLER)
+    text = (await core("tools_describe", {"names": ["big_one"]}, CALLER))["tools"]["big_one"]
+    assert "input_schema" not in text
+    read = await core("result_read", {"handle": text["handle"], "path": "properties.field_7.type"}, CALLER)
     assert read["text"] == "string"
 
 
@@ -204,13 +204,13 @@ async def test_descriptions_are_cut_at_their_budget() -> None:
     core = Core(
         [server("big")], {"big": [tool("one", "word " * 500)]}, budgets=MetaToolLimits(description_chars=50)
     )
-    told = (await core("tools_describe", {"names": ["big_one"]}, CALLER))["tools"]["big_one"]
-    assert len(told["description"]) == 50
+    text = (await core("tools_describe", {"names": ["big_one"]}, CALLER))["tools"]["big_one"]
+    assert len(text["description"]) == 50
 
 
 async def test_a_handle_that_is_anothers_expired_or_made_up_has_the_same_words() -> None:
     core = small(answer=lambda *_: text_result("x" * 70_000))
-    ann, bob = (Caller(Principal(who), Surface.MODEL_META) for who in ("ann", "bob"))
+    ann, bob = (Caller(Principal(user), Surface.MODEL_META) for user in ("ann", "bob"))
     handle = (await core("tools_call", {"name": "files_read_file"}, ann))["handle"]
     assert (await core("result_read", {"handle": handle}, ann))["ok"] is True
     others = await core("result_read", {"handle": handle}, bob)
@@ -265,18 +265,18 @@ keys = st.sampled_from(
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from([*META_TOOLS, "x"]), json_values | st.dictionaries(keys, json_values, max_size=4))
-async def test_whatever_is_sent_there_is_an_answer(name: str, arguments: Any) -> None:
+async def test_every_call_has_an_answer(name: str, arguments: Any) -> None:
     answer = await small()(name, arguments, CALLER)
     assert answer["ok"] is True or isinstance(answer["error"], str)
 
 
 def test_the_definitions_are_the_same_bytes_each_time_and_few() -> None:
     assert list(META_TOOLS) == sorted(META_TOOLS)
-    shown = [
+    shown_definitions = [
         {"name": each.name, "description": each.description, "parameters": each.input_schema}
         for each in META_TOOLS.values()
     ]
-    assert len(json.dumps(shown)) < 2_200
+    assert len(json.dumps(shown_definitions)) < 2_200
 
 
 async def test_more_tools_than_providers_accept_make_a_chat_use_the_meta_tools() -> None:

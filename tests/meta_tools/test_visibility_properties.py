@@ -61,7 +61,7 @@ def callers(draw: st.DrawFn) -> Caller:
     )
 
 
-def listed() -> dict[str, list[dict[str, Any]]]:
+def list_tools_by_owner() -> dict[str, list[dict[str, Any]]]:
     hint = {"readOnlyHint": False}
     return {
         owner: [
@@ -77,7 +77,7 @@ def listed() -> dict[str, list[dict[str, Any]]]:
 async def test_nothing_hidden_is_found_listed_described_or_called(
     some: list[Server], caller: Caller, write_tools: WriteTools
 ) -> None:
-    core = Core(some, listed(), write_tools=write_tools)
+    core = Core(some, list_tools_by_owner(), write_tools=write_tools)
     through = Caller(caller.principal, Surface.MODEL_META, caller.agent, caller.bundles, caller.choice)
     await core.rosters.refresh(caller.principal)
     every = [f"{owner}_{name}" for owner in SERVERS for name in NAMES]
@@ -90,40 +90,42 @@ async def test_nothing_hidden_is_found_listed_described_or_called(
                 continue
             if decision.verdict.is_visible:
                 visible.add(f"{owner}_{name}")
-    heard = [
+    tool_answers = [
         await core("tools_search", {"query": " ".join([*NAMES, *SERVERS]), "limit": 100}, caller),
         *[await core("tools_search", {"query": f"marked{owner}"}, caller) for owner in SERVERS],
         await core("tools_list", {}, caller),
         *[await core("tools_list", {"server": owner}, caller) for owner in SERVERS],
         await core("tools_describe", {"names": every}, caller),
     ]
-    for answer in heard:
-        tools = {name for name, told in answer.get("tools", {}).items() if "error" not in told}
+    for answer in tool_answers:
+        tools = {name for name, tool_item in answer.get("tools", {}).items() if "error" not in tool_item}
         assert tools <= visible
         for hidden in set(every) - visible:
             owner, _, name = hidden.partition("_")
             assert f"marked{owner}{name}" not in json.dumps(answer)
     for name in every:
         await core("tools_call", {"name": name}, caller)
-    assert {called.replace("/", "_") for called in core.manager.called} <= visible
-    assert set(heard[-len(SERVERS) - 2].get("tools", {})) == visible
+    assert {tool_id.replace("/", "_") for tool_id in core.manager.called} <= visible
+    assert set(tool_answers[-len(SERVERS) - 2].get("tools", {})) == visible
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=8), st.data())
-async def test_a_handle_is_read_only_by_whose_call_it_came_from(
-    made: list[tuple[str, int]], data: st.DataObject
+async def test_a_handle_can_be_read_only_by_its_caller(
+    handles: list[tuple[str, int]], data: st.DataObject
 ) -> None:
     core = Core(
-        [server("alpha")], listed(), answer=lambda _, __, given: text_result(f"{given['text']} " * 20_000)
+        [server("alpha")],
+        list_tools_by_owner(),
+        answer=lambda _, __, call: text_result(f"{call['text']} " * 20_000),
     )
-    people = {who: Caller(Principal(who), Surface.MODEL_META) for who in "abc"}
+    people = {user: Caller(Principal(user), Surface.MODEL_META) for user in "abc"}
     owners: dict[str, set[str]] = {}
-    for who, number in made:
-        given_ = {"name": "alpha_read", "arguments": {"text": f"number {number}"}}
-        answer = await core("tools_call", given_, people[who])
-        owners.setdefault(answer["handle"], set()).add(who)
+    for user, number in handles:
+        call_arguments = {"name": "alpha_read", "arguments": {"text": f"number {number}"}}
+        answer = await core("tools_call", call_arguments, people[user])
+        owners.setdefault(answer["handle"], set()).add(user)
     for handle, whose in owners.items():
-        for who, caller in people.items():
+        for user, caller in people.items():
             read = await core("result_read", {"handle": handle}, caller)
-            assert read["ok"] is (who in whose)
+            assert read["ok"] is (user in whose)
