@@ -32,7 +32,7 @@ async def hello(request: web.BaseRequest) -> web.Response:
 
 
 @asynccontextmanager
-async def served(
+async def run_http_server(
     handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] = hello,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[LoopbackHttpServer]:
@@ -58,13 +58,13 @@ async def served(
 @pytest.fixture
 def serve() -> Callable[..., object]:
     """Serves with a handler, and a TLS context where there is one; an asynchronous context manager."""
-    return served
+    return run_http_server
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[LoopbackHttpServer]:
-    async with served() as running:
-        yield running
+    async with run_http_server() as http_server:
+        yield http_server
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ async def run_raw_server(
     """A server that talks so on each connection, which ends with what it says. Its own failures are told."""
     raw, talks, failures = RawTcpServer(), set[asyncio.Task[None]](), list[BaseException]()
 
-    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         me = asyncio.current_task()
         assert me is not None
         talks.add(me)
@@ -95,7 +95,7 @@ async def run_raw_server(
         finally:
             writer.close()
 
-    server = await asyncio.start_server(met, host, 0, ssl=tls, limit=1 << 20)
+    server = await asyncio.start_server(serve_connection, host, 0, ssl=tls, limit=1 << 20)
     try:
         port = server.sockets[0].getsockname()[1]
         raw.url = URL.build(scheme="https" if tls else "http", host=host, port=port, path="/mcp")
@@ -112,11 +112,11 @@ async def run_raw_server(
 
 def sockets() -> int:
     """How many this process has open."""
-    found = 0
+    byte_count = 0
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
-            found += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
-    return found
+            byte_count += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+    return byte_count
 
 
 def run_fixed_reply_server(*pieces: bytes) -> Talk:

@@ -61,10 +61,10 @@ async def main(folder: Path, *, guarded: bool) -> None:
     prepare(folder)
     names = NameServer()
     names.start()
-    reached: list[str] = []
+    reached_addresses: list[str] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        reached.append(writer.get_extra_info("sockname")[0])
+        reached_addresses.append(writer.get_extra_info("sockname")[0])
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
         await writer.drain()
@@ -73,15 +73,15 @@ async def main(folder: Path, *, guarded: bool) -> None:
     server = await asyncio.start_server(answer, "0.0.0.0", 8080)
     report: list[dict[str, Any]] = []
     cases = ([[PUBLIC], [other]] for other in OTHERS)
-    mixed = ([[PUBLIC, other]] for other in OTHERS)
-    for number, answers in enumerate((*cases, *mixed)):
+    mixed_answers = ([[PUBLIC, other]] for other in OTHERS)
+    for number, answers in enumerate((*cases, *mixed_answers)):
         net = OutboundHttp(AddressGuard())
         names.answers, names.lookups = list(answers), 0
         url = URL(f"http://rebind{number}.example:8080/")
         session = net.session(guarded=guarded)
         for _ in range(3):
             before = names.lookups
-            reached.clear()
+            reached_addresses.clear()
             try:
                 async with session.get(url, **net.request_options(url, guarded=guarded)) as response:
                     outcome = await response.text()
@@ -89,7 +89,12 @@ async def main(folder: Path, *, guarded: bool) -> None:
                 outcome = str(getattr(error, "os_error", error))
             lookups = names.lookups - before
             report.append(
-                {"answers": answers, "outcome": outcome, "reached": list(reached), "lookups": lookups}
+                {
+                    "answers": answers,
+                    "outcome": outcome,
+                    "reached": list(reached_addresses),
+                    "lookups": lookups,
+                }
             )
         await net.close()
     server.close()

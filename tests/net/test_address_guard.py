@@ -108,7 +108,7 @@ def test_everything_but_a_public_address_is_private(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", UNREADABLE)
-def test_what_cannot_be_read_counts_as_private(address: str) -> None:
+def test_unparsable_addresses_count_as_private(address: str) -> None:
     assert is_private(address)
 
 
@@ -184,21 +184,21 @@ async def get(net: OutboundHttp, url: Any, *, guarded: bool) -> str:
         return await response.text()
 
 
-async def refused(net: OutboundHttp, url: Any) -> str:
+async def read_refusal(net: OutboundHttp, url: Any) -> str:
     """The words with which a guarded request is refused."""
-    with pytest.raises(aiohttp.ClientConnectorError) as caught:
+    with pytest.raises(aiohttp.ClientConnectorError) as exc_info:
         await get(net, url, guarded=True)
-    assert isinstance(caught.value.os_error, AddressRefused)
-    return str(caught.value.os_error)
+    assert isinstance(exc_info.value.os_error, AddressRefused)
+    return str(exc_info.value.os_error)
 
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0x7f000001"])
-async def test_the_guard_refuses_what_the_unguarded_session_reaches(
+async def test_the_guard_refuses_addresses_that_the_unguarded_session_reaches(
     server: LoopbackHttpServer, net: OutboundHttp, host: str
 ) -> None:
     assert await get(net, server.at(host), guarded=False) == "hello"
-    assert "is private" in await refused(net, server.at(host))
+    assert "is private" in await read_refusal(net, server.at(host))
     assert len(server.seen) == 1
 
 
@@ -219,7 +219,7 @@ async def test_no_other_way_to_write_a_private_address_leads_there(
 async def test_the_guard_refuses_private_literals_without_dialling(
     server: LoopbackHttpServer, net: OutboundHttp, host: str
 ) -> None:
-    assert "is private" in await refused(net, server.at(host))
+    assert "is private" in await read_refusal(net, server.at(host))
     assert server.seen == []
 
 
@@ -230,7 +230,7 @@ async def test_a_name_that_leads_to_a_private_address_is_refused(
     resolver.answers = [["127.0.0.1"]]
     url = server.at("innocent.example")
     assert await get(scripted_net, url, guarded=False) == "hello"
-    assert await refused(scripted_net, url) == "the address 127.0.0.1 is private"
+    assert await read_refusal(scripted_net, url) == "the address 127.0.0.1 is private"
     assert len(server.seen) == 1
 
 
@@ -258,24 +258,24 @@ async def test_a_name_that_was_public_when_it_was_looked_up_is_refused_when_it_i
 ) -> None:
     resolver.answers = [["93.184.216.34"], ["127.0.0.1"]]
     url = server.at("rebinding.example")
-    with pytest.raises(aiohttp.ClientConnectorError) as caught:
+    with pytest.raises(aiohttp.ClientConnectorError) as exc_info:
         await get(scripted_net, url, guarded=True)
-    assert not isinstance(caught.value.os_error, AddressRefused)
-    assert await refused(scripted_net, url) == "the address 127.0.0.1 is private"
+    assert not isinstance(exc_info.value.os_error, AddressRefused)
+    assert await read_refusal(scripted_net, url) == "the address 127.0.0.1 is private"
     assert (dialled_addresses, server.seen) == (["93.184.216.34"], [])
     assert resolver.asked == ["rebinding.example"] * 2
 
 
-async def test_a_check_before_the_request_is_not_what_protects(
+async def test_a_check_before_the_request_is_not_the_protection(
     server: LoopbackHttpServer,
     scripted_net: OutboundHttp,
     resolver: ScriptedResolver,
     dialled_addresses: list[str],
 ) -> None:
     resolver.answers = [["93.184.216.34"], ["127.0.0.1"]]
-    (checked,) = await resolver.resolve("rebinding.example")
-    assert not is_private(checked["host"])
-    assert "is private" in await refused(scripted_net, server.at("rebinding.example"))
+    (resolved_address,) = await resolver.resolve("rebinding.example")
+    assert not is_private(resolved_address["host"])
+    assert "is private" in await read_refusal(scripted_net, server.at("rebinding.example"))
     assert (dialled_addresses, server.seen) == ([], [])
 
 
@@ -291,7 +291,7 @@ async def test_of_several_addresses_the_private_ones_are_never_dialled(
     addresses: list[str],
 ) -> None:
     resolver.answers = [addresses]
-    assert "the address" in await refused(scripted_net, server.at("mixed.example"))
+    assert "the address" in await read_refusal(scripted_net, server.at("mixed.example"))
     assert set(dialled_addresses) == {"93.184.216.34"}
     assert server.seen == []
 
@@ -300,18 +300,18 @@ async def test_the_guard_lets_public_addresses_pass(
     scripted_net: OutboundHttp, resolver: ScriptedResolver, dialled_addresses: list[str]
 ) -> None:
     resolver.answers = [["93.184.216.34"]]
-    with pytest.raises(aiohttp.ClientConnectorError) as caught:
+    with pytest.raises(aiohttp.ClientConnectorError) as exc_info:
         await get(scripted_net, URL("http://public.example:8080/"), guarded=True)
-    assert caught.value.os_error.errno == 111
+    assert exc_info.value.os_error.errno == 111
     assert dialled_addresses == ["93.184.216.34"]
 
 
 @pytest.mark.both_loops
-async def test_a_connection_of_the_unguarded_session_is_no_way_around_the_guard(
+async def test_connections_of_the_unguarded_session_do_not_bypass_the_guard(
     server: LoopbackHttpServer, net: OutboundHttp
 ) -> None:
     assert await get(net, server.url, guarded=False) == "hello"
-    assert "is private" in await refused(net, server.url)
+    assert "is private" in await read_refusal(net, server.url)
     assert await get(net, server.url, guarded=False) == "hello"
     assert len(server.seen) == 2
 
@@ -339,22 +339,26 @@ def test_every_public_address_may_be_denied() -> None:
         assert guard.find_refusal(address) is not None
 
 
-def test_what_is_no_address_is_told_with_its_setting() -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_an_invalid_address_is_reported_with_its_setting() -> None:
+    with pytest.raises(ConfigError) as exc_info:
         AddressGuard.from_settings(["10.0.0.0/8", "intranet"], ["10.0.0.1/8", ""])
-    assert [problem.path for problem in caught.value.problems] == ["guard_allow", "guard_deny", "guard_deny"]
+    assert [problem.path for problem in exc_info.value.problems] == [
+        "guard_allow",
+        "guard_deny",
+        "guard_deny",
+    ]
 
 
 async def test_an_allowed_address_is_dialled_and_a_denied_one_is_not(server: LoopbackHttpServer) -> None:
-    for guard, reached in (
+    for guard, cases in (
         (AddressGuard.from_settings(["127.0.0.1"], []), True),
         (AddressGuard.from_settings(["127.0.0.0/8"], ["127.0.0.1"]), False),
     ):
         net = OutboundHttp(guard)
         try:
-            if reached:
+            if cases:
                 assert await get(net, server.url, guarded=True) == "hello"
             else:
-                assert "is denied" in await refused(net, server.url)
+                assert "is denied" in await read_refusal(net, server.url)
         finally:
             await net.close()

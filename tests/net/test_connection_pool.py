@@ -108,13 +108,13 @@ async def test_a_connection_that_waited_too_long_is_not_used() -> None:
         assert await server.peers[0].reader.read() == b""
 
 
-async def test_connections_that_nobody_uses_are_closed(wait_until: Until) -> None:
+async def test_unused_connections_are_closed(wait_until: Until) -> None:
     async with open_net(0.05) as net, run_raw_server(run_fixed_reply_server(OK)) as server:
         origin = net.origin_pool(server.url, guarded=False)
         for _ in range(2):
-            met = len(server.peers)
+            peer_count = len(server.peers)
             await asyncio.gather(*(get(net, server.url) for _ in range(3)))
-            assert len(server.peers) > met
+            assert len(server.peers) > peer_count
             await wait_until(lambda: all(peer.reader.at_eof() for peer in server.peers))
         await wait_until(lambda: not origin.idle_count)
 
@@ -135,20 +135,20 @@ def closing_the_kept() -> Callable[[RawConnection], Awaitable[None]]:
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_what_may_be_done_twice_is_asked_again_where_a_kept_connection_ends(
+async def test_idempotent_requests_are_repeated_when_a_kept_connection_ends(
     net: OutboundHttp, method: str
 ) -> None:
     async with run_raw_server(closing_the_kept()) as server:
         await asyncio.gather(*(get(net, server.url) for _ in range(3)))
-        kept = len(server.peers)
+        peer_count = len(server.peers)
         assert await read_body(await ask(net, server.url, method)) == b"hello"
         # Every kept one was tried, and then a fresh one.
-        assert (len(server.heads), len(server.peers)) == (3 + kept + 1, kept + 1)
+        assert (len(server.heads), len(server.peers)) == (3 + peer_count + 1, peer_count + 1)
 
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
-async def test_what_may_not_be_done_twice_is_sent_once(net: OutboundHttp, reset: bool) -> None:
+async def test_other_requests_are_sent_once(net: OutboundHttp, reset: bool) -> None:
     async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(OK)
@@ -182,7 +182,7 @@ EVIL = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("more", [EVIL, b"garbage", b"\r\n\r\nHTTP/1.1 408 Timeout\r\n\r\n"])
-async def test_a_second_answer_to_one_request_reaches_nobody(net: OutboundHttp, more: bytes) -> None:
+async def test_a_second_answer_to_one_request_is_dropped(net: OutboundHttp, more: bytes) -> None:
     async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say((OK + more) if peer is server.peers[0] else OK)
@@ -195,7 +195,7 @@ async def test_a_second_answer_to_one_request_reaches_nobody(net: OutboundHttp, 
 
 
 @pytest.mark.both_loops
-async def test_words_on_a_connection_that_waits_reach_nobody(net: OutboundHttp, wait_until: Until) -> None:
+async def test_bytes_on_an_idle_connection_are_dropped(net: OutboundHttp, wait_until: Until) -> None:
     async with run_raw_server(run_fixed_reply_server(OK)) as server:
         await get(net, server.url)
         await server.peers[0].say(EVIL)
@@ -204,7 +204,7 @@ async def test_words_on_a_connection_that_waits_reach_nobody(net: OutboundHttp, 
         assert len(server.peers) == 2
 
 
-async def test_words_that_the_loop_has_not_seen_yet_are_no_answer_to_the_next_request(
+async def test_bytes_still_unread_by_the_loop_do_not_answer_the_next_request(
     net: OutboundHttp,
 ) -> None:
     async with run_raw_server(run_fixed_reply_server(OK)) as server:
@@ -254,19 +254,19 @@ HEADS = {
 @pytest.mark.parametrize("kept", [False, True], ids=["fresh", "kept"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("when", HEADS)
-async def test_closing_a_net_ends_what_is_going_on_and_nothing_is_asked_again(
+async def test_closing_ends_running_requests_without_retries(
     net: OutboundHttp, kept: bool, method: str, when: str
 ) -> None:
-    said, error = HEADS[when]
-    there = asyncio.Event()
+    response_bytes, error = HEADS[when]
+    arrived = asyncio.Event()
 
     async def serve_peer(peer: RawConnection) -> None:
         if kept:
             await peer.asked()
             await peer.say(OK)
         await peer.asked()
-        await peer.say(said)
-        there.set()
+        await peer.say(response_bytes)
+        arrived.set()
         await peer.hung_up()
 
     async def whole() -> bytes:
@@ -277,7 +277,7 @@ async def test_closing_a_net_ends_what_is_going_on_and_nothing_is_asked_again(
             await get(net, server.url)
         session = net.session(guarded=False)
         going = asyncio.create_task(whole())
-        await there.wait()
+        await arrived.wait()
         await net.close()
         with pytest.raises(error):
             await going
@@ -287,17 +287,17 @@ async def test_closing_a_net_ends_what_is_going_on_and_nothing_is_asked_again(
 
 @pytest.mark.both_loops
 async def test_closing_a_net_does_not_wait_for_a_server_that_does_not_read(net: OutboundHttp) -> None:
-    there, done = asyncio.Event(), asyncio.Event()
+    arrived, done = asyncio.Event(), asyncio.Event()
 
     async def serve_peer(peer: RawConnection) -> None:
         await peer.head()
         peer.writer.transport.pause_reading()
-        there.set()
+        arrived.set()
         await done.wait()
 
     async with run_raw_server(serve_peer) as server, asyncio.timeout(30):
         going = asyncio.create_task(ask(net, server.url, "POST", {}, bytes(20 << 20)))
-        await there.wait()
+        await arrived.wait()
         for _ in range(50):
             await asyncio.sleep(0)
         await net.close()

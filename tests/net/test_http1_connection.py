@@ -22,18 +22,18 @@ from toolyard.net import HttpProtocolError, OutboundHttp
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 HELLO = b"3;word=x\r\nhel\r\n2\r\nlo\r\n0\r\n"
 LENGTH = b"Content-Length: 5\r\n\r\nhello"
 
 
 # Answers.
 
-KEPT: dict[str, tuple[bytes, int, str, bytes]] = {
+KEPT_CONNECTIONS: dict[str, tuple[bytes, int, str, bytes]] = {
     "length": (OK, 200, "OK", b"hello"),
     "empty": (b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n", 202, "Accepted", b""),
-    "chunked": (CHUNKED + HELLO + b"\r\n", 200, "OK", b"hello"),
-    "trailers": (CHUNKED + HELLO + b"X-Late: 1\r\nX-Later: 2\r\n\r\n", 200, "OK", b"hello"),
+    "chunked": (CHUNKED_HEAD + HELLO + b"\r\n", 200, "OK", b"hello"),
+    "trailers": (CHUNKED_HEAD + HELLO + b"X-Late: 1\r\nX-Later: 2\r\n\r\n", 200, "OK", b"hello"),
     "no-content": (b"HTTP/1.1 204 No Content\r\n\r\n", 204, "No Content", b""),
     "not-modified": (b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n", 304, "Not Modified", b""),
     "no-reason": (b"HTTP/1.1 200\r\n" + LENGTH, 200, "", b"hello"),
@@ -56,7 +56,7 @@ KEPT: dict[str, tuple[bytes, int, str, bytes]] = {
     "redirect": (b"HTTP/1.1 307 There\r\nLocation: /there\r\n" + LENGTH, 307, "There", b"hello"),
     "unknown": (b"HTTP/1.1 799 Whatever\r\n" + LENGTH, 799, "Whatever", b"hello"),
 }
-ENDED: dict[str, tuple[bytes, int, str, bytes]] = {
+ENDED_CONNECTIONS: dict[str, tuple[bytes, int, str, bytes]] = {
     "until-the-end": (b"HTTP/1.1 200 OK\r\n\r\nhello", 200, "OK", b"hello"),
     "nothing-until-the-end": (b"HTTP/1.1 200 OK\r\n\r\n", 200, "OK", b""),
     "close": (b"HTTP/1.1 200 OK\r\nConnection: close\r\n" + LENGTH, 200, "OK", b"hello"),
@@ -76,13 +76,15 @@ def bytewise(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.both_loops
-@pytest.mark.parametrize("kind", KEPT)
+@pytest.mark.parametrize("kind", KEPT_CONNECTIONS)
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "bytewise"])
 async def test_an_answer_with_an_end_of_its_own_leaves_its_connection_usable(
     net: OutboundHttp, kind: str, split: bool
 ) -> None:
-    said, status, reason, body = KEPT[kind]
-    async with run_raw_server(run_fixed_reply_server(*(bytewise(said) if split else [said]))) as server:
+    response_bytes, status, reason, body = KEPT_CONNECTIONS[kind]
+    async with run_raw_server(
+        run_fixed_reply_server(*(bytewise(response_bytes) if split else [response_bytes]))
+    ) as server:
         for _ in range(2):
             answer = await ask(net, server.url)
             assert (answer.status, answer.reason, await read_body(answer)) == (status, reason, body)
@@ -92,13 +94,15 @@ async def test_an_answer_with_an_end_of_its_own_leaves_its_connection_usable(
 
 
 @pytest.mark.both_loops
-@pytest.mark.parametrize("kind", ENDED)
+@pytest.mark.parametrize("kind", ENDED_CONNECTIONS)
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "bytewise"])
 async def test_an_answer_that_ends_its_connection_is_the_last_on_it(
     net: OutboundHttp, kind: str, split: bool
 ) -> None:
-    said, status, reason, body = ENDED[kind]
-    async with run_raw_server(run_closing_server(*(bytewise(said) if split else [said]))) as server:
+    response_bytes, status, reason, body = ENDED_CONNECTIONS[kind]
+    async with run_raw_server(
+        run_closing_server(*(bytewise(response_bytes) if split else [response_bytes]))
+    ) as server:
         for _ in range(2):
             answer = await ask(net, server.url)
             assert (answer.status, answer.reason, await read_body(answer)) == (status, reason, body)
@@ -110,7 +114,7 @@ async def test_an_answer_that_ends_its_connection_is_the_last_on_it(
 async def test_a_server_that_says_it_closes_and_does_not_is_left(net: OutboundHttp, kind: str) -> None:
     async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
-        await peer.say(ENDED[kind][0])
+        await peer.say(ENDED_CONNECTIONS[kind][0])
         await peer.hung_up()
 
     async with run_raw_server(serve_peer) as server:
@@ -131,7 +135,7 @@ async def test_headers_are_kept_in_their_order_and_number_and_found_in_any_case(
 
 
 @pytest.mark.parametrize(
-    ("said", "understood"),
+    ("response_head", "understood"),
     [
         ("application/json", "application/json"),
         ("Application/JSON; charset=utf-8", "application/json"),
@@ -139,9 +143,11 @@ async def test_headers_are_kept_in_their_order_and_number_and_found_in_any_case(
         ("", ""),
     ],
 )
-async def test_the_kind_of_a_body_has_no_parameters(net: OutboundHttp, said: str, understood: str) -> None:
+async def test_the_kind_of_a_body_has_no_parameters(
+    net: OutboundHttp, response_head: str, understood: str
+) -> None:
     async with run_raw_server(
-        run_fixed_reply_server(f"HTTP/1.1 200 OK\r\nContent-Type: {said}\r\n".encode() + LENGTH)
+        run_fixed_reply_server(f"HTTP/1.1 200 OK\r\nContent-Type: {response_head}\r\n".encode() + LENGTH)
     ) as server:
         answer = await ask(net, server.url)
         assert answer.content_type == understood
@@ -190,7 +196,7 @@ NOT_HTTP: dict[str, bytes] = {
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("kind", NOT_HTTP)
-async def test_what_is_not_http_is_told_and_its_connection_is_closed(net: OutboundHttp, kind: str) -> None:
+async def test_invalid_http_is_reported_and_its_connection_closed(net: OutboundHttp, kind: str) -> None:
     gone = asyncio.Event()
 
     async def serve_peer(peer: RawConnection) -> None:
@@ -208,8 +214,8 @@ async def test_what_is_not_http_is_told_and_its_connection_is_closed(net: Outbou
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("rest", [b"zz\r\n", b"-1\r\n", b"2\r\nhello\r\n", b"ffffffffffffffffff\r\n"])
-async def test_a_chunk_that_is_none_is_told_after_what_came_before_it(net: OutboundHttp, rest: bytes) -> None:
-    async with run_raw_server(run_fixed_reply_server(CHUNKED + b"5\r\nhello\r\n", rest)) as server:
+async def test_an_invalid_chunk_is_reported_after_the_earlier_ones(net: OutboundHttp, rest: bytes) -> None:
+    async with run_raw_server(run_fixed_reply_server(CHUNKED_HEAD + b"5\r\nhello\r\n", rest)) as server:
         answer = await ask(net, server.url)
         pieces: list[bytes] = []
         with pytest.raises(HttpProtocolError):
@@ -226,31 +232,31 @@ ENDLESS: dict[str, tuple[bytes, bytes]] = {
     "headers": (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n" * 500),
     "interim-answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100),
     "empty-lines": (b"", b"\r\n" * 1000),
-    "chunk-extension": (CHUNKED + b"5;", b"x" * 4096),
-    "trailer": (CHUNKED + b"0\r\nX: ", b"x" * 4096),
-    "trailers": (CHUNKED + b"5\r\nhello\r\n0\r\n", b"X: y\r\n" * 500),
+    "chunk-extension": (CHUNKED_HEAD + b"5;", b"x" * 4096),
+    "trailer": (CHUNKED_HEAD + b"0\r\nX: ", b"x" * 4096),
+    "trailers": (CHUNKED_HEAD + b"5\r\nhello\r\n0\r\n", b"X: y\r\n" * 500),
 }
 
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("kind", ENDLESS)
-async def test_what_has_no_end_and_no_body_is_cut_off(net: OutboundHttp, kind: str) -> None:
+async def test_an_endless_response_without_a_body_is_cut_off(net: OutboundHttp, kind: str) -> None:
     first, again = ENDLESS[kind]
-    said = 0
+    header_size = 0
 
     async def serve_peer(peer: RawConnection) -> None:
-        nonlocal said
+        nonlocal header_size
         await peer.asked()
         await peer.say(first)
         while not peer.writer.transport.is_closing():
             await peer.say(again)
-            said += len(again)
+            header_size += len(again)
 
     async with run_raw_server(serve_peer) as server, asyncio.timeout(30):
         with pytest.raises(HttpProtocolError, match="too long"):
             await read_body(await ask(net, server.url))
         # What the sockets of both sides hold is on its way before anybody can object.
-    assert said < 16_000_000
+    assert header_size < 16_000_000
 
 
 # Connections that end too soon.
@@ -267,17 +273,20 @@ async def resets(peer: RawConnection) -> None:
 @pytest.mark.both_loops
 @pytest.mark.parametrize("end", [closes, resets])
 @pytest.mark.parametrize(
-    "said",
-    [OK[:-1], *(CHUNKED + more for more in (b"", b"5\r\nhel", b"5\r\nhello\r\n", b"0\r\n", b"0\r\nX: y"))],
+    "response_bytes",
+    [
+        OK[:-1],
+        *(CHUNKED_HEAD + more for more in (b"", b"5\r\nhel", b"5\r\nhello\r\n", b"0\r\n", b"0\r\nX: y")),
+    ],
 )
 async def test_a_body_that_breaks_off_is_told(
-    net: OutboundHttp, said: bytes, end: Callable[[RawConnection], Awaitable[None]]
+    net: OutboundHttp, response_bytes: bytes, end: Callable[[RawConnection], Awaitable[None]]
 ) -> None:
     read = asyncio.Event()
 
     async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
-        await peer.say(said)
+        await peer.say(response_bytes)
         await read.wait()
         await end(peer)
 
@@ -310,15 +319,15 @@ async def test_a_body_until_the_end_that_is_reset_is_not_complete(net: OutboundH
 @pytest.mark.both_loops
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize(
-    "said", [b"", b"HTTP/1.1 20", b"HTTP/1.1 200 OK\r\nX: y\r\n", b"HTTP/1.1 100 -\r\n\r\n"]
+    "response_bytes", [b"", b"HTTP/1.1 20", b"HTTP/1.1 200 OK\r\nX: y\r\n", b"HTTP/1.1 100 -\r\n\r\n"]
 )
 @pytest.mark.parametrize("end", [closes, resets])
 async def test_a_connection_that_ends_before_the_head_is_told_and_nothing_is_sent_again(
-    net: OutboundHttp, method: str, said: bytes, end: Callable[[RawConnection], Awaitable[None]]
+    net: OutboundHttp, method: str, response_bytes: bytes, end: Callable[[RawConnection], Awaitable[None]]
 ) -> None:
     async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
-        await peer.say(said)
+        await peer.say(response_bytes)
         await end(peer)
 
     error = aiohttp.ServerDisconnectedError if end is closes else aiohttp.ClientOSError

@@ -58,11 +58,11 @@ async def test_aiohttp_is_loaded_in_a_thread_before_the_first_request(
 
 
 async def test_a_session_is_made_once_and_shared(net: OutboundHttp) -> None:
-    plain, guarded = net.session(guarded=False), net.session(guarded=True)
+    plain, guarded_session = net.session(guarded=False), net.session(guarded=True)
     assert plain is net.session(guarded=False)
-    assert guarded is net.session(guarded=True)
-    assert plain is not guarded
-    assert plain.connector is not guarded.connector
+    assert guarded_session is net.session(guarded=True)
+    assert plain is not guarded_session
+    assert plain.connector is not guarded_session.connector
 
 
 async def test_after_a_close_a_new_session_is_made(server: HttpServer, net: OutboundHttp) -> None:
@@ -84,12 +84,12 @@ async def test_requests_after_another_use_the_same_connection(server: HttpServer
 
 
 async def test_many_requests_go_at_the_same_time(serve: Callable[..., object], net: OutboundHttp) -> None:
-    everyone, waiting = asyncio.Event(), 0
+    everyone, waiter_count = asyncio.Event(), 0
 
     async def handler(request: web.BaseRequest) -> web.Response:
-        nonlocal waiting
-        waiting += 1
-        if waiting == 150:
+        nonlocal waiter_count
+        waiter_count += 1
+        if waiter_count == 150:
             everyone.set()
         await everyone.wait()
         return web.Response()
@@ -155,24 +155,24 @@ def server_tls(authority: trustme.CA, *names: str) -> ssl.SSLContext:
 
 
 def test_there_is_one_tls_context(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[ssl.SSLContext] = []
+    ssl_contexts: list[ssl.SSLContext] = []
     create = ssl.create_default_context
 
-    def counted() -> ssl.SSLContext:
-        made.append(create())
-        return made[-1]
+    def count_contexts() -> ssl.SSLContext:
+        ssl_contexts.append(create())
+        return ssl_contexts[-1]
 
-    monkeypatch.setattr(ssl, "create_default_context", counted)
+    monkeypatch.setattr(ssl, "create_default_context", count_contexts)
     net = OutboundHttp()
-    used = [
-        net.request_options(URL(f"https://{host}/"), guarded=guarded)["ssl"]
+    tls_contexts = [
+        net.request_options(URL(f"https://{host}/"), guarded=is_guarded)["ssl"]
         for host in "ab"
-        for guarded in (True, False)
+        for is_guarded in (True, False)
     ]
-    assert made == [net.tls_context()]
-    assert all(context is made[0] for context in used)
-    assert made[0].verify_mode is ssl.CERT_REQUIRED
-    assert made[0].check_hostname
+    assert ssl_contexts == [net.tls_context()]
+    assert all(context is ssl_contexts[0] for context in tls_contexts)
+    assert ssl_contexts[0].verify_mode is ssl.CERT_REQUIRED
+    assert ssl_contexts[0].check_hostname
 
 
 @pytest.mark.both_loops
@@ -219,9 +219,9 @@ async def test_the_guard_comes_before_tls(
     authority.configure_trust(context)
     net.set_tls_context(context)
     async with serve(tls=server_tls(authority, "localhost", "127.0.0.1")) as server:
-        with pytest.raises(aiohttp.ClientConnectorError) as caught:
+        with pytest.raises(aiohttp.ClientConnectorError) as exc_info:
             await get(net, server.url, guarded=True)
-        assert isinstance(caught.value.os_error, AddressRefused)
+        assert isinstance(exc_info.value.os_error, AddressRefused)
     assert server.seen == []
 
 

@@ -27,9 +27,9 @@ def can_unshare() -> bool:
 
 def run(folder: Path, mode: str) -> list[dict[str, Any]]:
     command = [*NAMESPACES, sys.executable, str(PROGRAM), str(folder), mode]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 @pytest.mark.skipif(not can_unshare(), reason="needs unshare and ip, and the right to use them")
@@ -44,7 +44,7 @@ def test_a_connection_goes_only_to_the_address_that_was_checked(tmp_path: Path) 
         assert (first["outcome"], first["reached"]) == ("ok", [PUBLIC])
         assert second["outcome"] == third["outcome"] == f"the address {first['answers'][1][0]} is private"
     # Without the guard the same name server leads to the private addresses.
-    unguarded = run(tmp_path, "unguarded")
+    result = run(tmp_path, "unguarded")
     assert {"127.0.0.1", "169.254.169.254", "10.1.2.3"} <= {
-        address for each in unguarded for address in each["reached"]
+        address for each in result for address in each["reached"]
     }

@@ -83,7 +83,7 @@ async def test_a_large_body_reaches_a_server_that_reads_slowly(
 async def test_an_answer_before_all_was_sent_is_seen_and_ends_the_connection(
     net: OutboundHttp, tls: ssl.SSLContext | None, late: bytes
 ) -> None:
-    seen, gone = asyncio.Event(), asyncio.Event()
+    answer_seen, gone = asyncio.Event(), asyncio.Event()
 
     async def serve_peer(peer: RawConnection) -> None:
         if peer is not server.peers[0]:
@@ -94,13 +94,13 @@ async def test_an_answer_before_all_was_sent_is_seen_and_ends_the_connection(
         for _ in range(200):
             await asyncio.sleep(0)
         await peer.say(TOO_LARGE.removesuffix(late))
-        await seen.wait()
+        await answer_seen.wait()
         await peer.say(late)
         await gone.wait()
 
     async with run_raw_server(serve_peer, tls=tls) as server:
         answer = await ask(net, server.url, "POST", {}, LARGE)
-        seen.set()
+        answer_seen.set()
         assert (answer.status, await read_body(answer)) == (413, b"less")
         assert await get(net, server.url) == b"hello"
         assert len(server.peers) == 2
@@ -108,9 +108,9 @@ async def test_an_answer_before_all_was_sent_is_seen_and_ends_the_connection(
 
 
 def socket_with_small_buffer(family: int, kind: int, proto: int) -> socket.socket:
-    made = socket.socket(family, kind, proto)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    return made
+    small_socket = socket.socket(family, kind, proto)
+    small_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    return small_socket
 
 
 async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too() -> None:
@@ -133,8 +133,8 @@ async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too() 
 
     async with run_raw_server(serve_peer) as server:
         assert await fetch() == (200, b"hello")
-        theirs = server.peers[0].writer.get_extra_info("socket")
-        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        extra_info = server.peers[0].writer.get_extra_info("socket")
+        extra_info.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         assert await fetch("POST", {}, bytes(MAX_BUFFERED_BYTES)) == (413, b"less")
         assert await fetch() == (200, b"hello")
         assert len(server.peers) == 2
@@ -196,7 +196,7 @@ async def test_a_server_that_will_say_no_more_and_does_not_read_is_not_waited_fo
 
 
 @pytest.mark.both_loops
-async def test_what_is_no_http_ends_the_sending_of_a_body(net: OutboundHttp) -> None:
+async def test_invalid_http_ends_the_sending_of_a_body(net: OutboundHttp) -> None:
     async def serve_peer(peer: RawConnection) -> None:
         await peer.head()
         await peer.say(b"what is that?")
@@ -220,11 +220,11 @@ STAGES: dict[str, tuple[bytes, bytes | None]] = {
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("stage", STAGES)
-async def test_a_caller_that_goes_leaves_nothing_and_disturbs_nobody(
+async def test_a_cancelled_caller_leaves_nothing_and_affects_no_other(
     net: OutboundHttp, tls: ssl.SSLContext | None, stage: str
 ) -> None:
-    said, body = STAGES[stage]
-    there, left, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    reply_stage, body = STAGES[stage]
+    arrived, left, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def serve_peer(peer: RawConnection) -> None:
         if b"X-Other" in await peer.head():
@@ -233,8 +233,8 @@ async def test_a_caller_that_goes_leaves_nothing_and_disturbs_nobody(
             await run_fixed_reply_server(OK)(peer)
         if len(body or b"") < 100:
             await peer.reader.readexactly(len(body or b""))
-        await peer.say(said)
-        there.set()
+        await peer.say(reply_stage)
+        arrived.set()
         await left.wait()
         await peer.hung_up()
         gone.set()
@@ -249,7 +249,7 @@ async def test_a_caller_that_goes_leaves_nothing_and_disturbs_nobody(
     async with run_raw_server(serve_peer, tls=tls) as server, asyncio.timeout(30):
         other = asyncio.create_task(ask(net, server.url, "GET", {"X-Other": "1"}))
         going = asyncio.create_task(whole())
-        await there.wait()
+        await arrived.wait()
         for _ in range(20):
             await asyncio.sleep(0)
         going.cancel()
@@ -268,17 +268,17 @@ async def test_a_caller_that_goes_leaves_nothing_and_disturbs_nobody(
 async def test_a_caller_that_goes_does_not_wait_for_a_server_that_does_not_read(
     net: OutboundHttp, wait_until: Until
 ) -> None:
-    there, done = asyncio.Event(), asyncio.Event()
+    arrived, done = asyncio.Event(), asyncio.Event()
 
     async def serve_peer(peer: RawConnection) -> None:
         await peer.head()
         peer.writer.transport.pause_reading()
-        there.set()
+        arrived.set()
         await done.wait()
 
     async with run_raw_server(serve_peer) as server, asyncio.timeout(60):
         going = asyncio.create_task(ask(net, server.url, "POST", {}, LARGE))
-        await there.wait()
+        await arrived.wait()
         for _ in range(50):
             await asyncio.sleep(0)
         open_then = sockets()
@@ -291,26 +291,26 @@ async def test_a_caller_that_goes_does_not_wait_for_a_server_that_does_not_read(
 
 @pytest.mark.both_loops
 async def test_a_caller_that_goes_while_a_connection_is_made_leaves_nothing(net: OutboundHttp) -> None:
-    there, gone = asyncio.Event(), asyncio.Event()
+    arrived, gone = asyncio.Event(), asyncio.Event()
 
     async def serve_peer(peer: RawConnection) -> None:
         # The start of TLS, to which nobody answers.
         assert await peer.reader.read(1) == b"\x16"
-        there.set()
+        arrived.set()
         await peer.hung_up()
         gone.set()
 
     async with run_raw_server(serve_peer) as server, asyncio.timeout(30):
         going = asyncio.create_task(ask(net, server.url.with_scheme("https")))
-        await there.wait()
+        await arrived.wait()
         going.cancel()
         with pytest.raises(asyncio.CancelledError):
             await going
         await gone.wait()
-        there.clear()
+        arrived.clear()
         # Whoever closes everything does not wait for it either.
         going = asyncio.create_task(ask(net, server.url.with_scheme("https")))
-        await there.wait()
+        await arrived.wait()
         await net.close()
         going.cancel()
         with suppress(asyncio.CancelledError, aiohttp.ClientError):

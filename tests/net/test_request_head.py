@@ -20,14 +20,14 @@ Until = Callable[..., Awaitable[None]]
 
 def words(head: bytes) -> dict[str, list[str]]:
     """The headers of a request, by their names in small letters."""
-    said: dict[str, list[str]] = {}
+    header_values: dict[str, list[str]] = {}
     for line in head.decode().split("\r\n")[1:-2]:
         name, _, value = line.partition(": ")
-        said.setdefault(name.lower(), []).append(value)
-    return said
+        header_values.setdefault(name.lower(), []).append(value)
+    return header_values
 
 
-async def test_a_request_says_what_it_is_given_and_little_else(net: OutboundHttp) -> None:
+async def test_a_request_has_its_given_headers_and_few_others(net: OutboundHttp) -> None:
     async with run_raw_server(run_fixed_reply_server(OK)) as server:
         url = server.url.with_path("/a b/ü").with_query({"q": "x y&z"}).with_fragment("part")
         for _ in range(2):
@@ -35,9 +35,9 @@ async def test_a_request_says_what_it_is_given_and_little_else(net: OutboundHttp
         assert len(server.heads) == 2
         for head in server.heads:
             assert head.startswith(b"POST /a%20b/%C3%BC?q=x+y%26z HTTP/1.1\r\n")
-            said = words(head)
-            assert said.pop("user-agent")
-            assert said == {
+            header_words = words(head)
+            assert header_words.pop("user-agent")
+            assert header_words == {
                 "host": [f"127.0.0.1:{server.url.port}"],
                 "accept": ["text/plain"],
                 "accept-encoding": ["gzip"],
@@ -120,6 +120,6 @@ async def test_an_address_of_six_parts_is_said_in_brackets(net: OutboundHttp) ->
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "ws://127.0.0.1/", "/nowhere", "mailto:me@example.com"])
-async def test_what_is_no_address_of_the_web_is_refused(net: OutboundHttp, url: str) -> None:
+async def test_invalid_urls_are_refused(net: OutboundHttp, url: str) -> None:
     with pytest.raises((ValueError, aiohttp.ClientError)):
         await ask(net, URL(url))

@@ -20,19 +20,19 @@ from toolyard.net.guarded_connector import DaemonThreadResolver
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Names under ``.silent`` are not answered for until the test ends; those that were asked for."""
-    asked: list[str] = []
+    resolved_names: list[str] = []
     over = threading.Event()
     real = socket.getaddrinfo
 
     def look(host: str, *arguments: Any, **options: Any) -> Any:
         if not host.endswith(".silent"):
             return real(host, *arguments, **options)
-        asked.append(host)
+        resolved_names.append(host)
         over.wait(60)
         raise socket.gaierror(socket.EAI_NONAME, "nobody knows")
 
     monkeypatch.setattr(socket, "getaddrinfo", look)
-    yield asked
+    yield resolved_names
     over.set()
     for thread in threading.enumerate():
         if thread.name == "toolyard:name":
@@ -40,8 +40,8 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 async def test_a_name_is_looked_up_as_the_system_does_it() -> None:
-    found = await DaemonThreadResolver().resolve("localhost", 80, socket.AF_UNSPEC)
-    assert ("127.0.0.1", 80) in [(each["host"], each["port"]) for each in found]
+    addresses = await DaemonThreadResolver().resolve("localhost", 80, socket.AF_UNSPEC)
+    assert ("127.0.0.1", 80) in [(each["host"], each["port"]) for each in addresses]
 
 
 async def test_a_name_that_cannot_be_one_is_told() -> None:
@@ -49,26 +49,26 @@ async def test_a_name_that_cannot_be_one_is_told() -> None:
         await DaemonThreadResolver().resolve("a" * 300, 80)
 
 
-async def test_names_that_nobody_answers_for_hold_up_nothing_else(silent: list[str]) -> None:
-    looking = DaemonThreadResolver()
-    waiting = [asyncio.create_task(looking.resolve(f"n{each}.silent")) for each in range(50)]
+async def test_unanswered_names_block_nothing_else(silent: list[str]) -> None:
+    resolver = DaemonThreadResolver()
+    resolve_tasks = [asyncio.create_task(resolver.resolve(f"n{each}.silent")) for each in range(50)]
     async with asyncio.timeout(30):
-        assert await looking.resolve("localhost", 80, socket.AF_UNSPEC)
+        assert await resolver.resolve("localhost", 80, socket.AF_UNSPEC)
         assert await asyncio.to_thread(len, "abc") == 3
-    for task in waiting:
+    for task in resolve_tasks:
         task.cancel()
-    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    outcomes = await asyncio.gather(*resolve_tasks, return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {asyncio.CancelledError}
 
 
 async def test_concurrent_lookups_are_limited(silent: list[str]) -> None:
-    looking = DaemonThreadResolver(max_lookups=3)
-    waiting = [asyncio.create_task(looking.resolve(f"n{each}.silent")) for each in range(3)]
+    resolver = DaemonThreadResolver(max_lookups=3)
+    resolve_tasks = [asyncio.create_task(resolver.resolve(f"n{each}.silent")) for each in range(3)]
     await asyncio.sleep(0)
     with pytest.raises(socket.gaierror, match="too many DNS lookups"):
-        await looking.resolve("localhost", 80)
+        await resolver.resolve("localhost", 80)
     assert len(silent) <= 3
-    await cancel(*waiting)
+    await cancel(*resolve_tasks)
 
 
 PROGRAM = textwrap.dedent("""
@@ -91,5 +91,5 @@ PROGRAM = textwrap.dedent("""
 
 
 def test_a_program_ends_though_a_name_server_does_not_answer() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "did not answer within 0.5 s\n"
+    result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
+    assert result.stdout == "did not answer within 0.5 s\n"

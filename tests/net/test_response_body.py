@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 WORDS = b"many words that are said again and again; " * 1000
 
 
-def packed(body: bytes, *, name: str = "gzip") -> bytes:
+def compress_reply(body: bytes, *, name: str = "gzip") -> bytes:
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {name}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
@@ -45,8 +45,8 @@ def bytewise(data: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("name", ["gzip", "x-gzip", "GZip", "identity", ""])
 async def test_a_packed_body_is_unpacked(net: OutboundHttp, name: str) -> None:
-    said = gzip.compress(WORDS) if "zip" in name.lower() else WORDS
-    async with run_raw_server(run_fixed_reply_server(packed(said, name=name))) as server:
+    response_body = gzip.compress(WORDS) if "zip" in name.lower() else WORDS
+    async with run_raw_server(run_fixed_reply_server(compress_reply(response_body, name=name))) as server:
         answer = await ask(net, server.url)
         assert answer.content_length == (None if "zip" in name.lower() else len(WORDS))
         assert await read_body(answer) == WORDS
@@ -63,10 +63,10 @@ async def test_a_packed_body_is_unpacked(net: OutboundHttp, name: str) -> None:
 async def test_a_body_packed_in_several_parts_is_unpacked_whole(
     net: OutboundHttp, members: list[bytes]
 ) -> None:
-    said = packed(b"".join(gzip.compress(member) for member in members))
+    response_body = compress_reply(b"".join(gzip.compress(member) for member in members))
     async with (
-        run_raw_server(run_fixed_reply_server(said)) as whole,
-        run_raw_server(run_fixed_reply_server(*bytewise(said))) as split,
+        run_raw_server(run_fixed_reply_server(response_body)) as whole,
+        run_raw_server(run_fixed_reply_server(*bytewise(response_body))) as split,
     ):
         for server in (whole, split):
             assert await get(net, server.url) == b"".join(members)
@@ -82,7 +82,7 @@ async def test_a_body_that_is_said_to_be_packed_may_be_none(net: OutboundHttp, h
         assert len(server.peers) == 1
 
 
-BADLY_PACKED = {
+BADLY_COMPRESSED = {
     "plain": WORDS,
     "broken": gzip.compress(WORDS)[:40] + b"\xff" * 40 + gzip.compress(WORDS)[80:],
     "wrong-sum": gzip.compress(WORDS)[:-8] + b"\0" * 8,
@@ -95,9 +95,9 @@ BADLY_PACKED = {
 }
 
 
-@pytest.mark.parametrize("kind", BADLY_PACKED)
+@pytest.mark.parametrize("kind", BADLY_COMPRESSED)
 async def test_a_body_that_is_not_packed_as_it_says_is_told(net: OutboundHttp, kind: str) -> None:
-    async with run_raw_server(run_fixed_reply_server(packed(BADLY_PACKED[kind]))) as server:
+    async with run_raw_server(run_fixed_reply_server(compress_reply(BADLY_COMPRESSED[kind]))) as server:
         with pytest.raises(HttpProtocolError, match="not valid gzip data"):
             await get(net, server.url)
 
@@ -109,7 +109,9 @@ def bomb() -> bytes:
 
 
 async def test_a_body_that_unpacks_to_over_a_hundred_times_its_size_is_refused(net: OutboundHttp) -> None:
-    async with run_raw_server(run_fixed_reply_server(packed(gzip.compress(bytes(64 << 20))))) as server:
+    async with run_raw_server(
+        run_fixed_reply_server(compress_reply(gzip.compress(bytes(64 << 20))))
+    ) as server:
         answer = await ask(net, server.url)
         size = 0
         with pytest.raises(HttpProtocolError, match="more than 100 times its size"):
@@ -119,7 +121,9 @@ async def test_a_body_that_unpacks_to_over_a_hundred_times_its_size_is_refused(n
 
 
 async def test_up_to_a_megabyte_a_body_may_unpack_to_any_multiple_of_its_size(net: OutboundHttp) -> None:
-    async with run_raw_server(run_fixed_reply_server(packed(gzip.compress(bytes(1 << 20))))) as server:
+    async with run_raw_server(
+        run_fixed_reply_server(compress_reply(gzip.compress(bytes(1 << 20))))
+    ) as server:
         answer = await ask(net, server.url)
         size = 0
         while piece := await answer.read_chunk():
@@ -136,7 +140,7 @@ async def test_other_tasks_run_while_a_body_is_unpacked(net: OutboundHttp, bomb:
             turns += 1
             await asyncio.sleep(0)
 
-    async with run_raw_server(run_fixed_reply_server(packed(bomb))) as server:
+    async with run_raw_server(run_fixed_reply_server(compress_reply(bomb))) as server:
         answer = await ask(net, server.url)
         counting = asyncio.create_task(count())
         pieces = 0
@@ -148,8 +152,8 @@ async def test_other_tasks_run_while_a_body_is_unpacked(net: OutboundHttp, bomb:
 
 
 @pytest.mark.both_loops
-async def test_what_a_small_body_becomes_comes_in_pieces(net: OutboundHttp, bomb: bytes) -> None:
-    async with run_raw_server(run_fixed_reply_server(packed(bomb))) as server:
+async def test_a_decompressed_body_comes_in_pieces(net: OutboundHttp, bomb: bytes) -> None:
+    async with run_raw_server(run_fixed_reply_server(compress_reply(bomb))) as server:
         answer = await ask(net, server.url)
         size = 0
         tracemalloc.start()
@@ -166,13 +170,13 @@ async def test_what_a_small_body_becomes_comes_in_pieces(net: OutboundHttp, bomb
 
 
 @pytest.mark.both_loops
-async def test_who_has_read_enough_of_it_can_stop(net: OutboundHttp, bomb: bytes) -> None:
+async def test_a_reader_can_stop_early(net: OutboundHttp, bomb: bytes) -> None:
     gone = asyncio.Event()
 
     async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         # Not all of it, so that the connection is in the middle of it.
-        await peer.say(packed(bomb)[:-10])
+        await peer.say(compress_reply(bomb)[:-10])
         await peer.hung_up()
         gone.set()
 
@@ -184,7 +188,7 @@ async def test_who_has_read_enough_of_it_can_stop(net: OutboundHttp, bomb: bytes
 
 
 @pytest.mark.parametrize("again", [bytes(65536), gzip.compress(b"") * 2000], ids=["zeros", "empty-parts"])
-async def test_what_follows_a_packed_body_without_end_is_not_kept(net: OutboundHttp, again: bytes) -> None:
+async def test_bytes_after_a_compressed_body_are_not_kept(net: OutboundHttp, again: bytes) -> None:
     async def serve_peer(peer: RawConnection) -> None:
         await peer.asked()
         await peer.say(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"hello"))
@@ -211,16 +215,16 @@ async def test_what_follows_a_packed_body_without_end_is_not_kept(net: OutboundH
 
 @pytest.mark.both_loops
 async def test_a_server_waits_for_a_reader_that_does_not_read(net: OutboundHttp) -> None:
-    total, said = 64 << 20, 0
+    total, byte_count = 64 << 20, 0
 
     async def serve_peer(peer: RawConnection) -> None:
-        nonlocal said
+        nonlocal byte_count
         await peer.asked()
         await peer.say(f"HTTP/1.1 200 OK\r\nContent-Length: {total}\r\n\r\n".encode())
-        while said < total:
+        while byte_count < total:
             peer.writer.write(bytes(1 << 16))
             await peer.writer.drain()
-            said += 1 << 16
+            byte_count += 1 << 16
         while True:
             await peer.asked()
             await peer.say(OK)
@@ -230,9 +234,9 @@ async def test_a_server_waits_for_a_reader_that_does_not_read(net: OutboundHttp)
         still, last = 0, -1
         while still < 50:
             await asyncio.sleep(0.002)
-            still, last = (still + 1, said) if said == last else (0, said)
+            still, last = (still + 1, byte_count) if byte_count == last else (0, byte_count)
         # What the sockets of both sides hold is not here.
-        assert said < total // 2
+        assert byte_count < total // 2
         assert len(await read_body(answer)) == total
         assert await get(net, server.url) == b"hello"
         assert len(server.peers) == 1
@@ -243,8 +247,8 @@ async def test_an_answer_that_came_before_it_was_read_does_not_stop_the_next_one
     net: OutboundHttp, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     size = MAX_BUFFERED_BYTES + 9
-    said = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode() + bytes(size)
-    async with run_raw_server(run_fixed_reply_server(said)) as server:
+    response_bytes = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode() + bytes(size)
+    async with run_raw_server(run_fixed_reply_server(response_bytes)) as server:
         unread = await ask(net, server.url)
         await wait_until(lambda: net.origin_pool(server.url, guarded=False).idle_count == 1)
         assert len(await get(net, server.url)) == size
@@ -267,12 +271,12 @@ def answers(draw: st.DrawFn) -> tuple[bytes, int, str, list[tuple[str, str]], by
     names = TOKENS.map(lambda token: f"X-{token}")
     fields = draw(st.lists(st.tuples(names, VALUES.map(lambda value: value.strip(" \t"))), max_size=4))
     body = draw(BODIES)
-    said = gzip.compress(body) if (zipped := draw(st.booleans())) else body
+    response_body = gzip.compress(body) if (is_zipped := draw(st.booleans())) else body
     framing = draw(st.sampled_from(["length", "chunked", "end"]))
     if framing != "end":
-        length = ("Content-Length", str(len(said)))
+        length = ("Content-Length", str(len(response_body)))
         fields.append(length if framing == "length" else ("Transfer-Encoding", "chunked"))
-    if zipped:
+    if is_zipped:
         fields.append(("Content-Encoding", "gzip"))
     fields = draw(st.permutations(fields))
     first = f"HTTP/1.1 {status}" + ("" if reason is None else f" {reason}")
@@ -280,12 +284,12 @@ def answers(draw: st.DrawFn) -> tuple[bytes, int, str, list[tuple[str, str]], by
     head = "".join(f"HTTP/1.1 {each}\r\n\r\n" for each in early)
     head += f"{first}\r\n" + "".join(f"{name}: {value}\r\n" for name, value in fields) + "\r\n"
     if framing == "chunked":
-        said = draw(chunked(said))
-    return head.encode() + said, status, reason or "", fields, body
+        response_body = draw(chunk_body(response_body))
+    return head.encode() + response_body, status, reason or "", fields, body
 
 
 @st.composite
-def chunked(draw: st.DrawFn, body: bytes) -> bytes:
+def chunk_body(draw: st.DrawFn, body: bytes) -> bytes:
     cuts = sorted(draw(st.sets(st.integers(1, max(1, len(body) - 1)), max_size=4)))
     parts = [body[start:end] for start, end in zip([0, *cuts], [*cuts, len(body)], strict=True)]
     extension = draw(st.sampled_from([b"", b";a", b";a=b", b';a="b c"']))
@@ -296,14 +300,16 @@ def chunked(draw: st.DrawFn, body: bytes) -> bytes:
 
 @settings(max_examples=60)
 @given(answer=answers(), data=st.data())
-def test_an_answer_is_the_same_in_whatever_pieces_it_comes(
+def test_an_answer_is_the_same_in_all_segmentations(
     answer: tuple[bytes, int, str, list[tuple[str, str]], bytes], data: st.DataObject
 ) -> None:
-    said, *expected = answer
-    cuts = sorted(data.draw(st.sets(st.integers(1, len(said) - 1), max_size=12)))
-    pieces = [said[start:end] for start, end in zip([0, *cuts], [*cuts, len(said)], strict=True)]
+    response_parts, *expected = answer
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(response_parts) - 1), max_size=12)))
+    pieces = [
+        response_parts[start:end] for start, end in zip([0, *cuts], [*cuts, len(response_parts)], strict=True)
+    ]
 
-    async def heard() -> list[object]:
+    async def read_reply() -> list[object]:
         net = OutboundHttp()
         try:
             async with run_raw_server(run_closing_server(*pieces)) as server:
@@ -312,4 +318,4 @@ def test_an_answer_is_the_same_in_whatever_pieces_it_comes(
         finally:
             await net.close()
 
-    assert asyncio.run(heard()) == expected
+    assert asyncio.run(read_reply()) == expected

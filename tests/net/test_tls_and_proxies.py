@@ -74,14 +74,14 @@ async def test_a_real_server_is_understood(
 
     async with serve(handler, tls_of(authority, "127.0.0.1") if secure else None) as server:
         for size in (1, 100, 20_000):
-            sent = random.Random(size).randbytes(size)
-            answer = await ask(trusting, server.url, "POST", {}, sent)
-            assert (answer.status, await read_body(answer)) == (307, sent * 100)
+            request_body = random.Random(size).randbytes(size)
+            answer = await ask(trusting, server.url, "POST", {}, request_body)
+            assert (answer.status, await read_body(answer)) == (307, request_body * 100)
         assert len({request.transport.get_extra_info("peername") for request in server.seen}) == 1
         assert [request.path for request in server.seen] == ["/"] * 3
 
 
-async def test_nobody_who_listens_is_an_error_of_connecting(net: OutboundHttp) -> None:
+async def test_a_closed_port_is_a_connection_error(net: OutboundHttp) -> None:
     with pytest.raises(aiohttp.ClientConnectorError):
         await get(net, URL(f"http://127.0.0.1:{free_port()}/"))
 
@@ -129,9 +129,7 @@ async def test_a_body_until_the_end_comes_whole_through_tls(
 
 
 @pytest.mark.both_loops
-async def test_who_stops_reading_what_has_no_end_is_left_alone(
-    trusting: OutboundHttp, authority: trustme.CA
-) -> None:
+async def test_an_endless_response_can_be_abandoned(trusting: OutboundHttp, authority: trustme.CA) -> None:
     gone = asyncio.Event()
 
     async def serve_peer(peer: RawConnection) -> None:
@@ -199,7 +197,7 @@ def through(monkeypatch: pytest.MonkeyPatch) -> Callable[[URL], None]:
 
 
 @pytest.mark.both_loops
-async def test_a_proxy_is_told_the_whole_address_and_who_asks(
+async def test_a_proxy_gets_the_whole_address_and_credentials(
     net: OutboundHttp, through: Callable[[URL], None]
 ) -> None:
     async with run_raw_server(run_fixed_reply_server(OK)) as proxy:
@@ -276,14 +274,14 @@ async def test_a_proxy_that_is_not_there_is_an_error_of_connecting(
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_the_guard_refuses_what_is_private(net: OutboundHttp, host: str) -> None:
+async def test_the_guard_refuses_private_addresses(net: OutboundHttp, host: str) -> None:
     async with run_raw_server(run_fixed_reply_server(OK)) as server:
         url = server.url.with_host(host)
         assert await get(net, url) == b"hello"
-        with pytest.raises(aiohttp.ClientConnectorError) as caught:
+        with pytest.raises(aiohttp.ClientConnectorError) as exc_info:
             await ask(net, url, guarded=True)
-        assert "is private" in str(caught.value.os_error)
-        assert isinstance(caught.value.os_error, AddressRefused)
+        assert "is private" in str(exc_info.value.os_error)
+        assert isinstance(exc_info.value.os_error, AddressRefused)
         assert (len(server.heads), len(server.peers)) == (1, 1)
 
 
@@ -298,8 +296,8 @@ async def test_a_guarded_request_goes_past_the_proxy(through: Callable[[URL], No
         ):
             through(proxy.url)
             url = server.url.with_host("far.example")
-            for guarded in (True, False):
-                assert await read_body(await ask(net, url, guarded=guarded)) == b"hello"
+            for is_guarded in (True, False):
+                assert await read_body(await ask(net, url, guarded=is_guarded)) == b"hello"
             assert (len(server.heads), len(proxy.heads)) == (1, 1)
             assert server.heads[0].startswith(b"GET /mcp HTTP/1.1\r\n")
             assert b"Proxy-" not in server.heads[0]
