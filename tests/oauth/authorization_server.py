@@ -86,8 +86,8 @@ class ServerState:
         origin = self.origins["rs" if self.settings["at_origin"] else name]
         return origin + self.settings["issuer_path"]
 
-    def note(self, name: str, what: str, **facts: Any) -> None:
-        self.log.append({"who": name, "what": what, **facts})
+    def note(self, name: str, kind: str, **facts: Any) -> None:
+        self.log.append({"who": name, "what": kind, **facts})
 
 
 # Control.
@@ -127,12 +127,12 @@ def control_routes(server_state: ServerState) -> list[web.RouteDef]:
 
 def resource_routes(server_state: ServerState) -> list[web.RouteDef]:
     def document() -> dict[str, Any]:
-        made = {
+        resource_metadata = {
             "resource": server_state.origins["rs"] + "/mcp",
             "authorization_servers": [server_state.issuer(name) for name in server_state.settings["servers"]],
             **server_state.settings["resource_document"],
         }
-        return {name: value for name, value in made.items() if value is not None}
+        return {name: value for name, value in resource_metadata.items() if value is not None}
 
     def refusal(status: int, error: str | None, scope: str | None) -> web.Response:
         params: dict[str, str] = {}
@@ -160,22 +160,22 @@ def resource_routes(server_state: ServerState) -> list[web.RouteDef]:
             return refusal(401, "invalid_token", settings["challenge_scope"])
         if settings["strangers"] and not token:
             return web.json_response({"scope": "", "client": "nobody"})
-        known = server_state.access.get(token)
-        accepted = [server_state.issuer(name) for name in settings["servers"]]
-        if scheme != "Bearer" or known is None or known["issuer"] not in accepted:
+        access_record = server_state.access.get(token)
+        issuers = [server_state.issuer(name) for name in settings["servers"]]
+        if scheme != "Bearer" or access_record is None or access_record["issuer"] not in issuers:
             return refusal(401, "invalid_token" if token else None, settings["challenge_scope"])
         if settings["refuse"] == 403:
             return refusal(403, "insufficient_scope", " ".join(settings["needs"]))
-        if not set(settings["needs"]) <= set(known["scope"].split()):
+        if not set(settings["needs"]) <= set(access_record["scope"].split()):
             return refusal(403, "insufficient_scope", " ".join(settings["needs"]))
         body = await request.read()
         message = json.loads(body) if body else {}
         if "method" in message:
             await asyncio.sleep(settings["call_delay"])
-            return answered(message, known)
-        return web.json_response({"scope": known["scope"], "client": known["client_id"]})
+            return answer_initialize(message, access_record)
+        return web.json_response({"scope": access_record["scope"], "client": access_record["client_id"]})
 
-    def answered(message: dict[str, Any], known: dict[str, Any]) -> web.Response:
+    def answer_initialize(message: dict[str, Any], known: dict[str, Any]) -> web.Response:
         method, params = message["method"], message.get("params", {})
         if "id" not in message:
             return web.Response(status=202)
@@ -238,7 +238,7 @@ class AuthorizationServer:
         if request.path not in settings["metadata_places"]:
             return web.json_response({}, status=404)
         base = self.server_state.issuer(self.name)
-        made = {
+        issuer_metadata = {
             "issuer": base,
             "authorization_endpoint": f"{base}/authorize",
             "token_endpoint": f"{base}/token",
@@ -250,30 +250,36 @@ class AuthorizationServer:
             "authorization_response_iss_parameter_supported": settings["iss"] == "right",
             **settings["metadata"],
         }
-        made = {name: value for name, value in made.items() if value is not None}
-        return web.json_response(made, status=settings["metadata_status"])
+        issuer_metadata = {name: value for name, value in issuer_metadata.items() if value is not None}
+        return web.json_response(issuer_metadata, status=settings["metadata_status"])
 
     async def register(self, request: web.Request) -> web.Response:
-        settings, asked = self.server_state.settings, await request.json()
-        self.server_state.note(self.name, "register", asked=asked)
+        settings, registration_request = self.server_state.settings, await request.json()
+        self.server_state.note(self.name, "register", asked=registration_request)
         if settings["register_status"] != 201:
-            said = {"error": "invalid_redirect_uri", "error_description": "not this address"}
-            return web.json_response(said, status=settings["register_status"])
-        known = settings["register_scopes"]
-        if known is not None and not set(asked.get("scope", "").split()) <= set(known):
+            registration_error = {"error": "invalid_redirect_uri", "error_description": "not this address"}
+            return web.json_response(registration_error, status=settings["register_status"])
+        register_scopes = settings["register_scopes"]
+        if register_scopes is not None and not set(registration_request.get("scope", "").split()) <= set(
+            register_scopes
+        ):
             return web.json_response({"error": "invalid_client_metadata"}, status=400)
-        made = {**asked, "client_id": f"{self.name}-{secrets.token_hex(4)}", "server": self.name}
-        if asked.get("token_endpoint_auth_method") != "none":
-            made["client_secret"] = secrets.token_urlsafe(16)
-        made.update(settings["register_answer"])
-        self.server_state.clients[made["client_id"]] = made
-        return web.json_response(made, status=201)
+        client_record = {
+            **registration_request,
+            "client_id": f"{self.name}-{secrets.token_hex(4)}",
+            "server": self.name,
+        }
+        if registration_request.get("token_endpoint_auth_method") != "none":
+            client_record["client_secret"] = secrets.token_urlsafe(16)
+        client_record.update(settings["register_answer"])
+        self.server_state.clients[client_record["client_id"]] = client_record
+        return web.json_response(client_record, status=201)
 
     async def authorize(self, request: web.Request) -> web.Response:
         settings, query = self.server_state.settings, dict(request.query)
         self.server_state.note(self.name, "authorize" if "resource" in query else "look", query=query)
-        known = self.server_state.clients.keys() | settings["entered"].keys()
-        if query["client_id"] not in known and not query["client_id"].startswith("https://"):
+        client_ids = self.server_state.clients.keys() | settings["entered"].keys()
+        if query["client_id"] not in client_ids and not query["client_id"].startswith("https://"):
             # As RFC 6749 wants it: nobody is sent to an address that may be a stranger's.
             return web.Response(status=400, text="unknown client")
         back: dict[str, str] = {"state": query["state"]}
@@ -330,10 +336,12 @@ class AuthorizationServer:
             return web.Response(status=status)
         if self._wrong_client(client_id, method, secret) is not None:
             return web.json_response({"error": "invalid_client"}, status=401)
-        known = self.server_state.refresh.pop(token, None) or self.server_state.access.pop(token, None)
-        if known is not None:
+        token_record = self.server_state.refresh.pop(token, None) or self.server_state.access.pop(token, None)
+        if token_record is not None:
             family = [
-                each for each, one in self.server_state.access.items() if one["family"] == known["family"]
+                each
+                for each, one in self.server_state.access.items()
+                if one["family"] == token_record["family"]
             ]
             for each in family:
                 del self.server_state.access[each]
@@ -353,47 +361,51 @@ class AuthorizationServer:
         return form["client_id"], "none", None
 
     def _wrong_client(self, client_id: str, method: str, secret: str | None) -> str | None:
-        entered = self.server_state.settings["entered"]
-        if client_id in entered:
-            return None if method == "private_key_jwt" or entered[client_id] == secret else "wrong secret"
+        entered_clients = self.server_state.settings["entered"]
+        if client_id in entered_clients:
+            return (
+                None
+                if method == "private_key_jwt" or entered_clients[client_id] == secret
+                else "wrong secret"
+            )
         if client_id.startswith("https://"):
             return None
-        known = self.server_state.clients.get(client_id)
-        if known is None or known["server"] != self.name:
+        client_record = self.server_state.clients.get(client_id)
+        if client_record is None or client_record["server"] != self.name:
             return "unknown client"
-        if known.get("token_endpoint_auth_method", "client_secret_basic") != method:
+        if client_record.get("token_endpoint_auth_method", "client_secret_basic") != method:
             return f"not registered for {method}"
-        return None if known.get("client_secret") == secret else "wrong secret"
+        return None if client_record.get("client_secret") == secret else "wrong secret"
 
     def _by_code(self, form: dict[str, Any], client_id: str) -> dict[str, Any] | str:
-        known = self.server_state.codes.pop(form["code"], None)
-        if known is None:
+        code_record = self.server_state.codes.pop(form["code"], None)
+        if code_record is None:
             return "unknown code"
         digest = hashlib.sha256(form["code_verifier"].encode()).digest()
-        if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != known["code_challenge"]:
+        if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != code_record["code_challenge"]:
             return "wrong verifier"
-        same = (known["client_id"], known["redirect_uri"], known.get("resource"))
+        same = (code_record["client_id"], code_record["redirect_uri"], code_record.get("resource"))
         if same != (client_id, form["redirect_uri"], form.get("resource")):
             return "another client, redirect URI or resource"
         return {
             "client_id": client_id,
-            "scope": known.get("scope", ""),
+            "scope": code_record.get("scope", ""),
             "family": secrets.token_hex(4),
-            "person": known["person"],
+            "person": code_record["person"],
         }
 
     def _by_refresh(self, form: dict[str, Any], client_id: str) -> dict[str, Any] | str:
         token = form["refresh_token"]
-        known = self.server_state.refresh.get(token)
+        refresh_record = self.server_state.refresh.get(token)
         if token in self.server_state.used:
             self.server_state.note(self.name, "reuse")
             self.server_state.refresh.clear()
             return "used twice"
-        if known is None or known["client_id"] != client_id:
+        if refresh_record is None or refresh_record["client_id"] != client_id:
             return "unknown refresh token"
         if self.server_state.settings["rotate"]:
             self.server_state.used.add(token)
-        return known
+        return refresh_record
 
     def _by_client(self, form: dict[str, Any], client_id: str) -> dict[str, Any] | str:
         return {"client_id": client_id, "scope": form.get("scope", ""), "family": "", "person": client_id}

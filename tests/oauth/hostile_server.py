@@ -66,8 +66,10 @@ class Hostile:
         )
 
     async def register(self, request: web.Request) -> web.Response:
-        asked = await request.json()
-        return web.json_response({**asked, "client_id": "any", "token_endpoint_auth_method": "none"})
+        registration_request = await request.json()
+        return web.json_response(
+            {**registration_request, "client_id": "any", "token_endpoint_auth_method": "none"}
+        )
 
     async def authorize(self, request: web.Request) -> web.Response:
         if "authorization_endpoint" not in self.settings:

@@ -28,12 +28,16 @@ class Introspection:
             aiohttp.ClientSession(auth=auth) as session,
             session.post(self._endpoint, data={"token": token}) as response,
         ):
-            told = await response.json()
-        if not told.get("active"):
+            introspection = await response.json()
+        if not introspection.get("active"):
             return None
-        scopes = told.get("scope", "").split()
+        scopes = introspection.get("scope", "").split()
         return AccessToken(
-            token=token, client_id=told["client_id"], scopes=scopes, subject=told["sub"], resource=told["aud"]
+            token=token,
+            client_id=introspection["client_id"],
+            scopes=scopes,
+            subject=introspection["sub"],
+            resource=introspection["aud"],
         )
 
 
