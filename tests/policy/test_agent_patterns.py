@@ -20,7 +20,7 @@ ALL_TOOLS = (
 )
 
 names = st.text(alphabet="abc_", max_size=6)
-signed = st.builds("{}{}".format, st.sampled_from(["", "!"]), st.text(alphabet="abc_**", max_size=5))
+signed_patterns = st.builds("{}{}".format, st.sampled_from(["", "!"]), st.text(alphabet="abc_**", max_size=5))
 
 
 def scope(*tools: str) -> tuple[str, ...]:
@@ -85,19 +85,19 @@ def test_question_marks_and_double_stars_mean_nothing_of_their_own() -> None:
     assert scope("**") == scope("*")
 
 
-@given(texts=st.lists(signed, max_size=6), name=names)
-def test_a_list_allows_what_a_scan_from_left_to_right_allows(texts: list[str], name: str) -> None:
+@given(texts=st.lists(signed_patterns, max_size=6), name=names)
+def test_a_list_equals_a_scan_from_left_to_right(texts: list[str], name: str) -> None:
     assert matches_patterns(tuple(texts), name) is reference(texts, name)
 
 
-@given(texts=st.lists(signed, max_size=6), name=names)
+@given(texts=st.lists(signed_patterns, max_size=6), name=names)
 def test_the_deciding_pattern_has_the_sign_of_the_answer(texts: list[str], name: str) -> None:
-    compiled = compile_patterns(tuple(texts))
-    text = compiled.deciding_pattern(name)
-    assert compiled.allows(name) is (text is not None and not text.startswith("!"))
+    patterns = compile_patterns(tuple(texts))
+    text = patterns.deciding_pattern(name)
+    assert patterns.allows(name) is (text is not None and not text.startswith("!"))
 
 
-@given(texts=st.lists(signed, max_size=6), last=signed, name=names)
+@given(texts=st.lists(signed_patterns, max_size=6), last=signed_patterns, name=names)
 def test_a_last_pattern_that_matches_overrules_all_before_it(texts: list[str], last: str, name: str) -> None:
     if matches_glob(last.removeprefix("!"), name):
         assert matches_patterns((*texts, last), name) is not last.startswith("!")
@@ -105,7 +105,7 @@ def test_a_last_pattern_that_matches_overrules_all_before_it(texts: list[str], l
         assert matches_patterns((*texts, last), name) is matches_patterns(tuple(texts), name)
 
 
-def test_patterns_that_match_nothing_are_reported_whatever_their_sign() -> None:
+def test_patterns_without_a_match_are_reported_with_either_sign() -> None:
     assert unused_patterns(("*", "!webb_*", "gerp", "grep"), ALL_TOOLS) == ("!webb_*", "gerp")
 
 

@@ -15,11 +15,14 @@ from toolyard.types.tool import Definition
 WRITE = Definition("repo", "delete", annotations={"readOnlyHint": False})
 
 
-def test_the_words_depend_on_the_name_and_on_what_the_caller_sees_alone() -> None:
-    shown = ["repo_search", "repo_read"]
-    denied, missing = build_refusal("repo_secret", shown), build_refusal("repo_secret", shown)
-    assert isinstance(denied, ToolRefused)
-    assert str(denied) == str(missing)
+def test_the_text_depends_only_on_the_name_and_the_visible_tools() -> None:
+    visible_names = ["repo_search", "repo_read"]
+    refusal, missing = (
+        build_refusal("repo_secret", visible_names),
+        build_refusal("repo_secret", visible_names),
+    )
+    assert isinstance(refusal, ToolRefused)
+    assert str(refusal) == str(missing)
 
 
 def test_only_names_that_the_caller_sees_are_suggested() -> None:
@@ -30,16 +33,16 @@ def test_only_names_that_the_caller_sees_are_suggested() -> None:
 
 
 def test_among_thousands_of_names_only_the_nearest_are_compared() -> None:
-    shown = [f"{word}_{number:05}" for word in ("list", "make", "read") for number in range(10_000)]
-    began = time.process_time()
-    hints = {build_refusal(f"make_{number:05}x", shown).hint for number in range(16)}
-    assert time.process_time() - began < 10
+    visible_names = [f"{word}_{number:05}" for word in ("list", "make", "read") for number in range(10_000)]
+    start = time.process_time()
+    hints = {build_refusal(f"make_{number:05}x", visible_names).hint for number in range(16)}
+    assert time.process_time() - start < 10
     assert hints == {f"did you mean 'make_{number:05}'?" for number in range(16)}
 
 
 def test_of_an_endless_name_its_beginning_is_told() -> None:
-    told = build_refusal("x" * 100_000, ["x"]).cause
-    assert told == f"no tool named '{'x' * 128}…' is available"
+    cause = build_refusal("x" * 100_000, ["x"]).cause
+    assert cause == f"no tool named '{'x' * 128}…' is available"
 
 
 def test_a_name_is_not_suggested_for_itself() -> None:

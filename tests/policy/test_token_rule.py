@@ -46,7 +46,9 @@ def verdict(
         ({"servers": ("github",), "tools": ("other",)}, False),
     ],
 )
-def test_what_a_token_leaves_out_is_hidden(limits: dict[str, tuple[str, ...]], allowed: bool) -> None:
+def test_tools_outside_the_scope_of_a_token_are_hidden(
+    limits: dict[str, tuple[str, ...]], allowed: bool
+) -> None:
     assert verdict(TokenScope(RIGHTS, **limits)) is (Verdict.ALLOW if allowed else Verdict.HIDE)
 
 
@@ -101,7 +103,7 @@ def test_a_token_never_widens(
     candidate = Candidate(Definition("ab", name, annotations={"readOnlyHint": reads}), f"ab_{name}")
     scope = TokenScope(RIGHTS, servers, tools, agents)
     plain = Policy(Surface.OPERATOR).compile_server_policy(server, State.READY)
-    limited = Policy(Surface.OPERATOR, scope=scope).compile_server_policy(server, State.READY)
+    server_policy = Policy(Surface.OPERATOR, scope=scope).compile_server_policy(server, State.READY)
     if not plain.verdict(candidate).is_visible:
-        assert limited.verdict(candidate) is plain.verdict(candidate)
-    assert limited.verdict(candidate) is limited.explain(candidate).verdict
+        assert server_policy.verdict(candidate) is plain.verdict(candidate)
+    assert server_policy.verdict(candidate) is server_policy.explain(candidate).verdict
